@@ -1,0 +1,13 @@
+/* attr - the compiler attributes the project uses, in one place. */
+#ifndef INGLE_BASE_ATTR_H
+#define INGLE_BASE_ATTR_H
+
+#define ATTR_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define ATTR_UNUSED __attribute__((unused))
+#define ATTR_NORETURN __attribute__((noreturn))
+#define ATTR_ALIGNED(n) __attribute__((aligned(n)))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#endif

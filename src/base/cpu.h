@@ -1,0 +1,46 @@
+/*
+ * cpu - which instruction sets this processor and its operating system offer, as bundles
+ * that exist on real chips, and what the machine grants this process.
+ */
+#ifndef INGLE_BASE_CPU_H
+#define INGLE_BASE_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CPU_AVX2 = 1 << 0,       /* AVX2, FMA, F16C, BMI2 */
+    CPU_AVXVNNI = 1 << 1,    /* AVX2 and VEX VPDPBUSD */
+    CPU_AVX512 = 1 << 2,     /* F, BW, DQ, VL, CD */
+    CPU_AVX512VNNI = 1 << 3, /* AVX512 and VNNI */
+    CPU_AMX = 1 << 4,        /* AMX-TILE, AMX-INT8, AMX-BF16, granted by the system */
+};
+
+/* The bundles of this machine (0 on other architectures: the plain C kernels run). */
+uint32_t cpu_detect(void);
+
+/* Masks for "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "amx": the named level and
+ * all below it.  False: no such name. */
+bool cpu_level(const char *name, uint32_t *mask);
+
+/* The name of the highest bundle in the mask, "ref" for none. */
+const char *cpu_name(uint32_t mask);
+
+struct cpu_machine {
+    char model[96];
+    int n_logical;       /* processors this process may run on */
+    int n_physical;      /* distinct cores among them */
+    double quota_cores;  /* cgroup limit, or n_logical */
+    size_t l1d_bytes, l2_bytes, l3_bytes;
+    uint64_t memory_bytes;       /* of the machine */
+    uint64_t memory_limit_bytes; /* of the cgroup, or memory_bytes */
+    uint64_t memory_free_bytes;  /* available now, within the limit */
+};
+
+void cpu_machine_read(struct cpu_machine *m);
+
+/* Threads to use when nobody said: physical cores within the quota, at least 1. */
+int cpu_default_threads(const struct cpu_machine *m);
+
+#endif

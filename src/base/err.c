@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+ingle_status err_set(struct err *err, ingle_status s, const char *fmt, ...)
+{
+    if (err) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+        va_end(ap);
+        err->status = s;
+    }
+    return s;
+}
+
+ingle_status err_prefix(struct err *err, const char *fmt, ...)
+{
+    if (!err)
+        return INGLE_OK;
+    char said[sizeof err->msg];
+    memcpy(said, err->msg, sizeof said);
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof err->msg)
+        snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %s", said);
+    return err->status;
+}

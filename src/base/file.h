@@ -1,0 +1,33 @@
+/*
+ * file - reading regular files: exact reads at an offset, maps, whole small files.
+ * Errors name the file.
+ */
+#ifndef INGLE_BASE_FILE_H
+#define INGLE_BASE_FILE_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* Opens a regular file for reading.  Returns the descriptor in *fd and its size. */
+MUST_CHECK ingle_status file_open(const char *path, int *fd, uint64_t *n_bytes, struct err *err);
+void file_close(int fd);
+
+/* Exactly n bytes at offset, or an error (a short file is one). */
+MUST_CHECK ingle_status file_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n,
+                                     struct err *err);
+
+/* The whole file, at most limit bytes, with a 0 behind it; ended with mem_free(). */
+MUST_CHECK ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n,
+                                   struct err *err);
+
+/* A read-only map of the file; ended with file_unmap(). */
+MUST_CHECK ingle_status file_map(int fd, const char *path, uint64_t n_bytes, const void **out,
+                                 struct err *err);
+void file_unmap(const void *at, uint64_t n_bytes);
+
+/* Writes n bytes to path through a temporary name, fsync and rename. */
+MUST_CHECK ingle_status file_write_atomic(const char *path, const void *bytes, size_t n,
+                                          struct err *err);
+
+#endif

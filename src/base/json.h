@@ -1,0 +1,29 @@
+/*
+ * json - the gate in front of json-c.
+ *
+ * json_gate() reads the text once and refuses what the library would let through or
+ * resolve silently: ill-formed UTF-8, nesting beyond the limit, more values than the
+ * limit, duplicate keys in one object, numbers outside the JSON grammar, raw control
+ * characters, anything but white space behind the value.  json_parse() is gate + json-c.
+ */
+#ifndef INGLE_BASE_JSON_H
+#define INGLE_BASE_JSON_H
+
+#include "base/err.h"
+#include <json-c/json.h>
+#include <stddef.h>
+
+struct json_limits {
+    int depth;         /* 0: 64 */
+    size_t n_values;   /* 0: 16 million */
+    size_t n_bytes;    /* 0: 1 GiB */
+};
+
+MUST_CHECK ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits,
+                                  struct err *err);
+
+/* The caller ends *out with json_object_put().  limits may be NULL. */
+MUST_CHECK ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
+                                   struct json_object **out, struct err *err);
+
+#endif

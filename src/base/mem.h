@@ -1,0 +1,33 @@
+/*
+ * mem - the one home of the C allocator.
+ *
+ * Out of memory is an ordinary error: these return NULL.  Sizes are checked products.
+ * A test build can make the n-th allocation fail and can count live blocks.
+ */
+#ifndef INGLE_BASE_MEM_H
+#define INGLE_BASE_MEM_H
+
+#include "base/attr.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+void *mem_alloc(size_t n_bytes);
+void *mem_zalloc(size_t n_bytes);
+/* n x size bytes, zeroed; NULL when the product overflows. */
+void *mem_calloc(size_t n, size_t size);
+/* Like realloc of n x size bytes; on failure NULL and p is still the caller's. */
+void *mem_realloc(void *p, size_t n, size_t size);
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t n);
+void mem_free(void *p);
+
+/* Large memory, 64-byte aligned at least, zero, backed by huge pages where the system
+ * grants them.  Ends with mem_big_free() and the same size. */
+void *mem_big_alloc(size_t n_bytes);
+void mem_big_free(void *p, size_t n_bytes);
+
+/* Grows the array *p of *cap elements to hold at least n; capacity doubles.  False when
+ * out of memory (the array is untouched). */
+MUST_CHECK bool mem_grow(void *p, size_t *cap, size_t n, size_t size);
+
+#endif

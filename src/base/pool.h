@@ -1,0 +1,33 @@
+/*
+ * pool - the compute threads.
+ *
+ * Persistent pinned workers; the caller of pool_run() works too.  A job is a number of
+ * chunks handed out by an atomic counter, so a thread that another process holds up costs
+ * its share and not a stall.  Workers spin for some tens of microseconds after a job and
+ * then sleep in a futex: an idle engine uses no processor.  What a chunk computes must not
+ * depend on which thread runs it.
+ */
+#ifndef INGLE_BASE_POOL_H
+#define INGLE_BASE_POOL_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pool;
+
+/* chunk in [0, n_chunks); worker in [0, pool_size()), the calling thread is worker 0. */
+typedef void pool_fn(void *arg, int64_t chunk, int worker);
+
+/* n_threads >= 1 counts the caller.  pin: one core each. */
+MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
+int pool_size(const struct pool *p);
+
+/* Runs fn for every chunk and returns when all are done.  One thread at a time may call
+ * it on a pool; fn must not.  n_chunks <= 0 does nothing. */
+void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg);
+
+/* NULL is fine. */
+void pool_free(struct pool *p);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * str - a growing byte string.  at is never NULL after str_init() and always ends in a 0
+ * that n does not count; the bytes may contain zeros.  Out of memory is sticky: later
+ * appends do nothing, and str_ok() says so once at the end.
+ */
+#ifndef INGLE_BASE_STR_H
+#define INGLE_BASE_STR_H
+
+#include "base/attr.h"
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct str {
+    char *at;
+    size_t n, cap;
+    bool failed;
+};
+
+void str_init(struct str *s);
+void str_release(struct str *s);
+void str_clear(struct str *s);
+void str_add(struct str *s, const char *bytes, size_t n);
+void str_adds(struct str *s, const char *text);
+void str_addc(struct str *s, char c);
+ATTR_PRINTF(2, 3) void str_addf(struct str *s, const char *fmt, ...);
+static inline bool str_ok(const struct str *s) { return !s->failed; }
+/* The bytes become the caller's (ended with mem_free()); s is empty again.  NULL when
+ * memory ran out on the way. */
+char *str_detach(struct str *s);
+
+/* Appends a JSON string literal with its quotes.  Ill-formed UTF-8 becomes U+FFFD. */
+void str_add_json(struct str *s, const char *bytes, size_t n);
+
+#endif

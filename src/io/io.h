@@ -1,0 +1,119 @@
+/*
+ * io - containers: bytes on disk to named tensor views.
+ *
+ * A GGUF file (single, split, or bytes in memory) and a safetensors checkpoint (a file, or
+ * a directory with an index and config.json) look the same to the reader: a list of named
+ * tensors and a list of typed metadata.  Nothing is trusted: every size, count and offset
+ * is checked before memory is touched, and errors name file, field, value and limit.
+ */
+#ifndef INGLE_IO_IO_H
+#define INGLE_IO_IO_H
+
+#include "base/err.h"
+#include "base/report.h"
+#include "quant/quant.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { IO_MAX_DIMS = 8 };
+
+struct io_tensor {
+    const char *name;
+    uint32_t type;             /* enum quant_type */
+    uint32_t n_dims;
+    uint64_t ne[IO_MAX_DIMS];  /* ne[0] is the contiguous one (GGUF order); unused ones are 1 */
+    uint32_t file;             /* which file of the container */
+    uint64_t offset;           /* absolute, in that file */
+    uint64_t n_bytes;
+};
+
+enum io_value_kind { IO_U64, IO_I64, IO_F64, IO_BOOL, IO_STR, IO_ARRAY };
+
+/* One metadata value.  Arrays are homogeneous; strings may contain NUL. */
+struct io_value {
+    const char *key;
+    enum io_value_kind kind;
+    enum io_value_kind elem;   /* of an array; never IO_ARRAY */
+    uint32_t gguf_type;        /* the type in the file (element type for arrays), for display */
+    size_t n;                  /* elements of an array, else 1; bytes of a string */
+    union {
+        uint64_t u;
+        int64_t i;
+        double f;
+        bool b;
+        const char *s;
+        const void *array;     /* io_array_* read it */
+    } v;
+};
+
+struct io_meta;  /* a list of values, sorted by key; also built by hand for config.json */
+
+struct io_meta *io_meta_create(void);
+void io_meta_free(struct io_meta *m);
+size_t io_meta_count(const struct io_meta *m);
+const struct io_value *io_meta_at(const struct io_meta *m, size_t i); /* in file order */
+const struct io_value *io_meta_find(const struct io_meta *m, const char *key); /* NULL: absent */
+/* Copies of the arguments are stored; a key that exists is replaced. */
+MUST_CHECK ingle_status io_meta_set_u64(struct io_meta *m, const char *key, uint64_t v);
+MUST_CHECK ingle_status io_meta_set_f64(struct io_meta *m, const char *key, double v);
+MUST_CHECK ingle_status io_meta_set_bool(struct io_meta *m, const char *key, bool v);
+MUST_CHECK ingle_status io_meta_set_str(struct io_meta *m, const char *key, const char *s, size_t n);
+MUST_CHECK ingle_status io_meta_set_u64s(struct io_meta *m, const char *key, const uint64_t *v, size_t n);
+MUST_CHECK ingle_status io_meta_set_bools(struct io_meta *m, const char *key, const bool *v, size_t n);
+
+/* Typed getters.  Any integer width or sign is accepted if the value fits the range; a
+ * wrong type or range is an error that names file, key, value and limits.  When the key is
+ * absent: INGLE_NOTFOUND, *out untouched (an error text is set, too). */
+MUST_CHECK ingle_status io_get_u64(const struct io_meta *m, const char *key, uint64_t min, uint64_t max, uint64_t *out, struct err *err);
+MUST_CHECK ingle_status io_get_f64(const struct io_meta *m, const char *key, double min, double max, double *out, struct err *err);
+MUST_CHECK ingle_status io_get_bool(const struct io_meta *m, const char *key, bool *out, struct err *err);
+MUST_CHECK ingle_status io_get_str(const struct io_meta *m, const char *key, const char **s, size_t *n, struct err *err);
+/* A scalar is spread over all n_expected elements; an array must have at least n_expected. */
+MUST_CHECK ingle_status io_get_u64s(const struct io_meta *m, const char *key, size_t n_expected, uint64_t min, uint64_t max, uint64_t *out, struct err *err);
+MUST_CHECK ingle_status io_get_f64s(const struct io_meta *m, const char *key, size_t n_expected, double min, double max, double *out, struct err *err);
+MUST_CHECK ingle_status io_get_bools(const struct io_meta *m, const char *key, size_t n_expected, bool *out, struct err *err);
+
+/* Elements of an array value; i < n, and elem is of the asked kind (else 0 / NULL). */
+uint64_t io_array_u64(const struct io_value *a, size_t i);
+int64_t io_array_i64(const struct io_value *a, size_t i);
+double io_array_f64(const struct io_value *a, size_t i);
+bool io_array_bool(const struct io_value *a, size_t i);
+const char *io_array_str(const struct io_value *a, size_t i, size_t *n);
+
+enum io_kind { IO_GGUF, IO_SAFETENSORS };
+
+struct io_file;
+
+/* path: a GGUF file (the first shard of a split one), a .safetensors file, or a directory
+ * with model.safetensors or model.safetensors.index.json. */
+MUST_CHECK ingle_status io_open(struct io_file **out, const char *path, const struct report_sink *sink, struct err *err);
+/* A GGUF that lies in memory (borrowed until io_close); name is for messages. */
+MUST_CHECK ingle_status io_open_memory(struct io_file **out, const char *name, const void *at, size_t n, const struct report_sink *sink, struct err *err);
+void io_close(struct io_file *f);
+
+enum io_kind io_kind(const struct io_file *f);
+const char *io_path(const struct io_file *f);
+uint64_t io_size(const struct io_file *f);          /* bytes of all files together */
+const struct io_meta *io_metadata(const struct io_file *f);  /* GGUF keys; safetensors: __metadata__ */
+size_t io_n_tensors(const struct io_file *f);
+const struct io_tensor *io_tensor_at(const struct io_file *f, size_t i);
+const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name);
+
+/* Bytes [offset, offset + n) of a tensor into dst.  Any thread. */
+MUST_CHECK ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);
+/* The tensor's bytes in a read-only map (any alignment), or NULL if the file is not mapped. */
+const void *io_mapped(const struct io_file *f, const struct io_tensor *t);
+
+/* Side files of a checkpoint directory ("config.json", "tokenizer.json",
+ * "generation_config.json"): the text, or INGLE_NOTFOUND.  The caller frees it. */
+MUST_CHECK ingle_status io_side_file(const struct io_file *f, const char *name, size_t limit, char **out, size_t *n, struct err *err);
+
+/* A writer for safetensors: names, types and shapes first (slowest axis first), then the
+ * data in the same order.  Used by the parity kit. */
+struct io_writer;
+MUST_CHECK ingle_status io_writer_create(struct io_writer **out, const char *path, struct err *err);
+MUST_CHECK ingle_status io_writer_add(struct io_writer *w, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *shape, const void *data, uint64_t n_bytes, struct err *err); /* data is copied */
+MUST_CHECK ingle_status io_writer_close(struct io_writer *w, struct err *err); /* writes atomically; frees w on every path */
+
+#endif

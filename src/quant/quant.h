@@ -1,0 +1,69 @@
+/*
+ * quant - the block formats of weights, as they stand in files.
+ *
+ * One file per format family: layout, size asserts, plain decode and encode.  Decoding to
+ * f32 is bit-exact for every type (each product fits 24 bits; types with an offset round
+ * once), so all decoders of the project agree.  Types carry their GGUF ids; types that only
+ * safetensors has are numbered from QUANT_FP8_E4M3.
+ */
+#ifndef INGLE_QUANT_QUANT_H
+#define INGLE_QUANT_QUANT_H
+
+#include "base/err.h"
+#include "quant/layout.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum quant_type {
+    QUANT_F32 = 0, QUANT_F16 = 1, QUANT_Q4_0 = 2, QUANT_Q4_1 = 3, QUANT_Q5_0 = 6,
+    QUANT_Q5_1 = 7, QUANT_Q8_0 = 8, QUANT_Q2_K = 10, QUANT_Q3_K = 11, QUANT_Q4_K = 12,
+    QUANT_Q5_K = 13, QUANT_Q6_K = 14, QUANT_IQ2_XXS = 16, QUANT_IQ2_XS = 17,
+    QUANT_IQ3_XXS = 18, QUANT_IQ1_S = 19, QUANT_IQ4_NL = 20, QUANT_IQ3_S = 21,
+    QUANT_IQ2_S = 22, QUANT_IQ4_XS = 23, QUANT_I8 = 24, QUANT_I16 = 25, QUANT_I32 = 26,
+    QUANT_I64 = 27, QUANT_F64 = 28, QUANT_IQ1_M = 29, QUANT_BF16 = 30, QUANT_TQ1_0 = 34,
+    QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39, QUANT_NVFP4 = 40, QUANT_Q1_0 = 41, QUANT_Q2_0 = 42,
+    QUANT_FP8_E4M3 = 200, /* safetensors only; a companion tensor holds the scales */
+    QUANT_E8M0 = 201,
+    QUANT_U8 = 202,
+    QUANT_BOOL = 203,
+};
+
+struct quant_info {
+    const char *name;     /* "Q4_K" */
+    uint32_t n;           /* elements in a block */
+    uint32_t n_bytes;     /* bytes of a block */
+    bool quantised;       /* has block scales */
+};
+
+/* NULL for an id that is unknown or retired. */
+const struct quant_info *quant_info(uint32_t type);
+
+/* Bytes of n_rows rows of n elements.  False when n is no whole number of blocks or the
+ * product overflows. */
+MUST_CHECK bool quant_bytes(uint32_t type, uint64_t n, uint64_t n_rows, uint64_t *out);
+
+/* src: whole blocks, any alignment; dst: f32 [n].  n is a multiple of the block.  Integer
+ * types convert by value. */
+void quant_decode(uint32_t type, const void *src, float *dst, size_t n);
+
+/* Round-to-nearest encoders without importance weights (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1,
+ * F16, BF16, F32, MXFP4).  False: no encoder for this type. */
+MUST_CHECK bool quant_encode(uint32_t type, const float *src, void *dst, size_t n);
+
+/* Looks through n_blocks blocks for scales that are NaN or infinite.  Returns the index
+ * of the first bad block, or -1. */
+int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks);
+
+float quant_f16_to_f32(uint16_t h);
+uint16_t quant_f32_to_f16(float f); /* round to nearest even, subnormals, infinities */
+float quant_bf16_to_f32(uint16_t b);
+uint16_t quant_f32_to_bf16(float f);
+float quant_e8m0_to_f32(uint8_t e); /* 2^(e-127), subnormal for 0; 255 is NaN */
+float quant_fp8_e4m3_to_f32(uint8_t b);
+
+/* Codebooks, for kernels that run from the stored form. */
+extern const int8_t quant_nl4[16];          /* IQ4_NL, IQ4_XS */
+extern const int8_t quant_e2m1_doubled[16]; /* MXFP4, NVFP4 */
+
+#endif
