@@ -1,0 +1,73 @@
+/*
+ * attend - attention over paged keys and values.
+ *
+ * A page holds 128 positions.  For one head of one layer it has a block of keys and a
+ * block of values, in the order the kernels read:
+ *   keys    [128/16][width][16]: sixteen positions side by side, so that scores of sixteen
+ *           positions are one vector and need no horizontal sum;
+ *   values  [128][width].
+ * Q8_0 blocks have their scales behind the codes: f16, one per 32 of width and position.
+ *
+ * Scores and values are visited in ascending position, in fixed splits of 2,048 positions
+ * (aligned to absolute position), each with an online softmax that moves in blocks of 32
+ * positions (aligned, too); splits are merged in ascending order.  A score is scale * (q .
+ * k), f32 fmaf in ascending dimension, one accumulator.  Positions that a row does not see
+ * are not touched.  So a row's result depends on nothing but its own query and the keys
+ * and values that it sees.
+ */
+#ifndef INGLE_KERN_ATTEND_H
+#define INGLE_KERN_ATTEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
+
+enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_CODECS };
+
+const char *kern_kv_name(enum kern_kv_codec c);             /* "f16" */
+bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
+
+/* Bytes of one head's block of 128 positions (a multiple of 64); 0 if the codec cannot
+ * hold that width (Q8_0: a multiple of 32). */
+size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
+
+/* One attention task: n_rows consecutive positions pos0.. of one sequence, the n_heads
+ * query heads that share one key/value head. */
+struct kern_attend {
+    enum kern_kv_codec k_codec, v_codec;
+    int64_t k_width, v_width;
+    const uint8_t *const *page; /* page[i]: positions [128 i, 128 (i+1)); NULL where nobody looks */
+    size_t k_at, v_at;          /* where in a page this head's key and value blocks stand */
+    const float *q;             /* f32 [n_rows][q_stride], head h at + h * k_width */
+    int64_t q_stride;
+    float *out;                 /* f32 [n_rows][out_stride], head h at + h * v_width */
+    int64_t out_stride;
+    int64_t n_rows, n_heads, pos0;
+    int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
+    float scale;
+};
+
+/* Partial results: f32 [n_rows][n_heads][kern_attend_state(v_width)] (maximum, sum, then
+ * the weighted values; padded to whole vectors). */
+static inline int64_t kern_attend_state(int64_t v_width) { return (v_width + 2 + 15) / 16 * 16; }
+
+/* Bytes of scratch that one running task needs. */
+size_t kern_attend_scratch(const struct kern_attend *a);
+
+struct kern_attend_table {
+    /* Writes n rows f32 [n][stride] at slots slot.. (slot + n <= 128) of a block. */
+    void (*kv_write)(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n, int64_t stride);
+    /* The whole task: every split, merged, finished into a->out. */
+    void (*rows)(const struct kern_attend *a, void *scratch);
+    /* One split into state (rows that see nothing of it: maximum -inf, sum 0). */
+    void (*split)(const struct kern_attend *a, int64_t split, float *state, void *scratch);
+    /* Merges states [n_splits][...] in ascending order and writes a->out. */
+    void (*merge)(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch);
+};
+
+/* The row at slot, decoded: f32 [width].  For tests and restores. */
+void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * math - everything of a forward pass that is neither a product with weights nor
+ * attention.  exp, tanh and friends are our own polynomials: the same operations in scalar
+ * and vector code, with an error bound that a test measures.  Sums along a row use 16
+ * partial sums (element i goes to partial i mod 16, ascending), combined as
+ * s[j] += s[j+8], then +4, +2, +1: the order that 512-bit and 256-bit vectors share.
+ */
+#ifndef INGLE_KERN_MATH_H
+#define INGLE_KERN_MATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Scalar twins, usable anywhere.  Error at most 2 ulp over the whole range for exp, and
+ * 2e-7 absolute or 4 ulp for tanh; correct limits for infinities, NaN stays NaN. */
+float kern_exp(float x);
+float kern_tanh(float x);
+float kern_sigmoid(float x);
+float kern_log1p_exp(float x); /* softplus */
+
+struct kern_math_table {
+    /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; w NULL: no factor; y may be x.
+     * Sum of squares by fmaf; the factor is 1/sqrtf(mean + eps), both correctly rounded. */
+    void (*norm)(float *y, const float *x, const float *w, int64_t n, float eps);
+    void (*add)(float *y, const float *x, int64_t n);                /* y += x */
+    void (*add_scaled)(float *y, const float *x, float s, int64_t n); /* y = fmaf(x, s, y) */
+    void (*scale)(float *y, const float *x, float s, int64_t n);     /* y = x * s; y may be x */
+    void (*mul)(float *y, const float *x, int64_t n);                /* y *= x */
+    void (*glu_gelu)(float *y, const float *gate, const float *up, int64_t n); /* gelu_tanh(gate) * up */
+    void (*glu_silu)(float *y, const float *gate, const float *up, int64_t n); /* silu(gate) * up */
+    void (*softcap)(float *y, float cap, int64_t n);                 /* y = cap * tanh(y / cap) */
+    /* Rotates pairs (i, i + half), i < n_pairs, by cs[i] = {cos, sin}:
+     * a' = a cos - b sin, b' = b cos + a sin (products and one fma each: fmaf(-b, s, a*c)). */
+    void (*rope)(float *x, const float *cs, int64_t n_pairs, int64_t half);
+    /* y = softmax(x), f32; max first, then exp and the 16-partial sum; y may be x. */
+    void (*softmax)(float *y, const float *x, int64_t n);
+    float (*dot)(const float *a, const float *b, int64_t n);
+    /* First index whose value is NaN or infinite, or -1. */
+    int64_t (*find_bad)(const float *x, int64_t n);
+    /* Index of the largest value, the first one on ties; NaN never wins. */
+    int64_t (*argmax)(const float *x, int64_t n);
+};
+
+/* cos and sin of pos * inv_freq in double, rounded once to f32: cs [n_pairs][2]. */
+void kern_rope_angles(float *cs, int64_t pos, const double *inv_freq, int64_t n_pairs);
+
+#endif

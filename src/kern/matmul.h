@@ -1,0 +1,98 @@
+/*
+ * matmul - packed weight matrices times rows of activations: y[r][o] = sum_k W[o][k] x[r][k].
+ *
+ * Weights are packed once, losslessly, into panels of 16 output rows (P16): inside a panel
+ * the 16 rows are interleaved four k at a time, so that one 64-byte line is the operand of
+ * a 512-bit integer dot product, two of AVX2, or an AMX tile row.  Lanes are output rows:
+ * no horizontal sums.  Formats that do not pack well keep their stored rows in a panel.
+ *
+ * Quantised weights: activations are int8 in groups along k (scale = max/127 in f32, round
+ * half to even), of 32, or 256 for codes with super-blocks; a group's dot product is an
+ * exact integer; then acc = fmaf((float)dot, w_scale * x_scale, acc), groups in ascending
+ * k, one f32 accumulator per output.  Minimums are added the same way from the group's sum
+ * of x, after the dot of that group.  Groups of 16 use two dots.  Float weights: f32 fmaf
+ * in ascending k, one accumulator per output.
+ */
+#ifndef INGLE_KERN_MATMUL_H
+#define INGLE_KERN_MATMUL_H
+
+#include "base/err.h"
+#include "quant/quant.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KERN_PANEL = 16 }; /* output rows in a panel */
+
+/* How activations are prepared for a matrix. */
+enum kern_act_kind { KERN_ACT_F32, KERN_ACT_Q32, KERN_ACT_Q256, KERN_ACT_KINDS };
+
+/* A weight matrix in memory.  Plain data; the bytes belong to whoever allocated them. */
+struct kern_matrix {
+    uint32_t type;       /* enum quant_type of the file */
+    uint32_t code;       /* how the kernels read it, of matmul.c's list */
+    enum kern_act_kind act;
+    int64_t out, in;     /* y[out] = W[out][in] x[in] */
+    int64_t n_panels;    /* ceil(out / 16); rows past out read as zero */
+    size_t panel_bytes;  /* a multiple of 64 */
+    uint8_t *at;         /* [n_panels][panel_bytes], 64-byte aligned */
+};
+
+/* Fills everything but at.  INGLE_UNSUP: no kernel for this type (the text names it);
+ * INGLE_FORMAT: in is no whole number of blocks; INGLE_LIMIT: sizes overflow. */
+MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in, struct err *err);
+static inline size_t kern_matrix_bytes(const struct kern_matrix *m) { return (size_t)m->n_panels * m->panel_bytes; }
+
+/* Packs panels [p0, p1) from stored rows 16*p0 .. (rows: the stored bytes of row 16*p0 and
+ * on, rows of quant_bytes(type, in, 1) bytes without padding).  Any thread, disjoint panels. */
+void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *rows);
+
+/* Row o decoded to f32 [in]; equals quant_decode of the stored row. */
+void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst);
+
+/* Activations of n rows of k, prepared for one kind.  Memory is the caller's. */
+struct kern_act {
+    enum kern_act_kind kind;
+    int64_t n, k;
+    const float *x;   /* f32 [n][stride]; what KERN_ACT_F32 kernels read */
+    int64_t stride;
+    int8_t *q;        /* [n][k], Q32 and Q256 (layout may be refined by the room) */
+    float *scale;     /* [n][k/group] */
+    int32_t *sum;     /* [n][k/..]: sums of q, as the codes with minimums need them */
+};
+
+/* Bytes of the memory behind q, scale and sum (a multiple of 64); 0 for F32. */
+size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
+/* Points a's members into mem (64-byte aligned). */
+void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k, const float *x, int64_t stride, void *mem);
+
+/* One product.  row[i] (NULL: i) is the activation row that gives output row i. */
+struct kern_matmul {
+    const struct kern_matrix *w;
+    const struct kern_act *x;
+    const int32_t *row;
+    int64_t n;         /* output rows */
+    float *y;          /* f32 [n][y_stride]; columns [0, w->out) are written, nothing else */
+    int64_t y_stride;
+};
+
+/* Panels [p0, p1) of a product.  Rows of a batch are computed independently. */
+typedef void kern_matmul_fn(const struct kern_matmul *m, int64_t p0, int64_t p1);
+/* Quantises activation rows [r0, r1). */
+typedef void kern_act_fn(const struct kern_act *a, int64_t r0, int64_t r1);
+
+enum { KERN_CODES = 32 };
+struct kern_matmul_table {
+    kern_matmul_fn *run[KERN_CODES]; /* by kern_matrix.code */
+    kern_act_fn *act[KERN_ACT_KINDS]; /* NULL for F32 */
+    const char *name[KERN_CODES];    /* of the chosen kernel, for reports */
+};
+
+/* --numerics reference: float activations against plainly decoded weights, f64 sums, one
+ * simple kernel.  scratch: f32 [w->in].  x->kind is KERN_ACT_F32. */
+void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, float *scratch);
+
+/* Panels per chunk of work that suit n rows (for the caller's task list). */
+int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n);
+
+#endif
