@@ -1,0 +1,136 @@
+/*
+ * kv - what sessions remember of the tokens they have seen.
+ *
+ * A page is 128 positions of one group of streams with the same lifetime.  A timeline is a
+ * list of pages per group; nothing wraps: rewind is a shorter length, fork is shared pages,
+ * restore is attached pages, eviction is whole pages.  References are counted; a shared
+ * page is never written (extend copies the partly filled last page if it is shared).
+ *
+ * A window group needs only the last `window` positions.  Its pages behind the window
+ * (less KV_REWIND positions, so that a live session can always step back that far) go back
+ * to the pool as the timeline grows, except those that a restore point holds.
+ *
+ * A restore point is where the prefix tree can restart: the pages as they stood at a
+ * length, and a mark (the small state that pages do not hold).  Lookup takes the deepest
+ * restore point not beyond the match.
+ *
+ * Everything here belongs to the engine thread.
+ */
+#ifndef INGLE_KV_KV_H
+#define INGLE_KV_KV_H
+
+#include "base/err.h"
+#include "base/report.h"
+#include "kern/kern.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8 };
+
+/* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
+enum kv_kind {
+    KV_HEADS, /* n_heads x (key block, value block) */
+    KV_ROWS,  /* f32 rows, one every `every` positions: [128 / every][width] */
+};
+
+struct kv_stream {
+    enum kv_kind kind;
+    uint32_t layer;
+    uint32_t group;              /* index of its lifetime group */
+    uint32_t n_heads;            /* KV_HEADS */
+    int64_t k_width, v_width;    /* KV_HEADS: per head; KV_ROWS: k_width floats a row */
+    enum kern_kv_codec k_codec, v_codec;
+    uint32_t every;              /* 1, or KV_ROWS: 4, 128 */
+    /* Filled by kv_layout(): bytes in a page. */
+    size_t at;                   /* where the stream begins */
+    size_t head_bytes;           /* from one head's key block to the next one's */
+    size_t v_at;                 /* from a head's key block to its value block */
+};
+
+struct kv_spec {
+    uint32_t n_groups;
+    struct { int64_t window; size_t page_bytes; } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
+    uint32_t n_streams;
+    struct kv_stream *stream;    /* owned; ended with kv_spec_release() */
+};
+void kv_spec_release(struct kv_spec *s);
+
+/* Computes the offsets and page sizes.  INGLE_UNSUP names a layer whose codec cannot hold
+ * its width. */
+MUST_CHECK ingle_status kv_layout(struct kv_spec *s, struct err *err);
+
+/* Bytes of pages that one timeline of n_tokens needs at most (window pages, slack for one
+ * step of n_step rows and restore points included as documented in page.c). */
+MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out);
+
+/* ---- the pool: pages with a budget ---- */
+
+struct kv_pool;
+struct kv_tree;
+
+/* spec is borrowed until kv_pool_free().  Pages are taken from the system when first
+ * needed and reused; never more than budget_bytes. */
+MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, uint64_t budget_bytes, const struct report_sink *sink, struct err *err);
+/* All timelines and the tree must be gone. */
+void kv_pool_free(struct kv_pool *p);
+
+struct kv_pool_counts { uint64_t used_bytes, peak_bytes, budget_bytes; int64_t pages_used[KV_MAX_GROUPS]; int64_t evicted_points; };
+void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
+
+/* ---- timelines ---- */
+
+struct kv_timeline;
+
+MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int64_t max_tokens, struct err *err);
+void kv_timeline_free(struct kv_timeline *t);
+int64_t kv_timeline_length(const struct kv_timeline *t);
+
+/* Makes positions [length, length + n) writable: pages exist and are this timeline's own.
+ * Evicts restore points by value when the pool is full; INGLE_LIMIT if that is not enough
+ * (nothing has changed then).  Length stays. */
+MUST_CHECK ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *err);
+/* n more positions have been written; window pages fall away. */
+void kv_timeline_commit(struct kv_timeline *t, int64_t n);
+
+/* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
+ * fallen away or was never there.  Valid until the next call on t. */
+uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group);
+
+/* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
+ * restore point); t is unchanged then. */
+MUST_CHECK ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length, struct err *err);
+bool kv_timeline_can_rewind(const struct kv_timeline *t, int64_t length);
+
+/* dst becomes what src is; pages are shared. */
+MUST_CHECK ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline *src, struct err *err);
+void kv_timeline_clear(struct kv_timeline *t);
+
+/* ---- the prefix tree ---- */
+
+struct kv_point; /* a restore point in the tree; borrowed, valid until the next tree or pool call */
+
+MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p, uint64_t budget_bytes, struct err *err);
+void kv_tree_free(struct kv_tree *t);
+
+/* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
+ * saw); mark is copied.  An equal point is refreshed, not stored twice.  Not storing for
+ * lack of room is a report, not an error. */
+MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from, const int32_t *tokens, int64_t n_tokens, const void *mark, size_t mark_bytes, struct err *err);
+
+struct kv_match {
+    const struct kv_point *point; /* the deepest restore point within limit, or NULL */
+    int64_t length;               /* its tokens */
+    int64_t matched;              /* tokens that any stored path shares with the question */
+    const void *mark;
+    size_t mark_bytes;
+};
+/* limit: the restore point must not be longer than this. */
+void kv_tree_find(struct kv_tree *t, const int32_t *tokens, int64_t n_tokens, int64_t limit, struct kv_match *out);
+
+/* The timeline becomes the restore point's. */
+MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree, const struct kv_point *point, struct err *err);
+
+void kv_tree_clear(struct kv_tree *t);
+
+#endif
