@@ -4,7 +4,9 @@
  * json_gate() reads the text once and refuses what the library would let through or
  * resolve silently: ill-formed UTF-8, nesting beyond the limit, more values than the
  * limit, duplicate keys in one object, numbers outside the JSON grammar, raw control
- * characters, anything but white space behind the value.  json_parse() is gate + json-c.
+ * characters, a NUL in a key, anything but white space behind the value.  json_parse() is
+ * gate + json-c.  What the gate lets through and json-c bends: integers beyond 64 bits
+ * saturate, numbers beyond double become infinite, a lone surrogate becomes U+FFFD.
  */
 #ifndef INGLE_BASE_JSON_H
 #define INGLE_BASE_JSON_H

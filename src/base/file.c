@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/str.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char nothing[1]; /* what the map of an empty file points to */
+
+static ingle_status file_errno(struct err *err, const char *path, const char *what)
+{
+    const int e = errno;
+    if (e == ENOENT || e == ENOTDIR)
+        return err_set(err, INGLE_NOTFOUND, "%s: %s: %s", path, what, strerror(e));
+    if (e == ENOMEM)
+        return err_set(err, INGLE_NOMEM, "%s: %s: %s", path, what, strerror(e));
+    return err_set(err, INGLE_IO, "%s: %s: %s", path, what, strerror(e));
+}
+
+ingle_status file_open(const char *path, int *fd, uint64_t *n_bytes, struct err *err)
+{
+    /* O_NONBLOCK: a named pipe must not hang us before it can be refused. */
+    const int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f < 0)
+        return file_errno(err, path, "cannot open");
+    struct stat st;
+    if (fstat(f, &st) != 0) {
+        ingle_status s = file_errno(err, path, "cannot stat");
+        close(f);
+        return s;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(f);
+        return err_set(err, INGLE_IO, "%s: not a regular file", path);
+    }
+    *fd = f;
+    *n_bytes = (uint64_t)st.st_size;
+    return INGLE_OK;
+}
+
+void file_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+ingle_status file_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n,
+                          struct err *err)
+{
+    char *at = dst;
+    if (offset > INT64_MAX || n > INT64_MAX - offset)
+        return err_set(err, INGLE_IO, "%s: cannot read %zu bytes at %llu: beyond any file", path, n,
+                       (unsigned long long)offset);
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(fd, at + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return file_errno(err, path, "cannot read");
+        if (got == 0)
+            return err_set(err, INGLE_IO, "%s: wanted %zu bytes at %llu but the file ends after %zu",
+                           path, n, (unsigned long long)offset, done);
+        done += (size_t)got;
+    }
+    return INGLE_OK;
+}
+
+ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n, struct err *err)
+{
+    int fd;
+    uint64_t n_bytes;
+    ingle_status s = file_open(path, &fd, &n_bytes, err);
+    if (s)
+        return s;
+    char *at = NULL;
+    if (n_bytes > limit || n_bytes >= SIZE_MAX) {
+        s = err_set(err, INGLE_LIMIT, "%s: has %llu bytes, the limit is %zu", path,
+                    (unsigned long long)n_bytes, limit);
+        goto out;
+    }
+    at = mem_alloc((size_t)n_bytes + 1);
+    if (!at) {
+        s = err_set(err, INGLE_NOMEM, "%s: no %llu bytes to read it", path,
+                    (unsigned long long)n_bytes);
+        goto out;
+    }
+    s = file_read_at(fd, path, 0, at, (size_t)n_bytes, err);
+    if (s)
+        goto out;
+    at[n_bytes] = 0;
+    *out = at;
+    *n = (size_t)n_bytes;
+    at = NULL;
+out:
+    mem_free(at);
+    file_close(fd);
+    return s;
+}
+
+ingle_status file_map(int fd, const char *path, uint64_t n_bytes, const void **out, struct err *err)
+{
+    if (!n_bytes) {
+        *out = nothing;
+        return INGLE_OK;
+    }
+    if (n_bytes > SIZE_MAX)
+        return err_set(err, INGLE_LIMIT, "%s: cannot map %llu bytes, the limit is %zu", path,
+                       (unsigned long long)n_bytes, (size_t)SIZE_MAX);
+    void *p = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return file_errno(err, path, "cannot map");
+    *out = p;
+    return INGLE_OK;
+}
+
+void file_unmap(const void *at, uint64_t n_bytes)
+{
+    if (!at || !n_bytes)
+        return;
+    union {
+        const void *in;
+        void *out;
+    } p = {.in = at};
+    munmap(p.out, (size_t)n_bytes);
+}
+
+static ingle_status write_all(int fd, const char *path, const void *bytes, size_t n, struct err *err)
+{
+    const char *at = bytes;
+    for (size_t done = 0; done < n;) {
+        const ssize_t put = write(fd, at + done, n - done);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return file_errno(err, path, "cannot write");
+        done += (size_t)put;
+    }
+    if (fsync(fd) != 0)
+        return file_errno(err, path, "cannot sync");
+    return INGLE_OK;
+}
+
+/* Makes a rename in path's directory last.  A file system that cannot sync a directory
+ * is not an error: the file itself is already on disk. */
+static void sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = !slash           ? mem_strdup(".")
+                : slash == path ? mem_strdup("/")
+                                : mem_strndup(path, (size_t)(slash - path));
+    if (!dir)
+        return;
+    const int fd = open(dir, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    mem_free(dir);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    close(fd);
+}
+
+ingle_status file_write_atomic(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    struct str tmp;
+    str_init(&tmp);
+    int fd = -1;
+    for (int i = 0; i < 64 && fd < 0; i++) {
+        str_clear(&tmp);
+        str_addf(&tmp, "%s.%ld-%d.tmp", path, (long)getpid(), i);
+        if (!str_ok(&tmp)) {
+            str_release(&tmp);
+            return err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+        }
+        fd = open(tmp.at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    ingle_status s = INGLE_OK;
+    if (fd < 0) {
+        s = file_errno(err, tmp.at, "cannot create");
+        goto out;
+    }
+    s = write_all(fd, tmp.at, bytes, n, err);
+    if (close(fd) != 0 && !s)
+        s = file_errno(err, tmp.at, "cannot close");
+    if (!s && rename(tmp.at, path) != 0)
+        s = file_errno(err, path, "cannot rename into place");
+    if (s)
+        (void)unlink(tmp.at);
+    else
+        sync_parent(path);
+out:
+    str_release(&tmp);
+    return s;
+}

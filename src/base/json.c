@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/utf8.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH = 64, SHOWN = 48 };
+static const size_t N_VALUES = (size_t)16 << 20, N_BYTES = (size_t)1 << 30;
+
+/* An open array or object.  The keys of an object are the top of the key stack while it
+ * is the innermost one, so that they can be sorted in place when it ends. */
+struct level {
+    bool object;
+    size_t first_key;
+    size_t first_text;
+};
+
+struct key {
+    size_t at, n; /* in gate.text */
+    size_t pos;
+};
+
+struct gate {
+    const char *s;
+    size_t n, pos, n_values;
+    struct json_limits lim;
+    struct level *level;
+    size_t depth, cap_level;
+    struct key *key;
+    size_t n_keys, cap_key;
+    struct str text; /* the decoded keys */
+    struct err *err;
+};
+
+static struct json_limits with_defaults(const struct json_limits *given)
+{
+    struct json_limits lim = given ? *given : (struct json_limits){0};
+    if (!lim.depth)
+        lim.depth = DEPTH;
+    if (!lim.n_values)
+        lim.n_values = N_VALUES;
+    if (!lim.n_bytes)
+        lim.n_bytes = N_BYTES;
+    return lim;
+}
+
+static ingle_status gate_fail(struct gate *g, const char *what)
+{
+    if (g->pos >= g->n)
+        return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu: the text ends", what, g->n);
+    const unsigned char c = (unsigned char)g->s[g->pos];
+    if (c > 0x20 && c < 0x7F)
+        return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu, found '%c'", what, g->pos, c);
+    return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu, found byte 0x%02x", what, g->pos, c);
+}
+
+static ingle_status gate_nomem(struct gate *g)
+{
+    return err_set(g->err, INGLE_NOMEM, "json: no memory to check a text of %zu bytes", g->n);
+}
+
+static int gate_peek(const struct gate *g)
+{
+    return g->pos < g->n ? (unsigned char)g->s[g->pos] : -1;
+}
+
+static void gate_space(struct gate *g)
+{
+    while (g->pos < g->n && (g->s[g->pos] == ' ' || g->s[g->pos] == '\n' || g->s[g->pos] == '\r' ||
+                             g->s[g->pos] == '\t'))
+        g->pos++;
+}
+
+/* Four hex digits at pos, or -1. */
+static int32_t gate_hex4(const struct gate *g, size_t pos)
+{
+    if (g->n < 4 || pos > g->n - 4)
+        return -1;
+    int32_t v = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const char c = g->s[pos + i];
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+/* Behind a backslash.  text: where a key's characters go, or NULL. */
+static ingle_status gate_escape(struct gate *g, struct str *text)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const int c = gate_peek(g);
+    const char *hit = c > 0 ? strchr(from, c) : NULL;
+    if (hit) {
+        g->pos++;
+        if (text)
+            str_addc(text, to[hit - from]);
+        return INGLE_OK;
+    }
+    int32_t u = c == 'u' ? gate_hex4(g, g->pos + 1) : -1;
+    if (u < 0)
+        return gate_fail(g, "unknown escape");
+    if (text && !u)
+        return gate_fail(g, "a NUL in a key");
+    g->pos += 5;
+    if (u >= 0xD800 && u < 0xDC00 && g->n - g->pos >= 6 && g->s[g->pos] == '\\' &&
+        g->s[g->pos + 1] == 'u') {
+        const int32_t low = gate_hex4(g, g->pos + 2);
+        if (low >= 0xDC00 && low < 0xE000) {
+            u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00);
+            g->pos += 6;
+        }
+    }
+    if (u >= 0xD800 && u < 0xE000)
+        u = 0xFFFD; /* a lone surrogate: what json-c makes of it */
+    char utf8[4];
+    if (text)
+        str_add(text, utf8, utf8_encode((uint32_t)u, utf8));
+    return INGLE_OK;
+}
+
+/* A string; pos is at its opening quote. */
+static ingle_status gate_string(struct gate *g, struct str *text)
+{
+    g->pos++;
+    for (;;) {
+        size_t from = g->pos;
+        while (g->pos < g->n && (unsigned char)g->s[g->pos] >= 0x20 &&
+               (unsigned char)g->s[g->pos] < 0x80 && g->s[g->pos] != '"' && g->s[g->pos] != '\\')
+            g->pos++;
+        if (text)
+            str_add(text, g->s + from, g->pos - from);
+        const int c = gate_peek(g);
+        if (c < 0)
+            return gate_fail(g, "a string without end");
+        if (c < 0x20)
+            return gate_fail(g, "a raw control character in a string");
+        if (c >= 0x80) {
+            uint32_t cp;
+            const size_t len = utf8_decode(g->s + g->pos, g->n - g->pos, &cp);
+            if (cp == UTF8_BAD)
+                return gate_fail(g, "ill-formed UTF-8");
+            if (text)
+                str_add(text, g->s + g->pos, len);
+            g->pos += len;
+            continue;
+        }
+        g->pos++;
+        if (c == '"')
+            return INGLE_OK;
+        ingle_status s = gate_escape(g, text);
+        if (s)
+            return s;
+    }
+}
+
+static bool gate_digits(struct gate *g)
+{
+    const size_t from = g->pos;
+    while (g->pos < g->n && g->s[g->pos] >= '0' && g->s[g->pos] <= '9')
+        g->pos++;
+    return g->pos > from;
+}
+
+static ingle_status gate_number(struct gate *g)
+{
+    if (gate_peek(g) == '-')
+        g->pos++;
+    if (gate_peek(g) == '0')
+        g->pos++;
+    else if (!gate_digits(g))
+        return gate_fail(g, "expected a digit");
+    if (gate_peek(g) == '.') {
+        g->pos++;
+        if (!gate_digits(g))
+            return gate_fail(g, "expected a digit behind the point");
+    }
+    if (gate_peek(g) == 'e' || gate_peek(g) == 'E') {
+        g->pos++;
+        if (gate_peek(g) == '+' || gate_peek(g) == '-')
+            g->pos++;
+        if (!gate_digits(g))
+            return gate_fail(g, "expected a digit in the exponent");
+    }
+    return INGLE_OK;
+}
+
+static ingle_status gate_word(struct gate *g, const char *word)
+{
+    const size_t n = strlen(word);
+    if (n > g->n - g->pos || memcmp(g->s + g->pos, word, n) != 0)
+        return gate_fail(g, "expected a value");
+    g->pos += n;
+    return INGLE_OK;
+}
+
+struct sorted_key {
+    const char *at;
+    size_t n, pos;
+};
+
+static int key_order(const void *a, const void *b)
+{
+    const struct sorted_key *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n < y->n ? -1 : 1;
+    const int c = memcmp(x->at, y->at, x->n);
+    return c ? c : x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+/* The innermost object ends: its keys must be distinct. */
+static ingle_status gate_keys(struct gate *g, const struct level *lv)
+{
+    const size_t n = g->n_keys - lv->first_key;
+    ingle_status s = INGLE_OK;
+    if (n > 1) {
+        struct sorted_key *k = mem_calloc(n, sizeof *k);
+        if (!k)
+            return gate_nomem(g);
+        for (size_t i = 0; i < n; i++) {
+            const struct key *from = &g->key[lv->first_key + i];
+            k[i] = (struct sorted_key){g->text.at + from->at, from->n, from->pos};
+        }
+        qsort(k, n, sizeof *k, key_order);
+        for (size_t i = 1; i < n && !s; i++)
+            if (k[i].n == k[i - 1].n && memcmp(k[i].at, k[i - 1].at, k[i].n) == 0)
+                s = err_set(g->err, INGLE_FORMAT, "json: duplicate key '%.*s' at bytes %zu and %zu",
+                            (int)(k[i].n < SHOWN ? k[i].n : SHOWN), k[i].at, k[i - 1].pos,
+                            k[i].pos);
+        mem_free(k);
+    }
+    g->n_keys = lv->first_key;
+    g->text.n = lv->first_text;
+    return s;
+}
+
+static ingle_status gate_key(struct gate *g)
+{
+    if (gate_peek(g) != '"')
+        return gate_fail(g, "expected a key");
+    if (!mem_grow(&g->key, &g->cap_key, g->n_keys + 1, sizeof *g->key))
+        return gate_nomem(g);
+    struct key k = {.at = g->text.n, .pos = g->pos};
+    ingle_status s = gate_string(g, &g->text);
+    if (s)
+        return s;
+    if (!str_ok(&g->text))
+        return gate_nomem(g);
+    k.n = g->text.n - k.at;
+    g->key[g->n_keys++] = k;
+    gate_space(g);
+    if (gate_peek(g) != ':')
+        return gate_fail(g, "expected ':'");
+    g->pos++;
+    return INGLE_OK;
+}
+
+static ingle_status gate_open(struct gate *g, bool object)
+{
+    if (g->depth >= (size_t)g->lim.depth)
+        return err_set(g->err, INGLE_LIMIT, "json: nesting of %zu at byte %zu, the limit is %d",
+                       g->depth + 1, g->pos, g->lim.depth);
+    if (!mem_grow(&g->level, &g->cap_level, g->depth + 1, sizeof *g->level))
+        return gate_nomem(g);
+    g->level[g->depth++] = (struct level){object, g->n_keys, g->text.n};
+    g->pos++;
+    return INGLE_OK;
+}
+
+/* One value, or the beginning of one: *opened says that an array or object was begun. */
+static ingle_status gate_value(struct gate *g, bool *opened)
+{
+    *opened = false;
+    gate_space(g);
+    if (++g->n_values > g->lim.n_values)
+        return err_set(g->err, INGLE_LIMIT, "json: more than %zu values", g->lim.n_values);
+    const int c = gate_peek(g);
+    if (c == '{' || c == '[') {
+        *opened = true;
+        return gate_open(g, c == '{');
+    }
+    if (c == '"')
+        return gate_string(g, NULL);
+    if (c == 't')
+        return gate_word(g, "true");
+    if (c == 'f')
+        return gate_word(g, "false");
+    if (c == 'n')
+        return gate_word(g, "null");
+    if (c == '-' || (c >= '0' && c <= '9'))
+        return gate_number(g);
+    return gate_fail(g, "expected a value");
+}
+
+/* Behind a value: closes what ends here and stands before the next value, or at the end. */
+static ingle_status gate_after(struct gate *g, bool opened)
+{
+    while (g->depth) {
+        struct level *lv = &g->level[g->depth - 1];
+        gate_space(g);
+        if (gate_peek(g) == (lv->object ? '}' : ']')) {
+            ingle_status s = lv->object ? gate_keys(g, lv) : INGLE_OK;
+            if (s)
+                return s;
+            g->pos++;
+            g->depth--;
+            opened = false;
+            continue;
+        }
+        if (!opened) {
+            if (gate_peek(g) != ',')
+                return gate_fail(g, lv->object ? "expected ',' or '}'" : "expected ',' or ']'");
+            g->pos++;
+            gate_space(g);
+        }
+        return lv->object ? gate_key(g) : INGLE_OK;
+    }
+    return INGLE_OK;
+}
+
+ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits, struct err *err)
+{
+    struct gate g = {.s = text, .n = n, .lim = with_defaults(limits), .err = err};
+    if (n > g.lim.n_bytes)
+        return err_set(err, INGLE_LIMIT, "json: %zu bytes, the limit is %zu", n, g.lim.n_bytes);
+    str_init(&g.text);
+    ingle_status s;
+    do {
+        bool opened;
+        s = gate_value(&g, &opened);
+        if (!s)
+            s = gate_after(&g, opened);
+    } while (!s && g.depth);
+    if (!s) {
+        gate_space(&g);
+        if (g.pos < n)
+            s = gate_fail(&g, "something behind the value");
+    }
+    str_release(&g.text);
+    mem_free(g.key);
+    mem_free(g.level);
+    return s;
+}
+
+ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
+                        struct json_object **out, struct err *err)
+{
+    ingle_status s = json_gate(text, n, limits, err);
+    if (s)
+        return s;
+    if (n > INT_MAX)
+        return err_set(err, INGLE_LIMIT, "json: %zu bytes, the limit is %d", n, INT_MAX);
+    /* json-c counts the innermost scalar as a level, too. */
+    struct json_tokener *tok = json_tokener_new_ex(with_defaults(limits).depth + 2);
+    if (!tok)
+        return err_set(err, INGLE_NOMEM, "json: no memory for a reader");
+    struct json_object *o = json_tokener_parse_ex(tok, text, (int)n);
+    /* A number at the end waits for what comes behind it. */
+    if (json_tokener_get_error(tok) == json_tokener_continue)
+        o = json_tokener_parse_ex(tok, " ", 1);
+    const enum json_tokener_error e = json_tokener_get_error(tok);
+    json_tokener_free(tok);
+    if (e != json_tokener_success) {
+        json_object_put(o);
+        return err_set(err, INGLE_FORMAT, "json: %s", json_tokener_error_desc(e));
+    }
+    *out = o;
+    return INGLE_OK;
+}

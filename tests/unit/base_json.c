@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/unit.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include <string.h>
+
+static ingle_status gate(const char *text, struct err *err)
+{
+    return json_gate(text, strlen(text), NULL, err);
+}
+
+static void good_texts_pass(void **state)
+{
+    (void)state;
+    static const char *good[] = {
+        "1", "-0", "0.5e-3", "1E+9", "\"\"", "null", " true ", "[]", "{}", "[[],{}]", "[1,2 , 3]\n",
+        "{\"a\":{\"a\":1},\"b\":[{\"a\":2}]}", "\"\\u00e9\\ud83d\\ude00\\n\"", "\"\xC3\xA9\"",
+        "[{\"x\":1},{\"x\":2}]", "1000000000000000019884624838656",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct err err = {0};
+        if (gate(good[i], &err))
+            fail_msg("'%s' was refused: %s", good[i], err.msg);
+        struct json_object *o;
+        if (json_parse(good[i], strlen(good[i]), NULL, &o, &err))
+            fail_msg("'%s' did not parse: %s", good[i], err.msg);
+        json_object_put(o);
+    }
+}
+
+static void bad_texts_are_refused_with_their_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "expected a value at byte 0: the text ends"},
+        {" ", "expected a value"},
+        {"{", "expected a key at byte 1: the text ends"},
+        {"[1", "expected ',' or ']'"},
+        {"[1,]", "expected a value at byte 3, found ']'"},
+        {"[1 2]", "expected ',' or ']' at byte 3, found '2'"},
+        {"{\"a\" 1}", "expected ':'"},
+        {"{\"a\":1,}", "expected a key"},
+        {"{a:1}", "expected a key"},
+        {"[1}", "expected ',' or ']'"},
+        {"1 2", "something behind the value at byte 2"},
+        {"{} x", "something behind the value"},
+        {"01", "something behind the value"},
+        {"+1", "expected a value"},
+        {".5", "expected a value"},
+        {"1.", "expected a digit behind the point"},
+        {"1e", "expected a digit in the exponent"},
+        {"-", "expected a digit"},
+        {"NaN", "expected a value"},
+        {"-Infinity", "expected a digit"},
+        {"tru", "expected a value"},
+        {"True", "expected a value"},
+        {"'a'", "expected a value"},
+        {"/**/1", "expected a value"},
+        {"\xEF\xBB\xBF{}", "expected a value at byte 0, found byte 0xef"},
+        {"\"a", "a string without end"},
+        {"\"\x01\"", "a raw control character in a string at byte 1, found byte 0x01"},
+        {"\"\n\"", "a raw control character"},
+        {"\"\\x\"", "unknown escape"},
+        {"\"\\u12g4\"", "unknown escape"},
+        {"\"\\u12", "unknown escape"},
+        {"\"\xFF\"", "ill-formed UTF-8"},
+        {"\"\xC0\x80\"", "ill-formed UTF-8"},
+        {"\"\xED\xA0\x80\"", "ill-formed UTF-8"},
+        {"\"\xE2\x82\"", "ill-formed UTF-8"},
+        {"{\"a\":1,\"b\":2,\"a\":3}", "duplicate key 'a' at bytes 1 and 13"},
+        {"{\"a\":1,\"\\u0061\":3}", "duplicate key 'a'"},
+        {"{\"x\":{\"k\":1,\"k\":2}}", "duplicate key 'k'"},
+        {"{\"a\\u0000b\":1}", "a NUL in a key"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = {0};
+        struct json_object *o = NULL;
+        assert_int_equal(gate(bad[i].text, &err), INGLE_FORMAT);
+        if (!strstr(err.msg, bad[i].says))
+            fail_msg("'%s' said: %s", bad[i].text, err.msg);
+        assert_int_equal(json_parse(bad[i].text, strlen(bad[i].text), NULL, &o, NULL), INGLE_FORMAT);
+        assert_null(o);
+    }
+    /* A NUL byte is a control character inside a string and no white space outside. */
+    assert_int_equal(json_gate("\"\0\"", 3, NULL, NULL), INGLE_FORMAT);
+    assert_int_equal(json_gate("1\0", 2, NULL, NULL), INGLE_FORMAT);
+}
+
+static void limits_hold_exactly(void **state)
+{
+    (void)state;
+    struct err err;
+    const struct json_limits depth = {.depth = 3};
+    assert_int_equal(json_gate("[[[1]]]", 7, &depth, NULL), INGLE_OK);
+    assert_int_equal(json_gate("[[[[]]]]", 8, &depth, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "json: nesting of 4 at byte 3, the limit is 3");
+    struct json_object *o;
+    assert_int_equal(json_parse("[[[1]]]", 7, &depth, &o, NULL), INGLE_OK);
+    json_object_put(o);
+
+    const struct json_limits values = {.n_values = 4};
+    assert_int_equal(json_gate("[1,2,3]", 7, &values, NULL), INGLE_OK);
+    assert_int_equal(json_gate("[1,2,3,4]", 9, &values, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "json: more than 4 values");
+
+    const struct json_limits bytes = {.n_bytes = 3};
+    assert_int_equal(json_gate("[1]", 3, &bytes, NULL), INGLE_OK);
+    assert_int_equal(json_gate("[1] ", 4, &bytes, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "json: 4 bytes, the limit is 3");
+
+    /* Depth costs memory on the heap, never the stack. */
+    const struct json_limits deep = {.depth = 1 << 20};
+    struct str s;
+    str_init(&s);
+    for (int i = 0; i < 1 << 20; i++)
+        str_addc(&s, '[');
+    assert_int_equal(json_gate(s.at, s.n, &deep, NULL), INGLE_FORMAT);
+    str_release(&s);
+}
+
+static void values_arrive(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"s\":\"a\\u0000b\",\"n\":18446744073709551615,\"z\":null}";
+    struct json_object *o, *v;
+    assert_int_equal(json_parse(text, strlen(text), NULL, &o, NULL), INGLE_OK);
+    assert_true(json_object_object_get_ex(o, "s", &v));
+    assert_int_equal(json_object_get_string_len(v), 3);
+    assert_true(json_object_object_get_ex(o, "n", &v));
+    assert_true(json_object_get_uint64(v) == UINT64_MAX);
+    assert_true(json_object_object_get_ex(o, "z", &v));
+    assert_null(v);
+    json_object_put(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_texts_pass),
+        cmocka_unit_test(bad_texts_are_refused_with_their_place),
+        cmocka_unit_test(limits_hold_exactly),
+        cmocka_unit_test(values_arrive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
