@@ -1,0 +1,90 @@
+/*
+ * family - one file a family: metadata, names, what positions leave behind, forward pass.
+ */
+#ifndef INGLE_FAMILY_FAMILY_H
+#define INGLE_FAMILY_FAMILY_H
+
+#include "base/json.h"
+#include "device/device.h"
+#include "expert/expert.h"
+#include "kv/kv.h"
+#include "model/model.h"
+
+enum family_logits { FAMILY_LOGITS_NONE, FAMILY_LOGITS_LAST, FAMILY_LOGITS_ALL };
+
+/* Some consecutive tokens of one timeline: a prefill chunk, one decode token, a draft to
+ * verify.  The timeline has been extended by n; the family writes positions at .. at+n-1. */
+struct family_span {
+    struct kv_timeline *timeline;
+    const int32_t *token;
+    int64_t n;
+    int64_t at; /* position of token[0] == the timeline's length */
+    enum family_logits want;
+};
+
+/* A step is the only thing that computes: all spans run together as one matrix of rows. */
+struct family_step {
+    const struct family_span *span;
+    int64_t n_spans, n_rows;
+    int64_t n_logits; /* rows of logits wanted, in span order */
+};
+
+enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };
+/* The stream after embedding, after a layer, and the head's input (all rows).  x is valid
+ * for the call. */
+typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct rows x);
+
+struct family_forward {
+    struct device *device;
+    const struct family_step *step;
+    const struct kv_spec *kv;
+    struct rows logits;     /* written: [n_logits][n_vocab] */
+    family_tap_fn *tap;     /* may be NULL */
+    void *tap_arg;
+};
+
+/* What every family tells about a loaded model. */
+struct family_info {
+    int64_t n_layers, n_embd, n_vocab, n_ctx; /* n_ctx: what the model was made for */
+    int64_t n_experts, n_experts_used;
+    const char *size_label;                   /* "26B-A4B"; "" if unknown */
+    bool large;                               /* Gemma 4: chat rules of the larger sizes */
+};
+
+struct family {
+    const char *arch;             /* general.architecture */
+    const char *const *hf_types;  /* model_type values of config.json, NULL-ended */
+    /* config.json to the GGUF keys of the family. */
+    ingle_status (*config)(struct json_object *config, struct io_meta *out, struct err *err);
+    model_rename_fn *rename;      /* safetensors name to GGUF name */
+    /* Reads and checks the hyper-parameters, binds the weights.  *self ends with free(). */
+    ingle_status (*bind)(void **self, struct model *m, const struct io_meta *meta,
+                         struct family_info *info, struct err *err);
+    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+                       struct err *err);
+    void (*forward)(const void *self, const struct family_forward *f); /* errors stay in the device */
+    void (*free)(void *self);
+};
+
+/* NULL when there is no such family. */
+const struct family *family_by_arch(const char *arch);
+const struct family *family_by_hf_type(const char *model_type);
+/* "gemma4, ..." for messages. */
+const char *family_names(void);
+
+/* ---- shared by families ---- */
+
+/* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
+int64_t *family_positions(const struct family_forward *f);
+int32_t *family_tokens(const struct family_forward *f);
+/* Appends k and v rows to a stream of the KV spec / attends over it. */
+void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,
+                      struct rows v);
+void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
+                   int64_t n_heads, struct rows out, int64_t window, float scale);
+/* The rows whose logits are wanted, gathered. */
+struct rows family_wanted(const struct family_forward *f, struct rows x);
+void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,
+                     struct rows x);
+
+#endif

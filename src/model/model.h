@@ -1,0 +1,68 @@
+/*
+ * model - a file's tensors as loaded weights.
+ *
+ * The reader sees one kind of file: names are those of GGUF, whatever the container (a
+ * family translates others).  Loading has two phases: a family binds names to weights,
+ * which checks every shape and adds up the plan; then model_load() takes the memory and
+ * packs, in parallel, with progress.
+ */
+#ifndef INGLE_MODEL_MODEL_H
+#define INGLE_MODEL_MODEL_H
+
+#include "base/err.h"
+#include "base/report.h"
+#include "device/device.h"
+#include "io/io.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model;
+
+/* Gives the GGUF name of a tensor of another container in out; false: not known. */
+typedef bool model_rename_fn(const char *name, char *out, size_t n_out);
+
+/* file, device and sink are borrowed until model_free().  rename may be NULL. */
+MUST_CHECK ingle_status model_create(struct model **out, struct io_file *file, struct device *d,
+                                     model_rename_fn *rename, const struct report_sink *sink,
+                                     struct err *err);
+void model_free(struct model *m);
+struct device *model_device(const struct model *m);
+const struct io_file *model_file(const struct model *m);
+
+/* The tensor of this (GGUF) name, or NULL. */
+const struct io_tensor *model_find(const struct model *m, const char *name);
+
+/* Binds tensor `name` as a stack of n_stack matrices W[out][in]; the model owns *out.  A
+ * missing tensor or another shape is an error that names both. */
+MUST_CHECK ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows,
+                                     int64_t in, int64_t n_stack,
+                                     const struct device_matrix **out, struct err *err);
+/* Binds a vector of n floats (F32, F16 or BF16 in the file).  Loaded at once. */
+MUST_CHECK ingle_status model_vector(struct model *m, const char *name, int64_t n,
+                                     const struct device_vector **out, struct err *err);
+/* The same, to host memory f32 [n]. */
+MUST_CHECK ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,
+                                     struct err *err);
+
+/* A table that stays in the file and is read by row (per-layer embeddings). */
+struct model_table;
+MUST_CHECK ingle_status model_table(struct model *m, const char *name, int64_t n_rows,
+                                    int64_t width, const struct model_table **out,
+                                    struct err *err);
+/* Row i decoded into dst f32 [width]; stored: scratch of model_table_row_bytes().  Any
+ * thread. */
+size_t model_table_row_bytes(const struct model_table *t);
+MUST_CHECK ingle_status model_table_row(const struct model_table *t, int64_t i, void *stored,
+                                        float *dst, struct err *err);
+
+/* Tensors that nobody bound are named in reports: vision and audio towers as a note, others
+ * as a warning.  An unused second scale of an NVFP4 matrix is an error. */
+MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
+
+uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
+MUST_CHECK ingle_status model_load(struct model *m, struct err *err);
+
+/* Hash of tensor names, types, shapes and sampled bytes: who this model is. */
+uint64_t model_identity(const struct model *m);
+
+#endif

@@ -1,0 +1,101 @@
+/*
+ * session - one timeline of tokens, and the step that moves any number of them.
+ *
+ * A runner owns what a loaded model needs to compute: the KV pool, the prefix tree, the
+ * arena and the logits of the last step.  A session is one timeline with its tokens.
+ * Callers hand over full prefixes; session_sync() keeps what is there, takes the deepest
+ * restore point, and leaves the rest as pending tokens for session_step().
+ */
+#ifndef INGLE_SESSION_SESSION_H
+#define INGLE_SESSION_SESSION_H
+
+#include "base/err.h"
+#include "family/family.h"
+#include "session/sample.h"
+#include <stdatomic.h>
+
+struct runner_options {
+    int64_t n_ctx;              /* positions a session may have; 0: what the model was made for */
+    int64_t max_rows;           /* rows of the largest step; 0: 512 */
+    int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
+    int64_t restore_every;      /* tokens between restore points; 0: 8192 */
+    enum kern_kv_codec kv_codec;
+    uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
+    uint64_t tree_budget_bytes; /* prefix tree's share */
+    const struct report_sink *sink;
+};
+
+struct runner;
+struct session;
+
+/* The plan before anything large is taken. */
+struct runner_plan { uint64_t kv_session_bytes, kv_tree_bytes, arena_bytes, logits_bytes; };
+MUST_CHECK ingle_status runner_plan(const struct family *fam, const void *self,
+                                    const struct family_info *info, struct device *d,
+                                    const struct runner_options *o, struct runner_plan *out,
+                                    struct err *err);
+
+/* Everything is borrowed until runner_free(). */
+MUST_CHECK ingle_status runner_create(struct runner **out, const struct family *fam,
+                                      const void *self, const struct family_info *info,
+                                      struct device *d, const struct runner_options *o,
+                                      struct err *err);
+/* All sessions must be gone. */
+void runner_free(struct runner *r);
+int64_t runner_n_ctx(const struct runner *r);
+int64_t runner_max_rows(const struct runner *r);
+int64_t runner_n_vocab(const struct runner *r);
+const struct kv_pool *runner_pool(const struct runner *r);
+/* Called for every tap of every step until set to NULL. */
+void runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
+/* Forgets the prefix tree. */
+void runner_clear_tree(struct runner *r);
+
+MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, struct err *err);
+void session_free(struct session *s);
+
+/* Where the first `kept` tokens came from. */
+struct session_reuse { int64_t kept, from_session, from_tree; };
+
+/* Makes tokens [0, n) the session's contents: keeps or restores the longest prefix that it
+ * can and leaves the rest pending (at least one token, so that there will be logits).  The
+ * tokens are copied.  reuse may be NULL. */
+MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
+                                     struct session_reuse *reuse, struct err *err);
+/* Adds tokens behind what is there, pending. */
+MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
+                                       struct err *err);
+int64_t session_length(const struct session *s);        /* computed positions */
+int64_t session_pending(const struct session *s);       /* tokens that wait */
+const int32_t *session_tokens(const struct session *s); /* [length + pending] */
+
+/* Shortens to `length` tokens, dropping pending ones.  Beyond what the pages hold it goes
+ * back to a restore point (or the start) and leaves the rest pending. */
+MUST_CHECK ingle_status session_rewind(struct session *s, int64_t length, struct err *err);
+/* dst (of the same runner) becomes what src is. */
+MUST_CHECK ingle_status session_fork(struct session *dst, const struct session *src,
+                                     struct err *err);
+
+/* Remembers the computed prefix in the tree. */
+MUST_CHECK ingle_status session_remember(struct session *s, struct err *err);
+
+struct session_work {
+    struct session *s;
+    int64_t max_tokens;         /* of the pending ones in this step; 0: as many as fit */
+    enum family_logits want;    /* LAST counts only if this step reaches the last pending token */
+    /* results */
+    int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
+    const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
+    int64_t n_logits;
+};
+
+/* One step over all the work items (distinct sessions of one runner), filled in order up to
+ * max_rows rows and max_logits rows of logits. */
+MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
+                                     const atomic_bool *cancel, struct err *err);
+/* Steps until nothing is pending in s; *logits is the last row's, f32 [n_vocab].  Restore
+ * points are set on the way; progress is reported for long prompts. */
+MUST_CHECK ingle_status session_finish(struct session *s, const float **logits,
+                                       const atomic_bool *cancel, struct err *err);
+
+#endif
