@@ -1,0 +1,194 @@
+/*
+ * device - the table of operations that a forward pass is made of.
+ *
+ * Above this door nobody knows where memory lives.  Rows are f32, row-major; weights are
+ * device objects loaded from stored rows.  Calls are ordered on the device's one stream.
+ * The device keeps the first error and later calls do nothing, so a family does not check
+ * line by line: device_status() is asked once at the end of a step.
+ *
+ * Scratch rows come from an arena that is sized before the first step by a dry run: between
+ * device_dry_begin() and device_dry_end() operations only count what they would take.
+ */
+#ifndef INGLE_DEVICE_DEVICE_H
+#define INGLE_DEVICE_DEVICE_H
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/report.h"
+#include "kern/kern.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum device_numerics {
+    DEVICE_EXACT,     /* int8 activations against quantised weights: one arithmetic */
+    DEVICE_REFERENCE, /* f32 activations against decoded weights, f64 sums: slow */
+};
+
+struct device_options {
+    int n_threads;    /* 0: cpu_default_threads() */
+    bool pin;
+    uint32_t cpu;     /* bundles allowed; ANDed with cpu_detect() */
+    enum device_numerics numerics;
+    const struct report_sink *sink; /* borrowed */
+};
+
+struct device;
+
+MUST_CHECK ingle_status device_create(struct device **out, const struct device_options *o,
+                                      struct err *err);
+void device_free(struct device *d);
+const struct kern_table *device_kernels(const struct device *d);
+struct pool *device_pool(struct device *d);
+enum device_numerics device_numerics(const struct device *d);
+
+/* ---- weights ---- */
+
+/* A stack of n_stack matrices W[out][in] of one stored type (n_stack > 1: experts). */
+struct device_matrix;
+
+/* Checks type and shape and computes sizes; takes no memory for the weights yet. */
+MUST_CHECK ingle_status device_matrix_create(struct device_matrix **out, struct device *d,
+                                             uint32_t type, int64_t out_rows, int64_t in,
+                                             int64_t n_stack, struct err *err);
+void device_matrix_free(struct device_matrix *m);
+uint64_t device_matrix_bytes(const struct device_matrix *m);
+int64_t device_matrix_out(const struct device_matrix *m);
+int64_t device_matrix_in(const struct device_matrix *m);
+int64_t device_matrix_stack(const struct device_matrix *m);
+uint32_t device_matrix_type(const struct device_matrix *m);
+/* Takes the memory. */
+MUST_CHECK ingle_status device_matrix_reserve(struct device_matrix *m, struct err *err);
+/* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
+ * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
+ * rows. */
+void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
+                        const void *stored);
+/* Factor on the products of one matrix of the stack (NVFP4's second scale); 1 if never set. */
+MUST_CHECK ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scale,
+                                                 struct err *err);
+
+/* A vector of f32, e.g. norm weights. */
+struct device_vector;
+MUST_CHECK ingle_status device_vector_create(struct device_vector **out, struct device *d,
+                                             const float *v, int64_t n, struct err *err);
+void device_vector_free(struct device_vector *v);
+
+/* ---- scratch ---- */
+
+struct rows { float *at; int64_t n, width, stride; }; /* f32 [n][stride], width used */
+
+/* From the arena; rows begin on 64-byte borders.  When the arena is spent the device fails
+ * and the rows have no memory: later operations do nothing. */
+struct rows device_rows(struct device *d, int64_t n, int64_t width);
+/* Host memory of the arena; NULL in a dry run and when the arena is spent. */
+void *device_bytes(struct device *d, size_t n_bytes);
+static inline struct rows rows_slice(struct rows r, int64_t first, int64_t n)
+{
+    return (struct rows){r.at ? r.at + first * r.stride : NULL, n, r.width, r.stride};
+}
+static inline struct rows rows_columns(struct rows r, int64_t first, int64_t width)
+{
+    return (struct rows){r.at ? r.at + first : NULL, r.n, width, r.stride};
+}
+size_t device_mark(const struct device *d);
+void device_release(struct device *d, size_t mark);
+
+void device_dry_begin(struct device *d);
+size_t device_dry_end(struct device *d); /* bytes that the dry step needed at most */
+MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err);
+
+/* Starts a step: the arena is empty, errors are forgotten.  cancel (may be NULL) is polled
+ * between operations. */
+void device_begin(struct device *d, const atomic_bool *cancel);
+/* False in a dry run, after an error and after a cancel: host code between operations asks
+ * before it touches memory. */
+bool device_runs(struct device *d);
+MUST_CHECK ingle_status device_status(const struct device *d, struct err *err);
+void device_fail(struct device *d, const struct err *err); /* keeps the first */
+
+/* Time spent per operation since device_profile(d, true), for `bench --profile`. */
+struct device_profile { const char *op; uint64_t calls, ns; };
+void device_profile(struct device *d, bool on);
+int device_profile_read(const struct device *d, struct device_profile *out, int n_max);
+
+/* ---- operations ---- */
+
+/* y[i] = row tokens[i] of the matrix (decoded) * scale. */
+void device_embed(struct device *d, struct rows y, const struct device_matrix *m,
+                  const int32_t *tokens, float scale);
+
+/* Host rows into device rows: y[i] = src + i * src_stride. */
+void device_write(struct device *d, struct rows y, const float *src, int64_t src_stride);
+void device_copy(struct device *d, struct rows y, struct rows x);
+
+/* Each row is n_heads groups of width / n_heads: y = x / rms(x) * w per group (w: of one
+ * group's width, or NULL).  y may be x. */
+void device_norm(struct device *d, struct rows y, struct rows x, const struct device_vector *w,
+                 int64_t n_heads, float eps);
+
+/* x = (x + norm(y) * w) * scale: the end of a block with a norm behind it.  y is spent. */
+void device_add_norm(struct device *d, struct rows x, struct rows y,
+                     const struct device_vector *w, float eps, float scale);
+
+void device_add(struct device *d, struct rows x, struct rows y); /* x += y */
+void device_scale(struct device *d, struct rows y, struct rows x, float s);
+void device_mul(struct device *d, struct rows y, struct rows x); /* y *= x */
+void device_mul_vector(struct device *d, struct rows y, const struct device_vector *w);
+
+enum device_glu { DEVICE_GELU, DEVICE_SILU };
+/* y = act(gate) * up; y may be gate. */
+void device_glu(struct device *d, enum device_glu act, struct rows y, struct rows gate,
+                struct rows up);
+
+void device_softcap(struct device *d, struct rows y, float cap);
+void device_softmax(struct device *d, struct rows y);
+
+/* Rotations for rows at positions pos[i] (host): cs [n][n_pairs][2], from the arena. */
+struct device_rope { struct rows cs; int64_t n_pairs; };
+struct device_rope device_rope_table(struct device *d, const int64_t *pos, int64_t n,
+                                     const double *inv_freq, int64_t n_pairs);
+/* Rotates pairs (i, i + half), i < n_pairs, of each of n_heads groups of x's rows. */
+void device_rope(struct device *d, struct rows x, const struct device_rope *r, int64_t n_heads,
+                 int64_t half);
+
+/* One product of a list: y[i] = W x[row ? row[i] : i], i < y.n. */
+struct device_product {
+    const struct device_matrix *w;
+    int64_t index;      /* which matrix of the stack */
+    struct rows x, y;   /* y.width == out rows of w */
+    const int32_t *row; /* host, or NULL */
+};
+/* All products as one list of tasks.  Products that read the same x share its preparation. */
+void device_matmul(struct device *d, const struct device_product *p, int64_t n);
+
+/* The rows [row0, row0 + n) of a batch that are positions pos0.. of one timeline. */
+struct device_span {
+    int64_t row0, n, pos0;
+    uint8_t *const *page; /* of the stream's group, by position / 128 */
+};
+struct device_kv {
+    enum kern_kv_codec k_codec, v_codec;
+    int64_t n_heads, k_width, v_width;
+    size_t at, head_bytes, v_at; /* in a page, as in kv.h */
+};
+/* k: [n][n_heads * k_width], v: [n][n_heads * v_width]. */
+void device_kv_append(struct device *d, const struct device_kv *kv,
+                      const struct device_span *span, int64_t n_spans, struct rows k,
+                      struct rows v);
+/* q: [n][n_q_heads * k_width]; out: [n][n_q_heads * v_width]; query head j reads key/value
+ * head j / (n_q_heads / n_heads).  window and scale as in kern/attend.h. */
+void device_attend(struct device *d, const struct device_kv *kv, const struct device_span *span,
+                   int64_t n_spans, struct rows q, int64_t n_q_heads, struct rows out,
+                   int64_t window, float scale);
+
+/* out[r] = sum over i < k, ascending, of weight[r * k + i] * y[slot[r * k + i]]: f32 fma
+ * from zero (slot and weight: host). */
+void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,
+                         const float *weight, int64_t k);
+
+/* First row and column that is NaN or infinite; false: none.  Waits. */
+bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column);
+
+#endif
