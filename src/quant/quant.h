@@ -51,8 +51,8 @@ void quant_decode(uint32_t type, const void *src, float *dst, size_t n);
  * F16, BF16, F32, MXFP4).  False: no encoder for this type. */
 MUST_CHECK bool quant_encode(uint32_t type, const float *src, void *dst, size_t n);
 
-/* Looks through n_blocks blocks for scales that are NaN or infinite.  Returns the index
- * of the first bad block, or -1. */
+/* Looks through n_blocks blocks for scales (for plain floats: elements) that are NaN or
+ * infinite, or so large that a value could be.  Returns the first bad block, or -1. */
 int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks);
 
 float quant_f16_to_f32(uint16_t h);
@@ -65,5 +65,12 @@ float quant_fp8_e4m3_to_f32(uint8_t b);
 /* Codebooks, for kernels that run from the stored form. */
 extern const int8_t quant_nl4[16];          /* IQ4_NL, IQ4_XS */
 extern const int8_t quant_e2m1_doubled[16]; /* MXFP4, NVFP4 */
+/* Points of the IQ types: byte j from the lowest is coordinate j (signed for iq1). */
+extern const uint64_t quant_book_iq2_xxs[256];
+extern const uint64_t quant_book_iq2_xs[512];
+extern const uint64_t quant_book_iq2_s[1024];
+extern const uint32_t quant_book_iq3_xxs[256];
+extern const uint32_t quant_book_iq3_s[512];
+extern const uint64_t quant_book_iq1[2048]; /* IQ1_S, IQ1_M */
 
 #endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * iq_books - expands src/quant/iq_books.txt into constant tables, at build time.
+ *
+ * usage: iq_books IN OUT
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct book {
+    char name[16], parity[8];
+    int n, dim, n_levels, level[8];
+    unsigned char bitmap[1024];
+    size_t n_bits;
+};
+
+static void die(const char *what, const char *which)
+{
+    fprintf(stderr, "iq_books: %s: %s\n", what, which);
+    exit(1);
+}
+
+static void add_base64(struct book *b, const char *line)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (; *line && *line != '\n' && *line != '='; line++) {
+        const char *hit = strchr(digits, *line);
+        if (!hit || b->n_bits + 6 > 8 * sizeof b->bitmap)
+            die("bad base64", line);
+        /* Most significant bit of a digit first, into the top of the next free byte. */
+        for (int i = 5; i >= 0; i--, b->n_bits++)
+            if ((hit - digits) >> i & 1)
+                b->bitmap[b->n_bits / 8] |= (unsigned char)(0x80 >> b->n_bits % 8);
+    }
+}
+
+static int has(const struct book *b, size_t k)
+{
+    if (k >= b->n_bits)
+        die("bitmap too short", b->name);
+    return b->bitmap[k / 8] >> k % 8 & 1;
+}
+
+static void expand(const struct book *b, FILE *out)
+{
+    int idx[8] = {0}, n = 0;
+    size_t k = 0;
+    fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
+    for (;;) {
+        int sum = 0;
+        for (int i = 0; i < b->dim; i++)
+            sum += idx[i];
+        if ((strcmp(b->parity, "all") == 0 || sum % 2 == 0) && has(b, k++)) {
+            fprintf(out, "%s0x", n++ % 4 ? " " : "\n    ");
+            for (int i = b->dim; i--;)
+                fprintf(out, "%02x", (unsigned)b->level[idx[i]] & 255);
+            fprintf(out, "u,");
+        }
+        int i = 0;
+        while (i < b->dim && ++idx[i] == b->n_levels)
+            idx[i++] = 0;
+        if (i == b->dim)
+            break;
+    }
+    fprintf(out, "\n};\n");
+    if (n != b->n)
+        die("wrong number of points", b->name);
+}
+
+static void read_head(struct book *b, const char *line)
+{
+    int at = 0;
+    *b = (struct book){0};
+    if (sscanf(line, "@%15s %d %d %7s %d%n", b->name, &b->n, &b->dim, b->parity, &b->n_levels,
+               &at) != 5 ||
+        (b->dim != 4 && b->dim != 8) || b->n_levels < 1 || b->n_levels > 8)
+        die("bad head", line);
+    for (int i = 0, len; i < b->n_levels; i++, at += len)
+        if (sscanf(line + at, "%d%n", &b->level[i], &len) != 1)
+            die("bad levels", line);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        die("usage", "iq_books IN OUT");
+    FILE *in = fopen(argv[1], "r"), *out = fopen(argv[2], "w");
+    if (!in || !out)
+        die("cannot open", in ? argv[2] : argv[1]);
+    fprintf(out, "/* Made by scripts/iq_books.c. */\n#include \"quant/quant.h\"\n");
+    struct book b = {0};
+    for (char line[256]; fgets(line, sizeof line, in);) {
+        if (*line == '@') {
+            if (b.n)
+                expand(&b, out);
+            read_head(&b, line);
+        } else if (*line != '#' && *line != '\n') {
+            add_base64(&b, line);
+        }
+    }
+    expand(&b, out);
+    if (ferror(in) || fclose(in) || fclose(out))
+        die("cannot write", argv[2]);
+    return 0;
+}

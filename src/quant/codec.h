@@ -1,0 +1,74 @@
+/*
+ * codec - what the format families of this room share.
+ *
+ * A family file defines a static function that decodes one block and makes the decoder of
+ * many blocks with QUANT_DECODER.  Names follow quant/types.inc.
+ */
+#ifndef INGLE_QUANT_CODEC_H
+#define INGLE_QUANT_CODEC_H
+
+#include "quant/quant.h"
+#include <string.h>
+
+typedef void quant_decode_fn(const void *src, float *dst, size_t n_blocks);
+typedef void quant_encode_fn(const float *src, void *dst, size_t n_blocks);
+
+#define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode) \
+    quant_decode_fn quant_decode_##fn;
+#include "quant/types.inc"
+#undef QUANT_TYPE
+
+quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16;
+quant_encode_fn quant_encode_q8_0, quant_encode_q4_0, quant_encode_q4_1;
+quant_encode_fn quant_encode_q5_0, quant_encode_q5_1, quant_encode_mxfp4;
+
+/* Makes quant_decode_FN from FN_block(const struct quant_FN *, float [n]); blocks may lie
+ * at any address. */
+#define QUANT_DECODER(fn, n)                                            \
+    void quant_decode_##fn(const void *src, float *dst, size_t n_blocks) \
+    {                                                                   \
+        const char *at = src;                                           \
+        for (size_t i = 0; i < n_blocks; i++) {                         \
+            struct quant_##fn b;                                        \
+            memcpy(&b, at + i * sizeof b, sizeof b);                    \
+            fn##_block(&b, dst + i * (n));                              \
+        }                                                               \
+    }
+
+#define QUANT_ENCODER(fn, n)                                            \
+    void quant_encode_##fn(const float *src, void *dst, size_t n_blocks) \
+    {                                                                   \
+        char *at = dst;                                                 \
+        for (size_t i = 0; i < n_blocks; i++) {                         \
+            struct quant_##fn b;                                        \
+            fn##_pack(src + i * (n), &b);                               \
+            memcpy(at + i * sizeof b, &b, sizeof b);                    \
+        }                                                               \
+    }
+
+static inline float codec_bits_to_f32(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint32_t codec_f32_to_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* Branch-free, so that loops over halves become vector code: the exponent is rebased by
+ * one exact multiplication, a subnormal by one exact subtraction. */
+static inline float codec_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, em = (uint32_t)(h & 0x7FFF);
+    const float normal = codec_bits_to_f32((em << 13) + (224u << 23)) * 0x1p-112f;
+    const float sub = codec_bits_to_f32(em | 126u << 23) - 0.5f;
+    const uint32_t a = codec_f32_to_bits(normal), b = codec_f32_to_bits(sub);
+    return codec_bits_to_f32(sign | (em < 0x400 ? b : a));
+}
+
+#endif
