@@ -25,6 +25,13 @@ struct key {
     size_t pos;
 };
 
+/* An integer that may not fit 64 bits: json-c would clamp it. */
+struct wide {
+    size_t at, n; /* in the text */
+};
+enum { WIDE_DIGITS = 19 };
+static const uint64_t WIDE = 1000000000000000000u; /* the smallest of 19 digits */
+
 struct gate {
     const char *s;
     size_t n, pos, n_values;
@@ -34,6 +41,8 @@ struct gate {
     struct key *key;
     size_t n_keys, cap_key;
     struct str text; /* the decoded keys */
+    struct wide *wide; /* in the order of the text */
+    size_t n_wide, cap_wide;
     struct err *err;
 };
 
@@ -174,12 +183,15 @@ static bool gate_digits(struct gate *g)
 
 static ingle_status gate_number(struct gate *g)
 {
+    const size_t from = g->pos;
     if (gate_peek(g) == '-')
         g->pos++;
+    const size_t digits = g->pos;
     if (gate_peek(g) == '0')
         g->pos++;
     else if (!gate_digits(g))
         return gate_fail(g, "expected a digit");
+    const size_t whole = g->pos;
     if (gate_peek(g) == '.') {
         g->pos++;
         if (!gate_digits(g))
@@ -192,6 +204,11 @@ static ingle_status gate_number(struct gate *g)
         if (!gate_digits(g))
             return gate_fail(g, "expected a digit in the exponent");
     }
+    if (whole - digits < WIDE_DIGITS || g->pos > whole)
+        return INGLE_OK;
+    if (!mem_grow(&g->wide, &g->cap_wide, g->n_wide + 1, sizeof *g->wide))
+        return gate_nomem(g);
+    g->wide[g->n_wide++] = (struct wide){from, g->pos - from};
     return INGLE_OK;
 }
 
@@ -328,43 +345,110 @@ static ingle_status gate_after(struct gate *g, bool opened)
     return INGLE_OK;
 }
 
-ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits, struct err *err)
+static ingle_status gate_run(struct gate *g)
 {
-    struct gate g = {.s = text, .n = n, .lim = with_defaults(limits), .err = err};
-    if (n > g.lim.n_bytes)
-        return err_set(err, INGLE_LIMIT, "json: %zu bytes, the limit is %zu", n, g.lim.n_bytes);
-    str_init(&g.text);
+    if (g->n > g->lim.n_bytes)
+        return err_set(g->err, INGLE_LIMIT, "json: %zu bytes, the limit is %zu", g->n,
+                       g->lim.n_bytes);
     ingle_status s;
     do {
         bool opened;
-        s = gate_value(&g, &opened);
+        s = gate_value(g, &opened);
         if (!s)
-            s = gate_after(&g, opened);
-    } while (!s && g.depth);
+            s = gate_after(g, opened);
+    } while (!s && g->depth);
     if (!s) {
-        gate_space(&g);
-        if (g.pos < n)
-            s = gate_fail(&g, "something behind the value");
+        gate_space(g);
+        if (g->pos < g->n)
+            s = gate_fail(g, "something behind the value");
     }
-    str_release(&g.text);
-    mem_free(g.key);
-    mem_free(g.level);
     return s;
 }
 
-ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
-                        struct json_object **out, struct err *err)
+static void gate_init(struct gate *g, const char *text, size_t n, const struct json_limits *limits,
+                      struct err *err)
 {
-    ingle_status s = json_gate(text, n, limits, err);
-    if (s)
-        return s;
-    if (n > INT_MAX)
-        return err_set(err, INGLE_LIMIT, "json: %zu bytes, the limit is %d", n, INT_MAX);
+    *g = (struct gate){.s = text, .n = n, .lim = with_defaults(limits), .err = err};
+    str_init(&g->text);
+}
+
+static void gate_release(struct gate *g)
+{
+    str_release(&g->text);
+    mem_free(g->key);
+    mem_free(g->level);
+    mem_free(g->wide);
+}
+
+ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits, struct err *err)
+{
+    struct gate g;
+    gate_init(&g, text, n, limits, err);
+    const ingle_status s = gate_run(&g);
+    gate_release(&g);
+    return s;
+}
+
+/* v, or for an integer beyond 64 bits its replacement: a double that prints as the digits of
+ * the text.  Integers of 19 and more digits are visited in the order of the text, *i counts
+ * them.  NULL: out of memory (or v is null). */
+static struct json_object *widen(const struct gate *g, struct json_object *v, size_t *i)
+{
+    if (!json_object_is_type(v, json_type_int))
+        return v;
+    const int64_t x = json_object_get_int64(v);
+    if ((x < 0 ? 0 - (uint64_t)x : (uint64_t)x) < WIDE)
+        return v;
+    const struct wide *w = &g->wide[(*i)++];
+    const char *now = json_object_get_string(v);
+    if (now && strlen(now) == w->n && memcmp(now, g->s + w->at, w->n) == 0)
+        return v;
+    char *digits = mem_strndup(g->s + w->at, w->n);
+    struct json_object *wide =
+        digits ? json_object_new_double_s(strtod(digits, NULL), digits) : NULL;
+    mem_free(digits);
+    return wide;
+}
+
+/* Depth is that of the gate, or less. */
+static bool widen_all(const struct gate *g, struct json_object *o, size_t *i)
+{
+    if (json_object_is_type(o, json_type_object)) {
+        json_object_object_foreach(o, key, member)
+        {
+            struct json_object *v = widen(g, member, i);
+            /* A value that is replaced in place leaves the iteration intact. */
+            if (v != member && (!v || json_object_object_add(o, key, v) != 0)) {
+                json_object_put(v);
+                return false;
+            }
+            if (!widen_all(g, v, i))
+                return false;
+        }
+    } else if (json_object_is_type(o, json_type_array)) {
+        for (size_t k = 0; k < json_object_array_length(o); k++) {
+            struct json_object *member = json_object_array_get_idx(o, k);
+            struct json_object *v = widen(g, member, i);
+            if (v != member && (!v || json_object_array_put_idx(o, k, v) != 0)) {
+                json_object_put(v);
+                return false;
+            }
+            if (!widen_all(g, v, i))
+                return false;
+        }
+    }
+    return true;
+}
+
+static ingle_status read_gated(struct gate *g, struct json_object **out)
+{
+    if (g->n > INT_MAX)
+        return err_set(g->err, INGLE_LIMIT, "json: %zu bytes, the limit is %d", g->n, INT_MAX);
     /* json-c counts the innermost scalar as a level, too. */
-    struct json_tokener *tok = json_tokener_new_ex(with_defaults(limits).depth + 2);
+    struct json_tokener *tok = json_tokener_new_ex(g->lim.depth + 2);
     if (!tok)
-        return err_set(err, INGLE_NOMEM, "json: no memory for a reader");
-    struct json_object *o = json_tokener_parse_ex(tok, text, (int)n);
+        return gate_nomem(g);
+    struct json_object *o = json_tokener_parse_ex(tok, g->s, (int)g->n);
     /* A number at the end waits for what comes behind it. */
     if (json_tokener_get_error(tok) == json_tokener_continue)
         o = json_tokener_parse_ex(tok, " ", 1);
@@ -372,8 +456,28 @@ ingle_status json_parse(const char *text, size_t n, const struct json_limits *li
     json_tokener_free(tok);
     if (e != json_tokener_success) {
         json_object_put(o);
-        return err_set(err, INGLE_FORMAT, "json: %s", json_tokener_error_desc(e));
+        return err_set(g->err, INGLE_FORMAT, "json: %s", json_tokener_error_desc(e));
     }
-    *out = o;
+    size_t i = 0;
+    struct json_object *root = g->n_wide ? widen(g, o, &i) : o;
+    if (root != o)
+        json_object_put(o);
+    if (g->n_wide && (!root || !widen_all(g, root, &i))) {
+        json_object_put(root);
+        return gate_nomem(g);
+    }
+    *out = root;
     return INGLE_OK;
+}
+
+ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
+                        struct json_object **out, struct err *err)
+{
+    struct gate g;
+    gate_init(&g, text, n, limits, err);
+    ingle_status s = gate_run(&g);
+    if (!s)
+        s = read_gated(&g, out);
+    gate_release(&g);
+    return s;
 }

@@ -5,8 +5,9 @@
  * resolve silently: ill-formed UTF-8, nesting beyond the limit, more values than the
  * limit, duplicate keys in one object, numbers outside the JSON grammar, raw control
  * characters, a NUL in a key, anything but white space behind the value.  json_parse() is
- * gate + json-c.  What the gate lets through and json-c bends: integers beyond 64 bits
- * saturate, numbers beyond double become infinite, a lone surrogate becomes U+FFFD.
+ * gate + json-c.  Integers beyond 64 bits come as doubles
+ * that print as their digits.  What the gate lets through and json-c bends: numbers beyond
+ * double become infinite, a lone surrogate becomes U+FFFD.
  */
 #ifndef INGLE_BASE_JSON_H
 #define INGLE_BASE_JSON_H

@@ -2,8 +2,9 @@
  * chat - a conversation to a prompt, and model output back to a message.
  *
  * One fixed renderer and parser per family, written in C.  Messages and tools come as JSON
- * in the form of OpenAI chat completions (role, content as string or parts, tool_calls,
- * tool_call_id, reasoning / reasoning_content, tool_responses).
+ * in the form of OpenAI chat completions: role, content as a string or parts, tool_calls,
+ * tool_call_id, reasoning or reasoning_content; Gemma 4 also reads tool_responses, DeepSeek
+ * V4 also task, wo_eos, and tools or response_format on a message.
  */
 #ifndef INGLE_TEXT_CHAT_H
 #define INGLE_TEXT_CHAT_H
@@ -17,48 +18,86 @@
 enum text_chat_family { TEXT_CHAT_GEMMA4, TEXT_CHAT_DEEPSEEK_V4 };
 
 struct text_chat_options {
-    bool thinking;               /* enable_thinking */
-    bool preserve_thinking;
-    bool add_generation_prompt;
-    bool large;                  /* Gemma 4: 12B, 26B-A4B, 31B (an empty thought suppresses thinking) */
-    const char *effort;          /* DeepSeek V4 reasoning effort, or NULL */
+    bool thinking;              /* Gemma 4: enable_thinking; DeepSeek V4: thinking mode */
+    bool add_generation_prompt; /* DeepSeek V4's encoder has no such choice: see below */
+
+    /* Gemma 4 */
+    bool preserve_thinking; /* older turns keep the thoughts that led to tool calls */
+    bool large;             /* 12B, 26B-A4B, 31B: an empty thought suppresses thinking */
+
+    /* DeepSeek V4.  A prompt ends with the transition to the assistant exactly when the last
+     * message asks for an answer; with add_generation_prompt false that ending is left out. */
+    bool revision_0731;                  /* the effort texts of the 0731 release */
+    bool keep_thinking;                  /* drop_thinking false: older turns keep their reasoning */
+    const char *effort;                  /* reasoning effort, or NULL: none */
+    struct json_object *response_format; /* a JSON schema for the answer, or NULL */
 };
 
-/* A prompt with the ranges that the template wrote, in which special tokens count. */
+/* A prompt with the ranges that the template wrote, in which special tokens count: one
+ * range a token, in order.  Text that came from a message is never inside one. */
 struct text_prompt {
     struct str text;
     struct text_range *special;
     size_t n_special, cap_special;
+    size_t n_media; /* images, audio and video in the messages: at best markers here */
 };
 void text_prompt_init(struct text_prompt *p);
+void text_prompt_clear(struct text_prompt *p);
 void text_prompt_release(struct text_prompt *p);
 
-/* messages: JSON array; tools: JSON array or NULL.  Errors name the message and field. */
-MUST_CHECK ingle_status text_chat_render(enum text_chat_family family, struct json_object *messages, struct json_object *tools, const struct text_chat_options *o, struct text_prompt *out, struct err *err);
+/* messages: JSON array; tools: JSON array or NULL.  Appends to *out, which is cleared on
+ * failure.  Errors (INGLE_ARG) name the message or tool by its index, and the field. */
+MUST_CHECK ingle_status text_chat_render(enum text_chat_family family, struct json_object *messages,
+                                         struct json_object *tools,
+                                         const struct text_chat_options *o, struct text_prompt *out,
+                                         struct err *err);
 
-/* Tells whether a Jinja template from a file is one whose rules the renderer follows.
- * Returns a short name ("gemma4 2026-07-09 large") or NULL for an unknown one. */
+/* Tells whether a Jinja template from a file is one whose rules are known.  Returns a short
+ * name ("gemma4 2026-07-09 large") or NULL for an unknown one. */
 const char *text_chat_template_name(enum text_chat_family family, const char *jinja, size_t n);
 
 /* The parser: fed with chunks of any size, gives content, reasoning and tool calls. */
 struct text_parser;
 
-enum text_event_kind { TEXT_EVENT_CONTENT, TEXT_EVENT_REASONING, TEXT_EVENT_CALL_BEGIN, TEXT_EVENT_CALL_ARGUMENTS, TEXT_EVENT_CALL_END };
+enum text_event_kind {
+    TEXT_EVENT_CONTENT,
+    TEXT_EVENT_REASONING,
+    TEXT_EVENT_CALL_BEGIN,
+    TEXT_EVENT_CALL_ARGUMENTS,
+    TEXT_EVENT_CALL_END
+};
 
-/* bytes: a piece of content, reasoning or arguments (JSON text); for CALL_BEGIN the name. */
-typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const char *bytes, size_t n);
+/* bytes: a piece of content, reasoning or arguments (JSON text); for CALL_BEGIN the name.
+ * call: index of the call; -1 for content and reasoning.  Pieces may end inside a UTF-8
+ * character only where a chunk did. */
+typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const char *bytes,
+                           size_t n);
 
 struct text_parser_options {
     bool tools_enabled;
-    bool open_thought;  /* the prompt ended inside a thought */
+    bool open_thought;  /* the prompt ended inside a thought (DeepSeek V4: thinking mode) */
+    size_t limit_bytes; /* of output text, 0: 64 MiB */
+    size_t limit_calls; /* 0: 4096 */
 };
 
-MUST_CHECK ingle_status text_parser_create(struct text_parser **out, enum text_chat_family family, const struct text_parser_options *o, text_event_fn *fn, void *arg, struct err *err);
-MUST_CHECK ingle_status text_parser_add(struct text_parser *p, const char *bytes, size_t n, struct err *err);
+/* fn may be NULL.  Borrows arg until the parser is freed. */
+MUST_CHECK ingle_status text_parser_create(struct text_parser **out, enum text_chat_family family,
+                                           const struct text_parser_options *o, text_event_fn *fn,
+                                           void *arg, struct err *err);
+MUST_CHECK ingle_status text_parser_add(struct text_parser *p, const char *bytes, size_t n,
+                                        struct err *err);
 /* end: "turn", "length", ... as in the vector files; flushes what is held. */
 MUST_CHECK ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err);
 /* The whole message so far as JSON: {"content", "reasoning_content", "tool_calls"}. */
-MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct json_object **out, struct err *err);
+MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct json_object **out,
+                                            struct err *err);
 void text_parser_free(struct text_parser *p);
+
+/* A case is one JSON object: the arguments of the calls above as members, with the names
+ * that the vector files use.  The caller ends *message with json_object_put(). */
+MUST_CHECK ingle_status text_chat_render_case(enum text_chat_family family, struct json_object *c,
+                                              struct text_prompt *out, struct err *err);
+MUST_CHECK ingle_status text_chat_parse_case(enum text_chat_family family, struct json_object *c,
+                                             struct json_object **message, struct err *err);
 
 #endif

@@ -137,6 +137,22 @@ static void values_arrive(void **state)
     json_object_put(o);
 }
 
+static void numbers_keep_their_digits(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\":[100000000000000000000,-9223372036854775808,1000000000000000000],"
+        "\"b\":{\"c\":-9223372036854775809,\"d\":1234567890123456789.0},"
+        "\"e\":18446744073709551615,\"f\":2.0,\"g\":1e-07,\"h\":18446744073709551616}";
+    struct json_object *o;
+    assert_int_equal(json_parse(text, strlen(text), NULL, &o, NULL), INGLE_OK);
+    assert_string_equal(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN), text);
+    json_object_put(o);
+    assert_int_equal(json_parse("98765432109876543210", 20, NULL, &o, NULL), INGLE_OK);
+    assert_string_equal(json_object_to_json_string(o), "98765432109876543210");
+    json_object_put(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +160,7 @@ int main(void)
         cmocka_unit_test(bad_texts_are_refused_with_their_place),
         cmocka_unit_test(limits_hold_exactly),
         cmocka_unit_test(values_arrive),
+        cmocka_unit_test(numbers_keep_their_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
