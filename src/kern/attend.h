@@ -6,14 +6,31 @@
  *   keys    [128/16][width][16]: sixteen positions side by side, so that scores of sixteen
  *           positions are one vector and need no horizontal sum;
  *   values  [128][width].
- * Q8_0 blocks have their scales behind the codes: f16, one per 32 of width and position.
+ * Q8_0 blocks have their scales behind the codes: f16, one per 32 of width and position,
+ * keys [128/16][width/32][16], values [128][width/32].  A scale is max/127 rounded to f16,
+ * a code x / scale rounded half to even within +-127; a group with a NaN or an infinity
+ * becomes NaN, so that it is seen.
  *
  * Scores and values are visited in ascending position, in fixed splits of 2,048 positions
  * (aligned to absolute position), each with an online softmax that moves in blocks of 32
  * positions (aligned, too); splits are merged in ascending order.  A score is scale * (q .
  * k), f32 fmaf in ascending dimension, one accumulator.  Positions that a row does not see
- * are not touched.  So a row's result depends on nothing but its own query and the keys
- * and values that it sees.
+ * have no influence, whatever stands there.  So a row's result depends on nothing but its
+ * own query and the keys and values that it sees.
+ *
+ * The steps, which every kernel takes, for a row in one split (max(a, b) is a > b ? a : b,
+ * folds are those of math.h):
+ *   m = -inf, l[16] = 0, acc[v_width] = 0
+ *   for each block of 32 with visible positions:
+ *     s[j] = scale * score, -inf where not visible
+ *     t[j] = max(s[j + 16], s[j]), j < 16; n = max(fold of t by max(t[j + h], t[j]), m)
+ *     c = exp(m - n), l *= c, acc *= c, m = n
+ *     p[j] = exp(s[j] - n), 0 where not visible; l[j] += p[j], then l[j] += p[j + 16]
+ *     for each visible j: acc = fmaf(p[j], value[j], acc)
+ *   the split's state is m, the fold of l by sums, acc
+ * and over the splits that the row sees (their sum is never 0), from M = -inf, L = 0, A = 0:
+ *   n = max(m, M), x = exp(M - n), y = exp(m - n), L = fmaf(l, y, L x), A = fmaf(a, y, A x)
+ *   out = A / L
  */
 #ifndef INGLE_KERN_ATTEND_H
 #define INGLE_KERN_ATTEND_H
@@ -21,6 +38,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct report_sink;
 
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
@@ -53,7 +72,7 @@ struct kern_attend {
  * the weighted values; padded to whole vectors). */
 static inline int64_t kern_attend_state(int64_t v_width) { return (v_width + 2 + 15) / 16 * 16; }
 
-/* Bytes of scratch that one running task needs. */
+/* Bytes of scratch (64-byte aligned) that one running task needs; 0: more than memory. */
 size_t kern_attend_scratch(const struct kern_attend *a);
 
 struct kern_attend_table {
@@ -66,6 +85,12 @@ struct kern_attend_table {
     /* Merges states [n_splits][...] in ascending order and writes a->out. */
     void (*merge)(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch);
 };
+
+/* Fills t with the fastest kernels for a mask of base/cpu.h. */
+void kern_attend_table_init(struct kern_attend_table *t, uint32_t cpu);
+
+/* Part of kern_self_test(): each operation of t against its plain twin. */
+int kern_attend_self_test(struct kern_attend_table *t, uint32_t cpu, const struct report_sink *sink);
 
 /* The row at slot, decoded: f32 [width].  For tests and restores. */
 void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);

@@ -12,8 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Scalar twins, usable anywhere.  Error at most 2 ulp over the whole range for exp, and
- * 2e-7 absolute or 4 ulp for tanh; correct limits for infinities, NaN stays NaN. */
+struct report_sink;
+
+/* Scalar twins, usable anywhere.  Error at most 1 ulp for exp, 3 ulp for tanh and sigmoid
+ * and 4 ulp for softplus, over the whole range, subnormal results included; correct limits
+ * for infinities, NaN stays NaN. */
 float kern_exp(float x);
 float kern_tanh(float x);
 float kern_sigmoid(float x);
@@ -27,6 +30,7 @@ struct kern_math_table {
     void (*add_scaled)(float *y, const float *x, float s, int64_t n); /* y = fmaf(x, s, y) */
     void (*scale)(float *y, const float *x, float s, int64_t n);     /* y = x * s; y may be x */
     void (*mul)(float *y, const float *x, int64_t n);                /* y *= x */
+    /* The gates are x * sigmoid: silu's own, and tanh's form of gelu written so. */
     void (*glu_gelu)(float *y, const float *gate, const float *up, int64_t n); /* gelu_tanh(gate) * up */
     void (*glu_silu)(float *y, const float *gate, const float *up, int64_t n); /* silu(gate) * up */
     void (*softcap)(float *y, float cap, int64_t n);                 /* y = cap * tanh(y / cap) */
@@ -38,9 +42,15 @@ struct kern_math_table {
     float (*dot)(const float *a, const float *b, int64_t n);
     /* First index whose value is NaN or infinite, or -1. */
     int64_t (*find_bad)(const float *x, int64_t n);
-    /* Index of the largest value, the first one on ties; NaN never wins. */
+    /* Index of the largest value, the first one on ties; NaN never wins; -1 if all are. */
     int64_t (*argmax)(const float *x, int64_t n);
 };
+
+/* Fills t with the fastest kernels for a mask of base/cpu.h. */
+void kern_math_table_init(struct kern_math_table *t, uint32_t cpu);
+
+/* Part of kern_self_test(): each operation of t against its plain twin. */
+int kern_math_self_test(struct kern_math_table *t, uint32_t cpu, const struct report_sink *sink);
 
 /* cos and sin of pos * inv_freq in double, rounded once to f32: cs [n_pairs][2]. */
 void kern_rope_angles(float *cs, int64_t pos, const double *inv_freq, int64_t n_pairs);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attend - names and sizes of key and value blocks, scratch, and the choice of kernels. */
+#include "kern/attend.h"
+#include "base/cpu.h"
+#include "kern/attend_part.h"
+#include "quant/quant.h"
+#include <string.h>
+
+static const char *const codec_name[KERN_KV_CODECS] = {
+    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0"};
+
+const char *kern_kv_name(enum kern_kv_codec c)
+{
+    return codec_name[c];
+}
+
+bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
+{
+    for (int i = 0; i < KERN_KV_CODECS; i++)
+        if (!strcmp(name, codec_name[i])) {
+            *c = (enum kern_kv_codec)i;
+            return true;
+        }
+    return false;
+}
+
+size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
+{
+    (void)key;
+    if (width <= 0 || width > INT32_MAX)
+        return 0;
+    size_t n = (size_t)width * KERN_PAGE;
+    switch (c) {
+    case KERN_KV_F32:
+        return n * 4;
+    case KERN_KV_F16:
+    case KERN_KV_BF16:
+        return n * 2;
+    case KERN_KV_Q8_0:
+        return width % ATTEND_QUANT ? 0 : n + n / ATTEND_QUANT * 2;
+    case KERN_KV_CODECS:
+        break;
+    }
+    return 0;
+}
+
+void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot,
+                  float *row)
+{
+    const float *f = block;
+    const uint16_t *h = block;
+    const int8_t *q = block;
+    const uint16_t *scale = (const uint16_t *)(const void *)(q + width * KERN_PAGE);
+    for (int64_t k = 0; k < width; k++) {
+        int64_t i = key ? attend_key_at(width, slot, k) : slot * width + k;
+        int64_t g = k / ATTEND_QUANT, n_groups = width / ATTEND_QUANT;
+        if (c == KERN_KV_F32)
+            row[k] = f[i];
+        else if (c == KERN_KV_F16)
+            row[k] = quant_f16_to_f32(h[i]);
+        else if (c == KERN_KV_BF16)
+            row[k] = quant_bf16_to_f32(h[i]);
+        else
+            row[k] = (float)q[i] * quant_f16_to_f32(scale[key ? attend_key_at(n_groups, slot, g)
+                                                              : slot * n_groups + g]);
+    }
+}
+
+/* Per pair of row and head: the query, two states and a vector of sums; then one page of
+ * keys and one of values in f32, and the scores of the widest tile against a page. */
+size_t kern_attend_scratch(const struct kern_attend *a)
+{
+    size_t pairs, kw = (size_t)attend_whole(a->k_width), vw = (size_t)attend_whole(a->v_width);
+    size_t pair, n, page;
+    if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs))
+        return 0;
+    pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
+    if (!num_add(kw, 2 * vw, &pair) || !num_add(pair, 4 * ATTEND_LANES, &pair) ||
+        !num_mul(pair, pairs, &n) || !num_add(kw, vw, &page) || !num_mul(page, KERN_PAGE, &page) ||
+        !num_add(n, page, &n) || !num_add(n, 16 * KERN_PAGE + 1024, &n) ||
+        !num_mul(n, sizeof(float), &n))
+        return 0;
+    return n;
+}
+
+#define KERN_ATTEND(needs, table) extern const struct kern_attend_table table;
+#include "kern/attend.inc"
+#undef KERN_ATTEND
+
+void kern_attend_table_init(struct kern_attend_table *t, uint32_t cpu)
+{
+#define KERN_ATTEND(needs, table) \
+    if (((needs) & ~cpu) == 0)    \
+        *t = table;
+#include "kern/attend.inc"
+#undef KERN_ATTEND
+}

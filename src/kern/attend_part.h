@@ -1,0 +1,34 @@
+/*
+ * attend_part - what the attention kernels of all instruction sets share: where a block
+ * keeps what, which positions a row sees, and how scratch is laid out.
+ */
+#ifndef INGLE_KERN_ATTEND_PART_H
+#define INGLE_KERN_ATTEND_PART_H
+
+#include "base/num.h"
+#include "kern/attend.h"
+
+enum {
+    ATTEND_LANES = 16,
+    ATTEND_QUANT = 32, /* width that shares a Q8_0 scale */
+    ATTEND_GROUP = 96, /* pairs of row and head that share one pass over keys and values */
+};
+
+/* Element k of a key at slot: its index among the block's elements. */
+static inline int64_t attend_key_at(int64_t width, int64_t slot, int64_t k)
+{
+    return (slot / ATTEND_LANES * width + k) * ATTEND_LANES + slot % ATTEND_LANES;
+}
+
+/* The first position that a row at pos sees; the last is pos itself. */
+static inline int64_t attend_first(const struct kern_attend *a, int64_t pos)
+{
+    return a->window && pos >= a->window ? pos - a->window + 1 : 0;
+}
+
+static inline int64_t attend_whole(int64_t width)
+{
+    return (width + ATTEND_LANES - 1) / ATTEND_LANES * ATTEND_LANES;
+}
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attend_ref - attention to read: one row, one head, one position after the other, in the
+ * steps that attend.h lists.
+ */
+#include "kern/attend.h"
+#include "kern/attend_part.h"
+#include "kern/math.h"
+#include "quant/quant.h"
+#include <math.h>
+
+/* What a row has collected of a split or of several. */
+struct part {
+    float max, sum;
+    float *acc; /* f32 [v_width] */
+};
+
+static float max_of(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+static void write_scaled(bool key, int64_t width, void *block, int64_t slot, const float *row)
+{
+    int8_t *q = block;
+    uint16_t *scale = (uint16_t *)(void *)(q + width * KERN_PAGE);
+    int64_t n_groups = width / ATTEND_QUANT;
+    for (int64_t g = 0; g < n_groups; g++) {
+        const float *x = row + g * ATTEND_QUANT;
+        float amax = 0.0f;
+        bool finite = true;
+        for (int j = 0; j < ATTEND_QUANT; j++) {
+            amax = max_of(fabsf(x[j]), amax);
+            finite = finite && isfinite(x[j]);
+        }
+        float top = amax / 127.0f;
+        uint16_t h = finite ? quant_f32_to_f16(top < 65504.0f ? top : 65504.0f) : 0x7e00;
+        float d = quant_f16_to_f32(h);
+        scale[key ? attend_key_at(n_groups, slot, g) : slot * n_groups + g] = h;
+        for (int j = 0; j < ATTEND_QUANT; j++) {
+            float v = finite && d > 0.0f ? x[j] / d : 0.0f;
+            v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v;
+            int64_t k = g * ATTEND_QUANT + j;
+            q[key ? attend_key_at(width, slot, k) : slot * width + k] = (int8_t)rintf(v);
+        }
+    }
+}
+
+static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
+                     const float *rows, int64_t n, int64_t stride)
+{
+    float *f = block;
+    uint16_t *h = block;
+    for (int64_t r = 0; r < n; r++, slot++, rows += stride) {
+        if (c == KERN_KV_Q8_0) {
+            write_scaled(key, width, block, slot, rows);
+            continue;
+        }
+        for (int64_t k = 0; k < width; k++) {
+            int64_t i = key ? attend_key_at(width, slot, k) : slot * width + k;
+            if (c == KERN_KV_F32)
+                f[i] = rows[k];
+            else
+                h[i] = c == KERN_KV_F16 ? quant_f32_to_f16(rows[k]) : quant_f32_to_bf16(rows[k]);
+        }
+    }
+}
+
+/* Positions [from, to) of the block of 32 at base: p gets their weights, the rest of p is
+ * zero; what was collected before is rescaled to the new maximum. */
+static void block_weights(const struct kern_attend *a, const float *q, int64_t base, int64_t from,
+                          int64_t to, float p[KERN_ATTEND_BLOCK], struct part *part,
+                          float lane[ATTEND_LANES], float *row)
+{
+    float t[ATTEND_LANES];
+    for (int j = 0; j < KERN_ATTEND_BLOCK; j++)
+        p[j] = -INFINITY;
+    for (int64_t pos = from; pos < to; pos++) {
+        kern_kv_read(a->k_codec, true, a->k_width, a->page[pos / KERN_PAGE] + a->k_at,
+                     pos % KERN_PAGE, row);
+        float dot = 0.0f;
+        for (int64_t k = 0; k < a->k_width; k++)
+            dot = fmaf(q[k], row[k], dot);
+        p[pos - base] = a->scale * dot;
+    }
+    for (int j = 0; j < ATTEND_LANES; j++)
+        t[j] = max_of(p[j + ATTEND_LANES], p[j]);
+    for (int half = ATTEND_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            t[j] = max_of(t[j + half], t[j]);
+    float top = max_of(t[0], part->max), c = kern_exp(part->max - top);
+    part->max = top;
+    for (int j = 0; j < KERN_ATTEND_BLOCK; j++) {
+        bool seen = base + j >= from && base + j < to;
+        p[j] = seen ? kern_exp(p[j] - top) : 0.0f;
+    }
+    for (int j = 0; j < ATTEND_LANES; j++)
+        lane[j] = (lane[j] * c + p[j]) + p[j + ATTEND_LANES];
+    for (int64_t d = 0; d < a->v_width; d++)
+        part->acc[d] *= c;
+}
+
+/* What row pos sees of a split. */
+static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split,
+                      struct part *part, float *row)
+{
+    float p[KERN_ATTEND_BLOCK], lane[ATTEND_LANES] = {0};
+    int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
+    int64_t to = num_min(pos + 1, (split + 1) * KERN_SPLIT);
+    part->max = -INFINITY;
+    for (int64_t d = 0; d < a->v_width; d++)
+        part->acc[d] = 0.0f;
+    for (int64_t base = from / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK; base < to;
+         base += KERN_ATTEND_BLOCK) {
+        int64_t lo = num_max(from, base), hi = num_min(to, base + KERN_ATTEND_BLOCK);
+        block_weights(a, q, base, lo, hi, p, part, lane, row);
+        for (int64_t at = lo; at < hi; at++) {
+            kern_kv_read(a->v_codec, false, a->v_width, a->page[at / KERN_PAGE] + a->v_at,
+                         at % KERN_PAGE, row);
+            for (int64_t d = 0; d < a->v_width; d++)
+                part->acc[d] = fmaf(p[at - base], row[d], part->acc[d]);
+        }
+    }
+    for (int half = ATTEND_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    part->sum = lane[0];
+}
+
+static void clear(struct part *all, int64_t width)
+{
+    all->max = -INFINITY;
+    all->sum = 0.0f;
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = 0.0f;
+}
+
+/* all takes in the next split.  A sum of zero means that nothing of it was seen: a visible
+ * maximum adds 1, or NaN. */
+static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
+{
+    if (sum == 0.0f)
+        return;
+    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
+    all->max = top;
+    all->sum = fmaf(sum, y, all->sum * x);
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = fmaf(acc[d], y, all->acc[d] * x);
+}
+
+static void finish(const struct part *all, float *out, int64_t width)
+{
+    for (int64_t d = 0; d < width; d++)
+        out[d] = all->acc[d] / all->sum;
+}
+
+static void rows(const struct kern_attend *a, void *scratch)
+{
+    struct part all = {.acc = scratch}, one = {.acc = all.acc + a->v_width};
+    float *row = one.acc + a->v_width;
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++) {
+            int64_t pos = a->pos0 + r;
+            clear(&all, a->v_width);
+            for (int64_t s = attend_first(a, pos) / KERN_SPLIT; s <= pos / KERN_SPLIT; s++) {
+                one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one, row);
+                join(&all, one.max, one.sum, one.acc, a->v_width);
+            }
+            finish(&all, a->out + r * a->out_stride + h * a->v_width, a->v_width);
+        }
+}
+
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch)
+{
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++, state += kern_attend_state(a->v_width)) {
+            struct part one = {.acc = state + 2};
+            one_split(a, a->q + r * a->q_stride + h * a->k_width, a->pos0 + r, index, &one,
+                      scratch);
+            state[0] = one.max;
+            state[1] = one.sum;
+        }
+}
+
+static void merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
+{
+    struct part all = {.acc = scratch};
+    int64_t step = kern_attend_state(a->v_width);
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++, state += step) {
+            clear(&all, a->v_width);
+            for (int64_t s = 0; s < n_splits; s++) {
+                const float *one = state + s * a->n_rows * a->n_heads * step;
+                join(&all, one[0], one[1], one + 2, a->v_width);
+            }
+            finish(&all, a->out + r * a->out_stride + h * a->v_width, a->v_width);
+        }
+}
+
+const struct kern_attend_table kern_attend_ref = {
+    .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};

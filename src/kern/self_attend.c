@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* self_attend - the start-up comparison of the chosen attention kernels with plain C. */
+#include "base/cpu.h"
+#include "base/report.h"
+#include "kern/attend.h"
+#include "kern/self.h"
+
+#define KERN_ATTEND(needs, table) extern const struct kern_attend_table table;
+#include "kern/attend.inc"
+#undef KERN_ATTEND
+
+static const struct set {
+    uint32_t needs;
+    const struct kern_attend_table *table;
+} sets[] = {
+#define KERN_ATTEND(needs, table) {needs, &table},
+#include "kern/attend.inc"
+#undef KERN_ATTEND
+};
+
+enum { WIDTH = 32, ROWS = 7, HEADS = 2, FROM = 90, OUT = ROWS * HEADS * WIDTH };
+enum { STATE = (WIDTH + 2 + 15) / 16 * 16 };
+
+struct data {
+    _Alignas(64) uint8_t page[2 * KERN_PAGE * WIDTH * 4];
+    _Alignas(64) float scratch[16 * 1024];
+    float rows[KERN_PAGE * WIDTH], q[OUT], out[3][OUT], state[ROWS * HEADS * STATE];
+};
+
+/* One page, read through every entry of the table. */
+static bool run(const struct kern_attend_table *t, enum kern_kv_codec c, struct data *d)
+{
+    size_t block = kern_kv_block_bytes(c, true, WIDTH);
+    const uint8_t *page[1] = {d->page};
+    struct kern_attend a = {.k_codec = c, .v_codec = c, .k_width = WIDTH, .v_width = WIDTH,
+                            .page = page, .k_at = 0, .v_at = block, .q = d->q,
+                            .q_stride = HEADS * WIDTH, .out_stride = HEADS * WIDTH, .n_rows = ROWS,
+                            .n_heads = HEADS, .pos0 = FROM, .window = 40, .scale = 0.2f};
+    if (kern_attend_scratch(&a) > sizeof d->scratch)
+        return false;
+    memset(d->state, 0, sizeof d->state);
+    t->kv_write(c, true, WIDTH, d->page, 0, d->rows, KERN_PAGE, WIDTH);
+    t->kv_write(c, false, WIDTH, d->page + block, 0, d->rows, KERN_PAGE, WIDTH);
+    a.out = d->out[0];
+    t->rows(&a, d->scratch);
+    a.out = d->out[1];
+    t->split(&a, 0, d->state, d->scratch);
+    t->merge(&a, 1, d->state, d->scratch);
+    kern_kv_read(c, true, WIDTH, d->page, FROM, d->out[2]);
+    kern_kv_read(c, false, WIDTH, d->page + block, FROM, d->out[2] + WIDTH);
+    return true;
+}
+
+static bool same(const struct kern_attend_table *t)
+{
+    for (int c = 0; c < KERN_KV_CODECS; c++) {
+        struct data want = {0}, got = {0};
+        kern_self_fill(want.rows, KERN_PAGE * WIDTH, 1);
+        kern_self_fill(want.q, OUT, 2);
+        memcpy(got.rows, want.rows, sizeof got.rows);
+        memcpy(got.q, want.q, sizeof got.q);
+        if (!run(sets[0].table, (enum kern_kv_codec)c, &want) ||
+            !run(t, (enum kern_kv_codec)c, &got) ||
+            !kern_self_same(want.out[0], got.out[0], 3 * OUT))
+            return false;
+    }
+    return true;
+}
+
+/* The operations of a set share their inner loops, so a set is kept or dropped whole. */
+int kern_attend_self_test(struct kern_attend_table *t, uint32_t cpu, const struct report_sink *sink)
+{
+    if (same(t))
+        return 0;
+    size_t s = sizeof sets / sizeof *sets;
+    do
+        if ((sets[--s].needs & ~cpu) == 0)
+            *t = *sets[s].table;
+    while (s && !same(t));
+    report(sink, INGLE_REPORT_WARN, "kernel", "attend",
+           "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
+    return 1;
+}
