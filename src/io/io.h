@@ -51,6 +51,8 @@ struct io_meta;  /* a list of values, sorted by key; also built by hand for conf
 
 struct io_meta *io_meta_create(void);
 void io_meta_free(struct io_meta *m);
+/* The file that messages of the getters name; copied. */
+MUST_CHECK ingle_status io_meta_set_name(struct io_meta *m, const char *name);
 size_t io_meta_count(const struct io_meta *m);
 const struct io_value *io_meta_at(const struct io_meta *m, size_t i); /* in file order */
 const struct io_value *io_meta_find(const struct io_meta *m, const char *key); /* NULL: absent */

@@ -330,7 +330,7 @@ static void bad_scales_are_found(void **state)
     const float f[3] = {3.4e38f, -INFINITY, NAN};
     assert_int_equal(quant_find_bad(QUANT_F32, f, 3), 1);
     assert_int_equal(quant_find_bad(QUANT_F32, f + 2, 1), 0);
-    const double d[2] = {1e308, NAN};
+    const double d[2] = {1e308, (double)NAN};
     assert_int_equal(quant_find_bad(QUANT_F64, d, 2), 1);
     const uint16_t b[2] = {0x7F7F, 0x7F80};
     assert_int_equal(quant_find_bad(QUANT_BF16, b, 2), 1);

@@ -1,0 +1,114 @@
+/*
+ * inner - what the readers of this room share: an arena for copies, a reader of bytes that
+ * cannot run over its end, the container itself.
+ */
+#ifndef INGLE_IO_INNER_H
+#define INGLE_IO_INNER_H
+
+#include "io/io.h"
+
+/* Memory that is given back all at once, with a budget.  Zeroed by io_arena_init(). */
+struct io_arena {
+    struct io_chunk *chunk;
+    size_t n_used, cap;        /* of the newest chunk */
+    size_t n_left, n_budget;   /* bytes that may still be taken */
+};
+
+void io_arena_init(struct io_arena *a, size_t n_budget);
+void io_arena_release(struct io_arena *a);
+/* n bytes, 8-aligned.  INGLE_LIMIT when the budget is spent. */
+MUST_CHECK ingle_status io_arena_take(struct io_arena *a, size_t n, void **out, struct err *err);
+/* A copy of n bytes with a 0 behind it. */
+MUST_CHECK ingle_status io_arena_copy(struct io_arena *a, const char *s, size_t n, const char **out,
+                                      struct err *err);
+
+/* Reads a file (or bytes in memory) from front to back through a buffer of its own, so
+ * that nothing checked can change afterwards. */
+struct io_reader {
+    const char *name;
+    int fd;                 /* -1: in memory */
+    const unsigned char *memory;
+    uint64_t n_bytes, pos;  /* pos <= n_bytes */
+    unsigned char *buf;
+    uint64_t buf_at;
+    size_t buf_n;
+};
+
+MUST_CHECK ingle_status io_reader_init(struct io_reader *r, const char *name, int fd,
+                                       const void *memory, uint64_t n_bytes, struct err *err);
+void io_reader_release(struct io_reader *r);
+static inline uint64_t io_reader_left(const struct io_reader *r) { return r->n_bytes - r->pos; }
+/* Exactly n bytes of what ("key length"), or an error. */
+MUST_CHECK ingle_status io_reader_take(struct io_reader *r, void *dst, size_t n, const char *what,
+                                       struct err *err);
+
+/* meta.c: a value whose parts already lie in the arena is appended; io_meta_seal() sorts
+ * and refuses duplicates. */
+struct io_arena *io_meta_arena(struct io_meta *m);
+MUST_CHECK ingle_status io_meta_append(struct io_meta *m, const struct io_value *v, struct err *err);
+MUST_CHECK ingle_status io_meta_seal(struct io_meta *m, struct err *err);
+
+struct io_string {
+    const char *s;
+    size_t n;
+};
+
+/* GGUF value types. */
+enum { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR,
+       GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64, GGUF_N_TYPES };
+
+/* Bytes of one value in a file (the least for strings), 0 for arrays and unknown types. */
+size_t io_gguf_size(uint32_t type);
+enum io_value_kind io_gguf_kind(uint32_t type);
+
+struct io_part { /* one file of a container */
+    char *path;  /* owned */
+    int fd;      /* -1: in memory */
+    uint64_t n_bytes;
+    const void *map; /* NULL: not mapped */
+};
+
+struct io_file {
+    enum io_kind kind;
+    char *path;
+    const struct report_sink *sink; /* borrowed */
+    struct io_part *part;
+    size_t n_parts, cap_part;
+    struct io_meta *meta;
+    struct io_arena arena; /* tensor names */
+    struct io_tensor *tensor;
+    size_t n_tensors, cap_tensor;
+    uint32_t *slot; /* hash of names: tensor + 1, 0 is empty */
+    size_t n_slots; /* a power of two, or 0 */
+    uint64_t seed;
+};
+
+/* Opens and maps one more file of f. */
+MUST_CHECK ingle_status io_part_add(struct io_file *f, const char *path, struct err *err);
+/* Appends a tensor; the name is copied. */
+MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t n_name,
+                                      struct err *err);
+/* Makes the names findable; a name twice is an error. */
+MUST_CHECK ingle_status io_tensors_index(struct io_file *f, struct err *err);
+
+/* The formats: f has its first part; these fill tensors and metadata. */
+MUST_CHECK ingle_status io_gguf_open(struct io_file *f, struct err *err);
+MUST_CHECK ingle_status io_safetensors_open(struct io_file *f, struct err *err);
+MUST_CHECK ingle_status io_safetensors_open_dir(struct io_file *f, const char *dir, struct err *err);
+
+/* A span of bytes that a tensor claims, for the search for overlaps. */
+struct io_span {
+    uint64_t offset, n_bytes;
+    size_t tensor;
+};
+
+/* Ascending by offset, then length. */
+void io_spans_sort(struct io_span *s, size_t n);
+
+/* A printable beginning of bytes from a file, for messages. */
+struct io_shown {
+    char text[80];
+};
+struct io_shown io_show(const char *s, size_t n);
+
+#endif

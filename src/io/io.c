@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The container: its files, its tensors by name, reading. */
+#define _DEFAULT_SOURCE
+#include "io/inner.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/str.h"
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+static const size_t NAMES_BUDGET = (size_t)1 << 30;
+
+static ingle_status container_create(struct io_file **out, const char *path,
+                                     const struct report_sink *sink, struct err *err)
+{
+    struct io_file *f = mem_zalloc(sizeof *f);
+    if (!f)
+        return err_set(err, INGLE_NOMEM, "%s: no memory to open it", path);
+    f->sink = sink;
+    io_arena_init(&f->arena, NAMES_BUDGET);
+    /* A key that a file's author cannot know: chosen names must not collide. */
+    if (getrandom(&f->seed, sizeof f->seed, GRND_NONBLOCK) != (ssize_t)sizeof f->seed)
+        f->seed = clock_now() ^ (uint64_t)(uintptr_t)f;
+    f->path = mem_strdup(path);
+    f->meta = io_meta_create();
+    if (!f->path || !f->meta || io_meta_set_name(f->meta, path)) {
+        io_close(f);
+        return err_set(err, INGLE_NOMEM, "%s: no memory to open it", path);
+    }
+    *out = f;
+    return INGLE_OK;
+}
+
+void io_close(struct io_file *f)
+{
+    if (!f)
+        return;
+    for (size_t i = 0; i < f->n_parts; i++) {
+        if (f->part[i].fd >= 0)
+            file_unmap(f->part[i].map, f->part[i].n_bytes);
+        file_close(f->part[i].fd);
+        mem_free(f->part[i].path);
+    }
+    mem_free(f->part);
+    io_meta_free(f->meta);
+    io_arena_release(&f->arena);
+    mem_free(f->tensor);
+    mem_free(f->slot);
+    mem_free(f->path);
+    mem_free(f);
+}
+
+static ingle_status part_new(struct io_file *f, const char *path, struct io_part **out,
+                             struct err *err)
+{
+    if (!mem_grow(&f->part, &f->cap_part, f->n_parts + 1, sizeof *f->part))
+        return err_set(err, INGLE_NOMEM, "%s: no memory to open it", path);
+    struct io_part *p = &f->part[f->n_parts];
+    *p = (struct io_part){.path = mem_strdup(path), .fd = -1};
+    if (!p->path)
+        return err_set(err, INGLE_NOMEM, "%s: no memory to open it", path);
+    f->n_parts++;
+    *out = p;
+    return INGLE_OK;
+}
+
+ingle_status io_part_add(struct io_file *f, const char *path, struct err *err)
+{
+    struct io_part *p;
+    struct err why;
+    ingle_status s = part_new(f, path, &p, err);
+    if (s)
+        return s;
+    s = file_open(path, &p->fd, &p->n_bytes, err);
+    if (s)
+        return s;
+    if (file_map(p->fd, path, p->n_bytes, &p->map, &why)) {
+        p->map = NULL;
+        report(f->sink, INGLE_REPORT_WARN, "file", path, "is read instead of mapped: %s", why.msg);
+    }
+    return INGLE_OK;
+}
+
+ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t n_name,
+                           struct err *err)
+{
+    struct io_tensor copy = *t;
+    if (f->n_tensors >= UINT32_MAX - 1 ||
+        !mem_grow(&f->tensor, &f->cap_tensor, f->n_tensors + 1, sizeof *f->tensor))
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors + 1);
+    ingle_status s = io_arena_copy(&f->arena, t->name, n_name, &copy.name, err);
+    if (s)
+        return s;
+    f->tensor[f->n_tensors++] = copy;
+    return INGLE_OK;
+}
+
+/* The slot that holds name, or the empty one where it belongs. */
+static size_t slot_of(const struct io_file *f, const char *name)
+{
+    size_t i = (size_t)XXH3_64bits_withSeed(name, strlen(name), f->seed) & (f->n_slots - 1);
+    while (f->slot[i] && strcmp(f->tensor[f->slot[i] - 1].name, name) != 0)
+        i = (i + 1) & (f->n_slots - 1);
+    return i;
+}
+
+ingle_status io_tensors_index(struct io_file *f, struct err *err)
+{
+    f->n_slots = 16;
+    while (f->n_slots < 2 * f->n_tensors)
+        f->n_slots *= 2;
+    f->slot = mem_calloc(f->n_slots, sizeof *f->slot);
+    if (!f->slot)
+        return err_set(err, INGLE_NOMEM, "%s: no memory to find %zu tensors", f->path, f->n_tensors);
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const struct io_tensor *t = &f->tensor[i];
+        const size_t at = slot_of(f, t->name);
+        if (f->slot[at])
+            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' is there twice (the other in %s)",
+                           f->part[t->file].path, t->name,
+                           f->part[f->tensor[f->slot[at] - 1].file].path);
+        f->slot[at] = (uint32_t)i + 1;
+    }
+    return INGLE_OK;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static ingle_status open_file(struct io_file *f, struct err *err)
+{
+    ingle_status s = io_part_add(f, f->path, err);
+    if (s)
+        return s;
+    const struct io_part *p = &f->part[0];
+    char magic[4];
+    if (p->n_bytes < sizeof magic)
+        return err_set(err, INGLE_FORMAT, "%s: has %llu bytes, no model is that small", f->path,
+                       (unsigned long long)p->n_bytes);
+    s = file_read_at(p->fd, f->path, 0, magic, sizeof magic, err);
+    if (s)
+        return s;
+    if (memcmp(magic, "GGUF", 4) == 0)
+        return io_gguf_open(f, err);
+    if (ends_with(f->path, ".safetensors"))
+        return io_safetensors_open(f, err);
+    return err_set(err, INGLE_FORMAT,
+                   "%s: begins with %02x %02x %02x %02x, which is no GGUF, and its name does not end in "
+                   "'.safetensors'",
+                   f->path, (unsigned)(magic[0] & 255), (unsigned)(magic[1] & 255),
+                   (unsigned)(magic[2] & 255), (unsigned)(magic[3] & 255));
+}
+
+ingle_status io_open(struct io_file **out, const char *path, const struct report_sink *sink,
+                     struct err *err)
+{
+    struct io_file *f;
+    struct stat st;
+    ingle_status s = container_create(&f, path, sink, err);
+    if (s)
+        return s;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        s = io_safetensors_open_dir(f, path, err);
+    else
+        s = open_file(f, err);
+    if (!s)
+        s = io_tensors_index(f, err);
+    if (s) {
+        io_close(f);
+        return s;
+    }
+    *out = f;
+    return INGLE_OK;
+}
+
+ingle_status io_open_memory(struct io_file **out, const char *name, const void *at, size_t n,
+                            const struct report_sink *sink, struct err *err)
+{
+    struct io_file *f;
+    struct io_part *p;
+    ingle_status s = container_create(&f, name, sink, err);
+    if (s)
+        return s;
+    s = part_new(f, name, &p, err);
+    if (!s) {
+        p->map = at;
+        p->n_bytes = n;
+        s = io_gguf_open(f, err);
+    }
+    if (!s)
+        s = io_tensors_index(f, err);
+    if (s) {
+        io_close(f);
+        return s;
+    }
+    *out = f;
+    return INGLE_OK;
+}
+
+enum io_kind io_kind(const struct io_file *f)
+{
+    return f->kind;
+}
+
+const char *io_path(const struct io_file *f)
+{
+    return f->path;
+}
+
+uint64_t io_size(const struct io_file *f)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < f->n_parts; i++)
+        n += f->part[i].n_bytes;
+    return n;
+}
+
+const struct io_meta *io_metadata(const struct io_file *f)
+{
+    return f->meta;
+}
+
+size_t io_n_tensors(const struct io_file *f)
+{
+    return f->n_tensors;
+}
+
+const struct io_tensor *io_tensor_at(const struct io_file *f, size_t i)
+{
+    return i < f->n_tensors ? &f->tensor[i] : NULL;
+}
+
+const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name)
+{
+    const uint32_t hit = f->slot[slot_of(f, name)];
+    return hit ? &f->tensor[hit - 1] : NULL;
+}
+
+ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst,
+                     size_t n, struct err *err)
+{
+    const struct io_part *p = &f->part[t->file];
+    if (offset > t->n_bytes || n > t->n_bytes - offset)
+        return err_set(err, INGLE_ARG, "%s: tensor '%s': %zu bytes at %llu of %llu", p->path, t->name, n,
+                       (unsigned long long)offset, (unsigned long long)t->n_bytes);
+    if (p->fd >= 0)
+        return file_read_at(p->fd, p->path, t->offset + offset, dst, n, err);
+    if (n)
+        memcpy(dst, (const char *)p->map + t->offset + offset, n);
+    return INGLE_OK;
+}
+
+const void *io_mapped(const struct io_file *f, const struct io_tensor *t)
+{
+    const struct io_part *p = &f->part[t->file];
+    return p->map ? (const char *)p->map + t->offset : NULL;
+}
+
+ingle_status io_side_file(const struct io_file *f, const char *name, size_t limit, char **out,
+                          size_t *n, struct err *err)
+{
+    struct stat st;
+    struct str path;
+    if (f->n_parts && f->part[0].fd < 0)
+        return err_set(err, INGLE_NOTFOUND, "%s: lies in memory and has no '%s' beside it", f->path,
+                       name);
+    str_init(&path);
+    str_adds(&path, f->path);
+    if (stat(f->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        const char *slash = strrchr(f->path, '/');
+        str_clear(&path);
+        str_add(&path, f->path, slash ? (size_t)(slash - f->path) : 0);
+        if (!slash)
+            str_addc(&path, '.');
+    }
+    str_addf(&path, "/%s", name);
+    ingle_status s = str_ok(&path) ? file_slurp(path.at, limit, out, n, err)
+                                   : err_set(err, INGLE_NOMEM, "%s: no memory for a path", f->path);
+    str_release(&path);
+    return s;
+}
