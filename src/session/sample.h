@@ -1,9 +1,33 @@
 /*
  * sample - logits to a token.
  *
- * Random numbers are counter-based: token i of a seeded request is a function of (seed, i,
- * logits) and of the tokens before it alone.  Order: bias and suppressed tokens, penalties,
- * DRY, then top-k, typical, top-p, min-p, XTC, temperature, draw.
+ * Random numbers are counter-based (Philox 4x32-10 keyed by the seed, counter i): token
+ * number i of a request is a function of (seed, i, logits, history) and the options alone.
+ * Nothing is remembered between draws, and a draw allocates nothing.  The bits do not
+ * depend on the instruction set: exp and log are plain double arithmetic of this file.
+ *
+ * Each parameter means what it means in llama.cpp, in the order of that program's default
+ * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
+ * every stage; temperature comes last):
+ *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden.
+ *   penalties     over the last penalty_window tokens, c(t) = occurrences of t there; for
+ *                 c(t) > 0: l = l > 0 ? l / repeat : l * repeat, then
+ *                 l -= c(t) * frequency + presence.
+ *   DRY           if drawing t would extend a sequence of n tokens at the end of the last
+ *                 dry_window tokens that stood there before followed by t, n >= allowed:
+ *                 l -= multiplier * base^(n - allowed) with the largest such n.  A breaker
+ *                 token ends a sequence and is never penalised.
+ *   top-k         the k largest.
+ *   typical       by ascending |-log p - H|, H the entropy: the shortest beginning whose
+ *                 sum exceeds typical_p.
+ *   top-p         by descending p: the shortest beginning whose sum reaches top_p.
+ *   min-p         those with p >= min_p * the largest p.
+ *   XTC           with xtc_probability: of those with p >= xtc_threshold (if two or more)
+ *                 all but the least probable go.
+ *   temperature   p ~ exp(l / temperature); 0: the largest logit.
+ *   draw          the first token, by descending p, at which the sum of p exceeds a
+ *                 uniform number of 53 bits.
+ * Equal logits are ordered by ascending id, everywhere.  At least one token is always kept.
  */
 #ifndef INGLE_SESSION_SAMPLE_H
 #define INGLE_SESSION_SAMPLE_H
@@ -13,40 +37,65 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sample_bias { int32_t token; float bias; };
+struct sample_bias {
+    int32_t token;
+    float bias;
+};
 
 struct sample_options {
-    float temperature;             /* 0: greedy */
-    int32_t top_k;                 /* 0: all */
-    float top_p, min_p, typical_p; /* 1, 0, 1: off */
-    float repeat_penalty;          /* 1: off */
+    float temperature;                         /* 0: greedy */
+    int32_t top_k;                             /* 0: all */
+    float top_p, min_p, typical_p;             /* 1, 0, 1: off */
+    float repeat_penalty;                      /* 1: off */
     float presence_penalty, frequency_penalty; /* 0: off */
-    int32_t penalty_window;        /* tokens looked back at; 0: 64, -1: all */
-    float dry_multiplier, dry_base; /* 0: off */
-    int32_t dry_allowed_length, dry_window;
-    float xtc_probability, xtc_threshold;
+    int32_t penalty_window;                    /* tokens looked back at; 0: 64, -1: all */
+    float dry_multiplier;                      /* 0: off */
+    float dry_base;                            /* 0: 1.75; else >= 1 */
+    int32_t dry_allowed_length;                /* 0: 2 */
+    int32_t dry_window;                        /* 0 or -1: all */
+    float xtc_probability, xtc_threshold;      /* 0: off; a threshold above 0.5: off */
     uint64_t seed;
-    const struct sample_bias *bias; /* borrowed while the sampler lives */
+    const struct sample_bias *bias; /* copied, as are the lists below */
     size_t n_bias;
-    const int32_t *suppress;        /* never drawn */
+    const int32_t *suppress; /* never drawn */
     size_t n_suppress;
-    const int32_t *dry_breaker;     /* tokens that end a repeated sequence */
+    const int32_t *dry_breaker; /* tokens that end a repeated sequence */
     size_t n_dry_breaker;
+    bool logprobs; /* fill sample_token.logprob; costs a pass over the vocabulary */
 };
 
 void sample_defaults(struct sample_options *o); /* everything off, greedy */
 
 struct sampler;
+
+/* For logits of n_vocab (>= 1) tokens and histories of which at most the last n_history
+ * tokens are looked at.  INGLE_ARG names the option, its value and its range. */
 MUST_CHECK ingle_status sample_create(struct sampler **out, const struct sample_options *o,
-                                      int64_t n_vocab, struct err *err);
+                                      int64_t n_vocab, int64_t n_history, struct err *err);
 void sample_free(struct sampler *s);
 
-struct sample_token { int32_t id; float logprob; }; /* of the unmodified distribution */
+struct sample_token {
+    int32_t id;
+    float logprob; /* under the softmax of the given logits, before any option; 0 unless asked */
+};
 
 /* Draws token number i of the request from logits f32 [n_vocab] (not changed).  history:
- * all tokens before it, for penalties.  INGLE_NUMERIC: a logit is NaN. */
+ * all tokens before it, for penalties.  INGLE_NUMERIC: a logit is NaN or +inf, or every
+ * token is forbidden; INGLE_ARG: a token of the history is outside the vocabulary. */
 MUST_CHECK ingle_status sample_draw(struct sampler *s, const float *logits, uint64_t i,
                                     const int32_t *history, int64_t n_history,
                                     struct sample_token *out, struct err *err);
+
+/* The distribution that sample_draw() would draw from: the kept tokens by descending
+ * probability, the sum of p being 1 up to rounding.  Borrowed until the next call on s. */
+struct sample_choice {
+    int32_t id;
+    float logit; /* after bias and penalties */
+    double p;
+};
+MUST_CHECK ingle_status sample_distribution(struct sampler *s, const float *logits, uint64_t i,
+                                            const int32_t *history, int64_t n_history,
+                                            const struct sample_choice **out, int64_t *n,
+                                            struct err *err);
 
 #endif

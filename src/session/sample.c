@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session/sample.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { STREAM_DRAW, STREAM_XTC };
+
+struct sampler {
+    struct sample_options o;
+    int64_t n_vocab, n_history;
+    struct sample_bias *bias;   /* [o.n_bias] */
+    int32_t *suppress;          /* [o.n_suppress] */
+    uint8_t *breaker;           /* [n_vocab], DRY only */
+    int32_t *match;             /* [n_history], DRY only */
+    float *logit;               /* [n_vocab] */
+    int32_t *count;             /* [n_vocab], zero between uses */
+    struct sample_choice *kept; /* [n_vocab]; p is a weight until the end */
+    struct sample_choice *spare;
+    int64_t n_kept;
+};
+
+/* ---- numbers ---- */
+
+/* exp for x <= 0 in plain double operations; error below 2 ulp, 0 where the result would
+ * be subnormal. */
+static double exp_down(double x)
+{
+    if (!(x > -708.0))
+        return 0.0;
+    const double k = floor(x * 1.4426950408889634 + 0.5);
+    const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
+    double y = 1.0;
+    for (int n = 14; n > 0; n--)
+        y = 1.0 + r * y / n;
+    return ldexp(y, (int)k);
+}
+
+/* log for x > 0 (normal): x = m 2^e, log m = 2 atanh((m - 1) / (m + 1)). */
+static double log_plain(double x)
+{
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752) {
+        m *= 2;
+        e--;
+    }
+    const double t = (m - 1) / (m + 1), t2 = t * t;
+    double sum = 0;
+    for (int n = 23; n >= 1; n -= 2)
+        sum = sum * t2 + 1.0 / n;
+    return e * 0.69314718055994531 + 2 * t * sum;
+}
+
+/* Philox 4x32-10: 64 bits that depend on the whole of (seed, i, stream). */
+static uint64_t random_bits(uint64_t seed, uint64_t i, uint32_t stream)
+{
+    uint32_t c[4] = {(uint32_t)i, (uint32_t)(i >> 32), stream, 0};
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        const uint32_t x0 = (uint32_t)(b >> 32) ^ c[1] ^ k0, x2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+        c[0] = x0;
+        c[1] = (uint32_t)b;
+        c[2] = x2;
+        c[3] = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (uint64_t)c[1] << 32 | c[0];
+}
+
+/* Uniform in [0, 1), a multiple of 2^-53. */
+static double random_unit(uint64_t seed, uint64_t i, uint32_t stream)
+{
+    return (double)(random_bits(seed, i, stream) >> 11) * 0x1p-53;
+}
+
+/* ---- life ---- */
+
+void sample_defaults(struct sample_options *o)
+{
+    *o = (struct sample_options){.top_p = 1, .typical_p = 1, .repeat_penalty = 1};
+}
+
+static ingle_status check_range(const char *name, float v, float min, float max, struct err *err)
+{
+    if (v >= min && v <= max)
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG, "option '%s' is %g, outside %g to %g", name, (double)v,
+                   (double)min, (double)max);
+}
+
+static ingle_status check_token(const char *name, int32_t id, int64_t n_vocab, struct err *err)
+{
+    if (id >= 0 && id < n_vocab)
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG, "%s names token %d, outside the vocabulary of %lld", name, id,
+                   (long long)n_vocab);
+}
+
+static ingle_status check_options(const struct sample_options *o, int64_t n_vocab, struct err *err)
+{
+    const struct {
+        const char *name;
+        float v, min, max;
+    } range[] = {
+        {"temperature", o->temperature, 0, 1e6f},
+        {"top-k", (float)o->top_k, 0, 2147483648.0f},
+        {"top-p", o->top_p, 0, 1},
+        {"min-p", o->min_p, 0, 1},
+        {"typical-p", o->typical_p, 0, 1},
+        {"repeat-penalty", o->repeat_penalty, 1e-3f, 1e3f},
+        {"presence-penalty", o->presence_penalty, -1e3f, 1e3f},
+        {"frequency-penalty", o->frequency_penalty, -1e3f, 1e3f},
+        {"penalty-window", (float)o->penalty_window, -1, 2147483648.0f},
+        {"dry-multiplier", o->dry_multiplier, 0, 1e6f},
+        {"dry-base", o->dry_base > 0 ? o->dry_base : (o->dry_base == 0 ? 1.75f : -1), 1, 1e3f},
+        {"dry-allowed-length", (float)o->dry_allowed_length, 0, 2147483648.0f},
+        {"dry-window", (float)o->dry_window, -1, 2147483648.0f},
+        {"xtc-probability", o->xtc_probability, 0, 1},
+        {"xtc-threshold", o->xtc_threshold, 0, 1},
+    };
+    ingle_status st;
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        if ((st = check_range(range[i].name, range[i].v, range[i].min, range[i].max, err)))
+            return st;
+    for (size_t i = 0; i < o->n_bias; i++) {
+        if ((st = check_token("logit bias", o->bias[i].token, n_vocab, err)))
+            return st;
+        const float b = o->bias[i].bias;
+        if (isnan(b) || b > FLT_MAX)
+            return err_set(err, INGLE_ARG, "logit bias of token %d is %g", o->bias[i].token,
+                           (double)b);
+    }
+    for (size_t i = 0; i < o->n_suppress; i++)
+        if ((st = check_token("the list of suppressed tokens", o->suppress[i], n_vocab, err)))
+            return st;
+    for (size_t i = 0; i < o->n_dry_breaker; i++)
+        if ((st = check_token("the list of DRY breakers", o->dry_breaker[i], n_vocab, err)))
+            return st;
+    return INGLE_OK;
+}
+
+static bool copy_list(void *out, const void *from, size_t n, size_t size)
+{
+    void **to = out;
+    if (!n)
+        return true;
+    *to = mem_calloc(n, size);
+    if (!*to)
+        return false;
+    memcpy(*to, from, n * size);
+    return true;
+}
+
+static bool take_memory(struct sampler *s, const struct sample_options *o)
+{
+    const size_t v = (size_t)s->n_vocab;
+    s->logit = mem_calloc(v, sizeof *s->logit);
+    s->count = mem_calloc(v, sizeof *s->count);
+    s->kept = mem_calloc(v, sizeof *s->kept);
+    s->spare = mem_calloc(v, sizeof *s->spare);
+    if (!s->logit || !s->count || !s->kept || !s->spare)
+        return false;
+    if (!copy_list(&s->bias, o->bias, o->n_bias, sizeof *o->bias) ||
+        !copy_list(&s->suppress, o->suppress, o->n_suppress, sizeof *o->suppress))
+        return false;
+    if (o->dry_multiplier > 0) {
+        s->breaker = mem_calloc(v, 1);
+        s->match = mem_calloc((size_t)s->n_history + 1, sizeof *s->match);
+        if (!s->breaker || !s->match)
+            return false;
+        for (size_t i = 0; i < o->n_dry_breaker; i++)
+            s->breaker[o->dry_breaker[i]] = 1;
+    }
+    return true;
+}
+
+ingle_status sample_create(struct sampler **out, const struct sample_options *o, int64_t n_vocab,
+                           int64_t n_history, struct err *err)
+{
+    if (n_vocab < 1 || n_vocab > INT32_MAX)
+        return err_set(err, INGLE_ARG, "a vocabulary of %lld tokens is outside 1 to %d",
+                       (long long)n_vocab, INT32_MAX);
+    if (n_history < 0 || n_history > INT32_MAX)
+        return err_set(err, INGLE_ARG, "a history of %lld tokens is outside 0 to %d",
+                       (long long)n_history, INT32_MAX);
+    const ingle_status st = check_options(o, n_vocab, err);
+    if (st)
+        return st;
+    struct sampler *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a sampler");
+    s->n_vocab = n_vocab;
+    s->n_history = n_history;
+    if (!take_memory(s, o)) {
+        sample_free(s);
+        return err_set(err, INGLE_NOMEM, "no memory for a sampler of %lld tokens",
+                       (long long)n_vocab);
+    }
+    s->o = *o;
+    s->o.bias = s->bias;
+    s->o.suppress = s->suppress;
+    s->o.dry_breaker = NULL;
+    s->o.penalty_window = o->penalty_window == 0 ? 64 : o->penalty_window;
+    s->o.dry_base = o->dry_base > 0 ? o->dry_base : 1.75f;
+    s->o.dry_allowed_length = o->dry_allowed_length ? o->dry_allowed_length : 2;
+    *out = s;
+    return INGLE_OK;
+}
+
+void sample_free(struct sampler *s)
+{
+    if (!s)
+        return;
+    mem_free(s->bias);
+    mem_free(s->suppress);
+    mem_free(s->breaker);
+    mem_free(s->match);
+    mem_free(s->logit);
+    mem_free(s->count);
+    mem_free(s->kept);
+    mem_free(s->spare);
+    mem_free(s);
+}
+
+/* ---- logits ---- */
+
+/* Copies and refuses NaN and +inf; -0 becomes +0, so that equal logits are equal keys. */
+static ingle_status take_logits(struct sampler *s, const float *logits, struct err *err)
+{
+    bool bad = false;
+    for (int64_t t = 0; t < s->n_vocab; t++) {
+        const float l = logits[t];
+        bad |= !(l <= FLT_MAX);
+        s->logit[t] = l + 0.0f;
+    }
+    for (int64_t t = 0; bad && t < s->n_vocab; t++)
+        if (!(logits[t] <= FLT_MAX))
+            return err_set(err, INGLE_NUMERIC, "the logit of token %lld is %s", (long long)t,
+                           isnan(logits[t]) ? "not a number" : "infinite");
+    return INGLE_OK;
+}
+
+static float finite_or_forbidden(float l)
+{
+    return l > FLT_MAX ? FLT_MAX : l + 0.0f;
+}
+
+/* The last n tokens of the history, n bounded by the window (-1: all) and by n_history. */
+static int64_t window_of(const struct sampler *s, int32_t window, int64_t n_history)
+{
+    int64_t n = num_min(n_history, s->n_history);
+    return window < 0 ? n : num_min(n, window);
+}
+
+static void add_penalties(struct sampler *s, const int32_t *w, int64_t n)
+{
+    const struct sample_options *o = &s->o;
+    if (o->repeat_penalty == 1 && o->presence_penalty == 0 && o->frequency_penalty == 0)
+        return;
+    for (int64_t j = 0; j < n; j++)
+        s->count[w[j]]++;
+    for (int64_t j = 0; j < n; j++) {
+        const int32_t t = w[j], c = s->count[t];
+        if (!c)
+            continue;
+        s->count[t] = 0;
+        float l = s->logit[t];
+        l = l > 0 ? l / o->repeat_penalty : l * o->repeat_penalty;
+        l -= (float)c * o->frequency_penalty + o->presence_penalty;
+        s->logit[t] = finite_or_forbidden(l);
+    }
+}
+
+/* match[k] = length of the longest common suffix of w and w without its last k tokens
+ * (the Z function of w read backwards). */
+static void match_suffixes(int32_t *match, const int32_t *w, int64_t n)
+{
+    int64_t left = 0, right = 0;
+    for (int64_t k = 1; k < n; k++) {
+        int64_t z = k < right ? num_min(right - k, match[k - left]) : 0;
+        while (k + z < n && w[n - 1 - z] == w[n - 1 - k - z])
+            z++;
+        match[k] = (int32_t)z;
+        if (k + z > right) {
+            left = k;
+            right = k + z;
+        }
+    }
+}
+
+static float dry_amount(const struct sample_options *o, int64_t length)
+{
+    double amount = (double)o->dry_multiplier;
+    for (int64_t e = o->dry_allowed_length; e < length && amount < 1e30; e++) {
+        if (o->dry_base == 1)
+            break;
+        amount *= (double)o->dry_base;
+    }
+    return (float)(amount < 1e30 ? amount : 1e30);
+}
+
+static void add_dry(struct sampler *s, const int32_t *w, int64_t n)
+{
+    const struct sample_options *o = &s->o;
+    int64_t limit = 0; /* tokens behind the last breaker */
+    while (limit < n && !s->breaker[w[n - 1 - limit]])
+        limit++;
+    if (limit < o->dry_allowed_length || n < 2)
+        return;
+    match_suffixes(s->match, w, n);
+    for (int64_t k = 1; k < n; k++) {
+        const int32_t length = (int32_t)num_min(s->match[k], limit), next = w[n - k];
+        if (length >= o->dry_allowed_length && length > s->count[next])
+            s->count[next] = length;
+    }
+    for (int64_t k = 1; k < n; k++) {
+        const int32_t next = w[n - k], length = s->count[next];
+        s->count[next] = 0;
+        if (length && !s->breaker[next])
+            s->logit[next] = s->logit[next] - dry_amount(o, length) + 0.0f;
+    }
+}
+
+static ingle_status shape_logits(struct sampler *s, const float *logits, const int32_t *history,
+                                 int64_t n_history, struct err *err)
+{
+    const struct sample_options *o = &s->o;
+    ingle_status st = take_logits(s, logits, err);
+    for (int64_t j = num_max(0, n_history - s->n_history); !st && j < n_history; j++)
+        st = check_token("the history", history[j], s->n_vocab, err);
+    if (st)
+        return st;
+    for (size_t j = 0; j < o->n_bias; j++) {
+        float *l = &s->logit[s->bias[j].token];
+        *l = finite_or_forbidden(*l + s->bias[j].bias);
+    }
+    for (size_t j = 0; j < o->n_suppress; j++)
+        s->logit[s->suppress[j]] = -INFINITY;
+    if (n_history <= 0)
+        return INGLE_OK;
+    int64_t n = window_of(s, o->penalty_window, n_history);
+    add_penalties(s, history + (n_history - n), n);
+    if (o->dry_multiplier > 0) {
+        n = window_of(s, o->dry_window ? o->dry_window : -1, n_history);
+        add_dry(s, history + (n_history - n), n);
+    }
+    return INGLE_OK;
+}
+
+/* ---- choosing ---- */
+
+/* True when a comes behind b in the order: descending logit, ascending id. */
+static bool is_behind(const struct sample_choice *a, const struct sample_choice *b)
+{
+    return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
+}
+
+/* Restores the heap (the hindmost on top) below place i. */
+static void sift(struct sample_choice *h, int64_t n, int64_t i)
+{
+    const struct sample_choice x = h[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && is_behind(&h[child + 1], &h[child]))
+            child++;
+        if (!is_behind(&h[child], &x))
+            break;
+        h[i] = h[child];
+    }
+    h[i] = x;
+}
+
+/* The k best of the logits in order, by a heap of k: for k far below the vocabulary. */
+static void select_few(struct sampler *s, int64_t k)
+{
+    struct sample_choice *h = s->kept;
+    int64_t n = 0;
+    for (int64_t t = 0; t < s->n_vocab; t++) {
+        const float l = s->logit[t];
+        if (l == -INFINITY || (n == k && l <= h[0].logit))
+            continue;
+        const struct sample_choice c = {(int32_t)t, l, 0};
+        if (n < k) {
+            h[n++] = c;
+            for (int64_t i = n / 2; n == k && i-- > 0;)
+                sift(h, n, i);
+        } else {
+            h[0] = c;
+            sift(h, n, 0);
+        }
+    }
+    if (n < k)
+        for (int64_t i = n / 2; i-- > 0;)
+            sift(h, n, i);
+    for (int64_t end = n - 1; end > 0; end--) { /* the hindmost goes to the end */
+        const struct sample_choice c = h[0];
+        h[0] = h[end];
+        h[end] = c;
+        sift(h, end, 0);
+    }
+    s->n_kept = n;
+}
+
+/* Ascending order of floats as ascending unsigned numbers. */
+static uint32_t key_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* Stable sort of kept by descending logit: four passes over the key's bytes. */
+static void sort_kept(struct sampler *s)
+{
+    int64_t at[4][256] = {{0}};
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        const uint32_t key = ~key_of(s->kept[j].logit);
+        for (int b = 0; b < 4; b++)
+            at[b][key >> 8 * b & 255]++;
+    }
+    for (int b = 0; b < 4; b++) {
+        int64_t sum = 0;
+        for (int v = 0; v < 256; v++) {
+            const int64_t n = at[b][v];
+            at[b][v] = sum;
+            sum += n;
+        }
+        for (int64_t j = 0; j < s->n_kept; j++)
+            s->spare[at[b][~key_of(s->kept[j].logit) >> 8 * b & 255]++] = s->kept[j];
+        struct sample_choice *swap = s->kept;
+        s->kept = s->spare;
+        s->spare = swap;
+    }
+}
+
+static void select_all(struct sampler *s, int64_t k)
+{
+    s->n_kept = 0;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        if (s->logit[t] > -INFINITY)
+            s->kept[s->n_kept++] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
+    sort_kept(s);
+    s->n_kept = num_min(s->n_kept, k);
+}
+
+static double sum_of(const struct sampler *s)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < s->n_kept; j++)
+        sum += s->kept[j].p;
+    return sum;
+}
+
+/* p becomes exp((l - l_max) / temperature), not normalised. */
+static void weigh(struct sampler *s, double temperature)
+{
+    const double max = (double)s->kept[0].logit;
+    for (int64_t j = 0; j < s->n_kept; j++)
+        s->kept[j].p = exp_down(((double)s->kept[j].logit - max) / temperature);
+}
+
+/* Each kept token's distance from the entropy goes to spare as a sort key; the nearest are
+ * taken until their sum exceeds typical_p; the rest keep their old order. */
+static void keep_typical(struct sampler *s)
+{
+    const double sum = sum_of(s), log_sum = log_plain(sum), max = (double)s->kept[0].logit;
+    double entropy = 0;
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        const double log_p = (double)s->kept[j].logit - max - log_sum;
+        if (s->kept[j].p > 0)
+            entropy -= s->kept[j].p / sum * log_p;
+    }
+    /* The keys take the place of the logits while sorting; -distance, as the sort is
+     * descending. */
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        struct sample_choice *c = &s->kept[j];
+        s->logit[c->id] = c->logit;
+        c->logit = -(float)fabs(-((double)c->logit - max - log_sum) - entropy);
+    }
+    sort_kept(s);
+    double reached = 0;
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        reached += s->kept[j].p / sum;
+        if (reached > (double)s->o.typical_p) {
+            s->n_kept = j + 1;
+            break;
+        }
+    }
+    for (int64_t j = 0; j < s->n_kept; j++)
+        s->kept[j].logit = s->logit[s->kept[j].id];
+    sort_kept(s);
+}
+
+static void keep_top_p(struct sampler *s)
+{
+    const double sum = sum_of(s);
+    double reached = 0;
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        reached += s->kept[j].p;
+        if (reached / sum >= (double)s->o.top_p) {
+            s->n_kept = j + 1;
+            return;
+        }
+    }
+}
+
+static void keep_min_p(struct sampler *s)
+{
+    const double least = (double)s->o.min_p * s->kept[0].p;
+    int64_t n = 1;
+    while (n < s->n_kept && s->kept[n].p >= least)
+        n++;
+    s->n_kept = n;
+}
+
+static void exclude_top_choices(struct sampler *s, uint64_t i)
+{
+    const struct sample_options *o = &s->o;
+    if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f || s->n_kept < 2)
+        return;
+    if (random_unit(o->seed, i, STREAM_XTC) >= (double)o->xtc_probability)
+        return;
+    const double least = (double)o->xtc_threshold * sum_of(s);
+    int64_t n = 0;
+    while (n < s->n_kept && s->kept[n].p >= least)
+        n++;
+    if (n < 2)
+        return;
+    memmove(s->kept, s->kept + (n - 1), (size_t)(s->n_kept - (n - 1)) * sizeof *s->kept);
+    s->n_kept -= n - 1;
+}
+
+/* Leaves the final distribution in kept, p normalised. */
+static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
+{
+    const struct sample_options *o = &s->o;
+    const bool greedy = o->temperature == 0;
+    const bool xtc = o->xtc_probability > 0;
+    const bool filters = !greedy || xtc || o->typical_p < 1;
+    int64_t k = o->top_k > 0 ? o->top_k : s->n_vocab;
+    if (!filters)
+        k = 1;
+    if (k <= 1024 && k < s->n_vocab)
+        select_few(s, k);
+    else
+        select_all(s, k);
+    if (!s->n_kept)
+        return err_set(err, INGLE_NUMERIC, "no token is left to draw: every logit is -infinity");
+    if (filters) {
+        weigh(s, 1);
+        if (o->typical_p < 1)
+            keep_typical(s);
+        if (o->top_p < 1)
+            keep_top_p(s);
+        if (o->min_p > 0)
+            keep_min_p(s);
+        exclude_top_choices(s, i);
+    }
+    if (greedy)
+        s->n_kept = 1;
+    weigh(s, greedy ? 1 : (double)o->temperature);
+    const double sum = sum_of(s);
+    for (int64_t j = 0; j < s->n_kept; j++)
+        s->kept[j].p /= sum;
+    return INGLE_OK;
+}
+
+ingle_status sample_distribution(struct sampler *s, const float *logits, uint64_t i,
+                                 const int32_t *history, int64_t n_history,
+                                 const struct sample_choice **out, int64_t *n, struct err *err)
+{
+    ingle_status st = shape_logits(s, logits, history, n_history, err);
+    if (!st)
+        st = choose(s, i, err);
+    if (st)
+        return st;
+    *out = s->kept;
+    *n = s->n_kept;
+    return INGLE_OK;
+}
+
+/* log softmax of the unmodified logits at id. */
+static float logprob_of(const struct sampler *s, const float *logits, int32_t id)
+{
+    double max = (double)-INFINITY, sum = 0;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        if ((double)logits[t] > max)
+            max = (double)logits[t];
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        sum += exp_down((double)logits[t] - max);
+    return (float)((double)logits[id] - max - log_plain(sum));
+}
+
+ingle_status sample_draw(struct sampler *s, const float *logits, uint64_t i, const int32_t *history,
+                         int64_t n_history, struct sample_token *out, struct err *err)
+{
+    const struct sample_choice *c;
+    int64_t n;
+    const ingle_status st = sample_distribution(s, logits, i, history, n_history, &c, &n, err);
+    if (st)
+        return st;
+    int64_t j = 0;
+    if (n > 1) {
+        const double u = random_unit(s->o.seed, i, STREAM_DRAW);
+        double reached = c[0].p;
+        while (j + 1 < n && reached <= u)
+            reached += c[++j].p;
+        while (j > 0 && c[j].p == 0) /* rounding may leave u behind the sum */
+            j--;
+    }
+    out->id = c[j].id;
+    out->logprob = s->o.logprobs ? logprob_of(s, logits, out->id) : 0;
+    return INGLE_OK;
+}

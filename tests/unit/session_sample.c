@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/unit.h"
+
+#include "session/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct sample_options options(void)
+{
+    struct sample_options o;
+    sample_defaults(&o);
+    o.temperature = 1;
+    return o;
+}
+
+static struct sampler *sampler(const struct sample_options *o, int64_t n_vocab)
+{
+    struct sampler *s = NULL;
+    struct err err = {0};
+    if (sample_create(&s, o, n_vocab, 64, &err))
+        fail_msg("%s", err.msg);
+    return s;
+}
+
+static int32_t draw(struct sampler *s, const float *l, uint64_t i, const int32_t *h, int64_t n)
+{
+    struct sample_token t = {-1, 0};
+    struct err err = {0};
+    if (sample_draw(s, l, i, h, n, &t, &err))
+        fail_msg("%s", err.msg);
+    return t.id;
+}
+
+/* The kept ids and probabilities; returns how many. */
+static int64_t kept(const struct sample_options *o, const float *l, int64_t n_vocab,
+                    const int32_t *h, int64_t n_h, int32_t *id, double *p)
+{
+    struct sampler *s = sampler(o, n_vocab);
+    const struct sample_choice *c;
+    int64_t n;
+    struct err err = {0};
+    if (sample_distribution(s, l, 0, h, n_h, &c, &n, &err))
+        fail_msg("%s", err.msg);
+    for (int64_t j = 0; j < n; j++) {
+        id[j] = c[j].id;
+        p[j] = c[j].p;
+    }
+    sample_free(s);
+    return n;
+}
+
+static void near(double a, double b, double tol)
+{
+    if (!(fabs(a - b) <= tol))
+        fail_msg("%.17g is not %.17g within %g", a, b, tol);
+}
+
+/* Logits of probabilities 0.5, 0.25, 0.125, 0.0625, 0.0625 in mixed order. */
+static const double PROB[5] = {0.0625, 0.5, 0.125, 0.0625, 0.25};
+static void log_probs(float *l)
+{
+    for (int t = 0; t < 5; t++)
+        l[t] = (float)log(PROB[t]);
+}
+
+static void greedy_takes_the_first_of_equals(void **state)
+{
+    (void)state;
+    struct sample_options o;
+    sample_defaults(&o);
+    struct sampler *s = sampler(&o, 5);
+    const float l[5] = {-1, 3, 2, 3, -INFINITY}, zero[5] = {-0.0f, 0, -0.0f, 0, 0};
+    assert_int_equal(draw(s, l, 0, NULL, 0), 1);
+    assert_int_equal(draw(s, zero, 1, NULL, 0), 0);
+    sample_free(s);
+}
+
+static void the_distribution_is_softmax(void **state)
+{
+    (void)state;
+    struct sample_options o = options();
+    float l[5];
+    int32_t id[5];
+    double p[5];
+    log_probs(l);
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 5);
+    const int32_t order[5] = {1, 4, 2, 0, 3};
+    for (int j = 0; j < 5; j++) {
+        assert_int_equal(id[j], order[j]);
+        near(p[j], PROB[order[j]], 1e-7);
+    }
+    o.temperature = 2;
+    double sum = 0;
+    for (int t = 0; t < 5; t++)
+        sum += sqrt(PROB[t]);
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 5);
+    near(p[0], sqrt(0.5) / sum, 1e-7);
+    o.temperature = 1e-6f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 5);
+    near(p[0], 1, 0);
+    near(p[1], 0, 0);
+}
+
+static void top_k_top_p_and_min_p_cut_the_tail(void **state)
+{
+    (void)state;
+    float l[5];
+    int32_t id[5];
+    double p[5];
+    log_probs(l);
+    struct sample_options o = options();
+    o.top_k = 4; /* of the equal last two the lower id stays */
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 4);
+    assert_int_equal(id[3], 0);
+    near(p[0], 0.5 / 0.9375, 1e-7);
+    o.top_k = 99;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 5);
+    o = options();
+    o.top_p = 0.7f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 2);
+    o.top_p = 0.76f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 3);
+    o.top_p = 0;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 1);
+    o = options();
+    o.min_p = 0.2f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 3);
+    o.min_p = 1;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 1);
+    o = options();
+    o.top_k = 3;     /* 0.571, 0.286, 0.143 */
+    o.top_p = 0.55f; /* of the renormalised ones */
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 1);
+}
+
+static void typical_keeps_what_is_near_the_entropy(void **state)
+{
+    (void)state;
+    float l[5];
+    int32_t id[5];
+    double p[5];
+    log_probs(l);
+    /* H = 1.3 nats; -log p = 2.77, 0.69, 2.08, 2.77, 1.39: distances 1.47 .61 .78 1.47 .09 */
+    struct sample_options o = options();
+    o.typical_p = 0.2f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 1);
+    assert_int_equal(id[0], 4);
+    o.typical_p = 0.3f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 2);
+    assert_int_equal(id[0], 1);
+    assert_int_equal(id[1], 4);
+    near(p[0], 2 / 3.0, 1e-7);
+}
+
+static void xtc_removes_all_but_the_least_of_the_top(void **state)
+{
+    (void)state;
+    float l[5];
+    int32_t id[5];
+    double p[5];
+    log_probs(l);
+    struct sample_options o = options();
+    o.xtc_probability = 1;
+    o.xtc_threshold = 0.1f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 3);
+    assert_int_equal(id[0], 2);
+    near(p[0], 0.5, 1e-7);
+    o.xtc_threshold = 0.3f; /* only one token reaches it */
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 5);
+    o.temperature = 0;
+    o.xtc_threshold = 0.1f;
+    assert_int_equal(kept(&o, l, 5, NULL, 0, id, p), 1);
+    assert_int_equal(id[0], 2);
+
+    o = options();
+    o.xtc_probability = 0.3f;
+    o.xtc_threshold = 0.1f;
+    struct sampler *s = sampler(&o, 5);
+    int hits = 0;
+    for (uint64_t i = 0; i < 10000; i++) {
+        const struct sample_choice *c;
+        int64_t n;
+        assert_int_equal(sample_distribution(s, l, i, NULL, 0, &c, &n, NULL), INGLE_OK);
+        hits += n == 3;
+    }
+    near(hits / 10000.0, 0.3, 0.02);
+    sample_free(s);
+}
+
+static void penalties_follow_the_window(void **state)
+{
+    (void)state;
+    struct sample_options o = options();
+    const float l[4] = {2, -2, 1, 0};
+    const int32_t h[5] = {3, 0, 0, 1, 0};
+    const struct sample_choice *c;
+    int64_t n;
+    float got[4];
+    o.repeat_penalty = 2;
+    o.frequency_penalty = 0.25f;
+    o.presence_penalty = 0.5f;
+    o.penalty_window = 4;
+    struct sampler *s = sampler(&o, 4);
+    for (int round = 0; round < 2; round++) { /* nothing is remembered */
+        assert_int_equal(sample_distribution(s, l, 0, h, 5, &c, &n, NULL), INGLE_OK);
+        for (int j = 0; j < 4; j++)
+            got[c[j].id] = c[j].logit;
+        near((double)got[0], 2 / 2.0 - 3 * 0.25 - 0.5, 0);
+        near((double)got[1], -2 * 2.0 - 0.25 - 0.5, 0);
+        near((double)got[2], 1, 0);
+        near((double)got[3], 0, 0);
+    }
+    sample_free(s);
+}
+
+static void dry_punishes_what_would_go_on(void **state)
+{
+    (void)state;
+    struct sample_options o = options();
+    o.dry_multiplier = 0.5f;
+    o.dry_base = 2;
+    o.dry_allowed_length = 2;
+    const float l[8] = {0};
+    /* ... 1 2 3 4 ... 1 2 3: 4 would extend a sequence of 3; 6 one of 1 */
+    const int32_t h[] = {1, 2, 3, 4, 3, 6, 1, 2, 3};
+    const struct sample_choice *c;
+    int64_t n;
+    struct sampler *s = sampler(&o, 8);
+    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(c[7].id, 4);
+    near((double)c[7].logit, -1, 0);
+    near((double)c[6].logit, 0, 0);
+    sample_free(s);
+
+    const int32_t breaker = 1; /* only 2 3 is left: exponent 0 */
+    o.dry_breaker = &breaker;
+    o.n_dry_breaker = 1;
+    s = sampler(&o, 8);
+    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    near((double)c[7].logit, -0.5, 0);
+    sample_free(s);
+
+    const int32_t last = 3; /* the sequence has just ended */
+    o.dry_breaker = &last;
+    s = sampler(&o, 8);
+    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    near((double)c[7].logit, 0, 0);
+    sample_free(s);
+
+    o.n_dry_breaker = 0;
+    int32_t same[60];
+    for (int j = 0; j < 60; j++)
+        same[j] = 5;
+    s = sampler(&o, 8);
+    assert_int_equal(sample_distribution(s, l, 0, same, 60, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(c[7].id, 5);
+    near((double)c[7].logit, -0.5 * pow(2, 57), 1e10);
+    sample_free(s);
+}
+
+static void bias_and_suppressed_tokens(void **state)
+{
+    (void)state;
+    struct sample_options o;
+    sample_defaults(&o);
+    const float l[4] = {3, 2, 1, 0};
+    const struct sample_bias bias[2] = {{3, 5}, {3, -1}};
+    const int32_t suppress[1] = {0};
+    o.bias = bias;
+    o.n_bias = 2;
+    o.suppress = suppress;
+    o.n_suppress = 1;
+    struct sampler *s = sampler(&o, 4);
+    assert_int_equal(draw(s, l, 0, NULL, 0), 3);
+    sample_free(s);
+    const struct sample_bias never[1] = {{1, -INFINITY}};
+    o.bias = never;
+    o.n_bias = 1;
+    s = sampler(&o, 4);
+    assert_int_equal(draw(s, l, 0, NULL, 0), 2);
+    sample_free(s);
+}
+
+/* 40,000 draws against the exact distribution: chi-square of 4 degrees of freedom. */
+static void draws_follow_the_distribution(void **state)
+{
+    (void)state;
+    float l[5];
+    log_probs(l);
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct sample_options o = options();
+        o.seed = seed;
+        struct sampler *s = sampler(&o, 5);
+        int count[5] = {0};
+        for (uint64_t i = 0; i < 40000; i++)
+            count[draw(s, l, i, NULL, 0)]++;
+        double chi = 0;
+        for (int t = 0; t < 5; t++) {
+            const double want = 40000 * PROB[t];
+            chi += (count[t] - want) * (count[t] - want) / want;
+        }
+        if (chi > 18.5) /* one in a thousand */
+            fail_msg("chi-square %g for seed %d", chi, (int)seed);
+        sample_free(s);
+    }
+}
+
+static void a_token_is_a_function_of_seed_and_number(void **state)
+{
+    (void)state;
+    float l[64];
+    for (int t = 0; t < 64; t++)
+        l[t] = 0.1f * (float)(t % 7);
+    struct sample_options o = options();
+    o.seed = 7;
+    struct sampler *a = sampler(&o, 64), *b = sampler(&o, 64);
+    o.seed = 8;
+    struct sampler *c = sampler(&o, 64);
+    int other = 0;
+    int32_t first[50];
+    for (uint64_t i = 0; i < 50; i++)
+        first[i] = draw(a, l, i, NULL, 0);
+    for (uint64_t i = 50; i-- > 0;) {
+        assert_int_equal(draw(b, l, i, NULL, 0), first[i]);
+        other += draw(c, l, i, NULL, 0) != first[i];
+    }
+    assert_true(other > 30);
+    sample_free(a);
+    sample_free(b);
+    sample_free(c);
+}
+
+static void random_numbers_are_philox(void **state)
+{
+    (void)state;
+    /* Two tokens of equal logits: the draw is the top bit of the known answer of
+     * Philox 4x32-10 for an all-zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8. */
+    struct sample_options o = options();
+    const float l[2] = {0, 0};
+    struct sampler *s = sampler(&o, 2);
+    assert_int_equal(draw(s, l, 0, NULL, 0), 1); /* e169c58d...: above one half */
+    sample_free(s);
+}
+
+static void large_vocabularies_agree_with_small_paths(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static float l[N];
+    uint32_t x = 1;
+    for (int t = 0; t < N; t++) {
+        x = x * 1664525u + 1013904223u;
+        l[t] = (float)(x >> 22) / 64.0f; /* many equal ones */
+    }
+    struct sample_options o = options();
+    static int32_t id[N], all[N];
+    static double p[N], q[N];
+    assert_int_equal(kept(&o, l, N, NULL, 0, all, q), N);
+    for (int j = 1; j < N; j++)
+        assert_true(l[all[j - 1]] > l[all[j]] ||
+                    (l[all[j - 1]] == l[all[j]] && all[j - 1] < all[j]));
+    const int32_t ks[] = {1, 2, 3, 64, 1000, 1024, 1025, 4999};
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+        o.top_k = ks[i];
+        assert_int_equal(kept(&o, l, N, NULL, 0, id, p), ks[i]);
+        assert_memory_equal(id, all, (size_t)ks[i] * sizeof *id);
+    }
+}
+
+static void bad_input_is_an_error(void **state)
+{
+    (void)state;
+    struct err err;
+    struct sample_token t;
+    struct sampler *s = NULL;
+    struct sample_options o = options();
+    s = sampler(&o, 3);
+    const float nan[3] = {0, NAN, 0}, inf[3] = {0, 0, INFINITY};
+    const float none[3] = {-INFINITY, -INFINITY, -INFINITY};
+    assert_int_equal(sample_draw(s, nan, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    assert_string_equal(err.msg, "the logit of token 1 is not a number");
+    assert_int_equal(sample_draw(s, inf, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    assert_string_equal(err.msg, "the logit of token 2 is infinite");
+    assert_int_equal(sample_draw(s, none, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    const int32_t h[1] = {3};
+    const float l[3] = {0, 0, 0};
+    assert_int_equal(sample_draw(s, l, 0, h, 1, &t, &err), INGLE_ARG);
+    sample_free(s);
+    o.top_p = 1.5f;
+    assert_int_equal(sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
+    assert_string_equal(err.msg, "option 'top-p' is 1.5, outside 0 to 1");
+    o = options();
+    o.temperature = NAN;
+    assert_int_equal(sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
+    assert_int_equal(sample_create(&s, &o, 0, 0, &err), INGLE_ARG);
+}
+
+static void one_token_is_a_vocabulary(void **state)
+{
+    (void)state;
+    struct sample_options o = options();
+    o.top_k = 40;
+    o.top_p = 0.9f;
+    o.min_p = 0.1f;
+    o.typical_p = 0.5f;
+    o.xtc_probability = 1;
+    o.dry_multiplier = 1;
+    o.logprobs = true;
+    struct sampler *s = sampler(&o, 1);
+    const float l[1] = {-7};
+    struct sample_token t = {-1, 9};
+    assert_int_equal(sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
+    assert_int_equal(t.id, 0);
+    near((double)t.logprob, 0, 0);
+    sample_free(s);
+}
+
+static void logprobs_are_of_the_given_logits(void **state)
+{
+    (void)state;
+    struct sample_options o = options();
+    o.temperature = 0;
+    o.logprobs = true;
+    float l[5];
+    log_probs(l);
+    const int32_t suppress[1] = {1};
+    o.suppress = suppress;
+    o.n_suppress = 1;
+    struct sampler *s = sampler(&o, 5);
+    struct sample_token t;
+    assert_int_equal(sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
+    assert_int_equal(t.id, 4);
+    near((double)t.logprob, log(0.25), 1e-6);
+    sample_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_takes_the_first_of_equals),
+        cmocka_unit_test(the_distribution_is_softmax),
+        cmocka_unit_test(top_k_top_p_and_min_p_cut_the_tail),
+        cmocka_unit_test(typical_keeps_what_is_near_the_entropy),
+        cmocka_unit_test(xtc_removes_all_but_the_least_of_the_top),
+        cmocka_unit_test(penalties_follow_the_window),
+        cmocka_unit_test(dry_punishes_what_would_go_on),
+        cmocka_unit_test(bias_and_suppressed_tokens),
+        cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(a_token_is_a_function_of_seed_and_number),
+        cmocka_unit_test(random_numbers_are_philox),
+        cmocka_unit_test(large_vocabularies_agree_with_small_paths),
+        cmocka_unit_test(bad_input_is_an_error),
+        cmocka_unit_test(one_token_is_a_vocabulary),
+        cmocka_unit_test(logprobs_are_of_the_given_logits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
