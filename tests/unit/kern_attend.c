@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/unit.h"
+#include "kern/attend.h"
+#include "kerncheck/checks.h"
+#include <math.h>
+
+static void names(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KERN_KV_CODECS; i++) {
+        enum kern_kv_codec c = KERN_KV_CODECS;
+        assert_true(kern_kv_by_name(kern_kv_name((enum kern_kv_codec)i), &c));
+        assert_int_equal(c, i);
+    }
+    enum kern_kv_codec c;
+    assert_false(kern_kv_by_name("q3", &c));
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_F32, true, 20), 128 * 20 * 4);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_BF16, false, 256), 128 * 256 * 2);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8_0, true, 64), 128 * (64 + 4));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8_0, true, 48), 0);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_F32, true, 0), 0);
+}
+
+/* One position: its value comes back as it is, whatever the score. */
+static void alone(void **state)
+{
+    (void)state;
+    static _Alignas(64) uint8_t page[2 * 128 * 16 * 4];
+    static _Alignas(64) float scratch[16384];
+    struct kern_attend_table t;
+    kern_attend_table_init(&t, 0);
+    float k[16], v[16], q[16], out[16];
+    for (int i = 0; i < 16; i++) {
+        k[i] = (float)i;
+        v[i] = (float)(i * i) - 3.0f;
+        q[i] = 1.0f;
+    }
+    const uint8_t *pages[] = {page};
+    struct kern_attend a = {.k_width = 16, .v_width = 16, .page = pages, .v_at = 128 * 16 * 4,
+                            .q = q, .q_stride = 16, .out = out, .out_stride = 16, .n_rows = 1,
+                            .n_heads = 1, .pos0 = 0, .scale = 5.0f};
+    assert_true(kern_attend_scratch(&a) <= sizeof scratch);
+    t.kv_write(KERN_KV_F32, true, 16, page, 0, k, 1, 16);
+    t.kv_write(KERN_KV_F32, false, 16, page + a.v_at, 0, v, 1, 16);
+    t.rows(&a, scratch);
+    assert_memory_equal(out, v, sizeof v);
+}
+
+static void kernels(void **state)
+{
+    (void)state;
+    assert_int_equal(check_attend(1, 0), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(sizes),
+                                       cmocka_unit_test(alone), cmocka_unit_test(kernels)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
