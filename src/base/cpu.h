@@ -27,8 +27,14 @@ bool cpu_level(const char *name, uint32_t *mask);
 /* The name of the highest bundle in the mask, "ref" for none. */
 const char *cpu_name(uint32_t mask);
 
+enum { CPU_IDS_MAX = 8192 };
+
+/* Numbers of the processors this process may run on, at most cap: first one of each core,
+ * then their siblings.  Returns how many, at least 1; *n_cores (or NULL) is how many cores. */
+int cpu_list(int *id, int cap, int *n_cores);
+
 struct cpu_machine {
-    char model[96];
+    char model[96];      /* "" when unknown */
     int n_logical;       /* processors this process may run on */
     int n_physical;      /* distinct cores among them */
     double quota_cores;  /* cgroup limit, or n_logical */
@@ -39,6 +45,9 @@ struct cpu_machine {
 };
 
 void cpu_machine_read(struct cpu_machine *m);
+
+/* The same with /proc and /sys under another root, "" for the real ones. */
+void cpu_machine_read_at(struct cpu_machine *m, const char *root);
 
 /* Threads to use when nobody said: physical cores within the quota, at least 1. */
 int cpu_default_threads(const struct cpu_machine *m);

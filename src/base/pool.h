@@ -19,7 +19,9 @@ struct pool;
 /* chunk in [0, n_chunks); worker in [0, pool_size()), the calling thread is worker 0. */
 typedef void pool_fn(void *arg, int64_t chunk, int worker);
 
-/* n_threads >= 1 counts the caller.  pin: one core each. */
+/* n_threads >= 1 counts the caller.  pin: each worker keeps to a core of its own; the
+ * calling thread is left where the system puts it, which is the core that remains.  With
+ * more threads than processors nothing is pinned and nobody spins for long. */
 MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
 int pool_size(const struct pool *p);
 

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static const struct {
+    const char *name;
+    uint32_t bit;
+} level[] = {
+    {"ref", 0},
+    {"avx2", CPU_AVX2},
+    {"avxvnni", CPU_AVXVNNI},
+    {"avx512", CPU_AVX512},
+    {"avx512vnni", CPU_AVX512VNNI},
+    {"amx", CPU_AMX},
+};
+enum { N_LEVELS = sizeof level / sizeof *level };
+
+bool cpu_level(const char *name, uint32_t *mask)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < N_LEVELS; i++) {
+        m |= level[i].bit;
+        if (strcmp(name, level[i].name) == 0) {
+            *mask = m;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *cpu_name(uint32_t mask)
+{
+    int best = 0;
+    for (int i = 1; i < N_LEVELS; i++)
+        if (mask & level[i].bit)
+            best = i;
+    return level[best].name;
+}
+
+#if defined(__x86_64__)
+
+static bool has(uint32_t reg, uint32_t bits)
+{
+    return (reg & bits) == bits;
+}
+
+/* The register states that the system saves on a switch. */
+static uint64_t xcr0(void)
+{
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+/* Linux grants the tile registers to a process that asks, once for all its threads. */
+static bool amx_granted(void)
+{
+#ifdef SYS_arch_prctl
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+uint32_t cpu_detect(void)
+{
+    enum { STATE_AVX = 0x6, STATE_AVX512 = 0xe6, STATE_AMX = 0x60000 };
+    uint32_t a, b1, c1, d1, b7, c7, d7, a71 = 0, b71, c71, d71;
+    if (!__get_cpuid(1, &a, &b1, &c1, &d1) || !has(c1, 1u << 27)) /* OSXSAVE */
+        return 0;
+    uint32_t n_sub;
+    if (!__get_cpuid_count(7, 0, &n_sub, &b7, &c7, &d7))
+        return 0;
+    if (n_sub >= 1)
+        __get_cpuid_count(7, 1, &a71, &b71, &c71, &d71);
+    const uint64_t state = xcr0();
+
+    /* FMA, AVX, F16C; AVX2, BMI2 */
+    if ((state & STATE_AVX) != STATE_AVX || !has(c1, 1u << 12 | 1u << 28 | 1u << 29) ||
+        !has(b7, 1u << 5 | 1u << 8))
+        return 0;
+    uint32_t mask = CPU_AVX2;
+    if (has(a71, 1u << 4))
+        mask |= CPU_AVXVNNI;
+    /* F, DQ, CD, BW, VL */
+    if ((state & STATE_AVX512) != STATE_AVX512 ||
+        !has(b7, 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31))
+        return mask;
+    mask |= CPU_AVX512;
+    if (has(c7, 1u << 11))
+        mask |= CPU_AVX512VNNI;
+    /* BF16, TILE, INT8 */
+    if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) &&
+        amx_granted())
+        mask |= CPU_AMX;
+    return mask;
+}
+
+#else
+
+uint32_t cpu_detect(void)
+{
+    return 0;
+}
+
+#endif
+
+/* The lowest processor of the core that processor i belongs to; i when the system hides it. */
+static int first_of_core(int i)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
+    FILE *f = fopen(path, "re");
+    int first;
+    if (!f)
+        return i;
+    if (fscanf(f, "%d", &first) != 1 || first < 0 || first > i)
+        first = i;
+    fclose(f);
+    return first;
+}
+
+int cpu_list(int *id, int cap, int *n_cores)
+{
+    const size_t n_set = CPU_ALLOC_SIZE(CPU_IDS_MAX);
+    cpu_set_t *may = CPU_ALLOC(CPU_IDS_MAX), *seen = CPU_ALLOC(CPU_IDS_MAX);
+    int n = 0, cores = 0;
+    if (may && seen && sched_getaffinity(0, n_set, may) == 0) {
+        CPU_ZERO_S(n_set, seen);
+        /* One of each core, then the rest. */
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t i = 0; i < CPU_IDS_MAX && n < cap; i++) {
+                if (!CPU_ISSET_S(i, n_set, may))
+                    continue;
+                const size_t core = (size_t)first_of_core((int)i);
+                if (pass == 0 && CPU_ISSET_S(core, n_set, seen))
+                    continue;
+                CPU_SET_S(core, n_set, seen);
+                CPU_CLR_S(i, n_set, may);
+                id[n++] = (int)i;
+                cores += pass == 0;
+            }
+    }
+    CPU_FREE(may);
+    CPU_FREE(seen);
+    if (!n && cap > 0)
+        id[n++] = 0;
+    if (n_cores)
+        *n_cores = cores ? cores : 1;
+    return n;
+}
+
+int cpu_default_threads(const struct cpu_machine *m)
+{
+    const int quota = (int)m->quota_cores;
+    int n = m->n_physical;
+    if (quota < n)
+        n = quota;
+    return n < 1 ? 1 : n;
+}

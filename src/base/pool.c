@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One 64-bit ticket names the job and how many of its chunks are unclaimed.  A thread claims
+ * a chunk by a compare-and-swap of the whole ticket, so a thread that was held up between
+ * reading a job and claiming from it fails harmlessly when that job is over.  Therefore the
+ * caller waits for chunks, never for threads.
+ */
+#define _GNU_SOURCE
+#include "base/pool.h"
+
+#include "base/bug.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    THREADS_MAX = 4096,
+    LINE_BYTES = 64,        /* what two processors fight over */
+    SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
+    SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this one */
+    PAUSES = 32             /* between two looks at the clock */
+};
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+struct pool {
+    /* Sync: written by the caller of pool_run() while no chunk is unclaimed or running;
+     * read by a thread between loading the ticket and claiming from it. */
+    _Atomic(pool_fn *) fn;
+    _Atomic(void *) arg;
+    _Atomic uint32_t n_chunks;
+
+    _Alignas(LINE_BYTES) _Atomic uint64_t ticket; /* job number << 32 | unclaimed chunks */
+    _Alignas(LINE_BYTES) _Atomic uint32_t left;   /* chunks not finished; futex of the caller */
+    _Atomic uint32_t caller_sleeps;
+    _Alignas(LINE_BYTES) _Atomic uint32_t signal; /* counts jobs and the stop; futex of workers */
+    _Atomic uint32_t n_asleep;
+    _Atomic bool stop;
+
+    _Alignas(LINE_BYTES) int n_threads; /* from here on fixed after pool_create() */
+    int n_started;                      /* workers that run: n_threads - 1 but in a failed create */
+    uint64_t spin_ns;
+    size_t n_bytes;
+    struct worker worker[];
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_sleep(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static bool has_work(struct pool *p)
+{
+    return (uint32_t)atomic_load_explicit(&p->ticket, memory_order_acquire) != 0;
+}
+
+/* Claims and runs chunks until none is unclaimed. */
+static void work(struct pool *p, int worker)
+{
+    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    uint32_t n_done = 0;
+    while ((uint32_t)t) {
+        pool_fn *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
+        void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
+        uint32_t n = atomic_load_explicit(&p->n_chunks, memory_order_relaxed);
+        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        fn(arg, (int64_t)n - (int64_t)(uint32_t)t, worker);
+        n_done++;
+        t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    }
+    /* All n_done are of one job: it cannot end before they are taken off. */
+    if (!n_done)
+        return;
+    if (atomic_fetch_sub(&p->left, n_done) == n_done && atomic_load(&p->caller_sleeps))
+        futex_wake(&p->left, 1);
+}
+
+/* True when there may be work, or the end, to look at. */
+static bool spin_for_work(struct pool *p)
+{
+    const uint64_t end = clock_now() + p->spin_ns;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (has_work(p) || atomic_load_explicit(&p->stop, memory_order_acquire))
+                return true;
+            relax();
+        }
+    } while (clock_now() < end);
+    if (p->spin_ns == SPIN_CROWDED_NS)
+        sched_yield();
+    return has_work(p);
+}
+
+static void sleep_for_work(struct pool *p)
+{
+    atomic_fetch_add(&p->n_asleep, 1);
+    const uint32_t seen = atomic_load(&p->signal);
+    if (!(uint32_t)atomic_load(&p->ticket) && !atomic_load(&p->stop))
+        futex_sleep(&p->signal, seen);
+    atomic_fetch_sub(&p->n_asleep, 1);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
+        work(p, w->index);
+        if (!spin_for_work(p))
+            sleep_for_work(p);
+    }
+    return NULL;
+}
+
+static void wait_for_chunks(struct pool *p)
+{
+    const uint64_t end = clock_now() + p->spin_ns;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (!atomic_load_explicit(&p->left, memory_order_acquire))
+                return;
+            relax();
+        }
+    } while (clock_now() < end);
+    atomic_store(&p->caller_sleeps, 1);
+    for (uint32_t left; (left = atomic_load(&p->left)) != 0;)
+        futex_sleep(&p->left, left);
+    atomic_store(&p->caller_sleeps, 0);
+}
+
+void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
+{
+    if (p->n_threads == 1 || n_chunks <= 1) {
+        for (int64_t i = 0; i < n_chunks; i++)
+            fn(arg, i, 0);
+        return;
+    }
+    BUG_IF(n_chunks > INT32_MAX);
+    BUG_IF(atomic_load_explicit(&p->left, memory_order_relaxed)); /* fn called pool_run() */
+    const uint32_t n = (uint32_t)n_chunks;
+    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&p->n_chunks, n, memory_order_relaxed);
+    atomic_store_explicit(&p->left, n, memory_order_relaxed);
+    const uint64_t job = (atomic_load_explicit(&p->ticket, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&p->ticket, job << 32 | n);
+    atomic_fetch_add(&p->signal, 1);
+    if (atomic_load(&p->n_asleep))
+        futex_wake(&p->signal, (int)n - 1);
+    work(p, 0);
+    wait_for_chunks(p);
+}
+
+/* Starts worker i on processor cpu, or anywhere when cpu < 0. */
+static bool start(struct pool *p, int i, int cpu)
+{
+    struct worker *w = &p->worker[i - 1];
+    w->pool = p;
+    w->index = i;
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr))
+        return false;
+    bool ok = false;
+    if (cpu >= 0) {
+        cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
+        if (!set)
+            goto out;
+        const size_t n = CPU_ALLOC_SIZE((size_t)cpu + 1);
+        CPU_ZERO_S(n, set);
+        CPU_SET_S((size_t)cpu, n, set);
+        /* A processor may have left our set since we looked: then run anywhere. */
+        if (pthread_attr_setaffinity_np(&attr, n, set) == 0)
+            ok = pthread_create(&w->thread, &attr, worker_main, w) == 0;
+        CPU_FREE(set);
+    }
+    ok = ok || pthread_create(&w->thread, NULL, worker_main, w) == 0;
+    if (ok)
+        pthread_setname_np(w->thread, "ingle-worker");
+out:
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+static bool start_all(struct pool *p, const int *cpu)
+{
+    /* Signals are for the threads of the program, not for ours. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = true;
+    for (int i = 1; ok && i < p->n_threads; i++) {
+        ok = start(p, i, cpu ? cpu[i] : -1);
+        p->n_started += ok;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
+ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err)
+{
+    if (n_threads < 1 || n_threads > THREADS_MAX)
+        return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
+    const size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct worker);
+    struct pool *p = mem_big_alloc(n_bytes); /* for its alignment */
+    int *cpu = mem_calloc(CPU_IDS_MAX, sizeof *cpu);
+    if (!p || !cpu) {
+        mem_big_free(p, n_bytes);
+        mem_free(cpu);
+        return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
+    }
+    const int n_cpu = cpu_list(cpu, CPU_IDS_MAX, NULL);
+    p->n_threads = n_threads;
+    p->n_bytes = n_bytes;
+    p->spin_ns = n_threads > n_cpu ? SPIN_CROWDED_NS : SPIN_NS;
+    const bool ok = start_all(p, pin && n_threads <= n_cpu ? cpu : NULL);
+    mem_free(cpu);
+    if (!ok) {
+        const int n = p->n_started;
+        pool_free(p);
+        return err_set(err, INGLE_LIMIT, "the system gave %d of %d threads", n + 1, n_threads);
+    }
+    *out = p;
+    return INGLE_OK;
+}
+
+int pool_size(const struct pool *p)
+{
+    return p->n_threads;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->signal, 1);
+    futex_wake(&p->signal, INT_MAX);
+    for (int i = 0; i < p->n_started; i++)
+        pthread_join(p->worker[i].thread, NULL);
+    mem_big_free(p, p->n_bytes);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/clock.h"
+#include "base/pool.h"
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { N_MAX = 1000 };
+
+struct marks {
+    int hit[N_MAX]; /* plain on purpose: the pool itself must order them */
+    int n_threads;
+    _Atomic int bad_worker;
+};
+
+static void mark(void *arg, int64_t chunk, int worker)
+{
+    struct marks *m = arg;
+    if (worker < 0 || worker >= m->n_threads)
+        m->bad_worker = 1;
+    m->hit[chunk]++;
+}
+
+static void check_every_chunk_once(int n_threads, bool pin, int rounds)
+{
+    struct pool *p;
+    assert_int_equal(pool_create(&p, n_threads, pin, NULL), INGLE_OK);
+    assert_int_equal(pool_size(p), n_threads);
+    static const int64_t sizes[] = {0, 1, 2, 3, 7, 64, N_MAX};
+    for (int r = 0; r < rounds; r++) {
+        const int64_t n = sizes[r % 7];
+        struct marks m = {.n_threads = n_threads};
+        pool_run(p, n, mark, &m);
+        assert_int_equal(m.bad_worker, 0);
+        for (int64_t i = 0; i < N_MAX; i++)
+            assert_int_equal(m.hit[i], i < n);
+    }
+    pool_free(p);
+}
+
+static void test_one_thread(void **state)
+{
+    (void)state;
+    check_every_chunk_once(1, true, 14);
+}
+
+static void test_two_threads(void **state)
+{
+    (void)state;
+    check_every_chunk_once(2, true, 3000);
+}
+
+static void test_more_threads_than_processors(void **state)
+{
+    (void)state;
+    check_every_chunk_once(9, true, 300);
+    check_every_chunk_once(3, false, 300);
+}
+
+static void nap(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Jobs that find the workers asleep, half asleep and spinning. */
+static void test_wakes_sleepers(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 3, false, NULL), INGLE_OK);
+    for (int r = 0; r < 60; r++) {
+        struct marks m = {.n_threads = 3};
+        pool_run(p, 10, mark, &m);
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(m.hit[i], 1);
+        nanosleep(&(struct timespec){.tv_nsec = (r % 6) * 20000}, NULL);
+    }
+    pool_free(p);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void test_idle_costs_nothing(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 4, false, NULL), INGLE_OK);
+    struct marks m = {.n_threads = 4};
+    pool_run(p, 100, mark, &m);
+    nap(50);
+    const double before = cpu_seconds();
+    nap(300);
+    const double used = cpu_seconds() - before;
+    assert_true(used < 0.02);
+    pool_free(p);
+}
+
+static void slow_first(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    if (chunk == 0)
+        nap(30);
+    ((int *)arg)[chunk] = 1;
+}
+
+/* A thread that is held up holds up its own chunk and no other. */
+static void test_waits_for_a_late_chunk(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 2, false, NULL), INGLE_OK);
+    int done[100] = {0};
+    pool_run(p, 100, slow_first, done);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(done[i], 1);
+    pool_free(p);
+}
+
+static void test_refuses_silly_sizes(void **state)
+{
+    (void)state;
+    struct pool *p = NULL;
+    struct err err = {0};
+    assert_int_equal(pool_create(&p, 0, false, &err), INGLE_ARG);
+    assert_non_null(strstr(err.msg, "0 is not in 1"));
+    assert_int_equal(pool_create(&p, 1 << 20, false, NULL), INGLE_ARG);
+    assert_null(p);
+    pool_free(NULL);
+}
+
+static void test_create_free_many(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        struct pool *p;
+        assert_int_equal(pool_create(&p, 1 + i % 4, i % 2, NULL), INGLE_OK);
+        pool_free(p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_thread),
+        cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_more_threads_than_processors),
+        cmocka_unit_test(test_wakes_sleepers),
+        cmocka_unit_test(test_idle_costs_nothing),
+        cmocka_unit_test(test_waits_for_a_late_chunk),
+        cmocka_unit_test(test_refuses_silly_sizes),
+        cmocka_unit_test(test_create_free_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
