@@ -37,22 +37,25 @@ enum kv_kind {
 struct kv_stream {
     enum kv_kind kind;
     uint32_t layer;
-    uint32_t group;              /* index of its lifetime group */
-    uint32_t n_heads;            /* KV_HEADS */
-    int64_t k_width, v_width;    /* KV_HEADS: per head; KV_ROWS: k_width floats a row */
+    uint32_t group;           /* index of its lifetime group */
+    uint32_t n_heads;         /* KV_HEADS */
+    int64_t k_width, v_width; /* KV_HEADS: per head; KV_ROWS: k_width floats a row */
     enum kern_kv_codec k_codec, v_codec;
-    uint32_t every;              /* 1, or KV_ROWS: 4, 128 */
+    uint32_t every; /* 1, or KV_ROWS: 4, 128 */
     /* Filled by kv_layout(): bytes in a page. */
-    size_t at;                   /* where the stream begins */
-    size_t head_bytes;           /* from one head's key block to the next one's */
-    size_t v_at;                 /* from a head's key block to its value block */
+    size_t at;         /* where the stream begins */
+    size_t head_bytes; /* from one head's key block to the next one's */
+    size_t v_at;       /* from a head's key block to its value block */
 };
 
 struct kv_spec {
     uint32_t n_groups;
-    struct { int64_t window; size_t page_bytes; } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
+    struct {
+        int64_t window;
+        size_t page_bytes;
+    } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
     uint32_t n_streams;
-    struct kv_stream *stream;    /* owned; ended with kv_spec_release() */
+    struct kv_stream *stream; /* owned; ended with kv_spec_release() */
 };
 void kv_spec_release(struct kv_spec *s);
 
@@ -60,33 +63,48 @@ void kv_spec_release(struct kv_spec *s);
  * its width. */
 MUST_CHECK ingle_status kv_layout(struct kv_spec *s, struct err *err);
 
-/* Bytes of pages that one timeline of n_tokens needs at most (window pages, slack for one
- * step of n_step rows and restore points included as documented in page.c). */
-MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out);
+/* Bytes of pages that one timeline of n_tokens needs at most while steps of up to n_step
+ * rows extend it: with the pages of a restore point that it has just left behind (for a
+ * group that keeps everything one page, for a window group those of the window).  More
+ * restore points are cached only while there is room.  False: no such number. */
+MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
+                              uint64_t *out);
 
 /* ---- the pool: pages with a budget ---- */
 
 struct kv_pool;
 struct kv_tree;
 
-/* spec is borrowed until kv_pool_free().  Pages are taken from the system when first
- * needed and reused; never more than budget_bytes. */
-MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, uint64_t budget_bytes, const struct report_sink *sink, struct err *err);
+/* spec and sink are borrowed until kv_pool_free().  Pages are taken from the system when
+ * first needed and reused; never more than budget_bytes are in use. */
+MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec,
+                                       uint64_t budget_bytes, const struct report_sink *sink,
+                                       struct err *err);
 /* All timelines and the tree must be gone. */
 void kv_pool_free(struct kv_pool *p);
 
-struct kv_pool_counts { uint64_t used_bytes, peak_bytes, budget_bytes; int64_t pages_used[KV_MAX_GROUPS]; int64_t evicted_points; };
+struct kv_pool_counts {
+    uint64_t used_bytes;   /* of pages that somebody refers to: never more than the budget */
+    uint64_t peak_bytes;   /* the most that used_bytes was */
+    uint64_t cached_bytes; /* of used_bytes: what only the tree refers to and eviction can give */
+    uint64_t budget_bytes;
+    uint64_t system_bytes; /* memory taken from the system; free pages included */
+    int64_t pages_used[KV_MAX_GROUPS];
+    int64_t evicted_points; /* they made room in the pool or in the tree's own budget */
+};
 void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
 
 /* ---- timelines ---- */
 
 struct kv_timeline;
 
-MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int64_t max_tokens, struct err *err);
+MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p,
+                                           int64_t max_tokens, struct err *err);
 void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
 
-/* Makes positions [length, length + n) writable: pages exist and are this timeline's own.
+/* Makes positions [length, length + n) writable, until t is forked, put into the tree,
+ * rewound or attached: pages exist and are this timeline's own.
  * Evicts restore points by value when the pool is full; INGLE_LIMIT if that is not enough
  * (nothing has changed then).  Length stays. */
 MUST_CHECK ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *err);
@@ -103,20 +121,24 @@ MUST_CHECK ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length
 bool kv_timeline_can_rewind(const struct kv_timeline *t, int64_t length);
 
 /* dst becomes what src is; pages are shared. */
-MUST_CHECK ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline *src, struct err *err);
+MUST_CHECK ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline *src,
+                                         struct err *err);
 void kv_timeline_clear(struct kv_timeline *t);
 
 /* ---- the prefix tree ---- */
 
 struct kv_point; /* a restore point in the tree; borrowed, valid until the next tree or pool call */
 
-MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p, uint64_t budget_bytes, struct err *err);
+MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
+                                       uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
 
 /* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
  * saw); mark is copied.  An equal point is refreshed, not stored twice.  Not storing for
  * lack of room is a report, not an error. */
-MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from, const int32_t *tokens, int64_t n_tokens, const void *mark, size_t mark_bytes, struct err *err);
+MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from,
+                                    const int32_t *tokens, int64_t n_tokens, const void *mark,
+                                    size_t mark_bytes, struct err *err);
 
 struct kv_match {
     const struct kv_point *point; /* the deepest restore point within limit, or NULL */
@@ -126,10 +148,12 @@ struct kv_match {
     size_t mark_bytes;
 };
 /* limit: the restore point must not be longer than this. */
-void kv_tree_find(struct kv_tree *t, const int32_t *tokens, int64_t n_tokens, int64_t limit, struct kv_match *out);
+void kv_tree_find(struct kv_tree *t, const int32_t *tokens, int64_t n_tokens, int64_t limit,
+                  struct kv_match *out);
 
 /* The timeline becomes the restore point's. */
-MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree, const struct kv_point *point, struct err *err);
+MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree,
+                                           const struct kv_point *point, struct err *err);
 
 void kv_tree_clear(struct kv_tree *t);
 

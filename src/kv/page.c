@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * page - the pool.
+ *
+ * Small pages come in slabs, a large page is a slab of its own.  A page is taken from a
+ * slab in use before an idle one, so that slabs fall idle; idle slabs go back to the
+ * system when another group wants the memory.  The budget is on pages in use: what the
+ * system has given can be more only by the free pages of slabs that are partly used.
+ */
+#include "kv/page.h"
+
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+enum { SLAB_BYTES = 2 << 20, SLAB_SHARE = 16 /* a slab is at most this part of the budget */ };
+
+struct kv_slab {
+    struct kv_slab *prev, *next; /* in the pool's list: partial or idle; full slabs are in none */
+    struct kv_page *free;
+    uint8_t *at;
+    size_t n_bytes;
+    uint32_t group;
+    int32_t n_pages, n_free;
+    struct kv_page page[];
+};
+
+ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, uint64_t budget_bytes,
+                            const struct report_sink *sink, struct err *err)
+{
+    uint64_t least = 0;
+    if (spec->n_groups < 1 || spec->n_groups > KV_MAX_GROUPS)
+        return err_set(err, INGLE_ARG, "%u groups of KV streams are not in 1..%d", spec->n_groups,
+                       KV_MAX_GROUPS);
+    for (uint32_t g = 0; g < spec->n_groups; g++)
+        if (!spec->group[g].page_bytes || !num_add_u64(least, spec->group[g].page_bytes, &least))
+            return err_set(err, INGLE_ARG, "group %u: %zu bytes a page", g,
+                           spec->group[g].page_bytes);
+    if (budget_bytes < least)
+        return err_set(err, INGLE_LIMIT,
+                       "a KV budget of %llu bytes cannot hold one page of each group: %llu bytes",
+                       (unsigned long long)budget_bytes, (unsigned long long)least);
+    struct kv_pool *p = mem_zalloc(sizeof *p);
+    if (!p)
+        return err_set(err, INGLE_NOMEM, "no %zu bytes for a KV pool", sizeof *p);
+    p->spec = spec;
+    p->sink = sink;
+    p->budget_bytes = budget_bytes;
+    *out = p;
+    return INGLE_OK;
+}
+
+static void slab_link(struct kv_slab **list, struct kv_slab *s)
+{
+    s->prev = NULL;
+    s->next = *list;
+    if (s->next)
+        s->next->prev = s;
+    *list = s;
+}
+
+static void slab_unlink(struct kv_slab **list, struct kv_slab *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        *list = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+}
+
+static void slab_return(struct kv_pool *p, struct kv_slab *s)
+{
+    slab_unlink(&p->idle[s->group], s);
+    p->system_bytes -= s->n_bytes;
+    mem_big_free(s->at, s->n_bytes);
+    mem_free(s);
+}
+
+/* Gives one idle slab of any group back to the system. */
+static bool slab_return_any(struct kv_pool *p)
+{
+    for (uint32_t g = 0; g < p->spec->n_groups; g++)
+        if (p->idle[g]) {
+            slab_return(p, p->idle[g]);
+            return true;
+        }
+    return false;
+}
+
+void kv_pool_free(struct kv_pool *p)
+{
+    if (!p)
+        return;
+    BUG_IF(p->used_bytes || p->n_timelines || p->evict);
+    while (slab_return_any(p))
+        ;
+    BUG_IF(p->system_bytes);
+    mem_free(p);
+}
+
+void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out)
+{
+    *out = (struct kv_pool_counts){
+        .used_bytes = p->used_bytes,
+        .peak_bytes = p->peak_bytes,
+        .budget_bytes = p->budget_bytes,
+        .cached_bytes = p->cached_bytes,
+        .system_bytes = p->system_bytes,
+        .evicted_points = p->evicted_points,
+    };
+    for (uint32_t g = 0; g < p->spec->n_groups; g++)
+        out->pages_used[g] = p->pages_used[g];
+}
+
+static int32_t slab_pages(const struct kv_pool *p, size_t page_bytes)
+{
+    const uint64_t share = p->budget_bytes / SLAB_SHARE;
+    const uint64_t want = share < SLAB_BYTES ? share : SLAB_BYTES;
+    return want < page_bytes ? 1 : (int32_t)(want / page_bytes);
+}
+
+static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_pages)
+{
+    const size_t page_bytes = p->spec->group[group].page_bytes;
+    struct kv_slab *s = mem_zalloc(sizeof *s + (size_t)n_pages * sizeof s->page[0]);
+    uint8_t *at = s ? mem_big_alloc(page_bytes * (size_t)n_pages) : NULL;
+    if (!at) {
+        mem_free(s);
+        return NULL;
+    }
+    s->at = at;
+    s->n_bytes = page_bytes * (size_t)n_pages;
+    s->group = group;
+    s->n_pages = s->n_free = n_pages;
+    for (int32_t i = n_pages; i-- > 0;) {
+        s->page[i] =
+            (struct kv_page){.at = at + page_bytes * (size_t)i, .slab = s, .next = s->free};
+        s->free = &s->page[i];
+    }
+    p->system_bytes += s->n_bytes;
+    slab_link(&p->idle[group], s);
+    return s;
+}
+
+/* A slab with a free page; NULL when the system has none. */
+static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group)
+{
+    if (p->partial[group])
+        return p->partial[group];
+    if (p->idle[group])
+        return p->idle[group];
+    const size_t page_bytes = p->spec->group[group].page_bytes;
+    const int32_t n_pages = slab_pages(p, page_bytes);
+    const uint64_t n_bytes = (uint64_t)page_bytes * (uint64_t)n_pages;
+    while (p->system_bytes > p->budget_bytes || n_bytes > p->budget_bytes - p->system_bytes)
+        if (!slab_return_any(p))
+            break;
+    const bool roomy =
+        p->system_bytes <= p->budget_bytes && n_bytes <= p->budget_bytes - p->system_bytes;
+    struct kv_slab *s = slab_create(p, group, roomy ? n_pages : 1);
+    while (!s && slab_return_any(p))
+        s = slab_create(p, group, 1);
+    return s;
+}
+
+static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)
+{
+    struct kv_page *pg = s->free;
+    if (s->n_free == s->n_pages) {
+        slab_unlink(&p->idle[s->group], s);
+        slab_link(&p->partial[s->group], s);
+    }
+    s->free = pg->next;
+    if (--s->n_free == 0)
+        slab_unlink(&p->partial[s->group], s);
+    pg->next = NULL;
+    pg->refs = 1;
+    p->used_bytes += kv_page_bytes(pg);
+    if (p->used_bytes > p->peak_bytes)
+        p->peak_bytes = p->used_bytes;
+    p->pages_used[s->group]++;
+    return pg;
+}
+
+size_t kv_page_bytes(const struct kv_page *pg)
+{
+    return pg->slab->n_bytes / (size_t)pg->slab->n_pages;
+}
+
+bool kv_page_evict(struct kv_pool *p)
+{
+    if (!p->evict || !p->evict(p->evict_arg))
+        return false;
+    p->evicted_points++;
+    return true;
+}
+
+struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
+{
+    if (p->fail_in && --p->fail_in == 0)
+        return NULL;
+    const uint64_t page_bytes = p->spec->group[group].page_bytes;
+    while (page_bytes > p->budget_bytes - p->used_bytes)
+        if (!kv_page_evict(p))
+            return NULL;
+    struct kv_slab *s = slab_find(p, group);
+    while (!s && kv_page_evict(p))
+        s = slab_find(p, group);
+    return s ? page_from(p, s) : NULL;
+}
+
+static void page_release(struct kv_pool *p, struct kv_page *pg)
+{
+    struct kv_slab *s = pg->slab;
+    if (s->n_free++ == 0)
+        slab_link(&p->partial[s->group], s);
+    pg->next = s->free;
+    s->free = pg;
+    p->used_bytes -= kv_page_bytes(pg);
+    p->pages_used[s->group]--;
+    if (s->n_free == s->n_pages) {
+        slab_unlink(&p->partial[s->group], s);
+        slab_link(&p->idle[s->group], s);
+    }
+}
+
+/* Adds to the two counts and keeps the pool's sums. */
+static void page_count(struct kv_pool *p, struct kv_page *pg, int refs, int held)
+{
+    const size_t n = kv_page_bytes(pg);
+    if (pg->held)
+        p->held_bytes -= n;
+    if (pg->held && pg->held == pg->refs)
+        p->cached_bytes -= n;
+    pg->refs += refs;
+    pg->held += held;
+    BUG_IF(pg->held < 0 || pg->held > pg->refs);
+    if (pg->held)
+        p->held_bytes += n;
+    if (pg->held && pg->held == pg->refs)
+        p->cached_bytes += n;
+    if (!pg->refs)
+        page_release(p, pg);
+}
+
+void kv_page_ref(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, 1, 0);
+}
+void kv_page_unref(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, -1, 0);
+}
+void kv_page_hold(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, 1, 1);
+}
+void kv_page_let(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, -1, -1);
+}

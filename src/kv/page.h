@@ -1,0 +1,59 @@
+/*
+ * page - the pool's pages, for this room only.
+ *
+ * A page has references; those of the prefix tree are counted as `held` too, so that the
+ * pool knows at every moment how much the tree alone keeps alive (what eviction can give).
+ */
+#ifndef INGLE_KV_PAGE_H
+#define INGLE_KV_PAGE_H
+
+#include "kv/kv.h"
+
+struct kv_slab;
+
+struct kv_page {
+    uint8_t *at; /* page_bytes of its group, 64-byte aligned */
+    struct kv_slab *slab;
+    struct kv_page *next; /* in the slab's free list */
+    int32_t refs;         /* timelines and the tree */
+    int32_t held;         /* of those, the tree's */
+};
+
+/* Gives up one restore point; false: there is none. */
+typedef bool kv_evict_fn(void *arg);
+
+struct kv_pool {
+    const struct kv_spec *spec; /* borrowed */
+    const struct report_sink *sink;
+    uint64_t budget_bytes;
+    uint64_t used_bytes;   /* pages with references */
+    uint64_t peak_bytes;   /* the most that used_bytes ever was */
+    uint64_t system_bytes; /* taken from the system */
+    uint64_t held_bytes;   /* pages that the tree refers to */
+    uint64_t cached_bytes; /* pages that nobody but the tree refers to */
+    int64_t pages_used[KV_MAX_GROUPS];
+    struct kv_slab *partial[KV_MAX_GROUPS]; /* some pages free */
+    struct kv_slab *idle[KV_MAX_GROUPS];    /* all pages free */
+    kv_evict_fn *evict;                     /* the tree's, or NULL */
+    void *evict_arg;
+    int64_t evicted_points;
+    int64_t n_timelines;
+    int64_t fail_in; /* tests: the take that finds no memory, counted down; 0 never */
+};
+
+size_t kv_page_bytes(const struct kv_page *pg);
+
+/* A page of the group with one reference, contents unspecified.  Evicts restore points
+ * while the budget or the system has no room.  NULL when that is not enough. */
+struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group);
+
+void kv_page_ref(struct kv_pool *p, struct kv_page *pg);
+void kv_page_unref(struct kv_pool *p, struct kv_page *pg);
+
+/* The tree's references. */
+void kv_page_hold(struct kv_pool *p, struct kv_page *pg);
+void kv_page_let(struct kv_pool *p, struct kv_page *pg);
+
+bool kv_page_evict(struct kv_pool *p);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spec - where each stream stands in a page. */
+#include "kv/kv.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+enum { SPEC_ALIGN = 64, SPEC_HEADS_MAX = 1 << 16 };
+
+void kv_spec_release(struct kv_spec *s)
+{
+    if (!s)
+        return;
+    mem_free(s->stream);
+    *s = (struct kv_spec){0};
+}
+
+static ingle_status spec_too_large(const struct kv_stream *st, struct err *err)
+{
+    return err_set(err, INGLE_LIMIT, "layer %u: a page of keys and values is too large to address",
+                   st->layer);
+}
+
+/* Block bytes of one head; 0 is the width's own size when a stream has no values. */
+static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out, struct err *err)
+{
+    const int64_t width = key ? st->k_width : st->v_width;
+    const enum kern_kv_codec codec = key ? st->k_codec : st->v_codec;
+    *out = 0;
+    if (!key && width == 0)
+        return INGLE_OK;
+    if ((unsigned)codec >= KERN_KV_CODECS)
+        return err_set(err, INGLE_ARG, "layer %u: there is no KV codec %d", st->layer, (int)codec);
+    if (width < 1 || width > INT32_MAX)
+        return err_set(err, INGLE_ARG, "layer %u: %s width %lld is not in 1..%d", st->layer,
+                       key ? "key" : "value", (long long)width, INT32_MAX);
+    *out = kern_kv_block_bytes(codec, key, width);
+    if (!*out)
+        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld",
+                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width);
+    return INGLE_OK;
+}
+
+static ingle_status spec_heads(struct kv_stream *st, size_t *bytes, struct err *err)
+{
+    size_t k, v;
+    ingle_status s = spec_block(st, true, &k, err);
+    if (s == INGLE_OK)
+        s = spec_block(st, false, &v, err);
+    if (s != INGLE_OK)
+        return s;
+    if (st->every != 1 || st->n_heads < 1 || st->n_heads > SPEC_HEADS_MAX)
+        return err_set(
+            err, INGLE_ARG,
+            "layer %u: %u heads, one row every %u positions: need 1..%d heads and every = 1",
+            st->layer, st->n_heads, st->every, SPEC_HEADS_MAX);
+    st->v_at = k;
+    if (!num_add(k, v, &st->head_bytes) || !num_mul(st->head_bytes, st->n_heads, bytes))
+        return spec_too_large(st, err);
+    return INGLE_OK;
+}
+
+static ingle_status spec_rows(struct kv_stream *st, size_t *bytes, struct err *err)
+{
+    if (st->every < 1 || st->every > KV_PAGE || KV_PAGE % st->every || st->k_width < 1 ||
+        st->k_width > INT32_MAX)
+        return err_set(err, INGLE_ARG,
+                       "layer %u: rows of width %lld every %u positions: %u must divide %d",
+                       st->layer, (long long)st->k_width, st->every, st->every, KV_PAGE);
+    st->head_bytes = 0;
+    st->v_at = 0;
+    if (!num_mul((size_t)st->k_width, sizeof(float) * (KV_PAGE / st->every), bytes))
+        return spec_too_large(st, err);
+    return INGLE_OK;
+}
+
+static ingle_status spec_stream(struct kv_spec *s, struct kv_stream *st, struct err *err)
+{
+    if (st->group >= s->n_groups)
+        return err_set(err, INGLE_ARG, "layer %u: group %u of %u", st->layer, st->group,
+                       s->n_groups);
+    size_t bytes = 0;
+    const ingle_status status =
+        st->kind == KV_HEADS ? spec_heads(st, &bytes, err) : spec_rows(st, &bytes, err);
+    if (status != INGLE_OK)
+        return status;
+    size_t *end = &s->group[st->group].page_bytes;
+    st->at = *end;
+    if (!num_add(*end, bytes, end) || !num_align(*end, SPEC_ALIGN, end))
+        return spec_too_large(st, err);
+    return INGLE_OK;
+}
+
+ingle_status kv_layout(struct kv_spec *s, struct err *err)
+{
+    if (s->n_groups < 1 || s->n_groups > KV_MAX_GROUPS)
+        return err_set(err, INGLE_ARG, "%u groups of KV streams are not in 1..%d", s->n_groups,
+                       KV_MAX_GROUPS);
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        if (s->group[g].window < 0)
+            return err_set(err, INGLE_ARG, "group %u: window %lld is negative", g,
+                           (long long)s->group[g].window);
+        s->group[g].page_bytes = 0;
+    }
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        const ingle_status status = spec_stream(s, &s->stream[i], err);
+        if (status != INGLE_OK)
+            return status;
+    }
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        if (!s->group[g].page_bytes)
+            return err_set(err, INGLE_ARG, "group %u has no streams", g);
+    return INGLE_OK;
+}

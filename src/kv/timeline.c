@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* timeline - page tables: growing, shrinking, sharing.  Nothing here computes. */
+#include "kv/timeline.h"
+
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include <string.h>
+
+ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int64_t max_tokens,
+                                struct err *err)
+{
+    if (max_tokens < 1 || max_tokens > INT64_MAX / 2)
+        return err_set(err, INGLE_ARG, "a timeline of %lld tokens", (long long)max_tokens);
+    struct kv_timeline *t = mem_zalloc(sizeof *t);
+    if (!t)
+        goto nomem;
+    t->pool = p;
+    t->max_tokens = max_tokens;
+    t->cap = num_div_up(max_tokens, KV_PAGE);
+    p->n_timelines++;
+    for (uint32_t g = 0; g < p->spec->n_groups; g++) {
+        t->table[g].page = mem_calloc((size_t)t->cap, sizeof *t->table[g].page);
+        t->table[g].at = mem_calloc((size_t)t->cap, sizeof *t->table[g].at);
+        if (!t->table[g].page || !t->table[g].at)
+            goto nomem;
+    }
+    *out = t;
+    return INGLE_OK;
+
+nomem:
+    kv_timeline_free(t);
+    return err_set(err, INGLE_NOMEM, "no memory for the page tables of %lld tokens",
+                   (long long)max_tokens);
+}
+
+void kv_timeline_free(struct kv_timeline *t)
+{
+    if (!t)
+        return;
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
+        if (!t->table[g].page || !t->table[g].at)
+            t->table[g].end = 0; /* half-built */
+    kv_timeline_clear(t);
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
+        mem_free(t->table[g].page);
+        mem_free(t->table[g].at);
+    }
+    t->pool->n_timelines--;
+    mem_free(t);
+}
+
+int64_t kv_timeline_length(const struct kv_timeline *t)
+{
+    return t->length;
+}
+
+uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group)
+{
+    return t->table[group].at;
+}
+
+int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length)
+{
+    const int64_t window = s->group[g].window;
+    return window && length > window ? (length - window) / KV_PAGE : 0;
+}
+
+static void table_set(struct kv_table *b, int64_t i, struct kv_page *pg)
+{
+    b->page[i] = pg;
+    b->at[i] = pg ? pg->at : NULL;
+}
+
+static void table_drop(struct kv_timeline *t, struct kv_table *b, int64_t i)
+{
+    kv_page_unref(t->pool, b->page[i]);
+    table_set(b, i, NULL);
+}
+
+/* Drops the pages from n on. */
+static void table_cut(struct kv_timeline *t, struct kv_table *b, int64_t n)
+{
+    while (b->end > n && b->end > b->first)
+        table_drop(t, b, --b->end);
+    if (b->end == b->first)
+        b->first = b->end = 0;
+}
+
+void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_page *pg)
+{
+    struct kv_table *b = &t->table[g];
+    if (b->end == b->first)
+        b->first = b->end = i;
+    BUG_IF(i != b->end || i >= t->cap);
+    kv_page_ref(t->pool, pg);
+    table_set(b, b->end++, pg);
+}
+
+void kv_timeline_clear(struct kv_timeline *t)
+{
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
+        table_cut(t, &t->table[g], 0);
+    t->length = t->ready = 0;
+}
+
+/* The partly filled page, if somebody else has it too. */
+static struct kv_page *timeline_shared(const struct kv_timeline *t, uint32_t g)
+{
+    if (t->length % KV_PAGE == 0)
+        return NULL;
+    struct kv_page *pg = t->table[g].page[t->length / KV_PAGE];
+    return pg->refs > 1 ? pg : NULL;
+}
+
+/* Bytes of new pages up to page `end`; least: as if the tree held no pages. */
+static bool timeline_need(const struct kv_timeline *t, int64_t end, bool least, uint64_t *out)
+{
+    uint64_t sum = 0, bytes;
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
+        const struct kv_table *b = &t->table[g];
+        const struct kv_page *shared = timeline_shared(t, g);
+        uint64_t n = end > b->end ? (uint64_t)(end - b->end) : 0;
+        n += shared && !(least && shared->refs - 1 == shared->held);
+        if (!num_mul_u64(n, t->pool->spec->group[g].page_bytes, &bytes) ||
+            !num_add_u64(sum, bytes, &sum))
+            return false;
+    }
+    *out = sum;
+    return true;
+}
+
+/* Makes room in the budget for all that an extend to page `end` takes, so that it fails
+ * before anything has changed or been evicted. */
+static ingle_status timeline_room(struct kv_timeline *t, int64_t n, int64_t end, struct err *err)
+{
+    struct kv_pool *p = t->pool;
+    uint64_t need = UINT64_MAX;
+    if (!timeline_need(t, end, true, &need) ||
+        need > p->budget_bytes - p->used_bytes + p->cached_bytes)
+        return err_set(err, INGLE_LIMIT,
+                       "%lld more tokens after %lld need %llu bytes of KV pages: %llu of %llu are "
+                       "in use, the prefix "
+                       "cache could give %llu",
+                       (long long)n, (long long)t->length, (unsigned long long)need,
+                       (unsigned long long)p->used_bytes, (unsigned long long)p->budget_bytes,
+                       (unsigned long long)p->cached_bytes);
+    for (;;) {
+        BUG_IF(!timeline_need(t, end, false, &need));
+        if (need <= p->budget_bytes - p->used_bytes)
+            return INGLE_OK;
+        BUG_IF(!kv_page_evict(p));
+    }
+}
+
+/* Takes pages of group g up to page `end`, and one for a copy of the shared page.  False:
+ * out of memory, with what was taken still there. */
+static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t end, struct kv_page **own)
+{
+    struct kv_table *b = &t->table[g];
+    *own = NULL;
+    if (timeline_shared(t, g) && !(*own = kv_page_take(t->pool, g)))
+        return false;
+    while (b->end < end) {
+        struct kv_page *pg = kv_page_take(t->pool, g);
+        if (!pg)
+            return false;
+        table_set(b, b->end++, pg);
+    }
+    return true;
+}
+
+/* Puts the copy of the shared page in its place. */
+static void timeline_own(struct kv_timeline *t, uint32_t g, struct kv_page *own)
+{
+    struct kv_table *b = &t->table[g];
+    const int64_t i = t->length / KV_PAGE;
+    memcpy(own->at, b->at[i], kv_page_bytes(own));
+    kv_page_unref(t->pool, b->page[i]);
+    table_set(b, i, own);
+}
+
+ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *err)
+{
+    if (n < 0 || n > t->max_tokens - t->length)
+        return err_set(err, n < 0 ? INGLE_ARG : INGLE_LIMIT,
+                       "%lld more tokens after %lld exceed the limit of %lld tokens", (long long)n,
+                       (long long)t->length, (long long)t->max_tokens);
+    if (!n)
+        return INGLE_OK;
+    const uint32_t n_groups = t->pool->spec->n_groups;
+    const int64_t end = num_div_up(t->length + n, KV_PAGE);
+    const ingle_status status = timeline_room(t, n, end, err);
+    if (status != INGLE_OK)
+        return status;
+
+    struct kv_page *own[KV_MAX_GROUPS] = {NULL};
+    int64_t had[KV_MAX_GROUPS];
+    bool got = true;
+    for (uint32_t g = 0; g < n_groups; g++) {
+        had[g] = t->table[g].end;
+        got = got && timeline_take(t, g, end, &own[g]);
+    }
+    for (uint32_t g = 0; g < n_groups; g++) {
+        if (got && own[g])
+            timeline_own(t, g, own[g]);
+        else if (own[g])
+            kv_page_unref(t->pool, own[g]);
+        if (!got)
+            table_cut(t, &t->table[g], had[g]);
+    }
+    if (!got)
+        return err_set(err, INGLE_NOMEM,
+                       "the system has no memory for the KV pages of %lld more tokens after %lld",
+                       (long long)n, (long long)t->length);
+    t->ready = num_max(t->ready, t->length + n);
+    return INGLE_OK;
+}
+
+void kv_timeline_commit(struct kv_timeline *t, int64_t n)
+{
+    BUG_IF(n < 0 || n > t->ready - t->length);
+    for (uint32_t g = 0; g < t->pool->spec->n_groups && n; g++)
+        BUG_IF(timeline_shared(t, g)); /* somebody else would see the new rows */
+    t->length += n;
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
+        struct kv_table *b = &t->table[g];
+        const int64_t keep = kv_timeline_first(t->pool->spec, g, num_max(0, t->length - KV_REWIND));
+        while (b->first < keep && b->first < b->end)
+            table_drop(t, b, b->first++);
+    }
+}
+
+bool kv_timeline_can_rewind(const struct kv_timeline *t, int64_t length)
+{
+    if (length < 0 || length > t->length)
+        return false;
+    for (uint32_t g = 0; g < t->pool->spec->n_groups && length; g++)
+        if (kv_timeline_first(t->pool->spec, g, length) < t->table[g].first)
+            return false;
+    return true;
+}
+
+ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length, struct err *err)
+{
+    if (length < 0 || length > t->length)
+        return err_set(err, INGLE_ARG, "cannot rewind %lld tokens to %lld", (long long)t->length,
+                       (long long)length);
+    if (!kv_timeline_can_rewind(t, length))
+        return err_set(err, INGLE_NOTFOUND,
+                       "cannot rewind %lld tokens to %lld: keys of a sliding window are gone",
+                       (long long)t->length, (long long)length);
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
+        table_cut(t, &t->table[g], num_div_up(length, KV_PAGE));
+    t->length = t->ready = length;
+    return INGLE_OK;
+}
+
+ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline *src,
+                              struct err *err)
+{
+    BUG_IF(dst->pool != src->pool);
+    if (src->length > dst->max_tokens)
+        return err_set(err, INGLE_LIMIT, "a fork of %lld tokens exceeds the limit of %lld tokens",
+                       (long long)src->length, (long long)dst->max_tokens);
+    if (dst == src)
+        return INGLE_OK;
+    kv_timeline_clear(dst);
+    const int64_t end = num_div_up(src->length, KV_PAGE);
+    for (uint32_t g = 0; g < src->pool->spec->n_groups; g++)
+        for (int64_t i = src->table[g].first; i < end; i++)
+            kv_timeline_share(dst, g, i, src->table[g].page[i]);
+    dst->length = dst->ready = src->length;
+    return INGLE_OK;
+}
+
+/* Pages that n positions touch wherever they begin, of a timeline of n_pages in all. */
+static uint64_t span_pages(int64_t n, uint64_t n_pages)
+{
+    const uint64_t span = (uint64_t)num_div_up(n, KV_PAGE) + 1;
+    return span < n_pages ? span : n_pages;
+}
+
+bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out)
+{
+    const int64_t most = INT64_MAX / 4;
+    if (n_tokens < 0 || n_tokens > most || n_step < 0 || n_step > most)
+        return false;
+    const uint64_t n_pages = (uint64_t)num_div_up(n_tokens, KV_PAGE);
+    uint64_t sum = 0;
+    for (uint32_t g = 0; g < s->n_groups && n_pages; g++) {
+        const int64_t window = s->group[g].window;
+        if (window > most)
+            return false;
+        /* Kept whole: a restore point shares all but the last page. */
+        uint64_t n = n_pages + 1, bytes;
+        if (window)
+            n = span_pages(window + KV_REWIND + n_step, n_pages) + span_pages(window, n_pages);
+        if (!num_mul_u64(n, s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
+            return false;
+    }
+    *out = sum;
+    return true;
+}

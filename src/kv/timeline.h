@@ -1,0 +1,30 @@
+/* timeline - the page tables, for this room only: the prefix tree reads and fills them. */
+#ifndef INGLE_KV_TIMELINE_H
+#define INGLE_KV_TIMELINE_H
+
+#include "kv/page.h"
+
+/* Pages [first, end) are there.  Those beyond the length are this timeline's own; the page
+ * that the length stands in is, from an extend to the next fork, put, rewind or attach. */
+struct kv_table {
+    struct kv_page **page; /* [cap] */
+    uint8_t **at;          /* [cap]: page[i]->at, or NULL */
+    int64_t first, end;
+};
+
+struct kv_timeline {
+    struct kv_pool *pool; /* borrowed */
+    int64_t max_tokens;
+    int64_t cap; /* pages */
+    int64_t length;
+    int64_t ready; /* writable up to here, >= length */
+    struct kv_table table[KV_MAX_GROUPS];
+};
+
+/* The first page that group g must have at this length. */
+int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length);
+
+/* Puts a page behind the table's last one (sets first in an empty table): a new reference. */
+void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_page *pg);
+
+#endif

@@ -1,0 +1,170 @@
+/*
+ * kv_world - a KV pool with timelines, and the trivial model that they are held against.
+ *
+ * What stands at a position is a function of the tokens up to it, as in the engine: the
+ * model of a timeline is its token list.  Positions are 8 bytes in every stream.
+ */
+#ifndef INGLE_TESTS_KV_WORLD_H
+#define INGLE_TESTS_KV_WORLD_H
+
+#include "unit/unit.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "kv/kv.h"
+#include <string.h>
+
+enum { WORLD_MAX = 2000, WORLD_ROW = 8, WORLD_LINES = 6 };
+
+struct world_line {
+    struct kv_timeline *t;
+    int64_t max, length,
+        rewind_to; /* rewind_to: the longest length since the last jump, less KV_REWIND */
+    int32_t token[WORLD_MAX];
+};
+
+struct world {
+    uint64_t seed;
+    struct kv_spec spec;
+    uint32_t rows[KV_MAX_GROUPS]; /* streams of each group */
+    struct kv_pool *pool;
+    struct world_line line[WORLD_LINES];
+};
+
+static inline uint64_t world_random(struct world *w)
+{
+    w->seed += 0x9E3779B97F4A7C15u;
+    uint64_t z = w->seed;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* In [lo, hi]. */
+static inline int64_t world_pick(struct world *w, int64_t lo, int64_t hi)
+{
+    return lo + (int64_t)(world_random(w) % (uint64_t)(hi - lo + 1));
+}
+
+static inline uint64_t world_mix(uint64_t chain, uint64_t token)
+{
+    const uint64_t x = (chain ^ token) * 0xFF51AFD7ED558CCDu;
+    return x ^ (x >> 29) ^ (token << 7);
+}
+
+static inline void world_group(struct world *w, int64_t window, uint32_t n_streams)
+{
+    const uint32_t g = w->spec.n_groups++;
+    w->spec.group[g].window = window;
+    w->spec.group[g].page_bytes = (size_t)KV_PAGE * WORLD_ROW * n_streams;
+    w->rows[g] = n_streams;
+}
+
+static inline void world_open(struct world *w, uint64_t budget_bytes)
+{
+    struct err err;
+    assert_int_equal(kv_pool_create(&w->pool, &w->spec, budget_bytes, NULL, &err), INGLE_OK);
+}
+
+static inline void world_line_open(struct world *w, int i, int64_t max)
+{
+    struct err err;
+    assert_int_equal(kv_timeline_create(&w->line[i].t, w->pool, max, &err), INGLE_OK);
+    w->line[i].max = max;
+    w->line[i].length = w->line[i].rewind_to = 0;
+}
+
+static inline void world_line_close(struct world_line *l)
+{
+    kv_timeline_free(l->t);
+    memset(l, 0, sizeof *l);
+}
+
+static inline uint64_t world_used(const struct world *w)
+{
+    struct kv_pool_counts n;
+    kv_pool_count(w->pool, &n);
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < w->spec.n_groups; g++)
+        bytes += (uint64_t)n.pages_used[g] * w->spec.group[g].page_bytes;
+    assert_true(bytes == n.used_bytes);
+    assert_true(n.used_bytes <= n.budget_bytes);
+    assert_true(n.used_bytes <= n.peak_bytes && n.peak_bytes <= n.budget_bytes);
+    assert_true(n.cached_bytes <= n.used_bytes && n.used_bytes <= n.system_bytes);
+    return bytes;
+}
+
+/* Ends everything; nothing may be in use then.  The tree must be gone. */
+static inline void world_close(struct world *w)
+{
+    for (int i = 0; i < WORLD_LINES; i++)
+        world_line_close(&w->line[i]);
+    assert_true(world_used(w) == 0);
+    kv_pool_free(w->pool);
+}
+
+static inline uint8_t *world_at(const struct world *w, const struct world_line *l, uint32_t g,
+                                uint32_t stream, int64_t pos)
+{
+    uint8_t *page = kv_timeline_pages(l->t, g)[pos / KV_PAGE];
+    assert_non_null(page);
+    assert_true(stream < w->rows[g]);
+    return page + ((size_t)stream * KV_PAGE + (size_t)(pos % KV_PAGE)) * WORLD_ROW;
+}
+
+static inline void world_write(const struct world *w, const struct world_line *l, int64_t pos,
+                               uint64_t chain)
+{
+    for (uint32_t g = 0; g < w->spec.n_groups; g++)
+        for (uint32_t s = 0; s < w->rows[g]; s++) {
+            const uint64_t v = world_mix(chain, g * 64 + s);
+            memcpy(world_at(w, l, g, s, pos), &v, sizeof v);
+        }
+}
+
+static inline uint64_t world_chain(const int32_t *token, int64_t n)
+{
+    uint64_t chain = 1;
+    for (int64_t i = 0; i < n; i++)
+        chain = world_mix(chain, (uint64_t)token[i]);
+    return chain;
+}
+
+/* Extends by n rows, writes them all, commits `keep` of them: l->token holds their tokens. */
+static inline ingle_status world_step(struct world *w, struct world_line *l, int64_t n,
+                                      int64_t keep)
+{
+    struct err err;
+    const ingle_status s = kv_timeline_extend(l->t, n, &err);
+    if (s != INGLE_OK)
+        return s;
+    uint64_t chain = world_chain(l->token, l->length);
+    for (int64_t i = 0; i < n; i++) {
+        chain = i < keep ? world_mix(chain, (uint64_t)l->token[l->length + i]) : world_random(w);
+        world_write(w, l, l->length + i, chain);
+    }
+    kv_timeline_commit(l->t, keep);
+    l->length += keep;
+    l->rewind_to = num_max(l->rewind_to, num_max(0, l->length - KV_REWIND));
+    return INGLE_OK;
+}
+
+/* Everything that the next row could see is what the model says. */
+static inline void world_check(const struct world *w, const struct world_line *l)
+{
+    assert_int_equal(kv_timeline_length(l->t), l->length);
+    uint64_t chain = 1;
+    for (int64_t pos = 0; pos < l->length; pos++) {
+        chain = world_mix(chain, (uint64_t)l->token[pos]);
+        for (uint32_t g = 0; g < w->spec.n_groups; g++) {
+            const int64_t window = w->spec.group[g].window;
+            for (uint32_t s = 0; s < w->rows[g] && (!window || pos >= l->length - window); s++) {
+                uint64_t v;
+                memcpy(&v, world_at(w, l, g, s, pos), sizeof v);
+                assert_true(v == world_mix(chain, g * 64 + s));
+            }
+        }
+    }
+}
+
+#endif
