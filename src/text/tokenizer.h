@@ -18,8 +18,8 @@ enum text_tokenizer_kind { TEXT_GEMMA4, TEXT_DEEPSEEK };
 
 enum text_token_type { TEXT_NORMAL = 1, TEXT_UNKNOWN, TEXT_CONTROL, TEXT_USER_DEFINED, TEXT_UNUSED, TEXT_BYTE };
 
-/* What a tokenizer is made from; all borrowed for the call.  merges[i] is "left right";
- * a merge may instead come as a pair with an explicit split position. */
+/* What a tokenizer is made from; all borrowed for the call.  merge[i] is "left right", split
+ * at the first space behind its first byte, or where merge_left_bytes says. */
 struct text_vocab {
     enum text_tokenizer_kind kind;
     const char *source;                 /* file name, for messages */
@@ -30,12 +30,19 @@ struct text_vocab {
     size_t n_merges;
     const char *const *merge;           /* [n_merges] */
     const size_t *merge_bytes;          /* [n_merges] */
+    const size_t *merge_left_bytes;     /* [n_merges] where the separating byte is, or NULL */
     int32_t bos, eos, eot, unk, pad;    /* -1: none */
     bool add_bos;
 };
 
 struct tokenizer;
 
+/* The kind that a GGUF file's tokenizer.ggml.model and .pre name (NULL: absent).  Others are
+ * INGLE_UNSUP: with a wrong pre-tokenizer a model gets worse and nobody sees why. */
+MUST_CHECK ingle_status text_vocab_kind(const char *model, const char *pre, enum text_tokenizer_kind *kind, struct err *err);
+
+/* Of tokens with the same spelling the first is found and made; merges of unknown tokens are
+ * skipped; Gemma 4 always wants its BOS. */
 MUST_CHECK ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_vocab *v, struct err *err);
 /* From the text of a Hugging Face tokenizer.json (kind is recognised). */
 MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source, const char *text, size_t n, struct err *err);
@@ -48,6 +55,8 @@ bool text_add_bos(const struct tokenizer *t);
 /* The token's spelling in the vocabulary (bytes, borrowed); NULL if id is out of range. */
 const char *text_token(const struct tokenizer *t, int32_t id, size_t *n);
 enum text_token_type text_token_type(const struct tokenizer *t, int32_t id);
+/* Whether the token ends an answer: eos, eot, and those that the family's format names. */
+bool text_is_end(const struct tokenizer *t, int32_t id);
 /* The id whose spelling is exactly these bytes, or -1. */
 int32_t text_find(const struct tokenizer *t, const char *bytes, size_t n);
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a text to ids: specials where they count, everything between them by kind. */
+#include "text/tokenizer_impl.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include <string.h>
+
+bool text_ids_push(struct text_ids *ids, int32_t id)
+{
+    if (ids->n == ids->cap && !mem_grow(&ids->id, &ids->cap, ids->n + 1, sizeof *ids->id))
+        return false;
+    ids->id[ids->n++] = id;
+    return true;
+}
+
+void text_ids_release(struct text_ids *ids)
+{
+    mem_free(ids->id);
+    *ids = (struct text_ids){0};
+}
+
+int32_t text_special_at(const struct tokenizer *t, const char *text, size_t n)
+{
+    if (!n)
+        return -1;
+    int32_t longest = -1;
+    uint32_t lo = t->first_special[(unsigned char)text[0]];
+    uint32_t hi = t->first_special[(unsigned char)text[0] + 1];
+    /* [lo, hi): the specials that begin with the first depth bytes.  A shorter spelling sorts
+     * first, so the one that ends here is at lo. */
+    for (size_t depth = 1; lo < hi; depth++) {
+        if (text_token_bytes(t, t->special[lo]) == depth)
+            longest = t->special[lo++];
+        if (depth == n)
+            break;
+        const unsigned char c = (unsigned char)text[depth];
+        uint32_t end = hi;
+        for (uint32_t a = lo, b = hi; a < b;) { /* first with a byte >= c */
+            const uint32_t mid = a + (b - a) / 2;
+            const char *s = t->spelling + t->offset[t->special[mid]];
+            if ((unsigned char)s[depth] < c)
+                lo = a = mid + 1;
+            else
+                b = mid;
+        }
+        for (uint32_t a = lo, b = hi; a < b;) { /* first with a byte > c */
+            const uint32_t mid = a + (b - a) / 2;
+            const char *s = t->spelling + t->offset[t->special[mid]];
+            if ((unsigned char)s[depth] <= c)
+                a = mid + 1;
+            else
+                end = b = mid;
+        }
+        hi = end;
+    }
+    return longest;
+}
+
+static bool encode_plain(struct text_bpe *b, const char *text, size_t n, struct text_ids *out)
+{
+    struct str clean;
+    bool ok = true;
+    str_init(&clean);
+    if (!utf8_valid(text, n)) {
+        for (size_t i = 0; i < n;) {
+            uint32_t cp;
+            const size_t len = utf8_decode(text + i, n - i, &cp);
+            if (cp == UTF8_BAD)
+                str_adds(&clean, "\xEF\xBF\xBD");
+            else
+                str_add(&clean, text + i, len);
+            i += len;
+        }
+        text = clean.at;
+        n = clean.n;
+        ok = str_ok(&clean);
+    }
+    ok = ok && (b->t->kind == TEXT_GEMMA4 ? text_gemma_encode : text_deepseek_encode)(b, text, n, out);
+    str_release(&clean);
+    return ok;
+}
+
+static ingle_status check(size_t n, const struct text_range *specials, size_t n_specials,
+                          struct err *err)
+{
+    if (n > TEXT_MAX_BYTES)
+        return err_set(err, INGLE_LIMIT, "text of %zu bytes, at most %d", n, TEXT_MAX_BYTES);
+    size_t at = 0;
+    for (size_t i = 0; i < n_specials; i++) {
+        const struct text_range *r = &specials[i];
+        if (r->begin < at || r->end < r->begin || r->end > n)
+            return err_set(err, INGLE_ARG,
+                           "range %zu of specials is %zu to %zu, expected within %zu to %zu", i,
+                           r->begin, r->end, at, n);
+        at = r->end;
+    }
+    return INGLE_OK;
+}
+
+ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n, bool add_special,
+                              const struct text_range *specials, size_t n_specials,
+                              struct text_ids *out, struct err *err)
+{
+    const struct tokenizer *t = b->t;
+    const ingle_status status = check(n, specials, n_specials, err);
+    if (status != INGLE_OK)
+        return status;
+    const size_t n_before = out->n;
+    size_t done = 0;
+    if (add_special && t->add_bos && !text_ids_push(out, t->bos))
+        goto nomem;
+    for (size_t i = 0; i < n_specials; i++) {
+        for (size_t at = specials[i].begin; at < specials[i].end;) {
+            const int32_t id = text_special_at(t, text + at, specials[i].end - at);
+            if (id < 0) {
+                at++;
+                continue;
+            }
+            if (!encode_plain(b, text + done, at - done, out) || !text_ids_push(out, id))
+                goto nomem;
+            at += text_token_bytes(t, id);
+            done = at;
+        }
+    }
+    if (!encode_plain(b, text + done, n - done, out))
+        goto nomem;
+    return INGLE_OK;
+
+nomem:
+    out->n = n_before;
+    return err_set(err, INGLE_NOMEM, "no memory for the tokens of %zu bytes", n);
+}
+
+ingle_status text_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+                         const struct text_range *specials, size_t n_specials, struct text_ids *out,
+                         struct err *err)
+{
+    struct text_bpe b;
+    text_bpe_init(&b, t);
+    const ingle_status status =
+        text_encode_with(&b, text, n, add_special, specials, n_specials, out, err);
+    text_bpe_release(&b);
+    return status;
+}

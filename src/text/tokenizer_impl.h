@@ -1,0 +1,94 @@
+/*
+ * tokenizer_impl - what the tokenizer's own files share.
+ *
+ * A tokenizer is one block of memory: the struct, then its tables.  Nothing in it changes
+ * after creation.  What an encode call needs besides lives in struct text_bpe, which that
+ * call owns.
+ */
+#ifndef INGLE_TEXT_TOKENIZER_IMPL_H
+#define INGLE_TEXT_TOKENIZER_IMPL_H
+
+#include "text/tokenizer.h"
+
+enum {
+    TEXT_TOKEN_MAX_BYTES = 64 << 10,
+    TEXT_SPECIAL_MAX_BYTES = 1 << 10, /* bounds the work per byte of text */
+    TEXT_MAX_BYTES = 1 << 30,         /* of one text */
+    TEXT_N_ENDS = 5,
+};
+
+/* The pair left, right becomes result.  Its index is its rank: lower merges first. */
+struct text_merge { int32_t left, right, result; };
+
+struct tokenizer {
+    enum text_tokenizer_kind kind;
+    uint32_t n_tokens, n_merges, n_specials;
+    int32_t bos;
+    bool add_bos;
+    int32_t end[TEXT_N_ENDS];    /* tokens that end an answer, -1: none */
+    uint64_t seed;               /* of both hashes: a file cannot aim at collisions */
+    uint32_t *offset;            /* [n_tokens + 1] into spelling */
+    char *spelling;
+    uint8_t *type;               /* [n_tokens] enum text_token_type */
+    uint64_t *token_slot;        /* [token_mask + 1] upper half of the hash, id + 1; 0: empty */
+    size_t token_mask;
+    struct text_merge *merge;    /* [n_merges] */
+    uint32_t *merge_slot;        /* [merge_mask + 1] rank + 1; 0: empty */
+    size_t merge_mask;
+    int32_t *special;            /* [n_specials] ids, sorted by spelling */
+    uint32_t first_special[257]; /* specials whose first byte is b: [b] to [b + 1] */
+    int32_t byte_id[256];        /* the token that stands for a byte */
+    int32_t ascii_id[128];       /* Gemma: the token of a character, -1: none */
+};
+
+static inline size_t text_token_bytes(const struct tokenizer *t, int32_t id)
+{
+    return t->offset[id + 1] - t->offset[id];
+}
+
+/* The rank of a pair, or -1. */
+int64_t text_merge_rank(const struct tokenizer *t, int32_t left, int32_t right);
+
+/* The longest special token that the text begins with: its id, or -1. */
+int32_t text_special_at(const struct tokenizer *t, const char *text, size_t n);
+
+/* GPT-2's alphabet: every byte has a visible character.  -1: not in the alphabet. */
+uint32_t text_byte_char(unsigned char byte);
+int text_char_byte(uint32_t cp);
+
+/* The value of a token spelt <0xNN>, or -1. */
+int text_byte_spelling(const char *s, size_t n);
+
+MUST_CHECK bool text_ids_push(struct text_ids *ids, int32_t id);
+
+/* The merge loop's memory.  A symbol is a token, or ~code point when there is no token. */
+struct text_symbol { int32_t id; uint32_t prev, next; };
+
+struct text_bpe {
+    const struct tokenizer *t;
+    struct text_symbol *symbol;
+    uint64_t *heap;              /* rank and position of pairs that may be merged */
+    size_t n_symbols, cap_symbols, n_heap, cap_heap;
+    uint64_t n_steps;            /* pairs looked at and heap levels walked: tests hold it against n */
+};
+
+void text_bpe_init(struct text_bpe *b, const struct tokenizer *t);
+void text_bpe_release(struct text_bpe *b);
+MUST_CHECK bool text_bpe_add(struct text_bpe *b, int32_t id);
+/* Merges the symbols that were added, appends their ids to out and starts anew.
+ * False: out of memory. */
+MUST_CHECK bool text_bpe_finish(struct text_bpe *b, struct text_ids *out);
+
+/* Well-formed text without specials.  False: out of memory. */
+MUST_CHECK bool text_gemma_encode(struct text_bpe *b, const char *text, size_t n, struct text_ids *out);
+MUST_CHECK bool text_deepseek_encode(struct text_bpe *b, const char *text, size_t n, struct text_ids *out);
+
+/* text_encode() on borrowed scratch. */
+MUST_CHECK ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n, bool add_special, const struct text_range *specials, size_t n_specials, struct text_ids *out, struct err *err);
+
+/* The DeepSeek pre-tokenizer: cuts well-formed text into pieces that are merged apart. */
+struct text_split { const char *text; size_t n, at, section_end; };
+/* The next piece is [*begin, *end); false: no more. */
+bool text_split_next(struct text_split *s, size_t *begin, size_t *end);
+
+#endif
