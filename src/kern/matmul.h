@@ -6,12 +6,26 @@
  * a 512-bit integer dot product, two of AVX2, or an AMX tile row.  Lanes are output rows:
  * no horizontal sums.  Formats that do not pack well keep their stored rows in a panel.
  *
- * Quantised weights: activations are int8 in groups along k (scale = max/127 in f32, round
- * half to even), of 32, or 256 for codes with super-blocks; a group's dot product is an
- * exact integer; then acc = fmaf((float)dot, w_scale * x_scale, acc), groups in ascending
- * k, one f32 accumulator per output.  Minimums are added the same way from the group's sum
- * of x, after the dot of that group.  Groups of 16 use two dots.  Float weights: f32 fmaf
- * in ascending k, one accumulator per output.
+ * The arithmetic, which every kernel follows to the bit.  One f32 accumulator per output,
+ * from +0, blocks in ascending k; q, xs: activations and their scale; v: integer weights.
+ *   float       acc = fmaf(w, x, acc) for each k.
+ *   Q32 codes   groups of 32: dot = sum v q, exact; acc = fmaf((float)dot, d * xs, acc).
+ *               Q4_1, Q5_1: then acc = fmaf((float)sum q, m * xs, acc).
+ *               NVFP4: two dots of 16 with their own d, one fmaf each.
+ *               MXFP4, NVFP4: v is the doubled code, d the halved scale.  Q1_0: v = -1, 1.
+ *   Q256 codes  super-blocks of 256: dot = sum over groups of sub-scale * sum v q, exact;
+ *               acc = fmaf((float)dot, d * xs, acc).  Q2_K, Q4_K, Q5_K: then, with
+ *               min = sum over groups of sub-minimum * sum q,
+ *               acc = fmaf((float)min, -(dmin * xs), acc).
+ *               IQ2: d is the stored d / 8, sub-scale 2 s + 1; IQ3_XXS: d / 4, the same;
+ *               IQ1: d / 8, v = 8 T +- 1; TQ: sub-scale 1.
+ * Int to float rounds to nearest even.  The kernels expect the default rounding mode with
+ * subnormal numbers on.
+ *
+ * Activations of a group (32 or 256 along k): scale = max|x| / 127 and q = x * (127 / max)
+ * rounded half to even, each operation in f32.  A group below 2^-100 everywhere counts as
+ * zero (scale 0); one that holds a NaN or an infinity has scale NaN and q 0, so that it
+ * shows in the output.
  */
 #ifndef INGLE_KERN_MATMUL_H
 #define INGLE_KERN_MATMUL_H
@@ -56,12 +70,11 @@ struct kern_act {
     int64_t n, k;
     const float *x;   /* f32 [n][stride]; what KERN_ACT_F32 kernels read */
     int64_t stride;
-    int8_t *q;        /* [n][k], Q32 and Q256 (layout may be refined by the room) */
-    float *scale;     /* [n][k/group] */
-    int32_t *sum;     /* [n][k/..]: sums of q, as the codes with minimums need them */
+    uint8_t *q;       /* Q32, Q256: [n][row_bytes], blocks of kern/code.h */
+    size_t row_bytes;
 };
 
-/* Bytes of the memory behind q, scale and sum (a multiple of 64); 0 for F32. */
+/* Bytes of the memory behind q (a multiple of 64); 0 for F32. */
 size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
 /* Points a's members into mem (64-byte aligned). */
 void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k, const float *x, int64_t stride, void *mem);
@@ -87,6 +100,12 @@ struct kern_matmul_table {
     kern_act_fn *act[KERN_ACT_KINDS]; /* NULL for F32 */
     const char *name[KERN_CODES];    /* of the chosen kernel, for reports */
 };
+
+/* The fastest kernels that cpu allows. */
+void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);
+/* Part of kern_self_test(): each product and quantiser of t against its plain twin. */
+struct report_sink;
+int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struct report_sink *sink);
 
 /* --numerics reference: float activations against plainly decoded weights, f64 sums, one
  * simple kernel.  scratch: f32 [w->in].  x->kind is KERN_ACT_F32. */

@@ -76,7 +76,7 @@ typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const
 struct text_parser_options {
     bool tools_enabled;
     bool open_thought;  /* the prompt ended inside a thought (DeepSeek V4: thinking mode) */
-    size_t limit_bytes; /* of output text, 0: 64 MiB; at most 256 MiB */
+    size_t limit_bytes; /* of output text, 0: 64 MiB */
     size_t limit_calls; /* 0: 4096 */
 };
 
@@ -94,8 +94,7 @@ MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct 
 void text_parser_free(struct text_parser *p);
 
 /* A case is one JSON object: the arguments of the calls above as members, with the names
- * that the vector files use.  Parsing does "splits" (lists of byte offsets) as well, and
- * fails if one changes the message.  The caller ends *message with json_object_put(). */
+ * that the vector files use.  The caller ends *message with json_object_put(). */
 MUST_CHECK ingle_status text_chat_render_case(enum text_chat_family family, struct json_object *c,
                                               struct text_prompt *out, struct err *err);
 MUST_CHECK ingle_status text_chat_parse_case(enum text_chat_family family, struct json_object *c,

@@ -9,6 +9,7 @@
 
 /* Each compares every kernel that cpu allows with plain C and with double precision, prints
  * what differs and returns how many things did. */
+int check_matmul(uint64_t seed, uint32_t cpu);
 int check_math(uint64_t seed, uint32_t cpu);
 int check_attend(uint64_t seed, uint32_t cpu);
 

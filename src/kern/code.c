@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The codes: which type becomes which, what a panel takes, how it is read. */
+#include "kern/code.h"
+
+#include "base/bug.h"
+#include "base/num.h"
+#include <string.h>
+
+const int8_t kern_code_pm1[2] = {-1, 1};
+
+static const struct kern_code codes[KERN_CODE_N] = {
+    [KERN_CODE_F32] = {.name = "f32", .act = KERN_ACT_F32, .chunk_bytes = 64},
+    [KERN_CODE_F16] = {.name = "f16", .act = KERN_ACT_F32, .chunk_bytes = 32},
+    [KERN_CODE_BF16] = {.name = "bf16", .act = KERN_ACT_F32, .chunk_bytes = 32},
+#define X(id, act_, bits_, bias_, table_, n, scales_, shift)                            \
+    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_, \
+                        .bits = bits_, .bias = bias_, .table = table_, .n_group = n,    \
+                        .scale_shift = shift,                                           \
+                        .chunk_bytes = KERN_CHUNK_BYTES(bits_, KERN_SCALES_##scales_, n, shift)},
+    KERN_CODE_LIST(X)
+#undef X
+#define X(id, factor_) \
+    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_},
+    KERN_STORED_LIST(X)
+#undef X
+};
+
+const struct kern_code *kern_code_find(uint32_t code)
+{
+    return code < KERN_CODE_N ? &codes[code] : NULL;
+}
+
+/* FP8 without its companion scales becomes halves: every E4M3 value is one. */
+static bool code_of(uint32_t type, uint32_t *code)
+{
+    switch (type) {
+    case QUANT_F32: *code = KERN_CODE_F32; return true;
+    case QUANT_F16: case QUANT_FP8_E4M3: *code = KERN_CODE_F16; return true;
+    case QUANT_BF16: *code = KERN_CODE_BF16; return true;
+#define X(id, ...) case QUANT_##id: *code = KERN_CODE_##id; return true;
+    KERN_CODE_LIST(X)
+    KERN_STORED_LIST(X)
+#undef X
+    default: return false;
+    }
+}
+
+ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in,
+                              struct err *err)
+{
+    const struct quant_info *info = quant_info(type);
+    uint32_t code;
+    if (!info || !code_of(type, &code))
+        return err_set(err, INGLE_UNSUP, "no products with type %s (%u)",
+                       info ? info->name : "unknown", type);
+    if (out < 1 || in < 1 || out > INT64_MAX - KERN_PANEL)
+        return err_set(err, INGLE_LIMIT, "matrix of %lld x %lld is empty or too large",
+                       (long long)out, (long long)in);
+    if (in % info->n)
+        return err_set(err, INGLE_FORMAT, "rows of %lld are no whole number of %s blocks of %u",
+                       (long long)in, info->name, info->n);
+
+    const struct kern_code *c = &codes[code];
+    const int64_t n_panels = num_div_up(out, KERN_PANEL);
+    size_t panel, all;
+    bool ok;
+    if (c->n_group) {
+        ok = num_mul((size_t)num_div_up(in / 32, c->n_group), c->chunk_bytes, &panel);
+    } else if (c->chunk_bytes) {
+        ok = num_mul((size_t)in, c->chunk_bytes, &panel) && num_align(panel, 64, &panel);
+    } else {
+        uint64_t row;
+        ok = quant_bytes(type, (uint64_t)in, 1, &row) && num_mul(row, KERN_PANEL, &panel) &&
+             num_align(panel, 64, &panel);
+    }
+    if (!ok || !num_mul(panel, (size_t)n_panels, &all) || all > PTRDIFF_MAX ||
+        !num_mul((size_t)in, KERN_PANEL * sizeof(float), &all) || all > PTRDIFF_MAX)
+        return err_set(err, INGLE_LIMIT, "matrix of %lld x %lld does not fit in memory",
+                       (long long)out, (long long)in);
+    *m = (struct kern_matrix){.type = type, .code = code, .act = c->act, .out = out, .in = in,
+                              .n_panels = n_panels, .panel_bytes = panel};
+    return INGLE_OK;
+}
+
+static uint16_t half_at(const uint8_t *at, int r)
+{
+    uint16_t h;
+    memcpy(&h, at + 2 * r, sizeof h);
+    return h;
+}
+
+static float f16_at(const uint8_t *at, int r) { return quant_f16_to_f32(half_at(at, r)); }
+
+/* Codes of row r of a group: the planes, low bits first. */
+static void read_codes(const struct kern_code *c, const uint8_t *group, int r, int8_t *q)
+{
+    for (int k = 0; k < 32; k++) {
+        const int quad = k / 4, at = 4 * r + k % 4;
+        const uint8_t *plane = group;
+        int u = 0, shift = 0;
+        if (c->bits == 8) {
+            u = plane[64 * quad + at];
+        } else {
+            if (c->bits & 4) {
+                u = plane[64 * (quad % 4) + at] >> 4 * (quad / 4) & 15;
+                plane += 256;
+                shift = 4;
+            }
+            if (c->bits & 2) {
+                u |= (plane[64 * (quad / 4) + at] >> 2 * (quad % 4) & 3) << shift;
+                plane += 128;
+                shift += 2;
+            }
+            if (c->bits & 1)
+                u |= (plane[at] >> quad & 1) << shift;
+        }
+        q[k] = (int8_t)(c->table ? c->table[u] : u - c->bias);
+    }
+}
+
+static float half_e8m0(uint8_t e) { return quant_e8m0_to_f32(e) * 0.5f; }
+
+/* Unsigned E4M3, halved; packing has replaced the code that stands for zero. */
+static float half_ue4m3(uint8_t b)
+{
+    const uint32_t e = b >> 3 & 15, m = b & 7;
+    if (!e)
+        return (float)m * 0x1p-10f;
+    const uint32_t bits = (e + 119) << 23 | m << 20;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static void read32(const struct kern_code *c, const uint8_t *panel, int64_t g, int r,
+                   struct kern_block *b)
+{
+    const uint8_t *chunk = panel + (size_t)(g / c->n_group) * c->chunk_bytes;
+    const int at = (int)(g % c->n_group);
+    const uint8_t *scale = chunk + KERN_SCALES_AT(c->bits, c->n_group) +
+                           (at >> c->scale_shift) * KERN_SCALE_BYTES(c->scales);
+    read_codes(c, chunk + KERN_GROUP_BYTES(c->bits) * at, r, b->q);
+    b->m = 0;
+    switch (c->scales) {
+    case KERN_SCALES_DM:
+        b->m = f16_at(scale + 32, r);
+        b->d = f16_at(scale, r);
+        break;
+    case KERN_SCALES_E:
+        b->d = half_e8m0(scale[r]);
+        break;
+    case KERN_SCALES_E2:
+        b->d = half_ue4m3(scale[r]);
+        b->m = half_ue4m3(scale[16 + r]);
+        break;
+    default:
+        b->d = f16_at(scale, r);
+    }
+}
+
+static void read256(const struct kern_code *c, const uint8_t *panel, int64_t i, int r,
+                    struct kern_block *b)
+{
+    const uint8_t *chunk = panel + (size_t)i * c->chunk_bytes;
+    const uint8_t *s = chunk + KERN_SCALES_AT(c->bits, 8);
+    for (int g = 0; g < 8; g++)
+        read_codes(c, chunk + KERN_GROUP_BYTES(c->bits) * g, r, b->q + 32 * g);
+    size_t d = 0;
+    bool min = false;
+    for (int g = 0; g < 16; g++) {
+        b->min[g] = 0;
+        switch (c->scales) {
+        case KERN_SCALES_SUB8:
+            b->sub[g] = (int8_t)s[16 * (g / 2) + r];
+            d = 128;
+            break;
+        case KERN_SCALES_SUB16:
+            b->sub[g] = (int8_t)s[16 * g + r];
+            d = 256;
+            break;
+        case KERN_SCALES_SUB8_MIN:
+            b->sub[g] = s[16 * (g / 2) + r];
+            b->min[g] = s[128 + 16 * (g / 2) + r];
+            d = 256;
+            min = true;
+            break;
+        case KERN_SCALES_SUB16_NIB:
+            b->sub[g] = s[16 * g + r] & 15;
+            b->min[g] = s[16 * g + r] >> 4;
+            d = 256;
+            min = true;
+            break;
+        default:
+            b->sub[g] = 1;
+        }
+    }
+    b->d = f16_at(s + d, r);
+    b->m = min ? f16_at(s + d + 32, r) : 0;
+}
+
+void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i, int r,
+                    struct kern_block *b)
+{
+    const struct kern_code *c = &codes[w->code];
+    if (!c->bits) {
+        const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
+        kern_stored_read(w->code, panel + ((size_t)r * n + (size_t)i) * n_bytes, b);
+        b->d *= c->factor;
+    } else if (c->act == KERN_ACT_Q32) {
+        read32(c, panel, i, r, b);
+    } else {
+        read256(c, panel, i, r, b);
+    }
+}
+
+static void unpack_float(const struct kern_matrix *m, const uint8_t *panel, int r, float *dst)
+{
+    for (int64_t k = 0; k < m->in; k++) {
+        const uint8_t *at = panel + (size_t)k * codes[m->code].chunk_bytes;
+        if (m->code == KERN_CODE_F32)
+            memcpy(&dst[k], at + 4 * r, sizeof *dst);
+        else
+            dst[k] = m->code == KERN_CODE_F16 ? f16_at(at, r)
+                                              : quant_bf16_to_f32(half_at(at, r));
+    }
+}
+
+static void unpack_block(const struct kern_code *c, const struct kern_block *b, float *dst)
+{
+    if (c->act == KERN_ACT_Q32) {
+        for (int k = 0; k < 32; k++) {
+            if (c->scales == KERN_SCALES_E2)
+                dst[k] = (k < 16 ? b->d : b->m) * (float)b->q[k];
+            else if (c->scales == KERN_SCALES_DM)
+                dst[k] = b->d * (float)b->q[k] + b->m;
+            else
+                dst[k] = b->d * (float)b->q[k];
+        }
+        return;
+    }
+    const bool min = c->scales == KERN_SCALES_SUB8_MIN || c->scales == KERN_SCALES_SUB16_NIB;
+    for (int k = 0; k < 256; k++) {
+        const float v = b->d * (float)b->sub[k / 16] * (float)b->q[k];
+        dst[k] = min ? v - b->m * (float)b->min[k / 16] : v;
+    }
+}
+
+void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
+{
+    const struct kern_code *c = &codes[m->code];
+    const uint8_t *panel = m->at + (size_t)(o / KERN_PANEL) * m->panel_bytes;
+    const int r = (int)(o % KERN_PANEL);
+    if (c->act == KERN_ACT_F32) {
+        unpack_float(m, panel, r, dst);
+    } else if (!c->bits) {
+        const size_t row = (size_t)(m->in / 256) * quant_info(m->type)->n_bytes;
+        quant_decode(m->type, panel + (size_t)r * row, dst, (size_t)m->in);
+    } else {
+        const int n = c->act == KERN_ACT_Q32 ? 32 : 256;
+        for (int64_t i = 0; i < m->in / n; i++) {
+            struct kern_block b;
+            kern_code_read(m, panel, i, r, &b);
+            unpack_block(c, &b, dst + i * n);
+        }
+    }
+}
+
+size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k)
+{
+    if (kind == KERN_ACT_F32)
+        return 0;
+    const size_t row = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
+                                            : (size_t)(k / 256) * sizeof(struct kern_act256);
+    return ((size_t)n * row + 63) / 64 * 64;
+}
+
+void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k,
+                   const float *x, int64_t stride, void *mem)
+{
+    *a = (struct kern_act){.kind = kind, .n = n, .k = k, .x = x, .stride = stride};
+    if (kind != KERN_ACT_F32) {
+        a->q = mem;
+        a->row_bytes = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
+                                            : (size_t)(k / 256) * sizeof(struct kern_act256);
+    }
+}
+
+int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)
+{
+    /* About 64 KiB of weights for few rows; fewer panels when a panel is much work. */
+    const int64_t bytes = n <= 8 ? 128 << 10 : 64 << 10;
+    const int64_t g = bytes / (int64_t)w->panel_bytes;
+    return num_max(4, g / 4 * 4);
+}

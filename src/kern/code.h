@@ -1,0 +1,160 @@
+/*
+ * code - how the panels of each code are laid out; for this room only.
+ *
+ * A panel is a row of chunks, a chunk some groups of 32 k: first their codes, then their
+ * scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r + i of a line belongs
+ * to row r and to k = 4 quad + i:
+ *   8-bit plane, 8 lines: line j is quad j;
+ *   4-bit plane, 4 lines: line j is quad j in the low nibbles, quad j + 4 in the high ones;
+ *   2-bit plane, 2 lines: line h is quads 4 h .. 4 h + 3 in bits 0, 2, 4, 6;
+ *   1-bit plane, 1 line: quad t in bit t.
+ * 5 bits are a 4-bit and a 1-bit plane, 6 are 4 + 2, 3 are 2 + 1, low bits first.  Scales
+ * are one array of 16 per kind: bytes or halves, row by row.
+ *
+ * Float panels are [k][16].  Stored panels are the 16 rows as they stand in the file, row
+ * after row, padded to a multiple of 64 bytes; rows past the end are zero.
+ */
+#ifndef INGLE_KERN_CODE_H
+#define INGLE_KERN_CODE_H
+
+#include "kern/matmul.h"
+#include <assert.h>
+
+/* name, activations, bits, bias, table, groups in a chunk, scales, one row of them for
+ * 2^shift groups. */
+#define KERN_CODE_LIST(X)                              \
+    X(Q4_0, Q32, 4, 8, NULL, 2, D, 0)                  \
+    X(Q4_1, Q32, 4, 0, NULL, 1, DM, 0)                 \
+    X(Q5_0, Q32, 5, 16, NULL, 2, D, 0)                 \
+    X(Q5_1, Q32, 5, 0, NULL, 1, DM, 0)                 \
+    X(Q8_0, Q32, 8, 128, NULL, 2, D, 0)                \
+    X(IQ4_NL, Q32, 4, 0, quant_nl4, 2, D, 0)           \
+    X(MXFP4, Q32, 4, 0, quant_e2m1_doubled, 4, E, 0)   \
+    X(NVFP4, Q32, 4, 0, quant_e2m1_doubled, 2, E2, 0)  \
+    X(Q1_0, Q32, 1, 0, kern_code_pm1, 8, D, 2)         \
+    X(Q2_0, Q32, 2, 1, NULL, 4, D, 1)                  \
+    X(Q2_K, Q256, 2, 0, NULL, 8, SUB16_NIB, 0)         \
+    X(Q3_K, Q256, 3, 4, NULL, 8, SUB16, 0)             \
+    X(Q4_K, Q256, 4, 0, NULL, 8, SUB8_MIN, 0)          \
+    X(Q5_K, Q256, 5, 0, NULL, 8, SUB8_MIN, 0)          \
+    X(Q6_K, Q256, 6, 32, NULL, 8, SUB16, 0)            \
+    X(IQ4_XS, Q256, 4, 0, quant_nl4, 8, SUB8, 0)       \
+    X(TQ2_0, Q256, 2, 1, NULL, 8, NONE, 0)
+
+/* Stored codes: name, factor on the stored d. */
+#define KERN_STORED_LIST(X) \
+    X(IQ2_XXS, 0.125f)      \
+    X(IQ2_XS, 0.125f)       \
+    X(IQ2_S, 0.125f)        \
+    X(IQ3_XXS, 0.25f)       \
+    X(IQ3_S, 1.0f)          \
+    X(IQ1_S, 0.125f)        \
+    X(IQ1_M, 0.125f)        \
+    X(TQ1_0, 1.0f)
+
+enum {
+    KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16,
+#define X(name, ...) KERN_CODE_##name,
+    KERN_CODE_LIST(X) KERN_STORED_LIST(X)
+#undef X
+    KERN_CODE_N
+};
+static_assert((int)KERN_CODE_N <= (int)KERN_CODES, "the table has no room");
+
+/* What stands behind the codes of a chunk.
+ * Q32:  D halves d; DM halves d, m; E bytes (E8M0); E2 bytes (UE4M3) of both halves.
+ * Q256: then halves d (and dmin if there are minimums); before them
+ *       SUB8, SUB16: signed bytes for groups of 32 or 16; SUB8_MIN: bytes, then minimums;
+ *       SUB16_NIB: bytes of sub-scale (low nibble) and minimum; NONE: sub-scale 1. */
+enum kern_scales {
+    KERN_SCALES_D, KERN_SCALES_DM, KERN_SCALES_E, KERN_SCALES_E2,
+    KERN_SCALES_SUB8, KERN_SCALES_SUB16, KERN_SCALES_SUB8_MIN, KERN_SCALES_SUB16_NIB,
+    KERN_SCALES_NONE
+};
+
+struct kern_code {
+    const char *name;
+    enum kern_act_kind act;
+    enum kern_scales scales;
+    int bits;            /* of a code; 0: float or stored */
+    int bias;            /* value = code - bias ... */
+    const int8_t *table; /* ... or table[code] */
+    int n_group;         /* groups of 32 in a chunk */
+    int scale_shift;
+    float factor;        /* stored: on d */
+    size_t chunk_bytes;
+};
+
+extern const int8_t kern_code_pm1[2];
+
+const struct kern_code *kern_code_find(uint32_t code);
+
+/* Bytes of the codes of a group; where the scales of a chunk begin. */
+#define KERN_GROUP_BYTES(bits) (64 * (bits))
+#define KERN_SCALES_AT(bits, n_group) (KERN_GROUP_BYTES(bits) * (n_group))
+/* Bytes of one scale row of 16. */
+#define KERN_SCALE_BYTES(scales)                                                     \
+    ((scales) == KERN_SCALES_D ? 32 : (scales) == KERN_SCALES_DM ? 64                \
+     : (scales) == KERN_SCALES_E ? 16 : (scales) == KERN_SCALES_E2 ? 32 : 0)
+/* All scales of a chunk. */
+#define KERN_SCALES_BYTES(scales, n_group, shift)                                    \
+    ((scales) == KERN_SCALES_SUB8 ? 160 : (scales) == KERN_SCALES_SUB16 ? 288        \
+     : (scales) == KERN_SCALES_SUB8_MIN ? 320 : (scales) == KERN_SCALES_SUB16_NIB ? 320 \
+     : (scales) == KERN_SCALES_NONE ? 32                                             \
+     : KERN_SCALE_BYTES(scales) * (((n_group) + (1 << (shift)) - 1) >> (shift)))
+#define KERN_CHUNK_BYTES(bits, scales, n_group, shift)                               \
+    ((KERN_SCALES_AT(bits, n_group) + KERN_SCALES_BYTES(scales, n_group, shift) + 63) / 64 * 64)
+
+/* One row's part of a block as integers: 32 (Q32) or 256 (Q256) values.  value =
+ * d * sub * q - m * min (Q256), d * q + m (Q32); NVFP4 has its second half's d in m. */
+struct kern_block {
+    int8_t q[256];
+    int16_t sub[16], min[16]; /* of groups of 16 */
+    float d, m;
+};
+
+/* Block i of row r (0..15) of a panel whose code is quantised. */
+void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i, int r,
+                    struct kern_block *b);
+/* The same from the stored form of a type that runs from it. */
+void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
+
+/* The activations of a group, as kernels read them. */
+struct kern_act32 {
+    int8_t q[32];
+    float scale;
+    float sum;         /* of q */
+    int16_t pair[2][2]; /* 16-halves: sums of q at k % 4 in {0, 1} and in {2, 3} */
+};
+static_assert(sizeof(struct kern_act32) == 48, "kernels step through it");
+
+struct kern_act256 {
+    int8_t q[256];
+    int16_t pair[16][2]; /* the same per 16 */
+    int16_t sum16[16];
+    int16_t sum32[8];
+    float scale;
+    uint8_t pad[12];
+};
+static_assert(sizeof(struct kern_act256) == 384, "kernels step through it");
+
+static inline const uint8_t *kern_matmul_panel(const struct kern_matmul *m, int64_t p)
+{
+    return m->w->at + (size_t)p * m->w->panel_bytes;
+}
+static inline int64_t kern_matmul_row(const struct kern_matmul *m, int64_t i)
+{
+    return m->row ? m->row[i] : i;
+}
+static inline const uint8_t *kern_matmul_act(const struct kern_matmul *m, int64_t i)
+{
+    return m->x->q + (size_t)kern_matmul_row(m, i) * m->x->row_bytes;
+}
+/* Output rows of panel p that exist. */
+static inline int kern_matmul_width(const struct kern_matmul *m, int64_t p)
+{
+    const int64_t left = m->w->out - p * KERN_PANEL;
+    return left < KERN_PANEL ? (int)left : KERN_PANEL;
+}
+
+#endif

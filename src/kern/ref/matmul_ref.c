@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The products to read: the law that every other kernel follows to the bit. */
+#include "kern/kernels.h"
+
+#include "base/num.h"
+#include <math.h>
+#include <string.h>
+
+static float weight_at(const struct kern_matmul *m, const uint8_t *panel, int64_t k, int r)
+{
+    float f;
+    uint16_t h;
+    if (m->w->code == KERN_CODE_F32) {
+        memcpy(&f, panel + 64 * k + 4 * r, sizeof f);
+        return f;
+    }
+    memcpy(&h, panel + 32 * k + 2 * r, sizeof h);
+    return m->w->code == KERN_CODE_F16 ? quant_f16_to_f32(h) : quant_bf16_to_f32(h);
+}
+
+void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    for (int64_t p = p0; p < p1; p++) {
+        const uint8_t *panel = kern_matmul_panel(m, p);
+        const int width = kern_matmul_width(m, p);
+        for (int64_t i = 0; i < m->n; i++) {
+            const float *x = m->x->x + kern_matmul_row(m, i) * m->x->stride;
+            float acc[KERN_PANEL] = {0};
+            for (int64_t k = 0; k < m->w->in; k++)
+                for (int r = 0; r < width; r++)
+                    acc[r] = fmaf(weight_at(m, panel, k, r), x[k], acc[r]);
+            memcpy(m->y + i * m->y_stride + p * KERN_PANEL, acc, (size_t)width * sizeof *acc);
+        }
+    }
+}
+
+static int32_t dot(const int8_t *a, const int8_t *b, int n)
+{
+    int32_t sum = 0;
+    for (int k = 0; k < n; k++)
+        sum += a[k] * b[k];
+    return sum;
+}
+
+static float step32(const struct kern_code *c, const struct kern_block *b,
+                    const struct kern_act32 *x, float acc)
+{
+    if (c->scales == KERN_SCALES_E2) {
+        acc = fmaf((float)dot(b->q, x->q, 16), b->d * x->scale, acc);
+        return fmaf((float)dot(b->q + 16, x->q + 16, 16), b->m * x->scale, acc);
+    }
+    acc = fmaf((float)dot(b->q, x->q, 32), b->d * x->scale, acc);
+    return c->scales == KERN_SCALES_DM ? fmaf(x->sum, b->m * x->scale, acc) : acc;
+}
+
+static float step256(const struct kern_code *c, const struct kern_block *b,
+                     const struct kern_act256 *x, float acc)
+{
+    int32_t sum = 0, min = 0;
+    for (int g = 0; g < 16; g++) {
+        sum += b->sub[g] * dot(b->q + 16 * g, x->q + 16 * g, 16);
+        min += b->min[g] * x->sum16[g];
+    }
+    acc = fmaf((float)sum, b->d * x->scale, acc);
+    if (c->scales == KERN_SCALES_SUB8_MIN || c->scales == KERN_SCALES_SUB16_NIB)
+        acc = fmaf((float)min, -(b->m * x->scale), acc);
+    return acc;
+}
+
+/* A weight row's block is read once for all rows of activations; y holds the sums. */
+static void quantised_panel(const struct kern_matmul *m, int64_t p)
+{
+    const struct kern_code *c = kern_code_find(m->w->code);
+    const uint8_t *panel = kern_matmul_panel(m, p);
+    const int width = kern_matmul_width(m, p), n = c->act == KERN_ACT_Q32 ? 32 : 256;
+    for (int r = 0; r < width; r++) {
+        float *y = m->y + p * KERN_PANEL + r;
+        for (int64_t i = 0; i < m->n; i++)
+            y[i * m->y_stride] = 0;
+        for (int64_t b = 0; b < m->w->in / n; b++) {
+            struct kern_block w;
+            kern_code_read(m->w, panel, b, r, &w);
+            for (int64_t i = 0; i < m->n; i++) {
+                const uint8_t *row = kern_matmul_act(m, i);
+                float *acc = &y[i * m->y_stride];
+                *acc = n == 32 ? step32(c, &w, (const struct kern_act32 *)(const void *)row + b,
+                                        *acc)
+                               : step256(c, &w, (const struct kern_act256 *)(const void *)row + b,
+                                         *acc);
+            }
+        }
+    }
+}
+
+void kern_matmul_quantised_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    for (int64_t p = p0; p < p1; p++)
+        quantised_panel(m, p);
+}

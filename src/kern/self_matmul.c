@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The start-up comparison of the chosen product kernels with their plain twins. */
+#include "kern/kernels.h"
+
+#include "base/cpu.h"
+#include "base/report.h"
+#include "kern/self.h"
+
+static const struct kernel {
+    uint32_t needs, code;
+    kern_matmul_fn *fn;
+    const char *name;
+} kernels[] = {
+#define KERN_MATMUL(needs, code, fn) {needs, KERN_CODE_##code, fn, #fn},
+#include "kern/matmul.inc"
+#undef KERN_MATMUL
+};
+
+static const struct quantiser {
+    uint32_t needs;
+    enum kern_act_kind kind;
+    kern_act_fn *fn;
+} quantisers[] = {
+#define KERN_ACT(needs, kind, fn) {needs, KERN_ACT_##kind, fn},
+#include "kern/act.inc"
+#undef KERN_ACT
+};
+
+enum { OUT = 20, IN = 256, ROWS = 5, ROW_BYTES = IN * 4 };
+
+struct data {
+    ATTR_ALIGNED(64) uint8_t panel[2 * KERN_PANEL * ROW_BYTES];
+    ATTR_ALIGNED(64) uint8_t act[ROWS * IN * 2];
+    uint8_t stored[OUT * ROW_BYTES];
+    float x[ROWS * IN], want[ROWS * OUT], got[ROWS * OUT];
+};
+
+/* Any bytes are blocks of any type; NaN scales only hide differences, so the top exponent
+ * bit of what may be a half or a float is cleared. */
+static void fill_weights(struct data *d, uint32_t seed)
+{
+    for (size_t i = 0; i < sizeof d->stored; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        d->stored[i] = (uint8_t)(seed >> 24 & 0xBF);
+    }
+}
+
+static kern_matmul_fn *twin(uint32_t code)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (kernels[i].code == code)
+            return kernels[i].fn;
+    return NULL;
+}
+
+static kern_act_fn *act_twin(enum kern_act_kind kind)
+{
+    for (size_t i = 0; i < sizeof quantisers / sizeof *quantisers; i++)
+        if (quantisers[i].kind == kind)
+            return quantisers[i].fn;
+    return NULL;
+}
+
+static bool same(struct data *d, const struct kern_matrix *w, kern_matmul_fn *fn)
+{
+    static const int32_t row[ROWS] = {4, 0, 2, 2, 1};
+    struct kern_act a;
+    kern_act_init(&a, w->act, ROWS, IN, d->x, IN, d->act);
+    if (act_twin(w->act))
+        act_twin(w->act)(&a, 0, ROWS);
+    for (int64_t n = 1; n <= ROWS; n += ROWS - 1) {
+        struct kern_matmul m = {w, &a, row, n, d->want, OUT};
+        twin(w->code)(&m, 0, w->n_panels);
+        m.y = d->got;
+        fn(&m, 0, w->n_panels);
+        if (!kern_self_same(d->want, d->got, n * OUT))
+            return false;
+    }
+    return true;
+}
+
+static bool act_same(struct data *d, enum kern_act_kind kind, kern_act_fn *fn)
+{
+    struct kern_act a;
+    const size_t n_bytes = kern_act_bytes(kind, ROWS, IN);
+    kern_act_init(&a, kind, ROWS, IN, d->x, IN, d->act);
+    act_twin(kind)(&a, 0, ROWS);
+    a.q = d->panel;
+    fn(&a, 0, ROWS);
+    return memcmp(d->act, d->panel, n_bytes) == 0;
+}
+
+/* A type that runs as this code. */
+static bool matrix_of(uint32_t code, struct kern_matrix *w)
+{
+    for (uint32_t type = 0; type < 256; type++)
+        if (kern_matrix_init(w, type, OUT, IN, NULL) == INGLE_OK && w->code == code)
+            return true;
+    return false;
+}
+
+static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, struct data *d,
+                     const struct report_sink *sink)
+{
+    struct kern_matrix w;
+    if (!t->run[code] || t->run[code] == twin(code) || !matrix_of(code, &w))
+        return 0;
+    w.at = d->panel;
+    kern_pack(&w, 0, w.n_panels, d->stored);
+    if (same(d, &w, t->run[code]))
+        return 0;
+    const char *bad = t->name[code];
+    for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;)
+        if (kernels[i].code == code && (kernels[i].needs & ~cpu) == 0 &&
+            same(d, &w, kernels[i].fn)) {
+            t->run[code] = kernels[i].fn;
+            t->name[code] = kernels[i].name;
+            break;
+        }
+    report(sink, INGLE_REPORT_WARN, "kernel", bad,
+           "differs from the plain kernel; '%s' is used instead", t->name[code]);
+    return 1;
+}
+
+static int test_act(struct kern_matmul_table *t, uint32_t cpu, enum kern_act_kind kind,
+                    struct data *d, const struct report_sink *sink)
+{
+    if (!t->act[kind] || act_same(d, kind, t->act[kind]))
+        return 0;
+    for (size_t i = sizeof quantisers / sizeof *quantisers; i-- > 0;)
+        if (quantisers[i].kind == kind && (quantisers[i].needs & ~cpu) == 0 &&
+            act_same(d, kind, quantisers[i].fn)) {
+            t->act[kind] = quantisers[i].fn;
+            break;
+        }
+    report(sink, INGLE_REPORT_WARN, "kernel", kind == KERN_ACT_Q32 ? "act q32" : "act q256",
+           "differs from the plain kernel; a slower one is used instead");
+    return 1;
+}
+
+int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struct report_sink *sink)
+{
+    struct data d;
+    int n_bad = 0;
+    fill_weights(&d, 7);
+    kern_self_fill(d.x, ROWS * IN, 11);
+    for (int kind = KERN_ACT_Q32; kind < KERN_ACT_KINDS; kind++)
+        n_bad += test_act(t, cpu, (enum kern_act_kind)kind, &d, sink);
+    for (uint32_t code = 0; code < KERN_CODE_N; code++)
+        n_bad += test_code(t, cpu, code, &d, sink);
+    return n_bad;
+}

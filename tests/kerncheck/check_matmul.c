@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check_matmul - packing against plain decoding, and every product kernel against plain C:
+ * random shapes, strides, offsets and row lists; any bits as weights. */
+#include "kerncheck/checks.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "kern/kernels.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const struct kernel {
+    const char *name;
+    uint32_t needs, code;
+    kern_matmul_fn *fn;
+} kernels[] = {
+#define KERN_MATMUL(needs, code, fn) {#fn, needs, KERN_CODE_##code, fn},
+#include "kern/matmul.inc"
+#undef KERN_MATMUL
+};
+
+static const struct quantiser {
+    const char *name;
+    uint32_t needs;
+    enum kern_act_kind kind;
+    kern_act_fn *fn;
+} quantisers[] = {
+#define KERN_ACT(needs, kind, fn) {#fn, needs, KERN_ACT_##kind, fn},
+#include "kern/act.inc"
+#undef KERN_ACT
+};
+
+enum { N_KERNELS = sizeof kernels / sizeof *kernels,
+       N_QUANTISERS = sizeof quantisers / sizeof *quantisers,
+       GUARD = 16 };
+
+static void *take(size_t n_bytes)
+{
+    void *p = mem_alloc(n_bytes ? n_bytes : 1);
+    if (!p) {
+        printf("no memory for the check\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* A weight matrix of random bits, packed. */
+struct weights {
+    struct kern_matrix m;
+    uint8_t *stored;
+    size_t row_bytes, panel_bytes;
+};
+
+static void weights_make(struct weights *w, struct noise *r, uint32_t type, int64_t out, int64_t in)
+{
+    struct err err;
+    if (kern_matrix_init(&w->m, type, out, in, &err) != INGLE_OK) {
+        printf("%s\n", err.msg);
+        exit(1);
+    }
+    const struct quant_info *info = quant_info(type);
+    w->row_bytes = (size_t)(in / info->n) * info->n_bytes;
+    w->stored = take(w->row_bytes * (size_t)out + 1) ;
+    uint8_t *at = w->stored;
+    for (size_t i = 0; i < w->row_bytes * (size_t)out; i++)
+        at[i] = (uint8_t)noise_next(r);
+    if (noise_below(r, 3)) /* mostly finite: bits that would be the top of an exponent */
+        for (size_t i = 0; i < w->row_bytes * (size_t)out; i++)
+            at[i] &= 0xBF;
+    w->m.at = mem_big_alloc(kern_matrix_bytes(&w->m));
+    if (!w->m.at)
+        exit(1);
+    /* In two calls when there is more than one panel. */
+    const int64_t cut = noise_below(r, w->m.n_panels + 1);
+    kern_pack(&w->m, 0, cut, w->stored);
+    kern_pack(&w->m, cut, w->m.n_panels, w->stored + (size_t)cut * KERN_PANEL * w->row_bytes);
+}
+
+static void weights_free(struct weights *w)
+{
+    mem_big_free(w->m.at, kern_matrix_bytes(&w->m));
+    mem_free(w->stored);
+}
+
+/* Unpacked rows are the decoded rows. */
+static int check_pack(const struct weights *w)
+{
+    const struct kern_matrix *m = &w->m;
+    float *want = take((size_t)m->in * sizeof *want), *got = take((size_t)m->in * sizeof *got);
+    int bad = 0;
+    for (int64_t o = 0; o < m->out && !bad; o++) {
+        quant_decode(m->type, w->stored + (size_t)o * w->row_bytes, want, (size_t)m->in);
+        kern_unpack_row(m, o, got);
+        for (int64_t k = 0; k < m->in && !bad; k++)
+            if (!noise_same(want[k], got[k])) {
+                printf("%s %lld x %lld: row %lld, element %lld unpacks to %a, not %a\n",
+                       quant_info(m->type)->name, (long long)m->out, (long long)m->in,
+                       (long long)o, (long long)k, (double)got[k], (double)want[k]);
+                bad = 1;
+            }
+    }
+    mem_free(want);
+    mem_free(got);
+    return bad;
+}
+
+/* One activation; a group is mostly of one kind. */
+static float draw(struct noise *r, int64_t kind)
+{
+    switch (kind) {
+    case 0:
+        return 0;
+    case 1:
+        return noise_bits((uint32_t)noise_next(r) & 0x807FFFFF); /* subnormal */
+    case 2:
+        return noise_unit(r) * 3e38f;
+    case 3:
+        return noise_bits((uint32_t)noise_next(r)); /* anything */
+    case 4:
+        return noise_below(r, 40) ? noise_unit(r) : INFINITY;
+    case 5:
+        return noise_below(r, 40) ? noise_unit(r) : NAN;
+    case 6:
+        return noise_unit(r) * 0x1p-100f * (float)noise_below(r, 4);
+    case 7: /* halves between codes */
+        return (float)(noise_below(r, 509) - 254) * 0.5f;
+    default:
+        return noise_unit(r) * (noise_below(r, 30) ? 1.0f : 30.0f);
+    }
+}
+
+struct acts {
+    struct kern_act a;
+    float *x;
+    uint8_t *mem;
+};
+
+static void acts_make(struct acts *s, struct noise *r, enum kern_act_kind kind, int64_t n,
+                      int64_t k, bool plain)
+{
+    const int64_t stride = k + noise_below(r, 9);
+    const size_t shift = (size_t)noise_below(r, 5);
+    s->x = take(((size_t)(n * stride) + 8) * sizeof *s->x);
+    float *x = s->x + shift;
+    for (int64_t i = 0; i < n * stride; i += 32) {
+        const int64_t odd = plain || noise_below(r, 4) ? 8 : noise_below(r, 8);
+        for (int64_t j = i; j < i + 32 && j < n * stride; j++)
+            x[j] = draw(r, odd);
+    }
+    const size_t n_bytes = kern_act_bytes(kind, n, k);
+    s->mem = mem_big_alloc(n_bytes + 64);
+    if (!s->mem)
+        exit(1);
+    memset(s->mem, 0x5A, n_bytes + 64);
+    kern_act_init(&s->a, kind, n, k, x, stride, s->mem);
+}
+
+static void acts_free(struct acts *s)
+{
+    mem_big_free(s->mem, kern_act_bytes(s->a.kind, s->a.n, s->a.k) + 64);
+    mem_free(s->x);
+}
+
+static bool all_are(const uint8_t *at, size_t n, uint8_t v)
+{
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != v)
+            return false;
+    return true;
+}
+
+/* Every quantiser against the first of its kind, which stays in s. */
+static int check_acts(struct acts *s, uint32_t cpu)
+{
+    if (s->a.kind == KERN_ACT_F32)
+        return 0;
+    const size_t n_bytes = (size_t)s->a.n * s->a.row_bytes;
+    uint8_t *want = NULL;
+    int bad = 0;
+    for (int i = N_QUANTISERS - 1; i >= 0; i--) /* the plain one is last to run */
+        if (quantisers[i].kind == s->a.kind && (quantisers[i].needs & ~cpu) == 0 && !quantisers[i].needs) {
+            quantisers[i].fn(&s->a, 0, s->a.n);
+            want = take(n_bytes);
+            memcpy(want, s->mem, n_bytes);
+        }
+    for (int i = 0; i < N_QUANTISERS; i++) {
+        if (quantisers[i].kind != s->a.kind || (quantisers[i].needs & ~cpu) != 0)
+            continue;
+        memset(s->mem, 0x5A, n_bytes);
+        const int64_t cut = s->a.n / 2;
+        quantisers[i].fn(&s->a, cut, s->a.n);
+        quantisers[i].fn(&s->a, 0, cut);
+        if (memcmp(want, s->mem, n_bytes) != 0 || !all_are(s->mem + n_bytes, 64, 0x5A)) {
+            printf("%s differs (k %lld)\n", quantisers[i].name, (long long)s->a.k);
+            bad++;
+        }
+    }
+    memcpy(s->mem, want, n_bytes);
+    mem_free(want);
+    return bad;
+}
+
+struct product {
+    struct kern_matmul m;
+    float *mem;
+    size_t n; /* floats with guards */
+};
+
+static void product_make(struct product *p, struct noise *r, const struct weights *w,
+                         const struct acts *s, const int32_t *row, int64_t n)
+{
+    const int64_t stride = w->m.out + noise_below(r, 20);
+    p->n = (size_t)(n * stride) + 2 * GUARD;
+    p->mem = take(p->n * sizeof *p->mem);
+    p->m = (struct kern_matmul){&w->m, &s->a, row, n, p->mem + GUARD, stride};
+}
+
+static void product_run(struct product *p, kern_matmul_fn *fn, int64_t cut)
+{
+    memset(p->mem, 0x5A, p->n * sizeof *p->mem);
+    fn(&p->m, cut, p->m.w->n_panels);
+    fn(&p->m, 0, cut);
+}
+
+/* Results equal, and nothing between or around them touched. */
+static bool product_same(const struct product *want, const struct product *got)
+{
+    for (size_t i = 0; i < want->n; i++)
+        if (!noise_same(want->mem[i], got->mem[i])) {
+            printf("at row %lld column %lld: %a, not %a: ",
+                   (long long)(((int64_t)i - GUARD) / want->m.y_stride),
+                   (long long)(((int64_t)i - GUARD) % want->m.y_stride), (double)got->mem[i],
+                   (double)want->mem[i]);
+            return false;
+        }
+    return true;
+}
+
+/* The plain product is close to the one in double precision over decoded weights. */
+static int check_reference(struct noise *r, struct weights *w)
+{
+    const struct kern_matrix *m = &w->m;
+    int bad = 0;
+    struct acts s, f;
+    struct product want, got;
+    const int64_t n = 1 + noise_below(r, 3);
+    acts_make(&s, r, m->act, n, m->in, true);
+    (void)check_acts(&s, 0);
+    f = s;
+    kern_act_init(&f.a, KERN_ACT_F32, n, m->in, s.a.x, s.a.stride, NULL);
+    product_make(&want, r, w, &f, NULL, n);
+    product_make(&got, r, w, &s, NULL, n);
+    float *scratch = take((size_t)m->in * sizeof *scratch);
+    kern_matmul_reference(&want.m, 0, m->n_panels, scratch);
+    for (int i = 0; i < N_KERNELS; i++)
+        if (kernels[i].code == m->code && !kernels[i].needs)
+            product_run(&got, kernels[i].fn, 0);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t o = 0; o < m->out; o++) {
+            const float a = want.m.y[i * want.m.y_stride + o], b = got.m.y[i * got.m.y_stride + o];
+            double mass = 0;
+            kern_unpack_row(m, o, scratch);
+            double max = 0;
+            for (int64_t k = 0; k < m->in; k++) {
+                mass += fabs((double)scratch[k] * (double)s.a.x[i * s.a.stride + k]);
+                max = fmax(max, fabs((double)s.a.x[i * s.a.stride + k]));
+            }
+            double weight = 0; /* each activation is off by at most max / 254 */
+            for (int64_t k = 0; k < m->in; k++)
+                weight += fabs((double)scratch[k]);
+            const double bound = (m->act == KERN_ACT_F32 ? 0 : weight * max / 253.9) +
+                                 mass * (double)m->in * 1.2e-7;
+            if (mass < 1e37 && weight * max < 1e37 && !(fabs((double)a - (double)b) <= bound)) {
+                printf("%s: plain product %g, in double precision %g, bound %g\n",
+                       quant_info(m->type)->name, (double)b, (double)a, bound);
+                bad = 1;
+            }
+        }
+    mem_free(scratch);
+    mem_free(want.mem);
+    mem_free(got.mem);
+    acts_free(&s);
+    return bad;
+}
+
+static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, int64_t n,
+                       uint32_t cpu)
+{
+    struct weights w;
+    struct acts s;
+    struct product want, got, alone;
+    weights_make(&w, r, type, out, in);
+    int bad = check_pack(&w) + check_reference(r, &w);
+
+    const int64_t n_x = 1 + noise_below(r, n);
+    acts_make(&s, r, w.m.act, n_x, in, false);
+    bad += check_acts(&s, cpu);
+    int32_t *row = take((size_t)n * sizeof *row);
+    for (int64_t i = 0; i < n; i++)
+        row[i] = (int32_t)noise_below(r, n_x);
+    const bool listed = n > n_x || noise_below(r, 2);
+    product_make(&want, r, &w, &s, listed ? row : NULL, n);
+    got = alone = want;
+    got.mem = take(got.n * sizeof *got.mem);
+    got.m.y = got.mem + GUARD;
+    for (int i = 0; i < N_KERNELS; i++) {
+        const struct kernel *k = &kernels[i];
+        if (k->code != w.m.code || (k->needs & ~cpu) != 0)
+            continue;
+        if (!k->needs && i < N_KERNELS) /* the law; it must also be indifferent to cuts */
+            product_run(&want, k->fn, 0);
+        product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
+        bool same = product_same(&want, &got);
+        /* One row of the batch alone. */
+        const int64_t one = noise_below(r, n);
+        alone = got;
+        alone.m.row = &row[one];
+        if (!listed)
+            row[one] = (int32_t)one;
+        alone.m.n = 1;
+        alone.m.y = got.m.y + one * got.m.y_stride;
+        memset(alone.m.y, 0x11, (size_t)out * sizeof(float));
+        k->fn(&alone.m, 0, w.m.n_panels);
+        same = same && product_same(&want, &got);
+        if (!same) {
+            printf("%s on %s %lld x %lld, %lld rows differs\n", k->name, quant_info(type)->name,
+                   (long long)out, (long long)in, (long long)n);
+            bad++;
+        }
+    }
+    mem_free(got.mem);
+    mem_free(want.mem);
+    mem_free(row);
+    acts_free(&s);
+    weights_free(&w);
+    return bad;
+}
+
+int check_matmul(uint64_t seed, uint32_t cpu)
+{
+    struct noise r = {seed};
+    int bad = 0;
+    for (uint32_t type = 0; type < 256; type++) {
+        struct kern_matrix m;
+        const struct quant_info *info = quant_info(type);
+        if (!info || kern_matrix_init(&m, type, 1, info->n, NULL) != INGLE_OK)
+            continue;
+        const int64_t block = info->n == 1 ? 1 : info->n, most = 1400 / block + 1;
+        bad += check_shape(&r, type, 1 + noise_below(&r, 40), block, 3, cpu);
+        for (int i = 0; i < 3; i++)
+            bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
+                               block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
+                               cpu);
+    }
+    return bad;
+}
