@@ -537,5 +537,7 @@ ingle_status io_gguf_open(struct io_file *f, struct err *err)
 {
     f->kind = IO_GGUF;
     ingle_status s = gguf_read_part(f, 0, f->meta, err);
-    return s ? s : gguf_split(f, err);
+    if (!s)
+        s = gguf_split(f, err);
+    return s ? s : io_tensors_index(f, err);
 }

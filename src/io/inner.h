@@ -91,10 +91,14 @@ MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor 
 /* Makes the names findable; a name twice is an error. */
 MUST_CHECK ingle_status io_tensors_index(struct io_file *f, struct err *err);
 
-/* The formats: f has its first part; these fill tensors and metadata. */
+/* The formats: f has its first part (a directory: none); these fill tensors and metadata
+ * and index the names. */
 MUST_CHECK ingle_status io_gguf_open(struct io_file *f, struct err *err);
 MUST_CHECK ingle_status io_safetensors_open(struct io_file *f, struct err *err);
 MUST_CHECK ingle_status io_safetensors_open_dir(struct io_file *f, const char *dir, struct err *err);
+
+/* The safetensors name of a type, NULL if it has none. */
+const char *io_dtype_name(uint32_t type);
 
 /* A span of bytes that a tensor claims, for the search for overlaps. */
 struct io_span {

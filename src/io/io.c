@@ -171,8 +171,6 @@ ingle_status io_open(struct io_file **out, const char *path, const struct report
         s = io_safetensors_open_dir(f, path, err);
     else
         s = open_file(f, err);
-    if (!s)
-        s = io_tensors_index(f, err);
     if (s) {
         io_close(f);
         return s;
@@ -195,8 +193,6 @@ ingle_status io_open_memory(struct io_file **out, const char *name, const void *
         p->n_bytes = n;
         s = io_gguf_open(f, err);
     }
-    if (!s)
-        s = io_tensors_index(f, err);
     if (s) {
         io_close(f);
         return s;
