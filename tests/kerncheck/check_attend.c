@@ -219,7 +219,7 @@ static int check_truth(struct trial *t, struct noise *r)
     int64_t from = a->window && pos >= a->window ? pos - a->window + 1 : 0;
     const float *q = t->q + row * a->q_stride + head * kw;
     float *x = mem_calloc((size_t)(kw + vw), sizeof *x);
-    double *sum = mem_calloc((size_t)vw * 2 + 2, sizeof *sum), top = -INFINITY, mass = 0, l = 0;
+    double *sum = mem_calloc((size_t)vw * 2 + 2, sizeof *sum), top = -HUGE_VAL, mass = 0, l = 0;
     double *score = mem_calloc((size_t)(pos + 1), sizeof *score);
     int n_bad = !x || !sum || !score;
     for (int64_t p = from; p <= pos && !n_bad; p++) {

@@ -36,11 +36,11 @@ static const struct scalar {
 static double ulps(float got, double want)
 {
     if (isnan(want))
-        return isnan(got) ? 0 : INFINITY;
+        return isnan(got) ? 0 : HUGE_VAL;
     if ((double)got == want || (float)want == got)
         return 0;
     if (isinf((float)want) || isinf(got))
-        return INFINITY;
+        return HUGE_VAL;
     int e;
     (void)frexp(want, &e);
     return fabs((double)got - want) / ldexp(1, (e < -125 ? -125 : e) - 24);

@@ -1,0 +1,49 @@
+/* lanes_exp - exp and friends on sixteen lanes: the steps of math.c, one for one. */
+#ifndef INGLE_KERN_X86_LANES_EXP_H
+#define INGLE_KERN_X86_LANES_EXP_H
+
+#include "kern/poly.h"
+#include "kern/x86/lanes.h"
+
+LANES_INLINE struct v16 v_reduce(struct v16 x, struct v16 *t, struct v16 *n)
+{
+    *t = v_fma(x, v_set(POLY_LOG2E), v_set(POLY_ROUND));
+    *n = v_sub(*t, v_set(POLY_ROUND));
+    return v_fma(*n, v_set(-POLY_LN2_LO), v_fma(*n, v_set(-POLY_LN2_HI), x));
+}
+
+LANES_INLINE struct v16 v_exp_tail(struct v16 r)
+{
+    struct v16 p = v_fma(v_set(POLY_E6), r, v_set(POLY_E5));
+    p = v_fma(p, r, v_set(POLY_E4));
+    p = v_fma(p, r, v_set(POLY_E3));
+    return v_fma(p, r, v_set(POLY_E2));
+}
+
+LANES_INLINE struct v16 v_exp(struct v16 x)
+{
+    x = v_min(v_set(POLY_EXP_MAX), x);
+    x = v_max(v_set(POLY_EXP_MIN), x);
+    struct v16 t, n, r = v_reduce(x, &t, &n);
+    struct v16 p = v_fma(v_fma(v_exp_tail(r), r, v_set(1.0f)), r, v_set(1.0f));
+    return v_scale2(p, n, t);
+}
+
+LANES_INLINE struct v16 v_tanh(struct v16 x)
+{
+    struct v16 y = v_mul(v_and(x, v_bits(0x7fffffffu)), v_set(2.0f));
+    y = v_min(v_set(POLY_EXPM1_MAX), y);
+    struct v16 t, n, r = v_reduce(y, &t, &n);
+    struct v16 q = v_fma(v_mul(r, r), v_exp_tail(r), r);
+    struct v16 s = v_scale2(v_set(1.0f), n, t);
+    struct v16 em = v_fma(q, s, v_sub(s, v_set(1.0f)));
+    return v_or(v_div(em, v_add(em, v_set(2.0f))), v_and(x, v_bits(0x80000000u)));
+}
+
+LANES_INLINE struct v16 v_sigmoid(struct v16 x)
+{
+    struct v16 e = v_exp(v_or(x, v_bits(0x80000000u))), one = v_set(1.0f);
+    return v_div(v_choose(v_greater(v_zero(), x), e, one), v_add(one, e));
+}
+
+#endif
