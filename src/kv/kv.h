@@ -129,13 +129,15 @@ void kv_timeline_clear(struct kv_timeline *t);
 
 struct kv_point; /* a restore point in the tree; borrowed, valid until the next tree or pool call */
 
+/* One tree a pool.  The budget counts the pages that points hold (whoever else has them,
+ * too), marks and the tree itself. */
 MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
                                        uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
 
 /* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
- * saw); mark is copied.  An equal point is refreshed, not stored twice.  Not storing for
- * lack of room is a report, not an error. */
+ * saw); mark is copied.  An equal point is refreshed, not stored twice: it keeps its pages
+ * and its mark.  Not storing for lack of room in the budget is a report, not an error. */
 MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from,
                                     const int32_t *tokens, int64_t n_tokens, const void *mark,
                                     size_t mark_bytes, struct err *err);
@@ -156,5 +158,11 @@ MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree
                                            const struct kv_point *point, struct err *err);
 
 void kv_tree_clear(struct kv_tree *t);
+
+struct kv_tree_counts {
+    int64_t points;
+    uint64_t bytes, budget_bytes;
+};
+void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);
 
 #endif

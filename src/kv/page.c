@@ -190,10 +190,7 @@ size_t kv_page_bytes(const struct kv_page *pg)
 
 bool kv_page_evict(struct kv_pool *p)
 {
-    if (!p->evict || !p->evict(p->evict_arg))
-        return false;
-    p->evicted_points++;
-    return true;
+    return p->evict && p->evict(p->evict_arg);
 }
 
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)

@@ -89,12 +89,9 @@ static void table_cut(struct kv_timeline *t, struct kv_table *b, int64_t n)
 
 void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_page *pg)
 {
-    struct kv_table *b = &t->table[g];
-    if (b->end == b->first)
-        b->first = b->end = i;
-    BUG_IF(i != b->end || i >= t->cap);
+    BUG_IF(i < 0 || i >= t->cap || t->table[g].page[i]);
     kv_page_ref(t->pool, pg);
-    table_set(b, b->end++, pg);
+    table_set(&t->table[g], i, pg);
 }
 
 void kv_timeline_clear(struct kv_timeline *t)
@@ -267,9 +264,12 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
         return INGLE_OK;
     kv_timeline_clear(dst);
     const int64_t end = num_div_up(src->length, KV_PAGE);
-    for (uint32_t g = 0; g < src->pool->spec->n_groups; g++)
+    for (uint32_t g = 0; g < src->pool->spec->n_groups && end; g++) {
+        dst->table[g].first = src->table[g].first;
+        dst->table[g].end = end;
         for (int64_t i = src->table[g].first; i < end; i++)
             kv_timeline_share(dst, g, i, src->table[g].page[i]);
+    }
     dst->length = dst->ready = src->length;
     return INGLE_OK;
 }

@@ -24,7 +24,7 @@ struct kv_timeline {
 /* The first page that group g must have at this length. */
 int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length);
 
-/* Puts a page behind the table's last one (sets first in an empty table): a new reference. */
+/* Puts a page into an empty place: a new reference.  The caller sets first and end. */
 void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_page *pg);
 
 #endif

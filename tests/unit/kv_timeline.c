@@ -3,12 +3,6 @@
 
 #include "kv/page.h"
 
-static void tokens_random(struct world *w, struct world_line *l, int64_t from)
-{
-    for (int64_t i = from; i < l->max; i++)
-        l->token[i] = (int32_t)world_pick(w, 0, 9);
-}
-
 /* A line of `length` tokens in a world with one group of everything and one window. */
 static void window_world(struct world *w, int64_t window, int64_t length)
 {
@@ -17,7 +11,7 @@ static void window_world(struct world *w, int64_t window, int64_t length)
     world_group(w, window, 3);
     world_open(w, 1 << 22);
     world_line_open(w, 0, WORLD_MAX);
-    tokens_random(w, &w->line[0], 0);
+    world_tokens(w, &w->line[0], 0);
     while (w->line[0].length < length)
         assert_int_equal(world_step(w, &w->line[0], 1, 1), INGLE_OK);
     world_check(w, &w->line[0]);
@@ -97,8 +91,8 @@ static void a_full_pool_is_an_error_and_changes_nothing(void **state)
     world_open(&w, 10 * 1024); /* pages of 2 and 1 KiB */
     world_line_open(&w, 0, WORLD_MAX);
     world_line_open(&w, 1, WORLD_MAX);
-    tokens_random(&w, &w.line[0], 0);
-    tokens_random(&w, &w.line[1], 0);
+    world_tokens(&w, &w.line[0], 0);
+    world_tokens(&w, &w.line[1], 0);
     struct err err;
     assert_int_equal(world_step(&w, &w.line[0], 300, 300), INGLE_OK);
     assert_int_equal(kv_timeline_extend(w.line[1].t, 129, &err), INGLE_LIMIT);
@@ -152,7 +146,7 @@ static void a_fork_shares_until_one_of_them_writes(void **state)
     memcpy(b->token, a->token, sizeof b->token);
     b->length = a->length;
     assert_true(world_used(&w) == used);
-    tokens_random(&w, b, b->length);
+    world_tokens(&w, b, b->length);
     assert_int_equal(world_step(&w, b, 10, 10), INGLE_OK);
     assert_true(world_used(&w) == used + w.spec.group[0].page_bytes + w.spec.group[1].page_bytes);
     assert_int_equal(world_step(&w, a, 10, 10), INGLE_OK); /* its page is its own again */
@@ -160,47 +154,6 @@ static void a_fork_shares_until_one_of_them_writes(void **state)
     world_check(&w, a);
     world_check(&w, b);
     world_close(&w);
-}
-
-static void operate(struct world *w, struct world_line *l)
-{
-    struct err err;
-    const int64_t op = world_pick(w, 0, 99);
-    if (op < 60) {
-        const int64_t most = world_pick(w, 0, 3) ? 40 : 500,
-                      n = num_min(world_pick(w, 0, most), l->max - l->length);
-        const ingle_status s = world_step(w, l, n, world_pick(w, 0, 1) ? n : world_pick(w, 0, n));
-        assert_true(s == INGLE_OK || s == INGLE_LIMIT);
-    } else if (op < 85) {
-        const int64_t to =
-            world_pick(w, world_pick(w, 0, 4) ? num_max(0, l->length - KV_REWIND) : 0, l->length);
-        const bool can = kv_timeline_can_rewind(l->t, to);
-        assert_true(can || to < l->rewind_to);
-        assert_int_equal(kv_timeline_rewind(l->t, to, &err), can ? INGLE_OK : INGLE_NOTFOUND);
-        if (can) {
-            l->length = to;
-            tokens_random(w, l, to);
-        }
-    } else if (op < 95) {
-        struct world_line *to = &w->line[world_pick(w, 0, WORLD_LINES - 1)];
-        const ingle_status s = kv_timeline_fork(to->t, l->t, &err);
-        assert_int_equal(s, l->length > to->max ? INGLE_LIMIT : INGLE_OK);
-        if (s == INGLE_OK && to != l) {
-            to->length = l->length;
-            to->rewind_to = l->rewind_to;
-            memcpy(to->token, l->token, (size_t)l->length * sizeof l->token[0]);
-            tokens_random(w, to, to->length);
-        }
-    } else if (op < 98) {
-        kv_timeline_clear(l->t);
-        l->length = l->rewind_to = 0;
-        tokens_random(w, l, 0);
-    } else {
-        const int64_t max = world_pick(w, 1, WORLD_MAX);
-        world_line_close(l);
-        world_line_open(w, (int)(l - w->line), max);
-        tokens_random(w, l, 0);
-    }
 }
 
 static void random_operations_leave_what_the_model_says(void **state)
@@ -217,10 +170,10 @@ static void random_operations_leave_what_the_model_says(void **state)
         world_open(&w, (uint64_t)world_pick(&w, 16, 400) * 1024);
         for (int i = 0; i < WORLD_LINES; i++) {
             world_line_open(&w, i, world_pick(&w, 1, WORLD_MAX));
-            tokens_random(&w, &w.line[i], 0);
+            world_tokens(&w, &w.line[i], 0);
         }
         for (int n = 0; n < 200; n++) {
-            operate(&w, &w.line[world_pick(&w, 0, WORLD_LINES - 1)]);
+            world_operate(&w, &w.line[world_pick(&w, 0, WORLD_LINES - 1)]);
             for (int i = 0; i < WORLD_LINES; i++)
                 world_check(&w, &w.line[i]);
             (void)world_used(&w);

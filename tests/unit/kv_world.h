@@ -167,4 +167,58 @@ static inline void world_check(const struct world *w, const struct world_line *l
     }
 }
 
+/* New tokens behind `from`: pieces of a few scripts, so that lines often have a prefix in
+ * common. */
+static inline void world_tokens(struct world *w, struct world_line *l, int64_t from)
+{
+    int64_t script = world_pick(w, 0, 2);
+    for (int64_t i = from; i < l->max; i++) {
+        if (!world_pick(w, 0, 300))
+            script = world_pick(w, 0, 4);
+        l->token[i] = (int32_t)(world_mix((uint64_t)script, (uint64_t)i) % 3);
+    }
+}
+
+/* One random operation on the line. */
+static inline void world_operate(struct world *w, struct world_line *l)
+{
+    struct err err;
+    const int64_t op = world_pick(w, 0, 99);
+    if (op < 60) {
+        const int64_t most = world_pick(w, 0, 3) ? 40 : 500,
+                      n = num_min(world_pick(w, 0, most), l->max - l->length);
+        const ingle_status s = world_step(w, l, n, world_pick(w, 0, 1) ? n : world_pick(w, 0, n));
+        assert_true(s == INGLE_OK || s == INGLE_LIMIT);
+    } else if (op < 85) {
+        const int64_t to =
+            world_pick(w, world_pick(w, 0, 4) ? num_max(0, l->length - KV_REWIND) : 0, l->length);
+        const bool can = kv_timeline_can_rewind(l->t, to);
+        assert_true(can || to < l->rewind_to);
+        assert_int_equal(kv_timeline_rewind(l->t, to, &err), can ? INGLE_OK : INGLE_NOTFOUND);
+        if (can) {
+            l->length = to;
+            world_tokens(w, l, to);
+        }
+    } else if (op < 95) {
+        struct world_line *to = &w->line[world_pick(w, 0, WORLD_LINES - 1)];
+        const ingle_status s = kv_timeline_fork(to->t, l->t, &err);
+        assert_int_equal(s, l->length > to->max ? INGLE_LIMIT : INGLE_OK);
+        if (s == INGLE_OK && to != l) {
+            to->length = l->length;
+            to->rewind_to = l->rewind_to;
+            memcpy(to->token, l->token, (size_t)l->length * sizeof l->token[0]);
+            world_tokens(w, to, to->length);
+        }
+    } else if (op < 98) {
+        kv_timeline_clear(l->t);
+        l->length = l->rewind_to = 0;
+        world_tokens(w, l, 0);
+    } else {
+        const int64_t max = world_pick(w, 1, WORLD_MAX);
+        world_line_close(l);
+        world_line_open(w, (int)(l - w->line), max);
+        world_tokens(w, l, 0);
+    }
+}
+
 #endif
