@@ -1,0 +1,26 @@
+# The door.  All real build knowledge is in CMakeLists.txt and CMakePresets.json.
+P ?= release
+
+all:
+	@cmake --preset $(P) >out/.configure.log 2>&1 || { cat out/.configure.log; exit 1; }
+	@cmake --build --preset $(P)
+
+check: all
+	@ctest --preset $(P)
+
+asan tsan clang:
+	@$(MAKE) --no-print-directory check P=$@
+
+lint:
+	@python3 scripts/test_all.py checks tidy
+
+bench:
+	@$(MAKE) --no-print-directory all P=release
+	@cmake --build --preset release --target bench
+	@for b in out/release/bench_*; do case $$b in *.*) ;; *) echo "$$b" && $$b || exit 1 ;; esac; done
+
+clean:
+	@rm -rf out
+
+$(shell mkdir -p out)
+.PHONY: all check asan tsan clang lint bench clean

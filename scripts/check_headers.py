@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""check_headers.py - every header compiles alone as C11; include/ingle/ also as C++17."""
+import concurrent.futures, os, pathlib, subprocess, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-Iinclude", "-Isrc"]
+
+
+def alone(header, compiler, std, language):
+    flags = subprocess.run(["pkg-config", "--cflags", "json-c", "libxxhash", "libutf8proc"],
+                           capture_output=True, text=True, check=True).stdout.split()
+    out = subprocess.run([compiler, f"-std={std}", *WARN, *flags, "-x", language, "-"], cwd=ROOT,
+                         input=f'#include "{header}"\ntypedef int unit_not_empty;\n', capture_output=True, text=True)
+    return [f"{header} as {std}: {out.stderr.strip()}"] if out.returncode else []
+
+
+jobs = []
+for top in ("src", "include"):
+    for p in sorted((ROOT / top).rglob("*.h")):
+        name = p.relative_to(ROOT / top).as_posix()
+        jobs.append((name, "gcc", "c11", "c"))
+        if top == "include":
+            jobs.append((name, "clang++-14", "c++17", "c++"))
+with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    bad = [line for lines in pool.map(lambda j: alone(*j), jobs) for line in lines]
+print("\n".join(bad) if bad else f"headers: ok, {len(jobs)} compiled")
+sys.exit(1 if bad else 0)

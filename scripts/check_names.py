@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""check_names.py BUILD - every global symbol of src/ROOM/FILE.c starts with ROOM_ (in base/ with
+its file's name), and only ingle_ is visible outside the library."""
+import pathlib, re, subprocess, sys
+
+bad = []
+build = pathlib.Path(sys.argv[1])
+objects = sorted(build.glob("CMakeFiles/*.dir/src/**/*.o"))
+for obj in objects:
+    parts = re.sub(r".*\.dir/src/", "", obj.as_posix()).split("/")
+    room, file = parts[0], parts[-1].split(".")[0]
+    if room == "base":
+        # cpu_machine.c keeps to its own name or to that of its door, cpu.h.
+        prefixes = (file + "_", file.split("_")[0] + "_")
+        exact = {file}
+    else:
+        prefixes = (room + "_", "ingle_") if room == "engine" else (room + "_",)
+        exact = {"main"} if room == "cli" else set()
+    out = subprocess.run(["nm", "-g", "--defined-only", str(obj)], capture_output=True, text=True, check=True)
+    for line in out.stdout.splitlines():
+        name = line.split()[-1]
+        if name.startswith("__odr_asan") or name in exact or name.startswith(prefixes):
+            continue
+        bad.append(f"src/{'/'.join(parts)[:-2]}: {name} does not start with {' or '.join(prefixes)}")
+if not objects:
+    bad.append(f"{build}: no objects: build first")
+print("\n".join(bad) if bad else f"names: ok, {len(objects)} objects")
+sys.exit(1 if bad else 0)

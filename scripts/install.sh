@@ -1,0 +1,34 @@
+#!/bin/sh
+# install.sh run|test: installs those packages of scripts/packages that are missing, with apt-get,
+# as root or through sudo.  Says nothing and needs no rights when all are there.
+set -eu
+cd "$(dirname "$0")"
+missing=
+while read -r name who _; do
+    case $name in '' | '#'*) continue ;; esac
+    [ "$who" = run ] || [ "$1" = test ] || continue
+    case $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) in
+    *' installed') ;;
+    *) missing="$missing $name" ;;
+    esac
+done <packages
+[ -n "$missing" ] || exit 0
+
+echo "installing:$missing"
+if [ "$(id -u)" = 0 ]; then
+    sudo=
+elif command -v sudo >/dev/null; then
+    sudo=sudo
+else
+    echo "these packages are missing; install them as root: apt-get install$missing" >&2
+    exit 1
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086  # $sudo may be nothing, $missing is a list
+if ! { $sudo apt-get update &&
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
+    >"$log" 2>&1 </dev/null; then
+    tail -n 30 "$log" >&2
+    exit 1
+fi

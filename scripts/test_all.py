@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""test_all.py - build and run every test and check, and count them.
+
+usage: test_all.py [STAGE...]        (all stages when none is named)
+
+A stage counts each test program, each check and each fuzz target as one.  What it printed is
+in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; the
+exit status is 0 when none failed.
+"""
+import concurrent.futures, os, pathlib, re, subprocess, sys, time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "out"
+LOGS = OUT / "logs"
+JOBS = os.cpu_count() or 1
+FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))
+TAIL = 40  # lines of a failed log
+
+
+class Tally:
+    """Counts results and prints one line for each."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def add(self, ok, what, seconds, log=None):
+        self.passed += ok
+        self.failed += not ok
+        print(f"{'ok  ' if ok else 'FAIL'} {what} ({seconds:.0f} s)", flush=True)
+        if not ok and log:
+            lines = log.read_text(errors="replace").splitlines()[-TAIL:]
+            print("\n".join("     | " + line for line in lines), flush=True)
+
+
+def run(name, *command):
+    """Runs a command with its output in a log; returns (ok, seconds, log)."""
+    log = LOGS / (name.replace("/", "_").replace(" ", "_") + ".log")
+    start = time.monotonic()
+    with log.open("w") as out:
+        status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
+                                stderr=subprocess.STDOUT).returncode
+    return status == 0, time.monotonic() - start, log
+
+
+def one(tally, name, *command):
+    ok, seconds, log = run(name, *command)
+    tally.add(ok, name, seconds, log)
+    return ok
+
+
+def build(tally, preset):
+    name = f"build {preset}"
+    return one(tally, name, "sh", "-c",
+               f"cmake --preset {preset} && cmake --build --preset {preset} -j{JOBS}")
+
+
+def ctest(tally, preset, *more):
+    """Builds a preset and counts each of its test programs."""
+    if not build(tally, preset):
+        return
+    ok, seconds, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS}",
+                           "--output-on-failure", "--no-tests=error", *more)
+    text = log.read_text(errors="replace")
+    results = re.findall(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.+ *\**(Passed|\S.*?) +[\d.]+ sec", text, re.M)
+    good = [name for name, what in results if what == "Passed"]
+    bad = [(name, what) for name, what in results if what != "Passed"]
+    tally.passed += len(good)
+    tally.failed += len(bad)
+    print(f"{'FAIL' if bad else 'ok  '} {preset}: {len(good)} of {len(results)} test programs"
+          f" ({seconds:.0f} s)", flush=True)
+    for name, what in bad:
+        print(f"     {preset}/{name}: {what}")
+    if bad or not ok:
+        tally.failed += not bad  # ctest itself failed
+        print("\n".join("     | " + line for line in text.splitlines()[-TAIL:]), flush=True)
+
+
+def checks(tally):
+    scripts = sorted((ROOT / "scripts").glob("*.sh"))
+    one(tally, "rooms", "python3", "scripts/check_rooms.py", ".")
+    one(tally, "text", "python3", "scripts/check_text.py")
+    one(tally, "length", "python3", "scripts/check_length.py")
+    one(tally, "headers", "python3", "scripts/check_headers.py")
+    one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
+    if (OUT / "release/build.ninja").exists() or build(tally, "release"):
+        one(tally, "names", "python3", "scripts/check_names.py", "out/release")
+
+
+def release(tally):
+    ctest(tally, "release")
+
+
+def clang(tally):
+    build(tally, "clang")
+
+
+def asan(tally):
+    ctest(tally, "asan")
+
+
+def tsan(tally):
+    ctest(tally, "tsan", "-L", "threads")
+
+
+def tidy(tally):
+    one(tally, "tidy", "python3", "scripts/tidy.py")
+
+
+def fuzz_one(target):
+    name = target.name[len("fuzz_"):]
+    corpus = OUT / "fuzz/corpus" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    seeds = ROOT / "tests/fuzz/seeds" / name
+    return run(f"fuzz {name}", str(target), f"-max_total_time={FUZZ_SECONDS}", "-timeout=20",
+               "-rss_limit_mb=3000", "-print_final_stats=1", f"-artifact_prefix={OUT}/fuzz/{name}-",
+               str(corpus), *([str(seeds)] if seeds.is_dir() else []))
+
+
+def fuzz(tally):
+    if not build(tally, "fuzz"):
+        return
+    targets = sorted(p for p in (OUT / "fuzz").glob("fuzz_*") if p.is_file() and "." not in p.name)
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for target, (ok, seconds, log) in zip(targets, pool.map(fuzz_one, targets)):
+            tally.add(ok, target.name.replace("_", " ", 1), seconds, log)
+
+
+STAGES = {f.__name__: f for f in (release, checks, clang, asan, tsan, fuzz, tidy)}
+
+
+def main(names):
+    unknown = [n for n in names if n not in STAGES]
+    if unknown:
+        print(__doc__ + "\nstages: " + " ".join(STAGES))
+        return 0 if unknown == ["--help"] else 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    tally = Tally()
+    for name in names or STAGES:
+        STAGES[name](tally)
+    print(f"{tally.passed} passed, {tally.failed} failed")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
