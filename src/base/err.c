@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-ingle_status err_set(struct err *err, ingle_status s, const char *fmt, ...)
+ingle_status (err_set)(struct err *err, ingle_status s, const char *fmt, ...)
 {
     if (err) {
         va_list ap;

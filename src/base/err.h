@@ -21,6 +21,10 @@ struct err {
 ATTR_PRINTF(3, 4)
 ingle_status err_set(struct err *err, ingle_status s, const char *fmt, ...);
 
+#ifdef __clang_analyzer__ /* it cannot see the body: tell it that s comes back */
+#define err_set(err, s, ...) ((void)(err_set)(err, s, __VA_ARGS__), (s))
+#endif
+
 /* Puts a subject in front of an error that is on its way up: "FILE: what was said".
  * Returns err->status (INGLE_OK is returned untouched when err is NULL). */
 ATTR_PRINTF(2, 3) ingle_status err_prefix(struct err *err, const char *fmt, ...);
