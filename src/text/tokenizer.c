@@ -10,7 +10,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Tokens whose role is known from their spelling.  Some files call them normal. */
+/* Tokens whose role is known from their spelling.  Some files call them normal, and
+ * tokenizer.json knows no difference between control and user-defined. */
 static const struct known {
     enum text_tokenizer_kind kind;
     enum text_token_type type;
@@ -256,7 +257,7 @@ static void apply_known(struct tokenizer *t, const struct text_vocab *v)
         if (known[i].kind != t->kind)
             continue;
         const int32_t id = text_find(t, known[i].spelling, strlen(known[i].spelling));
-        if (id >= 0 && t->type[id] == TEXT_NORMAL)
+        if (id >= 0)
             t->type[id] = (uint8_t)known[i].type;
         if (known[i].ends)
             add_end(t, id);
