@@ -21,6 +21,8 @@ jobs = []
 for top in ("src", "include"):
     for p in sorted((ROOT / top).rglob("*.h")):
         name = p.relative_to(ROOT / top).as_posix()
+        if name.startswith("kern/x86/") and "#ifndef INGLE_" not in p.read_text():
+            continue  # a body that kernels include with their macros set
         jobs.append((name, "gcc", "c11", "c"))
         if top == "include":
             jobs.append((name, "clang++-14", "c++17", "c++"))
