@@ -16,7 +16,8 @@ ingle_status text_parser_create(struct text_parser **out, enum text_chat_family 
         p = text_parser_gemma4();
         break;
     case TEXT_CHAT_DEEPSEEK_V4:
-        return err_set(err, INGLE_UNSUP, "no output parser for deepseek4");
+        p = text_parser_deepseek4();
+        break;
     }
     if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for an output parser");

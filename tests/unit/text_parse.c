@@ -195,6 +195,13 @@ static void gemma_output_is_read_by_the_rules_however_it_is_cut(void **state)
                "open_thought");
 }
 
+static void deepseek_output_is_read_by_the_rules_however_it_is_cut(void **state)
+{
+    (void)state;
+    check_file(TEXT_CHAT_DEEPSEEK_V4, "tests/data/text/deepseek-v4-parse-vectors.json.gz", 98,
+               "thinking");
+}
+
 static void limits_are_named(void **state)
 {
     (void)state;
@@ -222,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma_output_is_read_by_the_rules_however_it_is_cut),
+        cmocka_unit_test(deepseek_output_is_read_by_the_rules_however_it_is_cut),
         cmocka_unit_test(limits_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
