@@ -5,6 +5,7 @@
 #define ATTR_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define ATTR_UNUSED __attribute__((unused))
+#define ATTR_INLINE inline __attribute__((always_inline))
 #define ATTR_NORETURN __attribute__((noreturn))
 #define ATTR_ALIGNED(n) __attribute__((aligned(n)))
 #define LIKELY(x) __builtin_expect(!!(x), 1)

@@ -123,20 +123,23 @@ void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b
 struct kern_act32 {
     int8_t q[32];
     float scale;
-    float sum;         /* of q */
-    int16_t pair[2][2]; /* 16-halves: sums of q at k % 4 in {0, 1} and in {2, 3} */
+    float sum;           /* of q */
+    int32_t start8, start128;        /* -8 and -128 times the sum */
+    int16_t pairs8[2], pairs16[2];   /* -8 and -16 times the sums of q where k % 4 is in */
+                                     /* {0, 1} and in {2, 3} */
+    int16_t pairs[2][2]; /* these sums of each half */
 };
-static_assert(sizeof(struct kern_act32) == 48, "kernels step through it");
+static_assert(sizeof(struct kern_act32) == 64, "a cache line");
 
 struct kern_act256 {
     int8_t q[256];
-    int16_t pair[16][2]; /* the same per 16 */
-    int16_t sum16[16];
+    int16_t pairs32[16][2]; /* -32 times the sums of q per 16, k % 4 in {0, 1} and {2, 3} */
+    int16_t sum16[16];      /* of q per 16 */
     int16_t sum32[8];
     float scale;
     uint8_t pad[12];
 };
-static_assert(sizeof(struct kern_act256) == 384, "kernels step through it");
+static_assert(sizeof(struct kern_act256) == 384, "whole cache lines");
 
 static inline const uint8_t *kern_matmul_panel(const struct kern_matmul *m, int64_t p)
 {

@@ -30,7 +30,7 @@ enum { OUT = 20, IN = 256, ROWS = 5, ROW_BYTES = IN * 4 };
 
 struct data {
     ATTR_ALIGNED(64) uint8_t panel[2 * KERN_PANEL * ROW_BYTES];
-    ATTR_ALIGNED(64) uint8_t act[ROWS * IN * 2];
+    ATTR_ALIGNED(64) uint8_t act[ROWS * IN * 3];
     uint8_t stored[OUT * ROW_BYTES];
     float x[ROWS * IN], want[ROWS * OUT], got[ROWS * OUT];
 };

@@ -50,6 +50,22 @@ struct weights {
     size_t row_bytes, panel_bytes;
 };
 
+/* A block of equal bytes, but with scales that are numbers and mostly not zero. */
+static void extreme_block(uint8_t *at, uint32_t type, size_t n_bytes, uint8_t v)
+{
+    if (n_bytes <= 4) /* a plain float */
+        return;
+    for (size_t i = 0; i < n_bytes; i++)
+        at[i] = v & 0xBF;
+    for (size_t i = 0; i < n_bytes && v; i++) {
+        at[i] = v;
+        if (quant_find_bad(type, at, 1) >= 0)
+            at[i] = 0x3B;
+    }
+    if (!v) /* where the halves of most types are */
+        at[1] = at[n_bytes - 1] = 0x3B;
+}
+
 static void weights_make(struct weights *w, struct noise *r, uint32_t type, int64_t out, int64_t in)
 {
     struct err err;
@@ -63,9 +79,13 @@ static void weights_make(struct weights *w, struct noise *r, uint32_t type, int6
     uint8_t *at = w->stored;
     for (size_t i = 0; i < w->row_bytes * (size_t)out; i++)
         at[i] = (uint8_t)noise_next(r);
-    if (noise_below(r, 3)) /* mostly finite: bits that would be the top of an exponent */
+    const int64_t kind = noise_below(r, 3);
+    if (kind == 0) /* mostly finite: no bits that would be the top of an exponent */
         for (size_t i = 0; i < w->row_bytes * (size_t)out; i++)
             at[i] &= 0xBF;
+    if (kind == 1) /* extreme codes side by side, where narrow sums overflow */
+        for (size_t i = 0; i < w->row_bytes * (size_t)out; i += info->n_bytes)
+            extreme_block(at + i, type, info->n_bytes, noise_below(r, 2) ? 0xFF : 0);
     w->m.at = mem_big_alloc(kern_matrix_bytes(&w->m));
     if (!w->m.at)
         exit(1);
@@ -123,6 +143,8 @@ static float draw(struct noise *r, int64_t kind)
         return noise_unit(r) * 0x1p-100f * (float)noise_below(r, 4);
     case 7: /* halves between codes */
         return (float)(noise_below(r, 509) - 254) * 0.5f;
+    case 8: /* all of one size: every code is 127 or -127 */
+        return noise_below(r, 20) ? 3.0f : -3.0f;
     default:
         return noise_unit(r) * (noise_below(r, 30) ? 1.0f : 30.0f);
     }
@@ -141,8 +163,9 @@ static void acts_make(struct acts *s, struct noise *r, enum kern_act_kind kind, 
     const size_t shift = (size_t)noise_below(r, 5);
     s->x = take(((size_t)(n * stride) + 8) * sizeof *s->x);
     float *x = s->x + shift;
+    const bool extreme = !plain && !noise_below(r, 4);
     for (int64_t i = 0; i < n * stride; i += 32) {
-        const int64_t odd = plain || noise_below(r, 4) ? 8 : noise_below(r, 8);
+        const int64_t odd = extreme ? 8 : plain || noise_below(r, 2) ? 9 : noise_below(r, 9);
         for (int64_t j = i; j < i + 32 && j < n * stride; j++)
             x[j] = draw(r, odd);
     }

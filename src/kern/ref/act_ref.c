@@ -45,9 +45,16 @@ void kern_act_q32_ref(const struct kern_act *a, int64_t r0, int64_t r1)
         const float *x = a->x + r * a->stride;
         for (int64_t g = 0; g < a->k / 32; g++, b++, x += 32) {
             quantise(x, 32, b->q, &b->scale);
-            pair_sums(b->q, b->pair[0]);
-            pair_sums(b->q + 16, b->pair[1]);
-            b->sum = (float)(b->pair[0][0] + b->pair[0][1] + b->pair[1][0] + b->pair[1][1]);
+            pair_sums(b->q, b->pairs[0]);
+            pair_sums(b->q + 16, b->pairs[1]);
+            const int lo = b->pairs[0][0] + b->pairs[1][0], hi = b->pairs[0][1] + b->pairs[1][1];
+            b->sum = (float)(lo + hi);
+            b->start8 = -8 * (lo + hi);
+            b->start128 = -128 * (lo + hi);
+            b->pairs8[0] = (int16_t)(-8 * lo);
+            b->pairs8[1] = (int16_t)(-8 * hi);
+            b->pairs16[0] = (int16_t)(-16 * lo);
+            b->pairs16[1] = (int16_t)(-16 * hi);
         }
     }
 }
@@ -61,8 +68,11 @@ void kern_act_q256_ref(const struct kern_act *a, int64_t r0, int64_t r1)
             quantise(x, 256, b->q, &b->scale);
             memset(b->pad, 0, sizeof b->pad);
             for (int g = 0; g < 16; g++) {
-                pair_sums(b->q + 16 * g, b->pair[g]);
-                b->sum16[g] = (int16_t)(b->pair[g][0] + b->pair[g][1]);
+                int16_t pair[2];
+                pair_sums(b->q + 16 * g, pair);
+                b->pairs32[g][0] = (int16_t)(-32 * pair[0]);
+                b->pairs32[g][1] = (int16_t)(-32 * pair[1]);
+                b->sum16[g] = (int16_t)(pair[0] + pair[1]);
             }
             for (int h = 0; h < 8; h++)
                 b->sum32[h] = (int16_t)(b->sum16[2 * h] + b->sum16[2 * h + 1]);
