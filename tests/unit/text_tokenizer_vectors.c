@@ -206,6 +206,67 @@ static void the_files_tell_roles(void **state)
                              id == ends[which][0] || id == ends[which][1] || id == ends[which][2]);
 }
 
+static uint64_t next(uint64_t *state)
+{
+    uint64_t x = *state += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+/* Any scalar value but U+2581, which Gemma writes as a space. */
+static uint32_t random_character(uint64_t *rng)
+{
+    static const char ascii[] = "  \n\r\t.,'_<>|aeTx019";
+    static const uint32_t limit[] = {0x80, 0x800, 0x3100, 0x10000, 0x110000};
+    const uint64_t pick = next(rng) % 10;
+    if (pick > 4)
+        return (unsigned char)ascii[next(rng) % (sizeof ascii - 1)];
+    for (;;) {
+        const uint32_t cp = (uint32_t)(next(rng) % limit[pick]);
+        if ((cp < 0xD800 || cp > 0xDFFF) && cp != 0x2581)
+            return cp;
+    }
+}
+
+static void random_text_survives(const struct tokenizer *t, uint64_t *rng)
+{
+    struct str text, back, streamed;
+    struct text_ids ids = {0};
+    struct text_stream held = {0};
+    str_init(&text);
+    str_init(&back);
+    str_init(&streamed);
+    for (uint64_t n = next(rng) % 60; n; n--) {
+        char bytes[4];
+        const size_t len = utf8_encode(random_character(rng), bytes);
+        for (uint64_t k = next(rng) % 8 ? 1 : next(rng) % 20; k; k--)
+            str_add(&text, bytes, len);
+    }
+    assert_int_equal(text_encode(t, text.at, text.n, false, NULL, 0, &ids, NULL), INGLE_OK);
+    for (size_t i = 0; i < ids.n; i++) {
+        assert_int_equal(text_decode(t, ids.id[i], false, &back, NULL), INGLE_OK);
+        assert_int_equal(text_stream_add(&held, t, ids.id[i], false, &streamed, NULL), INGLE_OK);
+        assert_int_equal(back.n, streamed.n + held.n_held);
+    }
+    assert_int_equal(held.n_held, 0);
+    assert_int_equal(back.n, text.n);
+    assert_memory_equal(back.at, text.at, text.n);
+    assert_memory_equal(streamed.at, text.at, text.n);
+    str_release(&text);
+    str_release(&back);
+    str_release(&streamed);
+    text_ids_release(&ids);
+}
+
+static void text_without_specials_survives(void **state)
+{
+    (void)state;
+    uint64_t rng = 7;
+    for (int i = 0; i < 4000; i++)
+        random_text_survives(tokenizer[i & 1], &rng);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -230,6 +291,7 @@ int main(void)
         cmocka_unit_test(deepseek_texts_become_their_ids),
         cmocka_unit_test(deepseek_ids_become_their_bytes),
         cmocka_unit_test(the_files_tell_roles),
+        cmocka_unit_test(text_without_specials_survives),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
