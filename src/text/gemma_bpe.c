@@ -12,7 +12,7 @@ static bool encode_run(struct text_bpe *b, const char *s, size_t n, struct text_
         uint32_t cp;
         const size_t len = utf8_decode(s + i, n - i, &cp);
         int32_t id = cp < 0x80 ? b->t->ascii_id[cp] : text_find(b->t, s + i, len);
-        if (id < 0 || b->t->type[id] == TEXT_CONTROL)
+        if (!text_is_plain(b->t, id))
             id = (int32_t)~cp;
         if (!text_bpe_add(b, id))
             return false;
@@ -24,7 +24,7 @@ static bool encode_run(struct text_bpe *b, const char *s, size_t n, struct text_
 static bool encode_newlines(struct text_bpe *b, const char *s, size_t n, struct text_ids *out)
 {
     const int32_t id = n <= TEXT_TOKEN_MAX_BYTES ? text_find(b->t, s, n) : -1;
-    if (id >= 0 && b->t->type[id] != TEXT_CONTROL)
+    if (text_is_plain(b->t, id))
         return text_ids_push(out, id);
     return encode_run(b, s, n, out);
 }

@@ -303,8 +303,9 @@ static ingle_status fill_merges(struct tokenizer *t, const struct text_vocab *v,
         const int32_t left = text_find(t, joined, n_left);
         const int32_t right = text_find(t, joined + n_left, n_right);
         const int32_t result = text_find(t, joined, n_left + n_right);
-        /* A merge of unknown tokens never applies; ordinary text never becomes a control token. */
-        if (left < 0 || right < 0 || result < 0 || t->type[result] == TEXT_CONTROL)
+        /* A merge of unknown tokens never applies, and one that made a special token out of
+         * ordinary text must not. */
+        if (left < 0 || right < 0 || !text_is_plain(t, result))
             continue;
         uint32_t *slot = merge_slot(t, left, right);
         if (*slot)
@@ -314,6 +315,12 @@ static ingle_status fill_merges(struct tokenizer *t, const struct text_vocab *v,
     }
     mem_free(joined);
     return status;
+}
+
+static int32_t find_plain(const struct tokenizer *t, const char *s, size_t n)
+{
+    const int32_t id = text_find(t, s, n);
+    return text_is_plain(t, id) ? id : -1;
 }
 
 /* Without a token for every byte that UTF-8 uses some text could not be written. */
@@ -326,14 +333,14 @@ static ingle_status fill_bytes(struct tokenizer *t, const struct text_vocab *v, 
     for (unsigned b = 0; b < 256; b++) {
         char s[4];
         if (t->kind == TEXT_DEEPSEEK)
-            t->byte_id[b] = text_find(t, s, utf8_encode(text_byte_char((unsigned char)b), s));
+            t->byte_id[b] = find_plain(t, s, utf8_encode(text_byte_char((unsigned char)b), s));
         if (t->byte_id[b] < 0 && b != 0xC0 && b != 0xC1 && b < 0xF5)
             return err_set(err, INGLE_FORMAT, "%s: the vocabulary has no token for byte 0x%02X",
                            source_of(v), b);
     }
     for (unsigned c = 0; c < 128; c++) {
         const char ascii = (char)c;
-        t->ascii_id[c] = c == ' ' ? text_find(t, "\xE2\x96\x81", 3) : text_find(t, &ascii, 1);
+        t->ascii_id[c] = c == ' ' ? find_plain(t, "\xE2\x96\x81", 3) : find_plain(t, &ascii, 1);
     }
     return INGLE_OK;
 }

@@ -38,12 +38,18 @@ struct tokenizer {
     int32_t *special;            /* [n_specials] ids, sorted by spelling */
     uint32_t first_special[257]; /* specials whose first byte is b: [b] to [b + 1] */
     int32_t byte_id[256];        /* the token that stands for a byte */
-    int32_t ascii_id[128];       /* Gemma: the token of a character, -1: none */
+    int32_t ascii_id[128];       /* Gemma: the plain token of a character, -1: none */
 };
 
 static inline size_t text_token_bytes(const struct tokenizer *t, int32_t id)
 {
     return t->offset[id + 1] - t->offset[id];
+}
+
+/* Ordinary text becomes plain tokens only. */
+static inline bool text_is_plain(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && (t->type[id] == TEXT_NORMAL || t->type[id] == TEXT_UNUSED);
 }
 
 /* The rank of a pair, or -1. */

@@ -118,6 +118,9 @@ static void every_byte_needs_a_token(void **state)
         m.type[0x80] = TEXT_NORMAL;
         expect_error(&m.v, INGLE_FORMAT, "mini: the vocabulary has no token for byte 0x80");
         mini_init(&m, kind[i]);
+        m.type[0x81] = TEXT_CONTROL; /* would show nothing */
+        expect_error(&m.v, INGLE_FORMAT, "mini: the vocabulary has no token for byte 0x81");
+        mini_init(&m, kind[i]);
         m.token[0xFF] = "yy"; /* never in UTF-8 */
         m.token_bytes[0xFF] = 2;
         m.type[0xFF] = TEXT_NORMAL;
@@ -226,14 +229,14 @@ static void merges_may_come_with_their_split(void **state)
     text_tokenizer_free(t);
 }
 
-static void ordinary_text_never_becomes_a_control_token(void **state)
+static void ordinary_text_never_becomes_a_special(void **state)
 {
     (void)state;
     struct mini m;
     mini_init(&m, TEXT_GEMMA4);
     const int32_t open = mini_token(&m, "<"), b = mini_token(&m, "b");
-    const int32_t bos = mini_special(&m, "<b", TEXT_CONTROL), nl = mini_special(&m, "\n\n", TEXT_CONTROL);
-    const int32_t x = mini_special(&m, "x", TEXT_CONTROL);
+    const int32_t bos = mini_special(&m, "<b", TEXT_CONTROL), nl = mini_special(&m, "\n\n", TEXT_USER_DEFINED);
+    const int32_t x = mini_special(&m, "x", TEXT_UNKNOWN);
     mini_merge(&m, "< b");
     struct tokenizer *t = mini_create(&m);
     struct text_ids ids = {0};
@@ -398,7 +401,7 @@ int main(void)
         cmocka_unit_test(the_first_of_equal_tokens_wins),
         cmocka_unit_test(tokens_keep_their_lengths),
         cmocka_unit_test(merges_may_come_with_their_split),
-        cmocka_unit_test(ordinary_text_never_becomes_a_control_token),
+        cmocka_unit_test(ordinary_text_never_becomes_a_special),
         cmocka_unit_test(specials_match_leftmost_then_longest),
         cmocka_unit_test(specials_count_in_their_ranges_only),
         cmocka_unit_test(bos_comes_first),
