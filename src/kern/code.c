@@ -265,13 +265,17 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
     }
 }
 
+/* An odd number of cache lines, so that rows side by side do not share cache sets. */
+static size_t act_row_bytes(enum kern_act_kind kind, int64_t k)
+{
+    const size_t n = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
+                                          : (size_t)(k / 256) * sizeof(struct kern_act256);
+    return n / 64 % 2 ? n : n + 64;
+}
+
 size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k)
 {
-    if (kind == KERN_ACT_F32)
-        return 0;
-    const size_t row = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
-                                            : (size_t)(k / 256) * sizeof(struct kern_act256);
-    return ((size_t)n * row + 63) / 64 * 64;
+    return kind == KERN_ACT_F32 ? 0 : (size_t)n * act_row_bytes(kind, k);
 }
 
 void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k,
@@ -280,8 +284,7 @@ void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64
     *a = (struct kern_act){.kind = kind, .n = n, .k = k, .x = x, .stride = stride};
     if (kind != KERN_ACT_F32) {
         a->q = mem;
-        a->row_bytes = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
-                                            : (size_t)(k / 256) * sizeof(struct kern_act256);
+        a->row_bytes = act_row_bytes(kind, k);
     }
 }
 

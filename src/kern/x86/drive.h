@@ -23,7 +23,7 @@ enum { DRIVE_MAX = 8 }; /* rows of the widest tile */
 
 struct drive {
     struct { drive_tile_fn *fn; int32_t c; } tile[6]; /* widest first, to c = 1 */
-    int32_t block;      /* k of a block: 32 or 256 */
+    int32_t block;      /* k of a block: 1, 32 or 256 */
     int32_t few, many;  /* blocks of a stretch: whole chunks */
     int32_t panels;     /* in flight, few rows */
 };
@@ -34,7 +34,9 @@ static inline void drive_tile(const struct kern_matmul *m, drive_tile_fn *fn, in
     const int width = kern_matmul_width(m, p);
     const uint8_t *x[DRIVE_MAX];
     for (int j = 0; j < c; j++)
-        x[j] = kern_matmul_act(m, i + j);
+        x[j] = m->w->act == KERN_ACT_F32
+                   ? (const uint8_t *)(m->x->x + kern_matmul_row(m, i + j) * m->x->stride)
+                   : kern_matmul_act(m, i + j);
     float *y = m->y + i * m->y_stride + p * KERN_PANEL;
     if (LIKELY(width == KERN_PANEL)) {
         fn(kern_matmul_panel(m, p), b0, b1, x, y, m->y_stride);
@@ -77,6 +79,7 @@ static inline void drive_run(const struct kern_matmul *m, const struct drive *d,
 #define EACH_1(F, a) F(0, a)
 #define EACH_2(F, a) EACH_1(F, a) F(1, a)
 #define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
+#define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
 #define EACH_8(F, a)                                                             \
     EACH_4(F, a) F(4, a) F(5, a) F(6, a) \
     F(7, a)

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products with float weights on AVX-512: a vector of 16 rows per k. */
+#include "kern/kernels.h"
+#include "kern/x86/drive.h"
+
+#include <immintrin.h>
+
+enum { AHEAD = 1024 };
+
+static inline __m512 load_f32(const uint8_t *at)
+{
+    return _mm512_loadu_ps((const float *)(const void *)at);
+}
+static inline __m512 load_f16(const uint8_t *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+}
+static inline __m512 load_bf16(const uint8_t *at)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at)), 16));
+}
+
+#define LOAD_Y(c, _)                                                                       \
+    __m512 y##c = b0 ? _mm512_loadu_ps(y + (c) * stride) : _mm512_setzero_ps();           \
+    const float *const x##c = (const float *)(const void *)x[c];
+#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
+#define ADD(c, _) y##c = _mm512_fmadd_ps(w_, _mm512_set1_ps(x##c[k]), y##c);
+
+#define TILE(type, C, line)                                                                  \
+    static void tile_##type##_##C(const uint8_t *w, int64_t b0, int64_t b1,                  \
+                                  const uint8_t *const *x, float *y, int64_t stride)         \
+    {                                                                                        \
+        EACH_##C(LOAD_Y, _)                                                                  \
+        for (int64_t k = b0; k < b1; k++) {                                                  \
+            const uint8_t *at = w + k * (line);                                              \
+            if ((line) == 64 || !(k & 1))                                                    \
+                _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                         \
+            const __m512 w_ = load_##type(at);                                               \
+            EACH_##C(ADD, _)                                                                 \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                 \
+    }
+#define TILES(type, line, few, many)                                                         \
+    TILE(type, 1, line)                                                                      \
+    TILE(type, 2, line)                                                                      \
+    TILE(type, 4, line)                                                                      \
+    TILE(type, 8, line)                                                                      \
+    static const struct drive drive_##type = {                                               \
+        {{tile_##type##_8, 8}, {tile_##type##_4, 4}, {tile_##type##_2, 2}, {tile_##type##_1, 1}}, \
+        1, few, many, 4};                                                                    \
+    void kern_matmul_##type##_avx512(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
+    {                                                                                        \
+        drive_run(m, &drive_##type, p0, p1);                                                 \
+    }
+
+TILES(f32, 64, 64, 256)
+TILES(f16, 32, 64, 256)
+TILES(bf16, 32, 64, 256)
