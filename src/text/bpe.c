@@ -32,7 +32,8 @@ bool text_bpe_add(struct text_bpe *b, int32_t id)
 
 static bool heap_push(struct text_bpe *b, uint64_t key)
 {
-    if (b->n_heap == b->cap_heap && !mem_grow(&b->heap, &b->cap_heap, b->n_heap + 1, sizeof *b->heap))
+    if (b->n_heap == b->cap_heap &&
+        !mem_grow(&b->heap, &b->cap_heap, b->n_heap + 1, sizeof *b->heap))
         return false;
     size_t i = b->n_heap++;
     for (; i && b->heap[(i - 1) / 2] > key; i = (i - 1) / 2, b->n_steps++)

@@ -88,7 +88,8 @@ ingle_status text_decode(const struct tokenizer *t, int32_t id, bool show_contro
         else
             add_deepseek(out, s, n);
     }
-    return str_ok(out) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the bytes of token %d", id);
+    return str_ok(out) ? INGLE_OK
+                       : err_set(err, INGLE_NOMEM, "no memory for the bytes of token %d", id);
 }
 
 /* The first two bytes of a surrogate are ill-formed already, but they are judged together
@@ -138,7 +139,8 @@ ingle_status text_stream_add(struct text_stream *s, const struct tokenizer *t, i
     s->n_held = 0;
     if (!utf8_valid(out->at + start, out->n - start))
         settle(s, out, start);
-    return str_ok(out) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the text of token %d", id);
+    return str_ok(out) ? INGLE_OK
+                       : err_set(err, INGLE_NOMEM, "no memory for the text of token %d", id);
 }
 
 void text_stream_end(struct text_stream *s, struct str *out)

@@ -76,7 +76,8 @@ static bool encode_plain(struct text_bpe *b, const char *text, size_t n, struct 
         n = clean.n;
         ok = str_ok(&clean);
     }
-    ok = ok && (b->t->kind == TEXT_GEMMA4 ? text_gemma_encode : text_deepseek_encode)(b, text, n, out);
+    ok = ok &&
+         (b->t->kind == TEXT_GEMMA4 ? text_gemma_encode : text_deepseek_encode)(b, text, n, out);
     str_release(&clean);
     return ok;
 }

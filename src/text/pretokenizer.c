@@ -87,7 +87,10 @@ static size_t run(const char *s, size_t i, size_t end, unsigned classes)
     return i;
 }
 
-static bool is_ascii_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+static bool is_ascii_letter(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
 
 static bool is_ascii_punct(char c)
 {

@@ -76,13 +76,17 @@ static const char *source_of(const struct text_vocab *v)
 
 static ingle_status check_ids(const struct text_vocab *v, struct err *err)
 {
-    const struct { const char *name; int32_t id; } role[] = {
+    const struct {
+        const char *name;
+        int32_t id;
+    } role[] = {
         {"bos", v->bos}, {"eos", v->eos}, {"eot", v->eot}, {"unk", v->unk}, {"pad", v->pad},
     };
     for (size_t i = 0; i < sizeof role / sizeof *role; i++)
         if (role[i].id < -1 || (role[i].id >= 0 && (size_t)role[i].id >= v->n_tokens))
-            return err_set(err, INGLE_FORMAT, "%s: %s token id is %d, expected less than %zu tokens",
-                           source_of(v), role[i].name, role[i].id, v->n_tokens);
+            return err_set(err, INGLE_FORMAT,
+                           "%s: %s token id is %d, expected less than %zu tokens", source_of(v),
+                           role[i].name, role[i].id, v->n_tokens);
     return INGLE_OK;
 }
 
@@ -95,8 +99,8 @@ static ingle_status check(const struct text_vocab *v, size_t *n_bytes, size_t *n
     if (!v->n_tokens)
         return err_set(err, INGLE_FORMAT, "%s: the vocabulary has no tokens", source);
     if (v->n_tokens > INT32_MAX || v->n_merges > INT32_MAX)
-        return err_set(err, INGLE_LIMIT, "%s: %zu tokens and %zu merges, at most %d of each", source,
-                       v->n_tokens, v->n_merges, INT32_MAX);
+        return err_set(err, INGLE_LIMIT, "%s: %zu tokens and %zu merges, at most %d of each",
+                       source, v->n_tokens, v->n_merges, INT32_MAX);
     size_t sum = 0, specials = N_KNOWN;
     for (size_t i = 0; i < v->n_tokens; i++) {
         const int32_t type = v->token_type ? v->token_type[i] : TEXT_NORMAL;
@@ -104,18 +108,18 @@ static ingle_status check(const struct text_vocab *v, size_t *n_bytes, size_t *n
             return err_set(err, INGLE_LIMIT, "%s: token %zu has %zu bytes, at most %d", source, i,
                            v->token_bytes[i], TEXT_TOKEN_MAX_BYTES);
         if (type < TEXT_NORMAL || type > TEXT_BYTE)
-            return err_set(err, INGLE_FORMAT, "%s: token %zu has type %d, expected %d to %d", source,
-                           i, type, TEXT_NORMAL, TEXT_BYTE);
+            return err_set(err, INGLE_FORMAT, "%s: token %zu has type %d, expected %d to %d",
+                           source, i, type, TEXT_NORMAL, TEXT_BYTE);
         if (type == TEXT_BYTE && text_byte_spelling(v->token[i], v->token_bytes[i]) < 0)
             return err_set(err, INGLE_FORMAT,
-                           "%s: token %zu is a byte but is not spelt '<0xNN>' (%zu bytes)", source, i,
-                           v->token_bytes[i]);
+                           "%s: token %zu is a byte but is not spelt '<0xNN>' (%zu bytes)", source,
+                           i, v->token_bytes[i]);
         specials += type == TEXT_CONTROL || type == TEXT_USER_DEFINED || type == TEXT_UNKNOWN;
         sum += v->token_bytes[i]; /* at most 2^31 times 2^16 */
     }
     if (sum > UINT32_MAX)
-        return err_set(err, INGLE_LIMIT, "%s: tokens have %zu bytes together, at most %u", source, sum,
-                       UINT32_MAX);
+        return err_set(err, INGLE_LIMIT, "%s: tokens have %zu bytes together, at most %u", source,
+                       sum, UINT32_MAX);
     *n_bytes = sum;
     *n_specials = specials;
     return check_ids(v, err);
@@ -345,7 +349,11 @@ static ingle_status fill_bytes(struct tokenizer *t, const struct text_vocab *v, 
     return INGLE_OK;
 }
 
-struct special { const char *s; size_t n; int32_t id; };
+struct special {
+    const char *s;
+    size_t n;
+    int32_t id;
+};
 
 static int compare_special(const void *a, const void *b)
 {
@@ -395,7 +403,8 @@ static ingle_status fill_specials(struct tokenizer *t, const struct text_vocab *
     return INGLE_OK;
 }
 
-ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_vocab *v, struct err *err)
+ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_vocab *v,
+                                   struct err *err)
 {
     size_t n_bytes = 0, n_specials = 0;
     ingle_status status = check(v, &n_bytes, &n_specials, err);
@@ -405,7 +414,10 @@ ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_voc
     if (!t)
         return err_set(err, INGLE_NOMEM, "no memory for the %zu tokens of %s", v->n_tokens,
                        source_of(v));
-    const struct { uint64_t time; const void *at; } entropy = {clock_now(), t};
+    const struct {
+        uint64_t time;
+        const void *at;
+    } entropy = {clock_now(), t};
     t->seed = XXH3_64bits(&entropy, sizeof entropy);
     t->kind = v->kind;
     t->n_tokens = (uint32_t)v->n_tokens;
@@ -429,10 +441,22 @@ void text_tokenizer_free(struct tokenizer *t)
     mem_free(t);
 }
 
-enum text_tokenizer_kind text_tokenizer_kind(const struct tokenizer *t) { return t->kind; }
-size_t text_n_tokens(const struct tokenizer *t) { return t->n_tokens; }
-int32_t text_bos(const struct tokenizer *t) { return t->bos; }
-bool text_add_bos(const struct tokenizer *t) { return t->add_bos; }
+enum text_tokenizer_kind text_tokenizer_kind(const struct tokenizer *t)
+{
+    return t->kind;
+}
+size_t text_n_tokens(const struct tokenizer *t)
+{
+    return t->n_tokens;
+}
+int32_t text_bos(const struct tokenizer *t)
+{
+    return t->bos;
+}
+bool text_add_bos(const struct tokenizer *t)
+{
+    return t->add_bos;
+}
 
 const char *text_token(const struct tokenizer *t, int32_t id, size_t *n)
 {

@@ -16,22 +16,29 @@
 
 enum text_tokenizer_kind { TEXT_GEMMA4, TEXT_DEEPSEEK };
 
-enum text_token_type { TEXT_NORMAL = 1, TEXT_UNKNOWN, TEXT_CONTROL, TEXT_USER_DEFINED, TEXT_UNUSED, TEXT_BYTE };
+enum text_token_type {
+    TEXT_NORMAL = 1,
+    TEXT_UNKNOWN,
+    TEXT_CONTROL,
+    TEXT_USER_DEFINED,
+    TEXT_UNUSED,
+    TEXT_BYTE
+};
 
 /* What a tokenizer is made from; all borrowed for the call.  merge[i] is "left right", split
  * at the first space behind its first byte, or where merge_left_bytes says. */
 struct text_vocab {
     enum text_tokenizer_kind kind;
-    const char *source;                 /* file name, for messages */
+    const char *source; /* file name, for messages */
     size_t n_tokens;
-    const char *const *token;           /* [n_tokens] bytes, may contain NUL */
-    const size_t *token_bytes;          /* [n_tokens] */
-    const int32_t *token_type;          /* [n_tokens] enum text_token_type, or NULL: all normal */
+    const char *const *token;  /* [n_tokens] bytes, may contain NUL */
+    const size_t *token_bytes; /* [n_tokens] */
+    const int32_t *token_type; /* [n_tokens] enum text_token_type, or NULL: all normal */
     size_t n_merges;
-    const char *const *merge;           /* [n_merges] */
-    const size_t *merge_bytes;          /* [n_merges] */
-    const size_t *merge_left_bytes;     /* [n_merges] where the separating byte is, or NULL */
-    int32_t bos, eos, eot, unk, pad;    /* -1: none */
+    const char *const *merge;        /* [n_merges] */
+    const size_t *merge_bytes;       /* [n_merges] */
+    const size_t *merge_left_bytes;  /* [n_merges] where the separating byte is, or NULL */
+    int32_t bos, eos, eot, unk, pad; /* -1: none */
     bool add_bos;
 };
 
@@ -39,13 +46,16 @@ struct tokenizer;
 
 /* The kind that a GGUF file's tokenizer.ggml.model and .pre name (NULL: absent).  Others are
  * INGLE_UNSUP: with a wrong pre-tokenizer a model gets worse and nobody sees why. */
-MUST_CHECK ingle_status text_vocab_kind(const char *model, const char *pre, enum text_tokenizer_kind *kind, struct err *err);
+MUST_CHECK ingle_status text_vocab_kind(const char *model, const char *pre,
+                                        enum text_tokenizer_kind *kind, struct err *err);
 
 /* Of tokens with the same spelling the first is found and made; merges of unknown tokens are
  * skipped; Gemma 4 always wants its BOS. */
-MUST_CHECK ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_vocab *v, struct err *err);
+MUST_CHECK ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_vocab *v,
+                                              struct err *err);
 /* From the text of a Hugging Face tokenizer.json (kind is recognised). */
-MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source, const char *text, size_t n, struct err *err);
+MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source,
+                                                 const char *text, size_t n, struct err *err);
 void text_tokenizer_free(struct tokenizer *t);
 
 enum text_tokenizer_kind text_tokenizer_kind(const struct tokenizer *t);
@@ -60,27 +70,40 @@ bool text_is_end(const struct tokenizer *t, int32_t id);
 /* The id whose spelling is exactly these bytes, or -1. */
 int32_t text_find(const struct tokenizer *t, const char *bytes, size_t n);
 
-struct text_ids { int32_t *id; size_t n, cap; };
+struct text_ids {
+    int32_t *id;
+    size_t n, cap;
+};
 void text_ids_release(struct text_ids *ids);
 
 /* A byte range of a text in which the spellings of special tokens count as those tokens.
  * Everywhere else they are ordinary text. */
-struct text_range { size_t begin, end; };
+struct text_range {
+    size_t begin, end;
+};
 
 /* Appends the ids of text to out.  specials: sorted, disjoint ranges; a special token must
  * lie within one.  Text around specials is tokenised as a whole, across range borders.
  * add_special puts BOS first if the vocabulary wants it.  Ill-formed UTF-8: each maximal
  * part is one U+FFFD. */
-MUST_CHECK ingle_status text_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special, const struct text_range *specials, size_t n_specials, struct text_ids *out, struct err *err);
+MUST_CHECK ingle_status text_encode(const struct tokenizer *t, const char *text, size_t n,
+                                    bool add_special, const struct text_range *specials,
+                                    size_t n_specials, struct text_ids *out, struct err *err);
 
 /* Appends the bytes of one token.  show_control: control tokens give their spelling, else
  * nothing; user-defined ones always show.  INGLE_ARG: id outside the vocabulary. */
-MUST_CHECK ingle_status text_decode(const struct tokenizer *t, int32_t id, bool show_control, struct str *out, struct err *err);
+MUST_CHECK ingle_status text_decode(const struct tokenizer *t, int32_t id, bool show_control,
+                                    struct str *out, struct err *err);
 
 /* Streaming: holds back an incomplete character (at most 3 bytes) and nothing else; an
  * ill-formed part becomes U+FFFD as soon as it is certain. */
-struct text_stream { char held[4]; size_t n_held; };
-MUST_CHECK ingle_status text_stream_add(struct text_stream *s, const struct tokenizer *t, int32_t id, bool show_control, struct str *out, struct err *err);
+struct text_stream {
+    char held[4];
+    size_t n_held;
+};
+MUST_CHECK ingle_status text_stream_add(struct text_stream *s, const struct tokenizer *t,
+                                        int32_t id, bool show_control, struct str *out,
+                                        struct err *err);
 void text_stream_end(struct text_stream *s, struct str *out); /* what is still held, as U+FFFD */
 
 #endif

@@ -18,22 +18,24 @@ enum {
 };
 
 /* The pair left, right becomes result.  Its index is its rank: lower merges first. */
-struct text_merge { int32_t left, right, result; };
+struct text_merge {
+    int32_t left, right, result;
+};
 
 struct tokenizer {
     enum text_tokenizer_kind kind;
     uint32_t n_tokens, n_merges, n_specials;
     int32_t bos;
     bool add_bos;
-    int32_t end[TEXT_N_ENDS];    /* tokens that end an answer, -1: none */
-    uint64_t seed;               /* of both hashes: a file cannot aim at collisions */
-    uint32_t *offset;            /* [n_tokens + 1] into spelling */
+    int32_t end[TEXT_N_ENDS]; /* tokens that end an answer, -1: none */
+    uint64_t seed;            /* of both hashes: a file cannot aim at collisions */
+    uint32_t *offset;         /* [n_tokens + 1] into spelling */
     char *spelling;
-    uint8_t *type;               /* [n_tokens] enum text_token_type */
-    uint64_t *token_slot;        /* [token_mask + 1] upper half of the hash, id + 1; 0: empty */
+    uint8_t *type;        /* [n_tokens] enum text_token_type */
+    uint64_t *token_slot; /* [token_mask + 1] upper half of the hash, id + 1; 0: empty */
     size_t token_mask;
-    struct text_merge *merge;    /* [n_merges] */
-    uint32_t *merge_slot;        /* [merge_mask + 1] rank + 1; 0: empty */
+    struct text_merge *merge; /* [n_merges] */
+    uint32_t *merge_slot;     /* [merge_mask + 1] rank + 1; 0: empty */
     size_t merge_mask;
     int32_t *special;            /* [n_specials] ids, sorted by spelling */
     uint32_t first_special[257]; /* specials whose first byte is b: [b] to [b + 1] */
@@ -68,14 +70,17 @@ int text_byte_spelling(const char *s, size_t n);
 MUST_CHECK bool text_ids_push(struct text_ids *ids, int32_t id);
 
 /* The merge loop's memory.  A symbol is a token, or ~code point when there is no token. */
-struct text_symbol { int32_t id; uint32_t prev, next; };
+struct text_symbol {
+    int32_t id;
+    uint32_t prev, next;
+};
 
 struct text_bpe {
     const struct tokenizer *t;
     struct text_symbol *symbol;
-    uint64_t *heap;              /* rank and position of pairs that may be merged */
+    uint64_t *heap; /* rank and position of pairs that may be merged */
     size_t n_symbols, cap_symbols, n_heap, cap_heap;
-    uint64_t n_steps;            /* pairs looked at and heap levels walked: tests hold it against n */
+    uint64_t n_steps; /* pairs looked at and heap levels walked: tests hold it against n */
 };
 
 void text_bpe_init(struct text_bpe *b, const struct tokenizer *t);
@@ -86,14 +91,21 @@ MUST_CHECK bool text_bpe_add(struct text_bpe *b, int32_t id);
 MUST_CHECK bool text_bpe_finish(struct text_bpe *b, struct text_ids *out);
 
 /* Well-formed text without specials.  False: out of memory. */
-MUST_CHECK bool text_gemma_encode(struct text_bpe *b, const char *text, size_t n, struct text_ids *out);
-MUST_CHECK bool text_deepseek_encode(struct text_bpe *b, const char *text, size_t n, struct text_ids *out);
+MUST_CHECK bool text_gemma_encode(struct text_bpe *b, const char *text, size_t n,
+                                  struct text_ids *out);
+MUST_CHECK bool text_deepseek_encode(struct text_bpe *b, const char *text, size_t n,
+                                     struct text_ids *out);
 
 /* text_encode() on borrowed scratch. */
-MUST_CHECK ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n, bool add_special, const struct text_range *specials, size_t n_specials, struct text_ids *out, struct err *err);
+MUST_CHECK ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n,
+                                         bool add_special, const struct text_range *specials,
+                                         size_t n_specials, struct text_ids *out, struct err *err);
 
 /* The DeepSeek pre-tokenizer: cuts well-formed text into pieces that are merged apart. */
-struct text_split { const char *text; size_t n, at, section_end; };
+struct text_split {
+    const char *text;
+    size_t n, at, section_end;
+};
 /* The next piece is [*begin, *end); false: no more. */
 bool text_split_next(struct text_split *s, size_t *begin, size_t *end);
 

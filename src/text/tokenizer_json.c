@@ -9,10 +9,10 @@
 #include <string.h>
 
 /* The patterns of DeepSeek's three splits, in both spellings of CR and LF that are about. */
-#define SPLIT_WORDS(newline)                                                    \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^" newline          \
-    "\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[" newline "]*|\\s*[" \
-    newline "]+|\\s+(?!\\S)|\\s+"
+#define SPLIT_WORDS(newline)                                                                       \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^" newline                             \
+    "\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[" newline "]*|\\s*[" newline            \
+    "]+|\\s+(?!\\S)|\\s+"
 
 static const char *const deepseek_split[3][2] = {
     {"\\p{N}{1,3}", "\\p{N}{1,3}"},
@@ -34,7 +34,8 @@ struct reader {
 static json_object *get(json_object *o, const char *key)
 {
     json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 /* A member's text; "null" and "(another type)" for what has none, which no check expects. */
@@ -57,9 +58,11 @@ static bool is(json_object *o, const char *key, const char *value)
     return strcmp(text(o, key), value) == 0;
 }
 
-static ingle_status expected(const struct reader *r, const char *field, const char *value, const char *want)
+static ingle_status expected(const struct reader *r, const char *field, const char *value,
+                             const char *want)
 {
-    return err_set(r->err, INGLE_UNSUP, "%s: %s is '%.100s', expected %s", r->source, field, value, want);
+    return err_set(r->err, INGLE_UNSUP, "%s: %s is '%.100s', expected %s", r->source, field, value,
+                   want);
 }
 
 /* Steps of a normalizer or pre_tokenizer section: none, one, or a Sequence's list. */
@@ -75,7 +78,8 @@ static size_t n_steps(json_object *section, const char *list)
 
 static json_object *step(json_object *section, const char *list, size_t i)
 {
-    return is(section, "type", "Sequence") ? json_object_array_get_idx(get(section, list), i) : section;
+    return is(section, "type", "Sequence") ? json_object_array_get_idx(get(section, list), i)
+                                           : section;
 }
 
 static ingle_status check_model(const struct reader *r)
@@ -88,8 +92,8 @@ static ingle_status check_model(const struct reader *r)
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++)
         if (get(m, affix[i]) && !is(m, affix[i], ""))
-            return err_set(r->err, INGLE_UNSUP, "%s: model.%s is '%.100s', expected null", r->source,
-                           affix[i], text(m, affix[i]));
+            return err_set(r->err, INGLE_UNSUP, "%s: model.%s is '%.100s', expected null",
+                           r->source, affix[i], text(m, affix[i]));
     if (flag(m, "ignore_merges"))
         return expected(r, "model.ignore_merges", "true", "'false'");
     const bool gemma = r->v.kind == TEXT_GEMMA4;
@@ -113,13 +117,15 @@ static ingle_status check_gemma(const struct reader *r, json_object *normalizer,
     return INGLE_OK;
 }
 
-static ingle_status check_deepseek(const struct reader *r, json_object *normalizer, json_object *pre)
+static ingle_status check_deepseek(const struct reader *r, json_object *normalizer,
+                                   json_object *pre)
 {
     if (n_steps(normalizer, "normalizers"))
         return expected(r, "normalizer", text(step(normalizer, "normalizers", 0), "type"), "null");
     const size_t n = n_steps(pre, "pretokenizers");
     if (n != 4)
-        return err_set(r->err, INGLE_UNSUP, "%s: pre_tokenizer has %zu steps, expected 4", r->source, n);
+        return err_set(r->err, INGLE_UNSUP, "%s: pre_tokenizer has %zu steps, expected 4",
+                       r->source, n);
     for (size_t i = 0; i < 3; i++) {
         json_object *split = step(pre, "pretokenizers", i), *pattern = get(split, "pattern");
         if (!is(split, "type", "Split"))
@@ -128,15 +134,18 @@ static ingle_status check_deepseek(const struct reader *r, json_object *normaliz
             return expected(r, "pre_tokenizer split", text(split, "behavior"), "'Isolated'");
         if (flag(split, "invert"))
             return expected(r, "pre_tokenizer split invert", "true", "'false'");
-        if (!is(pattern, "Regex", deepseek_split[i][0]) && !is(pattern, "Regex", deepseek_split[i][1]))
-            return err_set(r->err, INGLE_UNSUP, "%s: pre_tokenizer pattern is '%.100s', expected '%s'",
-                           r->source, text(pattern, "Regex"), deepseek_split[i][1]);
+        if (!is(pattern, "Regex", deepseek_split[i][0]) &&
+            !is(pattern, "Regex", deepseek_split[i][1]))
+            return err_set(r->err, INGLE_UNSUP,
+                           "%s: pre_tokenizer pattern is '%.100s', expected '%s'", r->source,
+                           text(pattern, "Regex"), deepseek_split[i][1]);
     }
     json_object *bytes = step(pre, "pretokenizers", 3);
     if (flag(bytes, "add_prefix_space") || flag(bytes, "use_regex") || !get(bytes, "use_regex"))
-        return err_set(r->err, INGLE_UNSUP,
-                       "%s: pre_tokenizer ByteLevel has add_prefix_space or use_regex, expected neither",
-                       r->source);
+        return err_set(
+            r->err, INGLE_UNSUP,
+            "%s: pre_tokenizer ByteLevel has add_prefix_space or use_regex, expected neither",
+            r->source);
     return INGLE_OK;
 }
 
@@ -151,10 +160,11 @@ static ingle_status check_pipeline(struct reader *r)
     else if (is(first, "type", "Replace"))
         r->v.kind = TEXT_GEMMA4;
     else
-        return err_set(r->err, INGLE_UNSUP,
-                       "%s: normalizer '%.60s' with pre_tokenizer '%.60s', expected those of Gemma 4 "
-                       "('Replace') or DeepSeek V3 and V4 ('ByteLevel')",
-                       r->source, text(first, "type"), text(last, "type"));
+        return err_set(
+            r->err, INGLE_UNSUP,
+            "%s: normalizer '%.60s' with pre_tokenizer '%.60s', expected those of Gemma 4 "
+            "('Replace') or DeepSeek V3 and V4 ('ByteLevel')",
+            r->source, text(first, "type"), text(last, "type"));
     const ingle_status status = check_model(r);
     if (status != INGLE_OK)
         return status;
@@ -212,8 +222,9 @@ static ingle_status read_added(struct reader *r, json_object *added, size_t i)
         return err_set(r->err, INGLE_FORMAT, "%s: added token %zu has no content", r->source, id);
     for (size_t k = 0; k < sizeof strange / sizeof *strange; k++)
         if (flag(o, strange[k]))
-            return err_set(r->err, INGLE_UNSUP, "%s: added token %zu has %s, which is not supported",
-                           r->source, id, strange[k]);
+            return err_set(r->err, INGLE_UNSUP,
+                           "%s: added token %zu has %s, which is not supported", r->source, id,
+                           strange[k]);
     const char *s = json_object_get_string(content);
     const size_t n = (size_t)json_object_get_string_len(content);
     r->token_type[id] = is_control(o, s, n) ? TEXT_CONTROL : TEXT_USER_DEFINED;
@@ -225,7 +236,8 @@ static ingle_status read_vocab(struct reader *r)
     json_object *vocab = get(r->model, "vocab"), *added = get(r->root, "added_tokens");
     if (!json_object_is_type(vocab, json_type_object))
         return expected(r, "model.vocab", vocab ? "no object" : "null", "an object");
-    const size_t n_added = json_object_is_type(added, json_type_array) ? json_object_array_length(added) : 0;
+    const size_t n_added =
+        json_object_is_type(added, json_type_array) ? json_object_array_length(added) : 0;
     /* Ids may have holes, but no more of them than there are tokens. */
     const size_t cap = 2 * ((size_t)json_object_object_length(vocab) + n_added);
     r->v.n_tokens = cap;
@@ -235,7 +247,8 @@ static ingle_status read_vocab(struct reader *r)
     if (!r->token || !r->token_bytes || !r->token_type)
         return nomem(r);
     ingle_status status = INGLE_OK;
-    json_object_object_foreach(vocab, spelling, id) {
+    json_object_object_foreach(vocab, spelling, id)
+    {
         if ((status = check_id(r, "model.vocab", id)) != INGLE_OK)
             return status;
         const size_t i = json_object_get_uint64(id);
@@ -269,8 +282,10 @@ static ingle_status read_merge(struct reader *r, json_object *o, size_t i)
         for (size_t k = 0; k < 2; k++) {
             json_object *part = json_object_array_get_idx(o, k);
             if (!json_object_is_type(part, json_type_string))
-                return err_set(r->err, INGLE_FORMAT, "%s: merge %zu is no pair of strings", r->source, i);
-            str_add(&r->joined, json_object_get_string(part), (size_t)json_object_get_string_len(part));
+                return err_set(r->err, INGLE_FORMAT, "%s: merge %zu is no pair of strings",
+                               r->source, i);
+            str_add(&r->joined, json_object_get_string(part),
+                    (size_t)json_object_get_string_len(part));
             if (k == 0) {
                 r->merge_left_bytes[i] = r->joined.n - start;
                 str_addc(&r->joined, ' ');
@@ -336,7 +351,8 @@ static ingle_status read_all(struct reader *r)
     if (status != INGLE_OK)
         return status;
     if (r->v.n_tokens > INT32_MAX)
-        return err_set(r->err, INGLE_LIMIT, "%s: %zu tokens, at most %d", r->source, r->v.n_tokens, INT32_MAX);
+        return err_set(r->err, INGLE_LIMIT, "%s: %zu tokens, at most %d", r->source, r->v.n_tokens,
+                       INT32_MAX);
     find_roles(r);
     r->v.token = r->token;
     r->v.token_bytes = r->token_bytes;

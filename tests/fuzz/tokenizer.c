@@ -15,7 +15,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CAP = 1024 };
 
-struct input { const uint8_t *at, *end; };
+struct input {
+    const uint8_t *at, *end;
+};
 
 struct world {
     const char *token[CAP], *merge[CAP];
@@ -25,7 +27,10 @@ struct world {
     struct str joined;
 };
 
-static unsigned take(struct input *in) { return in->at < in->end ? *in->at++ : 0; }
+static unsigned take(struct input *in)
+{
+    return in->at < in->end ? *in->at++ : 0;
+}
 
 static void read_tokens(struct input *in, struct world *w, struct text_vocab *v)
 {
@@ -97,8 +102,8 @@ static struct tokenizer *create(struct input *in, unsigned mode, struct world *w
 /* The text as decoding gives it: well-formed, and Gemma's mark is a space where it has a token. */
 static void normal(struct str *out, const struct tokenizer *t, const char *s, size_t n)
 {
-    const bool mark = text_tokenizer_kind(t) == TEXT_GEMMA4 &&
-                      text_is_plain(t, text_find(t, "\xE2\x96\x81", 3));
+    const bool mark =
+        text_tokenizer_kind(t) == TEXT_GEMMA4 && text_is_plain(t, text_find(t, "\xE2\x96\x81", 3));
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         const size_t len = utf8_decode(s + i, n - i, &cp);
@@ -112,7 +117,8 @@ static void normal(struct str *out, const struct tokenizer *t, const char *s, si
     }
 }
 
-static void check(const struct tokenizer *t, const char *s, size_t n, const struct text_range *r, size_t n_r)
+static void check(const struct tokenizer *t, const char *s, size_t n, const struct text_range *r,
+                  size_t n_r)
 {
     struct text_ids ids = {0};
     struct text_stream held = {0};

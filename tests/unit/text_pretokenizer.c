@@ -32,10 +32,16 @@ static void digits_come_by_three(void **state)
     expect("1", "1");
     expect("1234567", "123|456|7");
     expect("x12y", "x|12|y");
-    expect("\xD9\xA1\xD9\xA2\xD9\xA3\xD9\xA4", "\xD9\xA1\xD9\xA2\xD9\xA3|\xD9\xA4"); /* Arabic digits */
-    expect("\xC2\xBD" "5\xE2\x85\xA7", "\xC2\xBD" "5\xE2\x85\xA7");                  /* 1/2, 5, VIII */
+    expect("\xD9\xA1\xD9\xA2\xD9\xA3\xD9\xA4",
+           "\xD9\xA1\xD9\xA2\xD9\xA3|\xD9\xA4"); /* Arabic digits */
+    expect("\xC2\xBD"
+           "5\xE2\x85\xA7",
+           "\xC2\xBD"
+           "5\xE2\x85\xA7"); /* 1/2, 5, VIII */
     expect(" 12", " |12");
-    expect("\xCC\x81" "1", "\xCC\x81|1");
+    expect("\xCC\x81"
+           "1",
+           "\xCC\x81|1");
 }
 
 static void cjk_and_kana_are_apart(void **state)
@@ -44,7 +50,7 @@ static void cjk_and_kana_are_apart(void **state)
     expect("中文abc", "中文|abc");
     expect("abcカナ漢字", "abc|カナ漢字");
     expect("한글中", "한글|中");
-    expect("ア・イ", "ア|・|イ");  /* the dot is punctuation, and no third rule joins it */
+    expect("ア・イ", "ア|・|イ"); /* the dot is punctuation, and no third rule joins it */
     expect("中。文", "中|。|文");
     expect("\xE9\xBE\xA5\xE9\xBE\xA6", "\xE9\xBE\xA5|\xE9\xBE\xA6"); /* U+9FA5 is the last */
     expect(" 中", " |中");

@@ -14,7 +14,7 @@ static json_object *load(const char *path)
 {
     char *text;
     size_t n;
-    json_object *o;
+    json_object *o = NULL;
     struct err err;
     if (file_slurp(path, 64 << 20, &text, &n, &err) != INGLE_OK ||
         json_parse(text, n, NULL, &o, &err) != INGLE_OK)
@@ -61,9 +61,10 @@ static void expect_text(const struct tokenizer *t, json_object *ids, bool show, 
     struct text_stream held = {0};
     str_init(&s);
     for (size_t i = 0; i < json_object_array_length(ids); i++)
-        assert_int_equal(
-            text_stream_add(&held, t, json_object_get_int(json_object_array_get_idx(ids, i)), show, &s, NULL),
-            INGLE_OK);
+        assert_int_equal(text_stream_add(&held, t,
+                                         json_object_get_int(json_object_array_get_idx(ids, i)),
+                                         show, &s, NULL),
+                         INGLE_OK);
     text_stream_end(&held, &s);
     assert_string_equal(s.at, want);
     str_release(&s);
@@ -80,7 +81,8 @@ static void golden_prompts_have_their_ids(void **state)
         json_object *o = json_object_array_get_idx(list, i);
         expect_ids(t, json_object_get_string(member(o, "prompt")), member(o, "prompt_ids"));
         expect_text(t, member(o, "prompt_ids"), true, json_object_get_string(member(o, "prompt")));
-        expect_text(t, member(o, "completion_ids"), true, json_object_get_string(member(o, "completion")));
+        expect_text(t, member(o, "completion_ids"), true,
+                    json_object_get_string(member(o, "completion")));
     }
     json_object_put(golden);
     text_tokenizer_free(t);
@@ -90,10 +92,12 @@ static void deepseek_prompts_have_their_ids(void **state)
 {
     (void)state;
     struct tokenizer *t = from_file(deepseek_path);
-    json_object *o;
-    static const char text[] = "{\"ids\": [0, 300, 361, 261, 522, 523, 16, 2034, 291, 274, 272, 309, 312, 1193, 33, 2035, 2038]}";
+    json_object *o = NULL;
+    static const char text[] = "{\"ids\": [0, 300, 361, 261, 522, 523, 16, 2034, 291, 274, 272, "
+                               "309, 312, 1193, 33, 2035, 2038]}";
     assert_int_equal(json_parse(text, strlen(text), NULL, &o, NULL), INGLE_OK);
-    const char *prompt = "<｜begin▁of▁sentence｜>You are a helpful assistant.<｜User｜>What is the capital of Italy?<｜Assistant｜></think>";
+    const char *prompt = "<｜begin▁of▁sentence｜>You are a helpful assistant.<｜User｜>What is the "
+                         "capital of Italy?<｜Assistant｜></think>";
     expect_ids(t, prompt, member(o, "ids"));
     expect_text(t, member(o, "ids"), true, prompt);
     json_object_put(o);
@@ -188,8 +192,8 @@ static void other_pipelines_are_refused_by_name(void **state)
            "t.json: pre_tokenizer is 'Metaspace', expected null or one Split at ' '");
     refuse(deepseek_path, "normalizer", "{\"type\": \"NFC\"}", INGLE_UNSUP,
            "t.json: normalizer is 'NFC', expected null");
-    refuse(deepseek_path, "pre_tokenizer.pretokenizers.0.pattern.Regex", "\"\\\\p{N}\"", INGLE_UNSUP,
-           "t.json: pre_tokenizer pattern is '\\p{N}', expected '\\p{N}{1,3}'");
+    refuse(deepseek_path, "pre_tokenizer.pretokenizers.0.pattern.Regex", "\"\\\\p{N}\"",
+           INGLE_UNSUP, "t.json: pre_tokenizer pattern is '\\p{N}', expected '\\p{N}{1,3}'");
     refuse(deepseek_path, "pre_tokenizer.pretokenizers.1.behavior", "\"Removed\"", INGLE_UNSUP,
            "t.json: pre_tokenizer split is 'Removed', expected 'Isolated'");
     refuse(deepseek_path, "pre_tokenizer.pretokenizers.3.use_regex", "true", INGLE_UNSUP,
@@ -201,11 +205,16 @@ static void other_pipelines_are_refused_by_name(void **state)
 static void a_broken_file_is_refused(void **state)
 {
     (void)state;
-    refuse(gemma_path, "model.vocab", NULL, INGLE_UNSUP, "t.json: model.vocab is 'null', expected an object");
-    refuse(gemma_path, "model.vocab", "[]", INGLE_UNSUP, "t.json: model.vocab is 'no object', expected an object");
-    refuse(gemma_path, "model.merges", "{}", INGLE_UNSUP, "t.json: model.merges is 'no array', expected an array");
-    refuse(gemma_path, "model.merges.3", "[\"a\"]", INGLE_FORMAT, "t.json: merge 3 is no pair of strings");
-    refuse(gemma_path, "model.merges.3", "[\"a\", 1]", INGLE_FORMAT, "t.json: merge 3 is no pair of strings");
+    refuse(gemma_path, "model.vocab", NULL, INGLE_UNSUP,
+           "t.json: model.vocab is 'null', expected an object");
+    refuse(gemma_path, "model.vocab", "[]", INGLE_UNSUP,
+           "t.json: model.vocab is 'no object', expected an object");
+    refuse(gemma_path, "model.merges", "{}", INGLE_UNSUP,
+           "t.json: model.merges is 'no array', expected an array");
+    refuse(gemma_path, "model.merges.3", "[\"a\"]", INGLE_FORMAT,
+           "t.json: merge 3 is no pair of strings");
+    refuse(gemma_path, "model.merges.3", "[\"a\", 1]", INGLE_FORMAT,
+           "t.json: merge 3 is no pair of strings");
     refuse(gemma_path, "model.merges.3", "\"ab\"", INGLE_FORMAT,
            "t.json: merge 3 of 2 bytes is not two tokens with a space between");
     refuse(gemma_path, "model.vocab.zzzz", "5000", INGLE_FORMAT,
@@ -215,8 +224,10 @@ static void a_broken_file_is_refused(void **state)
     refuse(gemma_path, "model.vocab.zzzz", "\"x\"", INGLE_FORMAT,
            "t.json: model.vocab has the id x, expected less than 4146 tokens");
     refuse(gemma_path, "model.vocab.zzzz", "7", INGLE_FORMAT, "t.json: two tokens have the id 7");
-    refuse(gemma_path, "added_tokens.1.content", "\"x\"", INGLE_FORMAT, "t.json: two tokens have the id 1");
-    refuse(gemma_path, "added_tokens.1.content", "1", INGLE_FORMAT, "t.json: added token 1 has no content");
+    refuse(gemma_path, "added_tokens.1.content", "\"x\"", INGLE_FORMAT,
+           "t.json: two tokens have the id 1");
+    refuse(gemma_path, "added_tokens.1.content", "1", INGLE_FORMAT,
+           "t.json: added token 1 has no content");
     refuse(gemma_path, "added_tokens.1.id", "4144", INGLE_FORMAT,
            "t.json: an added token has the id 4144, expected less than 4144 tokens");
     refuse(gemma_path, "added_tokens.1.lstrip", "true", INGLE_UNSUP,

@@ -11,7 +11,9 @@
 
 static struct tokenizer *tokenizer[2];
 
-static const struct { const char *name; } family[2] = {{"gemma-4"}, {"deepseek-v4"}};
+static const struct {
+    const char *name;
+} family[2] = {{"gemma-4"}, {"deepseek-v4"}};
 
 static json_object *member(json_object *o, const char *key)
 {
@@ -20,7 +22,10 @@ static json_object *member(json_object *o, const char *key)
     return v;
 }
 
-static bool flag(json_object *o, const char *key) { return json_object_get_boolean(member(o, key)); }
+static bool flag(json_object *o, const char *key)
+{
+    return json_object_get_boolean(member(o, key));
+}
 
 static const char *string(json_object *o, size_t *n)
 {
@@ -107,8 +112,8 @@ static void encode_case(const struct tokenizer *t, json_object *o)
     }
     const struct text_range all = {0, bytes.n};
     struct err err = {0};
-    if (text_encode(t, bytes.at, bytes.n, flag(o, "add_special"), &all, flag(o, "parse_special"), &ids,
-                    &err) != INGLE_OK)
+    if (text_encode(t, bytes.at, bytes.n, flag(o, "add_special"), &all, flag(o, "parse_special"),
+                    &ids, &err) != INGLE_OK)
         fail_msg("%s", err.msg);
     expect_ids(o, &ids);
     const bool marks = text_tokenizer_kind(t) == TEXT_GEMMA4 && strstr(bytes.at, "\xE2\x96\x81");
@@ -135,7 +140,8 @@ static void decode_case(const struct tokenizer *t, json_object *o)
     struct text_stream held = {0};
     str_init(&all);
     str_init(&stream);
-    const bool fails = json_object_object_get_ex(o, "error", &error) && json_object_get_boolean(error);
+    const bool fails =
+        json_object_object_get_ex(o, "error", &error) && json_object_get_boolean(error);
     const ingle_status want_status = fails ? INGLE_ARG : INGLE_OK;
     const bool special = !fails && flag(o, "special");
     for (size_t i = 0; i < json_object_array_length(ids); i++) {
@@ -150,7 +156,8 @@ static void decode_case(const struct tokenizer *t, json_object *o)
             assert_non_null(strstr(err.msg, "vocabulary"));
             continue;
         }
-        expect_hex(all.at + start, all.n - start, json_object_array_get_idx(member(o, "pieces"), i));
+        expect_hex(all.at + start, all.n - start,
+                   json_object_array_get_idx(member(o, "pieces"), i));
         size_t n;
         const char *want = string(json_object_array_get_idx(member(o, "stream"), i), &n);
         assert_int_equal(stream.n - sent, n);

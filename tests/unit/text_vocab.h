@@ -40,7 +40,8 @@ static inline void vocab_strings(const struct io_value *a, const char *const **s
 }
 
 /* Borrows from f until vocab_release(). */
-static inline void vocab_from_gguf(struct text_vocab *v, const struct io_file *f, const char *source)
+static inline void vocab_from_gguf(struct text_vocab *v, const struct io_file *f,
+                                   const char *source)
 {
     const struct io_meta *m = io_metadata(f);
     const char *model = NULL, *pre = NULL;
@@ -80,7 +81,10 @@ static inline void vocab_from_gguf(struct text_vocab *v, const struct io_file *f
 
 static inline void vocab_free(const void *p)
 {
-    union { const void *borrowed; void *owned; } u = {p}; /* the arrays were made here */
+    union {
+        const void *borrowed;
+        void *owned;
+    } u = {p}; /* the arrays were made here */
     mem_free(u.owned);
 }
 
