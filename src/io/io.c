@@ -120,10 +120,12 @@ ingle_status io_tensors_index(struct io_file *f, struct err *err)
     for (size_t i = 0; i < f->n_tensors; i++) {
         const struct io_tensor *t = &f->tensor[i];
         const size_t at = slot_of(f, t->name);
-        if (f->slot[at])
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' is there twice (the other in %s)",
-                           f->part[t->file].path, t->name,
-                           f->part[f->tensor[f->slot[at] - 1].file].path);
+        if (f->slot[at]) {
+            const uint32_t other = f->tensor[f->slot[at] - 1].file;
+            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' is there twice%s%s",
+                           f->part[t->file].path, t->name, other == t->file ? "" : ", also in ",
+                           other == t->file ? "" : f->part[other].path);
+        }
         f->slot[at] = (uint32_t)i + 1;
     }
     return INGLE_OK;

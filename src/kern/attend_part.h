@@ -31,4 +31,10 @@ static inline int64_t attend_whole(int64_t width)
     return (width + ATTEND_LANES - 1) / ATTEND_LANES * ATTEND_LANES;
 }
 
+#if defined(__x86_64__)
+/* kern_attend_table.kv_write; of no use to wider registers. */
+void kern_kv_write_avx2(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
+                        const float *rows, int64_t n, int64_t stride);
+#endif
+
 #endif

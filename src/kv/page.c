@@ -195,8 +195,6 @@ bool kv_page_evict(struct kv_pool *p)
 
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
 {
-    if (p->fail_in && --p->fail_in == 0)
-        return NULL;
     const uint64_t page_bytes = p->spec->group[group].page_bytes;
     while (page_bytes > p->budget_bytes - p->used_bytes)
         if (!kv_page_evict(p))

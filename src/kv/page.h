@@ -38,7 +38,6 @@ struct kv_pool {
     void *evict_arg;
     int64_t evicted_points;
     int64_t n_timelines;
-    int64_t fail_in; /* tests: the take that finds no memory, counted down; 0 never */
 };
 
 size_t kv_page_bytes(const struct kv_page *pg);

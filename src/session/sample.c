@@ -82,7 +82,7 @@ static double random_unit(uint64_t seed, uint64_t i, uint32_t stream)
 
 /* ---- life ---- */
 
-void sample_defaults(struct sample_options *o)
+void session_sample_defaults(struct sample_options *o)
 {
     *o = (struct sample_options){.top_p = 1, .typical_p = 1, .repeat_penalty = 1};
 }
@@ -181,8 +181,8 @@ static bool take_memory(struct sampler *s, const struct sample_options *o)
     return true;
 }
 
-ingle_status sample_create(struct sampler **out, const struct sample_options *o, int64_t n_vocab,
-                           int64_t n_history, struct err *err)
+ingle_status session_sample_create(struct sampler **out, const struct sample_options *o,
+                                   int64_t n_vocab, int64_t n_history, struct err *err)
 {
     if (n_vocab < 1 || n_vocab > INT32_MAX)
         return err_set(err, INGLE_ARG, "a vocabulary of %lld tokens is outside 1 to %d",
@@ -199,7 +199,7 @@ ingle_status sample_create(struct sampler **out, const struct sample_options *o,
     s->n_vocab = n_vocab;
     s->n_history = n_history;
     if (!take_memory(s, o)) {
-        sample_free(s);
+        session_sample_free(s);
         return err_set(err, INGLE_NOMEM, "no memory for a sampler of %lld tokens",
                        (long long)n_vocab);
     }
@@ -214,7 +214,7 @@ ingle_status sample_create(struct sampler **out, const struct sample_options *o,
     return INGLE_OK;
 }
 
-void sample_free(struct sampler *s)
+void session_sample_free(struct sampler *s)
 {
     if (!s)
         return;
@@ -571,9 +571,10 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     return INGLE_OK;
 }
 
-ingle_status sample_distribution(struct sampler *s, const float *logits, uint64_t i,
-                                 const int32_t *history, int64_t n_history,
-                                 const struct sample_choice **out, int64_t *n, struct err *err)
+ingle_status session_sample_distribution(struct sampler *s, const float *logits, uint64_t i,
+                                         const int32_t *history, int64_t n_history,
+                                         const struct sample_choice **out, int64_t *n,
+                                         struct err *err)
 {
     ingle_status st = shape_logits(s, logits, history, n_history, err);
     if (!st)
@@ -597,12 +598,14 @@ static float logprob_of(const struct sampler *s, const float *logits, int32_t id
     return (float)((double)logits[id] - max - log_plain(sum));
 }
 
-ingle_status sample_draw(struct sampler *s, const float *logits, uint64_t i, const int32_t *history,
-                         int64_t n_history, struct sample_token *out, struct err *err)
+ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,
+                                 const int32_t *history, int64_t n_history,
+                                 struct sample_token *out, struct err *err)
 {
     const struct sample_choice *c;
     int64_t n;
-    const ingle_status st = sample_distribution(s, logits, i, history, n_history, &c, &n, err);
+    const ingle_status st =
+        session_sample_distribution(s, logits, i, history, n_history, &c, &n, err);
     if (st)
         return st;
     int64_t j = 0;

@@ -87,10 +87,12 @@ struct session_work {
     int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
     const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
     int64_t n_logits;
+    bool failed;                /* a logit of this item is no number; it has not moved */
 };
 
 /* One step over all the work items (distinct sessions of one runner), filled in order up to
- * max_rows rows and max_logits rows of logits. */
+ * max_rows rows and max_logits rows of logits.  INGLE_NUMERIC: an item failed (the text says
+ * where a value first was no number), the others have moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                                      const atomic_bool *cancel, struct err *err);
 /* Steps until nothing is pending in s; *logits is the last row's, f32 [n_vocab].  Restore

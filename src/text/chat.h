@@ -18,18 +18,19 @@
 enum text_chat_family { TEXT_CHAT_GEMMA4, TEXT_CHAT_DEEPSEEK_V4 };
 
 struct text_chat_options {
-    bool thinking;              /* Gemma 4: enable_thinking; DeepSeek V4: thinking mode */
-    bool add_generation_prompt; /* DeepSeek V4's encoder has no such choice: see below */
+    bool thinking; /* Gemma 4: enable_thinking; DeepSeek V4: thinking mode */
+    /* DeepSeek V4 ends a prompt with what leads to the assistant whenever the last message
+     * asks for an answer; this adds it behind other messages, too. */
+    bool add_generation_prompt;
 
     /* Gemma 4 */
     bool preserve_thinking; /* older turns keep the thoughts that led to tool calls */
     bool large;             /* 12B, 26B-A4B, 31B: an empty thought suppresses thinking */
 
-    /* DeepSeek V4.  A prompt ends with the transition to the assistant exactly when the last
-     * message asks for an answer; with add_generation_prompt false that ending is left out. */
+    /* DeepSeek V4 */
     bool revision_0731;                  /* the effort texts of the 0731 release */
     bool keep_thinking;                  /* drop_thinking false: older turns keep their reasoning */
-    const char *effort;                  /* reasoning effort, or NULL: none */
+    const char *effort;                  /* "low", "high", "max", or NULL */
     struct json_object *response_format; /* a JSON schema for the answer, or NULL */
 };
 
@@ -76,7 +77,7 @@ typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const
 struct text_parser_options {
     bool tools_enabled;
     bool open_thought;  /* the prompt ended inside a thought (DeepSeek V4: thinking mode) */
-    size_t limit_bytes; /* of output text, 0: 64 MiB */
+    size_t limit_bytes; /* of output text, 0: 64 MiB; at most 256 MiB */
     size_t limit_calls; /* 0: 4096 */
 };
 
@@ -94,7 +95,8 @@ MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct 
 void text_parser_free(struct text_parser *p);
 
 /* A case is one JSON object: the arguments of the calls above as members, with the names
- * that the vector files use.  The caller ends *message with json_object_put(). */
+ * that the vector files use.  Parsing does "splits" (lists of byte offsets) as well, and
+ * fails if one changes the message.  The caller ends *message with json_object_put(). */
 MUST_CHECK ingle_status text_chat_render_case(enum text_chat_family family, struct json_object *c,
                                               struct text_prompt *out, struct err *err);
 MUST_CHECK ingle_status text_chat_parse_case(enum text_chat_family family, struct json_object *c,

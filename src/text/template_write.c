@@ -235,7 +235,7 @@ void text_put_number(struct text_writer *w, struct json_object *v)
     if (isfinite(d))
         put_double(&w->out->text, d);
     else
-        text_fail(w, "number '%.40s' is out of range", text);
+        text_puts(w, text);
 }
 
 /* A JSON string with only quotes, backslashes and control characters escaped. */

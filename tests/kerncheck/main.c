@@ -37,7 +37,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    int bad = check_matmul(seed, cpu);
+    int bad = check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu);
     print_covered(cpu);
     printf("%d differences, seed %llu\n", bad,
            (unsigned long long)seed);

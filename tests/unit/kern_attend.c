@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
+#include "base/cpu.h"
 #include "kern/attend.h"
 #include "kerncheck/checks.h"
 #include <math.h>
@@ -54,7 +55,7 @@ static void alone(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_attend(1, 0), 0);
+    assert_int_equal(check_attend(1, cpu_detect()), 0);
 }
 
 int main(void)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/kv_world.h"
 
-#include "base/mem.h"
-#include "kv/page.h"
+#include "unit/mem_fail.h"
 
 enum { PUTS_MAX = 4096 };
 
@@ -151,10 +150,397 @@ static void random_puts_and_finds_are_what_the_model_says(void **state)
     }
 }
 
+/* ---- directed ---- */
+
+/* A world with a tree and `n` lines of max WORLD_MAX tokens that all begin alike. */
+struct grove {
+    struct world w;
+    struct kv_tree *tree;
+    struct report_sink sink;
+    char said[256];
+    int n_said;
+};
+
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
+{
+    struct grove *g = arg;
+    (void)level;
+    assert_string_equal(kind, "cache");
+    assert_string_equal(subject, "prefix");
+    g->n_said++;
+    strncpy(g->said, text, sizeof g->said - 1);
+}
+
+/* window 0: one group only. */
+static struct grove *grove_open(int64_t window, uint64_t pool_bytes, uint64_t tree_bytes, int n)
+{
+    static struct grove g;
+    memset(&g, 0, sizeof g);
+    g.sink = (struct report_sink){.report = hear, .arg = &g};
+    world_group(&g.w, 0, 1);
+    if (window)
+        world_group(&g.w, window, 1);
+    struct err err;
+    assert_int_equal(kv_pool_create(&g.w.pool, &g.w.spec, pool_bytes, &g.sink, &err), INGLE_OK);
+    assert_int_equal(kv_tree_create(&g.tree, g.w.pool, tree_bytes, &err), INGLE_OK);
+    for (int i = 0; i < n; i++) {
+        world_line_open(&g.w, i, WORLD_MAX);
+        for (int64_t k = 0; k < WORLD_MAX; k++)
+            g.w.line[i].token[k] = (int32_t)k;
+    }
+    return &g;
+}
+
+static void grove_close(struct grove *g)
+{
+    kv_tree_free(g->tree);
+    world_close(&g->w);
+}
+
+static void step(struct grove *g, int line, int64_t n)
+{
+    assert_int_equal(world_step(&g->w, &g->w.line[line], n, n), INGLE_OK);
+}
+
+static int64_t found(struct grove *g, int line, int64_t n, int64_t limit)
+{
+    struct kv_match m;
+    kv_tree_find(g->tree, g->w.line[line].token, n, limit, &m);
+    return m.length;
+}
+
+static void attach(struct grove *g, int line, int64_t length)
+{
+    struct err err;
+    struct kv_match m;
+    struct world_line *l = &g->w.line[line];
+    kv_tree_find(g->tree, l->token, WORLD_MAX, length, &m);
+    assert_int_equal(m.length, length);
+    assert_int_equal(kv_timeline_attach(l->t, g->tree, m.point, &err), INGLE_OK);
+    l->length = l->rewind_to = length;
+    world_check(&g->w, l);
+}
+
+static int64_t points(const struct grove *g)
+{
+    struct kv_tree_counts c;
+    kv_tree_count(g->tree, &c);
+    return c.points;
+}
+
+static void a_point_inside_a_page_outlives_its_timeline(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(100, 1 << 20, 1 << 20, 3);
+    step(g, 0, 100);
+    put(g->tree, NULL, &g->w.line[0]);
+    step(g, 0, 200);
+    put(g->tree, NULL, &g->w.line[0]);
+    step(g, 0, 50);
+    for (int i = 1; i < 3; i++) {
+        attach(g, i, 300);
+        g->w.line[i].token[310] = -i; /* three ways on */
+        step(g, i, 100);
+        world_check(&g->w, &g->w.line[0]);
+        world_check(&g->w, &g->w.line[i]);
+    }
+    attach(g, 1, 100);
+    step(g, 1, 30);
+    world_line_close(&g->w.line[0]);
+    attach(g, 2, 300);
+    world_check(&g->w, &g->w.line[1]);
+    grove_close(g);
+}
+
+static void the_deepest_point_within_the_limit_is_found(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 1 << 20, 2);
+    static const int64_t at[] = {1, 2, 5, 127, 128, 129, 255, 256, 300, 640};
+    const int n_at = sizeof at / sizeof at[0];
+    for (int i = 0; i < n_at; i++) {
+        step(g, 0, at[i] - g->w.line[0].length);
+        put(g->tree, NULL, &g->w.line[0]);
+    }
+    assert_int_equal(points(g), n_at);
+    for (int64_t limit = -3; limit < 700; limit++) {
+        int64_t want = 0;
+        for (int i = 0; i < n_at; i++)
+            want = at[i] <= limit ? at[i] : want;
+        assert_int_equal(found(g, 1, 700, limit), want);
+        if (limit >= 0)
+            assert_int_equal(found(g, 1, limit, 700), want);
+    }
+    struct kv_match m;
+    g->w.line[1].token[200] = -1;
+    kv_tree_find(g->tree, g->w.line[1].token, 700, 700, &m);
+    assert_int_equal(m.length, 129);
+    assert_int_equal(m.matched, 200);
+    kv_tree_find(g->tree, NULL, 0, 5, &m);
+    assert_true(!m.point && !m.matched);
+    grove_close(g);
+}
+
+static void an_equal_point_is_refreshed(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 1 << 20, 2);
+    struct err err;
+    step(g, 0, 200);
+    put(g->tree, NULL, &g->w.line[0]);
+    const uint64_t used = world_used(&g->w);
+    step(g, 1, 200);
+    assert_int_equal(
+        kv_tree_put(g->tree, g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
+    assert_int_equal(points(g), 1);
+    world_line_close(&g->w.line[1]);
+    assert_true(world_used(&g->w) == used);
+    struct kv_match m;
+    kv_tree_find(g->tree, g->w.line[0].token, 200, 200, &m);
+    assert_int_equal(m.mark_bytes, 16);
+    assert_int_equal(kv_tree_put(g->tree, g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
+                     INGLE_ARG);
+    assert_string_equal(err.msg, "a restore point of 199 tokens of a timeline of 200");
+    struct kv_tree *second;
+    assert_int_equal(kv_tree_create(&second, g->w.pool, 1, &err), INGLE_ARG);
+    grove_close(g);
+}
+
+static void what_exceeds_the_budget_is_reported(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 6000, 1);
+    step(g, 0, 300);
+    put(g->tree, NULL, &g->w.line[0]);
+    assert_int_equal(points(g), 1);
+    step(g, 0, 700);
+    put(g->tree, NULL, &g->w.line[0]);
+    assert_int_equal(g->n_said, 1);
+    assert_non_null(strstr(g->said, "1000 tokens is not stored"));
+    assert_int_equal(found(g, 0, 1000, 1000), 300);
+    struct kv_tree_counts c;
+    kv_tree_count(g->tree, &c);
+    assert_true(c.bytes <= c.budget_bytes);
+    grove_close(g);
+}
+
+/* Makes line 0 a conversation of its own (id), 300 tokens long, and remembers it. */
+static void converse(struct grove *g, int32_t id)
+{
+    struct world_line *l = &g->w.line[0];
+    kv_timeline_clear(l->t);
+    l->length = 0;
+    l->token[0] = -id;
+    step(g, 0, 300);
+    put(g->tree, NULL, l);
+}
+
+static bool remembered(struct grove *g, int32_t id)
+{
+    g->w.line[1].token[0] = -id;
+    return found(g, 1, 300, 300) == 300;
+}
+
+static void the_least_recently_used_is_given_up_first(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 20000, 2); /* of 4 KiB each and overhead: four fit */
+    for (int32_t id = 1; id <= 4; id++)
+        converse(g, id);
+    assert_int_equal(points(g), 4);
+    converse(g, 1); /* refreshed */
+    converse(g, 5);
+    assert_true(remembered(g, 1) && !remembered(g, 2) && remembered(g, 3) && remembered(g, 4));
+    assert_true(remembered(g, 3));
+    attach(g, 1, 300); /* the third: remembered() left its tokens */
+    converse(g, 6);
+    assert_true(!remembered(g, 4) && remembered(g, 3) && remembered(g, 1) && remembered(g, 5));
+    struct kv_pool_counts c;
+    kv_pool_count(g->w.pool, &c);
+    assert_int_equal(c.evicted_points, 2);
+    assert_int_equal(g->n_said, 2);
+    assert_string_equal(g->said,
+                        "a restore point of 300 tokens was given up: the prefix cache is full");
+    grove_close(g);
+}
+
+static void what_is_used_often_stays_longer(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 20000, 2);
+    converse(g, 1);
+    for (int i = 0; i < 20; i++) {
+        assert_true(remembered(g, 1));
+        attach(g, 1, 300);
+    }
+    int32_t id = 2;
+    for (; id <= 5; id++)
+        converse(g, id);
+    assert_true(remembered(g, 1)); /* a plain one would have gone with the fifth */
+    for (; id <= 40; id++)
+        converse(g, id);
+    assert_false(remembered(g, 1)); /* but nobody stays for ever */
+    grove_close(g);
+}
+
+static void what_many_share_is_given_up_last(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 40000, 2);
+    step(g, 0, 1000); /* a system prompt */
+    put(g->tree, NULL, &g->w.line[0]);
+    for (int32_t id = 1; id < 60; id++) {
+        g->w.line[0].token[1000] = -id;
+        attach(g, 0, 1000);
+        step(g, 0, 100);
+        put(g->tree, NULL, &g->w.line[0]);
+        world_check(&g->w, &g->w.line[0]);
+    }
+    assert_true(points(g) > 5);
+    assert_int_equal(found(g, 1, 1000, 1000), 1000);
+    grove_close(g);
+}
+
+static void a_full_pool_takes_what_the_tree_alone_holds(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 16 * 1024, 1 << 20, 2); /* sixteen pages */
+    for (int32_t id = 1; id <= 4; id++)
+        converse(g, id); /* of three pages; the fourth is line 0's, too */
+    struct err err;
+    assert_int_equal(kv_timeline_extend(g->w.line[1].t, 14 * KV_PAGE, &err), INGLE_LIMIT);
+    assert_non_null(strstr(err.msg, "the prefix cache could give 9216"));
+    assert_int_equal(points(g), 4); /* nothing was given up in vain */
+    g->w.line[1].token[0] = 0;
+    step(g, 1, 9 * KV_PAGE);
+    assert_true(!remembered(g, 1) && !remembered(g, 2) && remembered(g, 3) && remembered(g, 4));
+    g->w.line[1].token[0] = 0;
+    step(g, 1, 4 * KV_PAGE);
+    assert_true(!remembered(g, 3) && remembered(g, 4));
+    /* No page is left for a copy of line 0's last one, but it can become line 0's alone. */
+    step(g, 0, 1);
+    assert_int_equal(points(g), 0);
+    world_check(&g->w, &g->w.line[0]);
+    assert_int_equal(kv_timeline_extend(g->w.line[0].t, KV_PAGE, &err), INGLE_LIMIT);
+    g->w.line[1].token[0] = 0;
+    world_check(&g->w, &g->w.line[1]);
+    grove_close(g);
+}
+
+static void a_plan_has_room_for_a_point_behind_the_timeline(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct world w = {.seed = seed};
+        const int64_t window = world_pick(&w, 1, 700), n_step = world_pick(&w, 1, 300);
+        const int64_t n_tokens = world_pick(&w, 200, WORLD_MAX),
+                      at = world_pick(&w, 1, n_tokens - 1);
+        struct grove *g = grove_open(window, 1 << 20, 1 << 20, 0);
+        uint64_t bytes;
+        assert_true(kv_plan_bytes(&g->w.spec, n_tokens, n_step, &bytes));
+        grove_close(g);
+        g = grove_open(window, bytes, 1 << 20, 1);
+        g->w.seed = seed;
+        while (g->w.line[0].length < n_tokens) {
+            const int64_t left = (g->w.line[0].length < at ? at : n_tokens) - g->w.line[0].length;
+            step(g, 0, num_min(world_pick(&w, 1, n_step), left));
+            if (g->w.line[0].length == at)
+                put(g->tree, NULL, &g->w.line[0]);
+        }
+        assert_int_equal(points(g), 1);
+        attach(g, 0, at);
+        grove_close(g);
+    }
+}
+
+static void failing_memory_leaves_the_tree_as_it_was(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(200, 1 << 20, 1 << 20, 2);
+    struct err err;
+    step(g, 0, 150);
+    put(g->tree, NULL, &g->w.line[0]);
+    step(g, 0, 500);
+    struct kv_tree_counts before, after;
+    ingle_status s = INGLE_NOMEM;
+    int64_t fail;
+    for (fail = 1; s != INGLE_OK; fail++) {
+        kv_tree_count(g->tree, &before);
+        mem_fail_in = fail;
+        s = kv_tree_put(g->tree, g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
+        mem_fail_in = 0;
+        kv_tree_count(g->tree, &after);
+        assert_true(s == INGLE_OK || (s == INGLE_NOMEM && before.bytes == after.bytes));
+        assert_int_equal(found(g, 0, 650, 650), s == INGLE_OK ? 650 : 150);
+    }
+    assert_true(fail > 10);
+    grove_close(g);
+}
+
+static void a_system_without_memory_gets_it_from_the_tree(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 15 * 1024, 1 << 20, 1); /* each page is a slab */
+    converse(g, 1);
+    kv_timeline_clear(g->w.line[0].t);
+    g->w.line[0].length = 0;
+    mem_fail_in = 1;
+    step(g, 0, 1);
+    mem_fail_in = 0;
+    assert_int_equal(points(g), 0);
+    grove_close(g);
+}
+
+static void ten_thousand_points_are_told_apart(void **state)
+{
+    (void)state;
+    enum { N = 10000 };
+    struct grove *g = grove_open(0, 64 << 20, 64 << 20, 1);
+    struct world_line *l = &g->w.line[0];
+    step(g, 0, 200);
+    for (int round = 0; round < 2; round++)
+        for (int32_t i = 0; i < N; i++) {
+            struct err err;
+            /* one in a hundred has a block of its own before the tail */
+            const int64_t n = i % 100 ? 40 + i % 60 : 300;
+            memcpy(&l->token[0], &(int32_t[]){i * 7919 % N, i}, 2 * sizeof(int32_t));
+            if (!round) {
+                kv_timeline_clear(l->t);
+                l->length = 0;
+                step(g, 0, n);
+                put(g->tree, NULL, l);
+            }
+            struct kv_match m;
+            kv_tree_find(g->tree, l->token, 400, 400, &m);
+            assert_int_equal(m.length, n);
+            assert_int_equal(m.matched, n);
+            if (round) {
+                assert_int_equal(kv_timeline_attach(l->t, g->tree, m.point, &err), INGLE_OK);
+                l->length = n;
+                world_check(&g->w, l);
+            }
+        }
+    assert_int_equal(points(g), N);
+    grove_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_puts_and_finds_are_what_the_model_says),
+        cmocka_unit_test(a_point_inside_a_page_outlives_its_timeline),
+        cmocka_unit_test(the_deepest_point_within_the_limit_is_found),
+        cmocka_unit_test(an_equal_point_is_refreshed),
+        cmocka_unit_test(what_exceeds_the_budget_is_reported),
+        cmocka_unit_test(the_least_recently_used_is_given_up_first),
+        cmocka_unit_test(what_is_used_often_stays_longer),
+        cmocka_unit_test(what_many_share_is_given_up_last),
+        cmocka_unit_test(a_full_pool_takes_what_the_tree_alone_holds),
+        cmocka_unit_test(a_plan_has_room_for_a_point_behind_the_timeline),
+        cmocka_unit_test(failing_memory_leaves_the_tree_as_it_was),
+        cmocka_unit_test(a_system_without_memory_gets_it_from_the_tree),
+        cmocka_unit_test(ten_thousand_points_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

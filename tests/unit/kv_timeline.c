@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/kv_world.h"
 
-#include "kv/page.h"
+#include "unit/mem_fail.h"
 
 /* A line of `length` tokens in a world with one group of everything and one window. */
 static void window_world(struct world *w, int64_t window, int64_t length)
@@ -110,27 +110,55 @@ static void a_failing_system_changes_nothing(void **state)
 {
     (void)state;
     static struct world w;
-    for (int64_t fail = 1;; fail++) {
-        window_world(&w, 200, 300);
+    ingle_status s = INGLE_NOMEM;
+    int64_t fail;
+    for (fail = 1; s != INGLE_OK; fail++) {
+        memset(&w, 0, sizeof w);
+        world_group(&w, 0, 2);
+        world_group(&w, 200, 3);
+        world_open(&w, 44 << 10); /* so tight that each page is a slab */
+        world_line_open(&w, 0, WORLD_MAX);
         world_line_open(&w, 1, WORLD_MAX);
+        world_tokens(&w, &w.line[0], 0);
+        assert_int_equal(world_step(&w, &w.line[0], 300, 300), INGLE_OK);
         struct err err;
         assert_int_equal(kv_timeline_fork(w.line[1].t, w.line[0].t, &err), INGLE_OK);
         const uint64_t used = world_used(&w);
-        w.pool->fail_in = fail;
-        const ingle_status s = kv_timeline_extend(w.line[0].t, 500, &err);
-        if (s == INGLE_OK) {
-            assert_int_equal(fail,
-                             11); /* 4 + 4 new pages, 2 copies, and one that is not asked for */
-            world_close(&w);
-            break;
+        mem_fail_in = fail;
+        s = kv_timeline_extend(w.line[0].t, 500, &err);
+        mem_fail_in = 0;
+        if (s != INGLE_OK) {
+            assert_int_equal(s, INGLE_NOMEM);
+            assert_true(world_used(&w) == used);
         }
-        assert_int_equal(s, INGLE_NOMEM);
-        assert_true(world_used(&w) == used);
         world_check(&w, &w.line[0]);
         assert_int_equal(world_step(&w, &w.line[0], 500, 500), INGLE_OK);
         world_check(&w, &w.line[0]);
         world_close(&w);
     }
+    assert_int_equal(fail - 2, 2 * (4 + 4 + 2)); /* pages and their headers, two of them copies */
+}
+
+static void half_built_timelines_end_well(void **state)
+{
+    (void)state;
+    static struct world w;
+    memset(&w, 0, sizeof w);
+    world_group(&w, 0, 1);
+    world_group(&w, 100, 1);
+    world_open(&w, 1 << 20);
+    struct err err;
+    int64_t fail = 0;
+    ingle_status s;
+    do {
+        mem_fail_in = ++fail;
+        s = kv_timeline_create(&w.line[0].t, w.pool, 1000, &err);
+        mem_fail_in = 0;
+        assert_true(s == INGLE_OK || s == INGLE_NOMEM);
+    } while (s != INGLE_OK);
+    assert_int_equal(fail, 6);
+    assert_int_equal(kv_timeline_create(&w.line[1].t, w.pool, 0, &err), INGLE_ARG);
+    world_close(&w);
 }
 
 static void a_fork_shares_until_one_of_them_writes(void **state)
@@ -217,6 +245,7 @@ int main(void)
         cmocka_unit_test(the_limit_of_tokens_is_an_error_with_numbers),
         cmocka_unit_test(a_full_pool_is_an_error_and_changes_nothing),
         cmocka_unit_test(a_failing_system_changes_nothing),
+        cmocka_unit_test(half_built_timelines_end_well),
         cmocka_unit_test(a_fork_shares_until_one_of_them_writes),
         cmocka_unit_test(random_operations_leave_what_the_model_says),
         cmocka_unit_test(a_plan_is_enough),

@@ -9,7 +9,7 @@
 static struct sample_options options(void)
 {
     struct sample_options o;
-    sample_defaults(&o);
+    session_sample_defaults(&o);
     o.temperature = 1;
     return o;
 }
@@ -18,7 +18,7 @@ static struct sampler *sampler(const struct sample_options *o, int64_t n_vocab)
 {
     struct sampler *s = NULL;
     struct err err = {0};
-    if (sample_create(&s, o, n_vocab, 64, &err))
+    if (session_sample_create(&s, o, n_vocab, 64, &err))
         fail_msg("%s", err.msg);
     return s;
 }
@@ -27,7 +27,7 @@ static int32_t draw(struct sampler *s, const float *l, uint64_t i, const int32_t
 {
     struct sample_token t = {-1, 0};
     struct err err = {0};
-    if (sample_draw(s, l, i, h, n, &t, &err))
+    if (session_sample_draw(s, l, i, h, n, &t, &err))
         fail_msg("%s", err.msg);
     return t.id;
 }
@@ -40,13 +40,13 @@ static int64_t kept(const struct sample_options *o, const float *l, int64_t n_vo
     const struct sample_choice *c;
     int64_t n;
     struct err err = {0};
-    if (sample_distribution(s, l, 0, h, n_h, &c, &n, &err))
+    if (session_sample_distribution(s, l, 0, h, n_h, &c, &n, &err))
         fail_msg("%s", err.msg);
     for (int64_t j = 0; j < n; j++) {
         id[j] = c[j].id;
         p[j] = c[j].p;
     }
-    sample_free(s);
+    session_sample_free(s);
     return n;
 }
 
@@ -68,12 +68,12 @@ static void greedy_takes_the_first_of_equals(void **state)
 {
     (void)state;
     struct sample_options o;
-    sample_defaults(&o);
+    session_sample_defaults(&o);
     struct sampler *s = sampler(&o, 5);
     const float l[5] = {-1, 3, 2, 3, -INFINITY}, zero[5] = {-0.0f, 0, -0.0f, 0, 0};
     assert_int_equal(draw(s, l, 0, NULL, 0), 1);
     assert_int_equal(draw(s, zero, 1, NULL, 0), 0);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void the_distribution_is_softmax(void **state)
@@ -181,11 +181,11 @@ static void xtc_removes_all_but_the_least_of_the_top(void **state)
     for (uint64_t i = 0; i < 10000; i++) {
         const struct sample_choice *c;
         int64_t n;
-        assert_int_equal(sample_distribution(s, l, i, NULL, 0, &c, &n, NULL), INGLE_OK);
+        assert_int_equal(session_sample_distribution(s, l, i, NULL, 0, &c, &n, NULL), INGLE_OK);
         hits += n == 3;
     }
     near(hits / 10000.0, 0.3, 0.02);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void penalties_follow_the_window(void **state)
@@ -203,7 +203,7 @@ static void penalties_follow_the_window(void **state)
     o.penalty_window = 4;
     struct sampler *s = sampler(&o, 4);
     for (int round = 0; round < 2; round++) { /* nothing is remembered */
-        assert_int_equal(sample_distribution(s, l, 0, h, 5, &c, &n, NULL), INGLE_OK);
+        assert_int_equal(session_sample_distribution(s, l, 0, h, 5, &c, &n, NULL), INGLE_OK);
         for (int j = 0; j < 4; j++)
             got[c[j].id] = c[j].logit;
         near((double)got[0], 2 / 2.0 - 3 * 0.25 - 0.5, 0);
@@ -211,7 +211,7 @@ static void penalties_follow_the_window(void **state)
         near((double)got[2], 1, 0);
         near((double)got[3], 0, 0);
     }
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void dry_punishes_what_would_go_on(void **state)
@@ -227,43 +227,43 @@ static void dry_punishes_what_would_go_on(void **state)
     const struct sample_choice *c;
     int64_t n;
     struct sampler *s = sampler(&o, 8);
-    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(session_sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
     assert_int_equal(c[7].id, 4);
     near((double)c[7].logit, -1, 0);
     near((double)c[6].logit, 0, 0);
-    sample_free(s);
+    session_sample_free(s);
 
     const int32_t breaker = 1; /* only 2 3 is left: exponent 0 */
     o.dry_breaker = &breaker;
     o.n_dry_breaker = 1;
     s = sampler(&o, 8);
-    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(session_sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
     near((double)c[7].logit, -0.5, 0);
-    sample_free(s);
+    session_sample_free(s);
 
     const int32_t last = 3; /* the sequence has just ended */
     o.dry_breaker = &last;
     s = sampler(&o, 8);
-    assert_int_equal(sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(session_sample_distribution(s, l, 0, h, 9, &c, &n, NULL), INGLE_OK);
     near((double)c[7].logit, 0, 0);
-    sample_free(s);
+    session_sample_free(s);
 
     o.n_dry_breaker = 0;
     int32_t same[60];
     for (int j = 0; j < 60; j++)
         same[j] = 5;
     s = sampler(&o, 8);
-    assert_int_equal(sample_distribution(s, l, 0, same, 60, &c, &n, NULL), INGLE_OK);
+    assert_int_equal(session_sample_distribution(s, l, 0, same, 60, &c, &n, NULL), INGLE_OK);
     assert_int_equal(c[7].id, 5);
     near((double)c[7].logit, -0.5 * pow(2, 57), 1e10);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void bias_and_suppressed_tokens(void **state)
 {
     (void)state;
     struct sample_options o;
-    sample_defaults(&o);
+    session_sample_defaults(&o);
     const float l[4] = {3, 2, 1, 0};
     const struct sample_bias bias[2] = {{3, 5}, {3, -1}};
     const int32_t suppress[1] = {0};
@@ -273,13 +273,13 @@ static void bias_and_suppressed_tokens(void **state)
     o.n_suppress = 1;
     struct sampler *s = sampler(&o, 4);
     assert_int_equal(draw(s, l, 0, NULL, 0), 3);
-    sample_free(s);
+    session_sample_free(s);
     const struct sample_bias never[1] = {{1, -INFINITY}};
     o.bias = never;
     o.n_bias = 1;
     s = sampler(&o, 4);
     assert_int_equal(draw(s, l, 0, NULL, 0), 2);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 /* 40,000 draws against the exact distribution: chi-square of 4 degrees of freedom. */
@@ -302,7 +302,7 @@ static void draws_follow_the_distribution(void **state)
         }
         if (chi > 18.5) /* one in a thousand */
             fail_msg("chi-square %g for seed %d", chi, (int)seed);
-        sample_free(s);
+        session_sample_free(s);
     }
 }
 
@@ -326,9 +326,9 @@ static void a_token_is_a_function_of_seed_and_number(void **state)
         other += draw(c, l, i, NULL, 0) != first[i];
     }
     assert_true(other > 30);
-    sample_free(a);
-    sample_free(b);
-    sample_free(c);
+    session_sample_free(a);
+    session_sample_free(b);
+    session_sample_free(c);
 }
 
 static void random_numbers_are_philox(void **state)
@@ -340,7 +340,7 @@ static void random_numbers_are_philox(void **state)
     const float l[2] = {0, 0};
     struct sampler *s = sampler(&o, 2);
     assert_int_equal(draw(s, l, 0, NULL, 0), 1); /* e169c58d...: above one half */
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void large_vocabularies_agree_with_small_paths(void **state)
@@ -378,22 +378,22 @@ static void bad_input_is_an_error(void **state)
     s = sampler(&o, 3);
     const float nan[3] = {0, NAN, 0}, inf[3] = {0, 0, INFINITY};
     const float none[3] = {-INFINITY, -INFINITY, -INFINITY};
-    assert_int_equal(sample_draw(s, nan, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    assert_int_equal(session_sample_draw(s, nan, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
     assert_string_equal(err.msg, "the logit of token 1 is not a number");
-    assert_int_equal(sample_draw(s, inf, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    assert_int_equal(session_sample_draw(s, inf, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
     assert_string_equal(err.msg, "the logit of token 2 is infinite");
-    assert_int_equal(sample_draw(s, none, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
+    assert_int_equal(session_sample_draw(s, none, 0, NULL, 0, &t, &err), INGLE_NUMERIC);
     const int32_t h[1] = {3};
     const float l[3] = {0, 0, 0};
-    assert_int_equal(sample_draw(s, l, 0, h, 1, &t, &err), INGLE_ARG);
-    sample_free(s);
+    assert_int_equal(session_sample_draw(s, l, 0, h, 1, &t, &err), INGLE_ARG);
+    session_sample_free(s);
     o.top_p = 1.5f;
-    assert_int_equal(sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
+    assert_int_equal(session_sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
     assert_string_equal(err.msg, "option 'top-p' is 1.5, outside 0 to 1");
     o = options();
     o.temperature = NAN;
-    assert_int_equal(sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
-    assert_int_equal(sample_create(&s, &o, 0, 0, &err), INGLE_ARG);
+    assert_int_equal(session_sample_create(&s, &o, 3, 0, &err), INGLE_ARG);
+    assert_int_equal(session_sample_create(&s, &o, 0, 0, &err), INGLE_ARG);
 }
 
 static void one_token_is_a_vocabulary(void **state)
@@ -410,10 +410,10 @@ static void one_token_is_a_vocabulary(void **state)
     struct sampler *s = sampler(&o, 1);
     const float l[1] = {-7};
     struct sample_token t = {-1, 9};
-    assert_int_equal(sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
+    assert_int_equal(session_sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
     assert_int_equal(t.id, 0);
     near((double)t.logprob, 0, 0);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 static void logprobs_are_of_the_given_logits(void **state)
@@ -429,10 +429,10 @@ static void logprobs_are_of_the_given_logits(void **state)
     o.n_suppress = 1;
     struct sampler *s = sampler(&o, 5);
     struct sample_token t;
-    assert_int_equal(sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
+    assert_int_equal(session_sample_draw(s, l, 0, NULL, 0, &t, NULL), INGLE_OK);
     assert_int_equal(t.id, 4);
     near((double)t.logprob, log(0.25), 1e-6);
-    sample_free(s);
+    session_sample_free(s);
 }
 
 int main(void)

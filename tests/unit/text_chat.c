@@ -47,17 +47,18 @@ static const char *const gemma_marker[] = {
     "<|\"|>",  "<|image|>", "<|audio|>",    "<|video|>"};
 enum { N_GEMMA_MARKERS = sizeof gemma_marker / sizeof *gemma_marker };
 
-static void check_gemma_case(struct json_object *c, size_t i, const char *want)
+static void check_case(enum text_chat_family family, struct json_object *c, size_t i,
+                       const char *want, const char *const *marker, size_t n_markers)
 {
     struct text_prompt p;
     struct err err;
     text_prompt_init(&p);
-    if (text_chat_render_case(TEXT_CHAT_GEMMA4, c, &p, &err) != INGLE_OK)
+    if (text_chat_render_case(family, c, &p, &err) != INGLE_OK)
         fail_msg("case %zu: %s", i, err.msg);
     if (strcmp(p.text.at, want) != 0)
         fail_msg("case %zu:\n%s\n got:\n%s\n not:\n%s", i, json_object_to_json_string(c), p.text.at,
                  want);
-    check_ranges(&p, gemma_marker, N_GEMMA_MARKERS);
+    check_ranges(&p, marker, n_markers);
     text_prompt_release(&p);
 }
 
@@ -68,7 +69,7 @@ static void gemma_prompts_equal_the_template(void **state)
     assert_int_equal(json_object_array_length(cases), 608);
     for (size_t i = 0; i < 608; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
-        check_gemma_case(c, i, field(c, "expected"));
+        check_case(TEXT_CHAT_GEMMA4, c, i, field(c, "expected"), gemma_marker, N_GEMMA_MARKERS);
     }
     json_object_put(cases);
 }
@@ -82,7 +83,41 @@ static void gemma_interleaved_conversations_follow_the_canonical_rules(void **st
     for (size_t i = 0; i < 64; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
         const char *canonical = field(c, "canonical");
-        check_gemma_case(c, i, canonical ? canonical : field(c, "expected"));
+        check_case(TEXT_CHAT_GEMMA4, c, i, canonical ? canonical : field(c, "expected"),
+                   gemma_marker, N_GEMMA_MARKERS);
+    }
+    json_object_put(cases);
+}
+
+static const char *const deepseek_marker[] = {"<｜begin▁of▁sentence｜>",
+                                              "<｜end▁of▁sentence｜>",
+                                              "<｜User｜>",
+                                              "<｜Assistant｜>",
+                                              "<think>",
+                                              "</think>",
+                                              "｜DSML｜",
+                                              "<｜latest_reminder｜>",
+                                              "<｜action｜>",
+                                              "<｜query｜>",
+                                              "<｜title｜>",
+                                              "<｜authority｜>",
+                                              "<｜domain｜>",
+                                              "<｜read_url｜>"};
+enum { N_DEEPSEEK_MARKERS = sizeof deepseek_marker / sizeof *deepseek_marker };
+
+/* The official encoder wins over the template, except where the template was asked for a
+ * generation prompt that the encoder does not have. */
+static void deepseek_prompts_equal_the_encoder(void **state)
+{
+    (void)state;
+    struct json_object *cases = load("tests/data/text/deepseek-v4-template-vectors.json.gz");
+    assert_int_equal(json_object_array_length(cases), 309);
+    for (size_t i = 0; i < 309; i++) {
+        struct json_object *c = json_object_array_get_idx(cases, i);
+        const char *want = field(c, "encoder"), *why = field(c, "why");
+        if (!want || (why && strstr(why, "generation-prompt-forced")))
+            want = field(c, "expected");
+        check_case(TEXT_CHAT_DEEPSEEK_V4, c, i, want, deepseek_marker, N_DEEPSEEK_MARKERS);
     }
     json_object_put(cases);
 }
@@ -92,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma_prompts_equal_the_template),
         cmocka_unit_test(gemma_interleaved_conversations_follow_the_canonical_rules),
+        cmocka_unit_test(deepseek_prompts_equal_the_encoder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

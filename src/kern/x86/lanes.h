@@ -13,6 +13,13 @@
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
+/* For loops of a few steps over registers. */
+#ifdef __clang__
+#define LANES_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LANES_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #ifdef __AVX512F__
 
 #define LANES_SET(name) name##_avx512
@@ -70,7 +77,13 @@ LANES_INLINE int v_mask(struct m16 m)
 /* lanes [0, n) */
 LANES_INLINE struct m16 v_first(int64_t n)
 {
-    return (struct m16){(__mmask16)(n >= 16 ? 0xffff : (1 << n) - 1)};
+    return (struct m16){(__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0)};
+}
+
+/* in x and not in y */
+LANES_INLINE struct m16 v_without(struct m16 x, struct m16 y)
+{
+    return (struct m16){(__mmask16)(x.m & ~y.m)};
 }
 
 LANES_INLINE struct v16 v_load_n(const float *p, int64_t n)
@@ -186,6 +199,11 @@ LANES_INLINE struct m16 v_first(int64_t n)
         _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_add_epi32(i, _mm256_set1_epi32(8))))};
 }
 
+LANES_INLINE struct m16 v_without(struct m16 x, struct m16 y)
+{
+    return (struct m16){_mm256_andnot_ps(y.a, x.a), _mm256_andnot_ps(y.b, x.b)};
+}
+
 LANES_INLINE struct v16 v_load_n(const float *p, int64_t n)
 {
     if (LIKELY(n >= 16))
@@ -276,6 +294,17 @@ LANES_OP2(v_and, and_ps)
 LANES_OP2(v_or, or_ps)
 LANES_OP3(v_fma, fmadd_ps)   /* x y + z, rounded once */
 LANES_OP3(v_fnma, fnmadd_ps) /* z - x y, rounded once */
+
+/* lanes [from, to), of which any part may lie outside */
+LANES_INLINE struct m16 v_range(int64_t from, int64_t to)
+{
+    return v_without(v_first(to), v_first(from));
+}
+
+LANES_INLINE float v_lane0(struct v16 x)
+{
+    return _mm256_cvtss_f32(lanes_low(x));
+}
 
 LANES_INLINE float v_fold_sum(struct v16 x)
 {

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu_attend - keys and values into pages, and attention over them.
+ *
+ * Prefill: a task is a block of rows of one span and one key/value head, over all splits.
+ * Decode: with few rows a task is one split of one key/value head, so that a long context
+ * is shared among threads even if there is one head; the splits are merged in a second
+ * pass.  Both give the same bits (kern/attend.h).
+ */
+#include "base/bug.h"
+#include "base/num.h"
+#include "device/ops.h"
+
+enum {
+    QUERIES = 64,          /* query vectors of a prefill task */
+    STATE_FLOATS = 1 << 22 /* partial results of all splits, at most */
+};
+
+/* ---- appending ---- */
+
+struct append {
+    const struct device *d;
+    const struct device_kv_append_args *a;
+};
+
+static void append_chunk(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    const struct device *d = ((const struct append *)arg)->d;
+    const struct device_kv_append_args *a = ((const struct append *)arg)->a;
+    const struct device_kv *kv = a->kv;
+    const struct device_span *s = &a->span[chunk / kv->n_heads];
+    const int64_t h = chunk % kv->n_heads;
+    for (int64_t i = 0; i < s->n;) {
+        const int64_t pos = s->pos0 + i, slot = pos % KERN_PAGE;
+        const int64_t n = num_min(s->n - i, KERN_PAGE - slot);
+        uint8_t *page = s->page[pos / KERN_PAGE];
+        BUG_IF(!page);
+        uint8_t *block = page + kv->at + (size_t)h * kv->head_bytes;
+        d->kern.attend.kv_write(kv->k_codec, true, kv->k_width, block, slot,
+                                a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width, n,
+                                a->k.stride);
+        d->kern.attend.kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
+                                a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width, n,
+                                a->v.stride);
+        i += n;
+    }
+}
+
+void device_cpu_kv_append(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    struct append j = {d, args};
+    device_cpu_for(d, j.a->n_spans * j.a->kv->n_heads,
+                   j.a->k.n * (j.a->k.width + j.a->v.width), append_chunk, &j);
+}
+
+/* ---- attending ---- */
+
+struct attend {
+    struct device *d;
+    const struct device_attend_args *a;
+    int64_t group;     /* query heads a key/value head */
+    int64_t row_block; /* rows a prefill task */
+    bool by_split;
+    float *state;      /* by_split: [span][kv head][split][row][query head][state] */
+    uint8_t *worker;   /* [workers][worker_bytes] */
+    size_t worker_bytes;
+};
+
+static struct kern_attend job(const struct attend *t, const struct device_span *s, int64_t h,
+                              int64_t row, int64_t n)
+{
+    const struct device_attend_args *a = t->a;
+    const struct device_kv *kv = a->kv;
+    return (struct kern_attend){
+        .k_codec = kv->k_codec,
+        .v_codec = kv->v_codec,
+        .k_width = kv->k_width,
+        .v_width = kv->v_width,
+        .page = (const uint8_t *const *)s->page,
+        .k_at = kv->at + (size_t)h * kv->head_bytes,
+        .v_at = kv->at + (size_t)h * kv->head_bytes + kv->v_at,
+        .q = a->q.at + (s->row0 + row) * a->q.stride + h * t->group * kv->k_width,
+        .q_stride = a->q.stride,
+        .out = a->out.at + (s->row0 + row) * a->out.stride + h * t->group * kv->v_width,
+        .out_stride = a->out.stride,
+        .n_rows = n,
+        .n_heads = t->group,
+        .pos0 = s->pos0 + row,
+        .window = a->window,
+        .scale = a->scale,
+    };
+}
+
+static int64_t n_splits(const struct device_span *s)
+{
+    return (s->pos0 + s->n - 1) / KERN_SPLIT + 1;
+}
+
+static int64_t split_floats(const struct attend *t, const struct device_span *s)
+{
+    return s->n * t->group * kern_attend_state(t->a->kv->v_width);
+}
+
+/* Finds the span that task `chunk` belongs to; count tells a span's tasks. */
+static const struct device_span *find_span(const struct attend *t, int64_t *chunk,
+                                           int64_t (*count)(const struct attend *,
+                                                            const struct device_span *))
+{
+    const struct device_span *s = t->a->span;
+    for (int64_t n; *chunk >= (n = count(t, s)); s++)
+        *chunk -= n;
+    return s;
+}
+
+static int64_t row_tasks(const struct attend *t, const struct device_span *s)
+{
+    return num_div_up(s->n, t->row_block) * t->a->kv->n_heads;
+}
+
+static int64_t split_tasks(const struct attend *t, const struct device_span *s)
+{
+    return n_splits(s) * t->a->kv->n_heads;
+}
+
+static int64_t head_tasks(const struct attend *t, const struct device_span *s)
+{
+    (void)s;
+    return t->a->kv->n_heads;
+}
+
+static void rows_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct attend *t = arg;
+    const struct device_span *s = find_span(t, &chunk, row_tasks);
+    const int64_t row = chunk / t->a->kv->n_heads * t->row_block;
+    const struct kern_attend k =
+        job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
+    t->d->kern.attend.rows(&k, t->worker + (size_t)worker * t->worker_bytes);
+}
+
+static float *span_state(const struct attend *t, const struct device_span *s, int64_t h)
+{
+    float *state = t->state;
+    for (const struct device_span *b = t->a->span; b < s; b++)
+        state += split_floats(t, b) * split_tasks(t, b);
+    return state + h * n_splits(s) * split_floats(t, s);
+}
+
+static void split_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct attend *t = arg;
+    const struct device_span *s = find_span(t, &chunk, split_tasks);
+    const int64_t h = chunk / n_splits(s), split = chunk % n_splits(s);
+    const struct kern_attend k = job(t, s, h, 0, s->n);
+    t->d->kern.attend.split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
+                            t->worker + (size_t)worker * t->worker_bytes);
+}
+
+static void merge_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct attend *t = arg;
+    const struct device_span *s = find_span(t, &chunk, head_tasks);
+    const struct kern_attend k = job(t, s, chunk, 0, s->n);
+    t->d->kern.attend.merge(&k, n_splits(s), span_state(t, s, chunk),
+                            t->worker + (size_t)worker * t->worker_bytes);
+}
+
+/* How the work will be cut; the same answer for the scratch and for the run. */
+static struct attend attend_plan(const struct device *d, const struct device_attend_args *a)
+{
+    struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
+    t.row_block = num_max(1, QUERIES / t.group);
+    int64_t tasks = 0, floats = 0, rows = 1;
+    bool split = false;
+    for (int64_t i = 0; i < a->n_spans; i++) {
+        tasks += row_tasks(&t, &a->span[i]);
+        floats += split_floats(&t, &a->span[i]) * split_tasks(&t, &a->span[i]);
+        rows = num_max(rows, a->span[i].n);
+        split |= n_splits(&a->span[i]) > 1;
+    }
+    /* Windowed rows look at one or two splits only: nothing to share. */
+    t.by_split = split && !a->window && rows <= t.row_block &&
+                 tasks < 4 * pool_size(d->pool) && floats <= STATE_FLOATS;
+    const struct device_span worst = {0, rows, 0, NULL};
+    const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, t.row_block));
+    t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
+    return t;
+}
+
+size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a)
+{
+    struct attend t = attend_plan(d, a);
+    const size_t workers = t.worker_bytes * (size_t)pool_size(d->pool);
+    if (d->dry) /* a later step may split where this one does not */
+        return workers + STATE_FLOATS * sizeof(float);
+    size_t floats = 0;
+    for (int64_t i = 0; t.by_split && i < a->n_spans; i++)
+        floats += (size_t)(split_floats(&t, &a->span[i]) * split_tasks(&t, &a->span[i]));
+    return workers + floats * sizeof(float);
+}
+
+void device_cpu_attend(struct device *d, const void *args, void *scratch)
+{
+    const struct device_attend_args *a = args;
+    struct attend t = attend_plan(d, a);
+    t.d = d;
+    t.worker = scratch;
+    t.state = (float *)(void *)(t.worker + t.worker_bytes * (size_t)pool_size(d->pool));
+    int64_t n = 0, work = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) {
+        const struct device_span *s = &a->span[i];
+        n += t.by_split ? split_tasks(&t, s) : row_tasks(&t, s);
+        const int64_t seen = a->window ? num_min(a->window, s->pos0 + s->n) : s->pos0 + s->n;
+        work += s->n * seen * a->q.width;
+    }
+    device_cpu_for(d, n, work, t.by_split ? split_chunk : rows_chunk, &t);
+    if (t.by_split)
+        device_cpu_for(d, a->n_spans * a->kv->n_heads, work, merge_chunk, &t);
+}

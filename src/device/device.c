@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device/device.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "device/ops.h"
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
+{
+    struct device *d = mem_zalloc(sizeof *d);
+    if (!d)
+        return err_set(err, INGLE_NOMEM, "no memory for a device");
+    d->ops = &device_cpu_ops;
+    d->numerics = o->numerics;
+    d->sink = o->sink;
+    int n_threads = o->n_threads;
+    if (n_threads <= 0) {
+        struct cpu_machine machine;
+        cpu_machine_read(&machine);
+        n_threads = cpu_default_threads(&machine);
+    }
+    const ingle_status s = pool_create(&d->pool, n_threads, o->pin, err);
+    if (s) {
+        device_free(d);
+        return s;
+    }
+    kern_table_init(&d->kern, o->cpu & cpu_detect());
+    kern_self_test(&d->kern, d->sink);
+    *out = d;
+    return INGLE_OK;
+}
+
+void device_free(struct device *d)
+{
+    if (!d)
+        return;
+    pool_free(d->pool);
+    mem_big_free(d->arena, d->cap);
+    mem_free(d);
+}
+
+const struct kern_table *device_kernels(const struct device *d)
+{
+    return &d->kern;
+}
+
+struct pool *device_pool(struct device *d)
+{
+    return d->pool;
+}
+
+enum device_numerics device_numerics(const struct device *d)
+{
+    return d->numerics;
+}
+
+/* ---- scratch ---- */
+
+void *device_bytes(struct device *d, size_t n_bytes)
+{
+    size_t n;
+    if (!num_align(n_bytes, ALIGN, &n) || (!d->dry && n > d->cap - d->used)) {
+        struct err e;
+        err_set(&e, INGLE_LIMIT, "the step needs %zu bytes of scratch, %zu of %zu are left", n_bytes,
+                d->cap - d->used, d->cap);
+        device_fail(d, &e);
+        return NULL;
+    }
+    uint8_t *p = d->dry ? NULL : d->arena + d->used;
+    d->used += n;
+    if (d->used > d->peak)
+        d->peak = d->used;
+    return p;
+}
+
+/* In a dry run rows get addresses that tell them apart and that nobody follows. */
+struct rows device_rows(struct device *d, int64_t n, int64_t width)
+{
+    const int64_t stride = (width + 15) / 16 * 16;
+    const size_t at = d->used;
+    size_t count, n_bytes;
+    struct rows r = {NULL, n, width, stride};
+    if (!num_mul((size_t)n, (size_t)stride, &count) || !num_mul(count, sizeof(float), &n_bytes))
+        n_bytes = SIZE_MAX;
+    void *p = device_bytes(d, n_bytes);
+    r.at = d->dry ? (float *)(uintptr_t)(at + ALIGN) : p;
+    return r;
+}
+
+size_t device_mark(const struct device *d)
+{
+    return d->used;
+}
+
+void device_release(struct device *d, size_t mark)
+{
+    d->used = mark;
+}
+
+void device_dry_begin(struct device *d)
+{
+    device_begin(d, NULL);
+    d->dry = true;
+    d->peak = 0;
+}
+
+size_t device_dry_end(struct device *d)
+{
+    d->dry = false;
+    d->used = 0;
+    return d->peak;
+}
+
+ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err)
+{
+    if (n_bytes <= d->cap)
+        return INGLE_OK;
+    void *p = mem_big_alloc(n_bytes);
+    if (!p)
+        return err_set(err, INGLE_NOMEM, "no %zu bytes of scratch for a step", n_bytes);
+    mem_big_free(d->arena, d->cap);
+    d->arena = p;
+    d->cap = n_bytes;
+    return INGLE_OK;
+}
+
+/* ---- the step ---- */
+
+void device_begin(struct device *d, const atomic_bool *cancel)
+{
+    d->used = 0;
+    d->err.status = INGLE_OK;
+    d->cancel = cancel;
+}
+
+void device_fail(struct device *d, const struct err *err)
+{
+    if (d->err.status == INGLE_OK)
+        d->err = *err;
+}
+
+bool device_runs(struct device *d)
+{
+    if (d->dry || d->err.status != INGLE_OK)
+        return false;
+    if (d->cancel && atomic_load_explicit(d->cancel, memory_order_relaxed)) {
+        err_set(&d->err, INGLE_CANCEL, "cancelled");
+        return false;
+    }
+    return true;
+}
+
+ingle_status device_status(const struct device *d, struct err *err)
+{
+    if (d->err.status != INGLE_OK && err)
+        *err = d->err;
+    return d->err.status;
+}
+
+void device_profile(struct device *d, bool on)
+{
+    d->profiled = on;
+    memset(d->op_ns, 0, sizeof d->op_ns);
+    memset(d->op_calls, 0, sizeof d->op_calls);
+}
+
+int device_profile_read(const struct device *d, struct device_profile *out, int n_max)
+{
+    static const char *const name[] = {
+#define X(n) #n,
+        DEVICE_OP_LIST(X)
+#undef X
+    };
+    int n = 0;
+    for (int i = 0; i < DEVICE_OPS && n < n_max; i++)
+        if (d->op_calls[i])
+            out[n++] = (struct device_profile){name[i], d->op_calls[i], d->op_ns[i]};
+    return n;
+}
+
+static void run(struct device *d, enum device_op op, const void *args)
+{
+    const size_t mark = d->used;
+    const size_t need = d->ops->scratch(d, op, args);
+    void *scratch = need ? device_bytes(d, need) : NULL;
+    if (device_runs(d)) {
+        const uint64_t t0 = d->profiled ? clock_now() : 0;
+        d->ops->run[op](d, args, scratch);
+        if (d->profiled) {
+            d->op_ns[op] += clock_now() - t0;
+            d->op_calls[op]++;
+        }
+    }
+    d->used = mark;
+}
+
+/* ---- operations ---- */
+
+void device_embed(struct device *d, struct rows y, const struct device_matrix *m,
+                  const int32_t *tokens, float scale)
+{
+    run(d, DEVICE_OP_embed, &(struct device_embed_args){y, m, tokens, scale});
+}
+
+void device_write(struct device *d, struct rows y, const float *src, int64_t src_stride)
+{
+    run(d, DEVICE_OP_write, &(struct device_write_args){y, src, src_stride});
+}
+
+void device_copy(struct device *d, struct rows y, struct rows x)
+{
+    run(d, DEVICE_OP_copy, &(struct device_copy_args){y, x});
+}
+
+void device_norm(struct device *d, struct rows y, struct rows x, const struct device_vector *w,
+                 int64_t n_heads, float eps)
+{
+    run(d, DEVICE_OP_norm, &(struct device_norm_args){y, x, w, n_heads, eps});
+}
+
+void device_add_norm(struct device *d, struct rows x, struct rows y,
+                     const struct device_vector *w, float eps, float scale)
+{
+    run(d, DEVICE_OP_add_norm, &(struct device_add_norm_args){x, y, w, eps, scale});
+}
+
+void device_add(struct device *d, struct rows x, struct rows y)
+{
+    run(d, DEVICE_OP_add, &(struct device_add_args){x, y});
+}
+
+void device_scale(struct device *d, struct rows y, struct rows x, float s)
+{
+    run(d, DEVICE_OP_scale, &(struct device_scale_args){y, x, s});
+}
+
+void device_mul(struct device *d, struct rows y, struct rows x)
+{
+    run(d, DEVICE_OP_mul, &(struct device_mul_args){y, x});
+}
+
+void device_mul_vector(struct device *d, struct rows y, const struct device_vector *w)
+{
+    run(d, DEVICE_OP_mul_vector, &(struct device_mul_vector_args){y, w});
+}
+
+void device_glu(struct device *d, enum device_glu act, struct rows y, struct rows gate,
+                struct rows up)
+{
+    run(d, DEVICE_OP_glu, &(struct device_glu_args){act, y, gate, up});
+}
+
+void device_softcap(struct device *d, struct rows y, float cap)
+{
+    run(d, DEVICE_OP_softcap, &(struct device_softcap_args){y, cap});
+}
+
+void device_softmax(struct device *d, struct rows y)
+{
+    run(d, DEVICE_OP_softmax, &(struct device_softmax_args){y});
+}
+
+struct device_rope device_rope_table(struct device *d, const int64_t *pos, int64_t n,
+                                     const double *inv_freq, int64_t n_pairs)
+{
+    const struct device_rope r = {device_rows(d, n, 2 * n_pairs), n_pairs};
+    run(d, DEVICE_OP_rope_table, &(struct device_rope_table_args){r.cs, pos, inv_freq, n_pairs});
+    return r;
+}
+
+void device_rope(struct device *d, struct rows x, const struct device_rope *r, int64_t n_heads,
+                 int64_t half)
+{
+    run(d, DEVICE_OP_rope, &(struct device_rope_args){x, r, n_heads, half});
+}
+
+void device_matmul(struct device *d, const struct device_product *p, int64_t n)
+{
+    run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n});
+}
+
+void device_kv_append(struct device *d, const struct device_kv *kv,
+                      const struct device_span *span, int64_t n_spans, struct rows k,
+                      struct rows v)
+{
+    run(d, DEVICE_OP_kv_append, &(struct device_kv_append_args){kv, span, n_spans, k, v});
+}
+
+void device_attend(struct device *d, const struct device_kv *kv, const struct device_span *span,
+                   int64_t n_spans, struct rows q, int64_t n_q_heads, struct rows out,
+                   int64_t window, float scale)
+{
+    run(d, DEVICE_OP_attend,
+        &(struct device_attend_args){kv, span, n_spans, q, n_q_heads, out, window, scale});
+}
+
+void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,
+                         const float *weight, int64_t k)
+{
+    run(d, DEVICE_OP_weighted_sum, &(struct device_weighted_sum_args){out, y, slot, weight, k});
+}
+
+bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column)
+{
+    if (!device_runs(d))
+        return false;
+    for (int64_t i = 0; i < x.n; i++) {
+        const int64_t j = d->kern.math.find_bad(x.at + i * x.stride, x.width);
+        if (j >= 0) {
+            *row = i;
+            *column = j;
+            return true;
+        }
+    }
+    return false;
+}

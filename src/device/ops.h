@@ -1,0 +1,93 @@
+/*
+ * ops - inside the room: what a device implements.
+ *
+ * One function an operation, each with a plain struct of arguments, so that another device
+ * can fill the same table and refuse an operation by number.
+ */
+#ifndef INGLE_DEVICE_OPS_H
+#define INGLE_DEVICE_OPS_H
+
+#include "device/device.h"
+
+#define DEVICE_OP_LIST(X)                                                                  \
+    X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
+    X(glu) X(softcap) X(softmax) X(rope_table) X(rope) X(matmul) X(kv_append) X(attend)    \
+    X(weighted_sum)
+
+enum device_op {
+#define X(name) DEVICE_OP_##name,
+    DEVICE_OP_LIST(X)
+#undef X
+    DEVICE_OPS
+};
+
+struct device_embed_args { struct rows y; const struct device_matrix *m; const int32_t *tokens; float scale; };
+struct device_write_args { struct rows y; const float *src; int64_t src_stride; };
+struct device_copy_args { struct rows y, x; };
+struct device_norm_args { struct rows y, x; const struct device_vector *w; int64_t n_heads; float eps; };
+struct device_add_norm_args { struct rows x, y; const struct device_vector *w; float eps, scale; };
+struct device_add_args { struct rows x, y; };
+struct device_scale_args { struct rows y, x; float s; };
+struct device_mul_args { struct rows y, x; };
+struct device_mul_vector_args { struct rows y; const struct device_vector *w; };
+struct device_glu_args { enum device_glu act; struct rows y, gate, up; };
+struct device_softcap_args { struct rows y; float cap; };
+struct device_softmax_args { struct rows y; };
+struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
+struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
+struct device_matmul_args { const struct device_product *p; int64_t n; };
+struct device_kv_append_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows k, v; };
+struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
+struct device_weighted_sum_args { struct rows out, y; const int32_t *slot; const float *weight; int64_t k; };
+
+struct device_ops {
+    const char *name;
+    /* Bytes of arena that an operation needs while it runs (at most, in a dry run). */
+    size_t (*scratch)(const struct device *d, enum device_op op, const void *args);
+    void (*run[DEVICE_OPS])(struct device *d, const void *args, void *scratch);
+};
+
+struct device_matrix {
+    struct device *d;
+    struct kern_matrix m; /* of the first of the stack; at follows in steps of stack_bytes */
+    int64_t n_stack;
+    size_t stack_bytes;
+    float *scale;         /* [n_stack] or NULL */
+};
+
+struct device_vector {
+    int64_t n;
+    float *at;
+};
+
+struct device {
+    const struct device_ops *ops;
+    struct kern_table kern;
+    struct pool *pool;
+    enum device_numerics numerics;
+    const struct report_sink *sink;
+    /* The arena of the step. */
+    uint8_t *arena;
+    size_t cap, used, peak;
+    bool dry;
+    /* The step that runs. */
+    struct err err;           /* status INGLE_OK: none yet */
+    const atomic_bool *cancel;
+    /* Profile. */
+    bool profiled;
+    uint64_t op_ns[DEVICE_OPS], op_calls[DEVICE_OPS];
+};
+
+extern const struct device_ops device_cpu_ops;
+
+/* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
+ * be worth waking the pool. */
+void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);
+
+void device_cpu_matmul(struct device *d, const void *args, void *scratch);
+size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
+void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
+void device_cpu_attend(struct device *d, const void *args, void *scratch);
+size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weight - matrices and vectors in the memory of the CPU device. */
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "device/ops.h"
+#include <string.h>
+
+ingle_status device_matrix_create(struct device_matrix **out, struct device *d, uint32_t type,
+                                  int64_t out_rows, int64_t in, int64_t n_stack, struct err *err)
+{
+    struct kern_matrix m = {0};
+    const ingle_status s = kern_matrix_init(&m, type, out_rows, in, err);
+    if (s)
+        return s;
+    size_t bytes, total;
+    if (!num_mul((size_t)m.n_panels, m.panel_bytes, &bytes) ||
+        !num_mul(bytes, (size_t)n_stack, &total))
+        return err_set(err, INGLE_LIMIT,
+                       "a stack of %lld matrices of %lld x %lld does not fit in memory",
+                       (long long)n_stack, (long long)out_rows, (long long)in);
+    struct device_matrix *w = mem_zalloc(sizeof *w);
+    if (!w)
+        return err_set(err, INGLE_NOMEM, "no memory for a matrix");
+    w->d = d;
+    w->m = m;
+    w->n_stack = n_stack;
+    w->stack_bytes = bytes;
+    *out = w;
+    return INGLE_OK;
+}
+
+void device_matrix_free(struct device_matrix *m)
+{
+    if (!m)
+        return;
+    mem_big_free(m->m.at, m->m.at ? device_matrix_bytes(m) : 0);
+    mem_free(m->scale);
+    mem_free(m);
+}
+
+uint64_t device_matrix_bytes(const struct device_matrix *m)
+{
+    return (uint64_t)m->stack_bytes * (uint64_t)m->n_stack;
+}
+
+int64_t device_matrix_out(const struct device_matrix *m)
+{
+    return m->m.out;
+}
+
+int64_t device_matrix_in(const struct device_matrix *m)
+{
+    return m->m.in;
+}
+
+int64_t device_matrix_stack(const struct device_matrix *m)
+{
+    return m->n_stack;
+}
+
+uint32_t device_matrix_type(const struct device_matrix *m)
+{
+    return m->m.type;
+}
+
+ingle_status device_matrix_reserve(struct device_matrix *m, struct err *err)
+{
+    if (m->m.at)
+        return INGLE_OK;
+    m->m.at = mem_big_alloc(device_matrix_bytes(m));
+    if (!m->m.at)
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for a matrix",
+                       (unsigned long long)device_matrix_bytes(m));
+    return INGLE_OK;
+}
+
+void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
+                        const void *stored)
+{
+    BUG_IF(row0 % KERN_PANEL != 0 || row0 + n > m->m.out || index >= m->n_stack);
+    BUG_IF(n % KERN_PANEL != 0 && row0 + n != m->m.out);
+    struct kern_matrix k = m->m;
+    k.at += (size_t)index * m->stack_bytes;
+    kern_pack(&k, row0 / KERN_PANEL, num_div_up(row0 + n, KERN_PANEL), stored);
+}
+
+ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scale,
+                                      struct err *err)
+{
+    float *copy = mem_calloc((size_t)m->n_stack, sizeof *copy);
+    if (!copy)
+        return err_set(err, INGLE_NOMEM, "no memory for %lld scales", (long long)m->n_stack);
+    memcpy(copy, scale, (size_t)m->n_stack * sizeof *copy);
+    mem_free(m->scale);
+    m->scale = copy;
+    return INGLE_OK;
+}
+
+ingle_status device_vector_create(struct device_vector **out, struct device *d, const float *v,
+                                  int64_t n, struct err *err)
+{
+    (void)d;
+    struct device_vector *w = mem_zalloc(sizeof *w);
+    float *at = mem_calloc((size_t)n, sizeof *at);
+    if (!w || !at) {
+        mem_free(w);
+        mem_free(at);
+        return err_set(err, INGLE_NOMEM, "no memory for a vector of %lld", (long long)n);
+    }
+    memcpy(at, v, (size_t)n * sizeof *at);
+    w->at = at;
+    w->n = n;
+    *out = w;
+    return INGLE_OK;
+}
+
+void device_vector_free(struct device_vector *v)
+{
+    if (!v)
+        return;
+    mem_free(v->at);
+    mem_free(v);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "expert/expert.h"
+
+#include <string.h>
+
+struct expert_choice expert_top_k(struct device *d, struct rows scores, int64_t k)
+{
+    struct expert_choice c = {
+        device_bytes(d, (size_t)(scores.n * k) * sizeof(int32_t)),
+        device_bytes(d, (size_t)(scores.n * k) * sizeof(float)), k};
+    if (!device_runs(d))
+        return c;
+    for (int64_t r = 0; r < scores.n; r++) {
+        const float *s = scores.at + r * scores.stride;
+        int32_t best[EXPERT_MAX_USED]; /* descending by score; ties keep the lower id first */
+        int64_t n = 0;
+        for (int32_t e = 0; e < (int32_t)scores.width; e++) {
+            if (n == k && !(s[e] > s[best[k - 1]]))
+                continue;
+            int64_t at = n < k ? n++ : k - 1;
+            for (; at > 0 && s[e] > s[best[at - 1]]; at--)
+                best[at] = best[at - 1];
+            best[at] = e;
+        }
+        int32_t *id = c.id + r * k;
+        for (int64_t i = 0; i < k; i++) { /* insertion sort by id: k is small */
+            int64_t at = i;
+            for (; at > 0 && id[at - 1] > best[i]; at--)
+                id[at] = id[at - 1];
+            id[at] = best[i];
+        }
+        for (int64_t i = 0; i < k; i++)
+            c.weight[r * k + i] = s[id[i]];
+    }
+    return c;
+}
+
+void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows)
+{
+    if (!device_runs(d))
+        return;
+    for (int64_t r = 0; r < n_rows; r++) {
+        float *w = c->weight + r * c->k, sum = 0.0f;
+        for (int64_t i = 0; i < c->k; i++)
+            sum += w[i];
+        for (int64_t i = 0; i < c->k; i++)
+            w[i] /= sum;
+    }
+}
+
+/* The (row, expert) pairs sorted by expert: pair p of expert e computes row row[p]. */
+struct buckets {
+    int32_t *first; /* [n_experts + 1] */
+    int32_t *row;   /* [n_rows * k] */
+    int32_t *slot;  /* [n_rows * k]: where a row's i-th expert went */
+    int32_t *self;  /* [n_rows * k]: 0, 1, 2, ... */
+};
+
+static struct buckets make_buckets(struct device *d, const struct expert_choice *c,
+                                   int64_t n_rows, int64_t n_experts, uint64_t *hits)
+{
+    const int64_t n = n_rows * c->k;
+    struct buckets b = {
+        device_bytes(d, (size_t)(n_experts + 2) * sizeof(int32_t)),
+        device_bytes(d, (size_t)n * sizeof(int32_t)),
+        device_bytes(d, (size_t)n * sizeof(int32_t)),
+        device_bytes(d, (size_t)n * sizeof(int32_t)),
+    };
+    if (!device_runs(d))
+        return b;
+    memset(b.first, 0, (size_t)(n_experts + 2) * sizeof(int32_t));
+    for (int64_t i = 0; i < n; i++) {
+        b.first[c->id[i] + 2]++;
+        b.self[i] = (int32_t)i;
+        if (hits)
+            hits[c->id[i]]++;
+    }
+    for (int64_t e = 2; e < n_experts + 2; e++)
+        b.first[e] += b.first[e - 1];
+    for (int64_t i = 0; i < n; i++) { /* first[e + 1] runs from the start of e to its end */
+        const int32_t p = b.first[c->id[i] + 1]++;
+        b.row[p] = (int32_t)(i / c->k);
+        b.slot[i] = p;
+    }
+    return b;
+}
+
+/* One product for each expert that has rows; in a dry run one that stands for all. */
+static int64_t expert_products(struct device *d, struct device_product *p,
+                               const struct device_matrix *w, const struct buckets *b,
+                               int64_t n_experts, struct rows x, struct rows y,
+                               const int32_t *row)
+{
+    if (!device_runs(d)) {
+        p[0] = (struct device_product){w, 0, x, y, NULL};
+        return 1;
+    }
+    int64_t n = 0;
+    for (int64_t e = 0; e < n_experts; e++) {
+        const int32_t first = b->first[e], n_rows = b->first[e + 1] - first;
+        if (n_rows)
+            p[n++] = (struct device_product){w, e, x, rows_slice(y, first, n_rows), row + first};
+    }
+    return n;
+}
+
+void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
+                const struct expert_choice *c, enum device_glu act, struct rows out,
+                uint64_t *hits)
+{
+    const size_t mark = device_mark(d);
+    const int64_t n = x.n * c->k;
+    const struct buckets b = make_buckets(d, c, x.n, l->n, hits);
+    struct device_product *p = device_bytes(d, (size_t)(2 * l->n) * sizeof *p);
+    struct device_product dry[2];
+    if (!p)
+        p = dry;
+    struct rows gate_up = device_rows(d, n, 2 * l->width), gate = rows_columns(gate_up, 0, l->width),
+                up = rows_columns(gate_up, l->width, l->width);
+    int64_t n_p;
+    if (l->gate_up) {
+        n_p = expert_products(d, p, l->gate_up, &b, l->n, x, gate_up, b.row);
+    } else {
+        n_p = expert_products(d, p, l->gate, &b, l->n, x, gate, b.row);
+        n_p += expert_products(d, p + n_p, l->up, &b, l->n, x, up, b.row);
+    }
+    device_matmul(d, p, n_p);
+    device_glu(d, act, gate, gate, up);
+    struct rows y = device_rows(d, n, out.width);
+    n_p = expert_products(d, p, l->down, &b, l->n, gate, y, b.self);
+    device_matmul(d, p, n_p);
+    device_weighted_sum(d, out, y, b.slot, c->weight, c->k);
+    device_release(d, mark);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "family/family.h"
+
+#include "family/table.h"
+#include <string.h>
+
+static const struct family *const families[] = {
+    &family_gemma4,
+};
+
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+const struct family *family_by_arch(const char *arch)
+{
+    for (int i = 0; i < N_FAMILIES; i++)
+        if (!strcmp(families[i]->arch, arch))
+            return families[i];
+    return NULL;
+}
+
+const struct family *family_by_hf_type(const char *model_type)
+{
+    for (int i = 0; i < N_FAMILIES; i++)
+        for (const char *const *t = families[i]->hf_types; *t; t++)
+            if (!strcmp(*t, model_type))
+                return families[i];
+    return NULL;
+}
+
+const char *family_names(void)
+{
+    return "gemma4";
+}
+
+int64_t *family_positions(const struct family_forward *f)
+{
+    int64_t *pos = device_bytes(f->device, (size_t)f->step->n_rows * sizeof *pos);
+    if (!device_runs(f->device))
+        return pos;
+    int64_t row = 0;
+    for (int64_t i = 0; i < f->step->n_spans; i++)
+        for (int64_t k = 0; k < f->step->span[i].n; k++)
+            pos[row++] = f->step->span[i].at + k;
+    return pos;
+}
+
+int32_t *family_tokens(const struct family_forward *f)
+{
+    int32_t *token = device_bytes(f->device, (size_t)f->step->n_rows * sizeof *token);
+    if (!device_runs(f->device))
+        return token;
+    int64_t row = 0;
+    for (int64_t i = 0; i < f->step->n_spans; i++)
+        for (int64_t k = 0; k < f->step->span[i].n; k++)
+            token[row++] = f->step->span[i].token[k];
+    return token;
+}
+
+/* The step's spans as the device wants them, with the pages of one group. */
+static const struct device_span *spans(const struct family_forward *f, uint32_t group)
+{
+    const struct family_step *step = f->step;
+    struct device_span *s = device_bytes(f->device, (size_t)step->n_spans * sizeof *s);
+    if (!s)
+        return NULL;
+    int64_t row = 0;
+    for (int64_t i = 0; i < step->n_spans; i++) {
+        const struct family_span *from = &step->span[i];
+        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group)};
+        row += from->n;
+    }
+    return s;
+}
+
+/* A dry run has no timelines: one span of all rows stands for them. */
+static struct device_kv stream_of(const struct family_forward *f, uint32_t stream)
+{
+    const struct kv_stream *s = &f->kv->stream[stream];
+    return (struct device_kv){s->k_codec, s->v_codec, s->n_heads, s->k_width,
+                              s->v_width, s->at,      s->head_bytes, s->v_at};
+}
+
+void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,
+                      struct rows v)
+{
+    const size_t mark = device_mark(f->device);
+    const struct device_kv kv = stream_of(f, stream);
+    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span *s = spans(f, f->kv->stream[stream].group);
+    device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, k, v);
+    device_release(f->device, mark);
+}
+
+void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
+                   int64_t n_heads, struct rows out, int64_t window, float scale)
+{
+    const size_t mark = device_mark(f->device);
+    const struct device_kv kv = stream_of(f, stream);
+    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span *s = spans(f, f->kv->stream[stream].group);
+    device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, q, n_heads, out, window,
+                  scale);
+    device_release(f->device, mark);
+}
+
+struct rows family_wanted(const struct family_forward *f, struct rows x)
+{
+    struct rows y = device_rows(f->device, f->step->n_logits, x.width);
+    int64_t row = 0, to = 0;
+    for (int64_t i = 0; i < f->step->n_spans; i++) {
+        const struct family_span *s = &f->step->span[i];
+        const int64_t n = s->want == FAMILY_LOGITS_ALL ? s->n : s->want == FAMILY_LOGITS_LAST;
+        if (n)
+            device_copy(f->device, rows_slice(y, to, n), rows_slice(x, row + s->n - n, n));
+        row += s->n;
+        to += n;
+    }
+    return y;
+}
+
+void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,
+                     struct rows x)
+{
+    if (f->tap && device_runs(f->device))
+        f->tap(f->tap_arg, tap, layer, x);
+}

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemma4 - Gemma 4 text models: dense (31B, 12B), mixture of experts (26B-A4B), and the
+ * small ones with per-layer embeddings (E4B, E2B).
+ *
+ * Order of the file: hyper-parameters, weights, what positions leave behind, forward pass,
+ * then the names of the Hugging Face checkpoint (gemma4_hf.c).
+ */
+#include "family/gemma4.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "family/table.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_LAYERS = 1024, MAX_HEADS = 1024, MAX_HEAD_WIDTH = 8192, MAX_WIDTH = 1 << 20 };
+
+struct layer {
+    /* attention; weights marked (own) are NULL on layers that borrow keys and values */
+    const struct device_vector *attn_norm, *q_norm, *k_norm /* own */, *post_attn_norm;
+    const struct device_matrix *q, *k /* own */, *v /* own; NULL: V is K */, *o;
+    bool sliding, owns_kv;
+    int64_t n_kv_heads, head;  /* head: width of one head */
+    uint32_t stream;           /* of the KV spec: its own, or the donor's */
+    /* feed-forward */
+    const struct device_vector *ffn_norm, *post_ffn_norm;
+    const struct device_matrix *gate, *up, *down;
+    int64_t n_ff;
+    /* experts beside it */
+    const struct device_vector *post_ffn_norm_1, *pre_ffn_norm_2, *post_ffn_norm_2, *router_scale;
+    const struct device_matrix *router;
+    struct expert_layer experts;
+    float *expert_scale;       /* f32 [n_experts] */
+    /* per-layer embedding */
+    const struct device_matrix *ple_gate, *ple_proj;
+    const struct device_vector *ple_norm;
+    float scale;               /* of the whole stream, at the end */
+};
+
+struct gemma4 {
+    int64_t n_layers, n_embd, n_heads, n_vocab, n_ctx, n_ple, n_experts, n_used, n_ff_expert;
+    int64_t first_shared;      /* layers from here on borrow keys and values */
+    int64_t window;
+    float eps, softcap;
+    int64_t pairs[2];          /* rotating pairs of a head: [full, sliding] */
+    double *inv_freq[2];       /* f64 [pairs] */
+    struct layer *layer;
+    const struct device_matrix *embed;
+    const struct device_vector *out_norm;
+    const struct model_table *ple_embed;      /* [n_vocab][n_layers * n_ple] */
+    const struct device_matrix *ple_model_proj;
+    const struct device_vector *ple_proj_norm;
+};
+
+/* ---- hyper-parameters ---- */
+
+struct hyper {
+    uint64_t kv_heads[MAX_LAYERS], ff[MAX_LAYERS];
+    bool sliding[MAX_LAYERS];
+    uint64_t head_full, head_sliding;
+    double base_full, base_sliding, partial;
+};
+
+/* An absent optional key leaves *out as it is. */
+static ingle_status optional_u64(const struct io_meta *m, const char *key, uint64_t min,
+                                 uint64_t max, uint64_t *out, struct err *err)
+{
+    return io_meta_find(m, key) ? io_get_u64(m, key, min, max, out, err) : INGLE_OK;
+}
+
+static ingle_status optional_f64(const struct io_meta *m, const char *key, double min, double max,
+                                 double *out, struct err *err)
+{
+    return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
+}
+
+static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, struct hyper *h,
+                               struct err *err)
+{
+    uint64_t v_full, v_sliding;
+    ingle_status s;
+    if ((s = io_get_u64s(m, "gemma4.attention.head_count_kv", (size_t)g->n_layers, 1, MAX_HEADS,
+                         h->kv_heads, err)) ||
+        (s = io_get_u64(m, "gemma4.attention.key_length", 4, MAX_HEAD_WIDTH, &h->head_full, err)))
+        return s;
+    h->head_sliding = v_full = h->head_full;
+    if ((s = optional_u64(m, "gemma4.attention.key_length_swa", 4, MAX_HEAD_WIDTH,
+                          &h->head_sliding, err)) ||
+        (s = optional_u64(m, "gemma4.attention.value_length", 4, MAX_HEAD_WIDTH, &v_full, err)))
+        return s;
+    v_sliding = h->head_sliding;
+    if ((s = optional_u64(m, "gemma4.attention.value_length_swa", 4, MAX_HEAD_WIDTH, &v_sliding,
+                          err)))
+        return s;
+    if (v_full != h->head_full || v_sliding != h->head_sliding)
+        return err_set(err, INGLE_UNSUP,
+                       "value heads of width %llu and %llu beside key heads of %llu and %llu",
+                       (unsigned long long)v_full, (unsigned long long)v_sliding,
+                       (unsigned long long)h->head_full, (unsigned long long)h->head_sliding);
+    if (h->head_full % 4 || h->head_sliding % 4)
+        return err_set(err, INGLE_UNSUP, "attention heads of width %llu and %llu: expected multiples of 4",
+                       (unsigned long long)h->head_full, (unsigned long long)h->head_sliding);
+    for (int64_t i = 0; i < g->n_layers; i++)
+        if ((uint64_t)g->n_heads % h->kv_heads[i])
+            return err_set(err, INGLE_FORMAT,
+                           "'gemma4.attention.head_count_kv' of layer %lld is %llu, which does not divide %lld heads",
+                           (long long)i, (unsigned long long)h->kv_heads[i], (long long)g->n_heads);
+    return INGLE_OK;
+}
+
+static ingle_status read_experts(struct gemma4 *g, const struct io_meta *m, struct err *err)
+{
+    uint64_t n = 0, used = 0, ff = 0;
+    ingle_status s = optional_u64(m, "gemma4.expert_count", 0, EXPERT_MAX, &n, err);
+    if (s || !n)
+        return s;
+    const uint64_t most = n < EXPERT_MAX_USED ? n : EXPERT_MAX_USED;
+    if ((s = io_get_u64(m, "gemma4.expert_used_count", 1, most, &used, err)) ||
+        (s = io_get_u64(m, "gemma4.expert_feed_forward_length", 1, MAX_WIDTH, &ff, err)))
+        return s;
+    g->n_experts = (int64_t)n;
+    g->n_used = (int64_t)used;
+    g->n_ff_expert = (int64_t)ff;
+    return INGLE_OK;
+}
+
+static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct hyper *h,
+                               struct err *err)
+{
+    uint64_t layers, embd, heads, ctx = 8192, window = 0, shared = 0, ple = 0;
+    double eps = 1e-6, softcap = 0.0;
+    ingle_status s;
+    h->base_full = 1e6;
+    h->base_sliding = 1e4;
+    if ((s = io_get_u64(m, "gemma4.block_count", 1, MAX_LAYERS, &layers, err)) ||
+        (s = io_get_u64(m, "gemma4.embedding_length", 1, MAX_WIDTH, &embd, err)) ||
+        (s = io_get_u64(m, "gemma4.attention.head_count", 1, MAX_HEADS, &heads, err)) ||
+        (s = optional_u64(m, "gemma4.context_length", 1, 1 << 30, &ctx, err)) ||
+        (s = io_get_u64(m, "gemma4.attention.sliding_window", 1, 1 << 24, &window, err)) ||
+        (s = optional_u64(m, "gemma4.attention.shared_kv_layers", 0, layers - 1, &shared, err)) ||
+        (s = optional_u64(m, "gemma4.embedding_length_per_layer_input", 0, MAX_WIDTH, &ple, err)) ||
+        (s = optional_f64(m, "gemma4.attention.layer_norm_rms_epsilon", 0, 1, &eps, err)) ||
+        (s = optional_f64(m, "gemma4.final_logit_softcapping", 0, 1e6, &softcap, err)) ||
+        (s = optional_f64(m, "gemma4.rope.freq_base", 1, 1e12, &h->base_full, err)) ||
+        (s = optional_f64(m, "gemma4.rope.freq_base_swa", 1, 1e12, &h->base_sliding, err)) ||
+        (s = optional_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)))
+        return s;
+    g->n_layers = (int64_t)layers;
+    g->n_embd = (int64_t)embd;
+    g->n_heads = (int64_t)heads;
+    g->n_ctx = (int64_t)ctx;
+    g->window = (int64_t)window;
+    g->first_shared = (int64_t)(layers - shared);
+    g->n_ple = (int64_t)ple;
+    g->eps = (float)eps;
+    g->softcap = (float)softcap;
+    if ((s = io_get_u64s(m, "gemma4.feed_forward_length", layers, 1, MAX_WIDTH, h->ff, err)) ||
+        (s = io_get_bools(m, "gemma4.attention.sliding_window_pattern", layers, h->sliding, err)) ||
+        (s = read_heads(g, m, h, err)))
+        return s;
+    return read_experts(g, m, err);
+}
+
+/* Inverse frequencies; full layers rotate only the first pairs of a head ("proportional"):
+ * the file says so by factors of 1e30, a checkpoint's config by a share. */
+static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hyper *h,
+                              struct err *err)
+{
+    const uint64_t width[2] = {h->head_full, h->head_sliding};
+    const double base[2] = {h->base_full, h->base_sliding};
+    for (int t = 0; t < 2; t++) {
+        g->pairs[t] = (int64_t)width[t] / 2;
+        g->inv_freq[t] = mem_calloc(width[t] / 2, sizeof(double));
+        if (!g->inv_freq[t])
+            return err_set(err, INGLE_NOMEM, "no memory for rotations");
+        for (int64_t i = 0; i < g->pairs[t]; i++)
+            g->inv_freq[t][i] = pow(base[t], -2.0 * (double)i / (double)width[t]);
+    }
+    if (!model_find(m, "rope_freqs.weight")) {
+        if (h->partial <= 0)
+            return err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' is missing",
+                           io_path(model_file(m)));
+        g->pairs[0] = (int64_t)(h->partial * (double)h->head_full / 2.0);
+        return INGLE_OK;
+    }
+    float *factor = mem_calloc((size_t)g->pairs[0], sizeof *factor);
+    if (!factor)
+        return err_set(err, INGLE_NOMEM, "no memory for rotations");
+    const ingle_status s = model_floats(m, "rope_freqs.weight", g->pairs[0], factor, err);
+    int64_t last = 0;
+    for (int64_t i = 0; !s && i < g->pairs[0]; i++) {
+        g->inv_freq[0][i] /= (double)factor[i];
+        if (factor[i] < 1e20f)
+            last = i + 1;
+    }
+    mem_free(factor);
+    g->pairs[0] = last;
+    return s;
+}
+
+/* ---- weights ---- */
+
+struct binder {
+    struct model *m;
+    int64_t il;
+    ingle_status s; /* the first error; later calls do nothing */
+    struct err *err;
+};
+
+static const char *layer_name(const struct binder *b, const char *suffix, char out[128])
+{
+    if (b->il >= 0)
+        snprintf(out, 128, "blk.%lld.%s", (long long)b->il, suffix);
+    else
+        snprintf(out, 128, "%s", suffix);
+    return out;
+}
+
+static bool has(const struct binder *b, const char *suffix)
+{
+    char name[128];
+    return model_find(b->m, layer_name(b, suffix, name));
+}
+
+static const struct device_matrix *matrix(struct binder *b, const char *suffix, int64_t out,
+                                          int64_t in, int64_t n_stack)
+{
+    char name[128];
+    const struct device_matrix *w = NULL;
+    if (!b->s)
+        b->s = model_matrix(b->m, layer_name(b, suffix, name), out, in, n_stack, &w, b->err);
+    return w;
+}
+
+static const struct device_vector *vector(struct binder *b, const char *suffix, int64_t n)
+{
+    char name[128];
+    const struct device_vector *w = NULL;
+    if (!b->s)
+        b->s = model_vector(b->m, layer_name(b, suffix, name), n, &w, b->err);
+    return w;
+}
+
+static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer *l)
+{
+    char name[128];
+    l->post_ffn_norm_1 = vector(b, "post_ffw_norm_1.weight", g->n_embd);
+    l->pre_ffn_norm_2 = vector(b, "pre_ffw_norm_2.weight", g->n_embd);
+    l->post_ffn_norm_2 = vector(b, "post_ffw_norm_2.weight", g->n_embd);
+    l->router_scale = vector(b, "ffn_gate_inp.scale", g->n_embd);
+    l->expert_scale = mem_calloc((size_t)g->n_experts, sizeof(float));
+    if (!b->s && !l->expert_scale)
+        b->s = err_set(b->err, INGLE_NOMEM, "no memory for expert scales");
+    if (!b->s)
+        b->s = model_floats(b->m, layer_name(b, "ffn_down_exps.scale", name), g->n_experts,
+                            l->expert_scale, b->err);
+    l->router = matrix(b, "ffn_gate_inp.weight", g->n_experts, g->n_embd, 1);
+    struct expert_layer *e = &l->experts;
+    e->n = g->n_experts;
+    e->width = g->n_ff_expert;
+    if (has(b, "ffn_gate_exps.weight")) {
+        e->gate = matrix(b, "ffn_gate_exps.weight", e->width, g->n_embd, e->n);
+        e->up = matrix(b, "ffn_up_exps.weight", e->width, g->n_embd, e->n);
+    } else {
+        e->gate_up = matrix(b, "ffn_gate_up_exps.weight", 2 * e->width, g->n_embd, e->n);
+    }
+    e->down = matrix(b, "ffn_down_exps.weight", g->n_embd, e->width, e->n);
+}
+
+static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hyper *h,
+                       struct layer *l)
+{
+    const int64_t il = b->il;
+    char name[128];
+    l->sliding = h->sliding[il];
+    l->owns_kv = il < g->first_shared;
+    l->head = (int64_t)(l->sliding ? h->head_sliding : h->head_full);
+    l->n_kv_heads = (int64_t)h->kv_heads[il];
+    l->n_ff = (int64_t)h->ff[il];
+    const int64_t n_q = g->n_heads * l->head, n_kv = l->n_kv_heads * l->head;
+    l->attn_norm = vector(b, "attn_norm.weight", g->n_embd);
+    l->q = matrix(b, "attn_q.weight", n_q, g->n_embd, 1);
+    l->q_norm = vector(b, "attn_q_norm.weight", l->head);
+    if (l->owns_kv) {
+        l->k = matrix(b, "attn_k.weight", n_kv, g->n_embd, 1);
+        l->k_norm = vector(b, "attn_k_norm.weight", l->head);
+        if (l->sliding || has(b, "attn_v.weight"))
+            l->v = matrix(b, "attn_v.weight", n_kv, g->n_embd, 1);
+    }
+    l->o = matrix(b, "attn_output.weight", g->n_embd, n_q, 1);
+    l->post_attn_norm = vector(b, "post_attention_norm.weight", g->n_embd);
+    l->ffn_norm = vector(b, "ffn_norm.weight", g->n_embd);
+    l->gate = matrix(b, "ffn_gate.weight", l->n_ff, g->n_embd, 1);
+    l->up = matrix(b, "ffn_up.weight", l->n_ff, g->n_embd, 1);
+    l->down = matrix(b, "ffn_down.weight", g->n_embd, l->n_ff, 1);
+    l->post_ffn_norm = vector(b, "post_ffw_norm.weight", g->n_embd);
+    if (g->n_experts)
+        bind_experts(g, b, l);
+    if (g->n_ple) {
+        l->ple_gate = matrix(b, "inp_gate.weight", g->n_ple, g->n_embd, 1);
+        l->ple_proj = matrix(b, "proj.weight", g->n_embd, g->n_ple, 1);
+        l->ple_norm = vector(b, "post_norm.weight", g->n_embd);
+    }
+    l->scale = 1.0f;
+    if (!b->s)
+        b->s = model_floats(b->m, layer_name(b, "layer_output_scale.weight", name), 1, &l->scale,
+                            b->err);
+}
+
+/* Streams in layer order; a layer without its own uses that of the last owner of its kind. */
+static ingle_status share_streams(struct gemma4 *g, struct err *err)
+{
+    int64_t donor[2] = {-1, -1};
+    uint32_t n = 0;
+    for (int64_t i = 0; i < g->n_layers; i++) {
+        struct layer *l = &g->layer[i];
+        if (l->owns_kv) {
+            l->stream = n++;
+            donor[l->sliding] = i;
+            continue;
+        }
+        const int64_t from = donor[l->sliding];
+        if (from < 0)
+            return err_set(err, INGLE_FORMAT,
+                           "layer %lld shares keys and values, but no %s layer before %lld owns any",
+                           (long long)i, l->sliding ? "sliding" : "full", (long long)g->first_shared);
+        if (g->layer[from].n_kv_heads != l->n_kv_heads)
+            return err_set(err, INGLE_FORMAT,
+                           "layer %lld has %lld key heads, but shares those of layer %lld, which has %lld",
+                           (long long)i, (long long)l->n_kv_heads, (long long)from,
+                           (long long)g->layer[from].n_kv_heads);
+        l->stream = g->layer[from].stream;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct hyper *h,
+                                 struct err *err)
+{
+    struct binder b = {m, -1, INGLE_OK, err};
+    const struct io_tensor *e = model_find(m, "token_embd.weight");
+    if (!e || e->n_dims != 2 || e->ne[1] > 1 << 24)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix",
+                       io_path(model_file(m)));
+    g->n_vocab = (int64_t)e->ne[1];
+    g->embed = matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
+    g->out_norm = vector(&b, "output_norm.weight", g->n_embd);
+    if (g->n_ple) {
+        const int64_t width = g->n_layers * g->n_ple;
+        if (!b.s)
+            b.s = model_table(m, "per_layer_token_embd.weight", g->n_vocab, width, &g->ple_embed, err);
+        g->ple_model_proj = matrix(&b, "per_layer_model_proj.weight", width, g->n_embd, 1);
+        g->ple_proj_norm = vector(&b, "per_layer_proj_norm.weight", g->n_ple);
+    }
+    for (b.il = 0; b.il < g->n_layers && !b.s; b.il++)
+        bind_layer(g, &b, h, &g->layer[b.il]);
+    return b.s;
+}
+
+static const char *size_label(const struct gemma4 *g)
+{
+    static const struct { int64_t layers, embd; const char *label; } known[] = {
+        {35, 1536, "E2B"}, {42, 2560, "E4B"}, {48, 3840, "12B"}, {30, 2816, "26B-A4B"}, {60, 5376, "31B"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (g->n_layers == known[i].layers && g->n_embd == known[i].embd)
+            return known[i].label;
+    return "";
+}
+
+static void gemma4_free(void *self)
+{
+    struct gemma4 *g = self;
+    if (!g)
+        return;
+    for (int64_t i = 0; g->layer && i < g->n_layers; i++)
+        mem_free(g->layer[i].expert_scale);
+    mem_free(g->layer);
+    mem_free(g->inv_freq[0]);
+    mem_free(g->inv_freq[1]);
+    mem_free(g);
+}
+
+static ingle_status gemma4_bind(void **self, struct model *m, const struct io_meta *meta,
+                                struct family_info *info, struct err *err)
+{
+    struct gemma4 *g = mem_zalloc(sizeof *g);
+    struct hyper *h = mem_zalloc(sizeof *h);
+    ingle_status s = g && h ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a model");
+    if (!s)
+        s = read_hyper(g, meta, h, err);
+    if (!s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))
+        s = err_set(err, INGLE_NOMEM, "no memory for %lld layers", (long long)g->n_layers);
+    if (!s)
+        s = read_rope(g, m, h, err);
+    if (!s)
+        s = bind_weights(g, m, h, err);
+    if (!s)
+        s = share_streams(g, err);
+    mem_free(h);
+    if (s) {
+        gemma4_free(g);
+        return s;
+    }
+    *info = (struct family_info){g->n_layers,  g->n_embd, g->n_vocab,    g->n_ctx,
+                                 g->n_experts, g->n_used, size_label(g), g->n_ple == 0};
+    *self = g;
+    return INGLE_OK;
+}
+
+/* ---- what positions leave behind ---- */
+
+enum { GROUP_FULL, GROUP_WINDOW };
+
+static ingle_status gemma4_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+                              struct err *err)
+{
+    const struct gemma4 *g = self;
+    struct kv_spec spec = {.n_groups = 2};
+    spec.group[GROUP_WINDOW].window = g->window;
+    spec.stream = mem_calloc((size_t)g->first_shared, sizeof *spec.stream);
+    if (!spec.stream)
+        return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
+    for (int64_t i = 0; i < g->first_shared; i++) {
+        const struct layer *l = &g->layer[i];
+        spec.stream[spec.n_streams++] = (struct kv_stream){
+            .kind = KV_HEADS,
+            .layer = (uint32_t)i,
+            .group = l->sliding ? GROUP_WINDOW : GROUP_FULL,
+            .n_heads = (uint32_t)l->n_kv_heads,
+            .k_width = l->head,
+            .v_width = l->head,
+            .k_codec = codec,
+            .v_codec = codec,
+            .every = 1,
+        };
+    }
+    const ingle_status s = kv_layout(&spec, err);
+    if (s)
+        kv_spec_release(&spec);
+    else
+        *out = spec;
+    return s;
+}
+
+/* ---- forward pass ---- */
+
+struct pass {
+    const struct gemma4 *g;
+    const struct family_forward *f;
+    struct device *d;
+    struct device_rope rope[2]; /* [full, sliding] */
+    struct rows ple;            /* [n][n_layers * n_ple] */
+};
+
+static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
+                       struct rows y)
+{
+    device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
+}
+
+/* Per-layer inputs, once a step: (norm(W_mp x / sqrt(H)) + 16 E_ple[tok]) / sqrt(2). */
+static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *tokens)
+{
+    const struct gemma4 *g = p->g;
+    const int64_t width = g->n_layers * g->n_ple;
+    p->ple = device_rows(p->d, x.n, width);
+    const size_t mark = device_mark(p->d);
+    struct rows t = device_rows(p->d, x.n, width);
+    float *row = device_bytes(p->d, (size_t)width * sizeof *row);
+    void *stored = device_bytes(p->d, model_table_row_bytes(g->ple_embed));
+    for (int64_t i = 0; i < x.n && device_runs(p->d); i++) {
+        struct err e;
+        if (model_table_row(g->ple_embed, tokens[i], stored, row, &e))
+            device_fail(p->d, &e);
+        device_write(p->d, rows_slice(t, i, 1), row, width);
+    }
+    one_matmul(p->d, g->ple_model_proj, x, p->ple);
+    device_scale(p->d, p->ple, p->ple, (float)(1.0 / sqrt((double)g->n_embd)));
+    device_norm(p->d, p->ple, p->ple, g->ple_proj_norm, g->n_layers, g->eps);
+    device_scale(p->d, t, t, (float)sqrt((double)g->n_ple));
+    device_add(p->d, p->ple, t);
+    device_scale(p->d, p->ple, p->ple, (float)sqrt(0.5));
+    device_release(p->d, mark);
+}
+
+static void attention(struct pass *p, const struct layer *l, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    const size_t mark = device_mark(p->d);
+    struct rows h = device_rows(p->d, x.n, g->n_embd);
+    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head);
+    device_norm(p->d, h, x, l->attn_norm, 1, g->eps);
+    if (l->owns_kv) {
+        struct rows k = device_rows(p->d, x.n, l->n_kv_heads * l->head);
+        struct rows v = device_rows(p->d, x.n, l->n_kv_heads * l->head);
+        const struct device_product qkv[] = {
+            {l->q, 0, h, q, NULL}, {l->k, 0, h, k, NULL}, {l->v, 0, h, v, NULL}};
+        device_matmul(p->d, qkv, l->v ? 3 : 2);
+        device_norm(p->d, v, l->v ? v : k, NULL, l->n_kv_heads, g->eps); /* V has no weight, no rotation */
+        device_norm(p->d, k, k, l->k_norm, l->n_kv_heads, g->eps);
+        device_rope(p->d, k, &p->rope[l->sliding], l->n_kv_heads, l->head / 2);
+        family_kv_append(p->f, l->stream, k, v);
+    } else {
+        one_matmul(p->d, l->q, h, q);
+    }
+    device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
+    device_rope(p->d, q, &p->rope[l->sliding], g->n_heads, l->head / 2);
+    struct rows o = device_rows(p->d, x.n, g->n_heads * l->head);
+    family_attend(p->f, l->stream, q, g->n_heads, o, l->sliding ? g->window : 0, 1.0f);
+    one_matmul(p->d, l->o, o, h);
+    device_add_norm(p->d, x, h, l->post_attn_norm, g->eps, 1.0f);
+    device_release(p->d, mark);
+}
+
+/* y = Wdown(gelu(Wgate u) * Wup u). */
+static void mlp(struct pass *p, const struct layer *l, struct rows u, struct rows y)
+{
+    const size_t mark = device_mark(p->d);
+    struct rows gate = device_rows(p->d, u.n, l->n_ff), up = device_rows(p->d, u.n, l->n_ff);
+    const struct device_product both[] = {{l->gate, 0, u, gate, NULL}, {l->up, 0, u, up, NULL}};
+    device_matmul(p->d, both, 2);
+    device_glu(p->d, DEVICE_GELU, gate, gate, up);
+    one_matmul(p->d, l->down, gate, y);
+    device_release(p->d, mark);
+}
+
+/* y = norm_1(y) + norm_2(experts); x is the residual stream, which the router reads raw. */
+static void experts(struct pass *p, const struct layer *l, struct rows x, struct rows y)
+{
+    const struct gemma4 *g = p->g;
+    const size_t mark = device_mark(p->d);
+    struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
+    device_norm(p->d, y, y, l->post_ffn_norm_1, 1, g->eps);
+    device_norm(p->d, u, x, NULL, 1, g->eps);
+    device_mul_vector(p->d, u, l->router_scale);
+    device_scale(p->d, u, u, (float)(1.0 / sqrt((double)g->n_embd)));
+    one_matmul(p->d, l->router, u, z);
+    device_softmax(p->d, z);
+    struct expert_choice c = expert_top_k(p->d, z, g->n_used);
+    expert_normalise(p->d, &c, x.n);
+    for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
+        c.weight[i] *= l->expert_scale[c.id[i]];
+    device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
+    struct rows out = device_rows(p->d, x.n, g->n_embd);
+    expert_mix(p->d, &l->experts, u, &c, DEVICE_GELU, out, NULL);
+    device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);
+    device_release(p->d, mark);
+}
+
+static void feed_forward(struct pass *p, const struct layer *l, struct rows x, float scale)
+{
+    const struct gemma4 *g = p->g;
+    const size_t mark = device_mark(p->d);
+    struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
+    device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
+    mlp(p, l, u, y);
+    if (g->n_experts)
+        experts(p, l, x, y);
+    device_add_norm(p->d, x, y, l->post_ffn_norm, g->eps, scale);
+    device_release(p->d, mark);
+}
+
+static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    const size_t mark = device_mark(p->d);
+    struct rows gate = device_rows(p->d, x.n, g->n_ple), h = device_rows(p->d, x.n, g->n_embd);
+    one_matmul(p->d, l->ple_gate, x, gate);
+    device_glu(p->d, DEVICE_GELU, gate, gate, rows_columns(p->ple, il * g->n_ple, g->n_ple));
+    one_matmul(p->d, l->ple_proj, gate, h);
+    device_add_norm(p->d, x, h, l->ple_norm, g->eps, l->scale);
+    device_release(p->d, mark);
+}
+
+static void head(struct pass *p, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    if (p->f->tap) {
+        struct rows y = device_rows(p->d, x.n, g->n_embd);
+        device_norm(p->d, y, x, g->out_norm, 1, g->eps);
+        family_tap_rows(p->f, FAMILY_TAP_NORM, 0, y);
+    }
+    if (!p->f->step->n_logits)
+        return;
+    struct rows y = family_wanted(p->f, x);
+    device_norm(p->d, y, y, g->out_norm, 1, g->eps);
+    one_matmul(p->d, g->embed, y, p->f->logits);
+    if (g->softcap > 0)
+        device_softcap(p->d, p->f->logits, g->softcap);
+}
+
+static void gemma4_forward(const void *self, const struct family_forward *f)
+{
+    const struct gemma4 *g = self;
+    struct pass p = {.g = g, .f = f, .d = f->device};
+    const int32_t *tokens = family_tokens(f);
+    const int64_t *pos = family_positions(f);
+    struct rows x = device_rows(p.d, f->step->n_rows, g->n_embd);
+    device_embed(p.d, x, g->embed, tokens, (float)sqrt((double)g->n_embd));
+    family_tap_rows(f, FAMILY_TAP_EMBED, 0, x);
+    for (int t = 0; t < 2; t++)
+        p.rope[t] = device_rope_table(p.d, pos, x.n, g->inv_freq[t], g->pairs[t]);
+    if (g->n_ple)
+        per_layer_inputs(&p, x, tokens);
+    for (int64_t il = 0; il < g->n_layers; il++) {
+        const struct layer *l = &g->layer[il];
+        attention(&p, l, x);
+        feed_forward(&p, l, x, g->n_ple ? 1.0f : l->scale);
+        if (g->n_ple)
+            per_layer_block(&p, l, il, x);
+        family_tap_rows(f, FAMILY_TAP_LAYER, (int)il, x);
+    }
+    head(&p, x);
+}
+
+static const char *const hf_types[] = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", NULL};
+
+const struct family family_gemma4 = {
+    .arch = "gemma4",
+    .hf_types = hf_types,
+    .config = family_gemma4_config,
+    .rename = family_gemma4_rename,
+    .bind = gemma4_bind,
+    .kv = gemma4_kv,
+    .forward = gemma4_forward,
+    .free = gemma4_free,
+};

@@ -1,0 +1,435 @@
+/*
+ * attend_body - attention on sixteen lanes, compiled once for each width of register.
+ *
+ * The pairs of row and head of a task are taken in groups that pass over the keys and
+ * values together, page by page, and in a group as tiles of up to MAX_R pairs whose
+ * products share every load.  A page is decoded to f32 once for a group of several tiles;
+ * a single tile (decoding one token) decodes in registers.  All that a tile does is per
+ * pair and in the steps of attend.h, so the bits do not depend on groups, tiles or pages.
+ */
+#include "kern/attend.h"
+#include "kern/attend_part.h"
+#include "kern/math.h"
+#include "kern/x86/lanes_exp.h"
+#include <math.h>
+#include <string.h>
+
+enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK };
+
+/* A block of values as mix_*() reads it. */
+struct values {
+    const uint8_t *block;
+    const float *scale; /* Q8_0: f32 [128][n_groups] */
+    int64_t stride;     /* elements from one slot to the next */
+    int64_t whole;      /* v_width in whole vectors */
+    int64_t n_groups;
+};
+
+/* Sixteen elements from i on; scale is for Q8_0. */
+LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
+                                struct v16 scale)
+{
+    const void *p = block;
+    if (c == KERN_KV_F32)
+        return v_load((const float *)p + i);
+    if (c == KERN_KV_F16)
+        return v_from_f16((const uint16_t *)p + i);
+    if (c == KERN_KV_BF16)
+        return v_from_bf16((const uint16_t *)p + i);
+    return v_mul(v_from_i8((const int8_t *)p + i), scale);
+}
+
+/* The scales of dimensions k.. k + 31 of a 16-block of keys. */
+LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b, int64_t k)
+{
+    const void *p = block + width * KERN_PAGE;
+    return v_from_f16((const uint16_t *)p + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
+}
+
+#ifdef __AVX512F__
+#define TILE_R 8
+#define TILE_P 2
+#include "kern/x86/attend_tile.h"
+#define TILE_R 4
+#define TILE_P 4
+#include "kern/x86/attend_tile.h"
+#define TILE_R 2
+#define TILE_P 4
+#include "kern/x86/attend_tile.h"
+#define TILE_R 1
+#define TILE_P 8
+#include "kern/x86/attend_tile.h"
+enum { MAX_R = 8 };
+#else
+#define TILE_R 6
+#define TILE_P 1
+#include "kern/x86/attend_tile.h"
+#define TILE_R 4
+#define TILE_P 1
+#include "kern/x86/attend_tile.h"
+#define TILE_R 2
+#define TILE_P 2
+#include "kern/x86/attend_tile.h"
+#define TILE_R 1
+#define TILE_P 4
+#include "kern/x86/attend_tile.h"
+enum { MAX_R = 6 };
+#endif
+
+static const struct tile {
+    int64_t n;
+    void (*score)(enum kern_kv_codec c, const uint8_t *block, int64_t width, const float *q,
+                  int64_t b0, int64_t b1, float scale, float *s);
+    void (*mix)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
+                const float *weight, const float *rescale, float *acc);
+} tiles[] = {
+#ifdef __AVX512F__
+    {8, score_8, mix_8},
+#else
+    {6, score_6, mix_6},
+#endif
+    {4, score_4, mix_4},
+    {2, score_2, mix_2},
+    {1, score_1, mix_1},
+};
+static const struct tile *const one_pair = &tiles[sizeof tiles / sizeof *tiles - 1];
+
+/* The largest tile of at most n pairs. */
+static const struct tile *tile_for(int64_t n)
+{
+    const struct tile *t = tiles;
+    while (t->n > n)
+        t++;
+    return t;
+}
+
+/* Pairs [first, first + n) of a task, pair = row * n_heads + head, and their scratch. */
+struct group {
+    const struct kern_attend *a;
+    int64_t first, n, whole;
+    bool decode;          /* pages are decoded before the tiles see them */
+    float *q;             /* per tile f32 [k_width][tile] */
+    float *acc, *all;     /* f32 [n][whole]: of this split, of all before it */
+    float *lane;          /* f32 [n][16]: sums of weights */
+    float *max;           /* f32 [n] */
+    float *all_max, *all_sum;
+    float *keys, *values; /* a decoded page; or the scales of its values */
+    float *score;         /* f32 [MAX_R][128] */
+    float *rescale;       /* f32 [MAX_R][PAGE_BLOCKS] */
+};
+
+static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n,
+                       float *at)
+{
+    int64_t whole = attend_whole(a->v_width);
+    *g = (struct group){.a = a, .first = first, .n = n, .whole = whole};
+    g->decode = n > MAX_R;
+    g->keys = at;
+    g->values = at += KERN_PAGE * attend_whole(a->k_width);
+    g->acc = at += KERN_PAGE * whole;
+    g->all = at += n * whole;
+    g->lane = at += n * whole;
+    g->score = at += n * 16;
+    g->rescale = at += MAX_R * KERN_PAGE;
+    g->max = at += MAX_R * PAGE_BLOCKS;
+    g->all_max = at += n;
+    g->all_sum = at += n;
+    g->q = at + n;
+    float *q = g->q;
+    for (int64_t i = 0; i < n;) {
+        int64_t size = tile_for(n - i)->n;
+        for (int64_t r = 0; r < size; r++, i++) {
+            int64_t pair = first + i, row = pair / a->n_heads, head = pair % a->n_heads;
+            const float *x = a->q + row * a->q_stride + head * a->k_width;
+            for (int64_t k = 0; k < a->k_width; k++)
+                q[k * size + r] = x[k];
+        }
+        q += size * a->k_width;
+    }
+}
+
+/* Pairs for the group at first: as even as whole tiles allow. */
+static int64_t group_size(int64_t n_pairs)
+{
+    int64_t n = num_div_up(n_pairs, ATTEND_GROUP);
+    return num_div_up(num_div_up(n_pairs, n), MAX_R) * MAX_R;
+}
+
+/* What a pair sees of the page that starts at base: slots [from, to). */
+struct view {
+    int64_t from, to;
+};
+
+static struct view view_of(const struct group *g, int64_t i, int64_t base)
+{
+    const struct kern_attend *a = g->a;
+    int64_t pos = a->pos0 + (g->first + i) / a->n_heads;
+    int64_t from = num_min(num_max(attend_first(a, pos) - base, 0), KERN_PAGE);
+    return (struct view){from, num_max(num_min(pos + 1 - base, KERN_PAGE), from)};
+}
+
+static struct view view_cut(struct view v, int64_t b)
+{
+    struct view c = {num_max(v.from, b * KERN_ATTEND_BLOCK),
+                     num_min(v.to, (b + 1) * KERN_ATTEND_BLOCK)};
+    c.to = num_max(c.from, c.to);
+    return c;
+}
+
+/* Turns the scores of one pair in a page to weights, and notes how its sums rescale. */
+static void weigh(struct group *g, int64_t i, struct view v, float *s, float *rescale)
+{
+    float max = g->max[i];
+    struct v16 lane = v_load(g->lane + i * 16);
+    for (int64_t b = v.from / KERN_ATTEND_BLOCK; b * KERN_ATTEND_BLOCK < v.to; b++) {
+        struct view c = view_cut(v, b);
+        float *p = s + b * KERN_ATTEND_BLOCK;
+        int64_t from = c.from - b * KERN_ATTEND_BLOCK, to = c.to - b * KERN_ATTEND_BLOCK;
+        struct v16 lo = v_load(p), hi = v_load(p + 16), none = v_set(-INFINITY);
+        if (to - from < KERN_ATTEND_BLOCK) {
+            lo = v_choose(v_range(from, to), lo, none);
+            hi = v_choose(v_range(from - 16, to - 16), hi, none);
+        }
+        float t = v_fold_max(v_max(hi, lo)), top = t > max ? t : max;
+        struct v16 by = v_set(1.0f), n = v_set(top);
+        if (max - top != 0.0f) /* exp(0) is 1; infinities make a NaN of the difference */
+            by = v_exp(v_set(max - top));
+        max = top;
+        lo = v_exp(v_sub(lo, n));
+        hi = v_exp(v_sub(hi, n));
+        /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for
+         * n = -inf, when what is visible is NaN already. */
+        lane = v_add(v_add(v_mul(lane, by), lo), hi);
+        v_store(p, lo);
+        v_store(p + 16, hi);
+        rescale[b] = v_lane0(by);
+    }
+    g->max[i] = max;
+    v_store(g->lane + i * 16, lane);
+}
+
+/* Values of a page times weights: blocks that all pairs of the tile see alike go together,
+ * the others pair by pair. */
+static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                enum kern_kv_codec c, const struct values *v)
+{
+    struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
+    float *acc = g->acc + i * g->whole;
+    for (int64_t b = first.from / KERN_ATTEND_BLOCK; b * KERN_ATTEND_BLOCK < last.to;) {
+        struct view run = view_cut(first, b), other = view_cut(last, b);
+        if (run.from == other.from && run.to == other.to) {
+            for (b++; b * KERN_ATTEND_BLOCK < last.to; b++) {
+                struct view x = view_cut(first, b), y = view_cut(last, b);
+                if (x.from != y.from || x.to != y.to)
+                    break;
+                run.to = x.to;
+            }
+            t->mix(c, v, run.from, run.to, g->score, g->rescale, acc);
+            continue;
+        }
+        for (int64_t r = 0; r < t->n; r++) {
+            struct view x = view_cut(view_of(g, i + r, base), b);
+            if (x.from < x.to)
+                one_pair->mix(c, v, x.from, x.to, g->score + r * KERN_PAGE,
+                              g->rescale + r * PAGE_BLOCKS, acc + r * g->whole);
+        }
+        b++;
+    }
+}
+
+/* 16-blocks [b0, b1) of a block of keys to f32, in the same order. */
+static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
+                        int64_t b1, float *to)
+{
+    struct v16 by = v_zero();
+    for (int64_t b = b0; b < b1; b++)
+        for (int64_t k = 0; k < width; k++) {
+            if (c == KERN_KV_Q8_0 && k % ATTEND_QUANT == 0)
+                by = key_scale(block, width, b, k);
+            int64_t i = (b * width + k) * 16;
+            v_store(to + i, element(c, block, i, by));
+        }
+}
+
+/* The scales of a block of Q8_0 values to f32. */
+static void decode_scales(const uint8_t *block, int64_t width, float *to)
+{
+    const void *p = block + width * KERN_PAGE;
+    int64_t n = KERN_PAGE * (width / ATTEND_QUANT);
+    for (int64_t i = 0; i < n; i += 16)
+        v_store(to + i, v_from_f16((const uint16_t *)p + i));
+}
+
+/* Slots [j0, j1) of a block of values to f32 rows of whole vectors. */
+static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
+                          int64_t j1, float *to)
+{
+    int64_t whole = attend_whole(width), n_groups = width / ATTEND_QUANT;
+    const void *p = block + width * KERN_PAGE;
+    const uint16_t *scale = p;
+    for (int64_t j = j0; j < j1; j++) {
+        struct v16 by = v_zero();
+        float *row = to + j * whole;
+        for (int64_t d = 0; d + 16 <= width; d += 16) {
+            if (c == KERN_KV_Q8_0 && d % ATTEND_QUANT == 0)
+                by = v_set(_cvtsh_ss(scale[j * n_groups + d / ATTEND_QUANT]));
+            v_store(row + d, element(c, block, j * width + d, by));
+        }
+        if (width % 16) { /* never Q8_0 */
+            size_t size = c == KERN_KV_F32 ? 4 : 2, n = (size_t)(width % 16);
+            uint8_t tail[16 * sizeof(float)] = {0};
+            int64_t at = j * width + width / 16 * 16;
+            memcpy(tail, block + (size_t)at * size, n * size);
+            v_store(row + width / 16 * 16, element(c, tail, 0, by));
+        }
+    }
+}
+
+/* Every tile of the group against the positions [from, to) of one page. */
+static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
+{
+    const struct kern_attend *a = g->a;
+    const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
+    enum kern_kv_codec kc = a->k_codec, vc = a->v_codec;
+    int64_t base = page * KERN_PAGE;
+    struct values v = {vb, g->values, a->v_width, g->whole, a->v_width / ATTEND_QUANT};
+    if (g->decode && kc != KERN_KV_F32) {
+        decode_keys(kc, kb, a->k_width, (from - base) / 16, num_div_up(to - base, 16), g->keys);
+        kb = (const uint8_t *)g->keys;
+        kc = KERN_KV_F32;
+    }
+    if (g->whole != a->v_width || (g->decode && vc != KERN_KV_F32)) {
+        decode_values(vc, vb, a->v_width, from - base, to - base, g->values);
+        v.block = (const uint8_t *)g->values;
+        v.stride = g->whole;
+        vc = KERN_KV_F32;
+    } else if (vc == KERN_KV_Q8_0) {
+        decode_scales(vb, a->v_width, g->values);
+    }
+    const float *q = g->q;
+    for (int64_t i = 0; i < g->n;) {
+        const struct tile *t = tile_for(g->n - i);
+        struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
+        if (first.from < last.to) {
+            t->score(kc, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16), a->scale,
+                     g->score);
+            for (int64_t r = 0; r < t->n; r++)
+                weigh(g, i + r, view_of(g, i + r, base), g->score + r * KERN_PAGE,
+                      g->rescale + r * PAGE_BLOCKS);
+            mix(g, t, i, base, vc, &v);
+        }
+        q += t->n * a->k_width;
+        i += t->n;
+    }
+}
+
+/* One split of every pair in the group, from nothing. */
+static void do_split(struct group *g, int64_t split)
+{
+    const struct kern_attend *a = g->a;
+    int64_t row0 = g->first / a->n_heads, row1 = (g->first + g->n - 1) / a->n_heads;
+    int64_t from = num_max(attend_first(a, a->pos0 + row0), split * KERN_SPLIT);
+    int64_t to = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
+    for (int64_t i = 0; i < g->n; i++)
+        g->max[i] = -INFINITY;
+    for (int64_t i = 0; i < g->n * 16; i += 16)
+        v_store(g->lane + i, v_zero());
+    for (int64_t i = 0; i < g->n * g->whole; i += 16)
+        v_store(g->acc + i, v_zero());
+    for (int64_t pos = from; pos < to;) {
+        int64_t page = pos / KERN_PAGE, end = num_min(to, (page + 1) * KERN_PAGE);
+        do_page(g, page, pos, end);
+        pos = end;
+    }
+}
+
+/* all, with its maximum and sum, takes in a split; n is a whole number of vectors. */
+static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
+                 int64_t n)
+{
+    if (sum == 0.0f) /* nothing of it was seen */
+        return;
+    float top = max > *all_max ? max : *all_max;
+    float x = kern_exp(*all_max - top), y = kern_exp(max - top);
+    *all_max = top;
+    *all_sum = fmaf(sum, y, *all_sum * x);
+    for (int64_t d = 0; d < n; d += 16) {
+        struct v16 scaled = v_mul(v_load(all + d), v_set(x));
+        v_store(all + d, v_fma(v_load(acc + d), v_set(y), scaled));
+    }
+}
+
+static void finish(const struct kern_attend *a, int64_t pair, float sum, const float *all)
+{
+    float *out = a->out + pair / a->n_heads * a->out_stride + pair % a->n_heads * a->v_width;
+    for (int64_t d = 0; d < a->v_width; d += 16)
+        v_store_n(out + d, v_div(v_load(all + d), v_set(sum)), a->v_width - d);
+}
+
+static void clear(struct group *g)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        g->all_max[i] = -INFINITY;
+        g->all_sum[i] = 0.0f;
+    }
+    for (int64_t i = 0; i < g->n * g->whole; i += 16)
+        v_store(g->all + i, v_zero());
+}
+
+static void rows(const struct kern_attend *a, void *scratch)
+{
+    int64_t n_pairs = a->n_rows * a->n_heads, size = group_size(n_pairs);
+    for (int64_t first = 0; first < n_pairs; first += size) {
+        struct group g;
+        group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
+        clear(&g);
+        int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
+        int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
+        for (; s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
+            do_split(&g, s);
+            for (int64_t i = 0; i < g.n; i++)
+                join(&g.all_max[i], &g.all_sum[i], g.all + i * g.whole, g.max[i],
+                     v_fold_sum(v_load(g.lane + i * 16)), g.acc + i * g.whole, g.whole);
+        }
+        for (int64_t i = 0; i < g.n; i++)
+            finish(a, first + i, g.all_sum[i], g.all + i * g.whole);
+    }
+}
+
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch)
+{
+    int64_t n_pairs = a->n_rows * a->n_heads, size = group_size(n_pairs);
+    for (int64_t first = 0; first < n_pairs; first += size) {
+        struct group g;
+        group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
+        do_split(&g, index);
+        for (int64_t i = 0; i < g.n; i++, state += kern_attend_state(a->v_width)) {
+            state[0] = g.max[i];
+            state[1] = v_fold_sum(v_load(g.lane + i * 16));
+            memcpy(state + 2, g.acc + i * g.whole, (size_t)a->v_width * sizeof *state);
+        }
+    }
+}
+
+static void merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
+{
+    int64_t step = kern_attend_state(a->v_width), n_pairs = a->n_rows * a->n_heads;
+    int64_t whole = attend_whole(a->v_width);
+    float *all = scratch, *acc = all + whole;
+    for (int64_t d = 0; d < whole; d += 16)
+        v_store(acc + d, v_zero());
+    for (int64_t pair = 0; pair < n_pairs; pair++) {
+        float max = -INFINITY, sum = 0.0f;
+        for (int64_t d = 0; d < whole; d += 16)
+            v_store(all + d, v_zero());
+        for (int64_t s = 0; s < n_splits; s++) {
+            const float *one = state + (s * n_pairs + pair) * step;
+            memcpy(acc, one + 2, (size_t)a->v_width * sizeof *acc);
+            join(&max, &sum, all, one[0], one[1], acc, whole);
+        }
+        finish(a, pair, sum, all);
+    }
+}
+
+const struct kern_attend_table LANES_SET(kern_attend) = {
+    .kv_write = kern_kv_write_avx2, .rows = rows, .split = split, .merge = merge};

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/model.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { NAME_MAX_BYTES = 128, LOAD_CHUNK_BYTES = 4 << 20 };
+
+/* A tensor under its GGUF name. */
+struct entry {
+    char name[NAME_MAX_BYTES];
+    const struct io_tensor *t;
+    bool bound;
+};
+
+struct bound_matrix {
+    const struct io_tensor *t;
+    struct device_matrix *m;
+};
+
+struct model_table {
+    const struct model *model;
+    const struct io_tensor *t;
+    int64_t n_rows, width;
+    size_t row_bytes;
+};
+
+struct model {
+    struct io_file *file;
+    struct device *d;
+    const struct report_sink *sink;
+    struct entry *entry; /* sorted by name */
+    size_t n_entries;
+    struct bound_matrix *matrix;
+    size_t n_matrices, cap_matrices;
+    struct device_vector **vector;
+    size_t n_vectors, cap_vectors;
+    struct model_table **table;
+    size_t n_tables, cap_tables;
+    uint64_t n_bytes;
+};
+
+static int entry_order(const void *a, const void *b)
+{
+    return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
+}
+
+static struct entry *find(const struct model *m, const char *name)
+{
+    size_t lo = 0, hi = m->n_entries;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        const int c = strcmp(m->entry[mid].name, name);
+        if (!c)
+            return &m->entry[mid];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+ingle_status model_create(struct model **out, struct io_file *file, struct device *d,
+                          model_rename_fn *rename, const struct report_sink *sink,
+                          struct err *err)
+{
+    const size_t n = io_n_tensors(file);
+    struct model *m = mem_zalloc(sizeof *m);
+    if (m)
+        m->entry = mem_calloc(n, sizeof *m->entry);
+    if (!m || !m->entry) {
+        mem_free(m);
+        return err_set(err, INGLE_NOMEM, "no memory for %zu tensor names", n);
+    }
+    m->file = file;
+    m->d = d;
+    m->sink = sink;
+    m->n_entries = n;
+    for (size_t i = 0; i < n; i++) {
+        struct entry *e = &m->entry[i];
+        e->t = io_tensor_at(file, i);
+        if (!rename || !rename(e->t->name, e->name, sizeof e->name))
+            snprintf(e->name, sizeof e->name, "%s", e->t->name);
+    }
+    qsort(m->entry, n, sizeof *m->entry, entry_order);
+    for (size_t i = 1; i < n; i++)
+        if (!strcmp(m->entry[i - 1].name, m->entry[i].name)) {
+            const ingle_status s =
+                err_set(err, INGLE_FORMAT, "'%s': tensors '%s' and '%s' mean the same", io_path(file),
+                        m->entry[i - 1].t->name, m->entry[i].t->name);
+            model_free(m);
+            return s;
+        }
+    *out = m;
+    return INGLE_OK;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        device_matrix_free(m->matrix[i].m);
+    for (size_t i = 0; i < m->n_vectors; i++)
+        device_vector_free(m->vector[i]);
+    for (size_t i = 0; i < m->n_tables; i++)
+        mem_free(m->table[i]);
+    mem_free(m->matrix);
+    mem_free(m->vector);
+    mem_free(m->table);
+    mem_free(m->entry);
+    mem_free(m);
+}
+
+struct device *model_device(const struct model *m)
+{
+    return m->d;
+}
+
+const struct io_file *model_file(const struct model *m)
+{
+    return m->file;
+}
+
+const struct io_tensor *model_find(const struct model *m, const char *name)
+{
+    const struct entry *e = find(m, name);
+    return e ? e->t : NULL;
+}
+
+uint64_t model_bytes(const struct model *m)
+{
+    return m->n_bytes;
+}
+
+/* ---- binding ---- */
+
+/* The tensor of this name, with exactly this shape (missing trailing dimensions are 1). */
+static ingle_status want(const struct model *m, const char *name, const uint64_t ne[3],
+                         struct entry **out, struct err *err)
+{
+    struct entry *e = find(m, name);
+    if (!e)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing", io_path(m->file), name);
+    for (int i = 0; i < IO_MAX_DIMS; i++) {
+        const uint64_t is = (uint32_t)i < e->t->n_dims ? e->t->ne[i] : 1;
+        if (is == (i < 3 ? ne[i] : 1))
+            continue;
+        char shape[160] = "";
+        for (uint32_t k = 0; k < e->t->n_dims; k++) {
+            const size_t n = strlen(shape);
+            snprintf(shape + n, sizeof shape - n, "%s%llu", k ? " x " : "",
+                     (unsigned long long)e->t->ne[k]);
+        }
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor '%s' is %s (contiguous first), expected %llu x %llu x %llu",
+                       io_path(m->file), e->t->name, shape, (unsigned long long)ne[0],
+                       (unsigned long long)ne[1], (unsigned long long)ne[2]);
+    }
+    *out = e;
+    return INGLE_OK;
+}
+
+/* NVFP4 files carry a second scale for each matrix of the stack: "<base>.scale". */
+static ingle_status second_scale(struct model *m, const char *name, struct device_matrix *w,
+                                 int64_t n_stack, struct err *err)
+{
+    char scale[NAME_MAX_BYTES];
+    snprintf(scale, sizeof scale, "%s", name);
+    char *tail = strstr(scale, ".weight");
+    if (!tail || strlen(scale) + 1 > sizeof scale - 8)
+        return INGLE_OK;
+    memcpy(tail, ".scale", 7);
+    /* A scale that the family has bound is a parameter of the model with the same name. */
+    const struct entry *e = find(m, scale);
+    if (!e || e->bound) {
+        snprintf(scale, sizeof scale, "%.100s.scale", name);
+        e = find(m, scale);
+    }
+    if (!e || e->bound)
+        return INGLE_OK;
+    float *v = mem_calloc((size_t)n_stack, sizeof *v);
+    if (!v)
+        return err_set(err, INGLE_NOMEM, "no memory for %lld scales", (long long)n_stack);
+    ingle_status s = model_floats(m, scale, n_stack, v, err);
+    if (!s)
+        s = device_matrix_set_scales(w, v, err);
+    mem_free(v);
+    return s;
+}
+
+ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, int64_t in,
+                          int64_t n_stack, const struct device_matrix **out, struct err *err)
+{
+    struct entry *e;
+    const uint64_t ne[3] = {(uint64_t)in, (uint64_t)out_rows, (uint64_t)n_stack};
+    ingle_status s = want(m, name, ne, &e, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].t == e->t) {
+            *out = m->matrix[i].m;
+            return INGLE_OK;
+        }
+    if (!mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix))
+        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    struct device_matrix *w;
+    s = device_matrix_create(&w, m->d, e->t->type, out_rows, in, n_stack, err);
+    if (s) {
+        err_prefix(err, "'%s': tensor '%s'", io_path(m->file), e->t->name);
+        return s;
+    }
+    m->matrix[m->n_matrices++] = (struct bound_matrix){e->t, w};
+    m->n_bytes += device_matrix_bytes(w);
+    e->bound = true;
+    if (e->t->type == QUANT_NVFP4) {
+        s = second_scale(m, name, w, n_stack, err);
+        if (s)
+            return s;
+    }
+    *out = w;
+    return INGLE_OK;
+}
+
+ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,
+                          struct err *err)
+{
+    struct entry *e;
+    const uint64_t ne[3] = {(uint64_t)n, 1, 1};
+    ingle_status s = want(m, name, ne, &e, err);
+    if (s)
+        return s;
+    const struct io_tensor *t = e->t;
+    if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32, F16 or BF16",
+                       io_path(m->file), t->name, quant_info(t->type)->name);
+    void *stored = mem_alloc(t->n_bytes);
+    if (!stored)
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for tensor '%s'",
+                       (unsigned long long)t->n_bytes, t->name);
+    s = io_read(m->file, t, 0, stored, t->n_bytes, err);
+    if (!s)
+        quant_decode(t->type, stored, out, (size_t)n);
+    mem_free(stored);
+    for (int64_t i = 0; !s && i < n; i++)
+        if (!(out[i] - out[i] >= 0.0f)) /* NaN and infinities differ from themselves */
+            s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has no number at %lld",
+                        io_path(m->file), t->name, (long long)i);
+    if (!s)
+        e->bound = true;
+    return s;
+}
+
+ingle_status model_vector(struct model *m, const char *name, int64_t n,
+                          const struct device_vector **out, struct err *err)
+{
+    struct entry *e;
+    const uint64_t ne[3] = {(uint64_t)n, 1, 1};
+    ingle_status s = want(m, name, ne, &e, err); /* before memory is taken for n */
+    if (s)
+        return s;
+    float *v = mem_calloc((size_t)n, sizeof *v);
+    if (!v || !mem_grow(&m->vector, &m->cap_vectors, m->n_vectors + 1, sizeof(void *))) {
+        mem_free(v);
+        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    }
+    struct device_vector *w = NULL;
+    s = model_floats(m, name, n, v, err);
+    if (!s)
+        s = device_vector_create(&w, m->d, v, n, err);
+    mem_free(v);
+    if (s)
+        return s;
+    m->vector[m->n_vectors++] = w;
+    m->n_bytes += (uint64_t)n * sizeof(float);
+    *out = w;
+    return INGLE_OK;
+}
+
+ingle_status model_table(struct model *m, const char *name, int64_t n_rows, int64_t width,
+                         const struct model_table **out, struct err *err)
+{
+    struct entry *e;
+    uint64_t row_bytes;
+    const uint64_t ne[3] = {(uint64_t)width, (uint64_t)n_rows, 1};
+    const ingle_status s = want(m, name, ne, &e, err);
+    if (s)
+        return s;
+    if (!quant_bytes(e->t->type, (uint64_t)width, 1, &row_bytes))
+        return err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no whole blocks of %s",
+                       io_path(m->file), e->t->name, quant_info(e->t->type)->name);
+    struct model_table *t = mem_zalloc(sizeof *t);
+    if (!t || !mem_grow(&m->table, &m->cap_tables, m->n_tables + 1, sizeof(void *))) {
+        mem_free(t);
+        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    }
+    *t = (struct model_table){m, e->t, n_rows, width, row_bytes};
+    m->table[m->n_tables++] = t;
+    e->bound = true;
+    *out = t;
+    return INGLE_OK;
+}
+
+size_t model_table_row_bytes(const struct model_table *t)
+{
+    return t->row_bytes;
+}
+
+ingle_status model_table_row(const struct model_table *t, int64_t i, void *stored, float *dst,
+                             struct err *err)
+{
+    if (i < 0 || i >= t->n_rows)
+        return err_set(err, INGLE_ARG, "row %lld of tensor '%s': it has %lld", (long long)i,
+                       t->t->name, (long long)t->n_rows);
+    const uint8_t *mapped = io_mapped(t->model->file, t->t);
+    if (!mapped) {
+        const ingle_status s =
+            io_read(t->model->file, t->t, (uint64_t)i * t->row_bytes, stored, t->row_bytes, err);
+        if (s)
+            return s;
+    }
+    quant_decode(t->t->type, mapped ? mapped + (size_t)i * t->row_bytes : stored, dst,
+                 (size_t)t->width);
+    return INGLE_OK;
+}
+
+/* ---- what nobody asked for ---- */
+
+static bool is_tower(const char *name)
+{
+    static const char *const prefix[] = {"v.",        "a.",     "mm.",          "vision_tower.", "audio_tower.",
+                                         "embed_vision.", "embed_audio.", "multi_modal_projector."};
+    for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++) {
+        const size_t n = strlen(prefix[i]);
+        if (!strncmp(name, prefix[i], n) ||
+            (!strncmp(name, "model.", 6) && !strncmp(name + 6, prefix[i], n)))
+            return true;
+    }
+    return false;
+}
+
+ingle_status model_check_unused(struct model *m, struct err *err)
+{
+    size_t n_tower = 0, n_other = 0;
+    const char *tower = NULL, *other = NULL;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const struct entry *e = &m->entry[i];
+        if (e->bound)
+            continue;
+        const size_t n = strlen(e->name);
+        if (n > 6 && !strcmp(e->name + n - 6, ".scale"))
+            return err_set(err, INGLE_FORMAT,
+                           "'%s': the scale '%s' belongs to no matrix that is used: products would be wrong",
+                           io_path(m->file), e->t->name);
+        if (is_tower(e->t->name)) {
+            tower = e->t->name;
+            n_tower++;
+        } else {
+            other = e->t->name;
+            n_other++;
+        }
+    }
+    if (n_tower)
+        report(m->sink, INGLE_REPORT_NOTE, "tensor", tower,
+               "%zu tensors of vision and audio towers are skipped: ingle reads text only", n_tower);
+    if (n_other)
+        report(m->sink, INGLE_REPORT_WARN, "tensor", other,
+               "%zu tensors of this file are not used by its family", n_other);
+    return INGLE_OK;
+}
+
+/* ---- loading ---- */
+
+struct load {
+    struct model *m;
+    uint8_t *buffer;        /* [workers][buffer_bytes] */
+    size_t buffer_bytes;
+    const struct bound_matrix *b;
+    int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
+    uint64_t row_bytes;
+    struct err *err;        /* [workers] */
+};
+
+static void load_chunk(void *arg, int64_t chunk, int worker)
+{
+    struct load *l = arg;
+    if (l->err[worker].status)
+        return;
+    const struct io_tensor *t = l->b->t;
+    const int64_t out = device_matrix_out(l->b->m);
+    const int64_t index = chunk / l->chunks;
+    const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
+    const int64_t n = num_min(l->rows_per_chunk, out - row0);
+    const uint64_t at = ((uint64_t)index * (uint64_t)out + (uint64_t)row0) * l->row_bytes;
+    uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
+    if (io_read(l->m->file, t, at, buffer, (size_t)n * l->row_bytes, &l->err[worker]))
+        return;
+    const struct quant_info *q = quant_info(t->type);
+    const int64_t bad = quant_find_bad(t->type, buffer, (size_t)n * l->row_bytes / q->n_bytes);
+    if (bad >= 0) {
+        err_set(&l->err[worker], INGLE_FORMAT,
+                "'%s': tensor '%s' has a scale or weight that is no number in block %llu",
+                io_path(l->m->file), t->name, (unsigned long long)(at / q->n_bytes + (uint64_t)bad));
+        return;
+    }
+    device_matrix_load(l->b->m, index, row0, n, buffer);
+}
+
+static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, struct err *err)
+{
+    ingle_status s = device_matrix_reserve(b->m, err);
+    if (s)
+        return s;
+    if (!quant_bytes(b->t->type, (uint64_t)device_matrix_in(b->m), 1, &l->row_bytes))
+        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->t->name);
+    const int64_t fit = (int64_t)(LOAD_CHUNK_BYTES / l->row_bytes) / KERN_PANEL * KERN_PANEL;
+    l->b = b;
+    l->rows_per_chunk = num_max(KERN_PANEL, fit);
+    const size_t need = (size_t)l->rows_per_chunk * l->row_bytes;
+    if (need > l->buffer_bytes) {
+        mem_free(l->buffer);
+        l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), need);
+        l->buffer_bytes = l->buffer ? need : 0;
+        if (!l->buffer)
+            return err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", need, b->t->name);
+    }
+    l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
+    pool_run(device_pool(l->m->d), l->chunks * device_matrix_stack(b->m), load_chunk, l);
+    for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
+        if (l->err[i].status) {
+            if (err)
+                *err = l->err[i];
+            return l->err[i].status;
+        }
+    return INGLE_OK;
+}
+
+ingle_status model_load(struct model *m, struct err *err)
+{
+    struct load l = {.m = m};
+    l.err = mem_calloc((size_t)pool_size(device_pool(m->d)), sizeof *l.err);
+    if (!l.err)
+        return err_set(err, INGLE_NOMEM, "no memory to load");
+    ingle_status s = INGLE_OK;
+    uint64_t done = 0;
+    for (size_t i = 0; !s && i < m->n_matrices; i++) {
+        s = load_matrix(&l, &m->matrix[i], err);
+        done += device_matrix_bytes(m->matrix[i].m);
+        if (!s && report_progress(m->sink, "load", (double)done, (double)m->n_bytes))
+            s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
+    }
+    mem_free(l.buffer);
+    mem_free(l.err);
+    return s;
+}
+
+uint64_t model_identity(const struct model *m)
+{
+    enum { SAMPLE = 4096 };
+    uint8_t bytes[SAMPLE];
+    XXH64_hash_t h = 0;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const struct io_tensor *t = m->entry[i].t;
+        h = XXH3_64bits_withSeed(m->entry[i].name, strlen(m->entry[i].name), h);
+        h = XXH3_64bits_withSeed(&t->type, sizeof t->type, h);
+        h = XXH3_64bits_withSeed(t->ne, sizeof t->ne, h);
+        const uint64_t n = t->n_bytes < SAMPLE ? t->n_bytes : SAMPLE;
+        /* The head and the middle; a read error changes nothing but who this seems to be. */
+        for (uint64_t at = 0, k = 0; n && k < 2; k++, at = (t->n_bytes - n) / 2)
+            if (!io_read(m->file, t, at, bytes, n, NULL))
+                h = XXH3_64bits_withSeed(bytes, n, h);
+    }
+    return h;
+}

@@ -1,0 +1,42 @@
+/* run - inside the room: what a runner and a session are made of. */
+#ifndef INGLE_SESSION_RUN_H
+#define INGLE_SESSION_RUN_H
+
+#include "session/session.h"
+
+struct runner {
+    const struct family *family;
+    const void *self;
+    struct family_info info;
+    struct device *device;
+    const struct report_sink *sink;
+    struct kv_spec spec;
+    struct kv_pool *pool;
+    struct kv_tree *tree;
+    int64_t n_ctx, max_rows, max_logits, restore_every;
+    /* The step that runs: filled again for each. */
+    struct family_span *span;    /* [max_rows] */
+    struct session_work **item;  /* [max_rows]: whose span it is */
+    float *logits;               /* f32 [max_logits][logits_stride] */
+    size_t logits_bytes;
+    family_tap_fn *tap;
+    void *tap_arg;
+};
+
+struct session {
+    struct runner *r;
+    struct kv_timeline *timeline;
+    int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
+    size_t n_tokens, cap_tokens;
+    int64_t prompt_end;          /* a restore point is set here; -1: none */
+};
+
+/* One forward pass over spans; the timelines are extended and not yet committed. */
+ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
+                             family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
+                             struct err *err);
+/* The step found no number in a logit: runs it again and says where it first appeared. */
+ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
+                             struct err *err);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runner - the memory of a loaded model at work, and the forward pass of one step. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/run.h"
+#include <stdio.h>
+
+enum { DEFAULT_ROWS = 512, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
+
+static void defaults(struct runner_options *o, const struct family_info *info)
+{
+    if (o->n_ctx <= 0)
+        o->n_ctx = info->n_ctx;
+    if (o->max_rows <= 0)
+        o->max_rows = DEFAULT_ROWS;
+    o->max_rows = num_min(o->max_rows, MAX_ROWS);
+    if (o->max_logits <= 0)
+        o->max_logits = DEFAULT_LOGITS;
+    o->max_logits = num_min(o->max_logits, o->max_rows);
+    if (o->restore_every <= 0)
+        o->restore_every = DEFAULT_RESTORE;
+}
+
+/* Scratch of the largest step: one long span, and as many spans as there can be rows. */
+static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
+                      struct device *d, const struct kv_spec *spec, const struct runner_options *o)
+{
+    size_t most = 0;
+    for (int shape = 0; shape < 2; shape++) {
+        const struct family_span one = {.n = shape ? 1 : o->max_rows};
+        struct family_step step = {&one, 1, o->max_rows, 0};
+        step.n_logits = o->max_logits;
+        const struct family_forward f = {.device = d, .step = &step, .kv = spec,
+            .logits = {NULL, o->max_logits, info->n_vocab, info->n_vocab}};
+        device_dry_begin(d);
+        if (shape) /* the tables of that many spans */
+            (void)device_bytes(d, (size_t)o->max_rows * sizeof(struct device_span) * 2);
+        fam->forward(self, &f);
+        const size_t n = device_dry_end(d);
+        most = n > most ? n : most;
+    }
+    return most + 4096;
+}
+
+static ingle_status plan(const struct family *fam, const void *self,
+                         const struct family_info *info, struct device *d,
+                         const struct runner_options *o, const struct kv_spec *spec,
+                         struct runner_plan *out, struct err *err)
+{
+    struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
+    size_t logits;
+    if (!kv_plan_bytes(spec, o->n_ctx, o->max_rows, &p.kv_session_bytes) ||
+        !num_mul((size_t)o->max_logits, (size_t)(info->n_vocab + 16) * sizeof(float), &logits))
+        return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
+                       (long long)o->n_ctx);
+    p.logits_bytes = logits;
+    p.arena_bytes = dry_run(fam, self, info, d, spec, o);
+    const ingle_status s = device_status(d, err);
+    if (!s)
+        *out = p;
+    return s;
+}
+
+ingle_status runner_plan(const struct family *fam, const void *self,
+                         const struct family_info *info, struct device *d,
+                         const struct runner_options *options, struct runner_plan *out,
+                         struct err *err)
+{
+    struct runner_options o = *options;
+    struct kv_spec spec = {0};
+    defaults(&o, info);
+    ingle_status s = fam->kv(self, o.kv_codec, &spec, err);
+    if (!s)
+        s = plan(fam, self, info, d, &o, &spec, out, err);
+    kv_spec_release(&spec);
+    return s;
+}
+
+ingle_status runner_create(struct runner **out, const struct family *fam, const void *self,
+                           const struct family_info *info, struct device *d,
+                           const struct runner_options *options, struct err *err)
+{
+    struct runner_options o = *options;
+    struct runner_plan p;
+    defaults(&o, info);
+    struct runner *r = mem_zalloc(sizeof *r);
+    if (!r)
+        return err_set(err, INGLE_NOMEM, "no memory for a runner");
+    r->family = fam;
+    r->self = self;
+    r->info = *info;
+    r->device = d;
+    r->sink = o.sink;
+    r->n_ctx = o.n_ctx;
+    r->max_rows = o.max_rows;
+    r->max_logits = o.max_logits;
+    r->restore_every = o.restore_every;
+    ingle_status s = fam->kv(self, o.kv_codec, &r->spec, err);
+    if (!s)
+        s = plan(fam, self, info, d, &o, &r->spec, &p, err);
+    if (!s)
+        s = device_arena_reserve(d, p.arena_bytes, err);
+    if (!s) {
+        const uint64_t budget =
+            o.kv_budget_bytes ? o.kv_budget_bytes : p.kv_session_bytes + p.kv_tree_bytes;
+        s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
+    }
+    if (!s && o.tree_budget_bytes)
+        s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);
+    if (!s) {
+        r->logits_bytes = p.logits_bytes;
+        r->logits = mem_big_alloc(p.logits_bytes);
+        r->span = mem_calloc((size_t)o.max_rows, sizeof *r->span);
+        r->item = mem_calloc((size_t)o.max_rows, sizeof *r->item);
+        if (!r->logits || !r->span || !r->item)
+            s = err_set(err, INGLE_NOMEM, "no %llu bytes for logits",
+                        (unsigned long long)p.logits_bytes);
+    }
+    if (s)
+        runner_free(r);
+    else
+        *out = r;
+    return s;
+}
+
+void runner_free(struct runner *r)
+{
+    if (!r)
+        return;
+    kv_tree_free(r->tree);
+    kv_pool_free(r->pool);
+    kv_spec_release(&r->spec);
+    mem_big_free(r->logits, r->logits_bytes);
+    mem_free(r->span);
+    mem_free(r->item);
+    mem_free(r);
+}
+
+int64_t runner_n_ctx(const struct runner *r)
+{
+    return r->n_ctx;
+}
+
+int64_t runner_max_rows(const struct runner *r)
+{
+    return r->max_rows;
+}
+
+int64_t runner_n_vocab(const struct runner *r)
+{
+    return r->info.n_vocab;
+}
+
+const struct kv_pool *runner_pool(const struct runner *r)
+{
+    return r->pool;
+}
+
+void runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)
+{
+    r->tap = tap;
+    r->tap_arg = arg;
+}
+
+void runner_clear_tree(struct runner *r)
+{
+    if (r->tree)
+        kv_tree_clear(r->tree);
+}
+
+ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
+                             family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
+                             struct err *err)
+{
+    const struct family_step step = {r->span, n_spans, n_rows, n_logits};
+    const struct family_forward f = {
+        .device = r->device,
+        .step = &step,
+        .kv = &r->spec,
+        .logits = {r->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
+        .tap = tap,
+        .tap_arg = tap_arg,
+    };
+    device_begin(r->device, cancel);
+    r->family->forward(r->self, &f);
+    return device_status(r->device, err);
+}
+
+struct search {
+    struct runner *r;
+    bool found;
+    enum family_tap tap;
+    int layer;
+    int64_t row, column;
+};
+
+static void search_tap(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    struct search *s = arg;
+    if (s->found || !device_find_bad(s->r->device, x, &s->row, &s->column))
+        return;
+    s->found = true;
+    s->tap = tap;
+    s->layer = layer;
+}
+
+ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
+                             struct err *err)
+{
+    struct search s = {.r = r};
+    const ingle_status run = session_forward(r, n_spans, n_rows, n_logits, search_tap, &s, NULL, err);
+    if (run)
+        return run;
+    if (!s.found)
+        return err_set(err, INGLE_NUMERIC, "a logit is no number; all layers are finite");
+    int64_t i = 0, row = s.row;
+    while (row >= r->span[i].n)
+        row -= r->span[i++].n;
+    const char *where = s.tap == FAMILY_TAP_EMBED ? "the embedding"
+                        : s.tap == FAMILY_TAP_NORM ? "the output norm"
+                                                   : "layer";
+    char layer[16] = "";
+    if (s.tap == FAMILY_TAP_LAYER)
+        snprintf(layer, sizeof layer, " %d", s.layer);
+    return err_set(err, INGLE_NUMERIC,
+                   "the stream after %s%s is no number at position %lld (token %d), element %lld", where,
+                   layer, (long long)(r->span[i].at + row), r->span[i].token[row],
+                   (long long)s.column);
+}

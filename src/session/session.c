@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/run.h"
+#include <string.h>
+
+ingle_status session_create(struct session **out, struct runner *r, struct err *err)
+{
+    struct session *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a session");
+    s->r = r;
+    s->prompt_end = -1;
+    const ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
+    if (status)
+        mem_free(s);
+    else
+        *out = s;
+    return status;
+}
+
+void session_free(struct session *s)
+{
+    if (!s)
+        return;
+    kv_timeline_free(s->timeline);
+    mem_free(s->token);
+    mem_free(s);
+}
+
+int64_t session_length(const struct session *s)
+{
+    return kv_timeline_length(s->timeline);
+}
+
+int64_t session_pending(const struct session *s)
+{
+    return (int64_t)s->n_tokens - session_length(s);
+}
+
+const int32_t *session_tokens(const struct session *s)
+{
+    return s->token;
+}
+
+static ingle_status check_tokens(const struct session *s, const int32_t *tokens, int64_t n,
+                                 int64_t before, struct err *err)
+{
+    if (n > s->r->n_ctx - before)
+        return err_set(err, INGLE_LIMIT, "%lld tokens exceed the context of %lld",
+                       (long long)(before + n), (long long)s->r->n_ctx);
+    for (int64_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->r->info.n_vocab)
+            return err_set(err, INGLE_ARG, "token %d at %lld: the vocabulary has %lld", tokens[i],
+                           (long long)(before + i), (long long)s->r->info.n_vocab);
+    return INGLE_OK;
+}
+
+ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n, struct err *err)
+{
+    const ingle_status status = check_tokens(s, tokens, n, (int64_t)s->n_tokens, err);
+    if (status)
+        return status;
+    if (!mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)n, sizeof *s->token))
+        return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    memcpy(s->token + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
+    s->n_tokens += (size_t)n;
+    return INGLE_OK;
+}
+
+/* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
+ * what the session has, or from the tree, whichever keeps more.  The restore point may lie
+ * beyond keep as far as pages can step back. */
+static ingle_status restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                            struct session_reuse *reuse, struct err *err)
+{
+    const int64_t length = session_length(s);
+    int64_t own = 0;
+    while (own < num_min(length, n_want) && s->token[own] == want[own])
+        own++;
+    own = num_min(own, keep);
+    if (!kv_timeline_can_rewind(s->timeline, own))
+        own = 0;
+    struct kv_match match = {0};
+    if (s->r->tree)
+        kv_tree_find(s->r->tree, want, n_want, n_want, &match);
+    ingle_status status = INGLE_OK;
+    *reuse = (struct session_reuse){0};
+    if (match.point && num_min(match.length, keep) > own) {
+        status = kv_timeline_attach(s->timeline, s->r->tree, match.point, err);
+        reuse->from_tree = num_min(match.length, keep);
+        if (!status && match.length > keep)
+            status = kv_timeline_rewind(s->timeline, keep, err);
+    } else if (own) {
+        status = kv_timeline_rewind(s->timeline, own, err);
+        reuse->from_session = own;
+    } else {
+        kv_timeline_clear(s->timeline);
+    }
+    reuse->kept = session_length(s);
+    return status;
+}
+
+ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
+                          struct session_reuse *reuse, struct err *err)
+{
+    struct session_reuse r = {0};
+    ingle_status status = check_tokens(s, tokens, n, 0, err);
+    if (status)
+        return status;
+    if (n < 1)
+        return err_set(err, INGLE_ARG, "a session needs at least one token");
+    if (!mem_grow(&s->token, &s->cap_tokens, (size_t)n, sizeof *s->token))
+        return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    status = restore(s, tokens, n, n - 1, &r, err);
+    if (status)
+        kv_timeline_clear(s->timeline);
+    memmove(s->token, tokens, (size_t)n * sizeof *tokens);
+    s->n_tokens = (size_t)n;
+    s->prompt_end = n;
+    if (reuse)
+        *reuse = r;
+    return status;
+}
+
+ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
+{
+    if (length < 0 || length > (int64_t)s->n_tokens)
+        return err_set(err, INGLE_ARG, "rewind to %lld: the session has %zu tokens",
+                       (long long)length, s->n_tokens);
+    ingle_status status = INGLE_OK;
+    if (length < session_length(s)) {
+        struct session_reuse reuse;
+        status = restore(s, s->token, length, length, &reuse, err);
+    }
+    if (!status)
+        s->n_tokens = (size_t)length;
+    return status;
+}
+
+ingle_status session_fork(struct session *dst, const struct session *src, struct err *err)
+{
+    if (dst == src)
+        return INGLE_OK;
+    if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token))
+        return err_set(err, INGLE_NOMEM, "no memory for %zu tokens", src->n_tokens);
+    const ingle_status status = kv_timeline_fork(dst->timeline, src->timeline, err);
+    if (status)
+        return status;
+    if (src->n_tokens)
+        memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
+    dst->n_tokens = src->n_tokens;
+    dst->prompt_end = src->prompt_end;
+    return INGLE_OK;
+}
+
+ingle_status session_remember(struct session *s, struct err *err)
+{
+    if (!s->r->tree || !session_length(s))
+        return INGLE_OK;
+    return kv_tree_put(s->r->tree, s->timeline, s->token, session_length(s), NULL, 0, err);
+}
+
+/* ---- the step ---- */
+
+/* Tokens of a work item that this step can take. */
+static int64_t share(const struct session_work *w, int64_t rows_left, int64_t logits_left)
+{
+    const struct session *s = w->s;
+    const int64_t at = session_length(s), pending = session_pending(s);
+    int64_t n = num_min(pending, rows_left);
+    if (w->max_tokens > 0)
+        n = num_min(n, w->max_tokens);
+    /* A restore point must fall on the end of a step. */
+    n = num_min(n, s->r->restore_every - at % s->r->restore_every);
+    if (w->want == FAMILY_LOGITS_ALL)
+        n = num_min(n, logits_left);
+    if (w->want == FAMILY_LOGITS_LAST && n == pending && !logits_left)
+        n = 0;
+    return n;
+}
+
+struct built { int64_t n_spans, n_rows, n_logits; };
+
+static ingle_status build(struct runner *r, struct session_work *work, int64_t n,
+                          struct built *b, struct err *err)
+{
+    *b = (struct built){0};
+    for (int64_t i = 0; i < n; i++) {
+        struct session_work *w = &work[i];
+        w->n_done = w->n_logits = 0;
+        w->logits = NULL;
+        w->failed = false;
+        const int64_t take = share(w, r->max_rows - b->n_rows, r->max_logits - b->n_logits);
+        if (take <= 0)
+            continue;
+        const ingle_status s = kv_timeline_extend(w->s->timeline, take, err);
+        if (s && !b->n_spans)
+            return s;
+        if (s) /* this one waits for pages; the others need not */
+            continue;
+        struct family_span *span = &r->span[b->n_spans];
+        *span = (struct family_span){.timeline = w->s->timeline,
+                                     .token = w->s->token + session_length(w->s),
+                                     .n = take,
+                                     .at = session_length(w->s),
+                                     .want = w->want};
+        if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
+            span->want = FAMILY_LOGITS_NONE;
+        w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
+                      : span->want == FAMILY_LOGITS_LAST ? 1
+                                                         : 0;
+        w->logits = w->n_logits ? r->logits + b->n_logits * r->info.n_vocab : NULL;
+        r->item[b->n_spans++] = w;
+        b->n_rows += take;
+        b->n_logits += w->n_logits;
+    }
+    return INGLE_OK;
+}
+
+static bool logits_are_bad(const struct runner *r, const struct session_work *w)
+{
+    for (int64_t i = 0; i < w->n_logits; i++)
+        if (device_kernels(r->device)->math.find_bad(w->logits + i * r->info.n_vocab,
+                                                     r->info.n_vocab) >= 0)
+            return true;
+    return false;
+}
+
+/* Restore points: at the end of a prompt and at every so many tokens.  Not storing one is a
+ * report of the tree, not a failure of the step. */
+static void set_restore_point(struct session *s)
+{
+    const int64_t at = session_length(s);
+    if (at != s->prompt_end && at % s->r->restore_every)
+        return;
+    struct err e;
+    if (session_remember(s, &e))
+        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", e.msg);
+}
+
+ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
+                          const atomic_bool *cancel, struct err *err)
+{
+    struct built b;
+    ingle_status s = build(r, work, n, &b, err);
+    if (s || !b.n_spans)
+        return s;
+    s = session_forward(r, b.n_spans, b.n_rows, b.n_logits, r->tap, r->tap_arg, cancel, err);
+    bool bad = false;
+    for (int64_t i = 0; !s && i < b.n_spans; i++) {
+        r->item[i]->failed = logits_are_bad(r, r->item[i]);
+        bad |= r->item[i]->failed;
+    }
+    if (bad)
+        s = session_explain(r, b.n_spans, b.n_rows, b.n_logits, err);
+    for (int64_t i = 0; i < b.n_spans; i++) {
+        struct session_work *w = r->item[i];
+        if ((s && s != INGLE_NUMERIC) || w->failed) {
+            w->n_logits = 0;
+            w->logits = NULL;
+            continue;
+        }
+        w->n_done = r->span[i].n;
+        kv_timeline_commit(w->s->timeline, w->n_done);
+        set_restore_point(w->s);
+    }
+    return s;
+}
+
+ingle_status session_finish(struct session *s, const float **logits, const atomic_bool *cancel,
+                            struct err *err)
+{
+    const int64_t total = session_pending(s);
+    while (session_pending(s)) {
+        struct session_work w = {.s = s, .want = FAMILY_LOGITS_LAST};
+        const ingle_status status = session_step(s->r, &w, 1, cancel, err);
+        if (status)
+            return status;
+        *logits = w.logits;
+        const int64_t left = session_pending(s);
+        if (total > s->r->max_rows &&
+            report_progress(s->r->sink, "prefill", (double)(total - left), (double)total))
+            return err_set(err, INGLE_CANCEL, "cancelled");
+    }
+    return INGLE_OK;
+}

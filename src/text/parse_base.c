@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text/parse.h"
+
+#include "text/template.h"
+#include <string.h>
+
+enum { LIMIT_BYTES = 64 << 20, MOST_BYTES = 256 << 20, LIMIT_CALLS = 4096 };
+
+ingle_status text_parser_create(struct text_parser **out, enum text_chat_family family,
+                                const struct text_parser_options *o, text_event_fn *fn, void *arg,
+                                struct err *err)
+{
+    struct text_parser *p = NULL;
+    switch (family) {
+    case TEXT_CHAT_GEMMA4:
+        p = text_parser_gemma4();
+        break;
+    case TEXT_CHAT_DEEPSEEK_V4:
+        p = text_parser_deepseek4();
+        break;
+    }
+    if (!p)
+        return err_set(err, INGLE_NOMEM, "no memory for an output parser");
+    p->o = *o;
+    if (!p->o.limit_bytes)
+        p->o.limit_bytes = LIMIT_BYTES;
+    p->o.limit_bytes = p->o.limit_bytes < MOST_BYTES ? p->o.limit_bytes : MOST_BYTES;
+    if (!p->o.limit_calls)
+        p->o.limit_calls = LIMIT_CALLS;
+    p->fn = fn;
+    p->arg = arg;
+    str_init(&p->content);
+    str_init(&p->reasoning);
+    str_init(&p->held);
+    *out = p;
+    return INGLE_OK;
+}
+
+void text_parser_free(struct text_parser *p)
+{
+    if (!p)
+        return;
+    p->release(p);
+    for (size_t i = 0; i < p->n_calls; i++) {
+        mem_free(p->call[i].name);
+        str_release(&p->call[i].json);
+    }
+    mem_free(p->call);
+    str_release(&p->content);
+    str_release(&p->reasoning);
+    str_release(&p->held);
+    mem_free(p);
+}
+
+/* The first failure stays: what follows a gap would be read wrongly. */
+static ingle_status outcome(struct text_parser *p, struct err *err)
+{
+    if (text_parser_ok(p) && !(str_ok(&p->content) && str_ok(&p->reasoning) && str_ok(&p->held)))
+        text_parser_nomem(p);
+    if (!text_parser_ok(p) && err)
+        *err = p->failed;
+    return p->failed.status;
+}
+
+/* Moves what is undecided to the front when it is the smaller part. */
+static void compact(struct text_parser *p)
+{
+    const size_t n = p->held.n - p->from;
+    if (p->from < n)
+        return;
+    memmove(p->held.at, p->held.at + p->from, n);
+    p->held.n = n;
+    p->from = 0;
+}
+
+ingle_status text_parser_add(struct text_parser *p, const char *bytes, size_t n, struct err *err)
+{
+    if (!text_parser_ok(p))
+        return outcome(p, err);
+    if (p->ended)
+        return err_set(err, INGLE_ARG, "output after the end of a message");
+    if (n > p->o.limit_bytes - p->n_bytes)
+        err_set(&p->failed, INGLE_LIMIT, "model output exceeds the limit of %zu bytes",
+                p->o.limit_bytes);
+    else {
+        compact(p);
+        p->n_bytes += n;
+        str_add(&p->held, bytes, n);
+        p->read(p, false);
+    }
+    return outcome(p, err);
+}
+
+ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err)
+{
+    (void)end; /* no rule depends on it */
+    if (text_parser_ok(p) && !p->ended) {
+        p->ended = true;
+        p->read(p, true);
+    }
+    return outcome(p, err);
+}
+
+void text_parser_nomem(struct text_parser *p)
+{
+    if (text_parser_ok(p))
+        err_set(&p->failed, INGLE_NOMEM, "no memory for a message of %zu bytes", p->n_bytes);
+}
+
+static void emit(struct text_parser *p, enum text_event_kind kind, int call, const char *bytes,
+                 size_t n)
+{
+    if (p->fn)
+        p->fn(p->arg, kind, call, bytes, n);
+}
+
+void text_parser_content(struct text_parser *p, const char *bytes, size_t n)
+{
+    if (!n)
+        return;
+    str_add(&p->content, bytes, n);
+    emit(p, TEXT_EVENT_CONTENT, -1, bytes, n);
+}
+
+void text_parser_reasoning(struct text_parser *p, const char *bytes, size_t n)
+{
+    if (!n)
+        return;
+    str_add(&p->reasoning, bytes, n);
+    emit(p, TEXT_EVENT_REASONING, -1, bytes, n);
+}
+
+void text_parser_call(struct text_parser *p, const char *name, size_t n, struct str *json)
+{
+    if (p->n_calls >= p->o.limit_calls) {
+        if (text_parser_ok(p))
+            err_set(&p->failed, INGLE_LIMIT, "model output exceeds the limit of %zu tool calls",
+                    p->o.limit_calls);
+        return;
+    }
+    struct text_call c = {.name = mem_strndup(name, n)};
+    if (!c.name || !str_ok(json) ||
+        !mem_grow(&p->call, &p->cap_calls, p->n_calls + 1, sizeof *p->call)) {
+        mem_free(c.name);
+        text_parser_nomem(p);
+        return;
+    }
+    c.json = *json;
+    str_init(json);
+    const int i = (int)p->n_calls;
+    p->call[p->n_calls++] = c;
+    emit(p, TEXT_EVENT_CALL_BEGIN, i, c.name, n);
+    emit(p, TEXT_EVENT_CALL_ARGUMENTS, i, c.json.at, c.json.n);
+    emit(p, TEXT_EVENT_CALL_END, i, "", 0);
+}
+
+enum text_match text_match(const char *s, size_t n, const char *word)
+{
+    const size_t len = strlen(word), part = n < len ? n : len;
+    if (memcmp(s, word, part) != 0)
+        return TEXT_MATCH_NONE;
+    return part == len ? TEXT_MATCH_ALL : TEXT_MATCH_PART;
+}
+
+/* Puts a new string into o.  False: out of memory. */
+static bool put_string(struct json_object *o, const char *key, const char *bytes, size_t n)
+{
+    struct json_object *v = json_object_new_string_len(bytes, (int)n);
+    if (v && json_object_object_add(o, key, v) == 0)
+        return true;
+    json_object_put(v);
+    return false;
+}
+
+/* A list of {"name", "arguments"}, or NULL. */
+static struct json_object *calls_to_json(const struct text_parser *p)
+{
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; list && i < p->n_calls; i++) {
+        const struct text_call *c = &p->call[i];
+        struct json_object *o = json_object_new_object();
+        if (!o || !put_string(o, "name", c->name, strlen(c->name)) ||
+            !put_string(o, "arguments", c->json.at, c->json.n) ||
+            json_object_array_add(list, o) != 0) {
+            json_object_put(o);
+            json_object_put(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+ingle_status text_parser_message(const struct text_parser *p, struct json_object **out,
+                                 struct err *err)
+{
+    struct json_object *o = json_object_new_object();
+    struct json_object *calls = calls_to_json(p);
+    if (o && calls && put_string(o, "reasoning_content", p->reasoning.at, p->reasoning.n) &&
+        put_string(o, "content", p->content.at, p->content.n) &&
+        json_object_object_add(o, "tool_calls", calls) == 0) {
+        *out = o;
+        return INGLE_OK;
+    }
+    json_object_put(calls);
+    json_object_put(o);
+    return err_set(err, INGLE_NOMEM, "no memory for a message of %zu bytes", p->n_bytes);
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parse_deepseek4 - the output of DeepSeek V4: reasoning up to </think>, content, and one
+ * block of calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.
+ *
+ * A block is read byte by byte while its text is held.  It counts from its first complete
+ * invoke on; without one its tag is plain text.  Reasoning that is never closed ends at a
+ * block that ends the output.
+ */
+#include "text/parse.h"
+
+#include "text/template.h"
+#include <string.h>
+
+#define DSML          "｜DSML｜"
+#define THINK_END     "</think>"
+#define TAG           "<" DSML "tool_calls>"
+#define TAG_END       "</" DSML "tool_calls>"
+#define INVOKE        "<" DSML "invoke name=\""
+#define INVOKE_END    "</" DSML "invoke>"
+#define PARAMETER     "<" DSML "parameter name=\""
+#define PARAMETER_END "</" DSML "parameter>"
+#define FLAG_TRUE     " string=\"true\">"
+#define FLAG_FALSE    " string=\"false\">"
+
+/* Bytes that tags without an invoke may cost.  Hostile output could make each of its tags
+ * read on to the end; behind this limit tags are plain text. */
+static const size_t WASTE = 64 << 20;
+
+enum block_at {
+    AT_BETWEEN, /* white space, INVOKE or TAG_END */
+    AT_NAME,
+    AT_NAME_END, /* > */
+    AT_INSIDE,   /* white space, PARAMETER or INVOKE_END */
+    AT_KEY,
+    AT_FLAG,
+    AT_TEXT,    /* a value, string="true" */
+    AT_JSON,    /* a value, string="false" */
+    AT_INVOKED, /* a call is complete: call block_next() */
+    AT_CLOSED,  /* behind TAG_END */
+    AT_BAD
+};
+
+/* Reads a block, from behind TAG. */
+struct block {
+    enum block_at at;
+    size_t n_match; /* bytes of PARAMETER_END that were seen in a value */
+    struct str word, name, key, value, json;
+};
+
+static void block_clear(struct block *b)
+{
+    b->at = AT_BETWEEN;
+    b->n_match = 0;
+    str_clear(&b->word);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Adds c to the word, which must stay a beginning of one or other; complete, it leads to
+ * one_at or other_at. */
+static enum block_at block_word(struct block *b, char c, const char *one, enum block_at one_at,
+                                const char *other, enum block_at other_at)
+{
+    str_addc(&b->word, c);
+    const enum text_match is_one = text_match(b->word.at, b->word.n, one);
+    const enum text_match is_other = text_match(b->word.at, b->word.n, other);
+    if (!is_one && !is_other)
+        return AT_BAD;
+    if (is_one != TEXT_MATCH_ALL && is_other != TEXT_MATCH_ALL)
+        return b->at;
+    str_clear(&b->word);
+    return is_one == TEXT_MATCH_ALL ? one_at : other_at;
+}
+
+/* A name in quotes goes to s. */
+static enum block_at block_name(const struct block *b, struct str *s, char c, enum block_at next)
+{
+    if (c == '"')
+        return next;
+    str_addc(s, c);
+    return c ? b->at : AT_BAD;
+}
+
+static void block_parameter(struct block *b)
+{
+    const char *at = b->value.at;
+    size_t n = b->value.n;
+    while (n && is_space(at[0]))
+        at++, n--;
+    while (n && is_space(at[n - 1]))
+        n--;
+    if (b->json.n > 1)
+        str_adds(&b->json, ", ");
+    str_add_json(&b->json, b->key.at, b->key.n);
+    str_adds(&b->json, ": ");
+    if (b->at == AT_JSON && json_gate(at, n, NULL, NULL) == INGLE_OK)
+        str_add(&b->json, at, n);
+    else
+        str_add_json(&b->json, b->value.at, b->value.n);
+    str_clear(&b->key);
+    str_clear(&b->value);
+}
+
+static enum block_at block_value(struct block *b, char c)
+{
+    if (c == PARAMETER_END[b->n_match]) {
+        if (PARAMETER_END[++b->n_match])
+            return b->at;
+        b->n_match = 0;
+        block_parameter(b);
+        return AT_INSIDE;
+    }
+    str_add(&b->value, PARAMETER_END, b->n_match);
+    b->n_match = c == PARAMETER_END[0];
+    if (!b->n_match)
+        str_addc(&b->value, c);
+    return b->at;
+}
+
+/* The arguments are complete.  The gate refuses a name that is repeated. */
+static enum block_at block_invoked(struct block *b)
+{
+    static const struct json_limits one_more = {.depth = 65};
+    str_addc(&b->json, '}');
+    return json_gate(b->json.at, b->json.n, &one_more, NULL) == INGLE_OK ? AT_INVOKED : AT_BAD;
+}
+
+static void block_read(struct block *b, char c)
+{
+    switch (b->at) {
+    case AT_BETWEEN:
+        if (b->word.n || !is_space(c))
+            b->at = block_word(b, c, INVOKE, AT_NAME, TAG_END, AT_CLOSED);
+        if (b->at == AT_NAME) {
+            str_clear(&b->name);
+            str_clear(&b->key);
+            str_clear(&b->value);
+            str_clear(&b->json);
+            str_addc(&b->json, '{');
+        }
+        break;
+    case AT_NAME:
+        b->at = block_name(b, &b->name, c, AT_NAME_END);
+        break;
+    case AT_NAME_END:
+        b->at = c == '>' && b->name.n ? AT_INSIDE : AT_BAD;
+        break;
+    case AT_INSIDE:
+        if (b->word.n || !is_space(c))
+            b->at = block_word(b, c, PARAMETER, AT_KEY, INVOKE_END, AT_INVOKED);
+        if (b->at == AT_INVOKED)
+            b->at = block_invoked(b);
+        break;
+    case AT_KEY:
+        b->at = block_name(b, &b->key, c, AT_FLAG);
+        break;
+    case AT_FLAG:
+        b->at = block_word(b, c, FLAG_TRUE, AT_TEXT, FLAG_FALSE, AT_JSON);
+        break;
+    case AT_TEXT:
+    case AT_JSON:
+        b->at = block_value(b, c);
+        break;
+    case AT_INVOKED:
+    case AT_CLOSED:
+    case AT_BAD:
+        break;
+    }
+}
+
+enum state {
+    IN_START,
+    IN_THOUGHT,
+    IN_THOUGHT_BLOCK, /* held until it is clear whether it ends the output */
+    IN_TEXT,
+    IN_BLOCK,
+    IN_TAIL, /* behind the last element of the block */
+    IN_REST  /* content without markers */
+};
+
+struct deepseek {
+    struct text_parser p;
+    enum state state;
+    struct block block;
+    size_t tag_at;  /* IN_BLOCK, IN_THOUGHT_BLOCK: TAG, from p.from */
+    size_t seen;    /* there, and IN_TAIL: held bytes that were read, from p.from */
+    size_t plain;   /* IN_THOUGHT: no block begins in this many held bytes */
+    size_t n_think; /* IN_THOUGHT_BLOCK: bytes of THINK_END that were seen */
+    bool called;    /* the block at hand has a complete invoke */
+    size_t wasted;
+};
+
+static void drop(struct deepseek *d, size_t n)
+{
+    d->p.from += n;
+    d->plain -= n < d->plain ? n : d->plain;
+}
+
+static void give(struct deepseek *d, size_t n)
+{
+    const char *at = d->p.held.at + d->p.from;
+    if (d->state == IN_THOUGHT)
+        text_parser_reasoning(&d->p, at, n);
+    else
+        text_parser_content(&d->p, at, n);
+    drop(d, n);
+}
+
+/* Newlines right before byte i that belong to a tag there. */
+static size_t newlines(const char *s, size_t i)
+{
+    return i >= 2 && s[i - 1] == '\n' && s[i - 2] == '\n' ? 2 : 0;
+}
+
+/* Each step decides a beginning of the n > 0 held bytes at s, or, when it returns false,
+ * needs more of them.  final: there are no more. */
+
+/* Text or reasoning up to a tag or the end of the reasoning. */
+static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    const bool thought = d->state == IN_THOUGHT;
+    const bool tools = d->p.o.tools_enabled && d->wasted < WASTE;
+    size_t i = 0;
+    for (; i < n; i++) {
+        const char *lt = memchr(s + i, '<', n - i);
+        i = lt ? (size_t)(lt - s) : n;
+        if (i == n)
+            break;
+        const enum text_match end = thought ? text_match(s + i, n - i, THINK_END) : TEXT_MATCH_NONE;
+        const enum text_match tag =
+            tools && i >= d->plain ? text_match(s + i, n - i, TAG) : TEXT_MATCH_NONE;
+        if (end == TEXT_MATCH_ALL) {
+            give(d, i);
+            drop(d, strlen(THINK_END));
+            d->state = IN_TEXT;
+            return true;
+        }
+        if (tag == TEXT_MATCH_ALL) {
+            const size_t front = newlines(s, i);
+            give(d, i - front);
+            block_clear(&d->block);
+            d->tag_at = front;
+            d->seen = front + strlen(TAG);
+            d->n_think = 0;
+            d->called = false;
+            d->state = thought ? IN_THOUGHT_BLOCK : IN_BLOCK;
+            return true;
+        }
+        if (!final && (end || tag)) {
+            give(d, i - (tag ? newlines(s, i) : 0));
+            return false;
+        }
+    }
+    size_t hold = 0; /* newlines at the end may belong to a tag */
+    while (!final && tools && hold < 2 && hold < n && s[n - hold - 1] == '\n')
+        hold++;
+    give(d, n - hold);
+    return false;
+}
+
+/* The tag at hand begins no block. */
+static bool not_a_block(struct deepseek *d)
+{
+    d->wasted += d->seen - d->tag_at;
+    if (d->state == IN_THOUGHT_BLOCK) {
+        d->state = IN_THOUGHT;
+        d->plain = d->tag_at + strlen(TAG);
+        return true;
+    }
+    d->state = IN_TEXT;
+    give(d, d->tag_at + strlen(TAG));
+    return true;
+}
+
+/* A block in reasoning counts if nothing but white space follows its last element. */
+static bool step_thought_block(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    struct block *b = &d->block;
+    for (; d->seen < n; d->seen++) {
+        const char c = s[d->seen];
+        d->n_think = c == THINK_END[d->n_think] ? d->n_think + 1 : (size_t)(c == THINK_END[0]);
+        if (!THINK_END[d->n_think]) { /* all of this is reasoning */
+            d->state = IN_THOUGHT;
+            d->plain = d->seen;
+            return true;
+        }
+        if (b->at == AT_CLOSED && !is_space(c))
+            return not_a_block(d);
+        block_read(b, c);
+        if (b->at == AT_INVOKED) {
+            d->called = true;
+            block_clear(b);
+        }
+        if (b->at == AT_BAD || (b->at == AT_CLOSED && !d->called))
+            return not_a_block(d);
+    }
+    if (!final)
+        return false;
+    if (!d->called || (b->at != AT_CLOSED && (b->at != AT_BETWEEN || b->word.n)))
+        return not_a_block(d);
+    d->state = IN_TEXT; /* where it is read once more */
+    d->plain = 0;
+    return true;
+}
+
+/* Forgets what was read of the block, behind which the tail begins. */
+static void element_read(struct deepseek *d)
+{
+    drop(d, d->seen);
+    d->seen = 0;
+}
+
+static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    struct block *b = &d->block;
+    while (d->seen < n && b->at != AT_INVOKED && b->at != AT_CLOSED && b->at != AT_BAD)
+        block_read(b, s[d->seen++]);
+    if (b->at == AT_INVOKED) {
+        element_read(d);
+        d->called = true;
+        if (str_ok(&b->name) && str_ok(&b->key) && str_ok(&b->value))
+            text_parser_call(&d->p, b->name.at, b->name.n, &b->json);
+        else
+            text_parser_nomem(&d->p);
+        block_clear(b);
+        return true;
+    }
+    if (b->at != AT_CLOSED && b->at != AT_BAD && !final)
+        return false;
+    if (!d->called)
+        return not_a_block(d);
+    if (b->at == AT_CLOSED)
+        element_read(d);
+    d->seen = 0;
+    d->state = IN_TAIL;
+    return true;
+}
+
+/* White space and a beginning of TAG_END vanish at the end of the output. */
+static bool step_tail(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    while (d->seen < n && is_space(s[d->seen]))
+        d->seen++;
+    if (d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART)
+        d->state = IN_REST;
+    else if (final)
+        drop(d, n);
+    return d->state == IN_REST;
+}
+
+static bool step(struct deepseek *d, bool final)
+{
+    const char *s = d->p.held.at + d->p.from;
+    const size_t n = d->p.held.n - d->p.from;
+    if (!n)
+        return false;
+    switch (d->state) {
+    case IN_START:
+        d->state = d->p.o.open_thought ? IN_THOUGHT : IN_TEXT;
+        return true;
+    case IN_THOUGHT:
+    case IN_TEXT:
+        return step_text(d, s, n, final);
+    case IN_THOUGHT_BLOCK:
+        return step_thought_block(d, s, n, final);
+    case IN_BLOCK:
+        return step_block(d, s, n, final);
+    case IN_TAIL:
+        return step_tail(d, s, n, final);
+    case IN_REST:
+        give(d, n);
+        return false;
+    }
+    return false;
+}
+
+static void deepseek_read(struct text_parser *p, bool final)
+{
+    struct deepseek *d = (struct deepseek *)p;
+    while (text_parser_ok(p) && str_ok(&p->held) && step(d, final))
+        ;
+}
+
+static void deepseek_release(struct text_parser *p)
+{
+    struct block *b = &((struct deepseek *)p)->block;
+    str_release(&b->word);
+    str_release(&b->name);
+    str_release(&b->key);
+    str_release(&b->value);
+    str_release(&b->json);
+}
+
+struct text_parser *text_parser_deepseek4(void)
+{
+    struct deepseek *d = mem_zalloc(sizeof *d);
+    if (!d)
+        return NULL;
+    d->p.read = deepseek_read;
+    d->p.release = deepseek_release;
+    str_init(&d->block.word);
+    str_init(&d->block.name);
+    str_init(&d->block.key);
+    str_init(&d->block.value);
+    str_init(&d->block.json);
+    return &d->p;
+}

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parse_gemma4 - the output of Gemma 4: thoughts between <|channel>thought and <channel|>,
+ * calls <|tool_call>call:NAME{key:value,...}<tool_call|>, and content.
+ *
+ * A call is read byte by byte while its text is held: a malformed one stays content.  Calls
+ * in a thought count only if the thought is never closed and nothing but calls follows.
+ */
+#include "text/parse.h"
+
+#include "text/template.h"
+#include <stdint.h>
+#include <string.h>
+
+#define TURN     "<|turn>model\n"
+#define OPEN     "<|channel>"
+#define CLOSE    "<channel|>"
+#define CALL     "<|tool_call>"
+#define CALL_END "<tool_call|>"
+#define QUOTE    "<|\"|>"
+
+enum { DEPTH = 64 };
+
+enum call_at {
+    AT_PREFIX, /* call: */
+    AT_NAME,
+    AT_FIRST_KEY, /* behind {: a key or } */
+    AT_KEY,
+    AT_QUOTED_KEY,
+    AT_COLON,
+    AT_FIRST_ITEM, /* behind [: a value or ] */
+    AT_VALUE,
+    AT_QUOTE, /* inside the opening quote of a value */
+    AT_STRING,
+    AT_WORD, /* true, false, null or a number */
+    AT_NEXT, /* behind a value: , } or ] */
+    AT_END,  /* behind the map: white space, CALL_END */
+    AT_DONE,
+    AT_BAD
+};
+
+/* Reads one call, from behind CALL. */
+struct call {
+    enum call_at at;
+    size_t n_match; /* bytes of the marker at hand that were seen */
+    int depth;
+    bool map[DEPTH]; /* what is open: a map or a list */
+    struct str name, json, word;
+};
+
+static void call_clear(struct call *c)
+{
+    c->at = AT_PREFIX;
+    c->n_match = 0;
+    c->depth = 0;
+    str_clear(&c->name);
+    str_clear(&c->json);
+    str_clear(&c->word);
+}
+
+static bool is_space(char b)
+{
+    return b == ' ' || b == '\t' || b == '\r' || b == '\n';
+}
+
+/* The accumulated word without white space at its ends. */
+static struct text_view trimmed(const struct str *s)
+{
+    struct text_view v = {s->at, s->n};
+    while (v.n && is_space(v.at[0]))
+        v.at++, v.n--;
+    while (v.n && is_space(v.at[v.n - 1]))
+        v.n--;
+    return v;
+}
+
+static enum call_at call_open(struct call *c, bool map)
+{
+    if (c->depth == DEPTH)
+        return AT_BAD;
+    c->map[c->depth++] = map;
+    str_addc(&c->json, map ? '{' : '[');
+    return map ? AT_FIRST_KEY : AT_FIRST_ITEM;
+}
+
+static enum call_at call_close(struct call *c, bool map)
+{
+    if (c->map[c->depth - 1] != map)
+        return AT_BAD;
+    str_addc(&c->json, map ? '}' : ']');
+    if (--c->depth)
+        return AT_NEXT;
+    /* The whole once more, by the rules of JSON: refuses keys that are repeated. */
+    c->n_match = 0;
+    return json_gate(c->json.at, c->json.n, NULL, NULL) == INGLE_OK ? AT_END : AT_BAD;
+}
+
+static enum call_at call_key(struct call *c, struct text_view key, enum call_at next)
+{
+    if (!key.n)
+        return AT_BAD;
+    str_add_json(&c->json, key.at, key.n);
+    str_adds(&c->json, ": ");
+    str_clear(&c->word);
+    return next;
+}
+
+/* Raw text up to QUOTE goes to word.  True: it has ended. */
+static bool call_raw(struct call *c, char b)
+{
+    if (b == QUOTE[c->n_match]) {
+        if (++c->n_match < strlen(QUOTE))
+            return false;
+        c->n_match = 0;
+        return true;
+    }
+    str_add(&c->word, QUOTE, c->n_match);
+    c->n_match = b == QUOTE[0];
+    if (!c->n_match)
+        str_addc(&c->word, b);
+    return false;
+}
+
+static enum call_at call_name(struct call *c, char b)
+{
+    if (b == '<' || b == '\n' || !b)
+        return AT_BAD;
+    if (b != '{') {
+        str_addc(&c->name, b);
+        return AT_NAME;
+    }
+    return trimmed(&c->name).n ? call_open(c, true) : AT_BAD;
+}
+
+static enum call_at call_bare_key(struct call *c, char b)
+{
+    if (c->at == AT_FIRST_KEY && b == '}' && !trimmed(&c->word).n)
+        return call_close(c, true);
+    if (b == ':')
+        return call_key(c, trimmed(&c->word), AT_VALUE);
+    if (strchr("{}[],", b) && b)
+        return AT_BAD;
+    if (!is_space(b) || c->word.n) /* white space in front is not kept */
+        str_addc(&c->word, b);
+    if (c->word.n != strlen(QUOTE) || memcmp(c->word.at, QUOTE, c->word.n) != 0)
+        return c->at;
+    str_clear(&c->word);
+    return AT_QUOTED_KEY;
+}
+
+static enum call_at call_value(struct call *c, char b)
+{
+    if (is_space(b))
+        return c->at;
+    if (b == ']' && c->at == AT_FIRST_ITEM)
+        return call_close(c, false);
+    if (b == '{' || b == '[')
+        return call_open(c, b == '{');
+    if (b == QUOTE[0]) {
+        c->n_match = 1;
+        return AT_QUOTE;
+    }
+    str_addc(&c->word, b);
+    return strchr("tfn-0123456789", b) && b ? AT_WORD : AT_BAD;
+}
+
+static enum call_at call_next(struct call *c, char b)
+{
+    if (is_space(b))
+        return AT_NEXT;
+    if (b == '}' || b == ']')
+        return call_close(c, b == '}');
+    if (b != ',')
+        return AT_BAD;
+    str_adds(&c->json, ", ");
+    return c->map[c->depth - 1] ? AT_KEY : AT_VALUE;
+}
+
+static enum call_at call_word(struct call *c, char b)
+{
+    if ((b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') || b == 'E' || b == '.' || b == '+' ||
+        b == '-') {
+        str_addc(&c->word, b);
+        return AT_WORD;
+    }
+    if (json_gate(c->word.at, c->word.n, NULL, NULL) != INGLE_OK)
+        return AT_BAD;
+    str_add(&c->json, c->word.at, c->word.n);
+    str_clear(&c->word);
+    return call_next(c, b);
+}
+
+/* A fixed marker, of which n_match bytes were seen. */
+static enum call_at call_marker(struct call *c, char b, const char *marker, enum call_at next)
+{
+    if (b != marker[c->n_match])
+        return AT_BAD;
+    if (marker[++c->n_match])
+        return c->at;
+    c->n_match = 0;
+    return next;
+}
+
+static void call_read(struct call *c, char b)
+{
+    switch (c->at) {
+    case AT_PREFIX:
+        c->at = call_marker(c, b, "call:", AT_NAME);
+        break;
+    case AT_NAME:
+        c->at = call_name(c, b);
+        break;
+    case AT_FIRST_KEY:
+    case AT_KEY:
+        c->at = call_bare_key(c, b);
+        break;
+    case AT_QUOTED_KEY:
+        if (call_raw(c, b))
+            c->at = call_key(c, (struct text_view){c->word.at, c->word.n}, AT_COLON);
+        break;
+    case AT_COLON:
+        c->at = b == ':' ? AT_VALUE : is_space(b) ? AT_COLON : AT_BAD;
+        break;
+    case AT_FIRST_ITEM:
+    case AT_VALUE:
+        c->at = call_value(c, b);
+        break;
+    case AT_QUOTE:
+        c->at = call_marker(c, b, QUOTE, AT_STRING);
+        break;
+    case AT_STRING:
+        if (call_raw(c, b)) {
+            str_add_json(&c->json, c->word.at, c->word.n);
+            str_clear(&c->word);
+            c->at = AT_NEXT;
+        }
+        break;
+    case AT_WORD:
+        c->at = call_word(c, b);
+        break;
+    case AT_NEXT:
+        c->at = call_next(c, b);
+        break;
+    case AT_END:
+        if (c->n_match || !is_space(b))
+            c->at = call_marker(c, b, CALL_END, AT_DONE);
+        break;
+    case AT_DONE:
+    case AT_BAD:
+        break;
+    }
+}
+
+/* At the end of the output CALL_END may be missing. */
+static bool call_may_end(const struct call *c)
+{
+    return c->at == AT_DONE || (c->at == AT_END && !c->n_match);
+}
+
+enum state {
+    IN_START,
+    IN_TEXT,
+    IN_CHANNEL, /* behind OPEN */
+    IN_THOUGHT,
+    IN_RUN, /* calls in a thought: held until it is clear whether they end the output */
+    IN_CALL,
+    IN_BAD_CALL /* content up to CALL_END */
+};
+
+struct gemma {
+    struct text_parser p;
+    enum state state;
+    struct call call;
+    size_t seen;  /* IN_CALL, IN_RUN: held bytes that were read, from p.from */
+    bool body;    /* the thought has given text */
+    size_t plain; /* IN_THOUGHT: no run begins in this many held bytes */
+
+    /* IN_RUN, from p.from */
+    size_t run_at;     /* its first CALL */
+    size_t element_at; /* the call being read, or what stands between calls */
+    size_t n_done;     /* complete calls */
+    bool between;      /* calls */
+    size_t n_close;    /* bytes of CLOSE that were seen */
+};
+
+/* Forgets n held bytes. */
+static void drop(struct gemma *g, size_t n)
+{
+    g->p.from += n;
+    g->plain -= n < g->plain ? n : g->plain;
+}
+
+static void give_content(struct gemma *g, size_t n)
+{
+    text_parser_content(&g->p, g->p.held.at + g->p.from, n);
+    drop(g, n);
+}
+
+/* Bodies of several thoughts are joined with a newline. */
+static void give_reasoning(struct gemma *g, size_t n)
+{
+    if (n && !g->body && g->p.reasoning.n)
+        text_parser_reasoning(&g->p, "\n", 1);
+    g->body = g->body || n;
+    text_parser_reasoning(&g->p, g->p.held.at + g->p.from, n);
+    drop(g, n);
+}
+
+static void enter_thought(struct gemma *g)
+{
+    g->state = IN_THOUGHT;
+    g->body = false;
+    g->plain = 0;
+}
+
+/* Each step decides a beginning of the n > 0 held bytes at s, or, when it returns false,
+ * needs more of them.  final: there are no more. */
+
+static bool step_start(struct gemma *g, const char *s, size_t n, bool final)
+{
+    const enum text_match m = text_match(s, n, TURN);
+    if (m == TEXT_MATCH_PART && !final)
+        return false;
+    if (m == TEXT_MATCH_ALL)
+        drop(g, strlen(TURN));
+    g->state = IN_TEXT;
+    if (g->p.o.open_thought)
+        enter_thought(g);
+    return true;
+}
+
+static bool step_text(struct gemma *g, const char *s, size_t n, bool final)
+{
+    size_t i = 0;
+    for (; i < n; i++) {
+        const char *lt = memchr(s + i, '<', n - i);
+        i = lt ? (size_t)(lt - s) : n;
+        if (i == n)
+            break;
+        const enum text_match open = text_match(s + i, n - i, OPEN);
+        const enum text_match close = text_match(s + i, n - i, CLOSE);
+        const enum text_match call =
+            g->p.o.tools_enabled ? text_match(s + i, n - i, CALL) : TEXT_MATCH_NONE;
+        if (open == TEXT_MATCH_ALL || close == TEXT_MATCH_ALL) {
+            give_content(g, i);
+            drop(g, strlen(OPEN));
+            g->state = open == TEXT_MATCH_ALL ? IN_CHANNEL : IN_TEXT;
+            return true;
+        }
+        if (call == TEXT_MATCH_ALL) {
+            give_content(g, i);
+            call_clear(&g->call);
+            g->seen = strlen(CALL);
+            g->state = IN_CALL;
+            return true;
+        }
+        if (!final && (open || close || call))
+            break;
+    }
+    give_content(g, i);
+    return false;
+}
+
+static bool step_channel(struct gemma *g, const char *s, size_t n, bool final)
+{
+    const size_t word = strlen("thought");
+    enum text_match m = text_match(s, n, "thought");
+    g->state = IN_TEXT;
+    if (m == TEXT_MATCH_ALL && n > word) {
+        m = s[word] == '\n' ? TEXT_MATCH_ALL : text_match(s + word, n - word, CLOSE);
+        if (m == TEXT_MATCH_ALL) {
+            drop(g, word + (s[word] == '\n'));
+            enter_thought(g);
+            return true;
+        }
+    } else if (m == TEXT_MATCH_ALL && final) {
+        drop(g, word);
+        enter_thought(g);
+        return false;
+    } else if (m == TEXT_MATCH_ALL) {
+        m = TEXT_MATCH_PART;
+    }
+    if (m != TEXT_MATCH_PART || final)
+        return true;
+    g->state = IN_CHANNEL;
+    return false;
+}
+
+/* What a marker at i of a thought is. */
+static enum text_match thought_marker(const struct gemma *g, const char *s, size_t n, size_t i,
+                                      bool *close)
+{
+    if (i >= n)
+        return TEXT_MATCH_PART;
+    const enum text_match m = text_match(s + i, n - i, CLOSE);
+    *close = m == TEXT_MATCH_ALL;
+    if (m != TEXT_MATCH_NONE || !g->p.o.tools_enabled || i < g->plain)
+        return m;
+    return text_match(s + i, n - i, CALL);
+}
+
+/* A newline in front of a marker is not part of the thought. */
+static bool step_thought(struct gemma *g, const char *s, size_t n, bool final)
+{
+    size_t i = 0;
+    for (; i < n; i++) {
+        if (s[i] != '\n' && s[i] != '<')
+            continue;
+        const size_t newline = s[i] == '\n';
+        bool close = false;
+        const enum text_match m = thought_marker(g, s, n, i + newline, &close);
+        if (m == TEXT_MATCH_PART && !final)
+            break;
+        if (m != TEXT_MATCH_ALL)
+            continue;
+        give_reasoning(g, i);
+        if (close) {
+            drop(g, newline + strlen(CLOSE));
+            g->state = IN_TEXT;
+            return true;
+        }
+        call_clear(&g->call);
+        g->state = IN_RUN;
+        g->run_at = g->element_at = newline;
+        g->seen = newline + strlen(CALL);
+        g->n_done = g->n_close = 0;
+        g->between = false;
+        return true;
+    }
+    give_reasoning(g, i);
+    return false;
+}
+
+/* The run is no end of the output.  Its complete calls, or else the CALL that began it, are
+ * part of the thought. */
+static bool end_run(struct gemma *g)
+{
+    g->state = IN_THOUGHT;
+    g->plain = g->n_done ? g->element_at : g->run_at + strlen(CALL);
+    return true;
+}
+
+/* One byte of a run.  False: it is none. */
+static bool run_read(struct gemma *g, char b)
+{
+    if (g->between) {
+        if (!g->call.n_match && is_space(b))
+            return true;
+        if (!g->call.n_match)
+            g->element_at = g->seen;
+        if (b != CALL[g->call.n_match])
+            return false;
+        if (CALL[++g->call.n_match])
+            return true;
+        call_clear(&g->call);
+        g->between = false;
+        return true;
+    }
+    call_read(&g->call, b);
+    if (g->call.at == AT_DONE) {
+        g->n_done++;
+        g->between = true;
+        g->element_at = g->seen + 1;
+    }
+    return g->call.at != AT_BAD;
+}
+
+static bool step_run(struct gemma *g, const char *s, size_t n, bool final)
+{
+    for (; g->seen < n; g->seen++) {
+        const char b = s[g->seen];
+        g->n_close = b == CLOSE[g->n_close] ? g->n_close + 1 : (size_t)(b == CLOSE[0]);
+        if (!CLOSE[g->n_close]) { /* closed later: all of this is thought */
+            g->state = IN_THOUGHT;
+            g->plain = g->seen;
+            return true;
+        }
+        if (!run_read(g, b))
+            return end_run(g);
+    }
+    if (!final)
+        return false;
+    if (g->between ? g->call.n_match != 0 : !call_may_end(&g->call))
+        return end_run(g);
+    drop(g, g->run_at);
+    g->state = IN_TEXT;
+    return true;
+}
+
+static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
+{
+    struct call *c = &g->call;
+    while (g->seen < n && c->at != AT_DONE && c->at != AT_BAD)
+        call_read(c, s[g->seen++]);
+    if (c->at == AT_DONE || (final && call_may_end(c))) {
+        const struct text_view name = trimmed(&c->name);
+        drop(g, g->seen);
+        g->state = IN_TEXT;
+        if (str_ok(&c->name) && str_ok(&c->word))
+            text_parser_call(&g->p, name.at, name.n, &c->json);
+        else
+            text_parser_nomem(&g->p);
+        return true;
+    }
+    if (c->at != AT_BAD && !final)
+        return false;
+    g->state = IN_BAD_CALL;
+    return true;
+}
+
+static bool step_bad_call(struct gemma *g, const char *s, size_t n, bool final)
+{
+    size_t i = 0;
+    for (; i < n; i++) {
+        const char *lt = memchr(s + i, '<', n - i);
+        i = lt ? (size_t)(lt - s) : n;
+        if (i == n)
+            break;
+        const enum text_match m = text_match(s + i, n - i, CALL_END);
+        if (m == TEXT_MATCH_ALL) {
+            give_content(g, i + strlen(CALL_END));
+            g->state = IN_TEXT;
+            return true;
+        }
+        if (m == TEXT_MATCH_PART && !final)
+            break;
+    }
+    give_content(g, i);
+    return false;
+}
+
+static bool step(struct gemma *g, bool final)
+{
+    const char *s = g->p.held.at + g->p.from;
+    const size_t n = g->p.held.n - g->p.from;
+    if (!n)
+        return false;
+    switch (g->state) {
+    case IN_START:
+        return step_start(g, s, n, final);
+    case IN_TEXT:
+        return step_text(g, s, n, final);
+    case IN_CHANNEL:
+        return step_channel(g, s, n, final);
+    case IN_THOUGHT:
+        return step_thought(g, s, n, final);
+    case IN_RUN:
+        return step_run(g, s, n, final);
+    case IN_CALL:
+        return step_call(g, s, n, final);
+    case IN_BAD_CALL:
+        return step_bad_call(g, s, n, final);
+    }
+    return false;
+}
+
+static void gemma_read(struct text_parser *p, bool final)
+{
+    struct gemma *g = (struct gemma *)p;
+    while (text_parser_ok(p) && str_ok(&p->held) && step(g, final))
+        ;
+}
+
+static void gemma_release(struct text_parser *p)
+{
+    struct gemma *g = (struct gemma *)p;
+    str_release(&g->call.name);
+    str_release(&g->call.json);
+    str_release(&g->call.word);
+}
+
+struct text_parser *text_parser_gemma4(void)
+{
+    struct gemma *g = mem_zalloc(sizeof *g);
+    if (!g)
+        return NULL;
+    g->p.read = gemma_read;
+    g->p.release = gemma_release;
+    str_init(&g->call.name);
+    str_init(&g->call.json);
+    str_init(&g->call.word);
+    return &g->p;
+}

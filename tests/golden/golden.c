@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "golden/golden.h"
+
+#include "base/mem.h"
+#include <math.h>
+#include <string.h>
+
+static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                const char *text)
+{
+    (void)arg;
+    if (level <= INGLE_REPORT_WARN)
+        print_message("%s '%s': %s\n", kind, subject, text);
+}
+
+/* A checkpoint's config.json in the terms of GGUF. */
+static const struct io_meta *read_config(struct golden_model *g)
+{
+    struct err e;
+    char *text;
+    size_t n;
+    struct json_object *config, *type;
+    GOLDEN_OK(io_side_file(g->file, "config.json", 1 << 20, &text, &n, &e));
+    GOLDEN_OK(json_parse(text, n, NULL, &config, &e));
+    assert_true(json_object_object_get_ex(config, "model_type", &type));
+    g->family = family_by_hf_type(json_object_get_string(type));
+    assert_non_null(g->family);
+    g->meta = io_meta_create();
+    GOLDEN_OK(g->family->config(config, g->meta, &e));
+    json_object_put(config);
+    mem_free(text);
+    return g->meta;
+}
+
+void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
+{
+    struct err e;
+    *g = (struct golden_model){.sink = {.report = say}};
+    const struct device_options d = {.n_threads = o->n_threads ? o->n_threads : 2,
+                                     .cpu = o->cpu ? o->cpu : UINT32_MAX,
+                                     .numerics = o->numerics,
+                                     .sink = &g->sink};
+    GOLDEN_OK(device_create(&g->device, &d, &e));
+    GOLDEN_OK(io_open(&g->file, path, &g->sink, &e));
+    const bool checkpoint = io_kind(g->file) == IO_SAFETENSORS;
+    const struct io_meta *meta = checkpoint ? read_config(g) : io_metadata(g->file);
+    if (!checkpoint) {
+        const char *arch;
+        size_t n;
+        GOLDEN_OK(io_get_str(meta, "general.architecture", &arch, &n, &e));
+        g->family = family_by_arch(arch);
+        assert_non_null(g->family);
+    }
+    GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : NULL,
+                           &g->sink, &e));
+    GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
+    GOLDEN_OK(model_check_unused(g->model, &e));
+    GOLDEN_OK(model_load(g->model, &e));
+    const int64_t max_rows = o->max_rows ? o->max_rows : 512;
+    const struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
+                                     .max_rows = max_rows,
+                                     .max_logits = max_rows,
+                                     .restore_every = o->restore_every,
+                                     .kv_codec = o->codec,
+                                     .kv_budget_bytes = (uint64_t)1 << 30,
+                                     .tree_budget_bytes = o->tree_bytes,
+                                     .sink = &g->sink};
+    GOLDEN_OK(runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
+}
+
+void golden_close(struct golden_model *g)
+{
+    runner_clear_tree(g->runner);
+    struct kv_pool_counts counts;
+    kv_pool_count(runner_pool(g->runner), &counts);
+    assert_int_equal(counts.used_bytes, 0);
+    runner_free(g->runner);
+    g->family->free(g->self);
+    model_free(g->model);
+    io_close(g->file);
+    io_meta_free(g->meta);
+    device_free(g->device);
+}
+
+static void *tensor(const char *path, const char *name, uint32_t type, int64_t *n)
+{
+    struct err e;
+    struct io_file *f;
+    GOLDEN_OK(io_open(&f, path, NULL, &e));
+    const struct io_tensor *t = io_tensor_find(f, name);
+    if (!t)
+        fail_msg("%s: no tensor %s", path, name);
+    assert_int_equal(t->type, type);
+    void *p = mem_alloc(t->n_bytes);
+    GOLDEN_OK(io_read(f, t, 0, p, t->n_bytes, &e));
+    *n = (int64_t)(t->n_bytes / 4);
+    io_close(f);
+    return p;
+}
+
+float *golden_floats(const char *path, const char *name, int64_t *n)
+{
+    return tensor(path, name, QUANT_F32, n);
+}
+
+int32_t *golden_ints(const char *path, const char *name, int64_t *n)
+{
+    return tensor(path, name, QUANT_I32, n);
+}
+
+struct golden_error golden_compare(const float *got, const float *want, int64_t n)
+{
+    double max = 0, diff = 0, mass = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)got[i] - (double)want[i];
+        if (!(fabs(d) <= max))
+            max = fabs(d);
+        diff += d * d;
+        mass += (double)want[i] * (double)want[i];
+    }
+    return (struct golden_error){max, sqrt(diff / (mass > 0 ? mass : 1))};
+}
+
+int64_t golden_best(const float *x, int64_t n)
+{
+    int64_t b = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[b])
+            b = i;
+    return b;
+}
+
+struct taps { float *to; int64_t n, n_embd, n_layers, row; };
+
+static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    struct taps *t = arg;
+    const int64_t slot = tap == FAMILY_TAP_EMBED   ? 0
+                         : tap == FAMILY_TAP_LAYER ? layer + 1
+                                                   : t->n_layers + 1;
+    for (int64_t i = 0; i < x.n; i++)
+        memcpy(t->to + (slot * t->n + t->row + i) * t->n_embd, x.at + i * x.stride,
+               (size_t)t->n_embd * sizeof(float));
+}
+
+float *golden_logits(struct golden_model *g, struct session *s, const int32_t *tokens, int64_t n,
+                     int64_t chunk, float *hidden)
+{
+    struct err e;
+    const int64_t v = g->info.n_vocab;
+    float *out = mem_calloc((size_t)(n * v), sizeof *out);
+    struct taps taps = {hidden, n, g->info.n_embd, g->info.n_layers, 0};
+    if (hidden)
+        runner_set_tap(g->runner, keep_tap, &taps);
+    GOLDEN_OK(session_append(s, tokens, n, &e));
+    while (taps.row < n) {
+        struct session_work w = {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
+        assert_true(w.n_done > 0);
+        memcpy(out + taps.row * v, w.logits, (size_t)(w.n_logits * v) * sizeof *out);
+        taps.row += w.n_done;
+    }
+    runner_set_tap(g->runner, NULL, NULL);
+    return out;
+}

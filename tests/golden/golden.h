@@ -1,0 +1,62 @@
+/*
+ * golden - a tiny model opened through the rooms (no engine), and results to hold it
+ * against: tensors of a golden.safetensors.
+ */
+#ifndef INGLE_TESTS_GOLDEN_H
+#define INGLE_TESTS_GOLDEN_H
+
+#include "unit/unit.h"
+
+#include "base/err.h"
+#include "session/session.h"
+
+struct golden_options {
+    enum device_numerics numerics;
+    enum kern_kv_codec codec;
+    int n_threads;     /* 0: 2 */
+    uint32_t cpu;      /* 0: all */
+    int64_t max_rows;  /* 0: 512 */
+    int64_t n_ctx;     /* 0: 512 */
+    int64_t restore_every;
+    uint64_t tree_bytes;
+};
+
+struct golden_model {
+    struct device *device;
+    struct io_file *file;
+    struct model *model;
+    struct io_meta *meta; /* of a checkpoint's config.json; NULL for GGUF */
+    const struct family *family;
+    void *self;
+    struct family_info info;
+    struct runner *runner;
+    struct report_sink sink;
+};
+
+/* Calls of the library in a test: a failure is the test's, with the library's text.  The
+ * enclosing function has a `struct err e`. */
+#define GOLDEN_OK(call)            \
+    do {                           \
+        if (call)                  \
+            fail_msg("%s", e.msg); \
+    } while (0)
+
+void golden_open(struct golden_model *g, const char *path, const struct golden_options *o);
+/* All sessions are gone: every page must be back. */
+void golden_close(struct golden_model *g);
+
+/* A tensor of 4-byte elements (F32, I32), freed by mem_free(). */
+float *golden_floats(const char *path, const char *name, int64_t *n);
+int32_t *golden_ints(const char *path, const char *name, int64_t *n);
+
+struct golden_error { double max_abs, rel_rms; };
+struct golden_error golden_compare(const float *got, const float *want, int64_t n);
+int64_t golden_best(const float *x, int64_t n);
+
+/* Computes n more tokens in chunks of at most `chunk` rows (0: as many as fit), keeping
+ * every row of logits f32 [n][n_vocab] (freed by mem_free()) and, if hidden is not NULL,
+ * the taps: hidden [n_layers + 2][n][n_embd] (embedding, layers, output norm). */
+float *golden_logits(struct golden_model *g, struct session *s, const int32_t *tokens, int64_t n,
+                     int64_t chunk, float *hidden);
+
+#endif

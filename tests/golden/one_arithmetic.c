@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * one_arithmetic - the contract: the bits of a row's logits are a function of the tokens
+ * before it alone, whatever else is in the batch, however the prompt is cut, with any
+ * number of threads and any kernel; a rewound, forked or restored session continues with
+ * the bits of a fresh one.
+ */
+#include "golden/golden.h"
+
+#include "base/mem.h"
+#include <string.h>
+
+/* Sliding and full layers, K = V, int8 activations; experts; shared keys and values. */
+static const struct { const char *path, *golden; } models[] = {
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors"},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors"},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
+};
+enum { N_MODELS = sizeof models / sizeof *models, N = 300 };
+
+/* 300 tokens: pages, windows and their borders are crossed. */
+static void prompt(int model, int32_t out[N])
+{
+    int64_t n;
+    int32_t *ids = golden_ints(models[model].golden, "input_ids", &n);
+    for (int64_t i = 0; i < N; i++)
+        out[i] = ids[(i + i / n) % n];
+    mem_free(ids);
+}
+
+static const struct golden_options plain = {.codec = KERN_KV_F16, .tree_bytes = 64 << 20};
+
+static float *fresh(struct golden_model *g, const int32_t *tokens, int64_t n, int64_t chunk)
+{
+    struct err e;
+    struct session *s;
+    GOLDEN_OK(session_create(&s, g->runner, &e));
+    float *logits = golden_logits(g, s, tokens, n, chunk, NULL);
+    session_free(s);
+    return logits;
+}
+
+static void same(const char *what, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a))
+            fail_msg("%s: element %lld is %a, not %a", what, (long long)i, (double)a[i], (double)b[i]);
+}
+
+static void any_cut_of_a_prompt(void **state)
+{
+    (void)state;
+    static const int64_t chunks[] = {1, 7, 64, 127, 128, 129, 250};
+    for (int m = 0; m < N_MODELS; m++) {
+        struct golden_model g;
+        int32_t tokens[N];
+        prompt(m, tokens);
+        golden_open(&g, models[m].path, &plain);
+        float *whole = fresh(&g, tokens, N, 0);
+        for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+            float *cut = fresh(&g, tokens, N, chunks[i]);
+            same("chunks", cut, whole, N * g.info.n_vocab);
+            mem_free(cut);
+        }
+        mem_free(whole);
+        golden_close(&g);
+    }
+}
+
+static void any_threads_and_kernels(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"ref", "avx2", "avx512", "avx512vnni"};
+    for (int m = 0; m < N_MODELS; m++) {
+        struct golden_model g;
+        int32_t tokens[N];
+        prompt(m, tokens);
+        golden_open(&g, models[m].path, &plain);
+        float *want = fresh(&g, tokens, N, 0);
+        golden_close(&g);
+        for (int i = 0; i < 7; i++) {
+            struct golden_options o = plain;
+            uint32_t mask = UINT32_MAX;
+            if (i < 4)
+                assert_true(cpu_level(levels[i], &mask));
+            else
+                o.n_threads = (int[]){1, 3, 5}[i - 4];
+            if (i < 4 && strcmp(cpu_name(mask & cpu_detect()), levels[i]))
+                print_message("not on this machine: %s\n", levels[i]);
+            /* ref has no bits set; bit 31 is no bundle */
+            o.cpu = mask | UINT32_C(1) << 31;
+            golden_open(&g, models[m].path, &o);
+            const int64_t n = i ? N : 140; /* plain C is slow */
+            float *got = fresh(&g, tokens, n, 0);
+            same(i < 4 ? levels[i] : "threads", got, want, n * g.info.n_vocab);
+            mem_free(got);
+            golden_close(&g);
+        }
+        mem_free(want);
+    }
+}
+
+static void alone_or_in_a_batch(void **state)
+{
+    (void)state;
+    enum { K = 5 };
+    for (int m = 0; m < N_MODELS; m++) {
+        struct err e;
+        struct golden_model g;
+        int32_t tokens[K][N];
+        float *want[K];
+        struct session *s[K];
+        int64_t done[K] = {0};
+        golden_open(&g, models[m].path, &plain);
+        for (int k = 0; k < K; k++) {
+            prompt(m, tokens[k]);
+            for (int i = 0; i < k * 40; i++)
+                tokens[k][N - 1 - i] = tokens[k][i];
+            want[k] = fresh(&g, tokens[k], N, 0);
+            GOLDEN_OK(session_create(&s[k], g.runner, &e));
+            GOLDEN_OK(session_append(s[k], tokens[k], N, &e));
+        }
+        /* Each session moves by another number of tokens a step. */
+        for (int64_t left = K * N; left;) {
+            struct session_work w[K];
+            for (int k = 0; k < K; k++)
+                w[k] = (struct session_work){.s = s[k], .max_tokens = 1 + k * 13, .want = FAMILY_LOGITS_ALL};
+            GOLDEN_OK(session_step(g.runner, w, K, NULL, &e));
+            for (int k = 0; k < K; k++) {
+                same("batch", w[k].logits, want[k] + done[k] * g.info.n_vocab,
+                     w[k].n_done * g.info.n_vocab);
+                done[k] += w[k].n_done;
+                left -= w[k].n_done;
+            }
+        }
+        for (int k = 0; k < K; k++) {
+            session_free(s[k]);
+            mem_free(want[k]);
+        }
+        golden_close(&g);
+    }
+}
+
+/* Goes back to `to` tokens and computes again what it had. */
+static void check_rewind(struct golden_model *g, struct session *s, const int32_t *tokens,
+                         const float *want, int64_t to)
+{
+    struct err e;
+    GOLDEN_OK(session_rewind(s, to, &e));
+    assert_int_equal(session_length(s) + session_pending(s), to);
+    const int64_t recomputed = session_pending(s);
+    int64_t at = session_length(s);
+    GOLDEN_OK(session_append(s, tokens + to, N - to, &e));
+    while (at < N) {
+        struct session_work w = {.s = s, .max_tokens = recomputed ? 0 : 9, .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
+        same("rewind", w.logits, want + at * g->info.n_vocab, w.n_done * g->info.n_vocab);
+        at += w.n_done;
+    }
+}
+
+static void after_a_rewind(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        struct err e;
+        struct golden_model g;
+        struct session *s;
+        int32_t tokens[N], other[64];
+        prompt(m, tokens);
+        golden_open(&g, models[m].path, &plain);
+        float *want = fresh(&g, tokens, N, 0);
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        mem_free(golden_logits(&g, s, tokens, N, 0, NULL));
+        for (int64_t back = 1; back <= 64; back = back * 2 + 1) {
+            /* Other tokens first, so that stale rows would show. */
+            memcpy(other, tokens + 10, sizeof other);
+            GOLDEN_OK(session_rewind(s, N - back, &e));
+            mem_free(golden_logits(&g, s, other, back, 0, NULL));
+            check_rewind(&g, s, tokens, want, N - back);
+        }
+        check_rewind(&g, s, tokens, want, 100); /* further than the window's pages go back */
+        check_rewind(&g, s, tokens, want, 1);
+        mem_free(want);
+        session_free(s);
+        golden_close(&g);
+    }
+}
+
+static void forked_and_diverged(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        struct err e;
+        struct golden_model g;
+        struct session *a, *b;
+        int32_t tokens[N], other[N];
+        prompt(m, tokens);
+        memcpy(other, tokens, sizeof other);
+        for (int i = 201; i < N; i++)
+            other[i] = tokens[i - 100];
+        golden_open(&g, models[m].path, &plain);
+        const int64_t v = g.info.n_vocab;
+        float *want_a = fresh(&g, tokens, N, 0), *want_b = fresh(&g, other, N, 0);
+        GOLDEN_OK(session_create(&a, g.runner, &e));
+        GOLDEN_OK(session_create(&b, g.runner, &e));
+        mem_free(golden_logits(&g, a, tokens, 201, 0, NULL));
+        GOLDEN_OK(session_fork(b, a, &e));
+        for (int i = 201; i < N; i++) { /* turn about, in the page that they shared */
+            float *x = golden_logits(&g, a, tokens + i, 1, 0, NULL);
+            float *y = golden_logits(&g, b, other + i, 1, 0, NULL);
+            same("fork", x, want_a + i * v, v);
+            same("fork", y, want_b + i * v, v);
+            mem_free(x);
+            mem_free(y);
+        }
+        mem_free(want_a);
+        mem_free(want_b);
+        session_free(a);
+        session_free(b);
+        golden_close(&g);
+    }
+}
+
+static void restored_from_the_tree(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) {
+        struct err e;
+        struct golden_model g;
+        struct session *s;
+        int32_t tokens[N];
+        struct session_reuse reuse;
+        const float *last;
+        struct golden_options o = plain;
+        o.restore_every = 96;
+        prompt(m, tokens);
+        golden_open(&g, models[m].path, &o);
+        const int64_t v = g.info.n_vocab;
+        float *want = fresh(&g, tokens, N, 0);
+        runner_clear_tree(g.runner);
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        GOLDEN_OK(session_sync(s, tokens, 150, NULL, &e));
+        GOLDEN_OK(session_finish(s, &last, NULL, &e));
+        same("first run", last, want + 149 * v, v);
+        session_free(s);
+        static const struct { int64_t n, kept; } again[] = {
+            {150, 149}, {151, 150}, {N, 151}, {120, 96}, {96, 95}, {40, 0}};
+        for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
+            GOLDEN_OK(session_create(&s, g.runner, &e));
+            GOLDEN_OK(session_sync(s, tokens, again[i].n, &reuse, &e));
+            assert_int_equal(reuse.kept, again[i].kept);
+            assert_int_equal(reuse.from_tree, again[i].kept);
+            GOLDEN_OK(session_finish(s, &last, NULL, &e));
+            same("restored", last, want + (again[i].n - 1) * v, v);
+            session_free(s); /* its end is a restore point of the next run */
+        }
+        mem_free(want);
+        golden_close(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_cut_of_a_prompt),    cmocka_unit_test(any_threads_and_kernels),
+        cmocka_unit_test(alone_or_in_a_batch),    cmocka_unit_test(after_a_rewind),
+        cmocka_unit_test(forked_and_diverged),    cmocka_unit_test(restored_from_the_tree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

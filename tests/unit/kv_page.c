@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/kv_world.h"
+
+#include "kv/page.h"
+
+static void open_pages(struct world *w, size_t a_bytes, size_t b_bytes, uint64_t budget_bytes)
+{
+    memset(w, 0, sizeof *w);
+    world_group(w, 0, 1);
+    world_group(w, 0, 1);
+    w->spec.group[0].page_bytes = a_bytes;
+    w->spec.group[1].page_bytes = b_bytes;
+    world_open(w, budget_bytes);
+}
+
+/* Takes pages of the group until there are no more; returns how many. */
+static int take_all(struct world *w, uint32_t group, struct kv_page **page, int cap)
+{
+    int n = 0;
+    for (struct kv_page *pg; n < cap && (pg = kv_page_take(w->pool, group)); n++) {
+        assert_int_equal((uintptr_t)pg->at % 64, 0);
+        memset(pg->at, n, 64);
+        page[n] = pg;
+    }
+    for (int i = 0; i < n; i++)
+        assert_int_equal(page[i]->at[63], i & 255);
+    return n;
+}
+
+static void groups_hand_memory_to_each_other(void **state)
+{
+    (void)state;
+    static struct world w;
+    static struct kv_page *page[1024];
+    open_pages(&w, 1024, 4096, 100 * 4096);
+    for (int round = 0; round < 3; round++) {
+        int n = take_all(&w, 0, page, 1024);
+        assert_int_equal(n, 400);
+        assert_true(world_used(&w) == 400 * 1024);
+        assert_true(w.pool->system_bytes <= w.pool->budget_bytes);
+        while (n-- > 0)
+            kv_page_unref(w.pool, page[n]);
+        n = take_all(&w, 1, page, 1024);
+        assert_int_equal(n, 100);
+        assert_true(w.pool->system_bytes <= w.pool->budget_bytes);
+        while (n-- > 0)
+            kv_page_unref(w.pool, page[n]);
+        assert_true(world_used(&w) == 0);
+    }
+    struct kv_pool_counts c;
+    kv_pool_count(w.pool, &c);
+    assert_true(c.peak_bytes == c.budget_bytes);
+    world_close(&w);
+}
+
+/* Pages scattered over slabs do not keep the other group from its share. */
+static void slabs_partly_used_do_not_eat_the_budget(void **state)
+{
+    (void)state;
+    static struct world w;
+    static struct kv_page *page[1024], *other[1024];
+    open_pages(&w, 1024, 4096, 100 * 4096);
+    const int n = take_all(&w, 0, page, 1024);
+    for (int i = 0; i < n; i++)
+        if (i % 10)
+            kv_page_unref(w.pool, page[i]);
+    const int m = take_all(&w, 1, other, 1024);
+    assert_int_equal(m, 90);
+    for (int i = 0; i < m; i++)
+        kv_page_unref(w.pool, other[i]);
+    for (int i = 0; i < n; i += 10)
+        kv_page_unref(w.pool, page[i]);
+    world_close(&w);
+}
+
+static void large_pages_are_exact(void **state)
+{
+    (void)state;
+    static struct world w;
+    static struct kv_page *page[64];
+    open_pages(&w, 3 << 20, 5 << 20, 21 << 20);
+    int n = take_all(&w, 0, page, 64);
+    assert_int_equal(n, 7);
+    assert_true(w.pool->system_bytes == w.pool->used_bytes);
+    kv_page_unref(w.pool, page[--n]);
+    kv_page_unref(w.pool, page[--n]);
+    struct kv_page *b = kv_page_take(w.pool, 1);
+    assert_non_null(b);
+    assert_true(w.pool->system_bytes <= w.pool->budget_bytes);
+    kv_page_unref(w.pool, b);
+    while (n-- > 0)
+        kv_page_unref(w.pool, page[n]);
+    world_close(&w);
+}
+
+static void a_budget_below_a_page_of_each_group_is_refused(void **state)
+{
+    (void)state;
+    struct kv_spec s = {.n_groups = 2};
+    s.group[0].page_bytes = 1000;
+    s.group[1].page_bytes = 24;
+    struct kv_pool *p = NULL;
+    struct err err;
+    assert_int_equal(kv_pool_create(&p, &s, 1023, NULL, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg,
+                        "a KV budget of 1023 bytes cannot hold one page of each group: 1024 bytes");
+    s.group[1].page_bytes = 0;
+    assert_int_equal(kv_pool_create(&p, &s, 5000, NULL, &err), INGLE_ARG);
+    s.n_groups = 0;
+    assert_int_equal(kv_pool_create(&p, &s, 5000, NULL, &err), INGLE_ARG);
+    assert_null(p);
+    kv_pool_free(NULL);
+}
+
+static void counts_follow_every_reference(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct page_model {
+        struct kv_page *page;
+        int line, tree;
+    } m[24] = {0};
+    open_pages(&w, 640, 1920, 24000);
+    for (int n = 0; n < 20000; n++) {
+        struct page_model *x = &m[world_pick(&w, 0, 23)];
+        const int64_t op = world_pick(&w, 0, 3);
+        if (!x->line && !x->tree) {
+            x->page = kv_page_take(w.pool, (uint32_t)world_pick(&w, 0, 1));
+            x->line = x->page != NULL;
+        } else if (op == 0) {
+            kv_page_ref(w.pool, x->page);
+            x->line++;
+        } else if (op == 1) {
+            kv_page_hold(w.pool, x->page);
+            x->tree++;
+        } else if (op == 2 && x->line) {
+            kv_page_unref(w.pool, x->page);
+            x->line--;
+        } else if (op == 3 && x->tree) {
+            kv_page_let(w.pool, x->page);
+            x->tree--;
+        }
+        uint64_t used = 0, held = 0, cached = 0;
+        for (int i = 0; i < 24; i++) {
+            const size_t bytes = m[i].line || m[i].tree ? kv_page_bytes(m[i].page) : 0;
+            used += bytes;
+            held += m[i].tree ? bytes : 0;
+            cached += m[i].line ? 0 : bytes;
+        }
+        assert_true(world_used(&w) == used && w.pool->held_bytes == held &&
+                    w.pool->cached_bytes == cached);
+    }
+    for (int i = 0; i < 24; i++) {
+        while (m[i].line-- > 0)
+            kv_page_unref(w.pool, m[i].page);
+        while (m[i].tree-- > 0)
+            kv_page_let(w.pool, m[i].page);
+    }
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_hand_memory_to_each_other),
+        cmocka_unit_test(slabs_partly_used_do_not_eat_the_budget),
+        cmocka_unit_test(large_pages_are_exact),
+        cmocka_unit_test(a_budget_below_a_page_of_each_group_is_refused),
+        cmocka_unit_test(counts_follow_every_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
