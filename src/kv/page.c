@@ -13,7 +13,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-enum { SLAB_BYTES = 2 << 20, SLAB_SHARE = 16 /* a slab is at most this part of the budget */ };
+enum {
+    SLAB_BYTES = 16 << 20, /* most of which huge pages can back */
+    SLAB_SHARE = 16,       /* a slab is at most this part of the budget */
+};
 
 struct kv_slab {
     struct kv_slab *prev, *next; /* in the pool's list: partial or idle; full slabs are in none */

@@ -370,7 +370,7 @@ static void what_is_used_often_stays_longer(void **state)
     (void)state;
     struct grove *g = grove_open(0, 1 << 20, 20000, 2);
     converse(g, 1);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 2000; i++) {
         assert_true(remembered(g, 1));
         attach(g, 1, 300);
     }
@@ -399,6 +399,60 @@ static void what_many_share_is_given_up_last(void **state)
     }
     assert_true(points(g) > 5);
     assert_int_equal(found(g, 1, 1000, 1000), 1000);
+    grove_close(g);
+}
+
+/* A point whose pages others have come to need, too, costs little: it outlives them,
+ * although it is the oldest and was never used.  When they are gone it is as any other. */
+static void sharing_is_noticed_without_being_used(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 60000, 3);
+    step(g, 0, 700);
+    put(g->tree, NULL, &g->w.line[0]);
+    g->w.line[2].token[700] = -1;
+    for (int i = 0; i <= 2; i += 2) {
+        step(g, i, 1100 - g->w.line[i].length);
+        put(g->tree, NULL, &g->w.line[i]);
+    }
+    int32_t id = 1;
+    while (points(g) == id + 2)
+        converse(g, id++);
+    assert_int_equal(points(g), id + 1); /* the last one cost the first of the two */
+    g->w.line[1].token[0] = 0;
+    assert_int_equal(found(g, 1, 1100, 1100), 700);
+    assert_int_equal(found(g, 2, 1100, 1100), 1100);
+    while (found(g, 2, 1100, 1100))
+        converse(g, id++);
+    assert_true(remembered(g, 1)); /* older than all of them */
+    grove_close(g);
+}
+
+static void a_point_close_to_another_is_worth_little(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 19000, 2);
+    converse(g, 1);
+    step(g, 0, 1);
+    put(g->tree, NULL, &g->w.line[0]);
+    for (int32_t id = 2; id <= 4; id++)
+        converse(g, id);
+    assert_true(remembered(g, 4) && remembered(g, 3) && remembered(g, 2) && remembered(g, 1));
+    assert_int_equal(found(g, 1, 301, 301), 300);
+    grove_close(g);
+}
+
+static void the_pool_takes_no_point_that_frees_nothing(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 10 * 1024, 1 << 20, 3);
+    converse(g, 1); /* the oldest, and line 0 lives on */
+    g->w.line[2].token[0] = -2;
+    step(g, 2, 300);
+    put(g->tree, NULL, &g->w.line[2]);
+    world_line_close(&g->w.line[2]);
+    step(g, 1, 5 * KV_PAGE);
+    assert_true(remembered(g, 1) && !remembered(g, 2));
     grove_close(g);
 }
 
@@ -536,6 +590,9 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_is_given_up_first),
         cmocka_unit_test(what_is_used_often_stays_longer),
         cmocka_unit_test(what_many_share_is_given_up_last),
+        cmocka_unit_test(sharing_is_noticed_without_being_used),
+        cmocka_unit_test(a_point_close_to_another_is_worth_little),
+        cmocka_unit_test(the_pool_takes_no_point_that_frees_nothing),
         cmocka_unit_test(a_full_pool_takes_what_the_tree_alone_holds),
         cmocka_unit_test(a_plan_has_room_for_a_point_behind_the_timeline),
         cmocka_unit_test(failing_memory_leaves_the_tree_as_it_was),
