@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """check_names.py BUILD - every global symbol of src/ROOM/FILE.c starts with ROOM_ (in base/ with
 its file's name), and only ingle_ is visible outside the library."""
-import pathlib, re, subprocess, sys
+import json, pathlib, re, subprocess, sys
 
 bad = []
 build = pathlib.Path(sys.argv[1])
-objects = sorted(build.glob("CMakeFiles/*.dir/src/**/*.o"))
+commands = json.loads((build / "compile_commands.json").read_text())
+objects = sorted(build / re.search(r" -o (\S+)", c["command"])[1] for c in commands
+                 if re.search(r"\.dir/src/\S+\.o", c["command"]))
 for obj in objects:
     parts = re.sub(r".*\.dir/src/", "", obj.as_posix()).split("/")
     room, file = parts[0], parts[-1].split(".")[0]

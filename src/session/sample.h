@@ -71,7 +71,8 @@ struct sampler;
 /* For logits of n_vocab (>= 1) tokens and histories of which at most the last n_history
  * tokens are looked at.  INGLE_ARG names the option, its value and its range. */
 MUST_CHECK ingle_status session_sample_create(struct sampler **out, const struct sample_options *o,
-                                      int64_t n_vocab, int64_t n_history, struct err *err);
+                                              int64_t n_vocab, int64_t n_history,
+                                              struct err *err);
 void session_sample_free(struct sampler *s);
 
 struct sample_token {
@@ -83,8 +84,8 @@ struct sample_token {
  * all tokens before it, for penalties.  INGLE_NUMERIC: a logit is NaN or +inf, or every
  * token is forbidden; INGLE_ARG: a token of the history is outside the vocabulary. */
 MUST_CHECK ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,
-                                    const int32_t *history, int64_t n_history,
-                                    struct sample_token *out, struct err *err);
+                                            const int32_t *history, int64_t n_history,
+                                            struct sample_token *out, struct err *err);
 
 /* The distribution that session_sample_draw() would draw from: the kept tokens by descending
  * probability, the sum of p being 1 up to rounding.  Borrowed until the next call on s. */
@@ -93,9 +94,10 @@ struct sample_choice {
     float logit; /* after bias and penalties */
     double p;
 };
-MUST_CHECK ingle_status session_sample_distribution(struct sampler *s, const float *logits, uint64_t i,
-                                            const int32_t *history, int64_t n_history,
-                                            const struct sample_choice **out, int64_t *n,
-                                            struct err *err);
+MUST_CHECK ingle_status session_sample_distribution(struct sampler *s, const float *logits,
+                                                    uint64_t i, const int32_t *history,
+                                                    int64_t n_history,
+                                                    const struct sample_choice **out, int64_t *n,
+                                                    struct err *err);
 
 #endif
