@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
+#include "base/sha256.h"
 #include "quant/quant.h"
-#include "sha256.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
+#include "io/io.h"
 #include "text/text.h"
 #include "unit/gz.h"
 #include <stdio.h>
@@ -122,12 +123,122 @@ static void deepseek_prompts_equal_the_encoder(void **state)
     json_object_put(cases);
 }
 
+/* A conversation as JSON text gives this prompt. */
+static void check_text(enum text_chat_family family, const char *text, const char *want)
+{
+    struct json_object *c;
+    struct text_prompt p;
+    struct err err;
+    text_prompt_init(&p);
+    assert_int_equal(json_parse(text, strlen(text), NULL, &c, NULL), INGLE_OK);
+    if (text_chat_render_case(family, c, &p, &err) != INGLE_OK)
+        fail_msg("%s: %s", text, err.msg);
+    assert_string_equal(p.text.at, want);
+    text_prompt_release(&p);
+    json_object_put(c);
+}
+
+#define BOS             "<｜begin▁of▁sentence｜>"
+#define EOS             "<｜end▁of▁sentence｜>"
+#define U               "<｜User｜>"
+#define A               "<｜Assistant｜>"
+#define SAY(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+#define CHAT(m)         "{\"add_generation_prompt\":false,\"messages\":[" m "]}"
+#define THINK(m)        "{\"add_generation_prompt\":false,\"thinking\":true,\"messages\":[" m "]}"
+
+/* What only the encoder knows: reminders, tasks, developers, and its quirks. */
+static void deepseek_turns_lead_to_each_other_like_the_encoders(void **state)
+{
+    (void)state;
+    static const char *const example[][2] = {
+        {CHAT(SAY("user", "Hi")), BOS U "Hi" A "</think>"},
+        {THINK(SAY("system", "Be brief.") "," SAY("user", "Hi")),
+         BOS "Be brief." U "Hi" A "<think>"},
+        {THINK(
+             SAY("system", "S") "," SAY("latest_reminder", "2026-01-01") "," SAY("developer", "D")),
+         BOS "S<｜latest_reminder｜>2026-01-01" U "D" A "<think>"},
+        {CHAT("{\"role\":\"user\",\"content\":\"x\",\"task\":\"action\"}"),
+         BOS U "x" A "</think><｜action｜>"},
+        {CHAT(SAY("user", "x") "," SAY("assistant", "y") ",{\"role\":\"user\",\"content\":\"z\","
+                                                         "\"task\":\"title\"}"),
+         BOS U "x" A "</think>y" EOS U "z<｜title｜>"},
+        {CHAT(SAY("user", "a") "," SAY("user", "b")), BOS U "a\n\nb" A "</think>"},
+        {CHAT(SAY("user", "")), BOS U A "</think>"},
+        {CHAT(SAY("system", "S")), BOS "S"},
+        {THINK(SAY("developer", "D1") "," SAY("assistant", "r") "," SAY("user", "u2")),
+         BOS "r" EOS U "u2" A "<think>"},
+        {CHAT(SAY("user", "go") "," SAY("system", "mid") "," SAY("user", "x")),
+         BOS U "gomid" U "x" A "</think>"},
+        {CHAT(SAY("user", "go") "," SAY("latest_reminder", "L") "," SAY("assistant", "z")),
+         BOS U "go" A "</think><｜latest_reminder｜>Lz" EOS},
+        {CHAT(SAY("user", "go") ",{\"role\":\"assistant\",\"content\":\"z\",\"wo_eos\":true}"),
+         BOS U "go" A "</think>z"},
+        {"{\"add_generation_prompt\":false,\"response_format\":{\"type\":\"object\"},\"messages\":"
+         "[" SAY("system", "Sys") "," SAY("user", "x") "]}",
+         BOS "Sys\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to "
+             "reply:\n{\"type\": \"object\"}" U "x" A "</think>"},
+        /* A user text behind one with a task is a turn of its own, a tool's result is not. */
+        {CHAT("{\"role\":\"user\",\"content\":\"a\",\"task\":\"query\"}," SAY("tool", "r") "," SAY(
+             "user", "b")),
+         BOS U "a\n\n<tool_result>r</tool_result>" U "b" A "</think>"},
+    };
+    for (size_t i = 0; i < sizeof example / sizeof *example; i++)
+        check_text(TEXT_CHAT_DEEPSEEK_V4, example[i][0], example[i][1]);
+}
+
+static void numbers_print_as_in_python(void **state)
+{
+    (void)state;
+    check_text(
+        TEXT_CHAT_GEMMA4,
+        "{\"add_generation_prompt\":false,\"messages\":[{\"role\":\"assistant\","
+        "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"n\":[17,1.5,1E-7,2.0,"
+        "1e5,1e15,1e16,0.0001,0.00001,-0.0,-0,5.684341886080802e-14,5e-324,0.1,"
+        "1.7976931348623157e308,9007199254740993.0,100000000000000000000,"
+        "-9223372036854775809,18446744073709551615,1e400]}}}]}]}",
+        "<bos><|turn>model\n<|tool_call>call:f{n:[17,1.5,1e-07,2.0,"
+        "100000.0,1000000000000000.0,1e+16,0.0001,1e-05,-0.0,0,5.684341886080802e-14,5e-324,"
+        "0.1,1.7976931348623157e+308,9007199254740992.0,100000000000000000000,"
+        "-9223372036854775809,18446744073709551615,1e400]}<tool_call|><|tool_response>");
+}
+
+static const char *name_in(enum text_chat_family family, const char *path)
+{
+    size_t n_file, n;
+    const char *jinja;
+    struct io_file *f;
+    char *gguf = test_slurp_gz(path, &n_file);
+    assert_non_null(gguf);
+    assert_int_equal(io_open_memory(&f, path, gguf, n_file, NULL, NULL), INGLE_OK);
+    assert_int_equal(io_get_str(io_metadata(f), "tokenizer.chat_template", &jinja, &n, NULL),
+                     INGLE_OK);
+    const char *name = text_chat_template_name(family, jinja, n);
+    io_close(f);
+    free(gguf);
+    return name ? name : "unknown";
+}
+
+static void templates_are_known_by_their_hash(void **state)
+{
+    (void)state;
+    static const char gemma[] = "tests/data/vocab/gemma-4-vocab.gguf.gz";
+    static const char deepseek[] = "tests/data/vocab/deepseek-v4-vocab.gguf.gz";
+    assert_null(text_chat_template_name(TEXT_CHAT_GEMMA4, "{{ bos_token }}", 15));
+    assert_null(text_chat_template_name(TEXT_CHAT_DEEPSEEK_V4, "", 0));
+    assert_string_equal(name_in(TEXT_CHAT_GEMMA4, gemma), "gemma4 older, 12045 bytes");
+    assert_string_equal(name_in(TEXT_CHAT_DEEPSEEK_V4, gemma), "unknown");
+    assert_string_equal(name_in(TEXT_CHAT_DEEPSEEK_V4, deepseek), "deepseek4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma_prompts_equal_the_template),
         cmocka_unit_test(gemma_interleaved_conversations_follow_the_canonical_rules),
         cmocka_unit_test(deepseek_prompts_equal_the_encoder),
+        cmocka_unit_test(deepseek_turns_lead_to_each_other_like_the_encoders),
+        cmocka_unit_test(numbers_print_as_in_python),
+        cmocka_unit_test(templates_are_known_by_their_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
