@@ -2,7 +2,9 @@
 /* Making tokenizers: every check and its message; specials, ranges and streams. */
 #include "unit/unit.h"
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "unit/mem_fail.h"
 #include "unit/mini_vocab.h"
 
 static void expect_error(const struct text_vocab *v, ingle_status status, const char *text)
@@ -406,6 +408,82 @@ static void a_stream_holds_back_a_beginning_only(void **state)
     text_tokenizer_free(t);
 }
 
+static struct tokenizer *rich_tokenizer(struct err *err, ingle_status *status)
+{
+    struct mini m;
+    struct tokenizer *t = NULL;
+    mini_init(&m, TEXT_GEMMA4);
+    mini_special(&m, "<s>", TEXT_CONTROL);
+    mini_token(&m, "a");
+    mini_token(&m, "aa");
+    mini_merge(&m, "a a");
+    *status = text_tokenizer_create(&t, &m.v, err);
+    return t;
+}
+
+static void creation_survives_failing_memory(void **state)
+{
+    (void)state;
+    char *json;
+    size_t n;
+    assert_int_equal(file_slurp("tests/data/nano/nano-v4-tokenizer.json", 1 << 20, &json, &n, NULL),
+                     INGLE_OK);
+    for (int from_json = 0; from_json < 2; from_json++) {
+        int n_failed = 0;
+        for (ingle_status status = INGLE_NOMEM; status != INGLE_OK; n_failed++) {
+            struct err err = {0};
+            struct tokenizer *t = NULL;
+            mem_fail_in = n_failed + 1;
+            if (from_json)
+                status = text_tokenizer_from_json(&t, "t", json, n, &err);
+            else
+                t = rich_tokenizer(&err, &status);
+            mem_fail_in = 0;
+            assert_true(status == INGLE_OK || status == INGLE_NOMEM);
+            assert_int_equal(err.status, status);
+            assert_int_equal(t != NULL, status == INGLE_OK);
+            text_tokenizer_free(t);
+        }
+        assert_true(n_failed > 3);
+    }
+    mem_free(json);
+}
+
+static void calls_survive_failing_memory(void **state)
+{
+    (void)state;
+    static const char text[] = "<s>aaaaaaaaaaaaaaaa\xFF<s>aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const struct text_range all = {0, sizeof text - 1};
+    ingle_status status;
+    struct err err;
+    struct tokenizer *t = rich_tokenizer(&err, &status);
+    int n_failed = 0;
+    assert_int_equal(status, INGLE_OK);
+    for (status = INGLE_NOMEM; status != INGLE_OK; n_failed++) {
+        struct text_ids ids = {0};
+        mem_fail_in = n_failed + 1;
+        status = text_encode(t, text, sizeof text - 1, false, &all, 1, &ids, &err);
+        mem_fail_in = 0;
+        assert_int_equal(ids.n, status == INGLE_OK ? 29 : 0);
+        text_ids_release(&ids);
+    }
+    assert_true(n_failed > 5);
+    n_failed = 0;
+    for (status = INGLE_NOMEM; status != INGLE_OK; n_failed++) {
+        struct str s;
+        struct text_stream held = {{(char)0xE2, (char)0x82}, 2};
+        str_init(&s);
+        mem_fail_in = n_failed + 1;
+        status = text_stream_add(&held, t, 0xC3, false, &s, &err);
+        mem_fail_in = 0;
+        if (status == INGLE_OK)
+            assert_string_equal(s.at, "\xEF\xBF\xBD");
+        str_release(&s);
+    }
+    assert_true(n_failed > 1);
+    text_tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +502,8 @@ int main(void)
         cmocka_unit_test(gemma_falls_back_to_bytes),
         cmocka_unit_test(deepseek_shows_foreign_tokens_as_they_are),
         cmocka_unit_test(a_stream_holds_back_a_beginning_only),
+        cmocka_unit_test(creation_survives_failing_memory),
+        cmocka_unit_test(calls_survive_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
