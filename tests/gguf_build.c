@@ -150,7 +150,8 @@ static void good_scalars(struct gb *b)
 
 void gb_good(struct gb *b)
 {
-    static const unsigned char data[] = {0x00, 0x3C, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    static const unsigned char data[] = {0x00, 0x3C, 1,  2,  3,  4,  5,  6,  7,
+                                         8,    9,    10, 11, 12, 13, 14, 15, 16};
     gb_head(b, 3, 18);
     gb_kv_str(b, "general.architecture", "toy");
     good_scalars(b);

@@ -66,8 +66,9 @@ ingle_status file_read_at(int fd, const char *path, uint64_t offset, void *dst, 
         if (got < 0)
             return file_errno(err, path, "cannot read");
         if (got == 0)
-            return err_set(err, INGLE_IO, "%s: wanted %zu bytes at %llu but the file ends after %zu",
-                           path, n, (unsigned long long)offset, done);
+            return err_set(err, INGLE_IO,
+                           "%s: wanted %zu bytes at %llu but the file ends after %zu", path, n,
+                           (unsigned long long)offset, done);
         done += (size_t)got;
     }
     return INGLE_OK;
@@ -132,7 +133,8 @@ void file_unmap(const void *at, uint64_t n_bytes)
     munmap(p.out, (size_t)n_bytes);
 }
 
-static ingle_status write_all(int fd, const char *path, const void *bytes, size_t n, struct err *err)
+static ingle_status write_all(int fd, const char *path, const void *bytes, size_t n,
+                              struct err *err)
 {
     const char *at = bytes;
     for (size_t done = 0; done < n;) {
@@ -153,7 +155,7 @@ static ingle_status write_all(int fd, const char *path, const void *bytes, size_
 static void sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = !slash           ? mem_strdup(".")
+    char *dir = !slash          ? mem_strdup(".")
                 : slash == path ? mem_strdup("/")
                                 : mem_strndup(path, (size_t)(slash - path));
     if (!dir)

@@ -40,7 +40,7 @@ struct gate {
     size_t depth, cap_level;
     struct key *key;
     size_t n_keys, cap_key;
-    struct str text; /* the decoded keys */
+    struct str text;   /* the decoded keys */
     struct wide *wide; /* in the order of the text */
     size_t n_wide, cap_wide;
     struct err *err;
@@ -65,7 +65,8 @@ static ingle_status gate_fail(struct gate *g, const char *what)
     const unsigned char c = (unsigned char)g->s[g->pos];
     if (c > 0x20 && c < 0x7F)
         return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu, found '%c'", what, g->pos, c);
-    return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu, found byte 0x%02x", what, g->pos, c);
+    return err_set(g->err, INGLE_FORMAT, "json: %s at byte %zu, found byte 0x%02x", what, g->pos,
+                   c);
 }
 
 static ingle_status gate_nomem(struct gate *g)
@@ -380,7 +381,8 @@ static void gate_release(struct gate *g)
     mem_free(g->wide);
 }
 
-ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits, struct err *err)
+ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits,
+                       struct err *err)
 {
     struct gate g;
     gate_init(&g, text, n, limits, err);

@@ -34,8 +34,8 @@ ingle_status io_arena_take(struct io_arena *a, size_t n, void **out, struct err 
 {
     size_t n8, n_chunk;
     if (!num_align(n, 8, &n8) || n8 > a->n_left)
-        return err_set(err, INGLE_LIMIT, "%zu bytes more than the limit of %zu bytes of metadata", n,
-                       a->n_budget);
+        return err_set(err, INGLE_LIMIT, "%zu bytes more than the limit of %zu bytes of metadata",
+                       n, a->n_budget);
     if (!a->chunk || n8 > a->cap - a->n_used) {
         const size_t cap = n8 > CHUNK ? n8 : CHUNK;
         struct io_chunk *c =
@@ -105,9 +105,9 @@ ingle_status io_reader_take(struct io_reader *r, void *dst, size_t n, const char
                             struct err *err)
 {
     if (n > io_reader_left(r))
-        return err_set(err, INGLE_FORMAT, "%s: %s at byte %llu needs %zu bytes but only %llu are left",
-                       r->name, what, (unsigned long long)r->pos, n,
-                       (unsigned long long)io_reader_left(r));
+        return err_set(err, INGLE_FORMAT,
+                       "%s: %s at byte %llu needs %zu bytes but only %llu are left", r->name, what,
+                       (unsigned long long)r->pos, n, (unsigned long long)io_reader_left(r));
     if (r->fd < 0) {
         if (n)
             memcpy(dst, r->memory + r->pos, n);

@@ -33,7 +33,7 @@ struct gguf {
     struct io_meta *meta;
     struct io_reader r;
     uint32_t part;
-    size_t first_tensor; /* of this part in f->tensor */
+    size_t first_tensor;                       /* of this part in f->tensor */
     uint64_t n_tensors, n_kv, alignment, data; /* data: where it begins */
     struct err *err;
 };
@@ -65,8 +65,8 @@ static ingle_status gguf_header(struct gguf *g)
                        "%s: version is 0x%08x: the file is in the wrong byte order (big-endian)",
                        g->r.name, version);
     if (version != 2 && version != 3)
-        return err_set(g->err, INGLE_UNSUP, "%s: version is %u, this build reads 2 and 3", g->r.name,
-                       version);
+        return err_set(g->err, INGLE_UNSUP, "%s: version is %u, this build reads 2 and 3",
+                       g->r.name, version);
     s = take_u64(g, &g->n_tensors, "tensor count");
     if (!s)
         s = take_u64(g, &g->n_kv, "metadata count");
@@ -75,8 +75,8 @@ static ingle_status gguf_header(struct gguf *g)
     const uint64_t left = io_reader_left(&g->r);
     if (g->n_tensors > MAX_TENSORS || g->n_tensors > left / MIN_TENSOR_BYTES)
         return err_set(g->err, INGLE_LIMIT,
-                       "%s: tensor count is %llu, the limit is %d and what fits %llu bytes", g->r.name,
-                       (ull)g->n_tensors, MAX_TENSORS, (ull)left);
+                       "%s: tensor count is %llu, the limit is %d and what fits %llu bytes",
+                       g->r.name, (ull)g->n_tensors, MAX_TENSORS, (ull)left);
     if (g->n_kv > MAX_KV || g->n_kv > left / MIN_KV_BYTES)
         return err_set(g->err, INGLE_LIMIT,
                        "%s: metadata count is %llu, the limit is %d and what fits %llu bytes",
@@ -94,15 +94,17 @@ static ingle_status take_name(struct gguf *g, const char *what, unsigned char lo
     if (s)
         return s;
     if (len < 1 || len > max)
-        return err_set(g->err, INGLE_LIMIT, "%s: %s at byte %llu has %llu bytes, allowed is 1 to %zu",
-                       g->r.name, what, (ull)at, (ull)len, max);
+        return err_set(g->err, INGLE_LIMIT,
+                       "%s: %s at byte %llu has %llu bytes, allowed is 1 to %zu", g->r.name, what,
+                       (ull)at, (ull)len, max);
     s = io_reader_take(&g->r, buf, (size_t)len, what, g->err);
     if (s)
         return s;
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)buf[i] < lowest || (unsigned char)buf[i] > 0x7E)
-            return err_set(g->err, INGLE_FORMAT, "%s: %s '%s' has byte 0x%02x at [%zu]", g->r.name, what,
-                           io_show(buf, (size_t)len).text, (unsigned)(unsigned char)buf[i], i);
+            return err_set(g->err, INGLE_FORMAT, "%s: %s '%s' has byte 0x%02x at [%zu]", g->r.name,
+                           what, io_show(buf, (size_t)len).text, (unsigned)(unsigned char)buf[i],
+                           i);
     buf[len] = 0;
     *n = (size_t)len;
     return INGLE_OK;
@@ -115,9 +117,10 @@ static ingle_status take_string(struct gguf *g, const char *key, struct io_strin
     if (s)
         return s;
     if (len > MAX_STRING || len > io_reader_left(&g->r))
-        return err_set(g->err, INGLE_LIMIT,
-                       "%s: key '%s': string of %llu bytes, the limit is %d and the %llu bytes left",
-                       g->r.name, key, (ull)len, MAX_STRING, (ull)io_reader_left(&g->r));
+        return err_set(
+            g->err, INGLE_LIMIT,
+            "%s: key '%s': string of %llu bytes, the limit is %d and the %llu bytes left",
+            g->r.name, key, (ull)len, MAX_STRING, (ull)io_reader_left(&g->r));
     void *at;
     s = io_arena_take(io_meta_arena(g->meta), (size_t)len + 1, &at, g->err);
     if (s)
@@ -134,8 +137,9 @@ static ingle_status take_string(struct gguf *g, const char *key, struct io_strin
 static ingle_status check_bool(struct gguf *g, const char *key, size_t i, unsigned char b)
 {
     if (b > 1)
-        return err_set(g->err, INGLE_FORMAT, "%s: key '%s' is a bool of %u at [%zu], allowed is 0 or 1",
-                       g->r.name, key, b, i);
+        return err_set(g->err, INGLE_FORMAT,
+                       "%s: key '%s' is a bool of %u at [%zu], allowed is 0 or 1", g->r.name, key,
+                       b, i);
     return INGLE_OK;
 }
 
@@ -171,14 +175,16 @@ static ingle_status take_array(struct gguf *g, struct io_value *v)
     if (!size)
         return err_set(g->err, INGLE_FORMAT, "%s: key '%s' is an array of type %u, %s", g->r.name,
                        v->key, v->gguf_type,
-                       v->gguf_type == GGUF_ARRAY ? "nested arrays are not read" : "which is unknown");
+                       v->gguf_type == GGUF_ARRAY ? "nested arrays are not read"
+                                                  : "which is unknown");
     s = take_u64(g, &n, v->key);
     if (s)
         return s;
     if (n > MAX_ARRAY || n > io_reader_left(&g->r) / size)
-        return err_set(g->err, INGLE_LIMIT,
-                       "%s: key '%s': array of %llu elements, the limit is %d and what fits %llu bytes",
-                       g->r.name, v->key, (ull)n, MAX_ARRAY, (ull)io_reader_left(&g->r));
+        return err_set(
+            g->err, INGLE_LIMIT,
+            "%s: key '%s': array of %llu elements, the limit is %d and what fits %llu bytes",
+            g->r.name, v->key, (ull)n, MAX_ARRAY, (ull)io_reader_left(&g->r));
     v->kind = IO_ARRAY;
     v->elem = io_gguf_kind(v->gguf_type);
     v->n = (size_t)n;
@@ -192,8 +198,12 @@ static ingle_status take_scalar(struct gguf *g, struct io_value *v)
     if (s)
         return s;
     /* An array of one element knows how to widen it. */
-    const struct io_value one = {.key = v->key, .kind = IO_ARRAY, .elem = io_gguf_kind(v->gguf_type),
-                                 .gguf_type = v->gguf_type, .n = 1, .v.array = &bits};
+    const struct io_value one = {.key = v->key,
+                                 .kind = IO_ARRAY,
+                                 .elem = io_gguf_kind(v->gguf_type),
+                                 .gguf_type = v->gguf_type,
+                                 .n = 1,
+                                 .v.array = &bits};
     v->kind = one.elem;
     v->n = 1;
     if (v->kind == IO_U64)
@@ -249,7 +259,8 @@ static ingle_status gguf_metadata(struct gguf *g)
     if (s)
         return err_prefix(g->err, "%s", g->r.name), s;
     g->alignment = DEFAULT_ALIGNMENT;
-    s = io_get_u64(g->meta, "general.alignment", MIN_ALIGNMENT, MAX_ALIGNMENT, &g->alignment, g->err);
+    s = io_get_u64(g->meta, "general.alignment", MIN_ALIGNMENT, MAX_ALIGNMENT, &g->alignment,
+                   g->err);
     if (s == INGLE_NOTFOUND)
         return INGLE_OK;
     if (!s && g->alignment & (g->alignment - 1))
@@ -270,8 +281,9 @@ static ingle_status gguf_tensor(struct gguf *g)
     if (s)
         return s;
     if (t.n_dims < 1 || t.n_dims > MAX_DIMS)
-        return err_set(g->err, INGLE_FORMAT, "%s: tensor '%s' has %u dimensions, allowed is 1 to %d",
-                       g->r.name, name, t.n_dims, MAX_DIMS);
+        return err_set(g->err, INGLE_FORMAT,
+                       "%s: tensor '%s' has %u dimensions, allowed is 1 to %d", g->r.name, name,
+                       t.n_dims, MAX_DIMS);
     uint64_t n = 1;
     for (uint32_t i = 0; i < IO_MAX_DIMS; i++)
         t.ne[i] = 1;
@@ -280,8 +292,9 @@ static ingle_status gguf_tensor(struct gguf *g)
         if (s)
             return s;
         if (t.ne[i] < 1 || t.ne[i] > MAX_EXTENT)
-            return err_set(g->err, INGLE_FORMAT, "%s: tensor '%s': ne[%u] is %llu, allowed is 1 to %llu",
-                           g->r.name, name, i, (ull)t.ne[i], (ull)MAX_EXTENT);
+            return err_set(g->err, INGLE_FORMAT,
+                           "%s: tensor '%s': ne[%u] is %llu, allowed is 1 to %llu", g->r.name, name,
+                           i, (ull)t.ne[i], (ull)MAX_EXTENT);
         if (!num_mul_u64(n, t.ne[i], &n) || n > MAX_ELEMENTS)
             return err_set(g->err, INGLE_LIMIT, "%s: tensor '%s' has more than %llu elements",
                            g->r.name, name, (ull)MAX_ELEMENTS);
@@ -311,23 +324,26 @@ static ingle_status gguf_size(struct gguf *g, struct io_tensor *t, uint64_t span
     const struct quant_info *q = t->type < QUANT_FP8_E4M3 ? quant_info(t->type) : NULL;
     const uint64_t n = elements(t);
     if (!q)
-        return err_set(g->err, INGLE_UNSUP,
-                       "%s: tensor '%s' has type id %u, which is unknown or retired (%llu elements in %llu "
-                       "bytes: %.4f bytes each)",
-                       g->r.name, t->name, t->type, (ull)n, (ull)span, (double)span / (double)n);
+        return err_set(
+            g->err, INGLE_UNSUP,
+            "%s: tensor '%s' has type id %u, which is unknown or retired (%llu elements in %llu "
+            "bytes: %.4f bytes each)",
+            g->r.name, t->name, t->type, (ull)n, (ull)span, (double)span / (double)n);
     if (t->ne[0] % q->n)
-        return err_set(g->err, INGLE_FORMAT, "%s: tensor '%s': ne[0] is %llu, no multiple of the %u of %s",
-                       g->r.name, t->name, (ull)t->ne[0], q->n, q->name);
+        return err_set(g->err, INGLE_FORMAT,
+                       "%s: tensor '%s': ne[0] is %llu, no multiple of the %u of %s", g->r.name,
+                       t->name, (ull)t->ne[0], q->n, q->name);
     if (!quant_bytes(t->type, t->ne[0], n / t->ne[0], &t->n_bytes))
         return err_set(g->err, INGLE_LIMIT, "%s: tensor '%s': %llu elements of %s have no size",
                        g->r.name, t->name, (ull)n, q->name);
     /* Id 42 means different things in different forks: the space it takes must agree. */
     if (t->type == QUANT_Q2_0 && span != t->n_bytes &&
         (t->n_bytes > span || span - t->n_bytes >= g->alignment))
-        return err_set(g->err, INGLE_UNSUP,
-                       "%s: tensor '%s' has type id 42, but %llu bytes where Q2_0 needs %llu: another "
-                       "format under the same number (%.4f bytes an element)",
-                       g->r.name, t->name, (ull)span, (ull)t->n_bytes, (double)span / (double)n);
+        return err_set(
+            g->err, INGLE_UNSUP,
+            "%s: tensor '%s' has type id 42, but %llu bytes where Q2_0 needs %llu: another "
+            "format under the same number (%.4f bytes an element)",
+            g->r.name, t->name, (ull)span, (ull)t->n_bytes, (double)span / (double)n);
     return INGLE_OK;
 }
 
@@ -339,8 +355,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
         struct io_tensor *t = &g->f->tensor[at[i].tensor];
         if (t->offset > data_size)
             return err_set(g->err, INGLE_FORMAT,
-                           "%s: tensor '%s' is at offset %llu but the data has %llu bytes", g->r.name,
-                           t->name, (ull)t->offset, (ull)data_size);
+                           "%s: tensor '%s' is at offset %llu but the data has %llu bytes",
+                           g->r.name, t->name, (ull)t->offset, (ull)data_size);
         const uint64_t next = i + 1 < n ? at[i + 1].offset : data_size;
         ingle_status s = gguf_size(g, t, (next < data_size ? next : data_size) - t->offset);
         if (s)
@@ -350,7 +366,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
                            "%s: tensor '%s' at offset %llu has %llu bytes but the data has %llu",
                            g->r.name, t->name, (ull)t->offset, (ull)t->n_bytes, (ull)data_size);
         if (i && t->offset < end)
-            return err_set(g->err, INGLE_FORMAT, "%s: tensor '%s' at offset %llu overlaps '%s', which ends at "
+            return err_set(g->err, INGLE_FORMAT,
+                           "%s: tensor '%s' at offset %llu overlaps '%s', which ends at "
                            "%llu",
                            g->r.name, t->name, (ull)t->offset, g->f->tensor[at[i - 1].tensor].name,
                            (ull)end);
@@ -361,8 +378,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
     for (size_t i = 0; i < n; i++)
         g->f->tensor[at[i].tensor].offset += g->data;
     if (gap)
-        report(g->f->sink, INGLE_REPORT_NOTE, "file", g->r.name, "%llu bytes between tensors belong to none",
-               (ull)gap);
+        report(g->f->sink, INGLE_REPORT_NOTE, "file", g->r.name,
+               "%llu bytes between tensors belong to none", (ull)gap);
     return INGLE_OK;
 }
 
@@ -394,7 +411,8 @@ static ingle_status gguf_tensors(struct gguf *g)
 static ingle_status gguf_block_version(struct gguf *g)
 {
     uint64_t version;
-    ingle_status s = io_get_u64(g->meta, "general.quantization_version", 0, UINT32_MAX, &version, g->err);
+    ingle_status s =
+        io_get_u64(g->meta, "general.quantization_version", 0, UINT32_MAX, &version, g->err);
     if (s == INGLE_NOTFOUND)
         return INGLE_OK;
     if (s || version == 2)
@@ -402,8 +420,8 @@ static ingle_status gguf_block_version(struct gguf *g)
     for (size_t i = g->first_tensor; i < g->f->n_tensors; i++)
         if (quant_info(g->f->tensor[i].type)->quantised)
             return err_set(g->err, INGLE_UNSUP,
-                           "%s: key 'general.quantization_version' is %llu, this build reads 2", g->r.name,
-                           (ull)version);
+                           "%s: key 'general.quantization_version' is %llu, this build reads 2",
+                           g->r.name, (ull)version);
     return INGLE_OK;
 }
 
@@ -515,21 +533,25 @@ static ingle_status gguf_split(struct io_file *f, struct err *err)
     if (s)
         return s;
     if (f->part[0].fd < 0)
-        return err_set(err, INGLE_UNSUP, "%s: key 'split.count' is %llu, but a split model cannot be read "
-                       "from memory", f->path, (ull)count);
+        return err_set(err, INGLE_UNSUP,
+                       "%s: key 'split.count' is %llu, but a split model cannot be read "
+                       "from memory",
+                       f->path, (ull)count);
     const bool named = split_name(f->path, &n_prefix, &name_no, &name_count);
     if (no != 0 && named)
-        return err_set(err, INGLE_ARG, "%s: is part %llu of a split model: open '%.*s-%05u-of-%05u.gguf'",
-                       f->path, (ull)no + 1, (int)(n_prefix < 200 ? n_prefix : 200), f->path, 1u,
+        return err_set(err, INGLE_ARG,
+                       "%s: is part %llu of a split model: open '%.*s-%05u-of-%05u.gguf'", f->path,
+                       (ull)no + 1, (int)(n_prefix < 200 ? n_prefix : 200), f->path, 1u,
                        (unsigned)count);
     if (no != 0 || !named || name_no != 1 || name_count != count)
         return err_set(err, INGLE_FORMAT,
-                       "%s: is part %llu of %llu, so its name must end in '-%05u-of-%05u.gguf'", f->path,
-                       (ull)no + 1, (ull)count, (unsigned)no + 1, (unsigned)count);
+                       "%s: is part %llu of %llu, so its name must end in '-%05u-of-%05u.gguf'",
+                       f->path, (ull)no + 1, (ull)count, (unsigned)no + 1, (unsigned)count);
     s = split_read_rest(f, n_prefix, count, err);
     if (!s && n_tensors != UINT64_MAX && f->n_tensors != n_tensors)
-        s = err_set(err, INGLE_FORMAT, "%s: key 'split.tensors.count' is %llu, but the %llu files have %zu",
-                    f->path, (ull)n_tensors, (ull)count, f->n_tensors);
+        s = err_set(err, INGLE_FORMAT,
+                    "%s: key 'split.tensors.count' is %llu, but the %llu files have %zu", f->path,
+                    (ull)n_tensors, (ull)count, f->n_tensors);
     return s;
 }
 

@@ -10,8 +10,8 @@
 /* Memory that is given back all at once, with a budget.  Zeroed by io_arena_init(). */
 struct io_arena {
     struct io_chunk *chunk;
-    size_t n_used, cap;        /* of the newest chunk */
-    size_t n_left, n_budget;   /* bytes that may still be taken */
+    size_t n_used, cap;      /* of the newest chunk */
+    size_t n_left, n_budget; /* bytes that may still be taken */
 };
 
 void io_arena_init(struct io_arena *a, size_t n_budget);
@@ -26,9 +26,9 @@ MUST_CHECK ingle_status io_arena_copy(struct io_arena *a, const char *s, size_t 
  * that nothing checked can change afterwards. */
 struct io_reader {
     const char *name;
-    int fd;                 /* -1: in memory */
+    int fd; /* -1: in memory */
     const unsigned char *memory;
-    uint64_t n_bytes, pos;  /* pos <= n_bytes */
+    uint64_t n_bytes, pos; /* pos <= n_bytes */
     unsigned char *buf;
     uint64_t buf_at;
     size_t buf_n;
@@ -37,7 +37,10 @@ struct io_reader {
 MUST_CHECK ingle_status io_reader_init(struct io_reader *r, const char *name, int fd,
                                        const void *memory, uint64_t n_bytes, struct err *err);
 void io_reader_release(struct io_reader *r);
-static inline uint64_t io_reader_left(const struct io_reader *r) { return r->n_bytes - r->pos; }
+static inline uint64_t io_reader_left(const struct io_reader *r)
+{
+    return r->n_bytes - r->pos;
+}
 /* Exactly n bytes of what ("key length"), or an error. */
 MUST_CHECK ingle_status io_reader_take(struct io_reader *r, void *dst, size_t n, const char *what,
                                        struct err *err);
@@ -45,7 +48,8 @@ MUST_CHECK ingle_status io_reader_take(struct io_reader *r, void *dst, size_t n,
 /* meta.c: a value whose parts already lie in the arena is appended; io_meta_seal() sorts
  * and refuses duplicates. */
 struct io_arena *io_meta_arena(struct io_meta *m);
-MUST_CHECK ingle_status io_meta_append(struct io_meta *m, const struct io_value *v, struct err *err);
+MUST_CHECK ingle_status io_meta_append(struct io_meta *m, const struct io_value *v,
+                                       struct err *err);
 MUST_CHECK ingle_status io_meta_seal(struct io_meta *m, struct err *err);
 
 struct io_string {
@@ -54,8 +58,22 @@ struct io_string {
 };
 
 /* GGUF value types. */
-enum { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR,
-       GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64, GGUF_N_TYPES };
+enum {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_N_TYPES
+};
 
 /* Bytes of one value in a file (the least for strings), 0 for arrays and unknown types. */
 size_t io_gguf_size(uint32_t type);
@@ -95,7 +113,8 @@ MUST_CHECK ingle_status io_tensors_index(struct io_file *f, struct err *err);
  * and index the names. */
 MUST_CHECK ingle_status io_gguf_open(struct io_file *f, struct err *err);
 MUST_CHECK ingle_status io_safetensors_open(struct io_file *f, struct err *err);
-MUST_CHECK ingle_status io_safetensors_open_dir(struct io_file *f, const char *dir, struct err *err);
+MUST_CHECK ingle_status io_safetensors_open_dir(struct io_file *f, const char *dir,
+                                                struct err *err);
 
 /* The safetensors name of a type, NULL if it has none. */
 const char *io_dtype_name(uint32_t type);

@@ -92,7 +92,8 @@ ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t 
     struct io_tensor copy = *t;
     if (f->n_tensors >= UINT32_MAX - 1 ||
         !mem_grow(&f->tensor, &f->cap_tensor, f->n_tensors + 1, sizeof *f->tensor))
-        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", f->path, f->n_tensors + 1);
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", f->path,
+                       f->n_tensors + 1);
     ingle_status s = io_arena_copy(&f->arena, t->name, n_name, &copy.name, err);
     if (s)
         return s;
@@ -116,7 +117,8 @@ ingle_status io_tensors_index(struct io_file *f, struct err *err)
         f->n_slots *= 2;
     f->slot = mem_calloc(f->n_slots, sizeof *f->slot);
     if (!f->slot)
-        return err_set(err, INGLE_NOMEM, "%s: no memory to find %zu tensors", f->path, f->n_tensors);
+        return err_set(err, INGLE_NOMEM, "%s: no memory to find %zu tensors", f->path,
+                       f->n_tensors);
     for (size_t i = 0; i < f->n_tensors; i++) {
         const struct io_tensor *t = &f->tensor[i];
         const size_t at = slot_of(f, t->name);
@@ -154,11 +156,12 @@ static ingle_status open_file(struct io_file *f, struct err *err)
         return io_gguf_open(f, err);
     if (ends_with(f->path, ".safetensors"))
         return io_safetensors_open(f, err);
-    return err_set(err, INGLE_FORMAT,
-                   "%s: begins with %02x %02x %02x %02x, which is no GGUF, and its name does not end in "
-                   "'.safetensors'",
-                   f->path, (unsigned)(magic[0] & 255), (unsigned)(magic[1] & 255),
-                   (unsigned)(magic[2] & 255), (unsigned)(magic[3] & 255));
+    return err_set(
+        err, INGLE_FORMAT,
+        "%s: begins with %02x %02x %02x %02x, which is no GGUF, and its name does not end in "
+        "'.safetensors'",
+        f->path, (unsigned)(magic[0] & 255), (unsigned)(magic[1] & 255), (unsigned)(magic[2] & 255),
+        (unsigned)(magic[3] & 255));
 }
 
 ingle_status io_open(struct io_file **out, const char *path, const struct report_sink *sink,
@@ -247,8 +250,8 @@ ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_
 {
     const struct io_part *p = &f->part[t->file];
     if (offset > t->n_bytes || n > t->n_bytes - offset)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s': %zu bytes at %llu of %llu", p->path, t->name, n,
-                       (unsigned long long)offset, (unsigned long long)t->n_bytes);
+        return err_set(err, INGLE_ARG, "%s: tensor '%s': %zu bytes at %llu of %llu", p->path,
+                       t->name, n, (unsigned long long)offset, (unsigned long long)t->n_bytes);
     if (p->fd >= 0)
         return file_read_at(p->fd, p->path, t->offset + offset, dst, n, err);
     if (n)

@@ -181,12 +181,14 @@ static ingle_status meta_put(struct io_meta *m, const char *key, struct io_value
 
 ingle_status io_meta_set_u64(struct io_meta *m, const char *key, uint64_t v)
 {
-    return meta_put(m, key, (struct io_value){.kind = IO_U64, .gguf_type = GGUF_U64, .n = 1, .v.u = v});
+    return meta_put(m, key,
+                    (struct io_value){.kind = IO_U64, .gguf_type = GGUF_U64, .n = 1, .v.u = v});
 }
 
 ingle_status io_meta_set_f64(struct io_meta *m, const char *key, double v)
 {
-    return meta_put(m, key, (struct io_value){.kind = IO_F64, .gguf_type = GGUF_F64, .n = 1, .v.f = v});
+    return meta_put(m, key,
+                    (struct io_value){.kind = IO_F64, .gguf_type = GGUF_F64, .n = 1, .v.f = v});
 }
 
 ingle_status io_meta_set_bool(struct io_meta *m, const char *key, bool v)
@@ -335,8 +337,9 @@ static ingle_status elem_u64(const struct io_meta *m, const struct io_value *v, 
     if (kind == IO_I64) {
         const int64_t s = v->kind == IO_ARRAY ? io_array_i64(v, i) : v->v.i;
         if (s < 0)
-            return err_set(err, INGLE_FORMAT, "%s: key '%s' is %lld at [%zu], allowed is %llu to %llu",
-                           meta_name(m), v->key, (long long)s, i, (unsigned long long)min,
+            return err_set(err, INGLE_FORMAT,
+                           "%s: key '%s' is %lld at [%zu], allowed is %llu to %llu", meta_name(m),
+                           v->key, (long long)s, i, (unsigned long long)min,
                            (unsigned long long)max);
         u = (uint64_t)s;
     } else if (kind == IO_U64) {
@@ -352,8 +355,8 @@ static ingle_status elem_u64(const struct io_meta *m, const struct io_value *v, 
     return INGLE_OK;
 }
 
-static ingle_status elem_f64(const struct io_meta *m, const struct io_value *v, size_t i, double min,
-                             double max, double *out, struct err *err)
+static ingle_status elem_f64(const struct io_meta *m, const struct io_value *v, size_t i,
+                             double min, double max, double *out, struct err *err)
 {
     const bool array = v->kind == IO_ARRAY;
     double f;
@@ -377,8 +380,8 @@ static ingle_status elem_f64(const struct io_meta *m, const struct io_value *v, 
     return INGLE_OK;
 }
 
-static ingle_status elem_bool(const struct io_meta *m, const struct io_value *v, size_t i, bool *out,
-                              struct err *err)
+static ingle_status elem_bool(const struct io_meta *m, const struct io_value *v, size_t i,
+                              bool *out, struct err *err)
 {
     if ((v->kind == IO_ARRAY ? v->elem : v->kind) != IO_BOOL)
         return wrong_kind(m, v, "a bool", err);
@@ -396,8 +399,8 @@ ingle_status io_get_u64(const struct io_meta *m, const char *key, uint64_t min, 
     return s ? s : elem_u64(m, v, 0, min, max, out, err);
 }
 
-ingle_status io_get_f64(const struct io_meta *m, const char *key, double min, double max, double *out,
-                        struct err *err)
+ingle_status io_get_f64(const struct io_meta *m, const char *key, double min, double max,
+                        double *out, struct err *err)
 {
     const struct io_value *v;
     ingle_status s = get_value(m, key, &v, err);

@@ -28,12 +28,10 @@ static const struct {
     const char *name;
     uint32_t type;
 } dtypes[] = {
-    {"F32", QUANT_F32},         {"F16", QUANT_F16},   {"BF16", QUANT_BF16},
-    {"F64", QUANT_F64},         {"I8", QUANT_I8},     {"I16", QUANT_I16},
-    {"I32", QUANT_I32},         {"I64", QUANT_I64},   {"U8", QUANT_U8},
-    {"BOOL", QUANT_BOOL},       {"U16", QUANT_I16},   {"U32", QUANT_I32},
-    {"U64", QUANT_I64},         {"F8_E4M3", QUANT_FP8_E4M3},
-    {"F8_E8M0", QUANT_E8M0},
+    {"F32", QUANT_F32}, {"F16", QUANT_F16},          {"BF16", QUANT_BF16},    {"F64", QUANT_F64},
+    {"I8", QUANT_I8},   {"I16", QUANT_I16},          {"I32", QUANT_I32},      {"I64", QUANT_I64},
+    {"U8", QUANT_U8},   {"BOOL", QUANT_BOOL},        {"U16", QUANT_I16},      {"U32", QUANT_I32},
+    {"U64", QUANT_I64}, {"F8_E4M3", QUANT_FP8_E4M3}, {"F8_E8M0", QUANT_E8M0},
 };
 
 const char *io_dtype_name(uint32_t type)
@@ -58,8 +56,8 @@ static ingle_status get_integer(struct st *st, struct json_object *o, const char
                                 const char *what, uint64_t *out)
 {
     if (!json_object_is_type(o, json_type_int))
-        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': %s is no plain integer", st->path, name,
-                       what);
+        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': %s is no plain integer", st->path,
+                       name, what);
     const int64_t v = json_object_get_int64(o);
     if (v < 0 || v > MAX_INTEGER)
         return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': %s is %lld, allowed is 0 to %lld",
@@ -71,7 +69,8 @@ static ingle_status get_integer(struct st *st, struct json_object *o, const char
 static ingle_status get_dtype(struct st *st, struct json_object *o, struct io_tensor *t)
 {
     if (!json_object_is_type(o, json_type_string))
-        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': dtype is no string", st->path, t->name);
+        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': dtype is no string", st->path,
+                       t->name);
     const char *name = json_object_get_string(o);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (strcmp(dtypes[i].name, name) == 0) {
@@ -87,11 +86,13 @@ static ingle_status get_shape(struct st *st, struct json_object *o, struct io_te
                               uint64_t *n_elements)
 {
     if (!json_object_is_type(o, json_type_array))
-        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': shape is no array", st->path, t->name);
+        return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': shape is no array", st->path,
+                       t->name);
     const size_t rank = json_object_array_length(o);
     if (rank > IO_MAX_DIMS)
-        return err_set(st->err, INGLE_LIMIT, "%s: tensor '%s': shape has %zu dimensions, the limit is %d",
-                       st->path, t->name, rank, IO_MAX_DIMS);
+        return err_set(st->err, INGLE_LIMIT,
+                       "%s: tensor '%s': shape has %zu dimensions, the limit is %d", st->path,
+                       t->name, rank, IO_MAX_DIMS);
     t->n_dims = (uint32_t)rank;
     *n_elements = 1;
     for (size_t i = 0; i < IO_MAX_DIMS; i++)
@@ -103,8 +104,8 @@ static ingle_status get_shape(struct st *st, struct json_object *o, struct io_te
         if (s)
             return s;
         if (!num_mul_u64(*n_elements, *ne, n_elements))
-            return err_set(st->err, INGLE_LIMIT, "%s: tensor '%s': shape has more than 2^64 elements",
-                           st->path, t->name);
+            return err_set(st->err, INGLE_LIMIT,
+                           "%s: tensor '%s': shape has more than 2^64 elements", st->path, t->name);
     }
     return INGLE_OK;
 }
@@ -116,22 +117,23 @@ static ingle_status get_offsets(struct st *st, struct json_object *o, struct io_
     if (!json_object_is_type(o, json_type_array) || json_object_array_length(o) != 2)
         return err_set(st->err, INGLE_FORMAT, "%s: tensor '%s': data_offsets is no pair", st->path,
                        t->name);
-    ingle_status s = get_integer(st, json_object_array_get_idx(o, 0), t->name, "data_offsets[0]",
-                                 &t->offset);
+    ingle_status s =
+        get_integer(st, json_object_array_get_idx(o, 0), t->name, "data_offsets[0]", &t->offset);
     if (!s)
         s = get_integer(st, json_object_array_get_idx(o, 1), t->name, "data_offsets[1]", &end);
     if (s)
         return s;
     if (end < t->offset || end > st->n_data)
         return err_set(st->err, INGLE_FORMAT,
-                       "%s: tensor '%s': data_offsets is %llu to %llu, the data has %llu bytes", st->path,
-                       t->name, (ull)t->offset, (ull)end, (ull)st->n_data);
+                       "%s: tensor '%s': data_offsets is %llu to %llu, the data has %llu bytes",
+                       st->path, t->name, (ull)t->offset, (ull)end, (ull)st->n_data);
     t->n_bytes = end - t->offset;
     if (!num_mul_u64(n_elements, quant_info(t->type)->n_bytes, &need) || need != t->n_bytes)
-        return err_set(st->err, INGLE_FORMAT,
-                       "%s: tensor '%s': data_offsets spans %llu bytes, but %llu elements of %s need %llu",
-                       st->path, t->name, (ull)t->n_bytes, (ull)n_elements, quant_info(t->type)->name,
-                       (ull)n_elements * quant_info(t->type)->n_bytes);
+        return err_set(
+            st->err, INGLE_FORMAT,
+            "%s: tensor '%s': data_offsets spans %llu bytes, but %llu elements of %s need %llu",
+            st->path, t->name, (ull)t->n_bytes, (ull)n_elements, quant_info(t->type)->name,
+            (ull)n_elements * quant_info(t->type)->n_bytes);
     return INGLE_OK;
 }
 
@@ -141,8 +143,9 @@ static ingle_status st_tensor(struct st *st, const char *name, struct json_objec
     struct io_tensor t = {.name = name, .file = st->part};
     struct json_object *dtype = NULL, *shape = NULL, *offsets = NULL;
     if (n_name < 1 || n_name > MAX_NAME)
-        return err_set(st->err, INGLE_LIMIT, "%s: tensor name '%s' has %zu bytes, allowed is 1 to %d",
-                       st->path, io_show(name, n_name).text, n_name, MAX_NAME);
+        return err_set(st->err, INGLE_LIMIT,
+                       "%s: tensor name '%s' has %zu bytes, allowed is 1 to %d", st->path,
+                       io_show(name, n_name).text, n_name, MAX_NAME);
     if (st->f->n_tensors >= MAX_TENSORS)
         return err_set(st->err, INGLE_LIMIT, "%s: more than %d tensors", st->path, MAX_TENSORS);
     if (!json_object_is_type(o, json_type_object) || json_object_object_length(o) != 3 ||
@@ -205,14 +208,17 @@ static ingle_status st_tile(struct st *st)
     for (size_t i = 0; i < n && !s; i++) {
         struct io_tensor *t = &st->f->tensor[at[i].tensor];
         if (t->offset != end)
-            s = err_set(st->err, INGLE_FORMAT, "%s: tensor '%s' begins at %llu, but the one before it "
-                        "ends at %llu", st->path, t->name, (ull)t->offset, (ull)end);
+            s = err_set(st->err, INGLE_FORMAT,
+                        "%s: tensor '%s' begins at %llu, but the one before it "
+                        "ends at %llu",
+                        st->path, t->name, (ull)t->offset, (ull)end);
         end = t->offset + t->n_bytes; /* at most n_data */
         t->offset += st->data;
     }
     if (!s && end != st->n_data)
-        s = err_set(st->err, INGLE_FORMAT, "%s: the last tensor ends at %llu, but the data has %llu bytes",
-                    st->path, (ull)end, (ull)st->n_data);
+        s = err_set(st->err, INGLE_FORMAT,
+                    "%s: the last tensor ends at %llu, but the data has %llu bytes", st->path,
+                    (ull)end, (ull)st->n_data);
     mem_free(at);
     return s;
 }
@@ -224,8 +230,8 @@ static ingle_status st_header(struct st *st, const char *text, size_t n)
     while (n && text[n - 1] == ' ')
         n--;
     if (!n || text[0] != '{' || text[n - 1] != '}')
-        return err_set(st->err, INGLE_FORMAT, "%s: the header is no JSON object with spaces behind it",
-                       st->path);
+        return err_set(st->err, INGLE_FORMAT,
+                       "%s: the header is no JSON object with spaces behind it", st->path);
     ingle_status s = json_parse(text, n, &limits, &root, st->err);
     if (s)
         return err_prefix(st->err, "%s: header", st->path), s;
@@ -242,7 +248,8 @@ static ingle_status st_header(struct st *st, const char *text, size_t n)
 static ingle_status st_read_part(struct io_file *f, uint32_t part, struct err *err)
 {
     const struct io_part *p = &f->part[part];
-    struct st st = {.f = f, .part = part, .path = p->path, .first_tensor = f->n_tensors, .err = err};
+    struct st st = {
+        .f = f, .part = part, .path = p->path, .first_tensor = f->n_tensors, .err = err};
     uint64_t n;
     if (p->n_bytes < sizeof n)
         return err_set(err, INGLE_FORMAT, "%s: has %llu bytes, a header length needs 8", p->path,
@@ -252,8 +259,8 @@ static ingle_status st_read_part(struct io_file *f, uint32_t part, struct err *e
         return s;
     if (n > MAX_HEADER || n > p->n_bytes - sizeof n)
         return err_set(err, INGLE_FORMAT,
-                       "%s: header length is %llu, the limit is %d and the file's %llu bytes", p->path,
-                       (ull)n, MAX_HEADER, (ull)p->n_bytes);
+                       "%s: header length is %llu, the limit is %d and the file's %llu bytes",
+                       p->path, (ull)n, MAX_HEADER, (ull)p->n_bytes);
     st.data = sizeof n + n;
     st.n_data = p->n_bytes - st.data;
     char *text = mem_alloc((size_t)n);
@@ -299,12 +306,14 @@ static ingle_status shard_names(const char *path, struct json_object *map, const
         return err_set(err, INGLE_NOMEM, "%s: no memory for %zu names", path, n);
     json_object_object_foreach(map, key, val)
     {
-        const char *s = json_object_is_type(val, json_type_string) ? json_object_get_string(val) : "";
+        const char *s =
+            json_object_is_type(val, json_type_string) ? json_object_get_string(val) : "";
         if (!plain_name(s) || strlen(s) != (size_t)json_object_get_string_len(val)) {
             mem_free(name);
-            return err_set(err, INGLE_FORMAT,
-                           "%s: tensor '%s' is mapped to '%s', which is no plain '.safetensors' file name",
-                           path, io_show(key, strlen(key)).text, io_show(s, strlen(s)).text);
+            return err_set(
+                err, INGLE_FORMAT,
+                "%s: tensor '%s' is mapped to '%s', which is no plain '.safetensors' file name",
+                path, io_show(key, strlen(key)).text, io_show(s, strlen(s)).text);
         }
         name[k++] = s;
     }
@@ -333,8 +342,8 @@ static ingle_status check_map(struct io_file *f, const char *path, struct json_o
         const struct io_tensor *t = io_tensor_find(f, key);
         const char *base = t ? strrchr(f->part[t->file].path, '/') + 1 : "";
         if (!t || strcmp(base, json_object_get_string(val)) != 0)
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' is mapped to '%s' but is not in it", path,
-                           io_show(key, strlen(key)).text, json_object_get_string(val));
+            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' is mapped to '%s' but is not in it",
+                           path, io_show(key, strlen(key)).text, json_object_get_string(val));
         n_mapped++;
     }
     if (n_mapped < f->n_tensors)
@@ -368,7 +377,8 @@ static ingle_status open_shards(struct io_file *f, const char *dir, const char *
     return s ? s : check_map(f, path, map, err);
 }
 
-static ingle_status open_index(struct io_file *f, const char *dir, const char *path, struct err *err)
+static ingle_status open_index(struct io_file *f, const char *dir, const char *path,
+                               struct err *err)
 {
     static const struct json_limits limits = {.depth = MAX_DEPTH};
     char *text;

@@ -47,28 +47,31 @@ ingle_status io_writer_create(struct io_writer **out, const char *path, struct e
 }
 
 ingle_status io_writer_add(struct io_writer *w, const char *name, uint32_t type, uint32_t n_dims,
-                           const uint64_t *shape, const void *data, uint64_t n_bytes, struct err *err)
+                           const uint64_t *shape, const void *data, uint64_t n_bytes,
+                           struct err *err)
 {
     const char *dtype = io_dtype_name(type);
     const size_t n_name = strlen(name);
     uint64_t need = 1;
     if (n_name < 1 || n_name > MAX_NAME || !utf8_valid(name, n_name))
-        return err_set(err, INGLE_ARG, "%s: tensor name '%s' is not 1 to %d bytes of UTF-8", w->path,
-                       io_show(name, n_name).text, MAX_NAME);
+        return err_set(err, INGLE_ARG, "%s: tensor name '%s' is not 1 to %d bytes of UTF-8",
+                       w->path, io_show(name, n_name).text, MAX_NAME);
     if (io_meta_find(w->names, name))
         return err_set(err, INGLE_ARG, "%s: tensor '%s' is there twice", w->path, name);
     if (!dtype)
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': type %s cannot be in safetensors", w->path,
-                       name, quant_info(type) ? quant_info(type)->name : "that is unknown");
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': type %s cannot be in safetensors",
+                       w->path, name,
+                       quant_info(type) ? quant_info(type)->name : "that is unknown");
     if (n_dims > IO_MAX_DIMS)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limit is %d", w->path,
-                       name, n_dims, IO_MAX_DIMS);
+        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limit is %d",
+                       w->path, name, n_dims, IO_MAX_DIMS);
     for (uint32_t i = 0; i < n_dims; i++)
         if (!num_mul_u64(need, shape[i], &need))
-            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 elements", w->path, name);
+            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 elements", w->path,
+                           name);
     if (!num_mul_u64(need, quant_info(type)->n_bytes, &need) || need != n_bytes)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s' needs %llu bytes and got %llu", w->path, name,
-                       (unsigned long long)need, (unsigned long long)n_bytes);
+        return err_set(err, INGLE_ARG, "%s: tensor '%s' needs %llu bytes and got %llu", w->path,
+                       name, (unsigned long long)need, (unsigned long long)n_bytes);
     if (io_meta_set_bool(w->names, name, true))
         return err_set(err, INGLE_NOMEM, "%s: no memory for '%s'", w->path, name);
     str_adds(&w->header, w->header.n ? "," : "{");

@@ -13,7 +13,7 @@
 typedef void quant_decode_fn(const void *src, float *dst, size_t n_blocks);
 typedef void quant_encode_fn(const float *src, void *dst, size_t n_blocks);
 
-#define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode) \
+#define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode)                            \
     quant_decode_fn quant_decode_##fn;
 #include "quant/types.inc"
 #undef QUANT_TYPE
@@ -24,26 +24,26 @@ quant_encode_fn quant_encode_q5_0, quant_encode_q5_1, quant_encode_mxfp4;
 
 /* Makes quant_decode_FN from FN_block(const struct quant_FN *, float [n]); blocks may lie
  * at any address. */
-#define QUANT_DECODER(fn, n)                                            \
-    void quant_decode_##fn(const void *src, float *dst, size_t n_blocks) \
-    {                                                                   \
-        const char *at = src;                                           \
-        for (size_t i = 0; i < n_blocks; i++) {                         \
-            struct quant_##fn b;                                        \
-            memcpy(&b, at + i * sizeof b, sizeof b);                    \
-            fn##_block(&b, dst + i * (n));                              \
-        }                                                               \
+#define QUANT_DECODER(fn, n)                                                                       \
+    void quant_decode_##fn(const void *src, float *dst, size_t n_blocks)                           \
+    {                                                                                              \
+        const char *at = src;                                                                      \
+        for (size_t i = 0; i < n_blocks; i++) {                                                    \
+            struct quant_##fn b;                                                                   \
+            memcpy(&b, at + i * sizeof b, sizeof b);                                               \
+            fn##_block(&b, dst + i * (n));                                                         \
+        }                                                                                          \
     }
 
-#define QUANT_ENCODER(fn, n)                                            \
-    void quant_encode_##fn(const float *src, void *dst, size_t n_blocks) \
-    {                                                                   \
-        char *at = dst;                                                 \
-        for (size_t i = 0; i < n_blocks; i++) {                         \
-            struct quant_##fn b;                                        \
-            fn##_pack(src + i * (n), &b);                               \
-            memcpy(at + i * sizeof b, &b, sizeof b);                    \
-        }                                                               \
+#define QUANT_ENCODER(fn, n)                                                                       \
+    void quant_encode_##fn(const float *src, void *dst, size_t n_blocks)                           \
+    {                                                                                              \
+        char *at = dst;                                                                            \
+        for (size_t i = 0; i < n_blocks; i++) {                                                    \
+            struct quant_##fn b;                                                                   \
+            fn##_pack(src + i * (n), &b);                                                          \
+            memcpy(at + i * sizeof b, &b, sizeof b);                                               \
+        }                                                                                          \
     }
 
 static inline float codec_bits_to_f32(uint32_t bits)

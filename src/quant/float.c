@@ -2,7 +2,6 @@
 /* Plain numbers: floats of 8 to 64 bits, exponents, integers. */
 #include "quant/codec.h"
 
-
 float quant_f16_to_f32(uint16_t h)
 {
     return codec_f16(h);
@@ -16,7 +15,7 @@ uint16_t quant_f32_to_f16(float f)
     if (x > 0x7F800000)
         h = 0x7E00 | (x >> 13 & 0x1FF); /* a quiet NaN */
     else if (x >= 0x477FF000)
-        h = 0x7C00; /* 65520 and more round to infinity */
+        h = 0x7C00;          /* 65520 and more round to infinity */
     else if (x < 0x38800000) /* the sum's last place is the subnormal quantum 2^-24 */
         h = codec_f32_to_bits(codec_bits_to_f32(x) + 0.5f) - 0x3F000000;
     else
@@ -71,15 +70,15 @@ void quant_encode_f32(const float *src, void *dst, size_t n)
 }
 
 /* Element-wise decoders: type T as it lies in the file, converted by EXPR of v. */
-#define ELEMENTS(fn, T, expr)                                    \
-    void quant_decode_##fn(const void *src, float *dst, size_t n) \
-    {                                                            \
-        const char *at = src;                                    \
-        for (size_t i = 0; i < n; i++) {                         \
-            T v;                                                 \
-            memcpy(&v, at + i * sizeof v, sizeof v);             \
-            dst[i] = (expr);                                     \
-        }                                                        \
+#define ELEMENTS(fn, T, expr)                                                                      \
+    void quant_decode_##fn(const void *src, float *dst, size_t n)                                  \
+    {                                                                                              \
+        const char *at = src;                                                                      \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            T v;                                                                                   \
+            memcpy(&v, at + i * sizeof v, sizeof v);                                               \
+            dst[i] = (expr);                                                                       \
+        }                                                                                          \
     }
 
 ELEMENTS(f16, uint16_t, codec_f16(v))

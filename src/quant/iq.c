@@ -31,8 +31,8 @@ static void iq2_xxs_block(const struct quant_iq2_xxs *b, float *y)
         const uint32_t idx = load32(b->q + 4 * h), w = load32(b->q + 4 * h + 2);
         const float dl = d * (float)(int)(2 * (w >> 28) + 1) * 0.125f;
         for (int l = 0; l < 4; l++, y += 8)
-            put_point(y, quant_book_iq2_xxs[idx >> 8 * l & 255],
-                      quant_sign_byte(w >> 7 * l & 127), dl, 8);
+            put_point(y, quant_book_iq2_xxs[idx >> 8 * l & 255], quant_sign_byte(w >> 7 * l & 127),
+                      dl, 8);
     }
 }
 QUANT_DECODER(iq2_xxs, 256)

@@ -17,9 +17,9 @@
 #error "blocks are read in place: a little-endian machine is needed"
 #endif
 
-#define QUANT_LAYOUT(name, size) \
+#define QUANT_LAYOUT(name, size)                                                                   \
     static_assert(sizeof(struct name) == (size), #name " is a file format: do not pad")
-#define QUANT_FIELD(name, field, at) \
+#define QUANT_FIELD(name, field, at)                                                               \
     static_assert(offsetof(struct name, field) == (at), #name " is a file format: do not reorder")
 
 /* ---- 32 elements ---- */
@@ -79,9 +79,9 @@ QUANT_FIELD(quant_mxfp4, n, 1);
 
 /* ---- 64 and 128 elements ---- */
 
-struct quant_nvfp4 {  /* 16-group s: ue4m3(sc[s]) / 2 e2m1_doubled[n] */
+struct quant_nvfp4 { /* 16-group s: ue4m3(sc[s]) / 2 e2m1_doubled[n] */
     uint8_t sc[4];
-    uint8_t n[32];    /* group s: bytes 8 s ..; element i: byte i % 8, low for i < 8 */
+    uint8_t n[32]; /* group s: bytes 8 s ..; element i: byte i % 8, low for i < 8 */
 };
 QUANT_LAYOUT(quant_nvfp4, 36);
 QUANT_FIELD(quant_nvfp4, n, 4);
@@ -104,7 +104,7 @@ QUANT_FIELD(quant_q1_0, bits, 2);
  * 16-group g = i / 16, 32-group h = i / 32 of element i.  2-bit codes q: byte
  * 32 (i / 128) + i % 32, bits 2 (i % 128 / 32). */
 
-struct quant_q2_k {  /* d (sc & 15) q - dmin (sc >> 4) */
+struct quant_q2_k { /* d (sc & 15) q - dmin (sc >> 4) */
     uint8_t sc[16];
     uint8_t q[64];
     uint16_t d, dmin;
@@ -114,10 +114,10 @@ QUANT_FIELD(quant_q2_k, q, 16);
 QUANT_FIELD(quant_q2_k, d, 80);
 QUANT_FIELD(quant_q2_k, dmin, 82);
 
-struct quant_q3_k {     /* d (s - 32) (q - (hbit ? 0 : 4)) */
-    uint8_t hmask[32];  /* byte i % 32, bit i / 32 */
+struct quant_q3_k {    /* d (s - 32) (q - (hbit ? 0 : 4)) */
+    uint8_t hmask[32]; /* byte i % 32, bit i / 32 */
     uint8_t q[64];
-    uint8_t sc[12];     /* sixteen 6-bit s: see quant_q3_k_scales() */
+    uint8_t sc[12]; /* sixteen 6-bit s: see quant_q3_k_scales() */
     uint16_t d;
 };
 QUANT_LAYOUT(quant_q3_k, 110);
@@ -125,29 +125,29 @@ QUANT_FIELD(quant_q3_k, q, 32);
 QUANT_FIELD(quant_q3_k, sc, 96);
 QUANT_FIELD(quant_q3_k, d, 108);
 
-struct quant_q4_k {   /* d sc n - dmin m */
+struct quant_q4_k { /* d sc n - dmin m */
     uint16_t d, dmin;
-    uint8_t sm[12];   /* eight 6-bit pairs (sc, m): see quant_k_scales() */
-    uint8_t n[128];   /* byte 32 (i / 64) + i % 32, low nibble if h is even */
+    uint8_t sm[12]; /* eight 6-bit pairs (sc, m): see quant_k_scales() */
+    uint8_t n[128]; /* byte 32 (i / 64) + i % 32, low nibble if h is even */
 };
 QUANT_LAYOUT(quant_q4_k, 144);
 QUANT_FIELD(quant_q4_k, sm, 4);
 QUANT_FIELD(quant_q4_k, n, 16);
 
-struct quant_q5_k {   /* d sc (n | hbit << 4) - dmin m */
+struct quant_q5_k { /* d sc (n | hbit << 4) - dmin m */
     uint16_t d, dmin;
     uint8_t sm[12];
-    uint8_t qh[32];   /* byte i % 32, bit i / 32 */
-    uint8_t n[128];   /* as q4_k */
+    uint8_t qh[32]; /* byte i % 32, bit i / 32 */
+    uint8_t n[128]; /* as q4_k */
 };
 QUANT_LAYOUT(quant_q5_k, 176);
 QUANT_FIELD(quant_q5_k, sm, 4);
 QUANT_FIELD(quant_q5_k, qh, 16);
 QUANT_FIELD(quant_q5_k, n, 48);
 
-struct quant_q6_k {   /* d sc ((lo | hi << 4) - 32) */
-    uint8_t ql[128];  /* r = i % 128: byte 64 (i / 128) + r % 64, low nibble if r < 64 */
-    uint8_t qh[64];   /* byte 32 (i / 128) + r % 32, bits 2 (r / 32) */
+struct quant_q6_k {  /* d sc ((lo | hi << 4) - 32) */
+    uint8_t ql[128]; /* r = i % 128: byte 64 (i / 128) + r % 64, low nibble if r < 64 */
+    uint8_t qh[64];  /* byte 32 (i / 128) + r % 32, bits 2 (r / 32) */
     int8_t sc[16];
     uint16_t d;
 };
@@ -162,26 +162,26 @@ QUANT_FIELD(quant_q6_k, d, 208);
 
 struct quant_iq2_xxs { /* d (2 s + 1) / 8 +-book */
     uint16_t d;
-    uint16_t q[32];    /* per 32: idx u8[4], then u32: 4 x 7 sign bits, s in the top 4 */
+    uint16_t q[32]; /* per 32: idx u8[4], then u32: 4 x 7 sign bits, s in the top 4 */
 };
 QUANT_LAYOUT(quant_iq2_xxs, 66);
 QUANT_FIELD(quant_iq2_xxs, q, 2);
 
 struct quant_iq2_xs { /* d (2 s + 1) / 8 +-book */
     uint16_t d;
-    uint16_t q[32];   /* 9-bit index, 7 sign bits */
-    uint8_t sc[8];    /* s: a nibble per 16 elements */
+    uint16_t q[32]; /* 9-bit index, 7 sign bits */
+    uint8_t sc[8];  /* s: a nibble per 16 elements */
 };
 QUANT_LAYOUT(quant_iq2_xs, 74);
 QUANT_FIELD(quant_iq2_xs, q, 2);
 QUANT_FIELD(quant_iq2_xs, sc, 66);
 
-struct quant_iq2_s {   /* d (2 s + 1) / 8 +-book */
+struct quant_iq2_s { /* d (2 s + 1) / 8 +-book */
     uint16_t d;
     uint8_t idx[32];
-    uint8_t sign[32];  /* all 8 signs */
-    uint8_t qh[8];     /* index bits 8..9 of k: byte k / 4, bits 2 (k % 4) */
-    uint8_t sc[8];     /* s: a nibble per 16 elements */
+    uint8_t sign[32]; /* all 8 signs */
+    uint8_t qh[8];    /* index bits 8..9 of k: byte k / 4, bits 2 (k % 4) */
+    uint8_t sc[8];    /* s: a nibble per 16 elements */
 };
 QUANT_LAYOUT(quant_iq2_s, 82);
 QUANT_FIELD(quant_iq2_s, sign, 34);
@@ -191,37 +191,37 @@ QUANT_FIELD(quant_iq2_s, sc, 74);
 struct quant_iq3_xxs { /* d (2 s + 1) / 4 +-book */
     uint16_t d;
     uint8_t idx[64];
-    uint8_t w[32];     /* per 32: u32 as in iq2_xxs */
+    uint8_t w[32]; /* per 32: u32 as in iq2_xxs */
 };
 QUANT_LAYOUT(quant_iq3_xxs, 98);
 QUANT_FIELD(quant_iq3_xxs, idx, 2);
 QUANT_FIELD(quant_iq3_xxs, w, 66);
 
-struct quant_iq3_s {   /* d (2 s + 1) +-book */
+struct quant_iq3_s { /* d (2 s + 1) +-book */
     uint16_t d;
     uint8_t idx[64];
-    uint8_t qh[8];     /* index bit 8 of k: byte k / 8, bit k % 8 */
+    uint8_t qh[8]; /* index bit 8 of k: byte k / 8, bit k % 8 */
     uint8_t sign[32];
-    uint8_t sc[4];     /* s: a nibble per 32 elements */
+    uint8_t sc[4]; /* s: a nibble per 32 elements */
 };
 QUANT_LAYOUT(quant_iq3_s, 110);
 QUANT_FIELD(quant_iq3_s, qh, 66);
 QUANT_FIELD(quant_iq3_s, sign, 74);
 QUANT_FIELD(quant_iq3_s, sc, 106);
 
-struct quant_iq1_s {  /* d (2 s + 1) (book + delta) */
+struct quant_iq1_s { /* d (2 s + 1) (book + delta) */
     uint16_t d;
     uint8_t idx[32];
-    uint16_t h[8];    /* per 32: 4 x 3 high index bits, s in bits 12..14, bit 15: delta = -1/8 */
+    uint16_t h[8]; /* per 32: 4 x 3 high index bits, s in bits 12..14, bit 15: delta = -1/8 */
 };
 QUANT_LAYOUT(quant_iq1_s, 50);
 QUANT_FIELD(quant_iq1_s, idx, 2);
 QUANT_FIELD(quant_iq1_s, h, 34);
 
-struct quant_iq1_m {  /* d (2 s + 1) (book + delta) */
+struct quant_iq1_m { /* d (2 s + 1) (book + delta) */
     uint8_t idx[32];
-    uint8_t qh[16];   /* a nibble per 8: 3 high index bits, bit 3: delta = -1/8 */
-    uint16_t sc[4];   /* top nibbles: d, lowest first; below: four 3-bit s of 16 elements */
+    uint8_t qh[16]; /* a nibble per 8: 3 high index bits, bit 3: delta = -1/8 */
+    uint16_t sc[4]; /* top nibbles: d, lowest first; below: four 3-bit s of 16 elements */
 };
 QUANT_LAYOUT(quant_iq1_m, 56);
 QUANT_FIELD(quant_iq1_m, qh, 32);
@@ -229,9 +229,9 @@ QUANT_FIELD(quant_iq1_m, sc, 48);
 
 struct quant_iq4_xs { /* d (ls - 32) nl4[n] */
     uint16_t d;
-    uint16_t sh;      /* ls bits 4..5 of h: bits 2 h */
-    uint8_t sl[4];    /* ls bits 0..3: a nibble per 32 */
-    uint8_t n[128];   /* 16 bytes per 32, in the nibble order of the 32-blocks */
+    uint16_t sh;    /* ls bits 4..5 of h: bits 2 h */
+    uint8_t sl[4];  /* ls bits 0..3: a nibble per 32 */
+    uint8_t n[128]; /* 16 bytes per 32, in the nibble order of the 32-blocks */
 };
 QUANT_LAYOUT(quant_iq4_xs, 136);
 QUANT_FIELD(quant_iq4_xs, sh, 2);

@@ -5,8 +5,15 @@
 #include "base/num.h"
 
 /* Where a block keeps what can be NaN or infinite. */
-enum scales { SCALES_NONE, SCALES_HALF, SCALES_F32, SCALES_F64, SCALES_BF16, SCALES_IQ1_M,
-              SCALES_BYTE };
+enum scales {
+    SCALES_NONE,
+    SCALES_HALF,
+    SCALES_F32,
+    SCALES_F64,
+    SCALES_BF16,
+    SCALES_IQ1_M,
+    SCALES_BYTE
+};
 
 struct type {
     uint32_t id;
@@ -15,24 +22,54 @@ struct type {
     quant_encode_fn *encode;
     struct {
         enum scales kind;
-        uint8_t n, at[2];      /* halves: their offsets */
-        uint8_t mask, first;   /* bytes: bad if (byte & mask) >= first */
+        uint8_t n, at[2];    /* halves: their offsets */
+        uint8_t mask, first; /* bytes: bad if (byte & mask) >= first */
     } scales;
 };
 
-#define NO_SCALES       {SCALES_NONE, 0, {0, 0}, 0, 0}
-#define HALF_AT(a)      {SCALES_HALF, 1, {a, 0}, 0, 0}
-#define HALVES_AT(a, b) {SCALES_HALF, 2, {a, b}, 0, 0}
-#define SELF_F32        {SCALES_F32, 0, {0, 0}, 0, 0}
-#define SELF_F64        {SCALES_F64, 0, {0, 0}, 0, 0}
-#define SELF_BF16       {SCALES_BF16, 0, {0, 0}, 0, 0}
-#define SELF_FP8        {SCALES_BYTE, 0, {0, 0}, 0x7F, 0x7F}
-#define SELF_E8M0       {SCALES_BYTE, 0, {0, 0}, 0xFF, 0xFF}
-#define MXFP4_EXPONENT  {SCALES_BYTE, 0, {0, 0}, 0xFF, 253} /* 6 x 2^126 is no float */
-#define IQ1_M_NIBBLES   {SCALES_IQ1_M, 0, {0, 0}, 0, 0}
+#define NO_SCALES                                                                                  \
+    {                                                                                              \
+        SCALES_NONE, 0, {0, 0}, 0, 0                                                               \
+    }
+#define HALF_AT(a)                                                                                 \
+    {                                                                                              \
+        SCALES_HALF, 1, {a, 0}, 0, 0                                                               \
+    }
+#define HALVES_AT(a, b)                                                                            \
+    {                                                                                              \
+        SCALES_HALF, 2, {a, b}, 0, 0                                                               \
+    }
+#define SELF_F32                                                                                   \
+    {                                                                                              \
+        SCALES_F32, 0, {0, 0}, 0, 0                                                                \
+    }
+#define SELF_F64                                                                                   \
+    {                                                                                              \
+        SCALES_F64, 0, {0, 0}, 0, 0                                                                \
+    }
+#define SELF_BF16                                                                                  \
+    {                                                                                              \
+        SCALES_BF16, 0, {0, 0}, 0, 0                                                               \
+    }
+#define SELF_FP8                                                                                   \
+    {                                                                                              \
+        SCALES_BYTE, 0, {0, 0}, 0x7F, 0x7F                                                         \
+    }
+#define SELF_E8M0                                                                                  \
+    {                                                                                              \
+        SCALES_BYTE, 0, {0, 0}, 0xFF, 0xFF                                                         \
+    }
+#define MXFP4_EXPONENT                                                                             \
+    {                                                                                              \
+        SCALES_BYTE, 0, {0, 0}, 0xFF, 253                                                          \
+    } /* 6 x 2^126 is no float */
+#define IQ1_M_NIBBLES                                                                              \
+    {                                                                                              \
+        SCALES_IQ1_M, 0, {0, 0}, 0, 0                                                              \
+    }
 
 static const struct type types[] = {
-#define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode) \
+#define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode)                            \
     {id, {name, n, n_bytes, quantised}, quant_decode_##fn, encode, scales},
 #include "quant/types.inc"
 #undef QUANT_TYPE

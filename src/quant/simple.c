@@ -174,8 +174,8 @@ static void q4_0_pack(const float *x, struct quant_q4_0 *b)
     const float d = extreme(x) / -8, id = d != 0 ? 1 / d : 0;
     b->d = quant_f32_to_f16(d);
     for (int j = 0; j < 16; j++)
-        b->n[j] = (uint8_t)(to_code(x[j] * id + 8.5f, 0, 15) |
-                            to_code(x[j + 16] * id + 8.5f, 0, 15) << 4);
+        b->n[j] = (uint8_t)(to_code(x[j] * id + 8.5f, 0, 15) | to_code(x[j + 16] * id + 8.5f, 0, 15)
+                                                                   << 4);
 }
 QUANT_ENCODER(q4_0, 32)
 

@@ -15,9 +15,22 @@ static void good_texts_pass(void **state)
 {
     (void)state;
     static const char *good[] = {
-        "1", "-0", "0.5e-3", "1E+9", "\"\"", "null", " true ", "[]", "{}", "[[],{}]", "[1,2 , 3]\n",
-        "{\"a\":{\"a\":1},\"b\":[{\"a\":2}]}", "\"\\u00e9\\ud83d\\ude00\\n\"", "\"\xC3\xA9\"",
-        "[{\"x\":1},{\"x\":2}]", "1000000000000000019884624838656",
+        "1",
+        "-0",
+        "0.5e-3",
+        "1E+9",
+        "\"\"",
+        "null",
+        " true ",
+        "[]",
+        "{}",
+        "[[],{}]",
+        "[1,2 , 3]\n",
+        "{\"a\":{\"a\":1},\"b\":[{\"a\":2}]}",
+        "\"\\u00e9\\ud83d\\ude00\\n\"",
+        "\"\xC3\xA9\"",
+        "[{\"x\":1},{\"x\":2}]",
+        "1000000000000000019884624838656",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct err err = {0};
@@ -82,7 +95,8 @@ static void bad_texts_are_refused_with_their_place(void **state)
         assert_int_equal(gate(bad[i].text, &err), INGLE_FORMAT);
         if (!strstr(err.msg, bad[i].says))
             fail_msg("'%s' said: %s", bad[i].text, err.msg);
-        assert_int_equal(json_parse(bad[i].text, strlen(bad[i].text), NULL, &o, NULL), INGLE_FORMAT);
+        assert_int_equal(json_parse(bad[i].text, strlen(bad[i].text), NULL, &o, NULL),
+                         INGLE_FORMAT);
         assert_null(o);
     }
     /* A NUL byte is a control character inside a string and no white space outside. */

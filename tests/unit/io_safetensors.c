@@ -33,8 +33,12 @@ static const char *in_dir(const char *name)
 static int drop_dir(void **state)
 {
     (void)state;
-    static const char *const left[] = {"t.safetensors", "model.safetensors", "a.safetensors",
-                                       "b.safetensors", "model.safetensors.index.json", "config.json"};
+    static const char *const left[] = {"t.safetensors",
+                                       "model.safetensors",
+                                       "a.safetensors",
+                                       "b.safetensors",
+                                       "model.safetensors.index.json",
+                                       "config.json"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         unlink(in_dir(left[i]));
     return rmdir(dir);
@@ -72,13 +76,14 @@ static void a_good_file_says_what_it_holds(void **state)
     (void)state;
     struct io_file *f;
     struct err err;
-    write_st("t.safetensors",
-             "{\"b\":{\"dtype\":\"I16\",\"shape\":[2,3],\"data_offsets\":[5,17]},"
-             "\"__metadata__\":{\"format\":\"pt\",\"note\":\"a\\u0000b\"},"
-             "\"scalar\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},"
-             "\"none\":{\"dtype\":\"F32\",\"shape\":[4,0],\"data_offsets\":[5,5]},"
-             "\"a \\u00e9\":{\"data_offsets\":[1,5],\"shape\":[1,1,1,1,1,1,1,1],\"dtype\":\"U32\"}}   ",
-             17);
+    write_st(
+        "t.safetensors",
+        "{\"b\":{\"dtype\":\"I16\",\"shape\":[2,3],\"data_offsets\":[5,17]},"
+        "\"__metadata__\":{\"format\":\"pt\",\"note\":\"a\\u0000b\"},"
+        "\"scalar\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},"
+        "\"none\":{\"dtype\":\"F32\",\"shape\":[4,0],\"data_offsets\":[5,5]},"
+        "\"a \\u00e9\":{\"data_offsets\":[1,5],\"shape\":[1,1,1,1,1,1,1,1],\"dtype\":\"U32\"}}   ",
+        17);
     if (io_open(&f, in_dir("t.safetensors"), NULL, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(io_kind(f), IO_SAFETENSORS);
@@ -124,18 +129,22 @@ static void dtypes_map_to_types(void **state)
         const char *name;
         uint32_t type, n;
     } d[] = {
-        {"F32", QUANT_F32, 4},   {"F16", QUANT_F16, 2},   {"BF16", QUANT_BF16, 2},
-        {"F64", QUANT_F64, 8},   {"I8", QUANT_I8, 1},     {"I16", QUANT_I16, 2},
-        {"I32", QUANT_I32, 4},   {"I64", QUANT_I64, 8},   {"U8", QUANT_U8, 1},
-        {"BOOL", QUANT_BOOL, 1}, {"U16", QUANT_I16, 2},   {"U32", QUANT_I32, 4},
-        {"U64", QUANT_I64, 8},   {"F8_E4M3", QUANT_FP8_E4M3, 1}, {"F8_E8M0", QUANT_E8M0, 1},
+        {"F32", QUANT_F32, 4},      {"F16", QUANT_F16, 2},
+        {"BF16", QUANT_BF16, 2},    {"F64", QUANT_F64, 8},
+        {"I8", QUANT_I8, 1},        {"I16", QUANT_I16, 2},
+        {"I32", QUANT_I32, 4},      {"I64", QUANT_I64, 8},
+        {"U8", QUANT_U8, 1},        {"BOOL", QUANT_BOOL, 1},
+        {"U16", QUANT_I16, 2},      {"U32", QUANT_I32, 4},
+        {"U64", QUANT_I64, 8},      {"F8_E4M3", QUANT_FP8_E4M3, 1},
+        {"F8_E8M0", QUANT_E8M0, 1},
     };
     for (size_t i = 0; i < sizeof d / sizeof *d; i++) {
         char header[128];
         struct io_file *f;
         struct err err;
-        snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%u]}}",
-                 d[i].name, 3 * d[i].n);
+        snprintf(header, sizeof header,
+                 "{\"t\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%u]}}", d[i].name,
+                 3 * d[i].n);
         write_st("t.safetensors", header, 3 * d[i].n);
         if (io_open(&f, in_dir("t.safetensors"), NULL, &err))
             fail_msg("%s", err.msg);
@@ -144,7 +153,7 @@ static void dtypes_map_to_types(void **state)
     }
 }
 
-#define T(dtype, shape, offsets) \
+#define T(dtype, shape, offsets)                                                                   \
     "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
 static const struct {
@@ -168,10 +177,10 @@ static const struct {
      "nothing else"},
     {T("\"F32\"", "[1]", "[0,4]") "x", 4, INGLE_FORMAT, "the header is no JSON object"},
     {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-     "\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, INGLE_FORMAT,
-     "header: json: duplicate key 't'"},
-    {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, INGLE_FORMAT,
-     "duplicate key 'dtype'"},
+     "\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+     8, INGLE_FORMAT, "header: json: duplicate key 't'"},
+    {"{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+     INGLE_FORMAT, "duplicate key 'dtype'"},
     {T("3", "[1]", "[0,4]"), 4, INGLE_FORMAT, "tensor 't': dtype is no string"},
     {T("\"F4\"", "[2]", "[0,1]"), 1, INGLE_UNSUP, "tensor 't': dtype 'F4' is not read"},
     {T("\"F6_E2M3\"", "[4]", "[0,3]"), 3, INGLE_UNSUP, "dtype 'F6_E2M3'"},
@@ -181,7 +190,8 @@ static const struct {
     {T("\"f32\"", "[1]", "[0,4]"), 4, INGLE_UNSUP, "dtype 'f32'"},
     {T("\"F32\\u0007\"", "[1]", "[0,4]"), 4, INGLE_UNSUP, "dtype 'F32?'"},
     {T("\"F32\"", "1", "[0,4]"), 4, INGLE_FORMAT, "tensor 't': shape is no array"},
-    {T("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, INGLE_LIMIT, "shape has 9 dimensions, the limit is 8"},
+    {T("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, INGLE_LIMIT,
+     "shape has 9 dimensions, the limit is 8"},
     {T("\"F32\"", "[-1]", "[0,4]"), 4, INGLE_FORMAT, "a dimension of shape is -1, allowed is 0 to"},
     {T("\"F32\"", "[1.0]", "[0,4]"), 4, INGLE_FORMAT, "a dimension of shape is no plain integer"},
     {T("\"F32\"", "[1e0]", "[0,4]"), 4, INGLE_FORMAT, "a dimension of shape is no plain integer"},
@@ -189,8 +199,10 @@ static const struct {
     {T("\"F32\"", "[null]", "[0,4]"), 4, INGLE_FORMAT, "a dimension of shape is no plain integer"},
     {T("\"F32\"", "[9007199254740993]", "[0,4]"), 4, INGLE_FORMAT,
      "a dimension of shape is 9007199254740993, allowed is 0 to 9007199254740992"},
-    {T("\"F32\"", "[99999999999999999999999]", "[0,4]"), 4, INGLE_FORMAT, "shape is no plain integer"},
-    {T("\"F32\"", "[9007199254740992,9007199254740992]", "[0,4]"), 4, INGLE_LIMIT, "more than 2^64 elements"},
+    {T("\"F32\"", "[99999999999999999999999]", "[0,4]"), 4, INGLE_FORMAT,
+     "shape is no plain integer"},
+    {T("\"F32\"", "[9007199254740992,9007199254740992]", "[0,4]"), 4, INGLE_LIMIT,
+     "more than 2^64 elements"},
     {T("\"F32\"", "[4294967296,4294967296]", "[0,4]"), 4, INGLE_LIMIT, "more than 2^64 elements"},
     {T("\"F32\"", "[9007199254740992,1024]", "[0,4]"), 4, INGLE_FORMAT,
      "data_offsets spans 4 bytes, but 9223372036854775808 elements of F32"},
@@ -204,18 +216,20 @@ static const struct {
     {T("\"F32\"", "[1]", "[0,18446744073709551615]"), 4, INGLE_FORMAT, "data_offsets[1] is"},
     {T("\"F32\"", "[2]", "[0,4]"), 4, INGLE_FORMAT, "spans 4 bytes, but 2 elements of F32 need 8"},
     {T("\"F32\"", "[]", "[0,8]"), 8, INGLE_FORMAT, "spans 8 bytes, but 1 elements of F32 need 4"},
-    {T("\"F32\"", "[1]", "[0,4]"), 5, INGLE_FORMAT, "the last tensor ends at 4, but the data has 5 bytes"},
-    {T("\"F32\"", "[1]", "[1,5]"), 5, INGLE_FORMAT, "tensor 't' begins at 1, but the one before it ends at 0"},
+    {T("\"F32\"", "[1]", "[0,4]"), 5, INGLE_FORMAT,
+     "the last tensor ends at 4, but the data has 5 bytes"},
+    {T("\"F32\"", "[1]", "[1,5]"), 5, INGLE_FORMAT,
+     "tensor 't' begins at 1, but the one before it ends at 0"},
     {"{}", 1, INGLE_FORMAT, "the last tensor ends at 0, but the data has 1 bytes"},
     {"{\"t\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-     "\"u\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[3,7]}}", 7, INGLE_FORMAT,
-     "tensor 'u' begins at 3, but the one before it ends at 4"},
+     "\"u\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[3,7]}}",
+     7, INGLE_FORMAT, "tensor 'u' begins at 3, but the one before it ends at 4"},
     {"{\"t\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-     "\"u\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[5,9]}}", 9, INGLE_FORMAT,
-     "tensor 'u' begins at 5, but the one before it ends at 4"},
+     "\"u\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[5,9]}}",
+     9, INGLE_FORMAT, "tensor 'u' begins at 5, but the one before it ends at 4"},
     {"{\"t\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-     "\"u\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 4, INGLE_FORMAT,
-     "tensor 'u' begins at 2, but the one before it ends at 4"},
+     "\"u\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[2,2]}}",
+     4, INGLE_FORMAT, "tensor 'u' begins at 2, but the one before it ends at 4"},
     {"{\"\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, INGLE_LIMIT,
      "tensor name '' has 0 bytes, allowed is 1 to 512"},
     {"{\"a\\u0000b\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, INGLE_FORMAT,
@@ -262,7 +276,8 @@ static void long_names_are_refused(void **state)
 static void header_lengths_are_checked(void **state)
 {
     (void)state;
-    static const uint64_t lengths[] = {3, 100000001, 1ull << 32, INT64_MAX, UINT64_MAX, (uint64_t)-8};
+    static const uint64_t lengths[] = {3,         100000001,  1ull << 32,
+                                       INT64_MAX, UINT64_MAX, (uint64_t)-8};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct gb b = {0};
         gb_u64(&b, lengths[i]);
@@ -301,7 +316,7 @@ static void every_truncation_is_refused(void **state)
 /* ---- directories ---- */
 
 #define ONE(name) "{\"" name "\":{\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]}}"
-#define INDEX "model.safetensors.index.json"
+#define INDEX     "model.safetensors.index.json"
 
 struct heard {
     int n;
@@ -378,8 +393,10 @@ static void shards_must_agree_with_their_index(void **state)
     write_st("b.safetensors", ONE("t.a"), 2);
     write_text(INDEX, "{\"weight_map\":{\"t.a\":\"a.safetensors\",\"t.b\":\"b.safetensors\"}}");
     refuses("", INGLE_FORMAT, "tensor 't.a' is there twice");
-    write_st("b.safetensors", "{\"t.b\":{\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-                              "\"t.more\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[2,3]}}", 3);
+    write_st("b.safetensors",
+             "{\"t.b\":{\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+             "\"t.more\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
+             3);
     assert_int_equal(io_open(&f, dir, &sink, NULL), INGLE_OK);
     assert_int_equal(heard.n, 1);
     assert_string_equal(heard.text, "1 of 3 tensors are not in weight_map");
@@ -393,9 +410,18 @@ static void an_index_cannot_point_elsewhere(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "/etc/a.safetensors", "../a.safetensors", "x/a.safetensors", "..\\\\a.safetensors",
-        "a.safetensors\\u0000", "a\\u0000.safetensors", ".safetensors", "..safetensors", "",
-        "a.bin", "a.safetensors/", "./a.safetensors",
+        "/etc/a.safetensors",
+        "../a.safetensors",
+        "x/a.safetensors",
+        "..\\\\a.safetensors",
+        "a.safetensors\\u0000",
+        "a\\u0000.safetensors",
+        ".safetensors",
+        "..safetensors",
+        "",
+        "a.bin",
+        "a.safetensors/",
+        "./a.safetensors",
     };
     unlink(in_dir("model.safetensors"));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -445,7 +471,8 @@ static void what_is_written_is_read(void **state)
     const uint64_t shape[2] = {2, 3}, three = 3, none = 0;
     assert_int_equal(io_writer_create(&w, in_dir("t.safetensors"), &err), INGLE_OK);
     assert_int_equal(io_writer_add(w, "odd", QUANT_FP8_E4M3, 1, &three, b, 3, &err), INGLE_OK);
-    assert_int_equal(io_writer_add(w, "a \"q\" \xC3\xA9", QUANT_F32, 2, shape, a, sizeof a, &err), INGLE_OK);
+    assert_int_equal(io_writer_add(w, "a \"q\" \xC3\xA9", QUANT_F32, 2, shape, a, sizeof a, &err),
+                     INGLE_OK);
     assert_int_equal(io_writer_add(w, "scalar", QUANT_U8, 0, NULL, b, 1, &err), INGLE_OK);
     assert_int_equal(io_writer_add(w, "empty", QUANT_BF16, 1, &none, NULL, 0, &err), INGLE_OK);
     assert_int_equal(io_writer_close(w, &err), INGLE_OK);

@@ -168,7 +168,8 @@ static void shards_must_agree(void **state)
     gb_free(&b);
     write_good();
     write_shard(in_dir(names[0]), (struct shard){0, 2, 2, NULL, 0});
-    refuses(names[0], INGLE_FORMAT, "is part 1 of 2, so its name must end in '-00001-of-00002.gguf'");
+    refuses(names[0], INGLE_FORMAT,
+            "is part 1 of 2, so its name must end in '-00001-of-00002.gguf'");
     write_shard(in_dir(names[0]), (struct shard){1, 3, 2, NULL, 0});
     refuses(names[0], INGLE_ARG, "is part 2 of a split model");
 }
@@ -180,7 +181,8 @@ static void a_split_file_needs_its_name(void **state)
                                       "m-00002-of-00003.gguf", "m-00001-of-00004.gguf"};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         write_shard(in_dir(odd[i]), (struct shard){0, 3, 2, NULL, 0});
-        refuses(odd[i], INGLE_FORMAT, "is part 1 of 3, so its name must end in '-00001-of-00003.gguf'");
+        refuses(odd[i], INGLE_FORMAT,
+                "is part 1 of 3, so its name must end in '-00001-of-00003.gguf'");
         unlink(in_dir(odd[i]));
     }
 }
@@ -193,7 +195,8 @@ static void memory_has_no_siblings(void **state)
     struct err err;
     gb_head(&b, 0, 1);
     gb_kv_u32(&b, "split.count", 3);
-    assert_int_equal(io_open_memory(&f, "m-00001-of-00003.gguf", b.at, b.n, NULL, &err), INGLE_UNSUP);
+    assert_int_equal(io_open_memory(&f, "m-00001-of-00003.gguf", b.at, b.n, NULL, &err),
+                     INGLE_UNSUP);
     assert_non_null(strstr(err.msg, "cannot be read from memory"));
     gb_free(&b);
 }

@@ -22,11 +22,11 @@ static const struct {
     const char *name;
     int n, at[2];
 } half_at[] = {
-    {"Q1_0", 1, {0}},    {"Q4_0", 1, {0}},    {"Q4_1", 2, {0, 2}},    {"Q5_0", 1, {0}},
-    {"Q5_1", 2, {0, 2}}, {"Q8_0", 1, {0}},    {"Q2_K", 2, {80, 82}},  {"Q3_K", 1, {108}},
-    {"Q4_K", 2, {0, 2}}, {"Q5_K", 2, {0, 2}}, {"Q6_K", 1, {208}},     {"IQ2_XXS", 1, {0}},
-    {"IQ2_XS", 1, {0}},  {"IQ2_S", 1, {0}},   {"IQ3_XXS", 1, {0}},    {"IQ3_S", 1, {0}},
-    {"IQ1_S", 1, {0}},   {"IQ4_NL", 1, {0}},  {"IQ4_XS", 1, {0}},     {"TQ1_0", 1, {52}},
+    {"Q1_0", 1, {0}},    {"Q4_0", 1, {0}},    {"Q4_1", 2, {0, 2}},   {"Q5_0", 1, {0}},
+    {"Q5_1", 2, {0, 2}}, {"Q8_0", 1, {0}},    {"Q2_K", 2, {80, 82}}, {"Q3_K", 1, {108}},
+    {"Q4_K", 2, {0, 2}}, {"Q5_K", 2, {0, 2}}, {"Q6_K", 1, {208}},    {"IQ2_XXS", 1, {0}},
+    {"IQ2_XS", 1, {0}},  {"IQ2_S", 1, {0}},   {"IQ3_XXS", 1, {0}},   {"IQ3_S", 1, {0}},
+    {"IQ1_S", 1, {0}},   {"IQ4_NL", 1, {0}},  {"IQ4_XS", 1, {0}},    {"TQ1_0", 1, {52}},
     {"TQ2_0", 1, {64}},
 };
 
@@ -197,14 +197,16 @@ static void halves_round_to_nearest_even(void **state)
             assert_int_equal(quant_f32_to_f16(f) & 0x7E00, 0x7E00);
             continue;
         }
-        const float want = e == 31 ? INFINITY : e ? ldexpf((float)(1024 + m), (int)e - 25)
-                                                  : ldexpf((float)m, -24);
+        const float want = e == 31 ? INFINITY
+                           : e     ? ldexpf((float)(1024 + m), (int)e - 25)
+                                   : ldexpf((float)m, -24);
         assert_int_equal(bits_of(f), bits_of(h >> 15 ? -want : want));
         assert_int_equal(quant_f32_to_f16(f), h);
         /* Halfway to the next: the even one; a hair beyond: the next. */
         if (e == 31)
             continue;
-        const float next = e == 30 && m == 1023 ? 65536 : fabsf(quant_f16_to_f32((uint16_t)(h + 1)));
+        const float next =
+            e == 30 && m == 1023 ? 65536 : fabsf(quant_f16_to_f32((uint16_t)(h + 1)));
         const float half = (fabsf(f) + next) / 2;
         const uint32_t even = (h & 0x7FFF) + (h & 1);
         assert_int_equal(quant_f32_to_f16(half), even);
