@@ -2,8 +2,9 @@
  * ingle - a local inference engine for large language models.
  *
  * The ideas a caller needs:
- *   a model    is the weights of one file, its tokenizer and its chat format;
- *   an engine  owns the compute threads, the KV memory and the prefix cache;
+ *   a model    is an open file: its metadata, tokenizer, chat format (cheap);
+ *   an engine  is a model's weights in memory, the compute threads, the KV memory and the
+ *              prefix cache;
  *   a session  is one timeline of tokens.  Callers hand over full token prefixes;
  *              ingle_session_sync() reuses whatever the session or the cache still has;
  *   a step     runs the waiting tokens of any number of sessions as one batch.
@@ -11,14 +12,23 @@
  * One arithmetic: the logits of a token are a function of the tokens before it alone,
  * whatever else is in the batch, however a prompt is cut, with any number of threads.
  *
- * There are no globals: any number of models and engines may live in one process.  An
- * engine and its sessions belong to one thread at a time.  Calls that can fail return an
- * ingle_status and fill *err (which may be NULL); results are written only on success.
+ * There are no globals: any number of models and engines may live in one process.  A
+ * model is read-only once open and may be used by any thread.  An engine and its sessions,
+ * samplers and readers belong to one thread at a time; ingle_engine_cancel() alone may be
+ * called from anywhere, also from a signal handler.
+ *
+ * Calls that can fail return an ingle_status and fill *error (which may be NULL); results
+ * are written only on success, *error only on failure.  Texts of errors are lower case and
+ * name file, field, value and limit.  Pointers that a call gives out are borrowed and live
+ * as long as the thing they came from, unless the comment says "ended with ...".  Enders
+ * take NULL.  Token ids are int32_t, positions and counts int64_t, sizes of text size_t in
+ * bytes, text is UTF-8 and need not end in a 0 where a size is given.
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef INGLE_INGLE_H
 #define INGLE_INGLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +69,391 @@ typedef void ingle_report_fn(void *arg, ingle_report_level level, const char *ki
 
 /* How far a long job is ("load", "pack", "prefill").  Nonzero asks it to stop. */
 typedef int ingle_progress_fn(void *arg, const char *job, double done, double total);
+
+/* Where the library's reports and progress go.  Any member may be NULL.  The report
+ * function may be called from any thread of the engine while a call of it runs; progress
+ * is called from the caller's thread. */
+struct ingle_callbacks {
+    ingle_report_fn *report;
+    ingle_progress_fn *progress;
+    void *arg;
+};
+
+struct ingle_error {
+    ingle_status status;
+    char text[480];
+};
+
+INGLE_API const char *ingle_version(void); /* "0.1.0" */
+/* The status in words: "out of memory". */
+INGLE_API const char *ingle_status_text(ingle_status s);
+/* Ends what a call gave out "ended with ingle_free()". */
+INGLE_API void ingle_free(void *p);
+
+/* ---- models ---- */
+
+struct ingle_model;
+
+/* path: a GGUF file (the first shard of a split one), a .safetensors file or a directory
+ * with one, a GGUF without tensors or a tokenizer.json (then only the calls of this and the
+ * next two sections work), or NULL for the model that is part of this library.
+ * callbacks may be NULL; they are borrowed until ingle_model_close(). */
+INGLE_API ingle_status ingle_model_open(struct ingle_model **out, const char *path,
+                                        const struct ingle_callbacks *callbacks,
+                                        struct ingle_error *error);
+/* The built-in model: the bytes of a GGUF file. */
+INGLE_API const void *ingle_nano(size_t *n_bytes);
+/* Its engines must be closed. */
+INGLE_API void ingle_model_close(struct ingle_model *m);
+
+struct ingle_model_info {
+    const char *path;     /* as given; "nano-gemma4 (built in)" for the library's own */
+    const char *name;     /* general.name, or "" */
+    const char *arch;     /* "gemma4" */
+    const char *chat;     /* the chat format: "gemma4", "deepseek4", or "" if unknown */
+    const char *template_name; /* which known template the file holds; "" for none, "unknown" */
+    int64_t n_vocab, n_layers, n_embd, n_ctx; /* 0: the file does not say */
+    int64_t n_tensors;
+    uint64_t file_bytes;
+    int32_t bos; /* -1: none */
+    bool add_bos;
+    bool large;       /* Gemma 4: the chat rules of the larger sizes hold */
+    bool has_weights; /* an engine can be opened on it */
+};
+INGLE_API void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out);
+
+/* The ids that end an answer: those of the file and those of its family, ascending. */
+INGLE_API const int32_t *ingle_model_ends(const struct ingle_model *m, size_t *n);
+INGLE_API bool ingle_model_is_end(const struct ingle_model *m, int32_t token);
+
+/* ---- tokens ---- */
+
+enum {
+    INGLE_ADD_SPECIAL = 1,   /* put BOS first, if the vocabulary wants it */
+    INGLE_PARSE_SPECIAL = 2, /* special tokens spelt in the text count as those tokens */
+};
+
+/* *ids [*n_ids] is ended with ingle_free().  Ill-formed UTF-8: each maximal part counts as
+ * one U+FFFD. */
+INGLE_API ingle_status ingle_tokenize(const struct ingle_model *m, const char *text, size_t n,
+                                      int flags, int32_t **ids, size_t *n_ids,
+                                      struct ingle_error *error);
+/* The bytes of the tokens; special: control tokens show their spelling, else nothing.
+ * *text [*n] has a 0 behind it and is ended with ingle_free(). */
+INGLE_API ingle_status ingle_detokenize(const struct ingle_model *m, const int32_t *ids,
+                                        size_t n_ids, bool special, char **text, size_t *n,
+                                        struct ingle_error *error);
+/* The spelling of a token in the vocabulary; NULL for an id outside it. */
+INGLE_API const char *ingle_token(const struct ingle_model *m, int32_t id, size_t *n);
+/* The id whose spelling is exactly this, or -1. */
+INGLE_API int32_t ingle_find_token(const struct ingle_model *m, const char *bytes, size_t n);
+
+/* ---- chat ---- */
+
+/* Messages and tools are JSON in the form of OpenAI chat completions: an array of {role,
+ * content, tool_calls, tool_call_id, reasoning_content ...}, an array of {type, function}. */
+struct ingle_chat {
+    const char *messages;
+    size_t n_messages; /* bytes */
+    const char *tools; /* NULL: none */
+    size_t n_tools;
+    bool thinking;
+    bool preserve_thinking;    /* older turns keep their thoughts */
+    bool no_generation_prompt; /* do not ask for an answer */
+    const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
+};
+
+struct ingle_prompt {
+    char *text; /* special tokens by their spelling; a 0 behind it */
+    size_t n_text;
+    int32_t *ids; /* special tokens only where the template wrote them */
+    size_t n_ids;
+    bool open_thought; /* the prompt ends inside a thought */
+};
+INGLE_API void ingle_prompt_release(struct ingle_prompt *p);
+
+INGLE_API ingle_status ingle_chat_render(const struct ingle_model *m, const struct ingle_chat *c,
+                                         struct ingle_prompt *out, struct ingle_error *error);
+
+/* The same for one JSON object that holds the arguments as members (messages, tools,
+ * enable_thinking, large ...), as test vectors do.  family: "gemma4" or "deepseek4".  m may
+ * be NULL: then there are no ids. */
+INGLE_API ingle_status ingle_render_case(const char *family, const struct ingle_model *m,
+                                         const char *json, size_t n, struct ingle_prompt *out,
+                                         struct ingle_error *error);
+/* Model output in one JSON object (text, tools_enabled, splits ...) to the message as JSON
+ * {content, reasoning_content, tool_calls}; *message is ended with ingle_free(). */
+INGLE_API ingle_status ingle_parse_case(const char *family, const char *json, size_t n,
+                                        char **message, struct ingle_error *error);
+
+/* A reader turns an answer's tokens into events: whole UTF-8 characters of content and
+ * reasoning, tool calls, the end.  It holds back what may still become a marker or a stop
+ * string, and nothing else. */
+enum ingle_event_kind {
+    INGLE_EVENT_CONTENT,
+    INGLE_EVENT_REASONING,
+    INGLE_EVENT_CALL_BEGIN,     /* text: the function's name */
+    INGLE_EVENT_CALL_ARGUMENTS, /* text: a piece of JSON */
+    INGLE_EVENT_CALL_END
+};
+/* call: the number of the tool call, from 0; -1 for content and reasoning. */
+typedef void ingle_event_fn(void *arg, enum ingle_event_kind kind, int call, const char *text,
+                            size_t n);
+
+struct ingle_reader_options {
+    bool raw;           /* no chat format: everything is content, special tokens are shown */
+    bool tools;         /* tool calls are looked for */
+    bool open_thought;  /* from the prompt */
+    const char *const *stop; /* strings that end the content; they are not part of it */
+    size_t n_stop;           /* at most 64 strings of 1 to 1024 bytes; copied */
+    const char *family; /* NULL: the model's */
+};
+
+enum ingle_end {
+    INGLE_END_NONE, /* the answer goes on */
+    INGLE_END_TURN, /* an end-of-generation token came */
+    INGLE_END_STOP, /* a stop string came */
+};
+
+struct ingle_reader;
+INGLE_API ingle_status ingle_reader_open(struct ingle_reader **out, const struct ingle_model *m,
+                                         const struct ingle_reader_options *o,
+                                         ingle_event_fn *fn, void *arg,
+                                         struct ingle_error *error);
+/* Takes the next token of the answer; after an end nothing more is taken. */
+INGLE_API ingle_status ingle_reader_token(struct ingle_reader *r, int32_t token,
+                                          enum ingle_end *end, struct ingle_error *error);
+/* There will be no more tokens: what is held back goes out. */
+INGLE_API ingle_status ingle_reader_finish(struct ingle_reader *r, struct ingle_error *error);
+/* The message so far as JSON {content, reasoning_content, tool_calls}; ended with
+ * ingle_free(). */
+INGLE_API ingle_status ingle_reader_message(const struct ingle_reader *r, char **json, size_t *n,
+                                            struct ingle_error *error);
+INGLE_API void ingle_reader_close(struct ingle_reader *r);
+
+/* ---- engines ---- */
+
+struct ingle_engine;
+
+struct ingle_engine_options {
+    int threads;           /* 0: one a physical core, within the cgroup's quota */
+    bool no_pin;           /* do not bind threads to cores */
+    const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
+    const char *numerics;  /* "exact" (or NULL), "reference" */
+    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0" */
+    int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
+    int64_t max_rows;      /* tokens in the largest step; 0: 512 */
+    int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
+    int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
+    uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */
+    uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs */
+    struct ingle_callbacks callbacks; /* copied */
+};
+
+enum { INGLE_PLAN_ITEMS = 8 };
+
+struct ingle_plan {
+    struct {
+        const char *name; /* "weights" */
+        uint64_t bytes;
+    } item[INGLE_PLAN_ITEMS];
+    int n_items;
+    uint64_t total_bytes, limit_bytes;
+    bool fits;
+    int64_t n_ctx, max_rows;
+    const char *kv;
+    char advice[256]; /* when it does not fit: what would; else "" */
+};
+
+/* What an engine would take, before anything large is taken. */
+INGLE_API ingle_status ingle_engine_plan(struct ingle_model *m,
+                                         const struct ingle_engine_options *o,
+                                         struct ingle_plan *out, struct ingle_error *error);
+/* o may be NULL: all defaults.  INGLE_LIMIT: it does not fit; the text has the numbers and
+ * what would.  m is borrowed until ingle_engine_close(). */
+INGLE_API ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
+                                         const struct ingle_engine_options *o,
+                                         struct ingle_error *error);
+/* Its sessions must be closed. */
+INGLE_API void ingle_engine_close(struct ingle_engine *e);
+
+struct ingle_engine_info {
+    int threads;
+    const char *cpu; /* the instruction set in use: "avx512vnni" */
+    const char *numerics, *kv;
+    int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
+    uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;
+    uint64_t identity; /* hash of hyper-parameters, tensors and sampled weights */
+};
+INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
+
+/* Makes running and later steps return INGLE_CANCEL until ingle_engine_resume(). */
+INGLE_API void ingle_engine_cancel(struct ingle_engine *e);
+INGLE_API void ingle_engine_resume(struct ingle_engine *e);
+/* Forgets the prefix cache. */
+INGLE_API void ingle_engine_forget(struct ingle_engine *e);
+
+/* Time spent in each operation while on. */
+struct ingle_profile {
+    const char *op;
+    uint64_t calls, ns;
+};
+INGLE_API void ingle_engine_profile(struct ingle_engine *e, bool on);
+INGLE_API int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile *out,
+                                        int n_max);
+
+/* Hidden states of every step, until set to NULL: the stream after the embedding, after
+ * each layer, and the head's input.  x: f32 [n][stride], width used, row i is row i of the
+ * step; valid for the call. */
+enum ingle_tap { INGLE_TAP_EMBED, INGLE_TAP_LAYER, INGLE_TAP_NORM };
+typedef void ingle_tap_fn(void *arg, enum ingle_tap tap, int layer, const float *x, int64_t n,
+                          int64_t width, int64_t stride);
+INGLE_API void ingle_engine_set_tap(struct ingle_engine *e, ingle_tap_fn *fn, void *arg);
+
+/* ---- sessions ---- */
+
+struct ingle_session;
+
+INGLE_API ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine *e,
+                                          struct ingle_error *error);
+INGLE_API void ingle_session_close(struct ingle_session *s);
+
+/* Where the first `kept` tokens came from: the session itself, or the prefix cache. */
+struct ingle_reuse {
+    int64_t kept, from_session, from_cache;
+};
+/* Makes tokens [0, n) the session's contents.  The longest prefix that is still there is
+ * kept, the rest waits for a step (at least the last token does, so that there will be
+ * logits).  reuse may be NULL. */
+INGLE_API ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens,
+                                          int64_t n, struct ingle_reuse *reuse,
+                                          struct ingle_error *error);
+/* Puts tokens behind what is there; they wait for a step. */
+INGLE_API ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens,
+                                            int64_t n, struct ingle_error *error);
+/* Shortens to n tokens; what has to be computed again for that waits for a step. */
+INGLE_API ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n,
+                                            struct ingle_error *error);
+/* dst (of the same engine) becomes what src is; memory is shared until one of them goes on. */
+INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
+                                          const struct ingle_session *src,
+                                          struct ingle_error *error);
+/* Puts the computed prefix into the prefix cache. */
+INGLE_API ingle_status ingle_session_remember(struct ingle_session *s, struct ingle_error *error);
+
+INGLE_API int64_t ingle_session_length(const struct ingle_session *s);  /* computed tokens */
+INGLE_API int64_t ingle_session_pending(const struct ingle_session *s); /* waiting tokens */
+/* All of them, computed and waiting; valid until the next call on s. */
+INGLE_API const int32_t *ingle_session_tokens(const struct ingle_session *s, int64_t *n);
+
+enum ingle_want { INGLE_WANT_NONE, INGLE_WANT_LAST, INGLE_WANT_ALL };
+
+struct ingle_work {
+    struct ingle_session *session;
+    int64_t max_tokens;   /* of the waiting ones in this step; 0: as many as fit */
+    enum ingle_want want; /* LAST: logits of the last waiting token, if this step reaches it */
+    /* written by the step */
+    int64_t n_done;       /* tokens computed; 0 if the step was full before this item */
+    const float *logits;  /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
+    int64_t n_logits;
+};
+/* One step over n items (distinct sessions of e), filled in order up to max_rows tokens and
+ * max_logits rows of logits.  INGLE_CANCEL, INGLE_NUMERIC (the text names the layer where a
+ * value was no number first): the sessions are as before the step. */
+INGLE_API ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
+                                  struct ingle_error *error);
+/* Steps until nothing waits in s; *logits: f32 [n_vocab] of the last token, valid until the
+ * next step.  Progress is reported as "prefill". */
+INGLE_API ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
+                                            struct ingle_error *error);
+
+/* ---- sampling ---- */
+
+struct ingle_bias {
+    int32_t token;
+    float bias; /* added to the logit; -INFINITY forbids the token */
+};
+
+/* Each parameter means what it means in llama.cpp; they act in this order. */
+struct ingle_sampling {
+    const struct ingle_bias *bias;
+    size_t n_bias;
+    float repeat_penalty, frequency_penalty, presence_penalty; /* 1, 0, 0: off */
+    int32_t penalty_window;                 /* tokens looked back at; 0: 64, -1: all */
+    float dry_multiplier, dry_base;         /* 0: off; 0: 1.75 */
+    int32_t dry_allowed_length, dry_window; /* 0: 2; 0: all */
+    int32_t top_k;                          /* 0: off */
+    float typical_p, top_p, min_p;          /* 1, 1, 0: off */
+    float xtc_probability, xtc_threshold;   /* 0: off */
+    float temperature;                      /* 0: the most probable token */
+    uint64_t seed;
+    bool logprobs;
+};
+/* What the model's file asks for, else what its family's authors recommend. */
+INGLE_API void ingle_sampling_defaults(const struct ingle_model *m, struct ingle_sampling *out);
+
+struct ingle_sampler;
+/* INGLE_ARG names the parameter, its value and its range.  Tokens that the model's file
+ * suppresses are never drawn. */
+INGLE_API ingle_status ingle_sampler_open(struct ingle_sampler **out, const struct ingle_engine *e,
+                                          const struct ingle_sampling *o,
+                                          struct ingle_error *error);
+INGLE_API void ingle_sampler_close(struct ingle_sampler *s);
+
+struct ingle_token {
+    int32_t id;
+    float logprob; /* under the unchanged logits; 0 unless asked */
+};
+/* Draws the token that follows the session's tokens from logits f32 [n_vocab].  It is a
+ * function of the seed, the number of tokens before it, the logits and those tokens. */
+INGLE_API ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
+                                    const struct ingle_session *session, struct ingle_token *out,
+                                    struct ingle_error *error);
+
+/* ---- the table of options ---- */
+
+enum ingle_option_kind {
+    INGLE_OPTION_FLAG,   /* present or not */
+    INGLE_OPTION_INT,
+    INGLE_OPTION_NUMBER,
+    INGLE_OPTION_SIZE,   /* bytes: 512M, 12.5G; K, M, G, T are powers of 1024 */
+    INGLE_OPTION_TEXT,
+    INGLE_OPTION_CHOICE, /* one word of `choices` */
+    INGLE_OPTION_LIST    /* TEXT that may be given several times */
+};
+
+struct ingle_option {
+    const char *name;    /* "top-k" */
+    char letter;         /* 't', or 0 */
+    enum ingle_option_kind kind;
+    double min, max;     /* INT, NUMBER, SIZE */
+    const char *fallback;/* the default as text; NULL: none, or what `help` says */
+    const char *value;   /* what the value is, in a word: "FILE", "N", "tokens" */
+    const char *choices; /* "f32 f16", CHOICE only */
+    const char *group;   /* "model", "engine", "sampling", "output" ... */
+    const char *where;   /* the commands that take it: "chat run"; "*" for all */
+    const char *help;
+};
+INGLE_API const struct ingle_option *ingle_options(size_t *n);
+
+/* Values of options, checked against the table. */
+struct ingle_config;
+INGLE_API ingle_status ingle_config_open(struct ingle_config **out, struct ingle_error *error);
+INGLE_API void ingle_config_close(struct ingle_config *c);
+/* INGLE_NOTFOUND: no such option (the text suggests the nearest one of command `where`, or
+ * of all if NULL); INGLE_ARG: the text names value and range.  value NULL: a flag is set. */
+INGLE_API ingle_status ingle_config_set(struct ingle_config *c, const char *where,
+                                        const char *name, const char *value,
+                                        struct ingle_error *error);
+/* The value as text: what was set, else the default, else NULL; of a LIST the i-th. */
+INGLE_API const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i);
+INGLE_API double ingle_config_number(const struct ingle_config *c, const char *name); /* 0: unset */
+INGLE_API bool ingle_config_flag(const struct ingle_config *c, const char *name);
+INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name);
+/* The options of an engine; strings are borrowed from c. */
+INGLE_API void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out);
+/* Overrides of what `out` holds; bias is borrowed from c. */
+INGLE_API void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *out);
 
 #ifdef __cplusplus
 }

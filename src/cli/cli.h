@@ -1,0 +1,89 @@
+/*
+ * cli - the `ingle` command: one file per command, everything through ingle.h.
+ *
+ * Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.  Results go to standard
+ * output; progress, reports, statistics and errors to standard error, an error on one line
+ * that begins "ingle: error: ".
+ */
+#ifndef INGLE_CLI_CLI_H
+#define INGLE_CLI_CLI_H
+
+#include "base/err.h"
+#include "base/str.h"
+#include "ingle/ingle.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+
+/* What standard error shows: reports and the progress of long jobs. */
+struct cli_screen {
+    bool terminal, colour;
+    ingle_report_level level; /* up to this one */
+    bool progress;
+    char job[24];     /* that runs, or "" */
+    uint64_t began;   /* its start, ns */
+    uint64_t drawn;   /* last time something was drawn, ns */
+    int tenth;        /* last tenth printed as a line */
+    bool line_open;   /* a bar stands on the screen */
+};
+
+struct cli {
+    const char *command;
+    struct ingle_config *config;
+    char **arg; /* what is no option: [n_arg], borrowed from argv */
+    int n_arg;
+    struct cli_screen screen;
+};
+
+typedef int cli_command_fn(struct cli *c);
+
+struct cli_command {
+    const char *name, *arguments, *help, *more;
+    cli_command_fn *run;
+};
+const struct cli_command *cli_commands(size_t *n);
+const struct cli_command *cli_command_find(const char *name);
+
+/* opt.c */
+/* Reads argv[first..] into c->config and c->arg; CLI_OK, or the exit code after saying why.
+ * *help: --help was among them. */
+int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
+void cli_help_all(FILE *to);
+void cli_help_command(FILE *to, const struct cli_command *command);
+/* All commands and options as a manual page or as Markdown. */
+void cli_help_manual(FILE *to);
+void cli_help_markdown(FILE *to);
+
+/* screen.c */
+void cli_screen_init(struct cli_screen *s, const struct ingle_config *config);
+struct ingle_callbacks cli_callbacks(struct cli *c);
+void cli_screen_clear(struct cli_screen *s); /* takes a bar off the screen */
+/* Prints "ingle: error: ..." and returns CLI_FAILURE, or CLI_INTERRUPTED for a cancel. */
+int cli_fail(struct cli *c, const struct ingle_error *error);
+int cli_fail_err(struct cli *c, const struct err *err);
+ATTR_PRINTF(2, 3) int cli_usage(struct cli *c, const char *fmt, ...);
+/* Flushes standard output; CLI_FAILURE (with an error, unless the reader has gone) if
+ * something could not be written. */
+int cli_flush(struct cli *c);
+
+/* input.c */
+/* The whole of a file ("-": standard input) with a 0 behind it; ended with mem_free(). */
+MUST_CHECK ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err);
+/* The input of a command: -f FILE, else its arguments joined by a space, else standard
+ * input. */
+MUST_CHECK ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err);
+/* Calls fn for every line of the input (-f FILE, else the first argument as a file, else
+ * standard input), without its end; stops at the first nonzero result and returns it. */
+typedef int cli_line_fn(struct cli *c, void *arg, char *line, size_t n);
+int cli_lines(struct cli *c, cli_line_fn *fn, void *arg);
+MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
+                                       struct ingle_error *error);
+void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
+
+/* The commands. */
+cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect;
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+static const struct ingle_option *by_letter(char letter)
+{
+    size_t n;
+    const struct ingle_option *o = ingle_options(&n);
+    for (size_t i = 0; i < n; i++)
+        if (o[i].letter == letter)
+            return &o[i];
+    return NULL;
+}
+
+static const struct ingle_option *by_name(const char *name)
+{
+    size_t n;
+    const struct ingle_option *o = ingle_options(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(o[i].name, name) == 0)
+            return &o[i];
+    return NULL;
+}
+
+static int set(struct cli *c, const char *name, const char *value)
+{
+    struct ingle_error error;
+    if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
+        return CLI_OK;
+    return cli_usage(c, "%s", error.text);
+}
+
+/* argv[*i] begins with "--"; takes its value from behind '=' or from the next argument. */
+static int read_long(struct cli *c, int argc, char **argv, int *i)
+{
+    char name[64];
+    const char *word = argv[*i] + 2, *equals = strchr(word, '=');
+    const size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), word);
+    const struct ingle_option *o = by_name(name);
+    const char *value = equals ? equals + 1 : NULL;
+    if (o && o->kind != INGLE_OPTION_FLAG && !value) {
+        if (*i + 1 >= argc)
+            return cli_usage(c, "option '--%s' wants a value", name);
+        value = argv[++*i];
+    }
+    return set(c, name, value);
+}
+
+/* "-q", "-n5", "-n 5" */
+static int read_short(struct cli *c, int argc, char **argv, int *i)
+{
+    const char *word = argv[*i] + 1;
+    for (; *word; word++) {
+        const struct ingle_option *o = by_letter(*word);
+        if (!o)
+            return cli_usage(c, "there is no option '-%c'", *word);
+        if (o->kind == INGLE_OPTION_FLAG) {
+            const int rc = set(c, o->name, NULL);
+            if (rc)
+                return rc;
+            continue;
+        }
+        const char *value = word[1] ? word + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+        if (!value)
+            return cli_usage(c, "option '-%c' wants a value", *word);
+        return set(c, o->name, value);
+    }
+    return CLI_OK;
+}
+
+int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help)
+{
+    bool only_arguments = false;
+    *help = false;
+    for (int i = first; i < argc; i++) {
+        int rc = CLI_OK;
+        const char *a = argv[i];
+        if (only_arguments || a[0] != '-' || !a[1])
+            c->arg[c->n_arg++] = argv[i];
+        else if (strcmp(a, "--") == 0)
+            only_arguments = true;
+        else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
+            *help = true;
+        else if (a[1] == '-')
+            rc = read_long(c, argc, argv, &i);
+        else
+            rc = read_short(c, argc, argv, &i);
+        if (rc)
+            return rc;
+    }
+    return CLI_OK;
+}
+
+/* ---- printing ---- */
+
+static bool has_word(const char *list, const char *word)
+{
+    const size_t k = strlen(word);
+    for (const char *p = list; *p;) {
+        const size_t n = strcspn(p, " ");
+        if (n == k && memcmp(p, word, n) == 0)
+            return true;
+        p += n;
+        p += strspn(p, " ");
+    }
+    return false;
+}
+
+/* Words of text from column `indent` on, wrapped at 90; the cursor is at `column`. */
+static void wrap(FILE *to, const char *text, int indent, int column)
+{
+    fprintf(to, "%*s", indent > column ? indent - column : column > 0, "");
+    column = indent;
+    for (const char *p = text; *p;) {
+        const int n = (int)strcspn(p, " ");
+        if (column > indent && column + 1 + n > 90) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            putc(' ', to);
+            column++;
+        }
+        fwrite(p, 1, (size_t)n, to);
+        column += n;
+        p += n;
+        p += strspn(p, " ");
+    }
+    putc('\n', to);
+}
+
+/* The text behind the help of an option: range, choices, default. */
+static void notes(char *out, size_t n, const struct ingle_option *o)
+{
+    size_t k = 0;
+    out[0] = 0;
+    if (o->kind == INGLE_OPTION_CHOICE)
+        k += (size_t)snprintf(out, n, " [%s]", o->choices);
+    else if ((o->kind == INGLE_OPTION_INT || o->kind == INGLE_OPTION_NUMBER) && o->max < 2e9)
+        k += (size_t)snprintf(out, n, " [%g to %.10g]", o->min, o->max);
+    if (o->fallback && k < n)
+        snprintf(out + k, n - k, " (default: %s)", o->fallback);
+}
+
+static void print_option(FILE *to, const struct ingle_option *o)
+{
+    char more[256], text[1024];
+    int column;
+    if (o->letter)
+        column = fprintf(to, "  -%c, --%s", o->letter, o->name);
+    else
+        column = fprintf(to, "      --%s", o->name);
+    if (o->value)
+        column += fprintf(to, " %s", o->value);
+    notes(more, sizeof more, o);
+    snprintf(text, sizeof text, "%s%s", o->help, more);
+    if (column > 30) {
+        putc('\n', to);
+        column = 0;
+    }
+    wrap(to, text, 32, column);
+}
+
+static void print_options(FILE *to, const char *command)
+{
+    size_t n;
+    const struct ingle_option *o = ingle_options(&n);
+    const char *group = "";
+    for (size_t i = 0; i < n; i++) {
+        const bool all = strcmp(o[i].where, "*") == 0;
+        if (!(all || has_word(o[i].where, command)))
+            continue;
+        if (strcmp(group, o[i].group) != 0)
+            fprintf(to, "\n%c%s:\n", toupper((unsigned char)o[i].group[0]), o[i].group + 1);
+        group = o[i].group;
+        print_option(to, &o[i]);
+    }
+    fprintf(to, "  -h, --help");
+    wrap(to, "this text", 32, 12);
+}
+
+void cli_help_command(FILE *to, const struct cli_command *command)
+{
+    fprintf(to, "usage: ingle %s [options]%s%s\n\n", command->name, *command->arguments ? " " : "",
+            command->arguments);
+    wrap(to, command->help, 0, 0);
+    if (command->more) {
+        putc('\n', to);
+        fputs(command->more, to);
+    }
+    print_options(to, command->name);
+}
+
+void cli_help_all(FILE *to)
+{
+    size_t n;
+    const struct cli_command *c = cli_commands(&n);
+    fprintf(to, "usage: ingle COMMAND [options] [arguments]\n\n"
+                "ingle runs large language models on this machine.  Without -m it runs a tiny "
+                "built-in one.\n\nCommands:\n");
+    for (size_t i = 0; i < n; i++)
+        wrap(to, c[i].help, 16, fprintf(to, "  %s", c[i].name));
+    fputs("\n'ingle COMMAND --help' lists a command's options; 'ingle --version' the version.\n"
+          "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
+          to);
+}
+
+/* Backslashes and hyphens of a manual page. */
+static void roff(FILE *to, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\\' || *text == '-')
+            putc('\\', to);
+        putc(*text, to);
+    }
+}
+
+void cli_help_manual(FILE *to)
+{
+    size_t n_commands, n;
+    const struct cli_command *c = cli_commands(&n_commands);
+    const struct ingle_option *o = ingle_options(&n);
+    char more[256];
+    fprintf(to, ".TH INGLE 1 \"\" \"ingle %s\" \"User Commands\"\n.SH NAME\n"
+                "ingle \\- run large language models on this machine\n.SH SYNOPSIS\n"
+                ".B ingle\n.I command\n[options] [arguments]\n.SH COMMANDS\n",
+            ingle_version());
+    for (size_t i = 0; i < n_commands; i++) {
+        fprintf(to, ".TP\n.B %s\n", c[i].name);
+        roff(to, c[i].help);
+        putc('\n', to);
+    }
+    fputs(".SH OPTIONS\n", to);
+    for (size_t i = 0; i < n; i++) {
+        notes(more, sizeof more, &o[i]);
+        fputs(".TP\n.B ", to);
+        if (o[i].letter)
+            fprintf(to, "\\-%c, ", o[i].letter);
+        fputs("\\-\\-", to);
+        roff(to, o[i].name);
+        fprintf(to, "%s%s\n", o[i].value ? " " : "", o[i].value ? o[i].value : "");
+        roff(to, o[i].help);
+        roff(to, more);
+        if (strcmp(o[i].where, "*") != 0)
+            fprintf(to, ".\n(%s)", o[i].where);
+        putc('\n', to);
+    }
+    fputs(".SH EXIT STATUS\n0 done, 1 failure, 2 wrong usage, 130 interrupted.\n", to);
+}
+
+void cli_help_markdown(FILE *to)
+{
+    size_t n_commands, n;
+    const struct cli_command *c = cli_commands(&n_commands);
+    const struct ingle_option *o = ingle_options(&n);
+    char more[256];
+    fputs("| command | what it does |\n|---|---|\n", to);
+    for (size_t i = 0; i < n_commands; i++)
+        fprintf(to, "| `ingle %s %s` | %s |\n", c[i].name, c[i].arguments, c[i].help);
+    fputs("\n| option | commands | what it does |\n|---|---|---|\n", to);
+    for (size_t i = 0; i < n; i++) {
+        notes(more, sizeof more, &o[i]);
+        fprintf(to, "| `--%s%s%s`", o[i].name, o[i].value ? " " : "",
+                o[i].value ? o[i].value : "");
+        if (o[i].letter)
+            fprintf(to, ", `-%c`", o[i].letter);
+        fprintf(to, " | %s | %s%s |\n", strcmp(o[i].where, "*") == 0 ? "all" : o[i].where,
+                o[i].help, more);
+    }
+}

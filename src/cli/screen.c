@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t SECOND = 1000000000u;
+
+void cli_screen_init(struct cli_screen *s, const struct ingle_config *config)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    const bool quiet = ingle_config_flag(config, "quiet");
+    *s = (struct cli_screen){.tenth = -1};
+    s->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    s->colour = s->terminal && !(no_color && *no_color);
+    s->progress = !quiet;
+    s->level = quiet                                  ? INGLE_REPORT_ERROR
+               : ingle_config_flag(config, "verbose") ? INGLE_REPORT_DEBUG
+                                                      : INGLE_REPORT_WARN;
+}
+
+void cli_screen_clear(struct cli_screen *s)
+{
+    if (s->line_open)
+        fputs("\r\033[K", stderr);
+    s->line_open = false;
+    s->job[0] = 0;
+}
+
+static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                      const char *text)
+{
+    static const char *const word[] = {"error", "warning", "note", "debug"};
+    struct cli *c = arg;
+    if (level > c->screen.level)
+        return;
+    cli_screen_clear(&c->screen);
+    fprintf(stderr, "ingle: %s: %s '%s': %s\n", word[level], kind, subject, text);
+}
+
+/* "load  [#####.....]  52 %  3 s left" */
+static void draw_bar(const struct cli_screen *s, double share, double elapsed_s)
+{
+    enum { WIDTH = 30 };
+    char bar[WIDTH + 1];
+    const int full = (int)(share * WIDTH);
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < full ? '#' : '.';
+    bar[WIDTH] = 0;
+    const double left = share > 0.01 ? elapsed_s * (1 - share) / share : 0;
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%, %.0f s left", s->job, bar, share * 100, left);
+    fflush(stderr);
+}
+
+static int on_progress(void *arg, const char *job, double done, double total)
+{
+    struct cli *c = arg;
+    struct cli_screen *s = &c->screen;
+    if (!s->progress || !(total > 0))
+        return 0;
+    const uint64_t now = clock_now();
+    if (strncmp(s->job, job, sizeof s->job - 1) != 0) {
+        cli_screen_clear(s);
+        snprintf(s->job, sizeof s->job, "%s", job);
+        s->began = s->drawn = now;
+        s->tenth = -1;
+    }
+    const double share = done < total ? done / total : 1;
+    const double elapsed = (double)(now - s->began) / (double)SECOND;
+    if (share >= 1) {
+        if (!s->terminal && s->tenth >= 0)
+            fprintf(stderr, "%s: done in %.1f s\n", job, elapsed);
+        cli_screen_clear(s);
+        return 0;
+    }
+    /* A job that will be over within a second is not worth a line. */
+    const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2);
+    if (s->terminal && is_long && now - s->drawn > SECOND / 10) {
+        draw_bar(s, share, elapsed);
+        s->line_open = true;
+        s->drawn = now;
+    } else if (!s->terminal && is_long && (int)(share * 10) > s->tenth) {
+        s->tenth = (int)(share * 10);
+        fprintf(stderr, "%s: %.0f %%\n", job, share * 100);
+    }
+    return 0;
+}
+
+struct ingle_callbacks cli_callbacks(struct cli *c)
+{
+    return (struct ingle_callbacks){on_report, on_progress, c};
+}
+
+static int say(struct cli *c, ingle_status st, const char *text)
+{
+    cli_screen_clear(&c->screen);
+    fflush(stdout);
+    if (st == INGLE_CANCEL) {
+        fputs("ingle: error: interrupted\n", stderr);
+        return CLI_INTERRUPTED;
+    }
+    fprintf(stderr, "ingle: error: %s\n", text);
+    return CLI_FAILURE;
+}
+
+int cli_fail(struct cli *c, const struct ingle_error *error)
+{
+    return say(c, error->status, error->text);
+}
+
+int cli_fail_err(struct cli *c, const struct err *err)
+{
+    return say(c, err->status, err->msg);
+}
+
+int cli_usage(struct cli *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("ingle: error: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, " (see 'ingle %s%s--help')\n", c->command ? c->command : "",
+            c->command ? " " : "");
+    va_end(ap);
+    return CLI_USAGE;
+}
+
+int cli_flush(struct cli *c)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CLI_OK;
+    if (errno == EPIPE)
+        return CLI_FAILURE;
+    cli_screen_clear(&c->screen);
+    fprintf(stderr, "ingle: error: standard output: %s\n", strerror(errno));
+    return CLI_FAILURE;
+}

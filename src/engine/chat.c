@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+void ingle_prompt_release(struct ingle_prompt *p)
+{
+    if (!p)
+        return;
+    mem_free(p->text);
+    mem_free(p->ids);
+    *p = (struct ingle_prompt){0};
+}
+
+static bool ends_with(const struct str *s, const char *end)
+{
+    const size_t k = strlen(end);
+    return s->n >= k && memcmp(s->at + (s->n - k), end, k) == 0;
+}
+
+static bool is_open_thought(enum text_chat_family family, const struct str *s)
+{
+    return ends_with(s, family == TEXT_CHAT_GEMMA4 ? "<|channel>thought\n" : "<think>");
+}
+
+/* Takes the text of p; ids only when there is a tokenizer. */
+static ingle_status give_prompt(enum text_chat_family family, const struct tokenizer *tokenizer,
+                                struct text_prompt *p, struct ingle_prompt *out, struct err *err)
+{
+    struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
+    struct text_ids ids = {0};
+    if (tokenizer) {
+        const ingle_status st = text_encode(tokenizer, p->text.at, p->text.n, false, p->special,
+                                            p->n_special, &ids, err);
+        if (st) {
+            text_ids_release(&ids);
+            return st;
+        }
+    }
+    r.ids = ids.id;
+    r.n_ids = ids.n;
+    r.n_text = p->text.n;
+    r.text = str_detach(&p->text);
+    if (!r.text) {
+        ingle_prompt_release(&r);
+        return err_set(err, INGLE_NOMEM, "no memory for a prompt");
+    }
+    *out = r;
+    return INGLE_OK;
+}
+
+static ingle_status parse_member(const char *what, const char *text, size_t n,
+                                 struct json_object **out, struct err *err)
+{
+    const ingle_status st = json_parse(text, n, NULL, out, err);
+    if (st)
+        err_prefix(err, "%s", what);
+    return st;
+}
+
+static ingle_status render(const struct ingle_model *m, const struct ingle_chat *c,
+                           struct ingle_prompt *out, struct err *err)
+{
+    struct json_object *messages = NULL, *tools = NULL;
+    struct text_prompt p;
+    const struct text_chat_options o = {
+        .thinking = c->thinking,
+        .add_generation_prompt = !c->no_generation_prompt,
+        .preserve_thinking = c->preserve_thinking,
+        .keep_thinking = c->preserve_thinking,
+        .large = m->large,
+        .effort = c->effort,
+    };
+    text_prompt_init(&p);
+    ingle_status st = parse_member("messages", c->messages, c->n_messages, &messages, err);
+    if (!st && c->tools)
+        st = parse_member("tools", c->tools, c->n_tools, &tools, err);
+    if (!st)
+        st = text_chat_render(m->chat, messages, tools, &o, &p, err);
+    if (!st && p.n_media)
+        st = err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
+                     "version reads text alone", p.n_media);
+    if (!st)
+        st = give_prompt(m->chat, m->tokenizer, &p, out, err);
+    text_prompt_release(&p);
+    json_object_put(messages);
+    json_object_put(tools);
+    return st;
+}
+
+ingle_status ingle_chat_render(const struct ingle_model *m, const struct ingle_chat *c,
+                               struct ingle_prompt *out, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, render(m, c, out, &err), &err);
+}
+
+static ingle_status read_case(const char *family, const char *json, size_t n,
+                              enum text_chat_family *f, struct json_object **out, struct err *err)
+{
+    if (!engine_chat_by_name(family, f))
+        return err_set(err, INGLE_ARG, "there is no chat format '%s'; there are gemma4 and deepseek4",
+                       family);
+    return json_parse(json, n, NULL, out, err);
+}
+
+static ingle_status render_case(const char *family, const struct ingle_model *m, const char *json,
+                                size_t n, struct ingle_prompt *out, struct err *err)
+{
+    enum text_chat_family f;
+    struct json_object *c = NULL;
+    struct text_prompt p;
+    text_prompt_init(&p);
+    ingle_status st = read_case(family, json, n, &f, &c, err);
+    if (!st)
+        st = text_chat_render_case(f, c, &p, err);
+    if (!st)
+        st = give_prompt(f, m ? m->tokenizer : NULL, &p, out, err);
+    text_prompt_release(&p);
+    json_object_put(c);
+    return st;
+}
+
+ingle_status ingle_render_case(const char *family, const struct ingle_model *m, const char *json,
+                               size_t n, struct ingle_prompt *out, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, render_case(family, m, json, n, out, &err), &err);
+}
+
+ingle_status engine_json_text(struct json_object *o, char **out, size_t *n, struct err *err)
+{
+    const int flags = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
+    size_t length;
+    const char *text = json_object_to_json_string_length(o, flags, &length);
+    *out = text ? mem_strndup(text, length) : NULL;
+    if (!*out)
+        return err_set(err, INGLE_NOMEM, "no memory for a message");
+    *n = length;
+    return INGLE_OK;
+}
+
+static ingle_status parse_case(const char *family, const char *json, size_t n, char **message,
+                               struct err *err)
+{
+    enum text_chat_family f;
+    struct json_object *c = NULL, *o = NULL;
+    size_t length;
+    ingle_status st = read_case(family, json, n, &f, &c, err);
+    if (!st)
+        st = text_chat_parse_case(f, c, &o, err);
+    if (!st)
+        st = engine_json_text(o, message, &length, err);
+    json_object_put(o);
+    json_object_put(c);
+    return st;
+}
+
+ingle_status ingle_parse_case(const char *family, const char *json, size_t n, char **message,
+                              struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, parse_case(family, json, n, message, &err), &err);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/near.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ingle_option table[] = {
+#define OPTION(name, letter, kind, min, max, fallback, value, choices, group, where, help)        \
+    {name,  letter,  INGLE_OPTION_##kind, (double)(min), (double)(max), fallback, value,          \
+     choices, group, where,               help},
+#include "engine/options.inc"
+#undef OPTION
+};
+enum { N_OPTIONS = sizeof table / sizeof *table };
+
+struct ingle_config {
+    struct {
+        char **text; /* what was set, the last one counts but for lists */
+        size_t n, cap;
+    } value[N_OPTIONS];
+    struct ingle_bias *bias; /* [n_bias], from logit-bias */
+    size_t n_bias, cap_bias;
+};
+
+const struct ingle_option *ingle_options(size_t *n)
+{
+    *n = N_OPTIONS;
+    return table;
+}
+
+/* True when `word` is one of the words of `list`. */
+static bool has_word(const char *list, const char *word, size_t n_word)
+{
+    for (const char *p = list; *p;) {
+        const size_t n = strcspn(p, " ");
+        if (n == n_word && memcmp(p, word, n) == 0)
+            return true;
+        p += n;
+        p += strspn(p, " ");
+    }
+    return false;
+}
+
+static bool applies(const struct ingle_option *o, const char *where)
+{
+    return !where || strcmp(o->where, "*") == 0 || has_word(o->where, where, strlen(where));
+}
+
+static const struct ingle_option *find(const char *name)
+{
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+/* For our own lookups: a name that is not in the table is our mistake. */
+static size_t index_of(const char *name)
+{
+    const struct ingle_option *o = find(name);
+    if (!o)
+        BUG("an option that is not in the table");
+    return (size_t)(o - table);
+}
+
+static ingle_status unknown(const char *where, const char *name, struct err *err)
+{
+    const char *word[N_OPTIONS];
+    size_t n = 0;
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (applies(&table[i], where))
+            word[n++] = table[i].name;
+    if (find(name))
+        return err_set(err, INGLE_NOTFOUND, "'%s' does not take option '--%s'", where, name);
+    const char *meant = near_word(word, n, name);
+    return err_set(err, INGLE_NOTFOUND, "there is no option '--%s'%s%s%s", name,
+                   meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
+}
+
+static bool parse_number(const char *text, double *out)
+{
+    char *end;
+    const double v = strtod(text, &end);
+    if (end == text || *end || isnan(v) || *text == ' ')
+        return false;
+    *out = v;
+    return true;
+}
+
+/* 512, 12.5G, 100MiB */
+static bool parse_size(const char *text, double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v >= 0) || *text == ' ')
+        return false;
+    static const char units[] = "kmgt";
+    const char *u = *end ? strchr(units, *end | 0x20) : NULL;
+    if (u) {
+        for (ptrdiff_t i = u - units; i >= 0; i--)
+            v *= 1024;
+        end++;
+        if (end[0] == 'i')
+            end++;
+    }
+    if (*end == 'B' || *end == 'b')
+        end++;
+    if (*end)
+        return false;
+    *out = floor(v);
+    return true;
+}
+
+static bool value_of(const struct ingle_option *o, const char *text, double *out)
+{
+    if (o->kind == INGLE_OPTION_SIZE)
+        return parse_size(text, out);
+    return parse_number(text, out) && (o->kind != INGLE_OPTION_INT || *out == floor(*out));
+}
+
+static ingle_status check(const struct ingle_option *o, const char *text, struct err *err)
+{
+    double v = 0;
+    switch (o->kind) {
+    case INGLE_OPTION_FLAG:
+        if (text)
+            return err_set(err, INGLE_ARG, "option '--%s' takes no value, not '%s'", o->name, text);
+        return INGLE_OK;
+    case INGLE_OPTION_INT:
+    case INGLE_OPTION_NUMBER:
+    case INGLE_OPTION_SIZE:
+        if (!text || !value_of(o, text, &v))
+            return err_set(err, INGLE_ARG, "option '--%s' wants a %s, not '%s'", o->name,
+                           o->kind == INGLE_OPTION_INT    ? "whole number"
+                           : o->kind == INGLE_OPTION_SIZE ? "size such as 512M"
+                                                          : "number",
+                           text ? text : "");
+        if (!(v >= o->min && v <= o->max))
+            return err_set(err, INGLE_ARG, "option '--%s': %s is outside %.16g to %.16g", o->name,
+                           text, o->min, o->max);
+        return INGLE_OK;
+    case INGLE_OPTION_CHOICE:
+        if (!text || !has_word(o->choices, text, strlen(text)))
+            return err_set(err, INGLE_ARG, "option '--%s': '%s' is none of %s", o->name,
+                           text ? text : "", o->choices);
+        return INGLE_OK;
+    case INGLE_OPTION_TEXT:
+    case INGLE_OPTION_LIST:
+        break;
+    }
+    return text ? INGLE_OK : err_set(err, INGLE_ARG, "option '--%s' wants a value", o->name);
+}
+
+ingle_status ingle_config_open(struct ingle_config **out, struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_config *c = mem_zalloc(sizeof *c);
+    if (!c)
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for the options"), &err);
+    *out = c;
+    return INGLE_OK;
+}
+
+void ingle_config_close(struct ingle_config *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        for (size_t j = 0; j < c->value[i].n; j++)
+            mem_free(c->value[i].text[j]);
+        mem_free(c->value[i].text);
+    }
+    mem_free(c->bias);
+    mem_free(c);
+}
+
+/* "ID=X" */
+static ingle_status add_bias(struct ingle_config *c, const char *text, struct err *err)
+{
+    char *end;
+    const long id = strtol(text, &end, 10);
+    char *last;
+    const float bias = *end == '=' || *end == ':' ? strtof(end + 1, &last) : 0;
+    if (end == text || (*end != '=' && *end != ':') || last == end + 1 || *last || isnan(bias) ||
+        id < 0 || id > INT32_MAX)
+        return err_set(err, INGLE_ARG, "option '--logit-bias' wants ID=NUMBER, not '%s'", text);
+    if (!mem_grow(&c->bias, &c->cap_bias, c->n_bias + 1, sizeof *c->bias))
+        return err_set(err, INGLE_NOMEM, "no memory for a logit bias");
+    c->bias[c->n_bias++] = (struct ingle_bias){(int32_t)id, bias};
+    return INGLE_OK;
+}
+
+static ingle_status set(struct ingle_config *c, const char *where, const char *name,
+                        const char *value, struct err *err)
+{
+    const struct ingle_option *o = find(name);
+    if (!o || !applies(o, where))
+        return unknown(where, name, err);
+    ingle_status st = check(o, value, err);
+    if (!st && strcmp(name, "logit-bias") == 0)
+        st = add_bias(c, value, err);
+    if (st)
+        return st;
+    const size_t i = (size_t)(o - table);
+    char *copy = mem_strdup(value ? value : "1");
+    if (!copy || !mem_grow(&c->value[i].text, &c->value[i].cap, c->value[i].n + 1,
+                           sizeof *c->value[i].text)) {
+        mem_free(copy);
+        return err_set(err, INGLE_NOMEM, "no memory for option '--%s'", name);
+    }
+    if (o->kind != INGLE_OPTION_LIST && c->value[i].n) {
+        mem_free(c->value[i].text[0]);
+        c->value[i].n = 0;
+    }
+    c->value[i].text[c->value[i].n++] = copy;
+    return INGLE_OK;
+}
+
+ingle_status ingle_config_set(struct ingle_config *c, const char *where, const char *name,
+                              const char *value, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, set(c, where, name, value, &err), &err);
+}
+
+const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i)
+{
+    const size_t at = index_of(name);
+    if (i < c->value[at].n)
+        return c->value[at].text[i];
+    return i == 0 && c->value[at].n == 0 ? table[at].fallback : NULL;
+}
+
+double ingle_config_number(const struct ingle_config *c, const char *name)
+{
+    const char *text = ingle_config_text(c, name, 0);
+    double v = 0;
+    return text && value_of(&table[index_of(name)], text, &v) ? v : 0;
+}
+
+bool ingle_config_flag(const struct ingle_config *c, const char *name)
+{
+    return c->value[index_of(name)].n > 0;
+}
+
+bool ingle_config_is_set(const struct ingle_config *c, const char *name)
+{
+    return c->value[index_of(name)].n > 0;
+}
+
+void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out)
+{
+    out->threads = (int)ingle_config_number(c, "threads");
+    out->no_pin = ingle_config_flag(c, "no-pin");
+    out->cpu = ingle_config_text(c, "cpu", 0);
+    out->numerics = ingle_config_text(c, "numerics", 0);
+    out->kv = ingle_config_text(c, "kv", 0);
+    out->n_ctx = (int64_t)ingle_config_number(c, "ctx");
+    out->max_rows = (int64_t)ingle_config_number(c, "chunk");
+    out->memory_bytes = (uint64_t)ingle_config_number(c, "memory");
+    out->cache_bytes = (uint64_t)ingle_config_number(c, "cache");
+}
+
+void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *out)
+{
+    struct {
+        const char *name;
+        float *to;
+    } numbers[] = {
+        {"temp", &out->temperature},
+        {"top-p", &out->top_p},
+        {"min-p", &out->min_p},
+        {"typical-p", &out->typical_p},
+        {"repeat-penalty", &out->repeat_penalty},
+        {"presence-penalty", &out->presence_penalty},
+        {"frequency-penalty", &out->frequency_penalty},
+        {"dry-multiplier", &out->dry_multiplier},
+        {"dry-base", &out->dry_base},
+        {"xtc-probability", &out->xtc_probability},
+        {"xtc-threshold", &out->xtc_threshold},
+    };
+    struct {
+        const char *name;
+        int32_t *to;
+    } counts[] = {
+        {"top-k", &out->top_k},
+        {"repeat-last-n", &out->penalty_window},
+        {"dry-allowed-length", &out->dry_allowed_length},
+        {"dry-penalty-last-n", &out->dry_window},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (ingle_config_is_set(c, numbers[i].name))
+            *numbers[i].to = (float)ingle_config_number(c, numbers[i].name);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (ingle_config_is_set(c, counts[i].name))
+            *counts[i].to = (int32_t)ingle_config_number(c, counts[i].name);
+    if (ingle_config_is_set(c, "repeat-last-n") && out->penalty_window == 0) {
+        /* 0 tokens back: nothing is recent */
+        out->repeat_penalty = 1;
+        out->presence_penalty = out->frequency_penalty = 0;
+    }
+    if (ingle_config_is_set(c, "xtc-probability") && !ingle_config_is_set(c, "xtc-threshold"))
+        out->xtc_threshold = (float)ingle_config_number(c, "xtc-threshold");
+    if (ingle_config_is_set(c, "seed"))
+        out->seed = (uint64_t)ingle_config_number(c, "seed");
+    if (c->n_bias) {
+        out->bias = c->bias;
+        out->n_bias = c->n_bias;
+    }
+}

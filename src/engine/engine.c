@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAST_CTX = 512 };
+
+/* ---- what was asked for ---- */
+
+static ingle_status read_device_options(const struct ingle_engine *e,
+                                        const struct ingle_engine_options *o,
+                                        struct device_options *out, struct err *err)
+{
+    const uint32_t have = cpu_detect();
+    uint32_t mask = have;
+    if (o->threads < 0 || o->threads > 1024)
+        return err_set(err, INGLE_ARG, "%d threads are outside 0 to 1024", o->threads);
+    if (o->cpu && !cpu_level(o->cpu, &mask))
+        return err_set(err, INGLE_ARG, "there is no instruction set level '%s'", o->cpu);
+    if (o->cpu && strcmp(cpu_name(mask), cpu_name(mask & have)) != 0)
+        report(&e->sink, INGLE_REPORT_WARN, "kernel", o->cpu,
+               "this machine does not have it; '%s' is used", cpu_name(mask & have));
+    *out = (struct device_options){
+        .n_threads = o->threads, .pin = !o->no_pin, .cpu = mask & have, .sink = &e->sink};
+    if (!o->numerics || strcmp(o->numerics, "exact") == 0)
+        out->numerics = DEVICE_EXACT;
+    else if (strcmp(o->numerics, "reference") == 0)
+        out->numerics = DEVICE_REFERENCE;
+    else
+        return err_set(err, INGLE_ARG, "numerics '%s' are neither exact nor reference", o->numerics);
+    return INGLE_OK;
+}
+
+static ingle_status read_runner_options(const struct ingle_engine *e,
+                                        const struct ingle_engine_options *o,
+                                        struct runner_options *out, struct err *err)
+{
+    *out = (struct runner_options){.n_ctx = o->n_ctx,
+                                   .max_rows = o->max_rows,
+                                   .max_logits = o->max_logits,
+                                   .tree_budget_bytes = o->cache_bytes,
+                                   .sink = &e->sink};
+    const char *kv = o->kv ? o->kv : "f16";
+    if (!kern_kv_by_name(kv, &out->kv_codec))
+        return err_set(err, INGLE_ARG, "there is no kind of keys and values '%s'", kv);
+    if (o->n_ctx < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
+        return err_set(err, INGLE_ARG, "a context, chunk or number of sessions is below 0");
+    return INGLE_OK;
+}
+
+/* ---- the parts ---- */
+
+static ingle_status find_family(struct ingle_engine *e, struct err *err)
+{
+    const struct ingle_model *m = e->model;
+    if (!m->file || !io_n_tensors(m->file))
+        return err_set(err, INGLE_UNSUP, "%s: there are no weights in it, only a vocabulary",
+                       m->path);
+    const bool gguf = io_kind(m->file) == IO_GGUF;
+    e->family = gguf ? family_by_arch(m->arch) : family_by_hf_type(m->arch);
+    if (!e->family)
+        return err_set(err, INGLE_UNSUP, "%s: the architecture '%s' is none of the known ones: %s",
+                       m->path, m->arch, family_names());
+    if (gguf)
+        return INGLE_OK;
+    e->own_meta = io_meta_create();
+    if (!e->own_meta)
+        return err_set(err, INGLE_NOMEM, "%s: no memory for its configuration", m->path);
+    return e->family->config(m->config, e->own_meta, err);
+}
+
+static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct err *err)
+{
+    struct device_options d;
+    ingle_status st = find_family(e, err);
+    if (!st)
+        st = read_device_options(e, o, &d, err);
+    if (!st)
+        st = device_create(&e->device, &d, err);
+    if (st)
+        return st;
+    const struct io_meta *meta = e->own_meta ? e->own_meta : io_metadata(e->model->file);
+    st = model_create(&e->weights, e->model->file, e->device,
+                      e->own_meta ? e->family->rename : NULL, &e->sink, err);
+    if (!st)
+        st = e->family->bind(&e->self, e->weights, meta, &e->info, err);
+    if (!st)
+        st = model_check_unused(e->weights, err);
+    if (!st && e->info.n_vocab != (int64_t)text_n_tokens(e->model->tokenizer))
+        report(&e->sink, INGLE_REPORT_WARN, "vocabulary", e->model->path,
+               "the model has %lld rows of logits, the tokenizer %zu tokens",
+               (long long)e->info.n_vocab, text_n_tokens(e->model->tokenizer));
+    e->cpu = cpu_name(device_kernels(e->device)->cpu);
+    e->numerics = device_numerics(e->device) == DEVICE_EXACT ? "exact" : "reference";
+    e->weight_bytes = st ? 0 : model_bytes(e->weights);
+    return st;
+}
+
+/* ---- the plan ---- */
+
+struct need {
+    struct runner_plan part;
+    uint64_t sessions, total;
+};
+
+/* What runner options r need for n_sessions; the prefix cache gets half a session when
+ * nobody said. */
+static ingle_status compute_need(const struct ingle_engine *e, struct runner_options *r,
+                                 int64_t n_sessions, bool own_cache, struct need *out,
+                                 struct err *err)
+{
+    if (!own_cache)
+        r->tree_budget_bytes = 0;
+    const ingle_status st =
+        runner_plan(e->family, e->self, &e->info, e->device, r, &out->part, err);
+    if (st)
+        return st;
+    if (!own_cache)
+        r->tree_budget_bytes = out->part.kv_tree_bytes = out->part.kv_session_bytes / 2;
+    uint64_t sum;
+    const bool ok = num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
+                    num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
+                    num_add_u64(sum, out->part.arena_bytes, &sum) &&
+                    num_add_u64(sum, out->part.logits_bytes, &sum) &&
+                    num_add_u64(sum, e->weight_bytes, &out->total);
+    if (!ok)
+        return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
+                       (long long)r->n_ctx);
+    r->kv_budget_bytes = out->sessions + out->part.kv_tree_bytes;
+    return INGLE_OK;
+}
+
+struct search {
+    const struct ingle_engine *e;
+    struct runner_options r; /* what was asked for */
+    int64_t n_sessions;
+    bool own_cache;
+    uint64_t limit;
+};
+
+static bool fits(const struct search *s, int64_t n_ctx, enum kern_kv_codec codec)
+{
+    struct runner_options r = s->r;
+    struct need n;
+    r.n_ctx = n_ctx;
+    r.kv_codec = codec;
+    return compute_need(s->e, &r, s->n_sessions, s->own_cache, &n, NULL) == INGLE_OK &&
+           n.total <= s->limit;
+}
+
+/* The longest context below `most` that fits, in steps of 512; 0: none. */
+static int64_t longest(const struct search *s, int64_t most, enum kern_kv_codec codec)
+{
+    int64_t low = 0, high = (most - 1) / LEAST_CTX;
+    while (low < high) {
+        const int64_t mid = (low + high + 1) / 2;
+        if (fits(s, mid * LEAST_CTX, codec))
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low * LEAST_CTX;
+}
+
+static double gib(uint64_t n) { return (double)n / (1024.0 * 1024 * 1024); }
+
+static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
+{
+    const enum kern_kv_codec codec = s->r.kv_codec;
+    int64_t shorter;
+    out[0] = 0;
+    if (s->e->weight_bytes > s->limit)
+        snprintf(out, n, "the weights alone take %.2f GiB: use a smaller quantisation",
+                 gib(s->e->weight_bytes));
+    else if (codec != KERN_KV_Q8_0 && fits(s, n_ctx, KERN_KV_Q8_0))
+        snprintf(out, n, "keys and values as q8_0 (--kv q8_0) would fit");
+    else if ((shorter = longest(s, n_ctx, codec)) > 0)
+        snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
+                 (long long)shorter);
+    else if ((shorter = longest(s, n_ctx, KERN_KV_Q8_0)) > 0)
+        snprintf(out, n, "q8_0 keys and values and a context of %lld tokens (--kv q8_0 --ctx "
+                 "%lld) would fit", (long long)shorter, (long long)shorter);
+    else
+        snprintf(out, n, "no context of %d tokens or more would fit", LEAST_CTX);
+}
+
+static void fill_plan(const struct ingle_engine *e, const struct need *need, struct ingle_plan *out)
+{
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } item[] = {
+        {"weights", e->weight_bytes},
+        {"keys and values", need->sessions},
+        {"prefix cache", need->part.kv_tree_bytes},
+        {"activations", need->part.arena_bytes},
+        {"logits", need->part.logits_bytes},
+    };
+    out->n_items = (int)(sizeof item / sizeof *item);
+    for (int i = 0; i < out->n_items; i++) {
+        out->item[i].name = item[i].name;
+        out->item[i].bytes = item[i].bytes;
+    }
+    out->total_bytes = need->total;
+}
+
+static uint64_t memory_limit(const struct ingle_engine_options *o)
+{
+    struct cpu_machine machine;
+    if (o->memory_bytes)
+        return o->memory_bytes;
+    cpu_machine_read(&machine);
+    return machine.memory_free_bytes;
+}
+
+/* Decides *r (context, budgets) and what it takes. */
+static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_engine_options *o,
+                              struct runner_options *r, struct ingle_plan *out, struct err *err)
+{
+    struct need need = {0};
+    ingle_status st = read_runner_options(e, o, r, err);
+    if (st)
+        return st;
+    if (r->n_ctx > e->info.n_ctx)
+        report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
+               "%lld tokens are more than the %lld that the model was made for",
+               (long long)r->n_ctx, (long long)e->info.n_ctx);
+    if (!r->n_ctx)
+        r->n_ctx = e->info.n_ctx;
+    const int64_t n_sessions = o->n_sessions ? o->n_sessions : 1;
+    const struct search search = {e, *r, n_sessions, o->cache_bytes > 0, memory_limit(o)};
+    st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
+    if (st)
+        return st;
+    *out = (struct ingle_plan){.limit_bytes = search.limit, .kv = kern_kv_name(r->kv_codec)};
+    if (need.total > search.limit && !o->n_ctx) {
+        const int64_t shorter = longest(&search, r->n_ctx, r->kv_codec);
+        if (shorter > 0) {
+            report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
+                   "%lld of the model's %lld tokens fit in %.2f GiB", (long long)shorter,
+                   (long long)r->n_ctx, gib(search.limit));
+            r->n_ctx = shorter;
+            st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
+            if (st)
+                return st;
+        }
+    }
+    fill_plan(e, &need, out);
+    out->n_ctx = r->n_ctx;
+    out->max_rows = r->max_rows ? r->max_rows : 512;
+    out->fits = need.total <= search.limit;
+    if (!out->fits)
+        advise(&search, r->n_ctx, out->advice, sizeof out->advice);
+    return INGLE_OK;
+}
+
+/* ---- life ---- */
+
+static const struct ingle_engine_options no_options = {0};
+
+static ingle_status prepare(struct ingle_engine **out, struct ingle_model *m,
+                            const struct ingle_engine_options *o, struct err *err)
+{
+    struct ingle_engine *e = mem_zalloc(sizeof *e);
+    if (!e)
+        return err_set(err, INGLE_NOMEM, "no memory for an engine");
+    *out = e;
+    e->model = m;
+    const struct ingle_callbacks *c = &o->callbacks;
+    e->sink = c->report || c->progress ? (struct report_sink){c->report, c->progress, c->arg}
+                                       : m->sink;
+    atomic_init(&e->cancel, false);
+    return bind_weights(e, o, err);
+}
+
+ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_options *o,
+                               struct ingle_plan *out, struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_engine *e = NULL;
+    struct runner_options r;
+    o = o ? o : &no_options;
+    ingle_status st = prepare(&e, m, o, &err);
+    if (!st)
+        st = make_plan(e, o, &r, out, &err);
+    ingle_engine_close(e);
+    return engine_say(error, st, &err);
+}
+
+static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p,
+                           struct err *err)
+{
+    char list[256];
+    size_t at = 0;
+    list[0] = 0;
+    for (int i = 0; i < p->n_items && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %.2f", i ? ", " : "",
+                               p->item[i].name, gib(p->item[i].bytes));
+    return err_set(err, INGLE_LIMIT, "%s needs %.2f GiB (%s) with a context of %lld tokens, %.2f GiB "
+                   "are free; %s", e->model->path, gib(p->total_bytes), list, (long long)p->n_ctx,
+                   gib(p->limit_bytes), p->advice);
+}
+
+static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                struct err *err)
+{
+    struct runner_options r;
+    struct ingle_plan plan;
+    ingle_status st = make_plan(e, o, &r, &plan, err);
+    if (st)
+        return st;
+    if (!plan.fits)
+        return refuse(e, &plan, err);
+    report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
+           "%.2f of %.2f GiB, context %lld tokens, keys and values %s", gib(plan.total_bytes),
+           gib(plan.limit_bytes), (long long)plan.n_ctx, plan.kv);
+    e->kv = plan.kv;
+    st = model_load(e->weights, err);
+    if (st)
+        return st;
+    return runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
+}
+
+ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
+                               const struct ingle_engine_options *o, struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_engine *e = NULL;
+    o = o ? o : &no_options;
+    ingle_status st = prepare(&e, m, o, &err);
+    if (!st)
+        st = open_engine(e, o, &err);
+    if (st)
+        ingle_engine_close(e);
+    else
+        *out = e;
+    return engine_say(error, st, &err);
+}
+
+void ingle_engine_close(struct ingle_engine *e)
+{
+    if (!e)
+        return;
+    runner_free(e->runner);
+    if (e->self)
+        e->family->free(e->self);
+    model_free(e->weights);
+    device_free(e->device);
+    io_meta_free(e->own_meta);
+    mem_free(e);
+}
+
+void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out)
+{
+    struct kv_pool_counts kv;
+    kv_pool_count(runner_pool(e->runner), &kv);
+    *out = (struct ingle_engine_info){
+        .threads = pool_size(device_pool(e->device)),
+        .cpu = e->cpu,
+        .numerics = e->numerics,
+        .kv = e->kv,
+        .n_ctx = runner_n_ctx(e->runner),
+        .max_rows = runner_max_rows(e->runner),
+        .n_vocab = e->info.n_vocab,
+        .n_layers = e->info.n_layers,
+        .n_embd = e->info.n_embd,
+        .weight_bytes = e->weight_bytes,
+        .kv_used_bytes = kv.used_bytes,
+        .kv_peak_bytes = kv.peak_bytes,
+        .kv_budget_bytes = kv.budget_bytes,
+        .identity = model_identity(e->weights),
+    };
+}
+
+void ingle_engine_cancel(struct ingle_engine *e)
+{
+    atomic_store(&e->cancel, true);
+}
+
+void ingle_engine_resume(struct ingle_engine *e)
+{
+    atomic_store(&e->cancel, false);
+}
+
+void ingle_engine_forget(struct ingle_engine *e)
+{
+    runner_clear_tree(e->runner);
+}
+
+void ingle_engine_profile(struct ingle_engine *e, bool on)
+{
+    device_profile(e->device, on);
+}
+
+int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile *out, int n_max)
+{
+    struct device_profile p[64];
+    const int n = device_profile_read(e->device, p, n_max < 64 ? n_max : 64);
+    for (int i = 0; i < n; i++)
+        out[i] = (struct ingle_profile){p[i].op, p[i].calls, p[i].ns};
+    return n;
+}
+
+static void pass_tap(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    static const enum ingle_tap same[] = {[FAMILY_TAP_EMBED] = INGLE_TAP_EMBED,
+                                          [FAMILY_TAP_LAYER] = INGLE_TAP_LAYER,
+                                          [FAMILY_TAP_NORM] = INGLE_TAP_NORM};
+    const struct ingle_engine *e = arg;
+    if (x.at)
+        e->tap(e->tap_arg, same[tap], layer, x.at, x.n, x.width, x.stride);
+}
+
+void ingle_engine_set_tap(struct ingle_engine *e, ingle_tap_fn *fn, void *arg)
+{
+    e->tap = fn;
+    e->tap_arg = arg;
+    runner_set_tap(e->runner, fn ? pass_tap : NULL, e);
+}

@@ -1,0 +1,74 @@
+/*
+ * engine - the rooms behind include/ingle/ingle.h.
+ *
+ * model.c    opening a file: tokenizer, chat format, what it says about answers
+ * vocab.c    GGUF metadata to a tokenizer
+ * chat.c     conversations to prompts
+ * reader.c   tokens of an answer to events
+ * engine.c   weights, threads, KV memory: the plan and the machine
+ * session.c  timelines, steps, sampling
+ * config.c   the table of options
+ *
+ * Inside, calls use struct err; engine_say() hands it out.
+ */
+#ifndef INGLE_ENGINE_ENGINE_H
+#define INGLE_ENGINE_ENGINE_H
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/report.h"
+#include "ingle/ingle.h"
+#include "io/io.h"
+#include "session/session.h"
+#include "text/text.h"
+
+/* Copies *from into *to (which may be NULL) when st is a failure; returns st. */
+ingle_status engine_say(struct ingle_error *to, ingle_status st, const struct err *from);
+
+struct ingle_model {
+    struct report_sink sink;
+    char *path;
+    struct io_file *file;         /* NULL for a tokenizer.json */
+    struct json_object *config;   /* config.json of a checkpoint, or NULL */
+    struct tokenizer *tokenizer;
+    enum text_chat_family chat;
+    const char *chat_name;        /* "gemma4" */
+    char *arch, *name;            /* never NULL */
+    const char *template_name;
+    int32_t *end, *suppress;
+    size_t n_end, n_suppress, cap_end, cap_suppress;
+    struct ingle_sampling sampling;
+    int64_t n_layers, n_embd, n_ctx;
+    bool large;
+};
+
+struct ingle_engine {
+    struct ingle_model *model;
+    struct report_sink sink;
+    const struct family *family;
+    struct io_meta *own_meta; /* of a checkpoint; NULL: the file's */
+    struct device *device;
+    struct model *weights;
+    void *self; /* the family's */
+    struct family_info info;
+    struct runner *runner;
+    const char *cpu, *numerics, *kv;
+    uint64_t weight_bytes;
+    ingle_tap_fn *tap;
+    void *tap_arg;
+    atomic_bool cancel; /* Sync: atomic */
+};
+
+/* The built-in model (engine/nano.S). */
+extern const unsigned char engine_nano[];
+extern const unsigned char engine_nano_end[];
+
+MUST_CHECK ingle_status engine_vocab_gguf(struct tokenizer **out, const struct io_meta *meta,
+                                          const char *source, struct err *err);
+/* *out is ended with mem_free(). */
+MUST_CHECK ingle_status engine_json_text(struct json_object *o, char **out, size_t *n,
+                                         struct err *err);
+/* "gemma4", "deepseek4"; false: no such name. */
+bool engine_chat_by_name(const char *name, enum text_chat_family *out);
+
+#endif

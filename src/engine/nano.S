@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The built-in model, as a GGUF file in read-only memory.  NANO_FILE comes from the build. */
+    .section .rodata
+    .balign 64
+    .globl engine_nano
+    .hidden engine_nano
+    .type engine_nano, %object
+engine_nano:
+    .incbin NANO_FILE
+    .size engine_nano, . - engine_nano
+    .globl engine_nano_end
+    .hidden engine_nano_end
+    .type engine_nano_end, %object
+engine_nano_end:
+    .byte 0
+    .size engine_nano_end, 1
+    .section .note.GNU-stack, "", %progbits

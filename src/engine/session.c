@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { MOST_WORK = 1024 };
+
+struct ingle_session {
+    struct ingle_engine *e;
+    struct session *s;
+};
+
+struct ingle_sampler {
+    struct sampler *s;
+};
+
+ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine *e,
+                                struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_session *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a session"), &err);
+    s->e = e;
+    const ingle_status st = session_create(&s->s, e->runner, &err);
+    if (st)
+        mem_free(s);
+    else
+        *out = s;
+    return engine_say(error, st, &err);
+}
+
+void ingle_session_close(struct ingle_session *s)
+{
+    if (!s)
+        return;
+    session_free(s->s);
+    mem_free(s);
+}
+
+static ingle_status check_tokens(const struct ingle_session *s, const int32_t *token, int64_t n,
+                                 struct err *err)
+{
+    if (n < 0)
+        return err_set(err, INGLE_ARG, "%lld tokens are below 0", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= s->e->info.n_vocab)
+            return err_set(err, INGLE_ARG, "token %lld is %d, outside the vocabulary of %lld",
+                           (long long)i, token[i], (long long)s->e->info.n_vocab);
+    return INGLE_OK;
+}
+
+ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                struct ingle_reuse *reuse, struct ingle_error *error)
+{
+    struct err err;
+    struct session_reuse r;
+    ingle_status st = check_tokens(s, tokens, n, &err);
+    if (!st)
+        st = session_sync(s->s, tokens, n, &r, &err);
+    if (!st && reuse)
+        *reuse = (struct ingle_reuse){r.kept, r.from_session, r.from_tree};
+    return engine_say(error, st, &err);
+}
+
+ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                  struct ingle_error *error)
+{
+    struct err err;
+    ingle_status st = check_tokens(s, tokens, n, &err);
+    if (!st)
+        st = session_append(s->s, tokens, n, &err);
+    return engine_say(error, st, &err);
+}
+
+ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, session_rewind(s->s, n, &err), &err);
+}
+
+ingle_status ingle_session_fork(struct ingle_session *dst, const struct ingle_session *src,
+                                struct ingle_error *error)
+{
+    struct err err;
+    if (dst->e != src->e)
+        return engine_say(
+            error, err_set(&err, INGLE_ARG, "a session of another engine cannot be forked"), &err);
+    return engine_say(error, session_fork(dst->s, src->s, &err), &err);
+}
+
+ingle_status ingle_session_remember(struct ingle_session *s, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, session_remember(s->s, &err), &err);
+}
+
+int64_t ingle_session_length(const struct ingle_session *s)
+{
+    return session_length(s->s);
+}
+
+int64_t ingle_session_pending(const struct ingle_session *s)
+{
+    return session_pending(s->s);
+}
+
+const int32_t *ingle_session_tokens(const struct ingle_session *s, int64_t *n)
+{
+    *n = session_length(s->s) + session_pending(s->s);
+    return session_tokens(s->s);
+}
+
+static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
+                         struct err *err)
+{
+    static const enum family_logits same[] = {[INGLE_WANT_NONE] = FAMILY_LOGITS_NONE,
+                                              [INGLE_WANT_LAST] = FAMILY_LOGITS_LAST,
+                                              [INGLE_WANT_ALL] = FAMILY_LOGITS_ALL};
+    if (n < 0 || n > MOST_WORK)
+        return err_set(err, INGLE_ARG, "%lld sessions in a step are outside 0 to %d", (long long)n,
+                       MOST_WORK);
+    struct session_work *w = mem_calloc((size_t)n + 1, sizeof *w);
+    if (!w)
+        return err_set(err, INGLE_NOMEM, "no memory for a step");
+    ingle_status st = INGLE_OK;
+    for (int64_t i = 0; i < n && !st; i++) {
+        if (work[i].session->e != e)
+            st = err_set(err, INGLE_ARG, "session %lld of the step is another engine's",
+                         (long long)i);
+        w[i].s = work[i].session->s;
+        w[i].max_tokens = work[i].max_tokens;
+        w[i].want = same[work[i].want];
+    }
+    if (!st)
+        st = session_step(e->runner, w, n, &e->cancel, err);
+    for (int64_t i = 0; i < n && !st; i++) {
+        work[i].n_done = w[i].n_done;
+        work[i].logits = w[i].logits;
+        work[i].n_logits = w[i].n_logits;
+    }
+    mem_free(w);
+    return st;
+}
+
+ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
+                        struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, step(e, work, n, &err), &err);
+}
+
+ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
+                                  struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, session_finish(s->s, logits, &s->e->cancel, &err), &err);
+}
+
+/* ---- sampling ---- */
+
+/* Tokens whose text holds a line feed, colon, quote or star: where DRY's sequences end. */
+static ingle_status find_breakers(const struct tokenizer *t, int64_t n_vocab,
+                                  struct text_ids *out, struct err *err)
+{
+    struct str s;
+    ingle_status st = INGLE_OK;
+    const int64_t n = num_min(n_vocab, (int64_t)text_n_tokens(t));
+    str_init(&s);
+    for (int64_t id = 0; id < n && !st; id++) {
+        str_clear(&s);
+        st = text_decode(t, (int32_t)id, false, &s, err);
+        if (st || !strpbrk(s.at, "\n:\"*"))
+            continue;
+        if (mem_grow(&out->id, &out->cap, out->n + 1, sizeof *out->id))
+            out->id[out->n++] = (int32_t)id;
+        else
+            st = err_set(err, INGLE_NOMEM, "no memory for a list of tokens");
+    }
+    str_release(&s);
+    return st;
+}
+
+static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_engine *e,
+                                 const struct ingle_sampling *o, struct err *err)
+{
+    struct text_ids breakers = {0};
+    struct sample_options p = {
+        .temperature = o->temperature,
+        .top_k = o->top_k,
+        .top_p = o->top_p,
+        .min_p = o->min_p,
+        .typical_p = o->typical_p,
+        .repeat_penalty = o->repeat_penalty,
+        .presence_penalty = o->presence_penalty,
+        .frequency_penalty = o->frequency_penalty,
+        .penalty_window = o->penalty_window,
+        .dry_multiplier = o->dry_multiplier,
+        .dry_base = o->dry_base,
+        .dry_allowed_length = o->dry_allowed_length,
+        .dry_window = o->dry_window,
+        .xtc_probability = o->xtc_probability,
+        .xtc_threshold = o->xtc_threshold,
+        .seed = o->seed,
+        .n_bias = o->n_bias,
+        .suppress = e->model->suppress,
+        .n_suppress = e->model->n_suppress,
+        .logprobs = o->logprobs,
+    };
+    struct sample_bias *bias = mem_calloc(o->n_bias + 1, sizeof *bias);
+    if (!bias)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu biases", o->n_bias);
+    for (size_t i = 0; i < o->n_bias; i++)
+        bias[i] = (struct sample_bias){o->bias[i].token, o->bias[i].bias};
+    p.bias = bias;
+    ingle_status st = INGLE_OK;
+    if (o->dry_multiplier > 0)
+        st = find_breakers(e->model->tokenizer, e->info.n_vocab, &breakers, err);
+    p.dry_breaker = breakers.id;
+    p.n_dry_breaker = breakers.n;
+    if (!st)
+        st = session_sample_create(&s->s, &p, e->info.n_vocab, runner_n_ctx(e->runner), err);
+    text_ids_release(&breakers);
+    mem_free(bias);
+    return st;
+}
+
+ingle_status ingle_sampler_open(struct ingle_sampler **out, const struct ingle_engine *e,
+                                const struct ingle_sampling *o, struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_sampler *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a sampler"), &err);
+    const ingle_status st = open_sampler(s, e, o, &err);
+    if (st)
+        mem_free(s);
+    else
+        *out = s;
+    return engine_say(error, st, &err);
+}
+
+void ingle_sampler_close(struct ingle_sampler *s)
+{
+    if (!s)
+        return;
+    session_sample_free(s->s);
+    mem_free(s);
+}
+
+ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
+                          const struct ingle_session *session, struct ingle_token *out,
+                          struct ingle_error *error)
+{
+    struct err err;
+    struct sample_token t;
+    int64_t n;
+    const int32_t *history = ingle_session_tokens(session, &n);
+    const ingle_status st =
+        session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, &err);
+    if (!st)
+        *out = (struct ingle_token){t.id, t.logprob};
+    return engine_say(error, st, &err);
+}
