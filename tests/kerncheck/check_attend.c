@@ -127,9 +127,8 @@ static int differ(const struct trial *t, const struct set *s, const char *what, 
                 printf("%s, %s: k %s %d, v %s %d, %d rows, %d heads, pos %d, window %d: row %d "
                        "[%d] is %.9g, not %.9g\n",
                        s->name, what, kern_kv_name(a->k_codec), (int)a->k_width,
-                       kern_kv_name(a->v_codec), (int)a->v_width, (int)a->n_rows,
-                       (int)a->n_heads, (int)a->pos0, (int)a->window, (int)r, (int)i,
-                       (double)got, (double)want);
+                       kern_kv_name(a->v_codec), (int)a->v_width, (int)a->n_rows, (int)a->n_heads,
+                       (int)a->pos0, (int)a->window, (int)r, (int)i, (double)got, (double)want);
                 return 1;
             }
         }
@@ -200,8 +199,8 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
     int64_t r1 = noise_below(r, a->n_rows), h1 = noise_below(r, a->n_heads);
     wipe(t);
     for (int i = 0; i < 4; i++) {
-        struct kern_attend b = cut(a, i & 1 ? r1 : 0, i & 1 ? a->n_rows : r1, i & 2 ? h1 : 0,
-                                   i & 2 ? a->n_heads : h1);
+        struct kern_attend b =
+            cut(a, i & 1 ? r1 : 0, i & 1 ? a->n_rows : r1, i & 2 ? h1 : 0, i & 2 ? a->n_heads : h1);
         if (b.n_rows && b.n_heads)
             s->t->rows(&b, t->scratch);
     }
@@ -336,9 +335,8 @@ static int check_write(struct noise *r, uint32_t cpu)
 int check_attend(uint64_t seed, uint32_t cpu)
 {
     static const int64_t widths[] = {16, 32, 64, 256, 512, 4, 20, 100, 128, 80};
-    static const int64_t at[] = {0,    1,    15,   31,   32,   100,  126,  127,
-                                 128,  129,  1000, 2046, 2047, 2048, 2049, 4095,
-                                 4096, 4100, 6200, 300};
+    static const int64_t at[] = {0,    1,    15,   31,   32,   100,  126,  127,  128,  129,
+                                 1000, 2046, 2047, 2048, 2049, 4095, 4096, 4100, 6200, 300};
     static const int64_t windows[] = {0, 1, 24, 128, 1024};
     struct noise r = {seed};
     int n_bad = check_write(&r, cpu);

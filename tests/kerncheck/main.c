@@ -26,16 +26,23 @@ int main(int argc, char **argv)
 {
     uint64_t seed = 1;
     uint32_t cpu = cpu_detect();
+    bool bench = false;
     for (int i = 1; i < argc; i++) {
         uint32_t mask;
         if (!strncmp(argv[i], "--seed=", 7)) {
             seed = strtoull(argv[i] + 7, NULL, 0);
         } else if (!strncmp(argv[i], "--cpu=", 6) && cpu_level(argv[i] + 6, &mask)) {
             cpu &= mask;
+        } else if (!strcmp(argv[i], "--bench")) {
+            bench = true;
         } else {
-            printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n");
+            printf("usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench]\n");
             return 2;
         }
+    }
+    if (bench) {
+        bench_attend(cpu);
+        return 0;
     }
     int bad = check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu);
     print_covered(cpu);

@@ -3,8 +3,8 @@
  *
  * The pairs of row and head of a task are taken in groups that pass over the keys and
  * values together, page by page, and in a group as tiles of up to MAX_R pairs whose
- * products share every load.  A page is decoded to f32 once for a group of several tiles;
- * a single tile (decoding one token) decodes in registers.  All that a tile does is per
+ * products share every load.  A page is decoded to f32 once for a group of many tiles;
+ * few tiles (decoding a token) decode in registers.  All that a tile does is per
  * pair and in the steps of attend.h, so the bits do not depend on groups, tiles or pages.
  */
 #include "kern/attend.h"
@@ -14,7 +14,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK };
+enum {
+    PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
+    DIRECT = 32,        /* pairs up to which decoding in registers is no slower (Zen 4) */
+    FETCH_AHEAD = 1024, /* bytes of values; 4096 is no better */
+};
 
 /* A block of values as mix_*() reads it. */
 struct values {
@@ -23,7 +27,20 @@ struct values {
     int64_t stride;     /* elements from one slot to the next */
     int64_t whole;      /* v_width in whole vectors */
     int64_t n_groups;
+    int64_t fetch;       /* bytes of a row to fetch before it is used; 0: they are near */
+    int64_t early;       /* by how many rows */
+    const uint8_t *next; /* what is read after these values */
 };
+
+/* On the way past row j: a row some way ahead, and half as much of the next page's keys as
+ * of these values. */
+LANES_INLINE void fetch_row(const struct values *v, int64_t j)
+{
+    for (int64_t i = 0; i < v->fetch; i += 64)
+        v_prefetch(v->block + (j + v->early) * v->fetch + i);
+    for (int64_t i = 0; j < KERN_PAGE / 2 && i < v->fetch; i += 64)
+        v_prefetch_far(v->next + j * v->fetch + i);
+}
 
 /* Sixteen elements from i on; scale is for Q8_0. */
 LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
@@ -39,6 +56,11 @@ LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int6
     return v_mul(v_from_i8((const int8_t *)p + i), scale);
 }
 
+LANES_INLINE int64_t element_bytes(enum kern_kv_codec c)
+{
+    return c == KERN_KV_F32 ? 4 : c == KERN_KV_Q8_0 ? 1 : 2;
+}
+
 /* The scales of dimensions k.. k + 31 of a 16-block of keys. */
 LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b, int64_t k)
 {
@@ -49,29 +71,37 @@ LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b
 #ifdef __AVX512F__
 #define TILE_R 8
 #define TILE_P 2
+#define TILE_D 2
 #include "kern/x86/attend_tile.h"
 #define TILE_R 4
 #define TILE_P 4
+#define TILE_D 4
 #include "kern/x86/attend_tile.h"
 #define TILE_R 2
 #define TILE_P 4
+#define TILE_D 8
 #include "kern/x86/attend_tile.h"
 #define TILE_R 1
-#define TILE_P 8
+#define TILE_P 4
+#define TILE_D 16
 #include "kern/x86/attend_tile.h"
 enum { MAX_R = 8 };
 #else
 #define TILE_R 6
 #define TILE_P 1
+#define TILE_D 1
 #include "kern/x86/attend_tile.h"
 #define TILE_R 4
 #define TILE_P 1
+#define TILE_D 1
 #include "kern/x86/attend_tile.h"
 #define TILE_R 2
 #define TILE_P 2
+#define TILE_D 2
 #include "kern/x86/attend_tile.h"
 #define TILE_R 1
 #define TILE_P 4
+#define TILE_D 4
 #include "kern/x86/attend_tile.h"
 enum { MAX_R = 6 };
 #endif
@@ -79,7 +109,7 @@ enum { MAX_R = 6 };
 static const struct tile {
     int64_t n;
     void (*score)(enum kern_kv_codec c, const uint8_t *block, int64_t width, const float *q,
-                  int64_t b0, int64_t b1, float scale, float *s);
+                  int64_t b0, int64_t b1, float scale, float *s, const uint8_t *next);
     void (*mix)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
                 const float *weight, const float *rescale, float *acc);
 } tiles[] = {
@@ -107,11 +137,11 @@ static const struct tile *tile_for(int64_t n)
 struct group {
     const struct kern_attend *a;
     int64_t first, n, whole;
-    bool decode;          /* pages are decoded before the tiles see them */
-    float *q;             /* per tile f32 [k_width][tile] */
-    float *acc, *all;     /* f32 [n][whole]: of this split, of all before it */
-    float *lane;          /* f32 [n][16]: sums of weights */
-    float *max;           /* f32 [n] */
+    bool decode;      /* pages are decoded before the tiles see them */
+    float *q;         /* per tile f32 [k_width][tile] */
+    float *acc, *all; /* f32 [n][whole]: of this split, of all before it */
+    float *lane;      /* f32 [n][16]: sums of weights */
+    float *max;       /* f32 [n] */
     float *all_max, *all_sum;
     float *keys, *values; /* a decoded page; or the scales of its values */
     float *score;         /* f32 [MAX_R][128] */
@@ -123,7 +153,7 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
 {
     int64_t whole = attend_whole(a->v_width);
     *g = (struct group){.a = a, .first = first, .n = n, .whole = whole};
-    g->decode = n > MAX_R;
+    g->decode = n > DIRECT;
     g->keys = at;
     g->values = at += KERN_PAGE * attend_whole(a->k_width);
     g->acc = at += KERN_PAGE * whole;
@@ -292,7 +322,15 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
     const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
     enum kern_kv_codec kc = a->k_codec, vc = a->v_codec;
     int64_t base = page * KERN_PAGE;
-    struct values v = {vb, g->values, a->v_width, g->whole, a->v_width / ATTEND_QUANT};
+    bool more = page < a->pos0 / KERN_PAGE; /* certainly, the next page is looked at */
+    struct values v = {.block = vb,
+                       .scale = g->values,
+                       .stride = a->v_width,
+                       .whole = g->whole,
+                       .n_groups = a->v_width / ATTEND_QUANT,
+                       .fetch = a->v_width * element_bytes(vc) / 64 * 64,
+                       .next = more ? a->page[page + 1] + a->k_at : kb};
+    v.early = v.fetch ? num_div_up(FETCH_AHEAD, v.fetch) : 0;
     if (g->decode && kc != KERN_KV_F32) {
         decode_keys(kc, kb, a->k_width, (from - base) / 16, num_div_up(to - base, 16), g->keys);
         kb = (const uint8_t *)g->keys;
@@ -302,6 +340,7 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
         decode_values(vc, vb, a->v_width, from - base, to - base, g->values);
         v.block = (const uint8_t *)g->values;
         v.stride = g->whole;
+        v.fetch = 0;
         vc = KERN_KV_F32;
     } else if (vc == KERN_KV_Q8_0) {
         decode_scales(vb, a->v_width, g->values);
@@ -312,7 +351,7 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
         struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
         if (first.from < last.to) {
             t->score(kc, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16), a->scale,
-                     g->score);
+                     g->score, v.block);
             for (int64_t r = 0; r < t->n; r++)
                 weigh(g, i + r, view_of(g, i + r, base), g->score + r * KERN_PAGE,
                       g->rescale + r * PAGE_BLOCKS);

@@ -9,13 +9,17 @@
 #define TILE(name)       TILE_JOIN(name, TILE_R)
 
 /* s[r][position] = scale * (q_r . key) for the 16-blocks [b0, b1) of a block of keys, and
- * perhaps for some around them.  q: f32 [width][TILE_R]. */
+ * perhaps for some around them.  q: f32 [width][TILE_R].  Meanwhile the keys after, or what
+ * stands at next, come nearer. */
 LANES_INLINE void TILE(score_on_)(enum kern_kv_codec c, const uint8_t *block, int64_t width,
-                                  const float *q, int64_t b0, int64_t b1, float scale, float *s)
+                                  const float *q, int64_t b0, int64_t b1, float scale, float *s,
+                                  const uint8_t *next)
 {
     for (int64_t b = b0 / TILE_P * TILE_P; b < b1; b += TILE_P) {
         struct v16 acc[TILE_R][TILE_P], by[TILE_P];
         const float *x = q;
+        const uint8_t *ahead =
+            b + TILE_P < b1 ? block + (b + TILE_P) * width * 16 * element_bytes(c) : next;
         LANES_UNROLL
         for (int p = 0; p < TILE_P; p++) {
             by[p] = v_zero();
@@ -33,7 +37,9 @@ LANES_INLINE void TILE(score_on_)(enum kern_kv_codec c, const uint8_t *block, in
             for (int64_t k = g; k < end; k++, x += TILE_R) {
                 LANES_UNROLL
                 for (int p = 0; p < TILE_P; p++) {
-                    struct v16 key = element(c, block, ((b + p) * width + k) * 16, by[p]);
+                    int64_t i = ((b + p) * width + k) * 16;
+                    struct v16 key = element(c, block, i, by[p]);
+                    v_prefetch_far(ahead + (p * width + k) * 16 * element_bytes(c));
                     LANES_UNROLL
                     for (int r = 0; r < TILE_R; r++)
                         acc[r][p] = v_fma(v_set(x[r]), key, acc[r][p]);
@@ -50,25 +56,26 @@ LANES_INLINE void TILE(score_on_)(enum kern_kv_codec c, const uint8_t *block, in
 }
 
 static void TILE(score_)(enum kern_kv_codec c, const uint8_t *block, int64_t width, const float *q,
-                         int64_t b0, int64_t b1, float scale, float *s)
+                         int64_t b0, int64_t b1, float scale, float *s, const uint8_t *next)
 {
     if (c == KERN_KV_F32)
-        TILE(score_on_)(KERN_KV_F32, block, width, q, b0, b1, scale, s);
+        TILE(score_on_)(KERN_KV_F32, block, width, q, b0, b1, scale, s, next);
     else if (c == KERN_KV_F16)
-        TILE(score_on_)(KERN_KV_F16, block, width, q, b0, b1, scale, s);
+        TILE(score_on_)(KERN_KV_F16, block, width, q, b0, b1, scale, s, next);
     else if (c == KERN_KV_BF16)
-        TILE(score_on_)(KERN_KV_BF16, block, width, q, b0, b1, scale, s);
+        TILE(score_on_)(KERN_KV_BF16, block, width, q, b0, b1, scale, s, next);
     else
-        TILE(score_on_)(KERN_KV_Q8_0, block, width, q, b0, b1, scale, s);
+        TILE(score_on_)(KERN_KV_Q8_0, block, width, q, b0, b1, scale, s, next);
 }
 
-/* acc[r] takes in n vectors (at most TILE_P) of the values at slots [j0, j1), each times
- * weight[r][slot]; at the start of each block of 32 acc is rescaled. */
-LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, const struct values *v, int64_t at,
-                                int64_t j0, int64_t j1, const float *weight, const float *rescale,
-                                float *acc)
+/* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times
+ * weight[r][slot]; at the start of each block of 32 acc is rescaled.  The first of several
+ * passes over the slots (ahead) fetches whole rows, as strides would defeat the processor. */
+LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, bool ahead, const struct values *v,
+                                int64_t at, int64_t j0, int64_t j1, const float *weight,
+                                const float *rescale, float *acc)
 {
-    struct v16 sum[TILE_R][TILE_P];
+    struct v16 sum[TILE_R][TILE_D];
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
@@ -86,6 +93,8 @@ LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, const struct values
                 sum[r][p] = v_mul(sum[r][p], by);
         }
         for (; j < end; j++) {
+            if (ahead)
+                fetch_row(v, j);
             LANES_UNROLL
             for (int p = 0; p < n; p++) {
                 int64_t i = at + p * 16;
@@ -111,10 +120,16 @@ LANES_INLINE void TILE(mix_all_)(enum kern_kv_codec c, const struct values *v, i
                                  int64_t j1, const float *weight, const float *rescale, float *acc)
 {
     int64_t at = 0;
-    for (; at + TILE_P * 16 <= v->whole; at += TILE_P * 16)
-        TILE(mix_on_)(c, TILE_P, v, at, j0, j1, weight, rescale, acc);
+    if (TILE_D * 16 <= v->whole) {
+        TILE(mix_on_)(c, TILE_D, true, v, at, j0, j1, weight, rescale, acc);
+        at += TILE_D * 16;
+    }
+    for (; at + TILE_D * 16 <= v->whole; at += TILE_D * 16)
+        TILE(mix_on_)(c, TILE_D, false, v, at, j0, j1, weight, rescale, acc);
+    for (; TILE_D >= 4 && at + TILE_D / 4 * 16 <= v->whole; at += TILE_D / 4 * 16)
+        TILE(mix_on_)(c, TILE_D / 4, false, v, at, j0, j1, weight, rescale, acc);
     for (; at < v->whole; at += 16)
-        TILE(mix_on_)(c, 1, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, 1, false, v, at, j0, j1, weight, rescale, acc);
 }
 
 static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
@@ -135,3 +150,4 @@ static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0,
 #undef TILE_JOIN2
 #undef TILE_R
 #undef TILE_P
+#undef TILE_D

@@ -295,6 +295,16 @@ LANES_OP2(v_or, or_ps)
 LANES_OP3(v_fma, fmadd_ps)   /* x y + z, rounded once */
 LANES_OP3(v_fnma, fnmadd_ps) /* z - x y, rounded once */
 
+LANES_INLINE void v_prefetch(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+LANES_INLINE void v_prefetch_far(const void *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
 /* lanes [from, to), of which any part may lie outside */
 LANES_INLINE struct m16 v_range(int64_t from, int64_t to)
 {
