@@ -83,7 +83,51 @@ MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
                                        struct ingle_error *error);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
 
+/* talk.c: a model that answers. */
+struct cli_talk {
+    struct cli *c;
+    struct ingle_model *model;
+    struct ingle_engine *engine;
+    struct ingle_session *session;
+    struct ingle_sampling sampling;
+    int64_t predict; /* tokens at most; -1: no limit */
+};
+
+struct cli_answer {
+    int64_t prompt_tokens, reused_tokens, tokens;
+    double prompt_s, answer_s;
+    const char *end; /* "stop", "length", "interrupted" */
+    char *message;   /* JSON; ended with ingle_free() */
+    size_t n_message;
+};
+
+/* Opens model, engine and session as the options say; CLI_OK, or the exit code after saying
+ * why.  Ctrl-C cancels what the engine does from then on. */
+int cli_talk_open(struct cli *c, struct cli_talk *t);
+void cli_talk_close(struct cli_talk *t);
+/* Answers a prompt; events go to fn.  Being interrupted is an end, not an error. */
+MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
+                                        const struct ingle_reader_options *o, ingle_event_fn *fn,
+                                        void *arg, struct cli_answer *out,
+                                        struct ingle_error *error);
+void cli_answer_release(struct cli_answer *a);
+/* "17 tokens read in 0.05 s (340.0/s), ..." */
+void cli_answer_print(FILE *to, const struct cli_answer *a);
+/* Opens an engine as the options say. */
+MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
+                                        struct ingle_engine **out, struct ingle_error *error);
+
+/* interrupt.c: Ctrl-C. */
+/* From now on Ctrl-C cancels this engine (NULL: ends the program). */
+void cli_interrupt_engine(struct ingle_engine *e);
+/* How often since the last cli_interrupt_reset(). */
+int cli_interrupts(void);
+void cli_interrupt_reset(void);
+/* At a prompt the first Ctrl-C explains and the second one leaves. */
+void cli_interrupt_prompt(bool at_prompt);
+
 /* The commands. */
-cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect;
+cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
+    cli_bench, cli_doctor, cli_compare;
 
 #endif

@@ -8,6 +8,9 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
+    {"chat", "", "talk with a model", NULL, cli_chat},
+    {"run", "[PROMPT]", "answer a prompt: the argument, -f FILE, or standard input",
+     "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
     {"inspect", "[FILE]", "show what is in a model file, or the memory it would take", NULL,
      cli_inspect},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+struct job {
+    struct cli_talk talk;
+    char *tools; /* JSON, or NULL */
+    size_t n_tools;
+    const char **stop;
+    size_t n_stop;
+    bool json, lines, any_content, dim;
+    bool interrupted;
+};
+
+/* Content to standard output as it comes; thoughts to standard error. */
+static void show(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
+{
+    struct job *j = arg;
+    (void)call;
+    if (j->json)
+        return;
+    if (j->dim && kind != INGLE_EVENT_REASONING) {
+        fputs(j->talk.c->screen.colour ? "\033[0m\n" : "\n", stderr);
+        j->dim = false;
+    }
+    switch (kind) {
+    case INGLE_EVENT_CONTENT:
+        fwrite(text, 1, n, stdout);
+        fflush(stdout);
+        j->any_content = true;
+        break;
+    case INGLE_EVENT_REASONING:
+        if (!j->talk.c->screen.progress)
+            break;
+        if (!j->dim && j->talk.c->screen.colour)
+            fputs("\033[2m", stderr);
+        fwrite(text, 1, n, stderr);
+        j->dim = true;
+        break;
+    case INGLE_EVENT_CALL_BEGIN:
+        fputs(j->any_content ? "\n{\"name\": " : "{\"name\": ", stdout);
+        cli_print_json(text, n);
+        fputs(", \"arguments\": ", stdout);
+        break;
+    case INGLE_EVENT_CALL_ARGUMENTS:
+        fwrite(text, 1, n, stdout);
+        break;
+    case INGLE_EVENT_CALL_END:
+        putchar('}');
+        j->any_content = true;
+        break;
+    }
+}
+
+static void print_json(const struct job *j, const struct cli_answer *a)
+{
+    /* The message is an object: its members go on with ours. */
+    fwrite(a->message, 1, a->n_message - 1, stdout);
+    printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, "
+           "\"completion_tokens\": %lld, \"prompt_s\": %.6f, \"completion_s\": %.6f, "
+           "\"seed\": %llu}\n",
+           a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens, (long long)a->tokens,
+           a->prompt_s, a->answer_s, (unsigned long long)j->talk.sampling.seed);
+}
+
+static ingle_status make_prompt(struct job *j, const char *text, size_t n,
+                                struct ingle_prompt *out, struct ingle_error *error)
+{
+    const struct ingle_config *config = j->talk.c->config;
+    if (ingle_config_flag(config, "raw")) {
+        *out = (struct ingle_prompt){0};
+        return ingle_tokenize(j->talk.model, text, n, INGLE_ADD_SPECIAL | INGLE_PARSE_SPECIAL,
+                              &out->ids, &out->n_ids, error);
+    }
+    struct str s;
+    const char *system = ingle_config_text(config, "system", 0);
+    str_init(&s);
+    str_addc(&s, '[');
+    if (system) {
+        str_adds(&s, "{\"role\": \"system\", \"content\": ");
+        str_add_json(&s, system, strlen(system));
+        str_adds(&s, "}, ");
+    }
+    str_adds(&s, "{\"role\": \"user\", \"content\": ");
+    str_add_json(&s, text, n);
+    str_adds(&s, "}]");
+    const struct ingle_chat chat = {
+        .messages = s.at,
+        .n_messages = s.n,
+        .tools = j->tools,
+        .n_tools = j->n_tools,
+        .thinking = ingle_config_flag(config, "think"),
+    };
+    const ingle_status st = ingle_chat_render(j->talk.model, &chat, out, error);
+    str_release(&s);
+    return st;
+}
+
+static int run_prompt(struct job *j, const char *text, size_t n)
+{
+    struct cli *c = j->talk.c;
+    struct ingle_prompt p = {0};
+    struct ingle_error error;
+    struct cli_answer a = {0};
+    ingle_status st = make_prompt(j, text, n, &p, &error);
+    const struct ingle_reader_options o = {
+        .raw = ingle_config_flag(c->config, "raw"),
+        .tools = j->tools != NULL,
+        .open_thought = p.open_thought,
+        .stop = j->stop,
+        .n_stop = j->n_stop,
+    };
+    j->any_content = false;
+    if (!st)
+        st = cli_talk_answer(&j->talk, p.ids, p.n_ids, &o, show, j, &a, &error);
+    if (j->dim)
+        fputs(c->screen.colour ? "\033[0m\n" : "\n", stderr);
+    j->dim = false;
+    int rc = CLI_OK;
+    if (st)
+        rc = cli_fail(c, &error);
+    else if (j->json)
+        print_json(j, &a);
+    else
+        putchar('\n');
+    if (!st) {
+        fflush(stdout);
+        if (c->screen.progress)
+            cli_answer_print(stderr, &a);
+        if (strcmp(a.end, "interrupted") == 0)
+            rc = CLI_INTERRUPTED;
+    }
+    cli_answer_release(&a);
+    ingle_prompt_release(&p);
+    return rc;
+}
+
+static int run_line(struct cli *c, void *arg, char *line, size_t n)
+{
+    (void)c;
+    return run_prompt(arg, line, n);
+}
+
+static int run_prompts(struct job *j)
+{
+    struct cli *c = j->talk.c;
+    struct err err;
+    char *text;
+    size_t n;
+    if (j->lines)
+        return cli_lines(c, run_line, j);
+    if (cli_input(c, &text, &n, &err))
+        return cli_fail_err(c, &err);
+    /* The line feed that ends a text file is no part of the prompt. */
+    if (n && text[n - 1] == '\n' && (!c->n_arg || ingle_config_is_set(c->config, "file")))
+        n--;
+    const int rc = run_prompt(j, text, n);
+    mem_free(text);
+    return rc;
+}
+
+static int read_stops(struct job *j)
+{
+    const struct ingle_config *config = j->talk.c->config;
+    while (ingle_config_text(config, "stop", j->n_stop))
+        j->n_stop++;
+    j->stop = mem_calloc(j->n_stop + 1, sizeof *j->stop);
+    if (!j->stop)
+        return CLI_FAILURE;
+    for (size_t i = 0; i < j->n_stop; i++)
+        j->stop[i] = ingle_config_text(config, "stop", i);
+    return CLI_OK;
+}
+
+int cli_run(struct cli *c)
+{
+    struct job j = {.json = ingle_config_flag(c->config, "json"),
+                    .lines = ingle_config_flag(c->config, "lines")};
+    struct err err;
+    const char *tools = ingle_config_text(c->config, "tools", 0);
+    int rc = cli_talk_open(c, &j.talk);
+    if (rc)
+        return rc;
+    if (tools && cli_slurp(tools, &j.tools, &j.n_tools, &err))
+        rc = cli_fail_err(c, &err);
+    if (!rc)
+        rc = read_stops(&j);
+    if (!rc)
+        rc = run_prompts(&j);
+    mem_free(j.stop);
+    mem_free(j.tools);
+    cli_talk_close(&j.talk);
+    return rc;
+}

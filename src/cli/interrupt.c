@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* A signal handler has no other way to know what runs; the command's main thread writes. */
+static struct ingle_engine *volatile engine;
+static volatile sig_atomic_t count, prompt, has_terminal;
+static struct termios terminal;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    static const char hint[] = "\n(Ctrl-C once more, or Ctrl-D, leaves)\n";
+    count++;
+    struct ingle_engine *e = engine;
+    if (e && !prompt)
+        ingle_engine_cancel(e);
+    if (count > 1 || !e) {
+        if (has_terminal)
+            tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+        _exit(CLI_INTERRUPTED);
+    }
+    if (prompt && write(STDERR_FILENO, hint, sizeof hint - 1) < 0)
+        _exit(CLI_INTERRUPTED);
+}
+
+void cli_interrupt_engine(struct ingle_engine *e)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_interrupt;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    has_terminal = tcgetattr(STDIN_FILENO, &terminal) == 0;
+    engine = e;
+    sigaction(SIGINT, &action, NULL);
+}
+
+int cli_interrupts(void)
+{
+    return count;
+}
+
+void cli_interrupt_reset(void)
+{
+    count = 0;
+}
+
+void cli_interrupt_prompt(bool at_prompt)
+{
+    prompt = at_prompt;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+static double seconds(uint64_t since)
+{
+    return (double)(clock_now() - since) * 1e-9;
+}
+
+ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
+                             struct ingle_engine **out, struct ingle_error *error)
+{
+    struct ingle_engine_options o = {.max_logits = max_logits, .callbacks = cli_callbacks(c)};
+    ingle_config_engine(c->config, &o);
+    return ingle_engine_open(out, m, &o, error);
+}
+
+int cli_talk_open(struct cli *c, struct cli_talk *t)
+{
+    struct ingle_error error;
+    *t = (struct cli_talk){.c = c};
+    if (cli_open_model(c, &t->model, &error) ||
+        cli_open_engine(c, t->model, 1, &t->engine, &error) ||
+        ingle_session_open(&t->session, t->engine, &error)) {
+        cli_talk_close(t);
+        return cli_fail(c, &error);
+    }
+    cli_screen_clear(&c->screen);
+    ingle_sampling_defaults(t->model, &t->sampling);
+    t->sampling.seed = clock_now() >> 8 & 0xFFFFFFFFFFFu;
+    ingle_config_sampling(c->config, &t->sampling);
+    t->predict = (int64_t)ingle_config_number(c->config, "predict");
+    cli_interrupt_engine(t->engine);
+    return CLI_OK;
+}
+
+void cli_talk_close(struct cli_talk *t)
+{
+    cli_interrupt_engine(NULL);
+    ingle_session_close(t->session);
+    ingle_engine_close(t->engine);
+    ingle_model_close(t->model);
+    *t = (struct cli_talk){0};
+}
+
+/* Draws, shows and appends tokens until something ends the answer. */
+static ingle_status go_on(struct cli_talk *t, struct ingle_reader *reader,
+                          struct ingle_sampler *sampler, const float *logits,
+                          struct cli_answer *out, struct ingle_error *error)
+{
+    struct ingle_engine_info info;
+    ingle_engine_info(t->engine, &info);
+    for (;;) {
+        struct ingle_token token;
+        enum ingle_end end;
+        if (cli_interrupts()) {
+            out->end = "interrupted";
+            return INGLE_OK;
+        }
+        if (out->tokens == t->predict || ingle_session_length(t->session) >= info.n_ctx) {
+            out->end = "length";
+            return INGLE_OK;
+        }
+        ingle_status st = ingle_sample(sampler, logits, t->session, &token, error);
+        if (!st)
+            st = ingle_reader_token(reader, token.id, &end, error);
+        if (!st)
+            st = ingle_session_append(t->session, &token.id, 1, error);
+        if (st)
+            return st;
+        out->tokens++;
+        if (end != INGLE_END_NONE) {
+            out->end = "stop";
+            return INGLE_OK;
+        }
+        st = ingle_session_finish(t->session, &logits, error);
+        if (st == INGLE_CANCEL)
+            continue; /* the interrupt is counted */
+        if (st)
+            return st;
+    }
+}
+
+static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
+                           struct ingle_sampler *sampler, const int32_t *ids, size_t n,
+                           struct cli_answer *out, struct ingle_error *error)
+{
+    struct ingle_reuse reuse = {0};
+    const float *logits;
+    uint64_t start = clock_now();
+    ingle_status st = ingle_session_sync(t->session, ids, (int64_t)n, &reuse, error);
+    if (!st)
+        st = ingle_session_finish(t->session, &logits, error);
+    cli_screen_clear(&t->c->screen);
+    out->prompt_s = seconds(start);
+    out->prompt_tokens = (int64_t)n;
+    out->reused_tokens = reuse.kept;
+    if (st == INGLE_CANCEL) {
+        out->end = "interrupted";
+        return INGLE_OK;
+    }
+    start = clock_now();
+    if (!st)
+        st = go_on(t, reader, sampler, logits, out, error);
+    out->answer_s = seconds(start);
+    return st;
+}
+
+ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
+                             const struct ingle_reader_options *o, ingle_event_fn *fn, void *arg,
+                             struct cli_answer *out, struct ingle_error *error)
+{
+    struct ingle_reader *reader = NULL;
+    struct ingle_sampler *sampler = NULL;
+    *out = (struct cli_answer){.end = "stop"};
+    ingle_engine_resume(t->engine);
+    cli_interrupt_reset();
+    ingle_status st = ingle_reader_open(&reader, t->model, o, fn, arg, error);
+    if (!st)
+        st = ingle_sampler_open(&sampler, t->engine, &t->sampling, error);
+    if (!st)
+        st = answer(t, reader, sampler, ids, n, out, error);
+    if (!st)
+        st = ingle_reader_finish(reader, error);
+    if (!st)
+        st = ingle_reader_message(reader, &out->message, &out->n_message, error);
+    ingle_sampler_close(sampler);
+    ingle_reader_close(reader);
+    return st;
+}
+
+void cli_answer_release(struct cli_answer *a)
+{
+    ingle_free(a->message);
+    *a = (struct cli_answer){0};
+}
+
+void cli_answer_print(FILE *to, const struct cli_answer *a)
+{
+    const int64_t read = a->prompt_tokens - a->reused_tokens;
+    fprintf(to, "%lld tokens read in %.2f s (%.1f/s, %lld more were there), %lld written in %.2f s "
+            "(%.1f/s)\n",
+            (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,
+            (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
+            a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
+}
