@@ -27,6 +27,8 @@
  * read on to the end; behind this limit tags are plain text. */
 static const size_t WASTE = 64 << 20;
 
+enum { DEPTH = 64 }; /* of a parameter's value */
+
 enum block_at {
     AT_BETWEEN, /* white space, INVOKE or TAG_END */
     AT_NAME,
@@ -46,13 +48,35 @@ struct block {
     enum block_at at;
     size_t n_match; /* bytes of PARAMETER_END that were seen in a value */
     struct str word, name, key, value, json;
+    bool nomem; /* some of the block was lost */
 };
+
+/* Empties s, whose failure is remembered. */
+static void block_forget(struct block *b, struct str *s)
+{
+    b->nomem = b->nomem || !str_ok(s);
+    str_clear(s);
+}
+
+static bool block_lost(const struct block *b)
+{
+    return b->nomem || !str_ok(&b->word) || !str_ok(&b->name) || !str_ok(&b->key) ||
+           !str_ok(&b->value) || !str_ok(&b->json);
+}
 
 static void block_clear(struct block *b)
 {
     b->at = AT_BETWEEN;
     b->n_match = 0;
-    str_clear(&b->word);
+    block_forget(b, &b->word);
+}
+
+static bool block_is_json(struct block *b, const char *s, size_t n, int depth)
+{
+    const struct json_limits limits = {.depth = depth};
+    const ingle_status status = json_gate(s, n, &limits, NULL);
+    b->nomem = b->nomem || status == INGLE_NOMEM;
+    return status == INGLE_OK;
 }
 
 static bool is_space(char c)
@@ -72,7 +96,7 @@ static enum block_at block_word(struct block *b, char c, const char *one, enum b
         return AT_BAD;
     if (is_one != TEXT_MATCH_ALL && is_other != TEXT_MATCH_ALL)
         return b->at;
-    str_clear(&b->word);
+    block_forget(b, &b->word);
     return is_one == TEXT_MATCH_ALL ? one_at : other_at;
 }
 
@@ -97,12 +121,12 @@ static void block_parameter(struct block *b)
         str_adds(&b->json, ", ");
     str_add_json(&b->json, b->key.at, b->key.n);
     str_adds(&b->json, ": ");
-    if (b->at == AT_JSON && json_gate(at, n, NULL, NULL) == INGLE_OK)
+    if (b->at == AT_JSON && block_is_json(b, at, n, DEPTH))
         str_add(&b->json, at, n);
     else
         str_add_json(&b->json, b->value.at, b->value.n);
-    str_clear(&b->key);
-    str_clear(&b->value);
+    block_forget(b, &b->key);
+    block_forget(b, &b->value);
 }
 
 static enum block_at block_value(struct block *b, char c)
@@ -124,9 +148,8 @@ static enum block_at block_value(struct block *b, char c)
 /* The arguments are complete.  The gate refuses a name that is repeated. */
 static enum block_at block_invoked(struct block *b)
 {
-    static const struct json_limits one_more = {.depth = 65};
     str_addc(&b->json, '}');
-    return json_gate(b->json.at, b->json.n, &one_more, NULL) == INGLE_OK ? AT_INVOKED : AT_BAD;
+    return block_is_json(b, b->json.at, b->json.n, DEPTH + 1) ? AT_INVOKED : AT_BAD;
 }
 
 static void block_read(struct block *b, char c)
@@ -136,10 +159,10 @@ static void block_read(struct block *b, char c)
         if (b->word.n || !is_space(c))
             b->at = block_word(b, c, INVOKE, AT_NAME, TAG_END, AT_CLOSED);
         if (b->at == AT_NAME) {
-            str_clear(&b->name);
-            str_clear(&b->key);
-            str_clear(&b->value);
-            str_clear(&b->json);
+            block_forget(b, &b->name);
+            block_forget(b, &b->key);
+            block_forget(b, &b->value);
+            block_forget(b, &b->json);
             str_addc(&b->json, '{');
         }
         break;
@@ -322,10 +345,8 @@ static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
     if (b->at == AT_INVOKED) {
         element_read(d);
         d->called = true;
-        if (str_ok(&b->name) && str_ok(&b->key) && str_ok(&b->value))
+        if (!block_lost(b))
             text_parser_call(&d->p, b->name.at, b->name.n, &b->json);
-        else
-            text_parser_nomem(&d->p);
         block_clear(b);
         return true;
     }
@@ -382,7 +403,10 @@ static void deepseek_read(struct text_parser *p, bool final)
 {
     struct deepseek *d = (struct deepseek *)p;
     while (text_parser_ok(p) && str_ok(&p->held) && step(d, final))
-        ;
+        if (block_lost(&d->block))
+            text_parser_nomem(p);
+    if (block_lost(&d->block))
+        text_parser_nomem(p);
 }
 
 static void deepseek_release(struct text_parser *p)

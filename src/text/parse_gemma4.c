@@ -45,17 +45,37 @@ struct call {
     size_t n_match; /* bytes of the marker at hand that were seen */
     int depth;
     bool map[DEPTH]; /* what is open: a map or a list */
+    bool nomem;      /* some of the call was lost */
     struct str name, json, word;
 };
+
+/* Empties s, whose failure is remembered. */
+static void call_forget(struct call *c, struct str *s)
+{
+    c->nomem = c->nomem || !str_ok(s);
+    str_clear(s);
+}
+
+static bool call_lost(const struct call *c)
+{
+    return c->nomem || !str_ok(&c->name) || !str_ok(&c->json) || !str_ok(&c->word);
+}
 
 static void call_clear(struct call *c)
 {
     c->at = AT_PREFIX;
     c->n_match = 0;
     c->depth = 0;
-    str_clear(&c->name);
-    str_clear(&c->json);
-    str_clear(&c->word);
+    call_forget(c, &c->name);
+    call_forget(c, &c->json);
+    call_forget(c, &c->word);
+}
+
+static bool call_is_json(struct call *c, const struct str *s)
+{
+    const ingle_status status = json_gate(s->at, s->n, NULL, NULL);
+    c->nomem = c->nomem || status == INGLE_NOMEM;
+    return status == INGLE_OK;
 }
 
 static bool is_space(char b)
@@ -92,7 +112,7 @@ static enum call_at call_close(struct call *c, bool map)
         return AT_NEXT;
     /* The whole once more, by the rules of JSON: refuses keys that are repeated. */
     c->n_match = 0;
-    return json_gate(c->json.at, c->json.n, NULL, NULL) == INGLE_OK ? AT_END : AT_BAD;
+    return call_is_json(c, &c->json) ? AT_END : AT_BAD;
 }
 
 static enum call_at call_key(struct call *c, struct text_view key, enum call_at next)
@@ -101,7 +121,7 @@ static enum call_at call_key(struct call *c, struct text_view key, enum call_at 
         return AT_BAD;
     str_add_json(&c->json, key.at, key.n);
     str_adds(&c->json, ": ");
-    str_clear(&c->word);
+    call_forget(c, &c->word);
     return next;
 }
 
@@ -144,7 +164,7 @@ static enum call_at call_bare_key(struct call *c, char b)
         str_addc(&c->word, b);
     if (c->word.n != strlen(QUOTE) || memcmp(c->word.at, QUOTE, c->word.n) != 0)
         return c->at;
-    str_clear(&c->word);
+    call_forget(c, &c->word);
     return AT_QUOTED_KEY;
 }
 
@@ -183,10 +203,10 @@ static enum call_at call_word(struct call *c, char b)
         str_addc(&c->word, b);
         return AT_WORD;
     }
-    if (json_gate(c->word.at, c->word.n, NULL, NULL) != INGLE_OK)
+    if (!call_is_json(c, &c->word))
         return AT_BAD;
     str_add(&c->json, c->word.at, c->word.n);
-    str_clear(&c->word);
+    call_forget(c, &c->word);
     return call_next(c, b);
 }
 
@@ -231,7 +251,7 @@ static void call_read(struct call *c, char b)
     case AT_STRING:
         if (call_raw(c, b)) {
             str_add_json(&c->json, c->word.at, c->word.n);
-            str_clear(&c->word);
+            call_forget(c, &c->word);
             c->at = AT_NEXT;
         }
         break;
@@ -496,10 +516,8 @@ static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
         const struct text_view name = trimmed(&c->name);
         drop(g, g->seen);
         g->state = IN_TEXT;
-        if (str_ok(&c->name) && str_ok(&c->word))
+        if (!call_lost(c))
             text_parser_call(&g->p, name.at, name.n, &c->json);
-        else
-            text_parser_nomem(&g->p);
         return true;
     }
     if (c->at != AT_BAD && !final)
@@ -558,7 +576,10 @@ static void gemma_read(struct text_parser *p, bool final)
 {
     struct gemma *g = (struct gemma *)p;
     while (text_parser_ok(p) && str_ok(&p->held) && step(g, final))
-        ;
+        if (call_lost(&g->call))
+            text_parser_nomem(p);
+    if (call_lost(&g->call))
+        text_parser_nomem(p);
 }
 
 static void gemma_release(struct text_parser *p)

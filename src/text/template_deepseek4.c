@@ -449,8 +449,10 @@ static void put_parameters(struct text_writer *w, struct json_object *arguments)
     struct json_object *parsed = NULL, *map = arguments;
     if (json_object_is_type(arguments, json_type_string)) {
         const struct text_view text = text_string(arguments);
-        if (json_parse(text.at, text.n, NULL, &parsed, NULL) != INGLE_OK ||
-            !json_object_is_type(parsed, json_type_object)) {
+        const ingle_status read = json_parse(text.at, text.n, NULL, &parsed, NULL);
+        if (read == INGLE_NOMEM)
+            text_fail_nomem(w);
+        if (read != INGLE_OK || !json_object_is_type(parsed, json_type_object)) {
             put_parameter(w, TEXT_LITERAL("arguments"), arguments, 0);
             json_object_put(parsed);
             return;

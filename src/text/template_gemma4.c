@@ -497,6 +497,8 @@ static void put_arguments(struct text_writer *w, struct json_object *arguments)
     struct json_object *parsed = NULL;
     struct err why;
     if (json_parse(text.at, text.n, NULL, &parsed, &why) != INGLE_OK) {
+        if (why.status == INGLE_NOMEM)
+            text_fail_nomem(w);
         text_fail(w, "'arguments' is not JSON: %.160s", why.msg);
         return;
     }
