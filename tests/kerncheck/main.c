@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kerncheck - every kernel that this machine can run against its plain twin.
- * usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench] */
+/* kerncheck - every kernel that this machine can run against its plain twin, and their
+ * speed.  usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench [--threads=N] [--rounds=N]
+ * [--type=NAME]] */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
+#include "kern/kern.h"
 #include <stdlib.h>
 
 static const struct level {
@@ -26,27 +28,43 @@ int main(int argc, char **argv)
 {
     uint64_t seed = 1;
     uint32_t cpu = cpu_detect();
+    const char *type = NULL;
     bool bench = false;
+    int n_threads = 2, rounds = 5;
     for (int i = 1; i < argc; i++) {
         uint32_t mask;
         if (!strncmp(argv[i], "--seed=", 7)) {
             seed = strtoull(argv[i] + 7, NULL, 0);
         } else if (!strncmp(argv[i], "--cpu=", 6) && cpu_level(argv[i] + 6, &mask)) {
             cpu &= mask;
+        } else if (!strncmp(argv[i], "--type=", 7)) {
+            type = argv[i] + 7;
+        } else if (!strncmp(argv[i], "--threads=", 10)) {
+            n_threads = atoi(argv[i] + 10);
+        } else if (!strncmp(argv[i], "--rounds=", 9)) {
+            rounds = atoi(argv[i] + 9);
         } else if (!strcmp(argv[i], "--bench")) {
             bench = true;
         } else {
-            printf("usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench]\n");
+            printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
+                   "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N] [--type=NAME]\n");
             return 2;
         }
     }
     if (bench) {
-        bench_attend(cpu);
+        if (!type)
+            bench_attend(cpu);
+        bench_matmul(cpu, type, n_threads < 1 ? 1 : n_threads,
+                     rounds < 1 ? 1 : rounds > 32 ? 32 : rounds);
         return 0;
     }
-    int bad = check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu);
+    struct kern_table t;
+    kern_table_init(&t, cpu);
+    int bad = kern_self_test(&t, NULL);
+    if (bad)
+        printf("the self-test found %d kernels\n", bad);
+    bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu);
     print_covered(cpu);
-    printf("%d differences, seed %llu\n", bad,
-           (unsigned long long)seed);
+    printf("%d differences, seed %llu\n", bad, (unsigned long long)seed);
     return bad != 0;
 }

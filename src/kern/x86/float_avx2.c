@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-enum { AHEAD = 1024 };
+enum { AHEAD = 4096 };
 
 static inline __m256 load_f32(const uint8_t *at)
 {
@@ -22,8 +22,8 @@ static inline __m256 load_bf16(const uint8_t *at)
 }
 
 #define LOAD_Y(c, _)                                                                       \
-    __m256 lo##c = b0 ? _mm256_loadu_ps(y + (c) * stride) : _mm256_setzero_ps();           \
-    __m256 hi##c = b0 ? _mm256_loadu_ps(y + (c) * stride + 8) : _mm256_setzero_ps();       \
+    __m256 lo##c = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + (c) * stride);           \
+    __m256 hi##c = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + (c) * stride + 8);       \
     const float *const x##c = (const float *)(const void *)x[c];
 #define STORE_Y(c, _)                         \
     _mm256_storeu_ps(y + (c) * stride, lo##c); \
@@ -36,11 +36,11 @@ static inline __m256 load_bf16(const uint8_t *at)
     }
 
 #define TILE(type, C, line)                                                                  \
-    static void tile_##type##_##C(const uint8_t *w, int64_t b0, int64_t b1,                  \
-                                  const uint8_t *const *x, float *y, int64_t stride)         \
+    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
+                                  float *y, int64_t stride, bool first)         \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
-        for (int64_t k = b0; k < b1; k++) {                                                  \
+        for (int64_t k = 0; k < n; k++) {                                                  \
             const uint8_t *at = w + k * (line);                                              \
             if ((line) == 64 || !(k & 1))                                                    \
                 _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                         \
@@ -49,19 +49,19 @@ static inline __m256 load_bf16(const uint8_t *at)
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
-#define TILES(type, line, few, many)                                                         \
+#define TILES(type, line, stretch)                                                         \
     TILE(type, 1, line)                                                                      \
     TILE(type, 2, line)                                                                      \
     TILE(type, 4, line)                                                                      \
     TILE(type, 6, line)                                                                      \
     static const struct drive drive_##type = {                                               \
         {{tile_##type##_6, 6}, {tile_##type##_4, 4}, {tile_##type##_2, 2}, {tile_##type##_1, 1}}, \
-        1, few, many, 4};                                                                    \
+        1, 1, line, stretch};                                                                    \
     void kern_matmul_##type##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
     {                                                                                        \
         drive_run(m, &drive_##type, p0, p1);                                                 \
     }
 
-TILES(f32, 64, 64, 256)
-TILES(f16, 32, 64, 256)
-TILES(bf16, 32, 64, 256)
+TILES(f32, 64, 256)
+TILES(f16, 32, 256)
+TILES(bf16, 32, 256)

@@ -14,7 +14,7 @@
 
 #include <immintrin.h>
 
-enum { AHEAD = 1024 }; /* bytes of a panel between the line in use and the one asked for */
+enum { AHEAD = 2048 }; /* bytes of a panel between the line in use and the one asked for */
 
 /* The compiler must not reorder these sums: it would keep all products alive and spill. */
 #define KEEP(v) __asm__("" : "+x"(v))
@@ -169,9 +169,9 @@ static inline __m256 half_ue4m3(const uint8_t *at)
     const __m256i table_low = _mm256_and_si256(full_, bytes(15));                  \
     const __m256i table_high = _mm256_and_si256(_mm256_srli_epi16(full_, 4), bytes(15));
 
-#define KERNEL(name, block_, few, many)                                                       \
+#define KERNEL(name, block_, per, bytes_, stretch)                                                       \
     static const struct drive drive_##name = {                                                \
-        {{tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, few, many, 4}; \
+        {{tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, per, bytes_, stretch}; \
     void kern_matmul_##name##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)       \
     {                                                                                         \
         drive_run(m, &drive_##name, p0, p1);                                                  \
@@ -182,18 +182,16 @@ static inline __m256 half_ue4m3(const uint8_t *at)
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
 
 #define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                          \
-    static void name##_##C(const uint8_t *w, int64_t b0, int64_t b1, const uint8_t *const *x, \
-                           float *y, int64_t stride)                                         \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
     {                                                                                        \
         const __m256i ones = _mm256_set1_epi16(1);                                           \
         SETUP                                                                                \
-        if (!b0) {                                                                           \
+        if (first) {                                                                           \
             EACH_##C(CLEAR_Y, _)                                                             \
         }                                                                                    \
-        const uint8_t *chunk = w + (size_t)(b0 / (n_group)) *                                \
-                                       KERN_CHUNK_BYTES(bits, scales, n_group, shift);       \
-        for (int64_t g = b0; g < b1; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
-            for (int i = 0; i < (n_group) && g < b1; i++, g++) {                             \
+        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
+            for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
                 const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
                                        (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
@@ -205,7 +203,7 @@ static inline __m256 half_ue4m3(const uint8_t *at)
     TILE32(tile_##name, 1, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 2, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 4, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    KERNEL(name, 32, 8, 32)
+    KERNEL(name, 32, n_group, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift), 32)
 
 #define PAIRS8(c) words32(X32(c)->pairs8)
 #define PAIRS16(c) words32(X32(c)->pairs16)
@@ -375,15 +373,14 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
 #define DMIN_AT(at) const __m256 dmin0 = halves(at), dmin1 = halves((at) + 16);
 
 #define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                    \
-    static void name##_##C(const uint8_t *w, int64_t b0, int64_t b1, const uint8_t *const *x, \
-                           float *y, int64_t stride)                                         \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
     {                                                                                        \
         SETUP                                                                                \
-        if (!b0) {                                                                           \
+        if (first) {                                                                           \
             EACH_##C(CLEAR_Y, _)                                                             \
         }                                                                                    \
-        const uint8_t *chunk = w + (size_t)b0 * KERN_CHUNK_BYTES(bits, scales, 8, 0);        \
-        for (int64_t b = b0; b < b1; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
+        for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
             EACH_##C(ZERO_T, _)                                                              \
             fetch(s, KERN_SCALES_BYTES(scales, 8, 0));                                       \
@@ -399,7 +396,7 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
     TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 2, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 4, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    KERNEL(name, 256, 1, 4)
+    KERNEL(name, 256, 1, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0), 4)
 
 #define END_MIN32(C)                                                                  \
     D_AT(s + 256) DMIN_AT(s + 288)                                                    \

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-enum { AHEAD = 1536 }; /* bytes of a panel between the line in use and the one asked for */
+enum { AHEAD = 4096 }; /* bytes of a panel between the line in use and the one asked for */
 
 static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
 static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
@@ -106,7 +106,7 @@ static inline __m512 half_ue4m3(const uint8_t *at)
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
 
 #define LOAD_Y(c, _) \
-    __m512 y##c = b0 ? _mm512_loadu_ps(y + (c) * stride) : _mm512_setzero_ps();
+    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define DOT(c, j) a##c = _mm512_dpbusd_epi32(a##c, w_, words32(X32(c)->q + 4 * (j)));
 #define QUAD(C, quad, j)           \
@@ -128,15 +128,13 @@ static inline __m512 half_ue4m3(const uint8_t *at)
 
 /* One tile: GROUP does the group at `group` with its scales at `scale`. */
 #define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                          \
-    static void name##_##C(const uint8_t *w, int64_t b0, int64_t b1, const uint8_t *const *x, \
-                           float *y, int64_t stride)                                         \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
     {                                                                                        \
         SETUP                                                                                \
         EACH_##C(LOAD_Y, _)                                                                     \
-        const uint8_t *chunk = w + (size_t)(b0 / (n_group)) *                                \
-                                       KERN_CHUNK_BYTES(bits, scales, n_group, shift);       \
-        for (int64_t g = b0; g < b1; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
-            for (int i = 0; i < (n_group) && g < b1; i++, g++) {                             \
+        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
+            for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
                 const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
                                        (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
@@ -146,10 +144,10 @@ static inline __m512 half_ue4m3(const uint8_t *at)
         EACH_##C(STORE_Y, _)                                                                    \
     }
 
-#define KERNEL(name, block_, few, many)                                                 \
+#define KERNEL(name, block_, per, bytes_, stretch)                                                 \
     static const struct drive drive_##name = {                                          \
         {{tile_##name##_8, 8}, {tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, \
-        block_, few, many, 4};                                                          \
+        block_, per, bytes_, stretch};                                                          \
     void kern_matmul_##name##_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1) \
     {                                                                                   \
         drive_run(m, &drive_##name, p0, p1);                                            \
@@ -159,7 +157,7 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     TILE32(tile_##name, 2, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 4, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 8, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    KERNEL(name, 32, 8, 32)
+    KERNEL(name, 32, n_group, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift), 32)
 
 #define NO_SETUP
 #define ZERO(c) _mm512_setzero_si512()
@@ -304,13 +302,12 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
     }
 
 #define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                    \
-    static void name##_##C(const uint8_t *w, int64_t b0, int64_t b1, const uint8_t *const *x, \
-                           float *y, int64_t stride)                                         \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
     {                                                                                        \
         SETUP                                                                                \
         EACH_##C(LOAD_Y, _)                                                                     \
-        const uint8_t *chunk = w + (size_t)b0 * KERN_CHUNK_BYTES(bits, scales, 8, 0);        \
-        for (int64_t b = b0; b < b1; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
+        for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
             EACH_##C(ZERO_T, _)                                                                 \
             fetch(s, KERN_SCALES_BYTES(scales, 8, 0));                                       \
@@ -328,7 +325,7 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
     TILE256(tile_##name, 2, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 4, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 8, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    KERNEL(name, 256, 1, 4)
+    KERNEL(name, 256, 1, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0), 4)
 
 #define END_MIN32(C)                                                    \
     const __m512 d = halves(s + 256), dmin = halves(s + 288);           \
