@@ -30,6 +30,7 @@
  *   the split's state is m, the fold of l by sums, acc
  * and over the splits that the row sees (their sum is never 0), from M = -inf, L = 0, A = 0:
  *   n = max(m, M), x = exp(M - n), y = exp(m - n), L = fmaf(l, y, L x), A = fmaf(a, y, A x)
+ *   with a sink, it joins as one more split whose maximum is the sink, sum 1, values 0
  *   out = A / L
  */
 #ifndef INGLE_KERN_ATTEND_H
@@ -66,6 +67,7 @@ struct kern_attend {
     int64_t n_rows, n_heads, pos0;
     int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
     float scale;
+    const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
 };
 
 /* Partial results: f32 [n_rows][n_heads][kern_attend_state(v_width)] (maximum, sum, then

@@ -34,7 +34,7 @@ struct trial {
     const uint8_t *page[MAX_PAGES];
     size_t page_bytes, scratch_bytes, mem_bytes;
     int64_t n_pages, n_out;
-    float *q, *out, *want, *nan_row;
+    float *q, *out, *want, *nan_row, sink[64];
     void *scratch;
 };
 
@@ -110,6 +110,11 @@ static bool prepare(struct trial *t, struct noise *r, int kind)
     if (a->window && a->pos0 >= a->window) /* nobody looks there */
         for (int64_t i = 0; i < (a->pos0 - a->window + 1) / KERN_PAGE; i++)
             t->page[i] = NULL;
+    for (int i = 0; i < 64; i++)
+        t->sink[i] = noise_unit(r) * 4.0f;
+    if (kind == 2)
+        t->sink[noise_below(r, 8)] = noise_below(r, 2) ? INFINITY : -INFINITY;
+    a->sink = noise_below(r, 3) ? NULL : t->sink;
     a->page = t->page;
     a->q = t->q;
     a->out = t->out;
@@ -143,6 +148,7 @@ static struct kern_attend cut(const struct kern_attend *a, int64_t r0, int64_t r
     b.q += r0 * a->q_stride + h0 * a->k_width;
     b.out += r0 * a->out_stride + h0 * a->v_width;
     b.pos0 += r0;
+    b.sink = a->sink ? a->sink + h0 : NULL;
     b.n_rows = r1 - r0;
     b.n_heads = h1 - h0;
     return b;
@@ -241,6 +247,8 @@ static int check_truth(struct trial *t, struct noise *r)
             sum[vw + d] += w * fabs((double)x[d]);
         }
     }
+    if (a->sink)
+        l += exp((double)a->sink[head] - top);
     double u = ldexp(1, -24), n = (double)(pos + 1 - from);
     double bound = expm1(2 * (double)(kw + 2) * u * mass) + (n + n / 4 + 40) * u;
     for (int64_t d = 0; d < vw && !n_bad; d++) {

@@ -3,7 +3,7 @@
 #include "base/cpu.h"
 #include "kern/attend.h"
 #include "kerncheck/checks.h"
-#include <math.h>
+#include <string.h>
 
 static void names(void **state)
 {
@@ -50,6 +50,19 @@ static void alone(void **state)
     t.kv_write(KERN_KV_F32, false, 16, page + a.v_at, 0, v, 1, 16);
     t.rows(&a, scratch);
     assert_memory_equal(out, v, sizeof v);
+
+    /* A sink as heavy as the one score takes half of everything. */
+    const float sink = 120.0f * 5.0f;
+    a.sink = &sink;
+    t.rows(&a, scratch);
+    for (int i = 0; i < 16; i++)
+        assert_true(out[i] == v[i] * 0.5f);
+
+    kern_attend_table_init(&t, cpu_detect());
+    a.n_rows = 0;
+    memset(out, 0, sizeof out);
+    t.rows(&a, scratch);
+    assert_true(out[0] == 0.0f);
 }
 
 static void kernels(void **state)

@@ -135,8 +135,8 @@ static void clear(struct part *all, int64_t width)
         all->acc[d] = 0.0f;
 }
 
-/* all takes in the next split.  A sum of zero means that nothing of it was seen: a visible
- * maximum adds 1, or NaN. */
+/* all takes in the next split; acc NULL: zeros.  A sum of zero means that nothing of it was
+ * seen: a visible maximum adds 1, or NaN. */
 static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
 {
     if (sum == 0.0f)
@@ -145,12 +145,15 @@ static void join(struct part *all, float max, float sum, const float *acc, int64
     all->max = top;
     all->sum = fmaf(sum, y, all->sum * x);
     for (int64_t d = 0; d < width; d++)
-        all->acc[d] = fmaf(acc[d], y, all->acc[d] * x);
+        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
 }
 
-static void finish(const struct part *all, float *out, int64_t width)
+static void finish(const struct kern_attend *a, int64_t row, int64_t head, struct part *all)
 {
-    for (int64_t d = 0; d < width; d++)
+    float *out = a->out + row * a->out_stride + head * a->v_width;
+    if (a->sink)
+        join(all, a->sink[head], 1.0f, NULL, a->v_width);
+    for (int64_t d = 0; d < a->v_width; d++)
         out[d] = all->acc[d] / all->sum;
 }
 
@@ -166,7 +169,7 @@ static void rows(const struct kern_attend *a, void *scratch)
                 one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one, row);
                 join(&all, one.max, one.sum, one.acc, a->v_width);
             }
-            finish(&all, a->out + r * a->out_stride + h * a->v_width, a->v_width);
+            finish(a, r, h, &all);
         }
 }
 
@@ -193,7 +196,7 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
                 const float *one = state + s * a->n_rows * a->n_heads * step;
                 join(&all, one[0], one[1], one + 2, a->v_width);
             }
-            finish(&all, a->out + r * a->out_stride + h * a->v_width, a->v_width);
+            finish(a, r, h, &all);
         }
 }
 

@@ -181,7 +181,7 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
 /* Pairs for the group at first: as even as whole tiles allow. */
 static int64_t group_size(int64_t n_pairs)
 {
-    int64_t n = num_div_up(n_pairs, ATTEND_GROUP);
+    int64_t n = num_max(1, num_div_up(n_pairs, ATTEND_GROUP));
     return num_div_up(num_div_up(n_pairs, n), MAX_R) * MAX_R;
 }
 
@@ -382,7 +382,8 @@ static void do_split(struct group *g, int64_t split)
     }
 }
 
-/* all, with its maximum and sum, takes in a split; n is a whole number of vectors. */
+/* all, with its maximum and sum, takes in a split; acc NULL: zeros; n is a whole number of
+ * vectors. */
 static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
                  int64_t n)
 {
@@ -394,13 +395,16 @@ static void join(float *all_max, float *all_sum, float *all, float max, float su
     *all_sum = fmaf(sum, y, *all_sum * x);
     for (int64_t d = 0; d < n; d += 16) {
         struct v16 scaled = v_mul(v_load(all + d), v_set(x));
-        v_store(all + d, v_fma(v_load(acc + d), v_set(y), scaled));
+        v_store(all + d, v_fma(acc ? v_load(acc + d) : v_zero(), v_set(y), scaled));
     }
 }
 
-static void finish(const struct kern_attend *a, int64_t pair, float sum, const float *all)
+static void finish(const struct kern_attend *a, int64_t pair, float max, float sum, float *all)
 {
-    float *out = a->out + pair / a->n_heads * a->out_stride + pair % a->n_heads * a->v_width;
+    int64_t row = pair / a->n_heads, head = pair % a->n_heads;
+    float *out = a->out + row * a->out_stride + head * a->v_width;
+    if (a->sink)
+        join(&max, &sum, all, a->sink[head], 1.0f, NULL, attend_whole(a->v_width));
     for (int64_t d = 0; d < a->v_width; d += 16)
         v_store_n(out + d, v_div(v_load(all + d), v_set(sum)), a->v_width - d);
 }
@@ -431,7 +435,7 @@ static void rows(const struct kern_attend *a, void *scratch)
                      v_fold_sum(v_load(g.lane + i * 16)), g.acc + i * g.whole, g.whole);
         }
         for (int64_t i = 0; i < g.n; i++)
-            finish(a, first + i, g.all_sum[i], g.all + i * g.whole);
+            finish(a, first + i, g.all_max[i], g.all_sum[i], g.all + i * g.whole);
     }
 }
 
@@ -466,7 +470,7 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
             memcpy(acc, one + 2, (size_t)a->v_width * sizeof *acc);
             join(&max, &sum, all, one[0], one[1], acc, whole);
         }
-        finish(a, pair, sum, all);
+        finish(a, pair, max, sum, all);
     }
 }
 
