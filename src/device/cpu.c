@@ -7,6 +7,7 @@
  */
 #include "base/num.h"
 #include "device/ops.h"
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -144,6 +145,45 @@ static void cpu_rope(struct device *d, const void *args, void *scratch)
     by_row(d, a, a->x.n, a->x.width, rope_row);
 }
 
+static void rope_pairs_row(const struct kern_math_table *k, const void *args, int64_t i)
+{
+    (void)k;
+    const struct device_rope_pairs_args *a = args;
+    const int64_t n = a->x.width / a->n_heads;
+    const float *cs = at(a->r->cs, i), sign = a->inverse ? -1.0f : 1.0f;
+    for (int64_t h = 0; h < a->n_heads; h++) {
+        float *x = at(a->x, i) + h * n + a->first;
+        for (int64_t p = 0; p < a->r->n_pairs; p++) {
+            const float c = cs[2 * p], s = sign * cs[2 * p + 1], u = x[2 * p], v = x[2 * p + 1];
+            x[2 * p] = u * c - v * s;
+            x[2 * p + 1] = v * c + u * s;
+        }
+    }
+}
+
+static void cpu_rope_pairs(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    const struct device_rope_pairs_args *a = args;
+    by_row(d, a, a->x.n, a->n_heads * a->r->n_pairs * 4, rope_pairs_row);
+}
+
+static void sqrt_softplus_row(const struct kern_math_table *k, const void *args, int64_t i)
+{
+    (void)k;
+    const struct device_sqrt_softplus_args *a = args;
+    float *y = at(a->y, i);
+    for (int64_t c = 0; c < a->y.width; c++)
+        y[c] = sqrtf(kern_log1p_exp(y[c]));
+}
+
+static void cpu_sqrt_softplus(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    const struct device_sqrt_softplus_args *a = args;
+    by_row(d, a, a->y.n, 64 * a->y.width, sqrt_softplus_row);
+}
+
 static void mul_vector_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_mul_vector_args *a = args;
@@ -265,10 +305,21 @@ static void cpu_mul(struct device *d, const void *args, void *scratch)
     elements(d, args, ((const struct device_mul_args *)args)->y, 1, mul_block);
 }
 
+/* min and max by comparison: NaN stays. */
+static void clamp_glu(float *gate, float *up, float limit, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    }
+}
+
 static void glu_block(const struct kern_math_table *k, const void *args, int64_t i, int64_t c,
                       int64_t n)
 {
     const struct device_glu_args *a = args;
+    if (a->limit > 0)
+        clamp_glu(at(a->gate, i) + c, at(a->up, i) + c, a->limit, n);
     (a->act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(at(a->y, i) + c, at(a->gate, i) + c,
                                                         at(a->up, i) + c, n);
 }
@@ -299,6 +350,12 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
         return device_cpu_matmul_scratch(d, args);
     case DEVICE_OP_attend:
         return device_cpu_attend_scratch(d, args);
+    case DEVICE_OP_compress:
+        return device_cpu_compress_scratch(d, args);
+    case DEVICE_OP_select:
+        return device_cpu_select_scratch(d, args);
+    case DEVICE_OP_attend_latent:
+        return device_cpu_attend_latent_scratch(d, args);
     default:
         return 0;
     }
@@ -327,5 +384,13 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_kv_append] = device_cpu_kv_append,
             [DEVICE_OP_attend] = device_cpu_attend,
             [DEVICE_OP_weighted_sum] = cpu_weighted_sum,
+            [DEVICE_OP_sqrt_softplus] = cpu_sqrt_softplus,
+            [DEVICE_OP_rope_pairs] = cpu_rope_pairs,
+            [DEVICE_OP_hc_pre] = device_cpu_hc_pre,
+            [DEVICE_OP_hc_post] = device_cpu_hc_post,
+            [DEVICE_OP_rows_append] = device_cpu_rows_append,
+            [DEVICE_OP_compress] = device_cpu_compress,
+            [DEVICE_OP_select] = device_cpu_select,
+            [DEVICE_OP_attend_latent] = device_cpu_attend_latent,
         },
 };

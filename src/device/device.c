@@ -248,10 +248,10 @@ void device_mul_vector(struct device *d, struct rows y, const struct device_vect
     run(d, DEVICE_OP_mul_vector, &(struct device_mul_vector_args){y, w});
 }
 
-void device_glu(struct device *d, enum device_glu act, struct rows y, struct rows gate,
-                struct rows up)
+void device_glu(struct device *d, enum device_glu act, float limit, struct rows y,
+                struct rows gate, struct rows up)
 {
-    run(d, DEVICE_OP_glu, &(struct device_glu_args){act, y, gate, up});
+    run(d, DEVICE_OP_glu, &(struct device_glu_args){act, limit, y, gate, up});
 }
 
 void device_softcap(struct device *d, struct rows y, float cap)
@@ -302,6 +302,59 @@ void device_weighted_sum(struct device *d, struct rows out, struct rows y, const
                          const float *weight, int64_t k)
 {
     run(d, DEVICE_OP_weighted_sum, &(struct device_weighted_sum_args){out, y, slot, weight, k});
+}
+
+void device_sqrt_softplus(struct device *d, struct rows y)
+{
+    run(d, DEVICE_OP_sqrt_softplus, &(struct device_sqrt_softplus_args){y});
+}
+
+void device_rope_pairs(struct device *d, struct rows x, const struct device_rope *r,
+                       int64_t n_heads, int64_t first, bool inverse)
+{
+    run(d, DEVICE_OP_rope_pairs, &(struct device_rope_pairs_args){x, r, n_heads, first, inverse});
+}
+
+void device_hc_pre(struct device *d, const struct device_hc *hc, struct rows x, struct rows mix,
+                   struct rows out, struct rows gates)
+{
+    run(d, DEVICE_OP_hc_pre, &(struct device_hc_pre_args){hc, x, mix, out, gates});
+}
+
+void device_hc_post(struct device *d, const struct device_hc *hc, struct rows x, struct rows out,
+                    struct rows gates, struct rows y)
+{
+    run(d, DEVICE_OP_hc_post, &(struct device_hc_post_args){hc, x, out, gates, y});
+}
+
+void device_rows_append(struct device *d, const struct device_stream *s,
+                        const struct device_span *span, int64_t n_spans, struct rows x)
+{
+    run(d, DEVICE_OP_rows_append, &(struct device_rows_append_args){s, span, n_spans, x});
+}
+
+void device_compress(struct device *d, const struct device_compress *c,
+                     const struct device_span *in, const struct device_span *out,
+                     int64_t n_spans)
+{
+    run(d, DEVICE_OP_compress, &(struct device_compress_args){c, in, out, n_spans});
+}
+
+void device_select(struct device *d, const struct device_select *s,
+                   const struct device_span *span, int64_t n_spans, struct rows q,
+                   struct rows weight, int32_t *sel, int32_t *count)
+{
+    run(d, DEVICE_OP_select,
+        &(struct device_select_args){s, span, n_spans, q, weight, sel, count});
+}
+
+void device_attend_latent(struct device *d, const struct device_latent *a,
+                          const struct device_span *near, const struct device_span *far,
+                          int64_t n_spans, struct rows q, int64_t n_heads, struct rows out,
+                          float scale)
+{
+    run(d, DEVICE_OP_attend_latent,
+        &(struct device_attend_latent_args){a, near, far, n_spans, q, n_heads, out, scale});
 }
 
 bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column)

@@ -138,12 +138,14 @@ void device_mul(struct device *d, struct rows y, struct rows x); /* y *= x */
 void device_mul_vector(struct device *d, struct rows y, const struct device_vector *w);
 
 enum device_glu { DEVICE_GELU, DEVICE_SILU };
-/* y = act(gate) * up; y may be gate. */
-void device_glu(struct device *d, enum device_glu act, struct rows y, struct rows gate,
-                struct rows up);
+/* y = act(gate) * up; y may be gate.  limit > 0: gate is capped at limit from above and up
+ * at +-limit first (both are changed). */
+void device_glu(struct device *d, enum device_glu act, float limit, struct rows y,
+                struct rows gate, struct rows up);
 
 void device_softcap(struct device *d, struct rows y, float cap);
 void device_softmax(struct device *d, struct rows y);
+void device_sqrt_softplus(struct device *d, struct rows y); /* y = sqrt(log(1 + exp(y))) */
 
 /* Rotations for rows at positions pos[i] (host): cs [n][n_pairs][2], from the arena. */
 struct device_rope { struct rows cs; int64_t n_pairs; };
@@ -152,6 +154,10 @@ struct device_rope device_rope_table(struct device *d, const int64_t *pos, int64
 /* Rotates pairs (i, i + half), i < n_pairs, of each of n_heads groups of x's rows. */
 void device_rope(struct device *d, struct rows x, const struct device_rope *r, int64_t n_heads,
                  int64_t half);
+/* Rotates neighbours (first + 2i, first + 2i + 1) of each group: a' = a c - b s, b' = b c +
+ * a s, every product and sum rounded; inverse: by the negative angle. */
+void device_rope_pairs(struct device *d, struct rows x, const struct device_rope *r,
+                       int64_t n_heads, int64_t first, bool inverse);
 
 /* One product of a list: y[i] = W x[row ? row[i] : i], i < y.n. */
 struct device_product {
@@ -187,6 +193,76 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
  * from zero (slot and weight: host). */
 void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,
                          const float *weight, int64_t k);
+
+/* ---- hyper-connections: n residual streams side by side, x [n_rows][n * width] ---- */
+
+struct device_hc {
+    int64_t n;                          /* streams, at most 8 */
+    const float *scale, *base;          /* host: [3] and [n + n + n * n]; the head: [1] and [n] */
+    int iterations;                     /* of Sinkhorn's normalisation */
+    float eps, norm_eps;
+};
+/* mix = fn . x (before its norm), [n_rows][2n + n * n], or [n] for the head.  Writes out =
+ * sum_j pre[j] stream[j], and gates [n_rows][n + n * n] = post, M (gates.at NULL: head). */
+void device_hc_pre(struct device *d, const struct device_hc *hc, struct rows x, struct rows mix,
+                   struct rows out, struct rows gates);
+/* y[k] = post[k] out + sum_j M[j][k] x[j]; y is not x. */
+void device_hc_post(struct device *d, const struct device_hc *hc, struct rows x, struct rows out,
+                    struct rows gates, struct rows y);
+
+/* ---- rows in pages: one every `every` positions ---- */
+
+struct device_stream {
+    enum kern_kv_codec codec;
+    int64_t width, tail, every; /* tail: see kern/row.h */
+    size_t at;                  /* in a page */
+};
+/* Rows of a batch into a stream with every == 1. */
+void device_rows_append(struct device *d, const struct device_stream *s,
+                        const struct device_span *span, int64_t n_spans, struct rows x);
+
+/* Pools blocks of `ratio` positions into one row, per dimension: softmax over the gates,
+ * weighted sum of the values; then norm and rotation at the block's first position.  in:
+ * f32 rows [values][gates]; overlap: both twice as wide, the first halves serve the next
+ * block and the second halves their own.  Every block that the spans complete is written. */
+struct device_compress {
+    struct device_stream in, out;
+    int64_t ratio;
+    bool overlap;
+    const struct device_vector *norm; /* [out.width] */
+    float eps;
+    const double *inv_freq;           /* [n_pairs]: the last 2 n_pairs of a row are rotated */
+    int64_t n_pairs;
+};
+void device_compress(struct device *d, const struct device_compress *c,
+                     const struct device_span *in, const struct device_span *out,
+                     int64_t n_spans);
+
+/* For each row at position t: the top_k rows w < (t + 1) / every of keys by score(w) = sum
+ * over heads h of weight[h] * max(0, q[h] . key[w]), ascending.  Ties: the lower w.  sel:
+ * host [n][top_k], count: host [n]. */
+struct device_select {
+    struct device_stream keys;
+    int64_t n_heads, top_k;
+};
+void device_select(struct device *d, const struct device_select *s,
+                   const struct device_span *span, int64_t n_spans, struct rows q,
+                   struct rows weight, int32_t *sel, int32_t *count);
+
+/* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then
+ * of `far` those listed in sel/count, or all w < (t + 1) / every if sel is NULL, then a sink
+ * per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
+struct device_latent {
+    struct device_stream near, far;
+    int64_t window;
+    const float *sink;
+    const int32_t *sel, *count;
+    int64_t top_k;
+};
+void device_attend_latent(struct device *d, const struct device_latent *a,
+                          const struct device_span *near, const struct device_span *far,
+                          int64_t n_spans, struct rows q, int64_t n_heads, struct rows out,
+                          float scale);
 
 /* First row and column that is NaN or infinite; false: none.  Waits. */
 bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column);

@@ -11,8 +11,9 @@
 
 #define DEVICE_OP_LIST(X)                                                                  \
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
-    X(glu) X(softcap) X(softmax) X(rope_table) X(rope) X(matmul) X(kv_append) X(attend)    \
-    X(weighted_sum)
+    X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
+    X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
+    X(compress) X(select) X(attend_latent)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -30,9 +31,17 @@ struct device_add_args { struct rows x, y; };
 struct device_scale_args { struct rows y, x; float s; };
 struct device_mul_args { struct rows y, x; };
 struct device_mul_vector_args { struct rows y; const struct device_vector *w; };
-struct device_glu_args { enum device_glu act; struct rows y, gate, up; };
+struct device_glu_args { enum device_glu act; float limit; struct rows y, gate, up; };
 struct device_softcap_args { struct rows y; float cap; };
 struct device_softmax_args { struct rows y; };
+struct device_sqrt_softplus_args { struct rows y; };
+struct device_rope_pairs_args { struct rows x; const struct device_rope *r; int64_t n_heads, first; bool inverse; };
+struct device_hc_pre_args { const struct device_hc *hc; struct rows x, mix, out, gates; };
+struct device_hc_post_args { const struct device_hc *hc; struct rows x, out, gates, y; };
+struct device_rows_append_args { const struct device_stream *s; const struct device_span *span; int64_t n_spans; struct rows x; };
+struct device_compress_args { const struct device_compress *c; const struct device_span *in, *out; int64_t n_spans; };
+struct device_select_args { const struct device_select *s; const struct device_span *span; int64_t n_spans; struct rows q, weight; int32_t *sel, *count; };
+struct device_attend_latent_args { const struct device_latent *a; const struct device_span *near, *far; int64_t n_spans; struct rows q; int64_t n_heads; struct rows out; float scale; };
 struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
 struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
 struct device_matmul_args { const struct device_product *p; int64_t n; };
@@ -89,5 +98,15 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
+void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
+void device_cpu_hc_post(struct device *d, const void *args, void *scratch);
+void device_cpu_rows_append(struct device *d, const void *args, void *scratch);
+void device_cpu_compress(struct device *d, const void *args, void *scratch);
+size_t device_cpu_compress_scratch(const struct device *d, const struct device_compress_args *a);
+void device_cpu_select(struct device *d, const void *args, void *scratch);
+size_t device_cpu_select_scratch(const struct device *d, const struct device_select_args *a);
+void device_cpu_attend_latent(struct device *d, const void *args, void *scratch);
+size_t device_cpu_attend_latent_scratch(const struct device *d,
+                                        const struct device_attend_latent_args *a);
 
 #endif

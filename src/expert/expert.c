@@ -3,35 +3,63 @@
 
 #include <string.h>
 
-struct expert_choice expert_top_k(struct device *d, struct rows scores, int64_t k)
+static struct expert_choice new_choice(struct device *d, int64_t n_rows, int64_t k)
 {
-    struct expert_choice c = {
-        device_bytes(d, (size_t)(scores.n * k) * sizeof(int32_t)),
-        device_bytes(d, (size_t)(scores.n * k) * sizeof(float)), k};
+    return (struct expert_choice){device_bytes(d, (size_t)(n_rows * k) * sizeof(int32_t)),
+                                  device_bytes(d, (size_t)(n_rows * k) * sizeof(float)), k};
+}
+
+/* id = the experts of best in ascending order, weight = their scores. */
+static void put_sorted(const int32_t *best, const float *score, int64_t k, int32_t *id,
+                       float *weight)
+{
+    for (int64_t i = 0; i < k; i++) { /* insertion: k is small */
+        int64_t at = i;
+        for (; at > 0 && id[at - 1] > best[i]; at--)
+            id[at] = id[at - 1];
+        id[at] = best[i];
+    }
+    for (int64_t i = 0; i < k; i++)
+        weight[i] = score[id[i]];
+}
+
+struct expert_choice expert_top_k(struct device *d, struct rows scores, const float *bias,
+                                  int64_t k)
+{
+    const struct expert_choice c = new_choice(d, scores.n, k);
     if (!device_runs(d))
         return c;
     for (int64_t r = 0; r < scores.n; r++) {
         const float *s = scores.at + r * scores.stride;
-        int32_t best[EXPERT_MAX_USED]; /* descending by score; ties keep the lower id first */
+        int32_t best[EXPERT_MAX_USED]; /* descending; ties keep the lower id first */
+        float value[EXPERT_MAX_USED];
         int64_t n = 0;
         for (int32_t e = 0; e < (int32_t)scores.width; e++) {
-            if (n == k && !(s[e] > s[best[k - 1]]))
+            const float v = bias ? s[e] + bias[e] : s[e];
+            if (n == k && !(v > value[k - 1]))
                 continue;
             int64_t at = n < k ? n++ : k - 1;
-            for (; at > 0 && s[e] > s[best[at - 1]]; at--)
+            for (; at > 0 && v > value[at - 1]; at--) {
                 best[at] = best[at - 1];
+                value[at] = value[at - 1];
+            }
             best[at] = e;
+            value[at] = v;
         }
-        int32_t *id = c.id + r * k;
-        for (int64_t i = 0; i < k; i++) { /* insertion sort by id: k is small */
-            int64_t at = i;
-            for (; at > 0 && id[at - 1] > best[i]; at--)
-                id[at] = id[at - 1];
-            id[at] = best[i];
-        }
-        for (int64_t i = 0; i < k; i++)
-            c.weight[r * k + i] = s[id[i]];
+        put_sorted(best, s, k, c.id + r * k, c.weight + r * k);
     }
+    return c;
+}
+
+struct expert_choice expert_by_table(struct device *d, struct rows scores, const int32_t *table,
+                                     const int32_t *tokens, int64_t k)
+{
+    const struct expert_choice c = new_choice(d, scores.n, k);
+    if (!device_runs(d))
+        return c;
+    for (int64_t r = 0; r < scores.n; r++)
+        put_sorted(table + tokens[r] * k, scores.at + r * scores.stride, k, c.id + r * k,
+                   c.weight + r * k);
     return c;
 }
 
@@ -105,7 +133,7 @@ static int64_t expert_products(struct device *d, struct device_product *p,
 }
 
 void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
-                const struct expert_choice *c, enum device_glu act, struct rows out,
+                const struct expert_choice *c, enum device_glu act, float limit, struct rows out,
                 uint64_t *hits)
 {
     const size_t mark = device_mark(d);
@@ -125,7 +153,7 @@ void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
         n_p += expert_products(d, p + n_p, l->up, &b, l->n, x, up, b.row);
     }
     device_matmul(d, p, n_p);
-    device_glu(d, act, gate, gate, up);
+    device_glu(d, act, limit, gate, gate, up);
     struct rows y = device_rows(d, n, out.width);
     n_p = expert_products(d, p, l->down, &b, l->n, gate, y, b.self);
     device_matmul(d, p, n_p);

@@ -27,9 +27,14 @@ struct expert_choice {
     int64_t k;
 };
 
-/* The k largest of each row of scores (ties: the lower id), ids ascending, weight = the
- * score itself.  Waits for scores. */
-struct expert_choice expert_top_k(struct device *d, struct rows scores, int64_t k);
+/* The k largest of each row of scores + bias (host [n], or NULL; ties: the lower id), ids
+ * ascending, weight = the score without the bias.  Waits for scores. */
+struct expert_choice expert_top_k(struct device *d, struct rows scores, const float *bias,
+                                  int64_t k);
+
+/* The experts that a table [n_vocab][k] names for each row's token; weight = the score. */
+struct expert_choice expert_by_table(struct device *d, struct rows scores, const int32_t *table,
+                                     const int32_t *tokens, int64_t k);
 
 /* Divides each row's weights by their sum (added in ascending id). */
 void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows);
@@ -37,7 +42,7 @@ void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows)
 /* out[r] = sum_e weight * down_e(act(gate_e x[r]) * up_e x[r]).  hits (may be NULL): a
  * counter per expert, incremented per row. */
 void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
-                const struct expert_choice *c, enum device_glu act, struct rows out,
+                const struct expert_choice *c, enum device_glu act, float limit, struct rows out,
                 uint64_t *hits);
 
 #endif

@@ -6,6 +6,7 @@
 
 static const struct family *const families[] = {
     &family_gemma4,
+    &family_deepseek4,
 };
 
 enum { N_FAMILIES = sizeof families / sizeof *families };
@@ -29,7 +30,7 @@ const struct family *family_by_hf_type(const char *model_type)
 
 const char *family_names(void)
 {
-    return "gemma4";
+    return "gemma4, deepseek4";
 }
 
 int64_t *family_positions(const struct family_forward *f)
@@ -100,6 +101,74 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, q, n_heads, out, window,
                   scale);
+    device_release(f->device, mark);
+}
+
+static struct device_stream rows_stream(const struct family_forward *f, uint32_t stream)
+{
+    const struct kv_stream *s = &f->kv->stream[stream];
+    return (struct device_stream){s->k_codec, s->k_width, s->v_width, s->every, s->at};
+}
+
+void family_rows_append(const struct family_forward *f, uint32_t stream, struct rows x)
+{
+    const size_t mark = device_mark(f->device);
+    const struct device_stream st = rows_stream(f, stream);
+    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span *s = spans(f, f->kv->stream[stream].group);
+    device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
+    device_release(f->device, mark);
+}
+
+void family_compress(const struct family_forward *f, uint32_t in, uint32_t out, bool overlap,
+                     const struct device_vector *norm, float eps, const double *inv_freq,
+                     int64_t n_pairs)
+{
+    const size_t mark = device_mark(f->device);
+    struct device_compress c = {rows_stream(f, in), rows_stream(f, out), 0, overlap, norm, eps,
+                                inv_freq, n_pairs};
+    c.ratio = c.out.every;
+    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span *a = spans(f, f->kv->stream[in].group);
+    const struct device_span *b = spans(f, f->kv->stream[out].group);
+    device_compress(f->device, &c, a ? a : &dry, b ? b : &dry, a ? f->step->n_spans : 1);
+    device_release(f->device, mark);
+}
+
+struct family_choice family_select(const struct family_forward *f, uint32_t keys, struct rows q,
+                                   struct rows weight, int64_t n_heads, int64_t top_k)
+{
+    const struct family_choice c = {
+        device_bytes(f->device, (size_t)(q.n * top_k) * sizeof(int32_t)),
+        device_bytes(f->device, (size_t)q.n * sizeof(int32_t)), top_k};
+    const size_t mark = device_mark(f->device);
+    const struct device_select d = {rows_stream(f, keys), n_heads, top_k};
+    const struct device_span dry = {0, f->step->n_rows, f->n_ctx - f->step->n_rows, NULL};
+    const struct device_span *s = spans(f, f->kv->stream[keys].group);
+    device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, c.sel, c.count);
+    device_release(f->device, mark);
+    return c;
+}
+
+void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
+                          struct rows q, int64_t n_heads, struct rows out, float scale)
+{
+    const size_t mark = device_mark(f->device);
+    struct device_latent l = {.near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
+    const struct device_span dry = {0, f->step->n_rows, f->n_ctx - f->step->n_rows, NULL};
+    const struct device_span *near = spans(f, f->kv->stream[a->near].group), *far = NULL;
+    if (a->far != FAMILY_NO_STREAM) {
+        l.far = rows_stream(f, a->far);
+        far = spans(f, f->kv->stream[a->far].group);
+        far = far ? far : &dry;
+    }
+    if (a->choice) {
+        l.sel = a->choice->sel;
+        l.count = a->choice->count;
+        l.top_k = a->choice->top_k;
+    }
+    device_attend_latent(f->device, &l, near ? near : &dry, far, near ? f->step->n_spans : 1, q,
+                         n_heads, out, scale);
     device_release(f->device, mark);
 }
 

@@ -38,6 +38,7 @@ struct family_forward {
     struct device *device;
     const struct family_step *step;
     const struct kv_spec *kv;
+    int64_t n_ctx;          /* positions a timeline may have */
     struct rows logits;     /* written: [n_logits][n_vocab] */
     family_tap_fn *tap;     /* may be NULL */
     void *tap_arg;
@@ -82,6 +83,24 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
                       struct rows v);
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale);
+/* The same for streams of plain rows (device.h: rows in pages). */
+#define FAMILY_NO_STREAM UINT32_MAX
+struct family_choice { int32_t *sel, *count; int64_t top_k; };
+struct family_latent {
+    uint32_t near, far;  /* streams; far may be FAMILY_NO_STREAM */
+    int64_t window;
+    const float *sink;
+    const struct family_choice *choice; /* NULL: all far rows */
+};
+void family_rows_append(const struct family_forward *f, uint32_t stream, struct rows x);
+void family_compress(const struct family_forward *f, uint32_t in, uint32_t out, bool overlap,
+                     const struct device_vector *norm, float eps, const double *inv_freq,
+                     int64_t n_pairs);
+struct family_choice family_select(const struct family_forward *f, uint32_t keys, struct rows q,
+                                   struct rows weight, int64_t n_heads, int64_t top_k);
+void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
+                          struct rows q, int64_t n_heads, struct rows out, float scale);
+
 /* The rows whose logits are wanted, gathered. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,

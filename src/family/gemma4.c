@@ -521,7 +521,7 @@ static void mlp(struct pass *p, const struct layer *l, struct rows u, struct row
     struct rows gate = device_rows(p->d, u.n, l->n_ff), up = device_rows(p->d, u.n, l->n_ff);
     const struct device_product both[] = {{l->gate, 0, u, gate, NULL}, {l->up, 0, u, up, NULL}};
     device_matmul(p->d, both, 2);
-    device_glu(p->d, DEVICE_GELU, gate, gate, up);
+    device_glu(p->d, DEVICE_GELU, 0, gate, gate, up);
     one_matmul(p->d, l->down, gate, y);
     device_release(p->d, mark);
 }
@@ -538,13 +538,13 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
     device_scale(p->d, u, u, (float)(1.0 / sqrt((double)g->n_embd)));
     one_matmul(p->d, l->router, u, z);
     device_softmax(p->d, z);
-    struct expert_choice c = expert_top_k(p->d, z, g->n_used);
+    struct expert_choice c = expert_top_k(p->d, z, NULL, g->n_used);
     expert_normalise(p->d, &c, x.n);
     for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
         c.weight[i] *= l->expert_scale[c.id[i]];
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    expert_mix(p->d, &l->experts, u, &c, DEVICE_GELU, out, NULL);
+    expert_mix(p->d, &l->experts, u, &c, DEVICE_GELU, 0, out, NULL);
     device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);
     device_release(p->d, mark);
 }
@@ -568,7 +568,7 @@ static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, s
     const size_t mark = device_mark(p->d);
     struct rows gate = device_rows(p->d, x.n, g->n_ple), h = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->ple_gate, x, gate);
-    device_glu(p->d, DEVICE_GELU, gate, gate, rows_columns(p->ple, il * g->n_ple, g->n_ple));
+    device_glu(p->d, DEVICE_GELU, 0, gate, gate, rows_columns(p->ple, il * g->n_ple, g->n_ple));
     one_matmul(p->d, l->ple_proj, gate, h);
     device_add_norm(p->d, x, h, l->ple_norm, g->eps, l->scale);
     device_release(p->d, mark);

@@ -3,6 +3,7 @@
 #include "family/gemma4.h"
 
 #include "base/mem.h"
+#include "family/config.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -72,82 +73,20 @@ bool family_gemma4_rename(const char *name, char *out, size_t n_out)
 
 /* ---- config.json ---- */
 
-struct config {
-    struct json_object *json;
-    struct io_meta *out;
-    ingle_status s; /* the first error; later calls do nothing */
-    struct err *err;
+static const struct { const char *hf, *gguf; int64_t fallback; } whole_keys[] = {
+    {"hidden_size", "gemma4.embedding_length", -1},
+    {"max_position_embeddings", "gemma4.context_length", 8192},
+    {"vocab_size", "gemma4.vocab_size", -1},
+    {"num_attention_heads", "gemma4.attention.head_count", -1},
+    {"head_dim", "gemma4.attention.key_length_swa", -1},
+    {"sliding_window", "gemma4.attention.sliding_window", -1},
+    {"hidden_size_per_layer_input", "gemma4.embedding_length_per_layer_input", 0},
 };
 
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
-}
-
-static void fail(struct config *c, ingle_status s)
-{
-    if (s && !c->s)
-        c->s = s == INGLE_NOMEM ? err_set(c->err, s, "no memory for config.json") : s;
-}
-
-static bool is_whole(struct json_object *v)
-{
-    if (json_object_is_type(v, json_type_int))
-        return json_object_get_int64(v) >= 0;
-    const double f = json_object_get_double(v);
-    return json_object_is_type(v, json_type_double) && f >= 0 && f < 9e15 && f <= (double)(int64_t)f &&
-           f >= (double)(int64_t)f;
-}
-
-/* A whole number; absent or null: fallback, or an error when fallback is negative. */
-static uint64_t whole(struct config *c, struct json_object *o, const char *key, int64_t fallback)
-{
-    struct json_object *v = get(o, key);
-    if (v && is_whole(v))
-        return json_object_is_type(v, json_type_int) ? (uint64_t)json_object_get_int64(v)
-                                                     : (uint64_t)json_object_get_double(v);
-    if (!v && fallback >= 0)
-        return (uint64_t)fallback;
-    if (!c->s)
-        c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' is %s, expected a whole number", key,
-                       v ? json_object_get_string(v) : "missing");
-    return 0;
-}
-
-static double number(struct config *c, struct json_object *o, const char *key, double fallback)
-{
-    struct json_object *v = get(o, key);
-    if (!v)
-        return fallback;
-    if (!json_object_is_type(v, json_type_int) && !json_object_is_type(v, json_type_double) && !c->s)
-        c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' is %s, expected a number", key,
-                       json_object_get_string(v));
-    return json_object_get_double(v);
-}
-
-static bool flag(struct config *c, const char *key)
-{
-    struct json_object *v = get(c->json, key);
-    return v && json_object_get_boolean(v);
-}
-
-static void set(struct config *c, const char *key, uint64_t v)
-{
-    if (!c->s)
-        fail(c, io_meta_set_u64(c->out, key, v));
-}
-
-static void set_number(struct config *c, const char *key, double v)
-{
-    if (!c->s)
-        fail(c, io_meta_set_f64(c->out, key, v));
-}
-
 /* Layer kinds, and what differs between them: key heads and MLP width. */
-static void layers(struct config *c, uint64_t n_layers)
+static void layers(struct family_config *c, uint64_t n_layers)
 {
-    struct json_object *types = get(c->json, "layer_types");
+    struct json_object *types = family_config_get(c->json, "layer_types");
     if (c->s)
         return;
     if (!json_object_is_type(types, json_type_array) || json_object_array_length(types) != n_layers) {
@@ -155,15 +94,15 @@ static void layers(struct config *c, uint64_t n_layers)
                        (unsigned long long)n_layers);
         return;
     }
-    const uint64_t kv = whole(c, c->json, "num_key_value_heads", -1);
+    const uint64_t kv = family_config_read(c, c->json, "num_key_value_heads", -1);
     const uint64_t kv_full =
-        flag(c, "attention_k_eq_v") ? whole(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
-    const uint64_t ff = whole(c, c->json, "intermediate_size", -1);
-    const uint64_t n_shared = whole(c, c->json, "num_kv_shared_layers", 0);
+        family_config_flag(c, "attention_k_eq_v") ? family_config_read(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
+    const uint64_t ff = family_config_read(c, c->json, "intermediate_size", -1);
+    const uint64_t n_shared = family_config_read(c, c->json, "num_kv_shared_layers", 0);
     bool *sliding = mem_calloc(n_layers, sizeof *sliding);
     uint64_t *heads = mem_calloc(n_layers, sizeof *heads), *width = mem_calloc(n_layers, sizeof *width);
     if (!sliding || !heads || !width)
-        fail(c, INGLE_NOMEM);
+        c->s = err_set(c->err, INGLE_NOMEM, "no memory for config.json");
     for (uint64_t i = 0; !c->s && i < n_layers; i++) {
         const char *t = json_object_get_string(json_object_array_get_idx(types, i));
         sliding[i] = t && !strcmp(t, "sliding_attention");
@@ -171,61 +110,54 @@ static void layers(struct config *c, uint64_t n_layers)
             c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%s' for layer %llu",
                            t ? t : "null", (unsigned long long)i);
         heads[i] = sliding[i] ? kv : kv_full;
-        width[i] = flag(c, "use_double_wide_mlp") && i + n_shared >= n_layers ? 2 * ff : ff;
+        width[i] = family_config_flag(c, "use_double_wide_mlp") && i + n_shared >= n_layers ? 2 * ff : ff;
     }
     if (!c->s)
-        fail(c, io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", sliding, n_layers));
+        c->s = io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", sliding, n_layers);
     if (!c->s)
-        fail(c, io_meta_set_u64s(c->out, "gemma4.attention.head_count_kv", heads, n_layers));
+        c->s = io_meta_set_u64s(c->out, "gemma4.attention.head_count_kv", heads, n_layers);
     if (!c->s)
-        fail(c, io_meta_set_u64s(c->out, "gemma4.feed_forward_length", width, n_layers));
+        c->s = io_meta_set_u64s(c->out, "gemma4.feed_forward_length", width, n_layers);
     mem_free(sliding);
     mem_free(heads);
     mem_free(width);
-    set(c, "gemma4.attention.shared_kv_layers", n_shared);
+    family_config_set(c, "gemma4.attention.shared_kv_layers", n_shared);
 }
 
-static void rope(struct config *c)
+static void rope(struct family_config *c)
 {
-    struct json_object *r = get(c->json, "rope_parameters");
-    struct json_object *full = get(r, "full_attention"), *sliding = get(r, "sliding_attention");
-    struct json_object *type = get(full, "rope_type");
+    struct json_object *r = family_config_get(c->json, "rope_parameters");
+    struct json_object *full = family_config_get(r, "full_attention"), *sliding = family_config_get(r, "sliding_attention");
+    struct json_object *type = family_config_get(full, "rope_type");
     if (type && strcmp(json_object_get_string(type), "proportional") && !c->s)
         c->s = err_set(c->err, INGLE_UNSUP,
                        "config.json: 'rope_parameters.full_attention.rope_type' is '%s', expected 'proportional'",
                        json_object_get_string(type));
-    set_number(c, "gemma4.rope.freq_base", number(c, full, "rope_theta", 1e6));
-    set_number(c, "gemma4.rope.freq_base_swa", number(c, sliding, "rope_theta", 1e4));
-    set_number(c, "gemma4.rope.partial_rotary_factor", number(c, full, "partial_rotary_factor", 0.25));
+    family_config_number(c, full, "rope_theta", "gemma4.rope.freq_base", 1e6);
+    family_config_number(c, sliding, "rope_theta", "gemma4.rope.freq_base_swa", 1e4);
+    family_config_number(c, full, "partial_rotary_factor", "gemma4.rope.partial_rotary_factor", 0.25);
 }
 
 ingle_status family_gemma4_config(struct json_object *config, struct io_meta *out,
                                   struct err *err)
 {
-    struct json_object *text = get(config, "text_config");
-    struct config c = {text ? text : config, out, INGLE_OK, err};
-    const uint64_t n_layers = whole(&c, c.json, "num_hidden_layers", -1);
+    struct json_object *text = family_config_get(config, "text_config");
+    struct family_config c = {text ? text : config, out, INGLE_OK, err};
+    const uint64_t n_layers = family_config_read(&c, c.json, "num_hidden_layers", -1);
     if (!c.s && (n_layers < 1 || n_layers > 1024))
         return err_set(err, INGLE_FORMAT, "config.json: 'num_hidden_layers' is %llu, expected 1 to 1024",
                        (unsigned long long)n_layers);
-    const uint64_t head = whole(&c, c.json, "head_dim", -1);
-    set(&c, "gemma4.block_count", n_layers);
-    set(&c, "gemma4.embedding_length", whole(&c, c.json, "hidden_size", -1));
-    set(&c, "gemma4.context_length", whole(&c, c.json, "max_position_embeddings", 8192));
-    set(&c, "gemma4.vocab_size", whole(&c, c.json, "vocab_size", -1));
-    set(&c, "gemma4.attention.head_count", whole(&c, c.json, "num_attention_heads", -1));
-    set(&c, "gemma4.attention.key_length_swa", head);
-    set(&c, "gemma4.attention.key_length", whole(&c, c.json, "global_head_dim", (int64_t)head));
-    set(&c, "gemma4.attention.sliding_window", whole(&c, c.json, "sliding_window", -1));
-    set(&c, "gemma4.embedding_length_per_layer_input",
-        whole(&c, c.json, "hidden_size_per_layer_input", 0));
-    set_number(&c, "gemma4.attention.layer_norm_rms_epsilon", number(&c, c.json, "rms_norm_eps", 1e-6));
-    set_number(&c, "gemma4.final_logit_softcapping",
-               number(&c, c.json, "final_logit_softcapping", 0));
-    if (flag(&c, "enable_moe_block")) {
-        set(&c, "gemma4.expert_count", whole(&c, c.json, "num_experts", -1));
-        set(&c, "gemma4.expert_used_count", whole(&c, c.json, "top_k_experts", -1));
-        set(&c, "gemma4.expert_feed_forward_length", whole(&c, c.json, "moe_intermediate_size", -1));
+    const int64_t head = (int64_t)family_config_read(&c, c.json, "head_dim", -1);
+    family_config_set(&c, "gemma4.block_count", n_layers);
+    for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
+        family_config_whole(&c, c.json, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
+    family_config_whole(&c, c.json, "global_head_dim", "gemma4.attention.key_length", head);
+    family_config_number(&c, c.json, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon", 1e-6);
+    family_config_number(&c, c.json, "final_logit_softcapping", "gemma4.final_logit_softcapping", 0);
+    if (family_config_flag(&c, "enable_moe_block")) {
+        family_config_whole(&c, c.json, "num_experts", "gemma4.expert_count", -1);
+        family_config_whole(&c, c.json, "top_k_experts", "gemma4.expert_used_count", -1);
+        family_config_whole(&c, c.json, "moe_intermediate_size", "gemma4.expert_feed_forward_length", -1);
     }
     layers(&c, n_layers);
     rope(&c);

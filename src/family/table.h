@@ -5,5 +5,6 @@
 #include "family/family.h"
 
 extern const struct family family_gemma4;
+extern const struct family family_deepseek4;
 
 #endif

@@ -36,7 +36,7 @@ static bool code_of(uint32_t type, uint32_t *code)
     switch (type) {
     case QUANT_F32: *code = KERN_CODE_F32; return true;
     case QUANT_F16: case QUANT_FP8_E4M3: *code = KERN_CODE_F16; return true;
-    case QUANT_BF16: *code = KERN_CODE_BF16; return true;
+    case QUANT_BF16: case QUANT_FP8_B32: *code = KERN_CODE_BF16; return true;
 #define X(id, ...) case QUANT_##id: *code = KERN_CODE_##id; return true;
     KERN_CODE_LIST(X)
     KERN_STORED_LIST(X)

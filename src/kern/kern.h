@@ -16,6 +16,7 @@
 #include "kern/attend.h"
 #include "kern/math.h"
 #include "kern/matmul.h"
+#include "kern/row.h"
 
 struct kern_table {
     uint32_t cpu; /* bundles the table was made for */

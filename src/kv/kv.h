@@ -31,7 +31,7 @@ enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8 };
 /* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
 enum kv_kind {
     KV_HEADS, /* n_heads x (key block, value block) */
-    KV_ROWS,  /* f32 rows, one every `every` positions: [128 / every][width] */
+    KV_ROWS,  /* rows, one every `every` positions: [128 / every], kern/row.h */
 };
 
 struct kv_stream {
@@ -39,7 +39,8 @@ struct kv_stream {
     uint32_t layer;
     uint32_t group;           /* index of its lifetime group */
     uint32_t n_heads;         /* KV_HEADS */
-    int64_t k_width, v_width; /* KV_HEADS: per head; KV_ROWS: k_width floats a row */
+    int64_t k_width, v_width; /* KV_HEADS: per head; KV_ROWS: k_width elements a row, the
+                               * last v_width of them its tail */
     enum kern_kv_codec k_codec, v_codec;
     uint32_t every; /* 1, or KV_ROWS: 4, 128 */
     /* Filled by kv_layout(): bytes in a page. */

@@ -69,7 +69,11 @@ static ingle_status spec_rows(struct kv_stream *st, size_t *bytes, struct err *e
                        st->layer, (long long)st->k_width, st->every, st->every, KV_PAGE);
     st->head_bytes = 0;
     st->v_at = 0;
-    if (!num_mul((size_t)st->k_width, sizeof(float) * (KV_PAGE / st->every), bytes))
+    const size_t row = kern_row_bytes(st->k_codec, st->k_width, st->v_width);
+    if (!row)
+        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold rows of width %lld",
+                       st->layer, kern_kv_name(st->k_codec), (long long)st->k_width);
+    if (!num_mul(row, KV_PAGE / st->every, bytes))
         return spec_too_large(st, err);
     return INGLE_OK;
 }

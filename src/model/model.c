@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model/model.h"
+#include "model/parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -8,42 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-enum { NAME_MAX_BYTES = 128, LOAD_CHUNK_BYTES = 4 << 20 };
-
-/* A tensor under its GGUF name. */
-struct entry {
-    char name[NAME_MAX_BYTES];
-    const struct io_tensor *t;
-    bool bound;
-};
-
-struct bound_matrix {
-    const struct io_tensor *t;
-    struct device_matrix *m;
-};
-
-struct model_table {
-    const struct model *model;
-    const struct io_tensor *t;
-    int64_t n_rows, width;
-    size_t row_bytes;
-};
-
-struct model {
-    struct io_file *file;
-    struct device *d;
-    const struct report_sink *sink;
-    struct entry *entry; /* sorted by name */
-    size_t n_entries;
-    struct bound_matrix *matrix;
-    size_t n_matrices, cap_matrices;
-    struct device_vector **vector;
-    size_t n_vectors, cap_vectors;
-    struct model_table **table;
-    size_t n_tables, cap_tables;
-    uint64_t n_bytes;
-};
 
 static int entry_order(const void *a, const void *b)
 {
@@ -105,8 +69,10 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
-    for (size_t i = 0; i < m->n_matrices; i++)
+    for (size_t i = 0; i < m->n_matrices; i++) {
         device_matrix_free(m->matrix[i].m);
+        mem_free(m->matrix[i].part);
+    }
     for (size_t i = 0; i < m->n_vectors; i++)
         device_vector_free(m->vector[i]);
     for (size_t i = 0; i < m->n_tables; i++)
@@ -195,63 +161,186 @@ static ingle_status second_scale(struct model *m, const char *name, struct devic
     return s;
 }
 
-ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, int64_t in,
-                          int64_t n_stack, const struct device_matrix **out, struct err *err)
+/* Tensor name (with its scale, if it has a companion) as rows [out][in]. */
+static ingle_status want_source(struct model *m, const char *name, const uint64_t ne[3],
+                                struct source *out, uint32_t *type, enum conversion *from,
+                                struct err *err)
 {
-    struct entry *e;
-    const uint64_t ne[3] = {(uint64_t)in, (uint64_t)out_rows, (uint64_t)n_stack};
-    ingle_status s = want(m, name, ne, &e, err);
-    if (s)
-        return s;
-    for (size_t i = 0; i < m->n_matrices; i++)
-        if (m->matrix[i].t == e->t) {
-            *out = m->matrix[i].m;
-            return INGLE_OK;
-        }
-    if (!mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix))
-        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
-    struct device_matrix *w;
-    s = device_matrix_create(&w, m->d, e->t->type, out_rows, in, n_stack, err);
-    if (s) {
-        err_prefix(err, "'%s': tensor '%s'", io_path(m->file), e->t->name);
-        return s;
+    char scale[NAME_MAX_BYTES];
+    snprintf(scale, sizeof scale, "%.100s", name);
+    char *tail = strstr(scale, ".weight");
+    if (tail)
+        memcpy(tail, ".scale", 7);
+    struct entry *e = find(m, name), *s = tail ? find(m, scale) : NULL;
+    if (e && e->t->type != QUANT_I8 && e->t->type != QUANT_FP8_E4M3)
+        s = NULL;
+    if (e && !model_loads_as(e->t->type, s != NULL, type, from))
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of type I8 has no scales '%s'",
+                       io_path(m->file), e->t->name, scale);
+    const bool grouped = e && e->t->n_dims == 2 && ne[2] > 1; /* a stack written as one matrix */
+    const bool fp4 = e && *from == FROM_FP4;
+    const uint64_t is[3] = {fp4 ? ne[0] / 2 : ne[0], grouped ? ne[1] * ne[2] : ne[1], grouped ? 1 : ne[2]};
+    ingle_status status = want(m, name, is, &e, err);
+    if (!status && *from != AS_STORED) {
+        const uint64_t sne[3] = {fp4 ? ne[0] / 32 : (ne[0] + 127) / 128, fp4 ? is[1] : (is[1] + 127) / 128, 1};
+        status = want(m, scale, sne, &s, err);
+        if (!status && ne[0] % 32)
+            status = err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no multiple of 32",
+                             io_path(m->file), e->t->name);
+        if (!status)
+            s->bound = true;
     }
-    m->matrix[m->n_matrices++] = (struct bound_matrix){e->t, w};
-    m->n_bytes += device_matrix_bytes(w);
+    if (status)
+        return status;
     e->bound = true;
-    if (e->t->type == QUANT_NVFP4) {
-        s = second_scale(m, name, w, n_stack, err);
-        if (s)
-            return s;
-    }
-    *out = w;
+    *out = (struct source){e->t, *from == AS_STORED ? NULL : s->t};
     return INGLE_OK;
 }
 
-ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,
-                          struct err *err)
+/* A stack whose matrices are tensors of their own: "<base>.<index>.weight". */
+static ingle_status want_parts(struct model *m, const char *name, const uint64_t ne[3],
+                               struct source *part, uint32_t *type, enum conversion *from,
+                               struct err *err)
 {
-    struct entry *e;
-    const uint64_t ne[3] = {(uint64_t)n, 1, 1};
-    ingle_status s = want(m, name, ne, &e, err);
+    const char *dot = strrchr(name, '.');
+    for (uint64_t i = 0; i < ne[2]; i++) {
+        char one[NAME_MAX_BYTES];
+        const uint64_t flat[3] = {ne[0], ne[1], 1};
+        uint32_t t;
+        enum conversion f;
+        snprintf(one, sizeof one, "%.*s.%llu%s", (int)(dot - name), name, (unsigned long long)i, dot);
+        const ingle_status s = want_source(m, one, flat, &part[i], &t, &f, err);
+        if (s)
+            return s;
+        if (i && (t != *type || f != *from))
+            return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has type %s, its siblings %s",
+                           io_path(m->file), part[i].t->name, quant_info(t)->name,
+                           quant_info(*type)->name);
+        *type = t;
+        *from = f;
+    }
+    return INGLE_OK;
+}
+
+ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, int64_t in,
+                          int64_t n_stack, const struct device_matrix **out, struct err *err)
+{
+    const uint64_t ne[3] = {(uint64_t)in, (uint64_t)out_rows, (uint64_t)n_stack};
+    const bool parts = n_stack > 1 && !find(m, name);
+    struct bound_matrix b = {.n_parts = parts ? n_stack : 1};
+    uint32_t type = 0;
+    b.part = mem_calloc((size_t)b.n_parts, sizeof *b.part);
+    if (!b.part || !mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix)) {
+        mem_free(b.part);
+        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    }
+    ingle_status s = parts ? want_parts(m, name, ne, b.part, &type, &b.from, err)
+                           : want_source(m, name, ne, b.part, &type, &b.from, err);
+    for (size_t i = 0; !s && i < m->n_matrices; i++)
+        if (m->matrix[i].part[0].t == b.part[0].t) { /* a head that is the embedding */
+            *out = m->matrix[i].m;
+            mem_free(b.part);
+            return INGLE_OK;
+        }
+    if (!s) {
+        s = device_matrix_create(&b.m, m->d, type, out_rows, in, n_stack, err);
+        if (s)
+            err_prefix(err, "'%s': tensor '%s'", io_path(m->file), b.part[0].t->name);
+    }
+    if (s) {
+        mem_free(b.part);
+        return s;
+    }
+    m->matrix[m->n_matrices++] = b;
+    m->n_bytes += device_matrix_bytes(b.m);
+    if (type == QUANT_NVFP4) {
+        s = second_scale(m, name, b.m, n_stack, err);
+        if (s)
+            return s;
+    }
+    *out = b.m;
+    return INGLE_OK;
+}
+
+/* The bytes of a tensor of this shape; the caller frees them. */
+static ingle_status slurp(struct model *m, const char *name, const uint64_t ne[3],
+                          struct entry **e, void **out, struct err *err)
+{
+    ingle_status s = want(m, name, ne, e, err);
     if (s)
         return s;
-    const struct io_tensor *t = e->t;
-    if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32, F16 or BF16",
-                       io_path(m->file), t->name, quant_info(t->type)->name);
+    const struct io_tensor *t = (*e)->t;
     void *stored = mem_alloc(t->n_bytes);
     if (!stored)
         return err_set(err, INGLE_NOMEM, "no %llu bytes for tensor '%s'",
                        (unsigned long long)t->n_bytes, t->name);
     s = io_read(m->file, t, 0, stored, t->n_bytes, err);
-    if (!s)
-        quant_decode(t->type, stored, out, (size_t)n);
+    if (s)
+        mem_free(stored);
+    else
+        *out = stored;
+    return s;
+}
+
+ingle_status model_floats_2d(struct model *m, const char *name, int64_t width, int64_t rows,
+                             float *out, struct err *err)
+{
+    struct entry *e;
+    void *stored;
+    const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, 1};
+    ingle_status s = slurp(m, name, ne, &e, &stored, err);
+    if (s)
+        return s;
+    const struct io_tensor *t = e->t;
+    if (t->type == QUANT_F32 || t->type == QUANT_F16 || t->type == QUANT_BF16)
+        quant_decode(t->type, stored, out, (size_t)(width * rows));
+    else
+        s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32, F16 or BF16",
+                    io_path(m->file), t->name, quant_info(t->type)->name);
     mem_free(stored);
-    for (int64_t i = 0; !s && i < n; i++)
+    for (int64_t i = 0; !s && i < width * rows; i++)
         if (!(out[i] - out[i] >= 0.0f)) /* NaN and infinities differ from themselves */
             s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has no number at %lld",
                         io_path(m->file), t->name, (long long)i);
+    if (!s)
+        e->bound = true;
+    return s;
+}
+
+ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,
+                          struct err *err)
+{
+    return model_floats_2d(m, name, n, 1, out, err);
+}
+
+ingle_status model_ints(struct model *m, const char *name, int64_t width, int64_t rows,
+                        int32_t min, int32_t max, int32_t *out, struct err *err)
+{
+    struct entry *e;
+    void *stored;
+    const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, 1};
+    ingle_status s = slurp(m, name, ne, &e, &stored, err);
+    if (s)
+        return s;
+    const uint32_t type = e->t->type;
+    if (type != QUANT_I32 && type != QUANT_I64)
+        s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected I32 or I64",
+                    io_path(m->file), e->t->name, quant_info(type)->name);
+    for (int64_t i = 0; !s && i < width * rows; i++) {
+        int64_t v64 = 0;
+        int32_t v32 = 0;
+        if (type == QUANT_I64)
+            memcpy(&v64, (const char *)stored + i * 8, sizeof v64);
+        else
+            memcpy(&v32, (const char *)stored + i * 4, sizeof v32);
+        const int64_t v = type == QUANT_I64 ? v64 : v32;
+        if (v < min || v > max)
+            s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has %lld at %lld, expected %d to %d",
+                        io_path(m->file), e->t->name, (long long)v, (long long)i, min, max);
+        else
+            out[i] = (int32_t)v;
+    }
+    mem_free(stored);
     if (!s)
         e->bound = true;
     return s;
@@ -373,91 +462,6 @@ ingle_status model_check_unused(struct model *m, struct err *err)
         report(m->sink, INGLE_REPORT_WARN, "tensor", other,
                "%zu tensors of this file are not used by its family", n_other);
     return INGLE_OK;
-}
-
-/* ---- loading ---- */
-
-struct load {
-    struct model *m;
-    uint8_t *buffer;        /* [workers][buffer_bytes] */
-    size_t buffer_bytes;
-    const struct bound_matrix *b;
-    int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
-    uint64_t row_bytes;
-    struct err *err;        /* [workers] */
-};
-
-static void load_chunk(void *arg, int64_t chunk, int worker)
-{
-    struct load *l = arg;
-    if (l->err[worker].status)
-        return;
-    const struct io_tensor *t = l->b->t;
-    const int64_t out = device_matrix_out(l->b->m);
-    const int64_t index = chunk / l->chunks;
-    const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
-    const int64_t n = num_min(l->rows_per_chunk, out - row0);
-    const uint64_t at = ((uint64_t)index * (uint64_t)out + (uint64_t)row0) * l->row_bytes;
-    uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
-    if (io_read(l->m->file, t, at, buffer, (size_t)n * l->row_bytes, &l->err[worker]))
-        return;
-    const struct quant_info *q = quant_info(t->type);
-    const int64_t bad = quant_find_bad(t->type, buffer, (size_t)n * l->row_bytes / q->n_bytes);
-    if (bad >= 0) {
-        err_set(&l->err[worker], INGLE_FORMAT,
-                "'%s': tensor '%s' has a scale or weight that is no number in block %llu",
-                io_path(l->m->file), t->name, (unsigned long long)(at / q->n_bytes + (uint64_t)bad));
-        return;
-    }
-    device_matrix_load(l->b->m, index, row0, n, buffer);
-}
-
-static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, struct err *err)
-{
-    ingle_status s = device_matrix_reserve(b->m, err);
-    if (s)
-        return s;
-    if (!quant_bytes(b->t->type, (uint64_t)device_matrix_in(b->m), 1, &l->row_bytes))
-        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->t->name);
-    const int64_t fit = (int64_t)(LOAD_CHUNK_BYTES / l->row_bytes) / KERN_PANEL * KERN_PANEL;
-    l->b = b;
-    l->rows_per_chunk = num_max(KERN_PANEL, fit);
-    const size_t need = (size_t)l->rows_per_chunk * l->row_bytes;
-    if (need > l->buffer_bytes) {
-        mem_free(l->buffer);
-        l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), need);
-        l->buffer_bytes = l->buffer ? need : 0;
-        if (!l->buffer)
-            return err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", need, b->t->name);
-    }
-    l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
-    pool_run(device_pool(l->m->d), l->chunks * device_matrix_stack(b->m), load_chunk, l);
-    for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
-        if (l->err[i].status) {
-            if (err)
-                *err = l->err[i];
-            return l->err[i].status;
-        }
-    return INGLE_OK;
-}
-
-ingle_status model_load(struct model *m, struct err *err)
-{
-    struct load l = {.m = m};
-    l.err = mem_calloc((size_t)pool_size(device_pool(m->d)), sizeof *l.err);
-    if (!l.err)
-        return err_set(err, INGLE_NOMEM, "no memory to load");
-    ingle_status s = INGLE_OK;
-    uint64_t done = 0;
-    for (size_t i = 0; !s && i < m->n_matrices; i++) {
-        s = load_matrix(&l, &m->matrix[i], err);
-        done += device_matrix_bytes(m->matrix[i].m);
-        if (!s && report_progress(m->sink, "load", (double)done, (double)m->n_bytes))
-            s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
-    }
-    mem_free(l.buffer);
-    mem_free(l.err);
-    return s;
 }
 
 uint64_t model_identity(const struct model *m)

@@ -44,6 +44,14 @@ MUST_CHECK ingle_status model_vector(struct model *m, const char *name, int64_t 
 MUST_CHECK ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,
                                      struct err *err);
 
+/* The same for a matrix, f32 [rows][width]. */
+MUST_CHECK ingle_status model_floats_2d(struct model *m, const char *name, int64_t width,
+                                        int64_t rows, float *out, struct err *err);
+/* Integers (I32 or I64 in the file) within min and max, int32 [rows][width]. */
+MUST_CHECK ingle_status model_ints(struct model *m, const char *name, int64_t width,
+                                   int64_t rows, int32_t min, int32_t max, int32_t *out,
+                                   struct err *err);
+
 /* A table that stays in the file and is read by row (per-layer embeddings). */
 struct model_table;
 MUST_CHECK ingle_status model_table(struct model *m, const char *name, int64_t n_rows,

@@ -93,6 +93,17 @@ ELEMENTS(bool, uint8_t, v ? 1.0f : 0.0f)
 ELEMENTS(fp8_e4m3, uint8_t, fp8_e4m3(v))
 ELEMENTS(e8m0, uint8_t, quant_e8m0_to_f32(v))
 
+/* Exact: four significant bits times a power of two. */
+void quant_decode_fp8_b32(const void *src, float *dst, size_t n)
+{
+    const struct quant_fp8_b32 *b = src;
+    for (size_t i = 0; i < n; i++, b++) {
+        const float scale = quant_e8m0_to_f32(b->scale);
+        for (int j = 0; j < 32; j++)
+            *dst++ = fp8_e4m3(b->code[j]) * scale;
+    }
+}
+
 void quant_encode_f16(const float *src, void *dst, size_t n)
 {
     char *at = dst;

@@ -267,6 +267,13 @@ static inline void quant_k_scales(const uint8_t sm[12], uint8_t sc[8], uint8_t m
     }
 }
 
+/* In no file: e4m3 codes that carry the power-of-two scale of their tile, 2^(scale - 127). */
+struct quant_fp8_b32 {
+    uint8_t scale;
+    uint8_t code[32];
+};
+static_assert(sizeof(struct quant_fp8_b32) == 33, "fp8_b32 has no padding");
+
 /* The sixteen scales of q3_k, -32..31. */
 static inline void quant_q3_k_scales(const uint8_t sc[12], int8_t out[16])
 {

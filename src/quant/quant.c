@@ -12,6 +12,7 @@ enum scales {
     SCALES_F64,
     SCALES_BF16,
     SCALES_IQ1_M,
+    SCALES_FP8_BLOCK,
     SCALES_BYTE
 };
 
@@ -63,6 +64,10 @@ struct type {
     {                                                                                              \
         SCALES_BYTE, 0, {0, 0}, 0xFF, 253                                                          \
     } /* 6 x 2^126 is no float */
+#define FP8_BLOCK                                                                                  \
+    {                                                                                              \
+        SCALES_FP8_BLOCK, 0, {0, 0}, 0x7F, 0x7F                                                    \
+    }
 #define IQ1_M_NIBBLES                                                                              \
     {                                                                                              \
         SCALES_IQ1_M, 0, {0, 0}, 0, 0                                                              \
@@ -139,6 +144,11 @@ static bool bad_block(const struct type *t, const unsigned char *b)
     case SCALES_IQ1_M:
         memcpy(sc, b + offsetof(struct quant_iq1_m, sc), sizeof sc);
         return (quant_iq1_m_scale(sc) & 0x7C00) == 0x7C00;
+    case SCALES_FP8_BLOCK:
+        for (size_t i = 1; i < sizeof(struct quant_fp8_b32); i++)
+            if ((b[i] & t->scales.mask) >= t->scales.first)
+                return true;
+        return b[0] == 0xFF;
     case SCALES_BYTE:
         return (b[0] & t->scales.mask) >= t->scales.first;
     }

@@ -27,6 +27,7 @@ enum quant_type {
     QUANT_E8M0 = 201,
     QUANT_U8 = 202,
     QUANT_BOOL = 203,
+    QUANT_FP8_B32 = 204, /* in memory only: FP8 with its scale, struct quant_fp8_b32 */
 };
 
 struct quant_info {

@@ -30,7 +30,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         const struct family_span one = {.n = shape ? 1 : o->max_rows};
         struct family_step step = {&one, 1, o->max_rows, 0};
         step.n_logits = o->max_logits;
-        const struct family_forward f = {.device = d, .step = &step, .kv = spec,
+        const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
             .logits = {NULL, o->max_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans */
@@ -177,6 +177,7 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         .device = r->device,
         .step = &step,
         .kv = &r->spec,
+        .n_ctx = r->n_ctx,
         .logits = {r->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,

@@ -68,9 +68,28 @@ ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
     return INGLE_OK;
 }
 
+/* The timeline becomes a restore point of want[0, n_want) cut to at most `keep` tokens.  A
+ * point beyond keep serves if its pages reach back that far. */
+static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_want,
+                              int64_t keep, struct err *err)
+{
+    for (int64_t limit = n_want;; limit = keep) {
+        struct kv_match match;
+        kv_tree_find(s->r->tree, want, n_want, limit, &match);
+        if (!match.point) {
+            kv_timeline_clear(s->timeline);
+            return INGLE_OK;
+        }
+        const ingle_status status = kv_timeline_attach(s->timeline, s->r->tree, match.point, err);
+        if (status || session_length(s) <= keep)
+            return status;
+        if (kv_timeline_can_rewind(s->timeline, keep))
+            return kv_timeline_rewind(s->timeline, keep, err);
+    }
+}
+
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
- * what the session has, or from the tree, whichever keeps more.  The restore point may lie
- * beyond keep as far as pages can step back. */
+ * what the session has, or from the tree, whichever keeps more. */
 static ingle_status restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
                             struct session_reuse *reuse, struct err *err)
 {
@@ -83,17 +102,15 @@ static ingle_status restore(struct session *s, const int32_t *want, int64_t n_wa
         own = 0;
     struct kv_match match = {0};
     if (s->r->tree)
-        kv_tree_find(s->r->tree, want, n_want, n_want, &match);
+        kv_tree_find(s->r->tree, want, n_want, keep, &match);
     ingle_status status = INGLE_OK;
     *reuse = (struct session_reuse){0};
-    if (match.point && num_min(match.length, keep) > own) {
-        status = kv_timeline_attach(s->timeline, s->r->tree, match.point, err);
-        reuse->from_tree = num_min(match.length, keep);
-        if (!status && match.length > keep)
-            status = kv_timeline_rewind(s->timeline, keep, err);
-    } else if (own) {
+    if (own && own >= match.length) {
         status = kv_timeline_rewind(s->timeline, own, err);
         reuse->from_session = own;
+    } else if (s->r->tree) {
+        status = from_tree(s, want, n_want, keep, err);
+        reuse->from_tree = session_length(s);
     } else {
         kv_timeline_clear(s->timeline);
     }

@@ -10,12 +10,14 @@
 #include "base/mem.h"
 #include <string.h>
 
-/* Sliding and full layers, K = V, int8 activations; experts; shared keys and values. */
+/* Sliding and full layers, K = V, int8 activations; experts; shared keys and values;
+ * compressed rows, their choice and hyper-connections. */
 static const struct { const char *path, *golden; } models[] = {
     {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
     {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors"},
     {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors"},
     {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors"},
 };
 enum { N_MODELS = sizeof models / sizeof *models, N = 300 };
 

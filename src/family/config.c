@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "family/config.h"
+
+struct json_object *family_config_get(struct json_object *o, const char *key)
+{
+    struct json_object *v = NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+}
+
+static bool is_whole(struct json_object *v)
+{
+    if (json_object_is_type(v, json_type_int))
+        return json_object_get_int64(v) >= 0;
+    const double f = json_object_get_double(v);
+    return json_object_is_type(v, json_type_double) && f >= 0 && f < 9e15 &&
+           f <= (double)(int64_t)f && f >= (double)(int64_t)f;
+}
+
+uint64_t family_config_read(struct family_config *c, struct json_object *o, const char *key,
+                            int64_t fallback)
+{
+    struct json_object *v = family_config_get(o, key);
+    if (v && is_whole(v))
+        return json_object_is_type(v, json_type_int) ? (uint64_t)json_object_get_int64(v)
+                                                     : (uint64_t)json_object_get_double(v);
+    if (!v && fallback >= 0)
+        return (uint64_t)fallback;
+    if (!c->s)
+        c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' is %.64s, expected a whole number",
+                       key, v ? json_object_get_string(v) : "missing");
+    return 0;
+}
+
+bool family_config_flag(struct family_config *c, const char *key)
+{
+    struct json_object *v = family_config_get(c->json, key);
+    return v && json_object_get_boolean(v);
+}
+
+void family_config_set(struct family_config *c, const char *gguf, uint64_t v)
+{
+    if (c->s)
+        return;
+    c->s = io_meta_set_u64(c->out, gguf, v);
+    if (c->s)
+        err_set(c->err, c->s, "no memory for config.json");
+}
+
+void family_config_whole(struct family_config *c, struct json_object *o, const char *key,
+                         const char *gguf, int64_t fallback)
+{
+    const uint64_t v = family_config_read(c, o, key, fallback);
+    family_config_set(c, gguf, v);
+}
+
+void family_config_number(struct family_config *c, struct json_object *o, const char *key,
+                          const char *gguf, double fallback)
+{
+    struct json_object *v = family_config_get(o, key);
+    if (c->s)
+        return;
+    if (v && !json_object_is_type(v, json_type_int) && !json_object_is_type(v, json_type_double)) {
+        c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' is %.64s, expected a number", key,
+                       json_object_get_string(v));
+        return;
+    }
+    c->s = io_meta_set_f64(c->out, gguf, v ? json_object_get_double(v) : fallback);
+    if (c->s)
+        err_set(c->err, c->s, "no memory for config.json");
+}

@@ -1,0 +1,30 @@
+/* config - inside the room: numbers of a config.json into GGUF keys. */
+#ifndef INGLE_FAMILY_CONFIG_H
+#define INGLE_FAMILY_CONFIG_H
+
+#include "base/json.h"
+#include "io/io.h"
+
+struct family_config {
+    struct json_object *json; /* the object with the text model's values */
+    struct io_meta *out;
+    ingle_status s;           /* the first error; later calls do nothing */
+    struct err *err;
+};
+
+/* NULL: o is no object, or the key is absent or null. */
+struct json_object *family_config_get(struct json_object *o, const char *key);
+
+/* The value of o's key (absent or null: fallback; an error if fallback is negative). */
+uint64_t family_config_read(struct family_config *c, struct json_object *o, const char *key,
+                            int64_t fallback);
+bool family_config_flag(struct family_config *c, const char *key);
+
+/* Reads o's key and sets the GGUF key. */
+void family_config_whole(struct family_config *c, struct json_object *o, const char *key,
+                         const char *gguf, int64_t fallback);
+void family_config_number(struct family_config *c, struct json_object *o, const char *key,
+                          const char *gguf, double fallback);
+void family_config_set(struct family_config *c, const char *gguf, uint64_t v);
+
+#endif

@@ -1,0 +1,11 @@
+/* deepseek4 - inside the room: the Hugging Face side of the family. */
+#ifndef INGLE_FAMILY_DEEPSEEK4_H
+#define INGLE_FAMILY_DEEPSEEK4_H
+
+#include "family/family.h"
+
+ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
+                                     struct err *err);
+bool family_deepseek4_rename(const char *name, char *out, size_t n_out);
+
+#endif

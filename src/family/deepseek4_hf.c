@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* deepseek4_hf - config.json and tensor names of the published checkpoint, in GGUF's terms. */
+#include "family/deepseek4.h"
+
+#include "base/mem.h"
+#include "family/config.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+struct pair { const char *hf, *gguf; };
+
+static const struct pair names[] = {
+    {"embed.weight", "token_embd.weight"},       {"head.weight", "output.weight"},
+    {"norm.weight", "output_norm.weight"},       {"hc_head_fn", "output_hc_fn.weight"},
+    {"hc_head_base", "output_hc_base.weight"},   {"hc_head_scale", "output_hc_scale.weight"},
+};
+
+/* Stems: a `.weight` or `.scale` behind them stays. */
+static const struct pair stems[] = {
+    {"attn_norm", "attn_norm"},
+    {"ffn_norm", "ffn_norm"},
+    {"attn.wq_a", "attn_q_a"},
+    {"attn.q_norm", "attn_q_a_norm"},
+    {"attn.wq_b", "attn_q_b"},
+    {"attn.wkv", "attn_kv"},
+    {"attn.kv_norm", "attn_kv_a_norm"},
+    {"attn.wo_a", "attn_output_a"},
+    {"attn.wo_b", "attn_output_b"},
+    {"attn.compressor.wkv", "attn_compressor_kv"},
+    {"attn.compressor.wgate", "attn_compressor_gate"},
+    {"attn.compressor.norm", "attn_compressor_norm"},
+    {"attn.indexer.wq_b", "indexer.attn_q_b"},
+    {"attn.indexer.weights_proj", "indexer.proj"},
+    {"attn.indexer.compressor.wkv", "indexer_compressor_kv"},
+    {"attn.indexer.compressor.wgate", "indexer_compressor_gate"},
+    {"attn.indexer.compressor.norm", "indexer_compressor_norm"},
+    {"ffn.gate", "ffn_gate_inp"},
+    {"ffn.shared_experts.w1", "ffn_gate_shexp"},
+    {"ffn.shared_experts.w3", "ffn_up_shexp"},
+    {"ffn.shared_experts.w2", "ffn_down_shexp"},
+};
+
+/* Whole names, without a suffix in the checkpoint. */
+static const struct pair wholes[] = {
+    {"hc_attn_fn", "hc_attn_fn.weight"},
+    {"hc_attn_base", "hc_attn_base.weight"},
+    {"hc_attn_scale", "hc_attn_scale.weight"},
+    {"hc_ffn_fn", "hc_ffn_fn.weight"},
+    {"hc_ffn_base", "hc_ffn_base.weight"},
+    {"hc_ffn_scale", "hc_ffn_scale.weight"},
+    {"attn.attn_sink", "attn_sinks.weight"},
+    {"attn.compressor.ape", "attn_compressor_ape.weight"},
+    {"attn.indexer.compressor.ape", "indexer_compressor_ape.weight"},
+    {"ffn.gate.bias", "exp_probs_b.bias"},
+    {"ffn.gate.tid2eid", "ffn_gate_tid2eid.weight"},
+};
+
+static bool rename_in_layer(const char *name, unsigned layer, char *out, size_t n_out)
+{
+    unsigned expert, w;
+    int used = 0;
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        if (!strcmp(name, wholes[i].hf)) {
+            snprintf(out, n_out, "blk.%u.%s", layer, wholes[i].gguf);
+            return true;
+        }
+    if (sscanf(name, "ffn.experts.%5u.w%1u%n", &expert, &w, &used) == 2 && w >= 1 && w <= 3) {
+        static const char *const part[] = {"gate", "down", "up"};
+        snprintf(out, n_out, "blk.%u.ffn_%s_exps.%u%s", layer, part[w - 1], expert, name + used);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
+        const size_t n = strlen(stems[i].hf);
+        if (!strncmp(name, stems[i].hf, n) && (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
+            snprintf(out, n_out, "blk.%u.%s%s", layer, stems[i].gguf, name + n);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
+{
+    unsigned layer;
+    int used = 0;
+    if (sscanf(name, "layers.%5u.%n", &layer, &used) == 1 && used)
+        return rename_in_layer(name + used, layer, out, n_out);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i].hf)) {
+            snprintf(out, n_out, "%s", names[i].gguf);
+            return true;
+        }
+    return false;
+}
+
+/* ---- config.json ---- */
+
+static const struct { const char *hf, *gguf; int64_t fallback; } whole_keys[] = {
+    {"num_hidden_layers", "deepseek4.block_count", -1},
+    {"hidden_size", "deepseek4.embedding_length", -1},
+    {"max_position_embeddings", "deepseek4.context_length", 8192},
+    {"vocab_size", "deepseek4.vocab_size", -1},
+    {"num_attention_heads", "deepseek4.attention.head_count", -1},
+    {"num_key_value_heads", "deepseek4.attention.head_count_kv", 1},
+    {"head_dim", "deepseek4.attention.key_length", -1},
+    {"qk_rope_head_dim", "deepseek4.rope.dimension_count", -1},
+    {"q_lora_rank", "deepseek4.attention.q_lora_rank", -1},
+    {"o_lora_rank", "deepseek4.attention.output_lora_rank", -1},
+    {"o_groups", "deepseek4.attention.output_group_count", -1},
+    {"sliding_window", "deepseek4.attention.sliding_window", -1},
+    {"index_n_heads", "deepseek4.attention.indexer.head_count", 1},
+    {"index_head_dim", "deepseek4.attention.indexer.key_length", 4},
+    {"index_topk", "deepseek4.attention.indexer.top_k", 1},
+    {"n_routed_experts", "deepseek4.expert_count", -1},
+    {"num_experts_per_tok", "deepseek4.expert_used_count", -1},
+    {"n_shared_experts", "deepseek4.expert_shared_count", 1},
+    {"moe_intermediate_size", "deepseek4.expert_feed_forward_length", -1},
+    {"num_hash_layers", "deepseek4.hash_layer_count", 0},
+    {"hc_mult", "deepseek4.hyper_connection.count", -1},
+    {"hc_sinkhorn_iters", "deepseek4.hyper_connection.sinkhorn_iterations", -1},
+};
+
+static const struct { const char *hf, *gguf; double fallback; } number_keys[] = {
+    {"rms_norm_eps", "deepseek4.attention.layer_norm_rms_epsilon", 1e-6},
+    {"hc_eps", "deepseek4.hyper_connection.epsilon", 1e-6},
+    {"routed_scaling_factor", "deepseek4.expert_weights_scale", 1},
+    {"rope_theta", "deepseek4.rope.freq_base", 1e4},
+    {"compress_rope_theta", "deepseek4.attention.compress_rope_freq_base", 160000},
+};
+
+static void ratios(struct family_config *c, uint64_t n_layers)
+{
+    struct json_object *list = family_config_get(c->json, "compress_ratios");
+    if (c->s)
+        return;
+    const size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    if (n < n_layers || n > 4096) {
+        c->s = err_set(c->err, INGLE_FORMAT, "config.json: 'compress_ratios' has %zu entries for %llu layers", n,
+                       (unsigned long long)n_layers);
+        return;
+    }
+    uint64_t *v = mem_calloc(n, sizeof *v);
+    if (!v)
+        c->s = err_set(c->err, INGLE_NOMEM, "no memory for config.json");
+    for (size_t i = 0; !c->s && i < n; i++) {
+        const int64_t r = json_object_get_int64(json_object_array_get_idx(list, i));
+        v[i] = r < 0 ? UINT32_MAX : (uint64_t)r;
+    }
+    if (!c->s)
+        c->s = io_meta_set_u64s(c->out, "deepseek4.attention.compress_ratios", v, n);
+    mem_free(v);
+}
+
+static void rope_scaling(struct family_config *c)
+{
+    struct json_object *r = family_config_get(c->json, "rope_scaling");
+    if (!r || c->s)
+        return;
+    struct json_object *type = family_config_get(r, "type");
+    const char *name = type ? json_object_get_string(type) : "none";
+    c->s = io_meta_set_str(c->out, "deepseek4.rope.scaling.type", name, strlen(name));
+    family_config_number(c, r, "factor", "deepseek4.rope.scaling.factor", 1);
+    family_config_whole(c, r, "original_max_position_embeddings",
+                        "deepseek4.rope.scaling.original_context_length", 1);
+    family_config_number(c, r, "beta_fast", "deepseek4.rope.scaling.yarn_beta_fast", 32);
+    family_config_number(c, r, "beta_slow", "deepseek4.rope.scaling.yarn_beta_slow", 1);
+}
+
+static void expect_word(struct family_config *c, const char *key, const char *word)
+{
+    struct json_object *v = family_config_get(c->json, key);
+    if (v && strcmp(json_object_get_string(v), word) && !c->s)
+        c->s = err_set(c->err, INGLE_UNSUP, "config.json: '%s' is '%s', expected '%s'", key,
+                       json_object_get_string(v), word);
+}
+
+ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
+                                     struct err *err)
+{
+    struct family_config c = {config, out, INGLE_OK, err};
+    for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
+        family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
+    for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
+        family_config_number(&c, config, number_keys[i].hf, number_keys[i].gguf, number_keys[i].fallback);
+    expect_word(&c, "scoring_func", "sqrtsoftplus");
+    expect_word(&c, "hidden_act", "silu");
+    uint64_t n_layers = 0;
+    if (!c.s)
+        c.s = io_get_u64(out, "deepseek4.block_count", 1, 1024, &n_layers, err);
+    ratios(&c, n_layers);
+    rope_scaling(&c);
+    struct json_object *limit = family_config_get(config, "swiglu_limit");
+    if (limit)
+        family_config_number(&c, config, "swiglu_limit", "deepseek4.swiglu_clamp_exp", 0);
+    struct json_object *norm = family_config_get(config, "norm_topk_prob");
+    if (!c.s)
+        c.s = io_meta_set_bool(out, "deepseek4.expert_weights_norm", !norm || json_object_get_boolean(norm));
+    return c.s;
+}

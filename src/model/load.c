@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load - stored rows into device matrices, in parallel chunks that a worker's buffer holds,
+ * so that no matrix is ever in memory twice.
+ */
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/parts.h"
+#include <string.h>
+
+enum { CHUNK_BYTES = 4 << 20, FP8_TILE = 128, GROUP = 32 };
+
+bool model_loads_as(uint32_t stored, bool has_scale, uint32_t *type, enum conversion *from)
+{
+    *type = stored;
+    *from = AS_STORED;
+    if (stored == QUANT_I8 && has_scale) {
+        *type = QUANT_MXFP4;
+        *from = FROM_FP4;
+    } else if (stored == QUANT_FP8_E4M3 && has_scale) {
+        *type = QUANT_FP8_B32;
+        *from = FROM_FP8;
+    }
+    return stored != QUANT_I8 || has_scale;
+}
+
+struct load {
+    struct model *m;
+    uint8_t *buffer; /* [workers][buffer_bytes]: stored rows, then their scales, then converted */
+    size_t buffer_bytes, scale_at, row_at;
+    const struct bound_matrix *b;
+    int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
+    uint64_t stored_bytes, row_bytes; /* of one row: in the file, as the device wants it */
+    struct err *err; /* [workers] */
+};
+
+/* FP4: low nibble first; a block of MXFP4 pairs element j with j + 16. */
+static void convert_fp4(const uint8_t *codes, const uint8_t *scale, uint8_t *out, int64_t in)
+{
+    for (int64_t g = 0; g < in / GROUP; g++, codes += GROUP / 2, out += 17) {
+        out[0] = scale[g];
+        for (int j = 0; j < GROUP / 2; j++) {
+            const int a = codes[j / 2] >> 4 * (j % 2) & 15, b = codes[8 + j / 2] >> 4 * (j % 2) & 15;
+            out[1 + j] = (uint8_t)(a | b << 4);
+        }
+    }
+}
+
+/* FP8: each group of 32 carries its tile's scale in front. */
+static void convert_fp8(const uint8_t *codes, const uint8_t *scale, uint8_t *out, int64_t in)
+{
+    for (int64_t g = 0; g < in / GROUP; g++, codes += GROUP, out += GROUP + 1) {
+        out[0] = scale[g * GROUP / FP8_TILE];
+        memcpy(out + 1, codes, GROUP);
+    }
+}
+
+static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, struct err *err)
+{
+    err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has a scale or weight that is no number in row %lld",
+            io_path(l->m->file), t->name, (long long)row);
+}
+
+/* Rows [row0, row0 + n) of a tensor: converted rows in the worker's buffer, or NULL. */
+static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t row0, int64_t n,
+                                int worker)
+{
+    struct err *err = &l->err[worker];
+    uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
+    const uint64_t at = (uint64_t)row0 * l->stored_bytes;
+    if (io_read(l->m->file, p->t, at, buffer, (size_t)n * l->stored_bytes, err))
+        return NULL;
+    if (l->b->from == AS_STORED)
+        return buffer;
+    uint8_t *scale = buffer + l->scale_at, *out = buffer + l->row_at;
+    const int64_t in = device_matrix_in(l->b->m);
+    const bool fp8 = l->b->from == FROM_FP8;
+    const int64_t width = (int64_t)p->scale->ne[0], s0 = fp8 ? row0 / FP8_TILE : row0;
+    const int64_t s1 = fp8 ? num_div_up(row0 + n, FP8_TILE) : row0 + n;
+    if (io_read(l->m->file, p->scale, (uint64_t)(s0 * width), scale, (size_t)((s1 - s0) * width), err))
+        return NULL;
+    for (int64_t r = 0; r < n; r++) {
+        const uint8_t *s = scale + ((fp8 ? (row0 + r) / FP8_TILE : row0 + r) - s0) * width;
+        (fp8 ? convert_fp8 : convert_fp4)(buffer + (uint64_t)r * l->stored_bytes, s,
+                                          out + (uint64_t)r * l->row_bytes, in);
+    }
+    return out;
+}
+
+static void load_chunk(void *arg, int64_t chunk, int worker)
+{
+    struct load *l = arg;
+    if (l->err[worker].status)
+        return;
+    const struct bound_matrix *b = l->b;
+    const int64_t out = device_matrix_out(b->m), index = chunk / l->chunks;
+    const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
+    const int64_t n = num_min(l->rows_per_chunk, out - row0);
+    const struct source *p = &b->part[b->n_parts > 1 ? index : 0];
+    const uint8_t *rows = read_rows(l, p, (b->n_parts > 1 ? 0 : index * out) + row0, n, worker);
+    if (!rows)
+        return;
+    const uint32_t type = device_matrix_type(b->m);
+    const struct quant_info *q = quant_info(type);
+    const int64_t bad = quant_find_bad(type, rows, (size_t)n * l->row_bytes / q->n_bytes);
+    if (bad >= 0)
+        fail_number(l, p->t, row0 + bad * q->n_bytes / (int64_t)l->row_bytes, &l->err[worker]);
+    else
+        device_matrix_load(b->m, index, row0, n, rows);
+}
+
+/* Sizes of a chunk and of its places in the buffer. */
+static ingle_status load_sizes(struct load *l, const struct bound_matrix *b, struct err *err)
+{
+    const uint64_t in = (uint64_t)device_matrix_in(b->m);
+    const struct io_tensor *t = b->part[0].t;
+    if (!quant_bytes(device_matrix_type(b->m), in, 1, &l->row_bytes))
+        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", t->name);
+    l->b = b;
+    l->stored_bytes = b->from == FROM_FP4 ? in / 2 : b->from == FROM_FP8 ? in : l->row_bytes;
+    const int64_t fit = (int64_t)(CHUNK_BYTES / l->row_bytes) / KERN_PANEL * KERN_PANEL;
+    l->rows_per_chunk = num_max(KERN_PANEL, fit);
+    l->scale_at = (size_t)l->rows_per_chunk * l->stored_bytes;
+    l->row_at = l->scale_at;
+    if (b->from != AS_STORED)
+        l->row_at += (size_t)l->rows_per_chunk * (size_t)b->part[0].scale->ne[0];
+    const size_t need =
+        l->row_at + (b->from == AS_STORED ? 0 : (size_t)l->rows_per_chunk * l->row_bytes);
+    if (need <= l->buffer_bytes)
+        return INGLE_OK;
+    mem_free(l->buffer);
+    l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), need);
+    l->buffer_bytes = l->buffer ? need : 0;
+    return l->buffer ? INGLE_OK
+                     : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", need, t->name);
+}
+
+static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, struct err *err)
+{
+    ingle_status s = device_matrix_reserve(b->m, err);
+    if (!s)
+        s = load_sizes(l, b, err);
+    if (s)
+        return s;
+    l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
+    pool_run(device_pool(l->m->d), l->chunks * device_matrix_stack(b->m), load_chunk, l);
+    for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
+        if (l->err[i].status) {
+            if (err)
+                *err = l->err[i];
+            return l->err[i].status;
+        }
+    return INGLE_OK;
+}
+
+ingle_status model_load(struct model *m, struct err *err)
+{
+    struct load l = {.m = m};
+    l.err = mem_calloc((size_t)pool_size(device_pool(m->d)), sizeof *l.err);
+    if (!l.err)
+        return err_set(err, INGLE_NOMEM, "no memory to load");
+    ingle_status s = INGLE_OK;
+    uint64_t done = 0;
+    for (size_t i = 0; !s && i < m->n_matrices; i++) {
+        s = load_matrix(&l, &m->matrix[i], err);
+        done += device_matrix_bytes(m->matrix[i].m);
+        if (!s && report_progress(m->sink, "load", (double)done, (double)m->n_bytes))
+            s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
+    }
+    mem_free(l.buffer);
+    mem_free(l.err);
+    return s;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deepseek4 - the DeepSeek V4 goldens against the reference implementation's float32
+ * results: logits at all positions, the four streams after every layer, the greedy
+ * continuation; from GGUF, from the published names and from the published number formats.
+ */
+#include "golden/golden.h"
+
+#include "base/mem.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define REL_RMS 4e-6
+#define MAX_ABS 2e-4
+
+/* The clone has the smaller cases; the larger ones run where a full set of goldens lies. */
+static bool find(char model[200], char golden[200], const char *model_name, const char *golden_name)
+{
+    static const char *const roots[] = {"tests/data/goldens", "../shared/goldens", "../../shared/goldens"};
+    struct stat st;
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        snprintf(model, 200, "%s/%s", roots[i], model_name);
+        snprintf(golden, 200, "%s/%s", roots[i], golden_name);
+        /* A checkpoint is a directory: its tensors must be there, too. */
+        char tensors[260];
+        snprintf(tensors, sizeof tensors, "%s/model.safetensors", model);
+        if (!stat(golden, &st) && !stat(model, &st) && (!S_ISDIR(st.st_mode) || !stat(tensors, &st)))
+            return true;
+    }
+    print_message("not in this clone: %s\n", model_name);
+    return false;
+}
+
+static void line(const char *what, const char *part, struct golden_error got, double bound)
+{
+    print_message("%-42s %-12s rel rms %.2e  max abs %.2e  bound %.0e\n", what, part, got.rel_rms,
+                  got.max_abs, bound);
+}
+
+struct streams { float *at; int64_t n, width, n_layers, row; };
+
+static void keep(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    struct streams *s = arg;
+    if (tap != FAMILY_TAP_LAYER)
+        return;
+    for (int64_t i = 0; i < x.n; i++)
+        memcpy(s->at + (layer * s->n + s->row + i) * s->width, x.at + i * x.stride,
+               (size_t)s->width * sizeof(float));
+}
+
+static void check_streams(const char *what, const char *golden, const struct streams *s)
+{
+    int64_t n_pos, n;
+    int32_t *positions = golden_ints(golden, "positions", &n_pos);
+    struct golden_error worst = {0, 0};
+    for (int64_t il = 0; il < s->n_layers; il++) {
+        char name[64];
+        snprintf(name, sizeof name, "layer%lld.streams", (long long)il);
+        float *want = golden_floats(golden, name, &n);
+        float *got = mem_calloc((size_t)n, sizeof *got);
+        assert_int_equal(n, n_pos * s->width);
+        for (int64_t i = 0; i < n_pos; i++)
+            memcpy(got + i * s->width, s->at + (il * s->n + positions[i]) * s->width, (size_t)s->width * sizeof *got);
+        const struct golden_error e = golden_compare(got, want, n);
+        if (!(e.rel_rms <= worst.rel_rms))
+            worst = e;
+        if (!(e.rel_rms <= REL_RMS))
+            line(what, name, e, REL_RMS);
+        mem_free(want);
+        mem_free(got);
+    }
+    mem_free(positions);
+    line(what, "streams", worst, REL_RMS);
+    assert_true(worst.rel_rms <= REL_RMS);
+}
+
+static void check_greedy(struct golden_model *g, struct session *s, const char *what,
+                         const char *golden, const float *last)
+{
+    struct err e;
+    int64_t n;
+    int32_t *greedy = golden_ints(golden, "greedy", &n);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t token = (int32_t)golden_best(last, g->info.n_vocab);
+        if (token != greedy[i])
+            fail_msg("%s: greedy token %lld is %d, not %d", what, (long long)i, token, greedy[i]);
+        GOLDEN_OK(session_append(s, &token, 1, &e));
+        GOLDEN_OK(session_finish(s, &last, NULL, &e));
+    }
+    mem_free(greedy);
+}
+
+static void check(const char *model, const char *golden, enum device_numerics numerics,
+                  double bound, bool streams)
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    char path[200], ref[200];
+    int64_t n, n_logits;
+    if (!find(path, ref, model, golden))
+        return;
+    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 1024});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    int32_t *tokens = golden_ints(ref, "input_ids", &n);
+    float *want = golden_floats(ref, "logits", &n_logits);
+    struct streams kept = {.n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
+    kept.at = mem_calloc((size_t)(kept.n_layers * n * kept.width), sizeof(float));
+    float *logits = mem_calloc((size_t)n_logits, sizeof *logits);
+    runner_set_tap(g.runner, streams ? keep : NULL, &kept);
+    GOLDEN_OK(session_append(s, tokens, n, &e));
+    while (kept.row < n) {
+        struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
+        memcpy(logits + kept.row * g.info.n_vocab, w.logits, (size_t)(w.n_logits * g.info.n_vocab) * sizeof *logits);
+        kept.row += w.n_done;
+    }
+    runner_set_tap(g.runner, NULL, NULL);
+    const struct golden_error got = golden_compare(logits, want, n_logits);
+    line(model, "logits", got, bound);
+    if (streams)
+        check_streams(model, ref, &kept);
+    assert_true(got.rel_rms <= bound);
+    if (bound <= REL_RMS) {
+        assert_true(got.max_abs <= MAX_ABS);
+        check_greedy(&g, s, model, ref, logits + (n - 1) * g.info.n_vocab);
+    }
+    mem_free(tokens);
+    mem_free(want);
+    mem_free(logits);
+    mem_free(kept.at);
+    session_free(s);
+    golden_close(&g);
+}
+
+static void full_gguf(void **state)
+{
+    (void)state;
+    check("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, REL_RMS, true);
+}
+
+static void full_checkpoint(void **state)
+{
+    (void)state;
+    check("deepseek_v4_full", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, REL_RMS, true);
+}
+
+static void real_head_widths(void **state)
+{
+    (void)state;
+    check("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors", DEVICE_EXACT, REL_RMS, true);
+}
+
+static void published_formats(void **state)
+{
+    (void)state;
+    check("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE, REL_RMS, false);
+    check("deepseek_v4_published/model-CONVERTED.gguf", "deepseek_v4_published/golden-CONVERTED.safetensors",
+          DEVICE_REFERENCE, REL_RMS, false);
+}
+
+static void quantised(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"Q8_0", "Q4_0", "MXFP4"};
+    for (int i = 0; i < 3; i++) {
+        char model[80], golden[80];
+        snprintf(model, sizeof model, "deepseek_v4_full/model-%s.gguf", types[i]);
+        snprintf(golden, sizeof golden, "deepseek_v4_full/golden-%s.safetensors", types[i]);
+        check(model, golden, DEVICE_REFERENCE, REL_RMS, false);
+        check(model, golden, DEVICE_EXACT, 0.15, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_gguf),         cmocka_unit_test(full_checkpoint),
+        cmocka_unit_test(real_head_widths),  cmocka_unit_test(published_formats),
+        cmocka_unit_test(quantised),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
