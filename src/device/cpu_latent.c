@@ -10,7 +10,6 @@
 #include "base/bug.h"
 #include "base/num.h"
 #include "device/ops.h"
-#include "kern/row.h"
 #include <math.h>
 #include <string.h>
 
