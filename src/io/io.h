@@ -104,7 +104,9 @@ const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name
 
 /* Bytes [offset, offset + n) of a tensor into dst.  Any thread. */
 MUST_CHECK ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);
-/* The tensor's bytes in a read-only map (any alignment), or NULL if the file is not mapped. */
+/* The tensor's bytes in a read-only map (any alignment), or NULL if the file is not mapped.
+ * A file that somebody cuts short while it is mapped ends the process; io_read() returns an
+ * error then. */
 const void *io_mapped(const struct io_file *f, const struct io_tensor *t);
 
 /* Side files of a checkpoint directory ("config.json", "tokenizer.json",
