@@ -119,7 +119,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     if (!own_cache)
         r->tree_budget_bytes = 0;
     const ingle_status st =
-        runner_plan(e->family, e->self, &e->info, e->device, r, &out->part, err);
+        session_runner_plan(e->family, e->self, &e->info, e->device, r, &out->part, err);
     if (st)
         return st;
     if (!own_cache)
@@ -325,7 +325,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     st = model_load(e->weights, err);
     if (st)
         return st;
-    return runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
+    return session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
 }
 
 ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
@@ -348,7 +348,7 @@ void ingle_engine_close(struct ingle_engine *e)
 {
     if (!e)
         return;
-    runner_free(e->runner);
+    session_runner_free(e->runner);
     if (e->self)
         e->family->free(e->self);
     model_free(e->weights);
@@ -360,14 +360,14 @@ void ingle_engine_close(struct ingle_engine *e)
 void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out)
 {
     struct kv_pool_counts kv;
-    kv_pool_count(runner_pool(e->runner), &kv);
+    kv_pool_count(session_runner_pool(e->runner), &kv);
     *out = (struct ingle_engine_info){
         .threads = pool_size(device_pool(e->device)),
         .cpu = e->cpu,
         .numerics = e->numerics,
         .kv = e->kv,
-        .n_ctx = runner_n_ctx(e->runner),
-        .max_rows = runner_max_rows(e->runner),
+        .n_ctx = session_runner_n_ctx(e->runner),
+        .max_rows = session_runner_max_rows(e->runner),
         .n_vocab = e->info.n_vocab,
         .n_layers = e->info.n_layers,
         .n_embd = e->info.n_embd,
@@ -391,7 +391,7 @@ void ingle_engine_resume(struct ingle_engine *e)
 
 void ingle_engine_forget(struct ingle_engine *e)
 {
-    runner_clear_tree(e->runner);
+    session_runner_clear_tree(e->runner);
 }
 
 void ingle_engine_profile(struct ingle_engine *e, bool on)
@@ -422,5 +422,5 @@ void ingle_engine_set_tap(struct ingle_engine *e, ingle_tap_fn *fn, void *arg)
 {
     e->tap = fn;
     e->tap_arg = arg;
-    runner_set_tap(e->runner, fn ? pass_tap : NULL, e);
+    session_runner_set_tap(e->runner, fn ? pass_tap : NULL, e);
 }

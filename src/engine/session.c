@@ -222,7 +222,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     p.dry_breaker = breakers.id;
     p.n_dry_breaker = breakers.n;
     if (!st)
-        st = session_sample_create(&s->s, &p, e->info.n_vocab, runner_n_ctx(e->runner), err);
+        st = session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
     text_ids_release(&breakers);
     mem_free(bias);
     return st;

@@ -61,7 +61,7 @@ static ingle_status plan(const struct family *fam, const void *self,
     return s;
 }
 
-ingle_status runner_plan(const struct family *fam, const void *self,
+ingle_status session_runner_plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *options, struct runner_plan *out,
                          struct err *err)
@@ -76,7 +76,7 @@ ingle_status runner_plan(const struct family *fam, const void *self,
     return s;
 }
 
-ingle_status runner_create(struct runner **out, const struct family *fam, const void *self,
+ingle_status session_runner_create(struct runner **out, const struct family *fam, const void *self,
                            const struct family_info *info, struct device *d,
                            const struct runner_options *options, struct err *err)
 {
@@ -117,13 +117,13 @@ ingle_status runner_create(struct runner **out, const struct family *fam, const 
                         (unsigned long long)p.logits_bytes);
     }
     if (s)
-        runner_free(r);
+        session_runner_free(r);
     else
         *out = r;
     return s;
 }
 
-void runner_free(struct runner *r)
+void session_runner_free(struct runner *r)
 {
     if (!r)
         return;
@@ -136,33 +136,33 @@ void runner_free(struct runner *r)
     mem_free(r);
 }
 
-int64_t runner_n_ctx(const struct runner *r)
+int64_t session_runner_n_ctx(const struct runner *r)
 {
     return r->n_ctx;
 }
 
-int64_t runner_max_rows(const struct runner *r)
+int64_t session_runner_max_rows(const struct runner *r)
 {
     return r->max_rows;
 }
 
-int64_t runner_n_vocab(const struct runner *r)
+int64_t session_runner_n_vocab(const struct runner *r)
 {
     return r->info.n_vocab;
 }
 
-const struct kv_pool *runner_pool(const struct runner *r)
+const struct kv_pool *session_runner_pool(const struct runner *r)
 {
     return r->pool;
 }
 
-void runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)
+void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)
 {
     r->tap = tap;
     r->tap_arg = arg;
 }
 
-void runner_clear_tree(struct runner *r)
+void session_runner_clear_tree(struct runner *r)
 {
     if (r->tree)
         kv_tree_clear(r->tree);

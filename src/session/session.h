@@ -30,26 +30,26 @@ struct session;
 
 /* The plan before anything large is taken. */
 struct runner_plan { uint64_t kv_session_bytes, kv_tree_bytes, arena_bytes, logits_bytes; };
-MUST_CHECK ingle_status runner_plan(const struct family *fam, const void *self,
+MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
                                     const struct runner_options *o, struct runner_plan *out,
                                     struct err *err);
 
-/* Everything is borrowed until runner_free(). */
-MUST_CHECK ingle_status runner_create(struct runner **out, const struct family *fam,
+/* Everything is borrowed until session_runner_free(). */
+MUST_CHECK ingle_status session_runner_create(struct runner **out, const struct family *fam,
                                       const void *self, const struct family_info *info,
                                       struct device *d, const struct runner_options *o,
                                       struct err *err);
 /* All sessions must be gone. */
-void runner_free(struct runner *r);
-int64_t runner_n_ctx(const struct runner *r);
-int64_t runner_max_rows(const struct runner *r);
-int64_t runner_n_vocab(const struct runner *r);
-const struct kv_pool *runner_pool(const struct runner *r);
+void session_runner_free(struct runner *r);
+int64_t session_runner_n_ctx(const struct runner *r);
+int64_t session_runner_max_rows(const struct runner *r);
+int64_t session_runner_n_vocab(const struct runner *r);
+const struct kv_pool *session_runner_pool(const struct runner *r);
 /* Called for every tap of every step until set to NULL. */
-void runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
+void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
 /* Forgets the prefix tree. */
-void runner_clear_tree(struct runner *r);
+void session_runner_clear_tree(struct runner *r);
 
 MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, struct err *err);
 void session_free(struct session *s);

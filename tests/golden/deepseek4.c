@@ -110,7 +110,7 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     struct streams kept = {.n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
     kept.at = mem_calloc((size_t)(kept.n_layers * n * kept.width), sizeof(float));
     float *logits = mem_calloc((size_t)n_logits, sizeof *logits);
-    runner_set_tap(g.runner, streams ? keep : NULL, &kept);
+    session_runner_set_tap(g.runner, streams ? keep : NULL, &kept);
     GOLDEN_OK(session_append(s, tokens, n, &e));
     while (kept.row < n) {
         struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
@@ -118,7 +118,7 @@ static void check(const char *model, const char *golden, enum device_numerics nu
         memcpy(logits + kept.row * g.info.n_vocab, w.logits, (size_t)(w.n_logits * g.info.n_vocab) * sizeof *logits);
         kept.row += w.n_done;
     }
-    runner_set_tap(g.runner, NULL, NULL);
+    session_runner_set_tap(g.runner, NULL, NULL);
     const struct golden_error got = golden_compare(logits, want, n_logits);
     line(model, "logits", got, bound);
     if (streams)

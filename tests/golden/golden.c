@@ -65,16 +65,16 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .kv_budget_bytes = (uint64_t)1 << 30,
                                      .tree_budget_bytes = o->tree_bytes,
                                      .sink = &g->sink};
-    GOLDEN_OK(runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
+    GOLDEN_OK(session_runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
 }
 
 void golden_close(struct golden_model *g)
 {
-    runner_clear_tree(g->runner);
+    session_runner_clear_tree(g->runner);
     struct kv_pool_counts counts;
-    kv_pool_count(runner_pool(g->runner), &counts);
+    kv_pool_count(session_runner_pool(g->runner), &counts);
     assert_int_equal(counts.used_bytes, 0);
-    runner_free(g->runner);
+    session_runner_free(g->runner);
     g->family->free(g->self);
     model_free(g->model);
     io_close(g->file);
@@ -151,7 +151,7 @@ float *golden_logits(struct golden_model *g, struct session *s, const int32_t *t
     float *out = mem_calloc((size_t)(n * v), sizeof *out);
     struct taps taps = {hidden, n, g->info.n_embd, g->info.n_layers, 0};
     if (hidden)
-        runner_set_tap(g->runner, keep_tap, &taps);
+        session_runner_set_tap(g->runner, keep_tap, &taps);
     GOLDEN_OK(session_append(s, tokens, n, &e));
     while (taps.row < n) {
         struct session_work w = {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_ALL};
@@ -160,6 +160,6 @@ float *golden_logits(struct golden_model *g, struct session *s, const int32_t *t
         memcpy(out + taps.row * v, w.logits, (size_t)(w.n_logits * v) * sizeof *out);
         taps.row += w.n_done;
     }
-    runner_set_tap(g->runner, NULL, NULL);
+    session_runner_set_tap(g->runner, NULL, NULL);
     return out;
 }

@@ -241,7 +241,7 @@ static void restored_from_the_tree(void **state)
         golden_open(&g, models[m].path, &o);
         const int64_t v = g.info.n_vocab;
         float *want = fresh(&g, tokens, N, 0);
-        runner_clear_tree(g.runner);
+        session_runner_clear_tree(g.runner);
         GOLDEN_OK(session_create(&s, g.runner, &e));
         GOLDEN_OK(session_sync(s, tokens, 150, NULL, &e));
         GOLDEN_OK(session_finish(s, &last, NULL, &e));
