@@ -13,6 +13,11 @@ static const struct cli_command commands[] = {
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
     {"inspect", "[FILE]", "show what is in a model file, or the memory it would take", NULL,
      cli_inspect},
+    {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",
+     "Token ids in, safetensors out: logits [T, V], and with --taps also hidden.embed,\n"
+     "hidden.0 ... (after each layer), hidden.norm.  Text in: perplexity.\n",
+     cli_eval},
+    {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",
      "With --jsonl: {text or bytes (hex), add_special, parse_special} gives {ids}; {ids,\n"
      "special} gives {text, bytes, pieces}; what fails gives {error}.\n",

@@ -75,7 +75,9 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         .effort = c->effort,
     };
     text_prompt_init(&p);
-    ingle_status st = parse_member("messages", c->messages, c->n_messages, &messages, err);
+    ingle_status st = engine_need_words(m, err);
+    if (!st)
+        st = parse_member("messages", c->messages, c->n_messages, &messages, err);
     if (!st && c->tools)
         st = parse_member("tools", c->tools, c->n_tools, &tools, err);
     if (!st)

@@ -93,10 +93,10 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         st = e->family->bind(&e->self, e->weights, meta, &e->info, err);
     if (!st)
         st = model_check_unused(e->weights, err);
-    if (!st && e->info.n_vocab != (int64_t)text_n_tokens(e->model->tokenizer))
+    if (!st && e->model->tokenizer && e->info.n_vocab != (int64_t)engine_n_tokens(e->model))
         report(&e->sink, INGLE_REPORT_WARN, "vocabulary", e->model->path,
                "the model has %lld rows of logits, the tokenizer %zu tokens",
-               (long long)e->info.n_vocab, text_n_tokens(e->model->tokenizer));
+               (long long)e->info.n_vocab, engine_n_tokens(e->model));
     e->cpu = cpu_name(device_kernels(e->device)->cpu);
     e->numerics = device_numerics(e->device) == DEVICE_EXACT ? "exact" : "reference";
     e->weight_bytes = st ? 0 : model_bytes(e->weights);

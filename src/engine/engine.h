@@ -30,7 +30,7 @@ struct ingle_model {
     char *path;
     struct io_file *file;         /* NULL for a tokenizer.json */
     struct json_object *config;   /* config.json of a checkpoint, or NULL */
-    struct tokenizer *tokenizer;
+    struct tokenizer *tokenizer;  /* NULL: there is none, only ids can be used */
     enum text_chat_family chat;
     const char *chat_name;        /* "gemma4" */
     char *arch, *name;            /* never NULL */
@@ -63,6 +63,9 @@ struct ingle_engine {
 extern const unsigned char engine_nano[];
 extern const unsigned char engine_nano_end[];
 
+size_t engine_n_tokens(const struct ingle_model *m); /* 0: no tokenizer */
+/* INGLE_UNSUP when the model has no tokenizer. */
+MUST_CHECK ingle_status engine_need_words(const struct ingle_model *m, struct err *err);
 MUST_CHECK ingle_status engine_vocab_gguf(struct tokenizer **out, const struct io_meta *meta,
                                           const char *source, struct err *err);
 /* *out is ended with mem_free(). */

@@ -54,14 +54,28 @@ bool engine_chat_by_name(const char *name, enum text_chat_family *out)
     return true;
 }
 
+size_t engine_n_tokens(const struct ingle_model *m)
+{
+    return m->tokenizer ? text_n_tokens(m->tokenizer) : 0;
+}
+
+ingle_status engine_need_words(const struct ingle_model *m, struct err *err)
+{
+    if (m->tokenizer)
+        return INGLE_OK;
+    return err_set(err, INGLE_UNSUP, "%s: there is no tokenizer in it or beside it", m->path);
+}
+
 /* ---- lists of ids ---- */
 
 static ingle_status add_id(const struct ingle_model *m, int32_t **list, size_t *n, size_t *cap,
                            int64_t id, const char *what, struct err *err)
 {
-    if (id < 0 || id >= (int64_t)text_n_tokens(m->tokenizer))
+    if (!m->tokenizer)
+        return INGLE_OK;
+    if (id < 0 || id >= (int64_t)engine_n_tokens(m))
         return err_set(err, INGLE_FORMAT, "%s: '%s' names token %lld, outside the vocabulary of %zu",
-                       m->path, what, (long long)id, text_n_tokens(m->tokenizer));
+                       m->path, what, (long long)id, engine_n_tokens(m));
     for (size_t i = 0; i < *n; i++)
         if ((*list)[i] == id)
             return INGLE_OK;
@@ -196,7 +210,7 @@ static ingle_status read_generation(struct ingle_model *m, struct err *err)
 static ingle_status read_ends(struct ingle_model *m, const struct io_meta *meta, struct err *err)
 {
     ingle_status st = INGLE_OK;
-    for (size_t id = 0; !st && id < text_n_tokens(m->tokenizer); id++)
+    for (size_t id = 0; !st && id < engine_n_tokens(m); id++)
         if (text_is_end(m->tokenizer, (int32_t)id))
             st = add_end(m, (int64_t)id, "end", err);
     static const char *const keys[] = {"tokenizer.ggml.eom_token_id"};
@@ -228,7 +242,8 @@ static ingle_status read_gguf(struct ingle_model *m, struct err *err)
     m->name = io_get_str(meta, "general.name", &s, &n, NULL) ? mem_strdup("") : mem_strndup(s, n);
     if (!m->arch || !m->name)
         return err_set(err, INGLE_NOMEM, "no memory for the names of a model");
-    st = engine_vocab_gguf(&m->tokenizer, meta, m->path, err);
+    if (io_meta_find(meta, "tokenizer.ggml.model"))
+        st = engine_vocab_gguf(&m->tokenizer, meta, m->path, err);
     if (st)
         return st;
     struct {
@@ -299,7 +314,7 @@ static ingle_status read_checkpoint(struct ingle_model *m, struct err *err)
     size_t n;
     st = io_side_file(m->file, "tokenizer.json", SIDE_LIMIT, &text, &n, err);
     if (st)
-        return st;
+        return st == INGLE_NOTFOUND ? INGLE_OK : st;
     st = text_tokenizer_from_json(&m->tokenizer, "tokenizer.json", text, n, err);
     mem_free(text);
     return st;
@@ -376,7 +391,11 @@ static ingle_status open_file(struct ingle_model *m, const char *path, struct er
 
 static ingle_status read_rules(struct ingle_model *m, struct err *err)
 {
-    const bool gemma = text_tokenizer_kind(m->tokenizer) == TEXT_GEMMA4;
+    const bool gemma = m->tokenizer ? text_tokenizer_kind(m->tokenizer) == TEXT_GEMMA4
+                                    : strncmp(m->arch, "gemma", 5) == 0;
+    if (!m->tokenizer)
+        report(&m->sink, INGLE_REPORT_NOTE, "tokenizer", m->path,
+               "there is none: only token ids can be used");
     m->chat = gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4;
     m->chat_name = gemma ? "gemma4" : "deepseek4";
     family_sampling(m, &m->sampling);
@@ -433,14 +452,14 @@ void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out)
         .arch = m->arch,
         .chat = m->chat_name,
         .template_name = m->template_name,
-        .n_vocab = (int64_t)text_n_tokens(m->tokenizer),
+        .n_vocab = (int64_t)engine_n_tokens(m),
         .n_layers = m->n_layers,
         .n_embd = m->n_embd,
         .n_ctx = m->n_ctx,
         .n_tensors = m->file ? (int64_t)io_n_tensors(m->file) : 0,
         .file_bytes = m->file ? io_size(m->file) : 0,
-        .bos = text_bos(m->tokenizer),
-        .add_bos = text_add_bos(m->tokenizer),
+        .bos = m->tokenizer ? text_bos(m->tokenizer) : -1,
+        .add_bos = m->tokenizer && text_add_bos(m->tokenizer),
         .large = m->large,
         .has_weights = m->file && io_n_tensors(m->file) > 0,
     };
@@ -479,8 +498,10 @@ static ingle_status tokenize(const struct ingle_model *m, const char *text, size
     struct text_ids list = {0};
     const struct text_range all = {0, n};
     const bool special = (flags & INGLE_PARSE_SPECIAL) != 0;
-    const ingle_status st = text_encode(m->tokenizer, text, n, (flags & INGLE_ADD_SPECIAL) != 0,
-                                        special ? &all : NULL, special, &list, err);
+    ingle_status st = engine_need_words(m, err);
+    if (!st)
+        st = text_encode(m->tokenizer, text, n, (flags & INGLE_ADD_SPECIAL) != 0,
+                         special ? &all : NULL, special, &list, err);
     if (st) {
         text_ids_release(&list);
         return st;
@@ -503,7 +524,7 @@ static ingle_status detokenize(const struct ingle_model *m, const int32_t *ids, 
                                bool special, char **text, size_t *n, struct err *err)
 {
     struct str s;
-    ingle_status st = INGLE_OK;
+    ingle_status st = engine_need_words(m, err);
     str_init(&s);
     for (size_t i = 0; !st && i < n_ids; i++)
         st = text_decode(m->tokenizer, ids[i], special, &s, err);
@@ -527,10 +548,10 @@ ingle_status ingle_detokenize(const struct ingle_model *m, const int32_t *ids, s
 
 const char *ingle_token(const struct ingle_model *m, int32_t id, size_t *n)
 {
-    return text_token(m->tokenizer, id, n);
+    return m->tokenizer ? text_token(m->tokenizer, id, n) : NULL;
 }
 
 int32_t ingle_find_token(const struct ingle_model *m, const char *bytes, size_t n)
 {
-    return text_find(m->tokenizer, bytes, n);
+    return m->tokenizer ? text_find(m->tokenizer, bytes, n) : -1;
 }

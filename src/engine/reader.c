@@ -124,7 +124,9 @@ static ingle_status take_stops(struct ingle_reader *r, const struct ingle_reader
 static ingle_status open_reader(struct ingle_reader *r, const struct ingle_reader_options *o,
                                 struct err *err)
 {
-    const ingle_status st = take_stops(r, o, err);
+    ingle_status st = engine_need_words(r->m, err);
+    if (!st)
+        st = take_stops(r, o, err);
     if (st || o->raw)
         return st;
     enum text_chat_family family = r->m->chat;

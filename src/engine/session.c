@@ -217,7 +217,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
         bias[i] = (struct sample_bias){o->bias[i].token, o->bias[i].bias};
     p.bias = bias;
     ingle_status st = INGLE_OK;
-    if (o->dry_multiplier > 0)
+    if (o->dry_multiplier > 0 && e->model->tokenizer)
         st = find_breakers(e->model->tokenizer, e->info.n_vocab, &breakers, err);
     p.dry_breaker = breakers.id;
     p.n_dry_breaker = breakers.n;

@@ -23,6 +23,48 @@ MUST_CHECK ingle_status tool_inspect(const char *path, const void *at, size_t n_
                                      const struct report_sink *sink, struct str *out,
                                      struct err *err);
 
+/* Token ids: a JSON array of numbers, or the tensor 'input_ids' of a safetensors file.
+ * *ids [*n] is ended with mem_free(). */
+MUST_CHECK ingle_status tool_ids_read(const char *path, int32_t **ids, size_t *n, struct err *err);
+
+/* A float32 matrix of a safetensors file, read row by row. */
+struct tool_matrix;
+MUST_CHECK ingle_status tool_matrix_open(struct tool_matrix **out, const char *path,
+                                         const char *name, struct err *err);
+void tool_matrix_close(struct tool_matrix *m);
+int64_t tool_matrix_rows(const struct tool_matrix *m);
+int64_t tool_matrix_width(const struct tool_matrix *m);
+MUST_CHECK ingle_status tool_matrix_row(const struct tool_matrix *m, int64_t i, float *dst,
+                                        struct err *err);
+
+/* Writes float32 matrices [n][width] as one safetensors file. */
+struct tool_part {
+    const char *name;
+    const float *at;
+    int64_t n, width;
+};
+MUST_CHECK ingle_status tool_matrices_save(const char *path, const struct tool_part *part,
+                                           size_t n_parts, struct err *err);
+
+/* How far rows of numbers are from those of a reference; rows are added one by one. */
+struct tool_difference {
+    int64_t n_rows, n_same_top; /* rows; those whose largest element is at the same place */
+    double kl_sum, kl_max;      /* KL divergence of softmax(reference) from softmax(row), nats */
+    double square_sum, reference_sum, max_abs;
+};
+void tool_difference_add(struct tool_difference *d, const float *row, const float *reference,
+                         int64_t width);
+double tool_difference_rms(const struct tool_difference *d); /* relative */
+
+/* -log softmax(row)[token] */
+double tool_surprise(const float *row, int64_t width, int32_t token);
+
+/* Compares the float tensors of two safetensors files that have the same name and shape:
+ * a line each in *out (or JSON).  *n_other: tensors that only one of them has, or that
+ * differ in shape. */
+MUST_CHECK ingle_status tool_compare(const char *a, const char *b, bool json, struct str *out,
+                                     int64_t *n_other, struct err *err);
+
 struct pool;
 
 /* What the threads of p read from memory together: bytes a second, the best of n_rounds

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "tool/tool.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LOGIT_ROWS = 64 };
+
+struct eval {
+    struct cli *c;
+    struct ingle_model *model;
+    struct ingle_engine *engine;
+    struct ingle_session *session;
+    struct ingle_engine_info info;
+    int64_t chunk; /* tokens of a step */
+    /* --tokens */
+    int32_t *ids;
+    int64_t n;
+    float *logits;        /* f32 [n][n_vocab], or NULL: not asked for */
+    float *hidden;        /* f32 [n_layers + 2][n][n_embd]: embed, layers, norm; or NULL */
+    float *last;          /* f32 [n_vocab] */
+    int64_t base;         /* position of the running step's first row */
+    double surprise;      /* sum of -log p of tokens 1.. */
+    struct tool_matrix *against;
+    float *reference;     /* f32 [n_vocab] */
+    struct tool_difference difference;
+};
+
+/* ---- steps ---- */
+
+static void take_hidden(void *arg, enum ingle_tap tap, int layer, const float *x, int64_t n,
+                        int64_t width, int64_t stride)
+{
+    const struct eval *e = arg;
+    const int64_t part = tap == INGLE_TAP_EMBED   ? 0
+                         : tap == INGLE_TAP_LAYER ? 1 + layer
+                                                  : 1 + e->info.n_layers;
+    float *to = e->hidden + (part * e->n + e->base) * e->info.n_embd;
+    for (int64_t i = 0; i < n && e->base + i < e->n; i++)
+        memcpy(to + i * e->info.n_embd, x + i * stride, (size_t)width * sizeof *to);
+}
+
+/* Row `at` of the logits has come. */
+static ingle_status take_row(struct eval *e, int64_t at, const float *row,
+                             struct ingle_error *error)
+{
+    const int64_t v = e->info.n_vocab;
+    struct err err;
+    if (e->logits)
+        memcpy(e->logits + at * v, row, (size_t)v * sizeof *row);
+    if (at + 1 < e->n)
+        e->surprise += tool_surprise(row, v, e->ids[at + 1]);
+    else
+        memcpy(e->last, row, (size_t)v * sizeof *row);
+    if (!e->against)
+        return INGLE_OK;
+    const ingle_status st = tool_matrix_row(e->against, at, e->reference, &err);
+    if (st) {
+        error->status = st;
+        snprintf(error->text, sizeof error->text, "%s", err.msg);
+        return st;
+    }
+    tool_difference_add(&e->difference, row, e->reference, v);
+    return INGLE_OK;
+}
+
+static ingle_status run_tokens(struct eval *e, struct ingle_error *error)
+{
+    const struct ingle_callbacks screen = cli_callbacks(e->c);
+    ingle_status st = ingle_session_sync(e->session, e->ids, e->n, NULL, error);
+    while (!st && ingle_session_pending(e->session) > 0) {
+        struct ingle_work w = {
+            .session = e->session, .max_tokens = e->chunk, .want = INGLE_WANT_ALL};
+        e->base = ingle_session_length(e->session);
+        st = ingle_step(e->engine, &w, 1, error);
+        for (int64_t i = 0; !st && i < w.n_logits; i++)
+            st = take_row(e, e->base + i, w.logits + i * e->info.n_vocab, error);
+        screen.progress(screen.arg, "eval", (double)(e->base + w.n_done), (double)e->n);
+    }
+    return st;
+}
+
+static int32_t top_of(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return (int32_t)best;
+}
+
+static ingle_status print_greedy(struct eval *e, int64_t n, struct ingle_error *error)
+{
+    const float *row = e->last;
+    ingle_engine_set_tap(e->engine, NULL, NULL);
+    printf(", \"greedy\": [");
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t token = top_of(row, e->info.n_vocab);
+        printf("%s%d", i ? ", " : "", token);
+        if (i + 1 == n)
+            break;
+        ingle_status st = ingle_session_append(e->session, &token, 1, error);
+        if (!st)
+            st = ingle_session_finish(e->session, &row, error);
+        if (st)
+            return st;
+    }
+    putchar(']');
+    return INGLE_OK;
+}
+
+/* ---- files ---- */
+
+static int save(struct eval *e, const char *path, bool taps)
+{
+    enum { NAME = 32 };
+    struct err err;
+    const size_t n_parts = taps ? (size_t)e->info.n_layers + 3 : 1;
+    struct tool_part *part = mem_calloc(n_parts, sizeof *part);
+    char(*name)[NAME] = mem_calloc(n_parts, NAME);
+    int rc = CLI_FAILURE;
+    if (part && name) {
+        part[0] = (struct tool_part){"logits", e->logits, e->n, e->info.n_vocab};
+        for (size_t i = 1; i < n_parts; i++) {
+            if (i == 1)
+                snprintf(name[i], NAME, "hidden.embed");
+            else if (i + 1 == n_parts)
+                snprintf(name[i], NAME, "hidden.norm");
+            else
+                snprintf(name[i], NAME, "hidden.%zu", i - 2);
+            part[i] = (struct tool_part){
+                name[i], e->hidden + (int64_t)(i - 1) * e->n * e->info.n_embd, e->n,
+                e->info.n_embd};
+        }
+        rc = tool_matrices_save(path, part, n_parts, &err) ? cli_fail_err(e->c, &err) : CLI_OK;
+    }
+    mem_free(part);
+    mem_free(name);
+    return rc;
+}
+
+static int prepare_tokens(struct eval *e)
+{
+    const struct ingle_config *config = e->c->config;
+    const char *against = ingle_config_text(config, "against", 0);
+    const bool taps = ingle_config_is_set(config, "taps");
+    const size_t v = (size_t)e->info.n_vocab, n = (size_t)e->n;
+    struct err err;
+    size_t n_logits, n_hidden;
+    if (!num_mul(n, v, &n_logits) || !num_mul(n * (size_t)(e->info.n_layers + 2),
+                                              (size_t)e->info.n_embd, &n_hidden))
+        return cli_usage(e->c, "%lld tokens are too many", (long long)e->n);
+    e->last = mem_calloc(v, sizeof(float));
+    e->reference = mem_calloc(v, sizeof(float));
+    bool ok = e->last && e->reference;
+    if (taps || ingle_config_is_set(config, "logits"))
+        ok = (e->logits = mem_calloc(n_logits, sizeof(float))) && ok;
+    if (taps)
+        ok = (e->hidden = mem_calloc(n_hidden, sizeof(float))) && ok;
+    if (!ok) {
+        err_set(&err, INGLE_NOMEM, "no memory for the results of %lld tokens", (long long)e->n);
+        return cli_fail_err(e->c, &err);
+    }
+    if (taps)
+        ingle_engine_set_tap(e->engine, take_hidden, e);
+    if (!against)
+        return CLI_OK;
+    if (tool_matrix_open(&e->against, against, "logits", &err))
+        return cli_fail_err(e->c, &err);
+    if (tool_matrix_rows(e->against) >= e->n && tool_matrix_width(e->against) == e->info.n_vocab)
+        return CLI_OK;
+    err_set(&err, INGLE_FORMAT, "%s: 'logits' is [%lld, %lld], not [%lld, %lld]", against,
+            (long long)tool_matrix_rows(e->against), (long long)tool_matrix_width(e->against),
+            (long long)e->n, (long long)e->info.n_vocab);
+    return cli_fail_err(e->c, &err);
+}
+
+static int print_tokens(struct eval *e)
+{
+    const int64_t greedy = (int64_t)ingle_config_number(e->c->config, "greedy");
+    const struct tool_difference *d = &e->difference;
+    struct ingle_error error;
+    printf("{\"tokens\": %lld", (long long)e->n);
+    if (e->n > 1) {
+        const double mean = e->surprise / (double)(e->n - 1);
+        printf(", \"nll\": %.9g, \"perplexity\": %.9g", mean, exp(mean));
+    }
+    if (e->against)
+        printf(", \"kl\": %.9g, \"kl_max\": %.9g, \"same_top\": %.9g, \"relative_rms\": %.9g, "
+               "\"max_abs\": %.9g",
+               d->kl_sum / (double)d->n_rows, d->kl_max,
+               (double)d->n_same_top / (double)d->n_rows, tool_difference_rms(d), d->max_abs);
+    if (greedy && print_greedy(e, greedy, &error)) {
+        putchar('\n');
+        return cli_fail(e->c, &error);
+    }
+    puts("}");
+    return CLI_OK;
+}
+
+static int eval_tokens(struct eval *e, const char *path)
+{
+    const struct ingle_config *config = e->c->config;
+    const char *logits = ingle_config_text(config, "logits", 0);
+    const char *taps = ingle_config_text(config, "taps", 0);
+    struct err err;
+    struct ingle_error error;
+    size_t n;
+    if (tool_ids_read(path, &e->ids, &n, &err))
+        return cli_fail_err(e->c, &err);
+    e->n = (int64_t)n;
+    int rc = prepare_tokens(e);
+    if (!rc && run_tokens(e, &error))
+        rc = cli_fail(e->c, &error);
+    cli_screen_clear(&e->c->screen);
+    if (!rc && logits)
+        rc = save(e, logits, false);
+    if (!rc && taps)
+        rc = save(e, taps, true);
+    return rc ? rc : print_tokens(e);
+}
+
+/* ---- text ---- */
+
+/* One piece of the text: tokens from `first` on are counted. */
+static ingle_status eval_piece(struct eval *e, const int32_t *ids, int64_t n, int64_t first,
+                               double *sum, int64_t *count, struct ingle_error *error)
+{
+    ingle_status st = ingle_session_sync(e->session, ids, n, NULL, error);
+    while (!st && ingle_session_pending(e->session) > 0) {
+        const int64_t base = ingle_session_length(e->session);
+        const bool counts = base + e->chunk >= first;
+        struct ingle_work w = {.session = e->session,
+                               .max_tokens = e->chunk,
+                               .want = counts ? INGLE_WANT_ALL : INGLE_WANT_NONE};
+        st = ingle_step(e->engine, &w, 1, error);
+        for (int64_t i = 0; !st && i < w.n_logits; i++) {
+            const int64_t next = base + i + 1;
+            if (next < first || next >= n)
+                continue;
+            *sum += tool_surprise(w.logits + i * e->info.n_vocab, e->info.n_vocab, ids[next]);
+            (*count)++;
+        }
+    }
+    return st;
+}
+
+static ingle_status eval_pieces(struct eval *e, int32_t *ids, int64_t n, double *sum,
+                                int64_t *count, struct ingle_error *error)
+{
+    const struct ingle_callbacks screen = cli_callbacks(e->c);
+    const int64_t window = (int64_t)ingle_config_number(e->c->config, "window");
+    struct ingle_model_info m;
+    ingle_model_info(e->model, &m);
+    if (n <= window)
+        return eval_piece(e, ids, n, 1, sum, count, error);
+    ingle_status st = INGLE_OK;
+    for (int64_t at = 0; !st && at + window <= n; at += window) {
+        int32_t *piece = ids + at;
+        if (m.add_bos)
+            piece[0] = m.bos;
+        st = eval_piece(e, piece, window, window / 2, sum, count, error);
+        screen.progress(screen.arg, "eval", (double)(at + window), (double)n);
+    }
+    return st;
+}
+
+static int eval_text(struct eval *e, const char *path)
+{
+    struct err err;
+    struct ingle_error error;
+    char *text;
+    size_t n_bytes, n;
+    int32_t *ids = NULL;
+    double sum = 0;
+    int64_t count = 0;
+    int rc = CLI_OK;
+    if (cli_slurp(path, &text, &n_bytes, &err))
+        return cli_fail_err(e->c, &err);
+    if (ingle_tokenize(e->model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error) ||
+        eval_pieces(e, ids, (int64_t)n, &sum, &count, &error)) {
+        rc = cli_fail(e->c, &error);
+    } else if (!count) {
+        rc = cli_usage(e->c, "%s: there are no tokens to count", path);
+    } else {
+        const double mean = sum / (double)count;
+        cli_screen_clear(&e->c->screen);
+        printf(ingle_config_flag(e->c->config, "json")
+                   ? "{\"tokens\": %lld, \"nll\": %.9g, \"perplexity\": %.9g}\n"
+                   : "%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n",
+               (long long)count, mean, exp(mean));
+    }
+    ingle_free(ids);
+    mem_free(text);
+    return rc;
+}
+
+int cli_eval(struct cli *c)
+{
+    struct eval e = {.c = c};
+    struct ingle_error error;
+    const char *tokens = ingle_config_text(c->config, "tokens", 0);
+    const char *text = ingle_config_text(c->config, "text", 0);
+    if (c->n_arg || !tokens == !text)
+        return cli_usage(c, "either --tokens FILE or --text FILE is wanted");
+    if (text && (ingle_config_is_set(c->config, "against") ||
+                 ingle_config_is_set(c->config, "logits") || ingle_config_is_set(c->config, "taps")))
+        return cli_usage(c, "--logits, --taps and --against go with --tokens");
+    int rc = CLI_OK;
+    if (cli_open_model(c, &e.model, &error) ||
+        cli_open_engine(c, e.model, LOGIT_ROWS, &e.engine, &error) ||
+        ingle_session_open(&e.session, e.engine, &error)) {
+        rc = cli_fail(c, &error);
+    } else {
+        cli_interrupt_engine(e.engine);
+        ingle_engine_info(e.engine, &e.info);
+        e.chunk = num_min(e.info.max_rows, LOGIT_ROWS);
+        rc = tokens ? eval_tokens(&e, tokens) : eval_text(&e, text);
+        cli_interrupt_engine(NULL);
+    }
+    mem_free(e.ids);
+    mem_free(e.logits);
+    mem_free(e.hidden);
+    mem_free(e.last);
+    mem_free(e.reference);
+    tool_matrix_close(e.against);
+    ingle_session_close(e.session);
+    ingle_engine_close(e.engine);
+    ingle_model_close(e.model);
+    return rc;
+}
+
+int cli_compare(struct cli *c)
+{
+    struct str out;
+    struct err err;
+    int64_t n_other;
+    if (c->n_arg != 2)
+        return cli_usage(c, "two safetensors files are wanted");
+    str_init(&out);
+    int rc = CLI_OK;
+    if (tool_compare(c->arg[0], c->arg[1], ingle_config_flag(c->config, "json"), &out, &n_other,
+                     &err))
+        rc = cli_fail_err(c, &err);
+    else
+        fwrite(out.at, 1, out.n, stdout);
+    if (!rc && n_other && c->screen.progress)
+        fprintf(stderr, "ingle: %lld tensors have no equal in the other file\n",
+                (long long)n_other);
+    str_release(&out);
+    return rc;
+}
