@@ -127,7 +127,7 @@ static void open_model(struct bench *b)
                                      .restore_every = (int64_t)1 << 40,
                                      .kv_codec = KERN_KV_F16,
                                      .sink = &sink};
-    must(runner_create(&b->runner, b->family, b->self, &b->info, b->device, &r, &e), &e);
+    must(session_runner_create(&b->runner, b->family, b->self, &b->info, b->device, &r, &e), &e);
     must(session_create(&b->session, b->runner, &e), &e);
     b->token = mem_calloc((size_t)b->o.n_ctx, sizeof *b->token);
     if (!b->token)
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
     open_model(&b);
     measure_all(&b, argc - i, argv + i);
     session_free(b.session);
-    runner_free(b.runner);
+    session_runner_free(b.runner);
     b.family->free(b.self);
     model_free(b.model);
     io_close(b.file);
