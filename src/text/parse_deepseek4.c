@@ -25,7 +25,7 @@
 
 /* Bytes that tags without an invoke may cost.  Hostile output could make each of its tags
  * read on to the end; behind this limit tags are plain text. */
-static const size_t WASTE = 64 << 20;
+static const size_t WASTE = 8 << 20;
 
 enum { DEPTH = 64 }; /* of a parameter's value */
 
