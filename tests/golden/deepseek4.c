@@ -35,7 +35,7 @@ static bool find(char model[200], char golden[200], const char *model_name, cons
 
 static void line(const char *what, const char *part, struct golden_error got, double bound)
 {
-    print_message("%-42s %-12s rel rms %.2e  max abs %.2e  bound %.0e\n", what, part, got.rel_rms,
+    print_message("%-42s %-12s rel rms %.2e  max abs %.2e  bound %.2g\n", what, part, got.rel_rms,
                   got.max_abs, bound);
 }
 
