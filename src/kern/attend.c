@@ -61,8 +61,9 @@ void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *blo
         else if (c == KERN_KV_BF16)
             row[k] = quant_bf16_to_f32(h[i]);
         else
-            row[k] = (float)q[i] * quant_f16_to_f32(scale[key ? attend_key_at(n_groups, slot, g)
-                                                              : slot * n_groups + g]);
+            row[k] = (float)q[i] *
+                     quant_f16_to_f32(
+                         scale[key ? attend_key_at(n_groups, slot, g) : slot * n_groups + g]);
     }
 }
 
@@ -89,8 +90,8 @@ size_t kern_attend_scratch(const struct kern_attend *a)
 
 void kern_attend_table_init(struct kern_attend_table *t, uint32_t cpu)
 {
-#define KERN_ATTEND(needs, table) \
-    if (((needs) & ~cpu) == 0)    \
+#define KERN_ATTEND(needs, table)                                                                  \
+    if (((needs) & ~cpu) == 0)                                                                     \
         *t = table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND

@@ -32,10 +32,22 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec c, struct 
 {
     size_t block = kern_kv_block_bytes(c, true, WIDTH);
     const uint8_t *page[1] = {d->page};
-    struct kern_attend a = {.k_codec = c, .v_codec = c, .k_width = WIDTH, .v_width = WIDTH,
-                            .page = page, .k_at = 0, .v_at = block, .q = d->q,
-                            .q_stride = HEADS * WIDTH, .out_stride = HEADS * WIDTH, .n_rows = ROWS,
-                            .n_heads = HEADS, .pos0 = FROM, .window = 40, .scale = 0.2f, .sink = d->q};
+    struct kern_attend a = {.k_codec = c,
+                            .v_codec = c,
+                            .k_width = WIDTH,
+                            .v_width = WIDTH,
+                            .page = page,
+                            .k_at = 0,
+                            .v_at = block,
+                            .q = d->q,
+                            .q_stride = HEADS * WIDTH,
+                            .out_stride = HEADS * WIDTH,
+                            .n_rows = ROWS,
+                            .n_heads = HEADS,
+                            .pos0 = FROM,
+                            .window = 40,
+                            .scale = 0.2f,
+                            .sink = d->q};
     if (kern_attend_scratch(&a) > sizeof d->scratch)
         return false;
     memset(d->state, 0, sizeof d->state);

@@ -120,12 +120,8 @@ LANES_INLINE void TILE(mix_all_)(enum kern_kv_codec c, const struct values *v, i
                                  int64_t j1, const float *weight, const float *rescale, float *acc)
 {
     int64_t at = 0;
-    if (TILE_D * 16 <= v->whole) {
-        TILE(mix_on_)(c, TILE_D, true, v, at, j0, j1, weight, rescale, acc);
-        at += TILE_D * 16;
-    }
     for (; at + TILE_D * 16 <= v->whole; at += TILE_D * 16)
-        TILE(mix_on_)(c, TILE_D, false, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, TILE_D, at == 0, v, at, j0, j1, weight, rescale, acc);
     for (; TILE_D >= 4 && at + TILE_D / 4 * 16 <= v->whole; at += TILE_D / 4 * 16)
         TILE(mix_on_)(c, TILE_D / 4, false, v, at, j0, j1, weight, rescale, acc);
     for (; at < v->whole; at += 16)
