@@ -282,6 +282,7 @@ struct ingle_engine_info {
     const char *cpu; /* the instruction set in use: "avx512vnni" */
     const char *numerics, *kv;
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
+    int64_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;
     uint64_t identity; /* hash of hyper-parameters, tensors and sampled weights */
 };

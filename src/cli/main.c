@@ -17,6 +17,11 @@ static const struct cli_command commands[] = {
      "Token ids in, safetensors out: logits [T, V], and with --taps also hidden.embed,\n"
      "hidden.0 ... (after each layer), hidden.norm.  Text in: perplexity.\n",
      cli_eval},
+    {"bench", "", "measure how fast prompts are read and answers written",
+     "Tokens are read at once (prefill) and written one by one (decode) behind --depth tokens.\n"
+     "read share: weights a second over what this machine reads from memory.\n",
+     cli_bench},
+    {"doctor", "", "show the machine, what it measures, and the kernels chosen", NULL, cli_doctor},
     {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",
      "With --jsonl: {text or bytes (hex), add_special, parse_special} gives {ids}; {ids,\n"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAST_CTX = 512 };
+enum { LEAST_CTX = 512, SMALL_CHUNK = 64 };
 
 /* ---- what was asked for ---- */
 
@@ -169,7 +169,28 @@ static int64_t longest(const struct search *s, int64_t most, enum kern_kv_codec 
     return low * LEAST_CTX;
 }
 
-static double gib(uint64_t n) { return (double)n / (1024.0 * 1024 * 1024); }
+static bool fits_with_rows(const struct search *s, int64_t rows)
+{
+    struct search smaller = *s;
+    smaller.r.max_rows = rows;
+    return fits(&smaller, LEAST_CTX, s->r.kv_codec);
+}
+
+/* "12.34 GiB", "5.6 MiB": text for a message. */
+struct size {
+    char text[24];
+};
+
+static struct size size_of(uint64_t n)
+{
+    struct size s;
+    const double mib = (double)n / (1024.0 * 1024);
+    if (mib >= 1024)
+        snprintf(s.text, sizeof s.text, "%.2f GiB", mib / 1024);
+    else
+        snprintf(s.text, sizeof s.text, "%.1f MiB", mib);
+    return s;
+}
 
 static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
 {
@@ -177,8 +198,8 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     int64_t shorter;
     out[0] = 0;
     if (s->e->weight_bytes > s->limit)
-        snprintf(out, n, "the weights alone take %.2f GiB: use a smaller quantisation",
-                 gib(s->e->weight_bytes));
+        snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
+                 size_of(s->e->weight_bytes).text);
     else if (codec != KERN_KV_Q8_0 && fits(s, n_ctx, KERN_KV_Q8_0))
         snprintf(out, n, "keys and values as q8_0 (--kv q8_0) would fit");
     else if ((shorter = longest(s, n_ctx, codec)) > 0)
@@ -187,6 +208,9 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     else if ((shorter = longest(s, n_ctx, KERN_KV_Q8_0)) > 0)
         snprintf(out, n, "q8_0 keys and values and a context of %lld tokens (--kv q8_0 --ctx "
                  "%lld) would fit", (long long)shorter, (long long)shorter);
+    else if (fits_with_rows(s, SMALL_CHUNK))
+        snprintf(out, n, "steps of %d tokens (--chunk %d) and a context of %d (--ctx %d) would fit",
+                 SMALL_CHUNK, SMALL_CHUNK, LEAST_CTX, LEAST_CTX);
     else
         snprintf(out, n, "no context of %d tokens or more would fit", LEAST_CTX);
 }
@@ -244,8 +268,8 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
         const int64_t shorter = longest(&search, r->n_ctx, r->kv_codec);
         if (shorter > 0) {
             report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
-                   "%lld of the model's %lld tokens fit in %.2f GiB", (long long)shorter,
-                   (long long)r->n_ctx, gib(search.limit));
+                   "%lld of the model's %lld tokens fit in %s", (long long)shorter,
+                   (long long)r->n_ctx, size_of(search.limit).text);
             r->n_ctx = shorter;
             st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
             if (st)
@@ -301,11 +325,11 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     size_t at = 0;
     list[0] = 0;
     for (int i = 0; i < p->n_items && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %.2f", i ? ", " : "",
-                               p->item[i].name, gib(p->item[i].bytes));
-    return err_set(err, INGLE_LIMIT, "%s needs %.2f GiB (%s) with a context of %lld tokens, %.2f GiB "
-                   "are free; %s", e->model->path, gib(p->total_bytes), list, (long long)p->n_ctx,
-                   gib(p->limit_bytes), p->advice);
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", i ? ", " : "",
+                               p->item[i].name, size_of(p->item[i].bytes).text);
+    return err_set(err, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s are free; %s",
+                   e->model->path, size_of(p->total_bytes).text, list, (long long)p->n_ctx,
+                   size_of(p->limit_bytes).text, p->advice);
 }
 
 static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
@@ -319,8 +343,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     if (!plan.fits)
         return refuse(e, &plan, err);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
-           "%.2f of %.2f GiB, context %lld tokens, keys and values %s", gib(plan.total_bytes),
-           gib(plan.limit_bytes), (long long)plan.n_ctx, plan.kv);
+           "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
+           size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);
     e->kv = plan.kv;
     st = model_load(e->weights, err);
     if (st)
@@ -371,6 +395,8 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .n_vocab = e->info.n_vocab,
         .n_layers = e->info.n_layers,
         .n_embd = e->info.n_embd,
+        .n_experts = e->info.n_experts,
+        .n_experts_used = e->info.n_experts_used,
         .weight_bytes = e->weight_bytes,
         .kv_used_bytes = kv.used_bytes,
         .kv_peak_bytes = kv.peak_bytes,

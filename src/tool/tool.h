@@ -73,4 +73,14 @@ struct pool;
 MUST_CHECK ingle_status tool_machine_bandwidth(struct pool *p, size_t n_bytes, int n_rounds,
                                                double *bytes_per_s, struct err *err);
 
+/* The product kernels that this machine chooses below a mask of instruction bundles: tested
+ * against the plain ones, then measured with data in the caches. */
+struct tool_kernel {
+    const char *type, *name; /* "Q4_K", the kernel's name */
+    double ops_per_s;        /* multiplications and additions of all threads; 0: not measured */
+};
+MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink *sink,
+                                     struct tool_kernel *out, size_t n_max, size_t *n,
+                                     int *n_failed, struct err *err);
+
 #endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "tool/tool.h"
+
+#include <string.h>
+
+enum { MAX_KERNELS = 64, READ_BYTES = 256 << 20 };
+
+struct findings {
+    struct cpu_machine machine;
+    uint32_t have, used; /* instruction bundles */
+    int threads;
+    bool pinned;
+    char huge_pages[64];
+    double read_per_s;
+    struct tool_kernel kernel[MAX_KERNELS];
+    size_t n_kernels;
+    int n_failed;
+};
+
+/* The word in brackets of "always [madvise] never". */
+static void read_huge_pages(char *out, size_t n)
+{
+    char line[128] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    snprintf(out, n, "unknown");
+    if (!f)
+        return;
+    if (fgets(line, sizeof line, f)) {
+        const char *a = strchr(line, '['), *b = a ? strchr(a, ']') : NULL;
+        if (b)
+            snprintf(out, n, "%.*s", (int)(b - a - 1), a + 1);
+    }
+    fclose(f);
+}
+
+static void add_bundles(char *out, size_t n, uint32_t have)
+{
+    static const char *const level[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
+    static const uint32_t bit[] = {CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AVX512VNNI, CPU_AMX};
+    size_t at = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof bit / sizeof *bit; i++)
+        if (have & bit[i] && at < n)
+            at += (size_t)snprintf(out + at, n - at, "%s%s", at ? " " : "", level[i]);
+}
+
+static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
+{
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
+    const char *level = ingle_config_text(c->config, "cpu", 0);
+    struct pool *pool = NULL;
+    uint32_t mask = UINT32_MAX;
+    cpu_machine_read(&f->machine);
+    f->have = cpu_detect();
+    if (level && !cpu_level(level, &mask))
+        return err_set(err, INGLE_ARG, "there is no instruction set level '%s'", level);
+    f->used = f->have & mask;
+    f->threads = (int)ingle_config_number(c->config, "threads");
+    if (!f->threads)
+        f->threads = cpu_default_threads(&f->machine);
+    f->pinned = !ingle_config_flag(c->config, "no-pin");
+    read_huge_pages(f->huge_pages, sizeof f->huge_pages);
+    ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
+    if (!st)
+        st = tool_machine_bandwidth(pool, READ_BYTES, 3, &f->read_per_s, err);
+    if (!st)
+        st = tool_kernels(pool, f->used, &sink, f->kernel, MAX_KERNELS, &f->n_kernels, &f->n_failed,
+                          err);
+    pool_free(pool);
+    return st;
+}
+
+static void print_text(const struct findings *f)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    const struct cpu_machine *m = &f->machine;
+    char bundles[128];
+    add_bundles(bundles, sizeof bundles, f->have);
+    printf("processor        %s\n", m->model[0] ? m->model : "unknown");
+    printf("cores            %d, %d processors, quota %.1f\n", m->n_physical, m->n_logical,
+           m->quota_cores);
+    printf("instructions     %s\n", bundles[0] ? bundles : "none that ingle has kernels for");
+    printf("caches           L1d %zu KiB, L2 %zu KiB, L3 %zu KiB\n", m->l1d_bytes >> 10,
+           m->l2_bytes >> 10, m->l3_bytes >> 10);
+    printf("memory           %.1f GiB, limit of the control group %.1f GiB, free %.1f GiB\n",
+           (double)m->memory_bytes / gib, (double)m->memory_limit_bytes / gib,
+           (double)m->memory_free_bytes / gib);
+    printf("huge pages       %s\n", f->huge_pages);
+    printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
+    printf("reading memory   %.1f GB/s\n\n", f->read_per_s / 1e9);
+    printf("product kernels  up to %s; %d of them failed their self-test\n", cpu_name(f->used),
+           f->n_failed);
+    for (size_t i = 0; i < f->n_kernels; i++) {
+        printf("  %-10s %-36s", f->kernel[i].type, f->kernel[i].name);
+        if (f->kernel[i].ops_per_s > 0)
+            printf(" %10.1f G operations/s", f->kernel[i].ops_per_s / 1e9);
+        putchar('\n');
+    }
+}
+
+static void print_json(const struct findings *f)
+{
+    const struct cpu_machine *m = &f->machine;
+    char bundles[128];
+    add_bundles(bundles, sizeof bundles, f->have);
+    fputs("{\"processor\": ", stdout);
+    cli_print_json(m->model, strlen(m->model));
+    printf(", \"cores\": %d, \"processors\": %d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
+           "\"used\": \"%s\", \"l1d_bytes\": %zu, \"l2_bytes\": %zu, \"l3_bytes\": %zu, ",
+           m->n_physical, m->n_logical, m->quota_cores, bundles, cpu_name(f->used), m->l1d_bytes,
+           m->l2_bytes, m->l3_bytes);
+    printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
+           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "
+           "\"failed_kernels\": %d, \"kernels\": [",
+           (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
+           (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
+           f->pinned ? "true" : "false", f->read_per_s, f->n_failed);
+    for (size_t i = 0; i < f->n_kernels; i++)
+        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g}", i ? ", " : "",
+               f->kernel[i].type, f->kernel[i].name, f->kernel[i].ops_per_s);
+    puts("]}");
+}
+
+int cli_doctor(struct cli *c)
+{
+    struct findings f = {.threads = 0};
+    struct err err;
+    if (c->n_arg)
+        return cli_usage(c, "'doctor' takes no argument such as '%s'", c->arg[0]);
+    if (examine(c, &f, &err))
+        return cli_fail_err(c, &err);
+    if (ingle_config_flag(c->config, "json"))
+        print_json(&f);
+    else
+        print_text(&f);
+    return f.n_failed ? CLI_FAILURE : CLI_OK;
+}
