@@ -57,24 +57,31 @@ static const struct pair wholes[] = {
     {"ffn.gate.tid2eid", "ffn_gate_tid2eid.weight"},
 };
 
-static bool rename_in_layer(const char *name, unsigned layer, char *out, size_t n_out)
+/* The draft block's own; its other names of its own stay as they are. */
+static const struct pair draft[] = {
+    {"hc_head_fn", "hc_head_fn.weight"},       {"hc_head_base", "hc_head_base.weight"},
+    {"hc_head_scale", "hc_head_scale.weight"},
+};
+
+/* prefix: of the GGUF name, "blk.3." or "mtp.0.". */
+static bool rename_in_layer(const char *name, const char *prefix, char *out, size_t n_out)
 {
     unsigned expert, w;
     int used = 0;
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
         if (!strcmp(name, wholes[i].hf)) {
-            snprintf(out, n_out, "blk.%u.%s", layer, wholes[i].gguf);
+            snprintf(out, n_out, "%s%s", prefix, wholes[i].gguf);
             return true;
         }
     if (sscanf(name, "ffn.experts.%5u.w%1u%n", &expert, &w, &used) == 2 && w >= 1 && w <= 3) {
         static const char *const part[] = {"gate", "down", "up"};
-        snprintf(out, n_out, "blk.%u.ffn_%s_exps.%u%s", layer, part[w - 1], expert, name + used);
+        snprintf(out, n_out, "%sffn_%s_exps.%u%s", prefix, part[w - 1], expert, name + used);
         return true;
     }
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
         const size_t n = strlen(stems[i].hf);
         if (!strncmp(name, stems[i].hf, n) && (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
-            snprintf(out, n_out, "blk.%u.%s%s", layer, stems[i].gguf, name + n);
+            snprintf(out, n_out, "%s%s%s", prefix, stems[i].gguf, name + n);
             return true;
         }
     }
@@ -85,8 +92,20 @@ bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
 {
     unsigned layer;
     int used = 0;
-    if (sscanf(name, "layers.%5u.%n", &layer, &used) == 1 && used)
-        return rename_in_layer(name + used, layer, out, n_out);
+    char prefix[32];
+    if (sscanf(name, "layers.%5u.%n", &layer, &used) == 1 && used) {
+        snprintf(prefix, sizeof prefix, "blk.%u.", layer);
+        return rename_in_layer(name + used, prefix, out, n_out);
+    }
+    if (sscanf(name, "mtp.%5u.%n", &layer, &used) == 1 && used) {
+        for (size_t i = 0; i < sizeof draft / sizeof *draft; i++)
+            if (!strcmp(name + used, draft[i].hf)) {
+                snprintf(out, n_out, "mtp.%u.%s", layer, draft[i].gguf);
+                return true;
+            }
+        snprintf(prefix, sizeof prefix, "mtp.%u.", layer);
+        return rename_in_layer(name + used, prefix, out, n_out);
+    }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i].hf)) {
             snprintf(out, n_out, "%s", names[i].gguf);

@@ -52,6 +52,23 @@ struct family_info {
     bool large;                               /* Gemma 4: chat rules of the larger sizes */
 };
 
+/* A block of the family that drafts: from the streams that the target had at a position and
+ * the token behind it, logits for the token after that.  It may lie in the target's file or
+ * in one of its own; it has timelines of its own, whose positions are the target's. */
+struct family_draft {
+    /* target: that family's self, borrowed until free().  INGLE_NOTFOUND: no block here. */
+    ingle_status (*bind)(void **self, const void *target, struct model *m, struct err *err);
+    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+                       struct err *err);
+    int64_t (*width)(const void *self); /* of a position's streams */
+    /* Tokens of the step: those behind the positions.  in [n_rows][width]: the target's
+     * streams (FAMILY_TAP_LAYER of its last layer), or what an earlier step wrote to out;
+     * out: the block's own, in the same form. */
+    void (*forward)(const void *self, const struct family_forward *f, struct rows in,
+                    struct rows out);
+    void (*free)(void *self);
+};
+
 struct family {
     const char *arch;             /* general.architecture */
     const char *const *hf_types;  /* model_type values of config.json, NULL-ended */
@@ -65,6 +82,7 @@ struct family {
                        struct err *err);
     void (*forward)(const void *self, const struct family_forward *f); /* errors stay in the device */
     void (*free)(void *self);
+    const struct family_draft *draft; /* NULL: the family has none */
 };
 
 /* NULL when there is no such family. */

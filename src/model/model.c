@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/parts.h"
 
+#include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <stdarg.h>
@@ -92,6 +93,11 @@ struct device *model_device(const struct model *m)
 const struct io_file *model_file(const struct model *m)
 {
     return m->file;
+}
+
+const struct report_sink *model_sink(const struct model *m)
+{
+    return m->sink;
 }
 
 const struct io_tensor *model_find(const struct model *m, const char *name)
@@ -434,33 +440,49 @@ static bool is_tower(const char *name)
     return false;
 }
 
+void model_skip(struct model *m, const char *prefix, const char *what)
+{
+    BUG_IF(m->n_skips == MAX_SKIPS);
+    snprintf(m->skip[m->n_skips].prefix, sizeof m->skip->prefix, "%s", prefix);
+    m->skip[m->n_skips++].what = what;
+}
+
+/* Index of the part that a tensor was skipped with; n_skips: towers; n_skips + 1: none. */
+static int part_of(const struct model *m, const struct entry *e)
+{
+    int i = 0;
+    while (i < m->n_skips && strncmp(e->name, m->skip[i].prefix, strlen(m->skip[i].prefix)))
+        i++;
+    return i < m->n_skips || is_tower(e->t->name) ? i : m->n_skips + 1;
+}
+
 ingle_status model_check_unused(struct model *m, struct err *err)
 {
-    size_t n_tower = 0, n_other = 0;
-    const char *tower = NULL, *other = NULL;
+    size_t n[MAX_SKIPS + 2] = {0};
+    const char *first[MAX_SKIPS + 2] = {0};
     for (size_t i = 0; i < m->n_entries; i++) {
         const struct entry *e = &m->entry[i];
         if (e->bound)
             continue;
-        const size_t n = strlen(e->name);
-        if (n > 6 && !strcmp(e->name + n - 6, ".scale"))
+        const int part = part_of(m, e);
+        const size_t len = strlen(e->name);
+        if (part > m->n_skips && len > 6 && !strcmp(e->name + len - 6, ".scale"))
             return err_set(err, INGLE_FORMAT,
                            "'%s': the scale '%s' belongs to no matrix that is used: products would be wrong",
                            io_path(m->file), e->t->name);
-        if (is_tower(e->t->name)) {
-            tower = e->t->name;
-            n_tower++;
-        } else {
-            other = e->t->name;
-            n_other++;
-        }
+        if (!n[part]++)
+            first[part] = e->t->name;
     }
-    if (n_tower)
-        report(m->sink, INGLE_REPORT_NOTE, "tensor", tower,
-               "%zu tensors of vision and audio towers are skipped: ingle reads text only", n_tower);
-    if (n_other)
-        report(m->sink, INGLE_REPORT_WARN, "tensor", other,
-               "%zu tensors of this file are not used by its family", n_other);
+    for (int i = 0; i < m->n_skips; i++)
+        if (n[i])
+            report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s", n[i],
+                   m->skip[i].what);
+    if (n[m->n_skips])
+        report(m->sink, INGLE_REPORT_NOTE, "tensor", first[m->n_skips],
+               "%zu tensors of vision and audio towers are skipped: ingle reads text only", n[m->n_skips]);
+    if (n[m->n_skips + 1])
+        report(m->sink, INGLE_REPORT_WARN, "tensor", first[m->n_skips + 1],
+               "%zu tensors of this file are not used by its family", n[m->n_skips + 1]);
     return INGLE_OK;
 }
 

@@ -28,6 +28,7 @@ MUST_CHECK ingle_status model_create(struct model **out, struct io_file *file, s
 void model_free(struct model *m);
 struct device *model_device(const struct model *m);
 const struct io_file *model_file(const struct model *m);
+const struct report_sink *model_sink(const struct model *m);
 
 /* The tensor of this (GGUF) name, or NULL. */
 const struct io_tensor *model_find(const struct model *m, const char *name);
@@ -63,8 +64,12 @@ size_t model_table_row_bytes(const struct model_table *t);
 MUST_CHECK ingle_status model_table_row(const struct model_table *t, int64_t i, void *stored,
                                         float *dst, struct err *err);
 
-/* Tensors that nobody bound are named in reports: vision and audio towers as a note, others
- * as a warning.  An unused second scale of an NVFP4 matrix is an error. */
+/* Unbound tensors whose (GGUF) name begins with prefix are a part that is left out on purpose:
+ * a note says `what` (borrowed until model_free()), and that it was skipped. */
+void model_skip(struct model *m, const char *prefix, const char *what);
+
+/* Tensors that nobody bound are named in reports: skipped parts, vision and audio towers as a
+ * note, others as a warning.  An unused second scale of an NVFP4 matrix is an error. */
 MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */

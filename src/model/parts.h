@@ -4,7 +4,7 @@
 
 #include "model/model.h"
 
-enum { NAME_MAX_BYTES = 128 };
+enum { NAME_MAX_BYTES = 128, MAX_SKIPS = 8 };
 
 /* A tensor under its GGUF name. */
 struct entry {
@@ -51,6 +51,8 @@ struct model {
     struct model_table **table;
     size_t n_tables, cap_tables;
     uint64_t n_bytes;
+    struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];
+    int n_skips;
 };
 
 /* The type that a device loads for tensors of this one, and how; false: none. */
