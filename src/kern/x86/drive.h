@@ -7,7 +7,7 @@
 #ifndef INGLE_KERN_X86_DRIVE_H
 #define INGLE_KERN_X86_DRIVE_H
 
-#include "kern/code.h"
+#include "kern/x86/stored.h"
 
 #include "base/num.h"
 #include <string.h>
@@ -86,6 +86,23 @@ static inline void drive_run(const struct kern_matmul *m, const struct drive *d,
                           kern_matmul_panel(m, p) +
                               (size_t)(b / d->per_chunk) * (size_t)d->chunk_bytes,
                           p, b, num_min(d->stretch, n_blocks - b));
+}
+
+/* The same for stored codes: blocks are spread into scratch first, once for all rows. */
+static inline void drive_run_stored(const struct kern_matmul *m, const struct drive *d,
+                                    int64_t p0, int64_t p1)
+{
+    enum { STRETCH = 4 };
+    ATTR_ALIGNED(64) uint8_t scratch[STRETCH * STORED_BYTES];
+    const int64_t n_blocks = m->w->in / d->block;
+    for (int64_t p = p0; p < p1; p++)
+        for (int64_t b = 0; b < n_blocks; b += STRETCH) {
+            const int64_t n = num_min(STRETCH, n_blocks - b);
+            for (int64_t i = 0; i < n; i++)
+                kern_stored_expand_avx2(m->w, kern_matmul_panel(m, p), b + i,
+                                        scratch + i * STORED_BYTES);
+            drive_stretch(m, d, scratch, p, b, n);
+        }
 }
 
 /* Macros over the columns of a tile: F(c, a). */

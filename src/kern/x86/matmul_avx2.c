@@ -466,3 +466,62 @@ TILES256(iq4_xs, 4, SUB8, NL4_SETUP, GROUP_IQ4_XS, END_SUB8)
     }                                                                   \
     EACH_##C(FINISH_D, _)
 TILES256(tq2_0, 2, NONE, NO_SETUP, GROUP_TQ2_0, END_TQ2_0)
+
+/* ---- stored codes: 8 bits with a bias of 64 and sub-scales of 16, from scratch ----
+ * Values are at most 62, so pairs are at most 2 * 126 * 127 = 32004; each product goes to 32
+ * bits at once, and 64 * sub-scale * sum is taken off at the end. */
+
+#define DOT_WIDE(c, j)                                                                       \
+    {                                                                                        \
+        const __m256i x_ = words32(XQ(c) + 4 * (j));                                         \
+        t0##c = _mm256_add_epi32(t0##c, _mm256_madd_epi16(_mm256_maddubs_epi16(w0_, x_), sub0)); \
+        t1##c = _mm256_add_epi32(t1##c, _mm256_madd_epi16(_mm256_maddubs_epi16(w1_, x_), sub1)); \
+        KEEP(t0##c);                                                                         \
+        KEEP(t1##c);                                                                         \
+    }
+#define QUAD_WIDE(C, j)                                                                      \
+    {                                                                                        \
+        const __m256i w0_ = half_line(group + 64 * (j)), w1_ = half_line(group + 64 * (j) + 32); \
+        EACH_##C(DOT_WIDE, j)                                                                \
+    }
+#define STORED(C)                                                                             \
+    static void stored_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y, \
+                           int64_t stride, bool first)                                        \
+    {                                                                                         \
+        if (first) {                                                                          \
+            EACH_##C(CLEAR_Y, _)                                                              \
+        }                                                                                     \
+        for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                              \
+            const uint8_t *s = chunk + STORED_SUB;                                            \
+            EACH_##C(ZERO_T, _)                                                               \
+            for (int h = 0; h < 8; h++) {                                                     \
+                const uint8_t *group = chunk + 512 * h;                                       \
+                {                                                                             \
+                    SUBS(s + 32 * h, doubled_s8)                                              \
+                    QUAD_WIDE(C, 0) QUAD_WIDE(C, 1) QUAD_WIDE(C, 2) QUAD_WIDE(C, 3)           \
+                }                                                                             \
+                {                                                                             \
+                    SUBS(s + 32 * h + 16, doubled_s8)                                         \
+                    QUAD_WIDE(C, 4) QUAD_WIDE(C, 5) QUAD_WIDE(C, 6) QUAD_WIDE(C, 7)           \
+                }                                                                             \
+            }                                                                                 \
+            for (int i = 0; i < 8; i++) {                                                     \
+                const __m256i bias_ = _mm256_set1_epi16(-STORED_BIAS);                        \
+                const __m256i m0_ = _mm256_mullo_epi16(paired(s + 32 * i, 0), bias_);         \
+                const __m256i m1_ = _mm256_mullo_epi16(paired(s + 32 * i, 1), bias_);         \
+                EACH_##C(ADD_SUMS, sum16)                                                     \
+            }                                                                                 \
+            const __m256 d0 = _mm256_loadu_ps((const float *)(const void *)(chunk + STORED_D)); \
+            const __m256 d1 =                                                                 \
+                _mm256_loadu_ps((const float *)(const void *)(chunk + STORED_D + 32));        \
+            EACH_##C(FINISH_D, _)                                                             \
+        }                                                                                     \
+    }
+STORED(1) STORED(2) STORED(4)
+
+void kern_matmul_stored_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    static const struct drive d = {
+        {{stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 1, STORED_BYTES, 4};
+    drive_run_stored(m, &d, p0, p1);
+}
