@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""cli.py INGLE HELLO - the commands on the built-in model, driven as a user would."""
+import json, os, pty, select, signal, struct, subprocess, sys, tempfile, time, unittest
+
+INGLE, HELLO = sys.argv[1:3]
+DATA = "tests/data"
+with open(f"{DATA}/nano/golden.json") as file:
+    GOLDEN = json.load(file)["weights"]["q8_0"]
+
+
+def run(*args, stdin="", env=None, **more):
+    return subprocess.run([INGLE, *args], input=stdin, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **(env or {})}, **more)
+
+
+def lines(text):
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def content_of(case):
+    """The answer's visible text, as the parser gives it."""
+    text = case["completion"]
+    for end in ("<turn|>", "<|tool_response>", "<eos>"):
+        text = text.removesuffix(end)
+    return json.loads(run("parse", stdin=text).stdout)
+
+
+class Commands(unittest.TestCase):
+    def ok(self, r, code=0):
+        self.assertEqual(r.returncode, code, r.stdout[-500:] + r.stderr[-500:])
+        return r
+
+    def refuses(self, *args, code=1, says=(), stdin=""):
+        r = self.ok(run(*args, stdin=stdin), code)
+        self.assertTrue(r.stderr.startswith("ingle: error: "), r.stderr)
+        self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
+        for text in says:
+            self.assertIn(text, r.stderr)
+        return r
+
+    def test_help_and_version(self):
+        self.assertRegex(self.ok(run("--version")).stdout, r"^ingle \d+\.\d+\.\d+\n$")
+        out = self.ok(run("--help")).stdout
+        for command in ("chat", "run", "inspect", "eval", "bench", "doctor", "compare", "tokenize",
+                        "render", "parse"):
+            self.assertIn(f"  {command} ", out)
+            self.assertIn(f"usage: ingle {command}", self.ok(run(command, "--help")).stdout)
+            self.assertIn(f"usage: ingle {command}", self.ok(run("help", command)).stdout)
+        self.assertIn(".TH INGLE 1", self.ok(run("help", "man")).stdout)
+        self.assertIn("| `--top-k N` |", self.ok(run("help", "markdown")).stdout)
+        self.assertIn("usage: ingle", self.ok(run(), 2).stderr)
+
+    def test_wrong_usage(self):
+        self.refuses("caht", code=2, says=["did you mean 'chat'"])
+        self.refuses("run", "--tmep", "1", code=2, says=["did you mean '--temp'"])
+        self.refuses("run", "--top-p", "1.5", code=2, says=["--top-p", "1.5", "0 to 1"])
+        self.refuses("run", "--top-k", "2.5", code=2, says=["whole number"])
+        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0"])
+        self.refuses("run", "--memory", "lots", code=2, says=["512M"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB are free", "fit"])
+        self.refuses("run", "--ctx", "-1", code=2, says=["0 to 16777216"])
+        self.refuses("run", "--logit-bias", "x=1", code=2, says=["ID=NUMBER"])
+        self.refuses("run", "--stop", code=2, says=["wants a value"])
+        self.refuses("run", "-Z", code=2, says=["-Z"])
+        self.refuses("render", "--kv", "f16", "x", code=2, says=["does not take"])
+        self.refuses("compare", "x", code=2)
+        self.refuses("eval", code=2, says=["--tokens"])
+        self.refuses("run", "--json=1", "x", code=2, says=["takes no value"])
+
+    def test_bad_files(self):
+        self.refuses("run", "-m", "no-such-file", "x", says=["no-such-file"])
+        self.refuses("run", "-m", "README.md", "x", says=["README.md"])
+        self.refuses("inspect", "src", says=["src"])
+        with tempfile.TemporaryDirectory() as d:
+            with open("assets/nano-gemma4-Q8_0.gguf", "rb") as f:
+                whole = f.read()
+            cut = os.path.join(d, "cut.gguf")
+            for n in (0, 3, 30, 5000, len(whole) - 1):
+                with open(cut, "wb") as f:
+                    f.write(whole[:n])
+                self.refuses("run", "-m", cut, "x", says=["cut.gguf"])
+            other = os.path.join(d, "other.gguf")
+            with open(other, "wb") as f:
+                f.write(whole.replace(b"gemma4", b"gemma9", 1))
+            self.refuses("run", "-m", other, "x", says=["gemma9", "gemma4"])
+        self.refuses("run", "--memory", "1M", "x", says=["MiB", "quantisation"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB are free", "fit"])
+        self.refuses("run", "--ctx", "16", "x " * 100, says=["16"])
+        self.refuses("run", "-f", "no-such-file", says=["no-such-file"])
+
+    def test_greedy_answers_are_the_golden_ones(self):
+        for case in GOLDEN:
+            ids = tempfile.NamedTemporaryFile("w", suffix=".json")
+            json.dump(case["prompt_ids"], ids)
+            ids.flush()
+            n = len(case["completion_ids"])
+            out = self.ok(run("eval", "--tokens", ids.name, "--greedy", str(n))).stdout
+            self.assertEqual(json.loads(out)["greedy"], case["completion_ids"], case["name"])
+
+    def test_run(self):
+        for case in GOLDEN:
+            if len(case["messages"]) != 1 or case["tools"]:
+                continue
+            flags = ["--think"] if case["enable_thinking"] else []
+            out = self.ok(run("run", "--json", "--temp", "0", "-n", "180", *flags, "--",
+                              case["messages"][0]["content"]))
+            message = json.loads(out.stdout)
+            want = content_of(case)
+            self.assertEqual(message["content"], want["content"], case["name"])
+            self.assertEqual(message["reasoning_content"], want["reasoning_content"], case["name"])
+            self.assertEqual(message["prompt_tokens"], len(case["prompt_ids"]))
+            self.assertEqual(message["completion_tokens"], len(case["completion_ids"]))
+            self.assertIn("written in", out.stderr)
+
+    def test_run_inputs(self):
+        want = "The capital of Japan is Tokyo.\n"
+        self.assertEqual(self.ok(run("run", "--temp", "0", "Capital of Japan?")).stdout, want)
+        self.assertEqual(self.ok(run("run", "--temp=0", stdin="Capital of Japan?\n")).stdout, want)
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("Capital of Japan?\nCapital of Japan?")
+            f.flush()
+            r = self.ok(run("run", "--temp", "0", "--lines", "-q", "-f", f.name))
+            self.assertEqual(r.stdout, want * 2)
+            self.assertEqual(r.stderr, "")
+        self.assertEqual(self.ok(run("run", "--temp", "0", "--stop", " of", "Capital of Japan?")).stdout,
+                         "The capital\n")
+        prompt = self.ok(run("render", "Capital of Japan?")).stdout[len("<bos>"):]
+        self.assertEqual(self.ok(run("run", "--raw", "--temp", "0", stdin=prompt)).stdout, want)
+        short = json.loads(self.ok(run("run", "--json", "-n", "2", "--temp", "0", "hello")).stdout)
+        self.assertEqual((short["completion_tokens"], short["finish_reason"]), (2, "length"))
+
+    def test_tools(self):
+        case = [c for c in GOLDEN if c["name"] == "tool call"][0]
+        with tempfile.NamedTemporaryFile("w") as f:
+            json.dump(case["tools"], f)
+            f.flush()
+            out = self.ok(run("run", "--json", "--temp", "0", "--tools", f.name,
+                              case["messages"][0]["content"])).stdout
+        calls = json.loads(out)["tool_calls"]
+        self.assertEqual([c["name"] for c in calls], ["get_weather"])
+
+    def test_seeds(self):
+        args = ("run", "-q", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "Tell me a story.")
+        one, again, other = (self.ok(run(*args, "--seed", s)).stdout for s in ("1", "1", "2"))
+        self.assertEqual(one, again)
+        self.assertNotEqual(one, other)
+
+    def test_threads_and_kernels_give_the_same_answer(self):
+        args = ("run", "-q", "--temp", "0.9", "--seed", "5", "-n", "40", "Tell me a story.")
+        want = self.ok(run(*args)).stdout
+        for more in (("-t", "1"), ("--cpu", "ref"), ("--cpu", "avx2"), ("--chunk", "7")):
+            self.assertEqual(self.ok(run(*args, *more)).stdout, want, more)
+
+    def test_tokenize(self):
+        ids = self.ok(run("tokenize", "I am nano")).stdout
+        self.assertEqual(self.ok(run("tokenize", "--decode", stdin=ids)).stdout, "I am nano\n")
+        self.assertEqual(json.loads(self.ok(run("tokenize", "--json", "--add-special", "x")).stdout)[0], 2)
+        self.assertEqual(self.ok(run("tokenize", "--parse-special", "<turn|>")).stdout, "106\n")
+        self.assertNotEqual(self.ok(run("tokenize", "<turn|>")).stdout, "106\n")
+        self.refuses("tokenize", "--decode", "99999", says=["99999"])
+        out = lines(self.ok(run("tokenize", "--jsonl", stdin='{"text": "<turn|>", "parse_special": true}\n'
+                                '{"bytes": "c3a9"}\n{"ids": [106], "special": true}\nnonsense\n')).stdout)
+        self.assertEqual(out[0], {"ids": [106]})
+        self.assertTrue(out[1]["ids"])
+        self.assertEqual(out[2]["text"], "<turn|>")
+        self.assertEqual(out[2]["pieces"], [b"<turn|>".hex()])
+        self.assertIn("error", out[3])
+        self.assertTrue(self.ok(run("tokenize", "-m", f"{DATA}/nano/tokenizer.json", "hi")).stdout)
+
+    def test_render_and_parse(self):
+        for case in GOLDEN:
+            given = {k: case[k] for k in ("messages", "tools", "enable_thinking")}
+            given["large"] = given["add_generation_prompt"] = True
+            out = lines(self.ok(run("render", "--jsonl", stdin=json.dumps(given) + "\n")).stdout)[0]
+            self.assertEqual(out["prompt"], case["prompt"], case["name"])
+            self.assertEqual(out["ids"], case["prompt_ids"], case["name"])
+        out = json.loads(self.ok(run("parse", "<|channel>thought\nhm<channel|>yes")).stdout)
+        self.assertEqual((out["reasoning_content"], out["content"]), ("hm", "yes"))
+        text = "x</think>y"
+        cases = json.dumps({"text": text, "thinking": True, "tools_enabled": False, "eos": True})
+        out = lines(self.ok(run("parse", "--jsonl", "--family", "deepseek4", stdin=cases + "\n")).stdout)
+        self.assertEqual((out[0]["reasoning_content"], out[0]["content"]), ("x", "y"))
+        self.refuses("render", "-m", f"{DATA}/nano/tokenizer.json", "--family", "deepseek4", "x", code=2)
+
+    def test_inspect(self):
+        self.assertIn("gemma4.block_count", self.ok(run("inspect")).stdout)
+        out = json.loads(self.ok(run("inspect", "--json", "--tensors", "assets/nano-gemma4-Q8_0.gguf")).stdout)
+        self.assertEqual(out["metadata"]["general.architecture"], "gemma4")
+        self.assertEqual(len(out["list"]), out["tensors"])
+        plan = json.loads(self.ok(run("inspect", "--plan", "--json", "--ctx", "1000")).stdout)
+        self.assertEqual(sum(plan["items"].values()), plan["total_bytes"])
+        self.assertTrue(plan["fits"])
+        small = json.loads(self.ok(run("inspect", "--plan", "--json", "--memory", "1M")).stdout)
+        self.assertFalse(small["fits"])
+        self.assertTrue(small["advice"])
+
+    def test_eval(self):
+        golden = f"{DATA}/goldens/gemma4_dense"
+        with tempfile.TemporaryDirectory() as d:
+            out = os.path.join(d, "out.safetensors")
+            args = ("-m", f"{golden}/model-F32.gguf", "--tokens", f"{golden}/golden.safetensors",
+                    "--kv", "f32")
+            first = json.loads(self.ok(run("eval", *args, "--taps", out, "--against",
+                                           f"{golden}/golden.safetensors")).stdout)
+            self.assertLess(first["relative_rms"], 1e-5)
+            self.assertEqual(first["same_top"], 1)
+            names = {t["name"] for t in json.loads(run("inspect", "--json", "--tensors", out).stdout)["list"]}
+            self.assertTrue({"logits", "hidden.embed", "hidden.0", "hidden.11", "hidden.norm"} <= names)
+            again = json.loads(self.ok(run("eval", *args, "--chunk", "9", "--against", out)).stdout)
+            self.assertEqual(again["max_abs"], 0)
+            report = json.loads(self.ok(run("compare", "--json", out, out)).stdout)
+            self.assertEqual(report["hidden.3"]["max_abs"], 0)
+        text = json.loads(self.ok(run("eval", "--json", "--window", "64", "--text", "README.md")).stdout)
+        self.assertGreater(text["perplexity"], 1)
+        self.refuses("eval", "--tokens", "README.md", says=["README.md"])
+        self.refuses("eval", "--text", "README.md", "--logits", "x", code=2)
+
+    def test_bench_and_doctor(self):
+        out = lines(self.ok(run("bench", "--json", "-p", "16", "-g", "4", "-r", "1", "-d", "0", "-d", "64")).stdout)
+        self.assertEqual([(o["test"], o["depth"]) for o in out],
+                         [("prefill", 0), ("decode", 0), ("prefill", 64), ("decode", 64)])
+        self.assertTrue(all(o["per_s"] > 0 for o in out))
+        self.assertIn("matmul", self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout)
+        out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
+        self.assertGreater(out["read_bytes_per_s"], 0)
+        self.assertEqual(out["failed_kernels"], 0)
+
+    def test_a_closed_pipe_is_no_crash(self):
+        p = subprocess.Popen([INGLE, "help", "markdown"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.close()
+        self.assertEqual(p.stderr.read(), b"")
+        self.assertIn(p.wait(timeout=60), (0, 1))
+        p.stderr.close()
+
+    def test_hello(self):
+        r = subprocess.run([HELLO], capture_output=True, text=True, timeout=60)
+        want = [c for c in GOLDEN if c["name"] == "identity"][0]
+        self.assertEqual(r.stdout, content_of(want)["content"] + "\n")
+
+
+class Terminal:
+    """A program behind a pseudo terminal."""
+
+    def __init__(self, *args, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe(args[0], args, {**os.environ, "TERM": "xterm", **(env or {})})
+        self.text = ""
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text, seconds=60):
+        """What came up to and including text; it is taken off."""
+        end = time.monotonic() + seconds
+        while text not in self.text:
+            ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"no {text!r} in {self.text[-500:]!r}")
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise AssertionError(f"ended without {text!r}: {self.text[-500:]!r}")
+            self.text += data.decode(errors="replace")
+        at = self.text.index(text) + len(text)
+        taken, self.text = self.text[:at], self.text[at:]
+        return taken
+
+    def end(self):
+        while True:
+            try:
+                if not os.read(self.fd, 65536):
+                    break
+            except OSError:
+                break
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class Chat(unittest.TestCase):
+    def test_without_a_terminal(self):
+        r = run("chat", "--temp", "0", stdin="My name is Ada.\nWhat is my name?\n/quit\n")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("Your name is Ada.\n", r.stdout)
+        self.assertNotIn("\033", r.stdout)
+
+    def test_starts_at_once(self):
+        start = time.monotonic()
+        r = run("chat", stdin="/quit\n")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertLess(time.monotonic() - start, 10)  # half a second on an idle machine
+
+    def test_conversation(self):
+        with tempfile.TemporaryDirectory() as d:
+            t = Terminal(INGLE, "chat", "--temp", "0")
+            t.wait_for("/help explains")
+            t.send("Capital of Japan?\n")
+            t.wait_for("The capital of Japan is Tokyo.")
+            t.send("/save " + d + "/talk.json\n")
+            t.wait_for("is saved")
+            t.send("/regen\n")
+            t.wait_for("Tokyo.")
+            t.send("/undo\n")
+            t.wait_for("taken back")
+            t.send("/undo\n")
+            t.wait_for("nothing to take back")
+            t.send("/load " + d + "/talk.json\n")
+            t.wait_for("2 messages are loaded")
+            t.send("/sav\n")
+            t.wait_for("did you mean /save")
+            t.send("/stats\n")
+            t.wait_for("Times are shown")
+            t.send("/reset\n")
+            t.wait_for("forgotten")
+            t.send("/think\n")
+            t.wait_for("Thinking is on")
+            t.send("What is 8+9?\n")
+            self.assertIn("\033[2m", t.wait_for("written in"))
+            t.send("/system Answer briefly.\n")
+            t.wait_for("is set")
+            t.send("/reset\n")
+            t.wait_for("forgotten")
+            t.send("\x04")
+            self.assertEqual(t.end(), 0)
+            with open(d + "/talk.json") as f:
+                saved = json.load(f)
+            self.assertEqual([m["role"] for m in saved], ["user", "assistant"])
+            self.assertEqual(saved[1]["content"], "The capital of Japan is Tokyo.")
+
+    def test_pasted_lines_stay_together(self):
+        with tempfile.TemporaryDirectory() as d:
+            t = Terminal(INGLE, "chat", "--temp", "0", env={"NO_COLOR": "1"})
+            t.wait_for("> ")
+            t.send("one \\\ntwo\n")
+            t.wait_for("I am a tiny model")
+            t.wait_for("> ")
+            t.send("/save " + d + "/talk.json\n")
+            self.assertNotIn("\033[2m", t.wait_for("is saved"))
+            t.send("/quit\n")
+            self.assertEqual(t.end(), 0)
+            with open(d + "/talk.json") as f:
+                self.assertEqual(json.load(f)[0]["content"], "one \ntwo")
+
+    def test_ctrl_c_twice_leaves(self):
+        t = Terminal(INGLE, "chat")
+        t.wait_for("> ")
+        time.sleep(0.2)
+        t.send("\x03")
+        t.wait_for("once more")
+        t.send("\x03")
+        self.assertEqual(t.end(), 130)
+
+    def test_ctrl_c_stops_an_answer(self):
+        # Without end tokens the story goes on until the context is full.
+        args = [a for i in (1, 50, 106) for a in ("--logit-bias", f"{i}=-inf")]
+        t = Terminal(INGLE, "chat", "-t", "1", "--cpu", "ref", "--temp", "1", *args)
+        t.wait_for("> ")
+        t.send("Tell me a story.\n")
+        t.wait_for("Once")
+        t.send("\x03")
+        t.wait_for("(interrupted)")
+        t.send("/undo\n")
+        t.wait_for("taken back")
+        t.send("/quit\n")
+        self.assertEqual(t.end(), 0)
+
+    def test_interrupted_run(self):
+        args = [a for i in (1, 50, 106) for a in ("--logit-bias", f"{i}=-inf")]
+        p = subprocess.Popen([INGLE, "run", "-t", "1", "--cpu", "ref", "--temp", "1", *args, "Tell me a story."],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.read(1)
+        p.send_signal(signal.SIGINT)
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 130)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
