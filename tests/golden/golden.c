@@ -32,6 +32,22 @@ static const struct io_meta *read_config(struct golden_model *g)
     return g->meta;
 }
 
+static void open_draft(struct golden_model *g, const char *path)
+{
+    struct err e;
+    struct model *m = g->model;
+    if (path) {
+        GOLDEN_OK(io_open(&g->draft_file, path, &g->sink, &e));
+        GOLDEN_OK(model_create(&g->draft_model, g->draft_file, g->device, NULL, &g->sink, &e));
+        m = g->draft_model;
+    }
+    GOLDEN_OK(g->family->draft->bind(&g->draft, g->self, m, &e));
+    if (path) {
+        GOLDEN_OK(model_check_unused(m, &e));
+        GOLDEN_OK(model_load(m, &e));
+    }
+}
+
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
 {
     struct err e;
@@ -54,6 +70,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : NULL,
                            &g->sink, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
+    if (o->draft)
+        open_draft(g, o->draft_file);
     GOLDEN_OK(model_check_unused(g->model, &e));
     GOLDEN_OK(model_load(g->model, &e));
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
@@ -75,6 +93,10 @@ void golden_close(struct golden_model *g)
     kv_pool_count(session_runner_pool(g->runner), &counts);
     assert_int_equal(counts.used_bytes, 0);
     session_runner_free(g->runner);
+    if (g->draft)
+        g->family->draft->free(g->draft);
+    model_free(g->draft_model);
+    io_close(g->draft_file);
     g->family->free(g->self);
     model_free(g->model);
     io_close(g->file);

@@ -19,6 +19,8 @@ struct golden_options {
     int64_t n_ctx;     /* 0: 512 */
     int64_t restore_every;
     uint64_t tree_bytes;
+    bool draft;             /* bind the family's draft block, too ... */
+    const char *draft_file; /* ... from a file of its own; NULL: the target's */
 };
 
 struct golden_model {
@@ -31,6 +33,9 @@ struct golden_model {
     struct family_info info;
     struct runner *runner;
     struct report_sink sink;
+    void *draft; /* the draft block's self, or NULL */
+    struct io_file *draft_file;
+    struct model *draft_model;
 };
 
 /* Calls of the library in a test: a failure is the test's, with the library's text.  The
