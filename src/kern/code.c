@@ -12,6 +12,8 @@ static const struct kern_code codes[KERN_CODE_N] = {
     [KERN_CODE_F32] = {.name = "f32", .act = KERN_ACT_F32, .chunk_bytes = 64},
     [KERN_CODE_F16] = {.name = "f16", .act = KERN_ACT_F32, .chunk_bytes = 32},
     [KERN_CODE_BF16] = {.name = "bf16", .act = KERN_ACT_F32, .chunk_bytes = 32},
+    [KERN_CODE_F8] = {.name = "f8", .act = KERN_ACT_F32, .n_group = 4,
+                      .chunk_bytes = KERN_F8_CHUNK},
 #define X(id, act_, bits_, bias_, table_, n, scales_, shift)                            \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_, \
                         .bits = bits_, .bias = bias_, .table = table_, .n_group = n,    \
@@ -36,7 +38,8 @@ static bool code_of(uint32_t type, uint32_t *code)
     switch (type) {
     case QUANT_F32: *code = KERN_CODE_F32; return true;
     case QUANT_F16: case QUANT_FP8_E4M3: *code = KERN_CODE_F16; return true;
-    case QUANT_BF16: case QUANT_FP8_B32: *code = KERN_CODE_BF16; return true;
+    case QUANT_BF16: *code = KERN_CODE_BF16; return true;
+    case QUANT_FP8_B32: *code = KERN_CODE_F8; return true;
 #define X(id, ...) case QUANT_##id: *code = KERN_CODE_##id; return true;
     KERN_CODE_LIST(X)
     KERN_STORED_LIST(X)
@@ -213,15 +216,21 @@ void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i
     }
 }
 
-static void unpack_float(const struct kern_matrix *m, const uint8_t *panel, int r, float *dst)
+float kern_code_float(const struct kern_matrix *w, const uint8_t *panel, int64_t k, int r)
 {
-    for (int64_t k = 0; k < m->in; k++) {
-        const uint8_t *at = panel + (size_t)k * codes[m->code].chunk_bytes;
-        if (m->code == KERN_CODE_F32)
-            memcpy(&dst[k], at + 4 * r, sizeof *dst);
-        else
-            dst[k] = m->code == KERN_CODE_F16 ? f16_at(at, r)
-                                              : quant_bf16_to_f32(half_at(at, r));
+    float f;
+    switch (w->code) {
+    case KERN_CODE_F32:
+        memcpy(&f, panel + 64 * k + 4 * r, sizeof f);
+        return f;
+    case KERN_CODE_F16:
+        return f16_at(panel + 32 * k, r);
+    case KERN_CODE_BF16:
+        return quant_bf16_to_f32(half_at(panel + 32 * k, r));
+    default:
+        panel += k / 128 * KERN_F8_CHUNK;
+        return quant_fp8_e4m3_to_f32(panel[k % 128 * 16 + r]) *
+               quant_e8m0_to_f32(panel[KERN_F8_SCALES + k % 128 / 32 * 16 + r]);
     }
 }
 
@@ -251,7 +260,8 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
     const uint8_t *panel = m->at + (size_t)(o / KERN_PANEL) * m->panel_bytes;
     const int r = (int)(o % KERN_PANEL);
     if (c->act == KERN_ACT_F32) {
-        unpack_float(m, panel, r, dst);
+        for (int64_t k = 0; k < m->in; k++)
+            dst[k] = kern_code_float(m, panel, k, r);
     } else if (!c->bits) {
         const size_t row = (size_t)(m->in / 256) * quant_info(m->type)->n_bytes;
         quant_decode(m->type, panel + (size_t)r * row, dst, (size_t)m->in);

@@ -11,7 +11,8 @@
  * 5 bits are a 4-bit and a 1-bit plane, 6 are 4 + 2, 3 are 2 + 1, low bits first.  Scales
  * are one array of 16 per kind: bytes or halves, row by row.
  *
- * Float panels are [k][16].  Stored panels are the 16 rows as they stand in the file, row
+ * Float panels are [k][16].  F8 is e4m3 codes with a power-of-two scale for 32 k: chunks of
+ * 4 groups, codes [128][16], then scales [4][16].  Stored panels are the 16 rows as they stand in the file, row
  * after row, padded to a multiple of 64 bytes; rows past the end are zero.
  */
 #ifndef INGLE_KERN_CODE_H
@@ -53,7 +54,7 @@
     X(TQ1_0, 1.0f)
 
 enum {
-    KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16,
+    KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16, KERN_CODE_F8,
 #define X(name, ...) KERN_CODE_##name,
     KERN_CODE_LIST(X) KERN_STORED_LIST(X)
 #undef X
@@ -89,6 +90,8 @@ extern const int8_t kern_code_pm1[2];
 
 const struct kern_code *kern_code_find(uint32_t code);
 
+enum { KERN_F8_CHUNK = 2112, KERN_F8_SCALES = 2048 };
+
 /* Bytes of the codes of a group; where the scales of a chunk begin. */
 #define KERN_GROUP_BYTES(bits) (64 * (bits))
 #define KERN_SCALES_AT(bits, n_group) (KERN_GROUP_BYTES(bits) * (n_group))
@@ -118,6 +121,9 @@ void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i
                     struct kern_block *b);
 /* The same from the stored form of a type that runs from it. */
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
+
+/* Weight k of row r of a panel whose code is float. */
+float kern_code_float(const struct kern_matrix *w, const uint8_t *panel, int64_t k, int r);
 
 /* The activations of a group, as kernels read them. */
 struct kern_act32 {

@@ -330,9 +330,9 @@ static void pack_float_row(const struct kern_matrix *m, uint8_t *panel, int r,
                      quant_f32_to_f16(quant_fp8_e4m3_to_f32(stored[k])));
         } else if (m->type == QUANT_FP8_B32) {
             const struct quant_fp8_b32 *b = (const struct quant_fp8_b32 *)(const void *)stored;
-            const float w = quant_fp8_e4m3_to_f32(b[k / 32].code[k % 32]);
-            put_half(panel + (size_t)k * 32, r,
-                     quant_f32_to_bf16(w * quant_e8m0_to_f32(b[k / 32].scale)));
+            uint8_t *chunk = panel + (size_t)(k / 128) * KERN_F8_CHUNK;
+            chunk[k % 128 * 16 + r] = b[k / 32].code[k % 32];
+            chunk[KERN_F8_SCALES + k % 128 / 32 * 16 + r] = b[k / 32].scale;
         } else {
             memcpy(panel + (size_t)k * 32 + 2 * r, stored + 2 * k, 2);
         }

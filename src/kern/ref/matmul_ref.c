@@ -6,18 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static float weight_at(const struct kern_matmul *m, const uint8_t *panel, int64_t k, int r)
-{
-    float f;
-    uint16_t h;
-    if (m->w->code == KERN_CODE_F32) {
-        memcpy(&f, panel + 64 * k + 4 * r, sizeof f);
-        return f;
-    }
-    memcpy(&h, panel + 32 * k + 2 * r, sizeof h);
-    return m->w->code == KERN_CODE_F16 ? quant_f16_to_f32(h) : quant_bf16_to_f32(h);
-}
-
 void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     for (int64_t p = p0; p < p1; p++) {
@@ -28,7 +16,7 @@ void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
             float acc[KERN_PANEL] = {0};
             for (int64_t k = 0; k < m->w->in; k++)
                 for (int r = 0; r < width; r++)
-                    acc[r] = fmaf(weight_at(m, panel, k, r), x[k], acc[r]);
+                    acc[r] = fmaf(kern_code_float(m->w, panel, k, r), x[k], acc[r]);
             memcpy(m->y + i * m->y_stride + p * KERN_PANEL, acc, (size_t)width * sizeof *acc);
         }
     }

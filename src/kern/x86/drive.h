@@ -28,7 +28,8 @@ struct drive {
 };
 
 /* Where block b of the activations for output row i begins. */
-static inline const uint8_t *drive_x(const struct kern_matmul *m, int64_t i, int64_t b)
+static inline const uint8_t *drive_x(const struct kern_matmul *m, const struct drive *d,
+                                     int64_t i, int64_t b)
 {
     const int64_t row = kern_matmul_row(m, i);
     switch (m->w->act) {
@@ -37,18 +38,18 @@ static inline const uint8_t *drive_x(const struct kern_matmul *m, int64_t i, int
     case KERN_ACT_Q256:
         return m->x->q + (size_t)row * m->x->row_bytes + (size_t)b * sizeof(struct kern_act256);
     default:
-        return (const uint8_t *)(m->x->x + row * m->x->stride + b);
+        return (const uint8_t *)(m->x->x + row * m->x->stride + b * d->block);
     }
 }
 
 /* n blocks from b on, at w, of panel p, times c rows from i on. */
-static inline void drive_tile(const struct kern_matmul *m, drive_tile_fn *fn, int c,
-                              const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
+static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
+                              drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
 {
     const int width = kern_matmul_width(m, p);
     const uint8_t *x[DRIVE_MAX];
     for (int j = 0; j < c; j++)
-        x[j] = drive_x(m, i + j, b);
+        x[j] = drive_x(m, d, i + j, b);
     float *y = m->y + i * m->y_stride + p * KERN_PANEL;
     if (LIKELY(width == KERN_PANEL)) {
         fn(w, n, x, y, m->y_stride, b == 0);
@@ -70,7 +71,7 @@ static inline void drive_stretch(const struct kern_matmul *m, const struct drive
     int64_t i = 0;
     for (int t = 0; i < m->n; t++)
         for (const int c = d->tile[t].c; m->n - i >= c; i += c)
-            drive_tile(m, d->tile[t].fn, c, w, p, b, n, i);
+            drive_tile(m, d, d->tile[t].fn, c, w, p, b, n, i);
 }
 
 /* A stretch of a panel stays in the first cache while all rows pass by; panels follow each

@@ -65,3 +65,51 @@ static inline __m256 load_bf16(const uint8_t *at)
 TILES(f32, 64, 256)
 TILES(f16, 32, 256)
 TILES(bf16, 32, 256)
+
+/* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
+
+static inline __m256 e4m3(const uint8_t *at)
+{
+    const __m256i b = _mm256_slli_epi32(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)), 20);
+    const __m256i all = _mm256_set1_epi32(0x07F00000);
+    const __m256i v = _mm256_and_si256(b, _mm256_set1_epi32((int)0x87F00000));
+    const __m256i nan = _mm256_cmpeq_epi32(_mm256_and_si256(b, all), all);
+    return _mm256_or_ps(_mm256_mul_ps(_mm256_castsi256_ps(v), _mm256_set1_ps(0x1p120f)),
+                        _mm256_castsi256_ps(nan));
+}
+static inline __m256 e8m0(const uint8_t *at)
+{
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    const __m256i v = _mm256_max_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(0x00400000));
+    const __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
+    return _mm256_castsi256_ps(_mm256_or_si256(v, nan));
+}
+
+#define TILE_F8(C)                                                                           \
+    static void tile_f8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+                            int64_t stride, bool first)                                      \
+    {                                                                                        \
+        EACH_##C(LOAD_Y, _)                                                                  \
+        for (int64_t g = 0; g < n; g++) {                                                    \
+            const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
+            const __m256 s0 = e8m0(scale), s1 = e8m0(scale + 8);  \
+            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
+                if (!(k & 3))                                                                \
+                    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                     \
+                const __m256 w0 = _mm256_mul_ps(e4m3(at), s0), w1 = _mm256_mul_ps(e4m3(at + 8), s1);  \
+                EACH_##C(ADD, _)                                                             \
+            }                                                                                \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                 \
+    }
+TILE_F8(1) TILE_F8(2) TILE_F8(4) TILE_F8(6)
+
+void kern_matmul_f8_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    static const struct drive d = {
+        {{tile_f8_6, 6}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
+        32, 4, KERN_F8_CHUNK, 32};
+    drive_run(m, &d, p0, p1);
+}

@@ -57,3 +57,52 @@ static inline __m512 load_bf16(const uint8_t *at)
 TILES(f32, 64, 256)
 TILES(f16, 32, 256)
 TILES(bf16, 32, 256)
+
+/* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
+
+static inline __m512 e4m3(const uint8_t *at)
+{
+    const __m512i b = _mm512_slli_epi32(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)), 20);
+    const __m512i all = _mm512_set1_epi32(0x07F00000);
+    const __m512i v = _mm512_and_si512(b, _mm512_set1_epi32((int)0x87F00000));
+    const __mmask16 nan = _mm512_cmpeq_epi32_mask(_mm512_and_si512(b, all), all);
+    return _mm512_mask_mov_ps(_mm512_mul_ps(_mm512_castsi512_ps(v), _mm512_set1_ps(0x1p120f)), nan,
+                              _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+}
+static inline __m512 e8m0(const uint8_t *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    __m512i v = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
+                              _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(v);
+}
+
+#define TILE_F8(C)                                                                           \
+    static void tile_f8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+                            int64_t stride, bool first)                                      \
+    {                                                                                        \
+        EACH_##C(LOAD_Y, _)                                                                  \
+        for (int64_t g = 0; g < n; g++) {                                                    \
+            const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
+            const __m512 s0 = e8m0(scale);  \
+            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
+                if (!(k & 3))                                                                \
+                    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                     \
+                const __m512 w_ = _mm512_mul_ps(e4m3(at), s0);  \
+                EACH_##C(ADD, _)                                                             \
+            }                                                                                \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                 \
+    }
+TILE_F8(1) TILE_F8(2) TILE_F8(4) TILE_F8(8)
+
+void kern_matmul_f8_avx512(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    static const struct drive d = {
+        {{tile_f8_8, 8}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
+        32, 4, KERN_F8_CHUNK, 32};
+    drive_run(m, &d, p0, p1);
+}
