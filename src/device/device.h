@@ -222,9 +222,10 @@ void device_rows_append(struct device *d, const struct device_stream *s,
                         const struct device_span *span, int64_t n_spans, struct rows x);
 
 /* Pools blocks of `ratio` positions into one row, per dimension: softmax over the gates,
- * weighted sum of the values; then norm and rotation at the block's first position.  in:
- * f32 rows [values][gates]; overlap: both twice as wide, the first halves serve the next
- * block and the second halves their own.  Every block that the spans complete is written. */
+ * weighted sum of the values, members by ascending position (kern/latent.h, pool); then norm
+ * and rotation at the block's first position.  in: rows [values][gates], stored as f32;
+ * overlap: both twice as wide, the first halves serve the next block and the second halves
+ * their own; positions before 0 are no members.  Every block that the spans complete is written. */
 struct device_compress {
     struct device_stream in, out;
     int64_t ratio;
@@ -239,7 +240,8 @@ void device_compress(struct device *d, const struct device_compress *c,
                      int64_t n_spans);
 
 /* For each row at position t: the top_k rows w < (t + 1) / every of keys by score(w) = sum
- * over heads h of weight[h] * max(0, q[h] . key[w]), ascending.  Ties: the lower w.  sel:
+ * over heads h of weight[h] * max(0, q[h] . key[w]), in the order of kern/latent.h, scores;
+ * listed ascending.  Ties: the lower w.  sel:
  * host [n][top_k], count: host [n]. */
 struct device_select {
     struct device_stream keys;
@@ -250,8 +252,8 @@ void device_select(struct device *d, const struct device_select *s,
                    struct rows weight, int32_t *sel, int32_t *count);
 
 /* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then
- * of `far` those listed in sel/count, or all w < (t + 1) / every if sel is NULL, then a sink
- * per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
+ * of `far` (stored as near is) those listed in sel/count, which are what device_select gave,
+ * or all w < (t + 1) / every if sel is NULL, then a sink per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
 struct device_latent {
     struct device_stream near, far;
     int64_t window;

@@ -62,7 +62,8 @@ static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, str
         }
         if (l->ratio == RATIO_CSA) {
             add_stream(&spec, i, in, 2 * l->index.wide, 0, KERN_KV_F32, 1);
-            add_stream(&spec, i, group[GROUP_FULL], g->index_head, g->n_rot, codec, l->ratio);
+            /* no tail: the model was trained with still coarser keys, rotated ones, too */
+            add_stream(&spec, i, group[GROUP_FULL], g->index_head, 0, codec, l->ratio);
         }
     }
     const ingle_status s = kv_layout(&spec, err);

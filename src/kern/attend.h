@@ -44,7 +44,9 @@ struct report_sink;
 
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
-enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_CODECS };
+/* FP8 is for rows alone (kern/row.h); blocks of keys and values have one of those before it. */
+enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_CODECS };
+enum { KERN_KV_BLOCK_CODECS = KERN_KV_FP8 };
 
 const char *kern_kv_name(enum kern_kv_codec c);             /* "f16" */
 bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);

@@ -14,6 +14,7 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/attend.h"
+#include "kern/latent.h"
 #include "kern/math.h"
 #include "kern/matmul.h"
 #include "kern/row.h"
@@ -23,6 +24,7 @@ struct kern_table {
     struct kern_matmul_table matmul;
     struct kern_math_table math;
     struct kern_attend_table attend;
+    struct kern_latent_table latent;
 };
 
 /* Fills t with the fastest kernels that cpu allows; no I/O, no allocation. */

@@ -65,7 +65,7 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec c, struct 
 
 static bool same(const struct kern_attend_table *t)
 {
-    for (int c = 0; c < KERN_KV_CODECS; c++) {
+    for (int c = 0; c < KERN_KV_BLOCK_CODECS; c++) {
         struct data want = {0}, got = {0};
         kern_self_fill(want.rows, KERN_PAGE * WIDTH, 1);
         kern_self_fill(want.q, OUT, 2);

@@ -8,11 +8,13 @@ void kern_table_init(struct kern_table *t, uint32_t cpu)
     kern_matmul_table_init(&t->matmul, cpu);
     kern_math_table_init(&t->math, cpu);
     kern_attend_table_init(&t->attend, cpu);
+    kern_latent_table_init(&t->latent, cpu);
 }
 
 int kern_self_test(struct kern_table *t, const struct report_sink *sink)
 {
     return kern_matmul_self_test(&t->matmul, t->cpu, sink) +
            kern_math_self_test(&t->math, t->cpu, sink) +
-           kern_attend_self_test(&t->attend, t->cpu, sink);
+           kern_attend_self_test(&t->attend, t->cpu, sink) +
+           kern_latent_self_test(&t->latent, t->cpu, sink);
 }

@@ -109,7 +109,7 @@ static void decode(struct bench *b, const struct set *s, uint32_t cpu)
 {
     static const int64_t at[] = {1023, 8191, 32767}, heads[] = {1, 2, 8};
     for (int w = 256; w <= 512; w *= 2)
-        for (int c = 0; c < KERN_KV_CODECS; c++) {
+        for (int c = 0; c < KERN_KV_BLOCK_CODECS; c++) {
             enum kern_kv_codec codec = (enum kern_kv_codec)c;
             fill(b, codec, w);
             printf("%s decode, width %d, %s; dot reads %.1f GB/s;", s->name, w, kern_kv_name(codec),
@@ -148,7 +148,7 @@ static void prompt(struct bench *b, const struct set *s)
         const struct shape *p = &shapes[i];
         printf("%s prompt, width %d, %d heads, %d rows at %d, window %d:", s->name, (int)p->width,
                (int)p->heads, (int)p->rows, (int)p->pos0, (int)p->window);
-        for (int c = 0; c < KERN_KV_CODECS; c++) {
+        for (int c = 0; c < KERN_KV_BLOCK_CODECS; c++) {
             enum kern_kv_codec codec = (enum kern_kv_codec)c;
             fill(b, codec, p->width);
             struct kern_attend a = {.k_codec = codec,

@@ -298,8 +298,8 @@ static int check_write(struct noise *r, uint32_t cpu)
     int n_bad = !block;
     static const int64_t widths[] = {4, 16, 32, 36, 64, 96, 256, 512};
     for (int round = 0; round < 64 && !n_bad; round++) {
-        enum kern_kv_codec c = (enum kern_kv_codec)(round % KERN_KV_CODECS);
-        bool key = round / KERN_KV_CODECS % 2;
+        enum kern_kv_codec c = (enum kern_kv_codec)(round % KERN_KV_BLOCK_CODECS);
+        bool key = round / KERN_KV_BLOCK_CODECS % 2;
         int64_t width = widths[round / 8];
         size_t need = kern_kv_block_bytes(c, key, width);
         if (!need)
@@ -350,8 +350,8 @@ int check_attend(uint64_t seed, uint32_t cpu)
     int n_bad = check_write(&r, cpu);
     for (int i = 0; i < 160 && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 10)],
-                                .k_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_CODECS),
-                                .v_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_CODECS),
+                                .k_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
+                                .v_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
                                 .pos0 = at[i % 20],
                                 .window = windows[i / 20 % 5],
                                 .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 33)};

@@ -12,6 +12,7 @@
 int check_matmul(uint64_t seed, uint32_t cpu);
 int check_math(uint64_t seed, uint32_t cpu);
 int check_attend(uint64_t seed, uint32_t cpu);
+int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */
 void bench_attend(uint32_t cpu);

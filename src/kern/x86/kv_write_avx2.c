@@ -5,7 +5,7 @@
  */
 #include "kern/attend.h"
 #include "kern/attend_part.h"
-#include "kern/x86/lanes.h"
+#include "kern/x86/lanes_half.h"
 #include <string.h>
 
 /* Where a row goes: element k of it is element first + k * step of the block. */
@@ -34,23 +34,6 @@ LANES_INLINE void spread(void *block, struct place at, int64_t k, const void *co
         memcpy(to + i * at.step * size, from + i * size, (size_t)size);
 }
 
-static __m128i to_f16(__m256 x)
-{
-    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
-/* Round half to even on the bits; NaN keeps its upper half and becomes quiet. */
-static __m128i to_bf16(__m256 x)
-{
-    __m256i u = _mm256_castps_si256(x), top = _mm256_srli_epi32(u, 16);
-    __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
-    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    r = _mm256_blendv_epi8(_mm256_srli_epi32(r, 16),
-                           _mm256_or_si256(top, _mm256_set1_epi32(0x40)), nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
-}
-
 static void write_half(enum kern_kv_codec c, void *block, struct place at, const float *row,
                        int64_t width)
 {
@@ -58,8 +41,8 @@ static void write_half(enum kern_kv_codec c, void *block, struct place at, const
         int64_t n = width - k < 16 ? width - k : 16;
         struct v16 x = v_load_n(row + k, n);
         __m128i h[2];
-        h[0] = c == KERN_KV_F16 ? to_f16(x.a) : to_bf16(x.a);
-        h[1] = c == KERN_KV_F16 ? to_f16(x.b) : to_bf16(x.b);
+        h[0] = c == KERN_KV_F16 ? lanes_to_f16(x.a) : lanes_to_bf16(x.a);
+        h[1] = c == KERN_KV_F16 ? lanes_to_f16(x.b) : lanes_to_bf16(x.b);
         spread(block, at, k, h, n, 2);
     }
 }

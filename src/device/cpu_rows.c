@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cpu_rows - streams of rows: appended, pooled into compressed rows, and chosen by an
+ * indexer's score.
+ */
+#include "base/num.h"
+#include "device/cpu_rows.h"
+#include <math.h>
+
+enum {
+    APPEND_ROWS = 16,  /* rows of an appending task */
+    MAX_MEMBERS = 256, /* of a compressed row */
+    KEYS_RUN = 2048,   /* keys that one task scores */
+};
+
+/* ---- appending ---- */
+
+struct append_job { const struct device *d; const struct device_rows_append_args *a; };
+
+static void append_chunk(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    const struct append_job *job = arg;
+    const struct device_rows_append_args *a = job->a;
+    const struct kern_row form = device_cpu_row_form(a->s);
+    const int64_t end = num_min(a->x.n, (chunk + 1) * APPEND_ROWS);
+    for (int64_t i = chunk * APPEND_ROWS; i < end; i++) {
+        int64_t pos;
+        const struct device_span *span = device_cpu_span(a->span, i, &pos);
+        job->d->kern.latent.write(&form, device_cpu_row(a->s, span, pos), a->x.at + i * a->x.stride);
+    }
+}
+
+void device_cpu_rows_append(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    struct append_job j = {d, args};
+    device_cpu_for(d, num_div_up(j.a->x.n, APPEND_ROWS), j.a->x.n * j.a->s->width, append_chunk, &j);
+}
+
+/* ---- compressing ---- */
+
+struct compress_job {
+    struct device *d;
+    const struct device_compress_args *a;
+    float *scratch;         /* [workers][per_worker] */
+    int64_t per_worker;
+};
+
+static int64_t n_members(const struct device_compress *c)
+{
+    return c->overlap ? 2 * c->ratio : c->ratio;
+}
+
+static int64_t blocks_of(const struct device_compress *c, const struct device_span *s)
+{
+    return (s->pos0 + s->n) / c->ratio - s->pos0 / c->ratio;
+}
+
+static int64_t whole16(int64_t n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static void rotate(float *y, int64_t width, const float *cs, int64_t n_pairs)
+{
+    for (int64_t p = 0, i = width - 2 * n_pairs; p < n_pairs; p++, i += 2) {
+        const float u = y[i], v = y[i + 1], c = cs[2 * p], s = cs[2 * p + 1];
+        y[i] = u * c - v * s;
+        y[i + 1] = v * c + u * s;
+    }
+}
+
+static void compress_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct compress_job *job = arg;
+    const struct device_compress *c = job->a->c;
+    const struct kern_table *k = &job->d->kern;
+    const struct device_span *in = job->a->in, *out = job->a->out;
+    for (int64_t n; chunk >= (n = blocks_of(c, in)); in++, out++)
+        chunk -= n;
+    const int64_t block = in->pos0 / c->ratio + chunk, width = c->out.width, n = n_members(c);
+    const int64_t half = c->overlap ? width : 0, wide = width + half;
+    const float *value[MAX_MEMBERS], *gate[MAX_MEMBERS];
+    int64_t members = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t pos = (block + 1) * c->ratio - n + i;
+        if (pos < 0)
+            continue;
+        const float *row = device_cpu_row(&c->in, in, pos);
+        value[members] = row + (c->overlap && i >= c->ratio ? half : 0);
+        gate[members] = value[members] + wide;
+        members++;
+    }
+    float *y = job->scratch + worker * job->per_worker, *top = y + whole16(width);
+    float *sum = top + whole16(width), *cs = sum + whole16(width);
+    k->latent.pool(value, gate, members, width, y, top, sum);
+    k->math.norm(y, y, c->norm->at, width, c->eps);
+    kern_rope_angles(cs, block * c->ratio, c->inv_freq, c->n_pairs);
+    rotate(y, width, cs, c->n_pairs);
+    const struct kern_row form = device_cpu_row_form(&c->out);
+    k->latent.write(&form, device_cpu_row(&c->out, out, block), y);
+}
+
+static int64_t compress_floats(const struct device_compress *c)
+{
+    return 3 * whole16(c->out.width) + whole16(2 * c->n_pairs);
+}
+
+size_t device_cpu_compress_scratch(const struct device *d, const struct device_compress_args *a)
+{
+    return (size_t)(compress_floats(a->c) * pool_size(d->pool)) * sizeof(float);
+}
+
+void device_cpu_compress(struct device *d, const void *args, void *scratch)
+{
+    struct compress_job j = {d, args, scratch, 0};
+    int64_t n = 0;
+    BUG_IF(n_members(j.a->c) > MAX_MEMBERS || j.a->c->in.codec != KERN_KV_F32);
+    j.per_worker = compress_floats(j.a->c);
+    for (int64_t i = 0; i < j.a->n_spans; i++)
+        n += blocks_of(j.a->c, &j.a->in[i]);
+    device_cpu_for(d, n, n * n_members(j.a->c) * j.a->c->out.width * 8, compress_chunk, &j);
+}
+
+/* ---- choosing ---- */
+
+/*
+ * With fewer rows than threads the keys of a row are scored in runs, so that one row in a
+ * long context keeps all threads busy; with more, a task is a row.  A row's scores and a
+ * copy of them lie in a slot: slot i of row i, or one for each worker.
+ */
+struct select_job {
+    struct device *d;
+    const struct device_select_args *a;
+    float *slot;     /* [threads][2][room] */
+    float *scratch;  /* [threads][kernel's] */
+    int64_t room, runs;
+};
+
+/* The k-th largest of x[0, n), which is reordered. */
+static float kth_largest(float *x, int64_t n, int64_t k)
+{
+    int64_t lo = 0, hi = n - 1;
+    while (lo < hi) {
+        const float pivot = x[lo + (hi - lo) / 2];
+        int64_t i = lo, j = hi;
+        while (i <= j) {
+            while (x[i] > pivot)
+                i++;
+            while (pivot > x[j])
+                j--;
+            if (i <= j) {
+                const float t = x[i];
+                x[i++] = x[j];
+                x[j--] = t;
+            }
+        }
+        if (k - 1 <= j)
+            hi = j;
+        else if (k - 1 >= i)
+            lo = i;
+        else
+            break;
+    }
+    return x[k - 1];
+}
+
+/* Scores of the keys [from, to) that batch row i sees, if it sees more than it may choose. */
+static void score_keys(const struct select_job *job, int64_t i, int64_t from, int64_t to,
+                       float *slot, int worker)
+{
+    const struct device_select_args *a = job->a;
+    const struct device_select *s = a->s;
+    const int64_t width = s->keys.width, per_page = KERN_PAGE / s->keys.every;
+    float *score = slot, *copy = slot + job->room;
+    int64_t pos;
+    const struct device_span *span = device_cpu_span(a->span, i, &pos);
+    const int64_t n = (pos + 1) / s->keys.every;
+    to = n > s->top_k ? num_min(to, n) : 0;
+    for (int64_t w = from; w < to;) {
+        const int64_t m = num_min(per_page - w % per_page, to - w);
+        const struct kern_scores k = {device_cpu_row_form(&s->keys), device_cpu_row(&s->keys, span, w), m,
+                                      a->q.at + i * a->q.stride, a->weight.at + i * a->weight.stride, s->n_heads};
+        job->d->kern.latent.scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
+        w += m;
+    }
+    /* A score that is no number is never chosen; the stream that made it shows it. */
+    for (int64_t w = from; w < to; w++)
+        score[w] = copy[w] = score[w] - score[w] >= 0.0f ? score[w] : -INFINITY;
+}
+
+static void choose_row(const struct select_job *job, int64_t i, float *slot)
+{
+    const struct device_select_args *a = job->a;
+    const int64_t top_k = a->s->top_k;
+    int64_t pos, above = 0, taken = 0;
+    device_cpu_span(a->span, i, &pos);
+    const int64_t n = (pos + 1) / a->s->keys.every;
+    int32_t *sel = a->sel + i * top_k;
+    a->count[i] = (int32_t)num_min(n, top_k);
+    if (n <= top_k) {
+        for (int32_t w = 0; w < n; w++)
+            sel[w] = w;
+        return;
+    }
+    const float edge = kth_largest(slot + job->room, n, top_k);
+    for (int64_t w = 0; w < n; w++)
+        above += slot[w] > edge;
+    for (int64_t w = 0, equal = top_k - above; w < n && taken < top_k; w++)
+        if (slot[w] > edge || (slot[w] >= edge && equal-- > 0))
+            sel[taken++] = (int32_t)w;
+}
+
+static void row_chunk(void *arg, int64_t i, int worker)
+{
+    const struct select_job *job = arg;
+    float *slot = job->slot + worker * 2 * job->room;
+    score_keys(job, i, 0, INT64_MAX, slot, worker);
+    choose_row(job, i, slot);
+}
+
+static void run_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct select_job *job = arg;
+    const int64_t i = chunk / job->runs, from = chunk % job->runs * KEYS_RUN;
+    score_keys(job, i, from, from + KEYS_RUN, job->slot + i * 2 * job->room, worker);
+}
+
+static void choose_chunk(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const struct select_job *job = arg;
+    choose_row(job, i, job->slot + i * 2 * job->room);
+}
+
+/* The most keys that a row sees. */
+static int64_t most_keys(const struct device_select_args *a)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_spans; i++)
+        n = num_max(n, (a->span[i].pos0 + a->span[i].n) / a->s->keys.every);
+    return n;
+}
+
+size_t device_cpu_select_scratch(const struct device *d, const struct device_select_args *a)
+{
+    const int64_t each = 2 * whole16(most_keys(a)) + kern_latent_scratch(a->s->keys.width);
+    return (size_t)(each * pool_size(d->pool)) * sizeof(float);
+}
+
+void device_cpu_select(struct device *d, const void *args, void *scratch)
+{
+    struct select_job j = {.d = d, .a = args, .slot = scratch};
+    const int64_t n = j.a->q.n, keys = most_keys(j.a), threads = pool_size(d->pool);
+    j.room = whole16(keys);
+    j.runs = num_max(1, num_div_up(keys, KEYS_RUN));
+    j.scratch = j.slot + threads * 2 * j.room;
+    const int64_t work = keys > j.a->s->top_k ? n * keys * j.a->q.width : n * j.a->s->top_k;
+    if (n > threads) {
+        device_cpu_for(d, n, work, row_chunk, &j);
+        return;
+    }
+    device_cpu_for(d, n * j.runs, work, run_chunk, &j);
+    device_cpu_for(d, n, n * keys, choose_chunk, &j);
+}
