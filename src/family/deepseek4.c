@@ -266,6 +266,7 @@ const struct family family_deepseek4 = {
     .hf_types = hf_types,
     .config = family_deepseek4_config,
     .rename = family_deepseek4_rename,
+    .alias = family_deepseek4_alias,
     .bind = family_deepseek4_bind,
     .kv = deepseek4_kv,
     .forward = deepseek4_forward,

@@ -57,6 +57,8 @@ struct deepseek4 {
 ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
                                      struct err *err);
 bool family_deepseek4_rename(const char *name, char *out, size_t n_out);
+/* Names that early or private converters wrote into GGUF files. */
+bool family_deepseek4_alias(const char *name, char *out, size_t n_out);
 
 /* ---- deepseek4_load.c: hyper-parameters and weights ---- */
 

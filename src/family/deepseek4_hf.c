@@ -114,6 +114,31 @@ bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
     return false;
 }
 
+/* Parts of names that were written differently, without what follows them. */
+static const struct pair aliases[] = {
+    {"indexer.compress_", "indexer_compressor_"},
+    {"indexer.compressor_", "indexer_compressor_"},
+    {"exp_probs_b.weight", "exp_probs_b.bias"},
+};
+
+bool family_deepseek4_alias(const char *name, char *out, size_t n_out)
+{
+    char now[128];
+    if (strlen(name) > 96) /* none of ours, and there is room for what is added */
+        return false;
+    snprintf(now, sizeof now, "%s", name);
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        const char *at = strstr(name, aliases[i].hf);
+        if (at)
+            snprintf(now, sizeof now, "%.*s%s%s", (int)(at - name), name, aliases[i].gguf, at + strlen(aliases[i].hf));
+    }
+    const char *last = strrchr(now, '.');
+    const bool ends = last && (!strcmp(last, ".weight") || !strcmp(last, ".bias") || !strcmp(last, ".scale"));
+    const char *end = ends ? "" : !strcmp(last ? last : now, ".exp_probs_b") ? ".bias" : ".weight";
+    snprintf(out, n_out, "%s%s", now, end);
+    return strcmp(out, name) != 0;
+}
+
 /* ---- config.json ---- */
 
 static const struct { const char *hf, *gguf; int64_t fallback; } whole_keys[] = {

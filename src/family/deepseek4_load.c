@@ -400,7 +400,7 @@ static ingle_status check_alone(const struct model *m, struct err *err)
 {
     if (model_find(m, "blk.0.attn_norm.weight"))
         return INGLE_OK;
-    return err_set(err, INGLE_UNSUP, "'%s': there is no layer 0 ('blk.0.attn_norm.weight'); a file with a draft block "
+    return err_set(err, INGLE_UNSUP, "'%s': tensor 'blk.0.attn_norm.weight' is missing; a file with a draft block "
                    "alone is no model of its own", io_path(model_file(m)));
 }
 

@@ -75,6 +75,7 @@ struct family {
     /* config.json to the GGUF keys of the family. */
     ingle_status (*config)(struct json_object *config, struct io_meta *out, struct err *err);
     model_rename_fn *rename;      /* safetensors name to GGUF name */
+    model_rename_fn *alias;       /* names of other GGUF writers to the usual ones, or NULL */
     /* Reads and checks the hyper-parameters, binds the weights.  *self ends with free(). */
     ingle_status (*bind)(void **self, struct model *m, const struct io_meta *meta,
                          struct family_info *info, struct err *err);

@@ -61,6 +61,22 @@ static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, 
             io_path(l->m->file), t->name, (long long)row);
 }
 
+/* Scales written as f32 become exponents, in place: they must be powers of two. */
+static bool shrink_scales(struct load *l, const struct io_tensor *t, uint8_t *scale, int64_t n, struct err *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, scale + 4 * i, sizeof bits);
+        if (bits & 0x807fffff || !(bits >> 23) || bits >> 23 == 255) {
+            err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has a scale at %lld that is no power of two from 2^-126 to 2^127",
+                    io_path(l->m->file), t->name, (long long)i);
+            return false;
+        }
+        scale[i] = (uint8_t)(bits >> 23);
+    }
+    return true;
+}
+
 /* Rows [row0, row0 + n) of a tensor: converted rows in the worker's buffer, or NULL. */
 static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t row0, int64_t n,
                                 int worker)
@@ -77,7 +93,10 @@ static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t 
     const bool fp8 = l->b->from == FROM_FP8;
     const int64_t width = (int64_t)p->scale->ne[0], s0 = fp8 ? row0 / FP8_TILE : row0;
     const int64_t s1 = fp8 ? num_div_up(row0 + n, FP8_TILE) : row0 + n;
-    if (io_read(l->m->file, p->scale, (uint64_t)(s0 * width), scale, (size_t)((s1 - s0) * width), err))
+    const size_t one = p->scale->type == QUANT_F32 ? 4 : 1;
+    if (io_read(l->m->file, p->scale, (uint64_t)(s0 * width) * one, scale, (size_t)((s1 - s0) * width) * one, err))
+        return NULL;
+    if (one == 4 && !shrink_scales(l, p->scale, scale, (s1 - s0) * width, err))
         return NULL;
     for (int64_t r = 0; r < n; r++) {
         const uint8_t *s = scale + ((fp8 ? (row0 + r) / FP8_TILE : row0 + r) - s0) * width;
@@ -123,7 +142,7 @@ static ingle_status load_sizes(struct load *l, const struct bound_matrix *b, str
     l->scale_at = (size_t)l->rows_per_chunk * l->stored_bytes;
     l->row_at = l->scale_at;
     if (b->from != AS_STORED)
-        l->row_at += (size_t)l->rows_per_chunk * (size_t)b->part[0].scale->ne[0];
+        l->row_at += (size_t)l->rows_per_chunk * (size_t)b->part[0].scale->ne[0] * sizeof(float);
     const size_t need =
         l->row_at + (b->from == AS_STORED ? 0 : (size_t)l->rows_per_chunk * l->row_bytes);
     if (need <= l->buffer_bytes)

@@ -190,6 +190,9 @@ static ingle_status want_source(struct model *m, const char *name, const uint64_
     if (!status && *from != AS_STORED) {
         const uint64_t sne[3] = {fp4 ? ne[0] / 32 : (ne[0] + 127) / 128, fp4 ? is[1] : (is[1] + 127) / 128, 1};
         status = want(m, scale, sne, &s, err);
+        if (!status && s->t->type != QUANT_E8M0 && s->t->type != QUANT_F32)
+            status = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected E8M0 or F32",
+                             io_path(m->file), s->t->name, quant_info(s->t->type)->name);
         if (!status && ne[0] % 32)
             status = err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no multiple of 32",
                              io_path(m->file), e->t->name);
@@ -209,8 +212,11 @@ static ingle_status want_parts(struct model *m, const char *name, const uint64_t
                                struct err *err)
 {
     const char *dot = strrchr(name, '.');
+    char one[NAME_MAX_BYTES];
+    snprintf(one, sizeof one, "%.*s.0%s", (int)(dot - name), name, dot);
+    if (!find(m, one))
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing, and so is '%s'", io_path(m->file), name, one);
     for (uint64_t i = 0; i < ne[2]; i++) {
-        char one[NAME_MAX_BYTES];
         const uint64_t flat[3] = {ne[0], ne[1], 1};
         uint32_t t;
         enum conversion f;

@@ -67,7 +67,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
         g->family = family_by_arch(arch);
         assert_non_null(g->family);
     }
-    GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : NULL,
+    GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : g->family->alias,
                            &g->sink, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
     if (o->draft)
