@@ -10,7 +10,7 @@ SKIP = ("tests/data/", "tests/fuzz/seeds/", "models/")
 TEXT = {".c", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake", ".in", ""}
 MACHINE = re.compile(r"(?<![\w./-])/(work|home|root|Users)/\w")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented")
-SPELLING = "fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files'"
+SPELLING = "fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files',sav"
 
 
 def listed():
