@@ -143,7 +143,7 @@ INGLE_API ingle_status ingle_tokenize(const struct ingle_model *m, const char *t
 INGLE_API ingle_status ingle_detokenize(const struct ingle_model *m, const int32_t *ids,
                                         size_t n_ids, bool special, char **text, size_t *n,
                                         struct ingle_error *error);
-/* The spelling of a token in the vocabulary; NULL for an id outside it. */
+/* The spelling of a token in the vocabulary, *n bytes; NULL for an id outside it. */
 INGLE_API const char *ingle_token(const struct ingle_model *m, int32_t id, size_t *n);
 /* The id whose spelling is exactly this, or -1. */
 INGLE_API int32_t ingle_find_token(const struct ingle_model *m, const char *bytes, size_t n);
