@@ -304,7 +304,8 @@ INGLE_API int ingle_engine_profile_read(const struct ingle_engine *e, struct ing
                                         int n_max);
 
 /* Hidden states of every step, until set to NULL: the stream after the embedding, after
- * each layer, and the head's input.  x: f32 [n][stride], width used, row i is row i of the
+ * each layer (DeepSeek V4: four streams side by side), and the head's input.  x: f32
+ * [n][stride], width used (it differs between taps), row i is row i of the
  * step; valid for the call. */
 enum ingle_tap { INGLE_TAP_EMBED, INGLE_TAP_LAYER, INGLE_TAP_NORM };
 typedef void ingle_tap_fn(void *arg, enum ingle_tap tap, int layer, const float *x, int64_t n,

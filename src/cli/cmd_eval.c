@@ -21,7 +21,8 @@ struct eval {
     int32_t *ids;
     int64_t n;
     float *logits;        /* f32 [n][n_vocab], or NULL: not asked for */
-    float *hidden;        /* f32 [n_layers + 2][n][n_embd]: embed, layers, norm; or NULL */
+    struct tool_part *hidden; /* [n_layers + 2]: embed, layers, norm; taken as they come; or NULL */
+    bool no_memory;       /* for one of them */
     float *last;          /* f32 [n_vocab] */
     int64_t base;         /* position of the running step's first row */
     double surprise;      /* sum of -log p of tokens 1.. */
@@ -35,13 +36,18 @@ struct eval {
 static void take_hidden(void *arg, enum ingle_tap tap, int layer, const float *x, int64_t n,
                         int64_t width, int64_t stride)
 {
-    const struct eval *e = arg;
+    struct eval *e = arg;
     const int64_t part = tap == INGLE_TAP_EMBED   ? 0
                          : tap == INGLE_TAP_LAYER ? 1 + layer
                                                   : 1 + e->info.n_layers;
-    float *to = e->hidden + (part * e->n + e->base) * e->info.n_embd;
-    for (int64_t i = 0; i < n && e->base + i < e->n; i++)
-        memcpy(to + i * e->info.n_embd, x + i * stride, (size_t)width * sizeof *to);
+    struct tool_part *p = &e->hidden[part];
+    if (!p->at) { /* the width is the family's: DeepSeek V4 has four streams */
+        *p = (struct tool_part){NULL, mem_calloc((size_t)e->n, (size_t)width * sizeof(float)),
+                                e->n, width};
+        e->no_memory |= !p->at;
+    }
+    for (int64_t i = 0; p->at && width == p->width && i < n && e->base + i < e->n; i++)
+        memcpy(p->at + (e->base + i) * width, x + i * stride, (size_t)width * sizeof *x);
 }
 
 /* Row `at` of the logits has come. */
@@ -132,9 +138,8 @@ static int save(struct eval *e, const char *path, bool taps)
                 snprintf(name[i], NAME, "hidden.norm");
             else
                 snprintf(name[i], NAME, "hidden.%zu", i - 2);
-            part[i] = (struct tool_part){
-                name[i], e->hidden + (int64_t)(i - 1) * e->n * e->info.n_embd, e->n,
-                e->info.n_embd};
+            part[i] = e->hidden[i - 1];
+            part[i].name = name[i];
         }
         rc = tool_matrices_save(path, part, n_parts, &err) ? cli_fail_err(e->c, &err) : CLI_OK;
     }
@@ -150,9 +155,8 @@ static int prepare_tokens(struct eval *e)
     const bool taps = ingle_config_is_set(config, "taps");
     const size_t v = (size_t)e->info.n_vocab, n = (size_t)e->n;
     struct err err;
-    size_t n_logits, n_hidden;
-    if (!num_mul(n, v, &n_logits) || !num_mul(n * (size_t)(e->info.n_layers + 2),
-                                              (size_t)e->info.n_embd, &n_hidden))
+    size_t n_logits;
+    if (!num_mul(n, v, &n_logits))
         return cli_usage(e->c, "%lld tokens are too many", (long long)e->n);
     e->last = mem_calloc(v, sizeof(float));
     e->reference = mem_calloc(v, sizeof(float));
@@ -160,7 +164,7 @@ static int prepare_tokens(struct eval *e)
     if (taps || ingle_config_is_set(config, "logits"))
         ok = (e->logits = mem_calloc(n_logits, sizeof(float))) && ok;
     if (taps)
-        ok = (e->hidden = mem_calloc(n_hidden, sizeof(float))) && ok;
+        ok = (e->hidden = mem_calloc((size_t)e->info.n_layers + 2, sizeof *e->hidden)) && ok;
     if (!ok) {
         err_set(&err, INGLE_NOMEM, "no memory for the results of %lld tokens", (long long)e->n);
         return cli_fail_err(e->c, &err);
@@ -217,6 +221,10 @@ static int eval_tokens(struct eval *e, const char *path)
     if (!rc && run_tokens(e, &error))
         rc = cli_fail(e->c, &error);
     cli_screen_clear(&e->c->screen);
+    if (!rc && e->no_memory) {
+        err_set(&err, INGLE_NOMEM, "no memory for the hidden states of %lld tokens", (long long)e->n);
+        rc = cli_fail_err(e->c, &err);
+    }
     if (!rc && logits)
         rc = save(e, logits, false);
     if (!rc && taps)
@@ -324,6 +332,8 @@ int cli_eval(struct cli *c)
     }
     mem_free(e.ids);
     mem_free(e.logits);
+    for (int64_t i = 0; e.hidden && i < e.info.n_layers + 2; i++)
+        mem_free(e.hidden[i].at);
     mem_free(e.hidden);
     mem_free(e.last);
     mem_free(e.reference);

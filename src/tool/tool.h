@@ -40,7 +40,7 @@ MUST_CHECK ingle_status tool_matrix_row(const struct tool_matrix *m, int64_t i, 
 /* Writes float32 matrices [n][width] as one safetensors file. */
 struct tool_part {
     const char *name;
-    const float *at;
+    float *at;
     int64_t n, width;
 };
 MUST_CHECK ingle_status tool_matrices_save(const char *path, const struct tool_part *part,

@@ -210,6 +210,14 @@ class Commands(unittest.TestCase):
             self.assertEqual(again["max_abs"], 0)
             report = json.loads(self.ok(run("compare", "--json", out, out)).stdout)
             self.assertEqual(report["hidden.3"]["max_abs"], 0)
+            v4 = f"{DATA}/goldens/deepseek_v4_full"
+            model = [f for f in sorted(os.listdir(v4)) if f.endswith(".gguf")][0]
+            with open(os.path.join(d, "ids.json"), "w") as f:
+                json.dump([0, 5, 6, 7], f)
+            self.ok(run("eval", "-m", f"{v4}/{model}", "--tokens", f.name, "--taps", out))
+            shapes = {t["name"]: t["shape"] for t in
+                      json.loads(run("inspect", "--json", "--tensors", out).stdout)["list"]}
+            self.assertEqual(shapes["hidden.0"], [4, 4 * shapes["hidden.embed"][1]])
         text = json.loads(self.ok(run("eval", "--json", "--window", "64", "--text", "README.md")).stdout)
         self.assertGreater(text["perplexity"], 1)
         self.refuses("eval", "--tokens", "README.md", says=["README.md"])
