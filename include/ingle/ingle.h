@@ -240,7 +240,7 @@ struct ingle_engine_options {
     bool no_pin;           /* do not bind threads to cores */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "reference" */
-    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0" */
+    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8" */
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
     int64_t max_rows;      /* tokens in the largest step; 0: 512 */
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
