@@ -24,8 +24,17 @@ struct task {
     int64_t grain;  /* panels a chunk */
 };
 
+/* The chunks that a worker takes first: neighbours in memory, so that one chunk's reading
+ * runs on into the next.  Who has none left helps the next worker. */
+struct region {
+    _Atomic int64_t next; /* Sync: claimed by adding one */
+    int64_t end;
+    char pad[64 - 2 * sizeof(int64_t)];
+};
+
 struct job {
     struct device *d;
+    struct region *region; /* [workers] */
     struct task *task;
     int64_t n_tasks;
     float *decoded; /* reference numerics: f32 [workers][widest in] */
@@ -62,7 +71,8 @@ static size_t round64(size_t n)
 
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = round64((size_t)a->n * (sizeof(struct task) + sizeof(struct prepared)));
+    size_t n = round64((size_t)a->n * (sizeof(struct task) + sizeof(struct prepared))) +
+               sizeof(struct region) * (size_t)pool_size(d->pool);
     int64_t widest = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
@@ -109,9 +119,26 @@ static void scale_rows(const struct job *j, const struct task *t, int64_t p0, in
     }
 }
 
-static void job_chunk(void *arg, int64_t chunk, int worker)
+/* As many calls as chunks are made, so each finds one. */
+static int64_t claim(const struct job *j, int worker)
 {
+    const int n = pool_size(j->d->pool);
+    for (int i = 0; i < n; i++) {
+        struct region *r = &j->region[(worker + i) % n];
+        if (atomic_load_explicit(&r->next, memory_order_relaxed) >= r->end)
+            continue;
+        const int64_t chunk = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
+        if (chunk < r->end)
+            return chunk;
+    }
+    BUG("more calls than chunks");
+}
+
+static void job_chunk(void *arg, int64_t call, int worker)
+{
+    (void)call;
     const struct job *j = arg;
+    const int64_t chunk = claim(j, worker);
     int64_t lo = 0, hi = j->n_tasks - 1;
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
@@ -141,10 +168,11 @@ static int64_t chunk_panels(const struct device *d, const struct kern_matrix *w,
 void device_cpu_matmul(struct device *d, const void *args, void *scratch)
 {
     const struct device_matmul_args *a = args;
-    uint8_t *at = scratch;
-    struct task *task = (struct task *)scratch;
+    const int n_workers = pool_size(d->pool);
+    struct region *region = scratch;
+    struct task *task = (struct task *)(void *)(region + n_workers);
     struct prepared *ready = (struct prepared *)(void *)(task + a->n);
-    at += round64((size_t)a->n * (sizeof *task + sizeof *ready));
+    uint8_t *at = (uint8_t *)task + round64((size_t)a->n * (sizeof *task + sizeof *ready));
     int64_t n_ready = 0, widest = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
@@ -161,7 +189,7 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         at += round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
         prepare(d, &r->act);
     }
-    struct job j = {d, task, 0, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
+    struct job j = {d, region, task, 0, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
                     (int64_t)(round64((size_t)widest * sizeof(float)) / sizeof(float))};
     int64_t n_chunks = 0;
     for (int64_t i = 0; i < a->n; i++) {
@@ -180,6 +208,10 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         t->first = n_chunks;
         t->grain = chunk_panels(d, &t->w, p->y.n, all_panels);
         n_chunks += num_div_up(t->w.n_panels, t->grain);
+    }
+    for (int i = 0; i < n_workers; i++) {
+        atomic_init(&region[i].next, n_chunks * i / n_workers);
+        region[i].end = n_chunks * (i + 1) / n_workers;
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);
 }

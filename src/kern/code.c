@@ -300,8 +300,9 @@ void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64
 
 int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)
 {
-    /* About 64 KiB of weights for few rows; fewer panels when a panel is much work. */
-    const int64_t bytes = n <= 8 ? 128 << 10 : 64 << 10;
+    /* Long reads for few rows: where one begins, nothing is fetched ahead (Zen 4, 512 KiB
+     * against 128: 1.1 times the speed).  Fewer panels when a panel is much work. */
+    const int64_t bytes = n <= 8 ? 512 << 10 : 64 << 10;
     const int64_t g = bytes / (int64_t)w->panel_bytes;
     return num_max(4, g / 4 * 4);
 }
