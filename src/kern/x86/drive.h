@@ -89,19 +89,23 @@ static inline void drive_run(const struct kern_matmul *m, const struct drive *d,
                           p, b, num_min(d->stretch, n_blocks - b));
 }
 
-/* The same for stored codes: blocks are spread into scratch first, once for all rows. */
-static inline void drive_run_stored(const struct kern_matmul *m, const struct drive *d,
-                                    int64_t p0, int64_t p1)
+/* Spreads block b of a panel to bytes that a tile reads. */
+typedef void drive_spread_fn(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
+                             uint8_t *to);
+enum { DRIVE_SCRATCH = 4 * STORED_BYTES };
+
+/* The same where tiles do not read panels: a stretch is spread first, once for all rows, to
+ * d->chunk_bytes a block. */
+static inline void drive_run_spread(const struct kern_matmul *m, const struct drive *d,
+                                    drive_spread_fn *spread, int64_t p0, int64_t p1)
 {
-    enum { STRETCH = 4 };
-    ATTR_ALIGNED(64) uint8_t scratch[STRETCH * STORED_BYTES];
+    ATTR_ALIGNED(64) uint8_t scratch[DRIVE_SCRATCH];
     const int64_t n_blocks = m->w->in / d->block;
     for (int64_t p = p0; p < p1; p++)
-        for (int64_t b = 0; b < n_blocks; b += STRETCH) {
-            const int64_t n = num_min(STRETCH, n_blocks - b);
+        for (int64_t b = 0; b < n_blocks; b += d->stretch) {
+            const int64_t n = num_min(d->stretch, n_blocks - b);
             for (int64_t i = 0; i < n; i++)
-                kern_stored_expand_avx2(m->w, kern_matmul_panel(m, p), b + i,
-                                        scratch + i * STORED_BYTES);
+                spread(m->w, kern_matmul_panel(m, p), b + i, scratch + i * d->chunk_bytes);
             drive_stretch(m, d, scratch, p, b, n);
         }
 }

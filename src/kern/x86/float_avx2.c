@@ -68,15 +68,18 @@ TILES(bf16, 32, 256)
 
 /* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
 
-static inline __m256 e4m3(const uint8_t *at)
+/* The code's bits are a half that is 256 times too small. */
+static inline __m256i e4m3_halves(const uint8_t *at)
 {
-    const __m256i b = _mm256_slli_epi32(
-        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)), 20);
-    const __m256i all = _mm256_set1_epi32(0x07F00000);
-    const __m256i v = _mm256_and_si256(b, _mm256_set1_epi32((int)0x87F00000));
-    const __m256i nan = _mm256_cmpeq_epi32(_mm256_and_si256(b, all), all);
-    return _mm256_or_ps(_mm256_mul_ps(_mm256_castsi256_ps(v), _mm256_set1_ps(0x1p120f)),
-                        _mm256_castsi256_ps(nan));
+    const __m256i b = _mm256_slli_epi16(
+        _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
+    const __m256i all = _mm256_set1_epi16(0x3F80), sign = _mm256_set1_epi16((short)0xBF80);
+    const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(b, all), all);
+    return _mm256_or_si256(_mm256_and_si256(b, sign), nan);
+}
+static inline __m256 e4m3(__m128i halves)
+{
+    return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256));
 }
 static inline __m256 e8m0(const uint8_t *at)
 {
@@ -98,7 +101,9 @@ static inline __m256 e8m0(const uint8_t *at)
             for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
                 if (!(k & 3))                                                                \
                     _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                     \
-                const __m256 w0 = _mm256_mul_ps(e4m3(at), s0), w1 = _mm256_mul_ps(e4m3(at + 8), s1);  \
+                const __m256i v_ = e4m3_halves(at);                                          \
+                const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v_)), s0);       \
+                const __m256 w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v_, 1)), s1);  \
                 EACH_##C(ADD, _)                                                             \
             }                                                                                \
         }                                                                                    \
@@ -106,10 +111,39 @@ static inline __m256 e8m0(const uint8_t *at)
     }
 TILE_F8(1) TILE_F8(2) TILE_F8(4) TILE_F8(6)
 
+/* A group as f32 [32][16]. */
+static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;
+    const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;
+    const __m256 s0 = e8m0(scale), s1 = e8m0(scale + 8);
+    (void)w;
+    for (int k = 0; k < 32; k++, at += 16, to += 64) {
+        const __m256i v = e4m3_halves(at);
+        _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+        _mm256_store_ps((float *)(void *)to,
+                        _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v)), s0));
+        _mm256_store_ps((float *)(void *)(to + 32),
+                        _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v, 1)), s1));
+    }
+}
+#define SPREAD(C)                                                                             \
+    static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
+                           int64_t stride, bool first)                                        \
+    {                                                                                         \
+        tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
+    }
+SPREAD(1) SPREAD(2) SPREAD(4) SPREAD(6)
+
 void kern_matmul_f8_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
-    static const struct drive d = {
+    static const struct drive few = {
         {{tile_f8_6, 6}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
         32, 4, KERN_F8_CHUNK, 32};
-    drive_run(m, &d, p0, p1);
+    static const struct drive many = {
+        {{spread_6, 6}, {spread_4, 4}, {spread_2, 2}, {spread_1, 1}}, 32, 1, 2048, 8};
+    if (m->n <= 8)
+        drive_run(m, &few, p0, p1);
+    else
+        drive_run_spread(m, &many, spread_f8, p0, p1);
 }

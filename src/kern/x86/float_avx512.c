@@ -60,15 +60,18 @@ TILES(bf16, 32, 256)
 
 /* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
 
-static inline __m512 e4m3(const uint8_t *at)
+/* Two k at a time: the code's bits are a half that is 256 times too small. */
+static inline __m512i e4m3_halves(const uint8_t *at)
 {
-    const __m512i b = _mm512_slli_epi32(
-        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)), 20);
-    const __m512i all = _mm512_set1_epi32(0x07F00000);
-    const __m512i v = _mm512_and_si512(b, _mm512_set1_epi32((int)0x87F00000));
-    const __mmask16 nan = _mm512_cmpeq_epi32_mask(_mm512_and_si512(b, all), all);
-    return _mm512_mask_mov_ps(_mm512_mul_ps(_mm512_castsi512_ps(v), _mm512_set1_ps(0x1p120f)), nan,
-                              _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+    const __m512i b = _mm512_slli_epi16(
+        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)at)), 7);
+    const __m512i all = _mm512_set1_epi16(0x3F80), sign = _mm512_set1_epi16((short)0xBF80);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, all), all);
+    return _mm512_mask_mov_epi16(_mm512_and_si512(b, sign), nan, _mm512_set1_epi16(0x7E00));
+}
+static inline __m512 e4m3(__m256i halves)
+{
+    return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
 }
 static inline __m512 e8m0(const uint8_t *at)
 {
@@ -88,21 +91,59 @@ static inline __m512 e8m0(const uint8_t *at)
             const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
             const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
             const __m512 s0 = e8m0(scale);  \
-            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
+            for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                            \
                 if (!(k & 3))                                                                \
                     _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                     \
-                const __m512 w_ = _mm512_mul_ps(e4m3(at), s0);  \
-                EACH_##C(ADD, _)                                                             \
+                const __m512i two_ = e4m3_halves(at);                                        \
+                {                                                                            \
+                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two_)), s0); \
+                    EACH_##C(ADD, _)                                                         \
+                    k++;                                                                     \
+                }                                                                            \
+                {                                                                            \
+                    const __m512 w_ =                                                        \
+                        _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two_, 1)), s0);         \
+                    EACH_##C(ADD, _)                                                         \
+                    k++;                                                                     \
+                }                                                                            \
             }                                                                                \
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
 TILE_F8(1) TILE_F8(2) TILE_F8(4) TILE_F8(8)
 
+/* A group as f32 [32][16]. */
+static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;
+    const __m512 s = e8m0(chunk + KERN_F8_SCALES + g % 4 * 16);
+    (void)w;
+    for (int k = 0; k < 32; k += 2, at += 32, to += 128) {
+        const __m512i two = e4m3_halves(at);
+        _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+        _mm512_store_ps((float *)(void *)to,
+                        _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two)), s));
+        _mm512_store_ps((float *)(void *)(to + 64),
+                        _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two, 1)), s));
+    }
+}
+#define SPREAD(C)                                                                             \
+    static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
+                           int64_t stride, bool first)                                        \
+    {                                                                                         \
+        tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
+    }
+SPREAD(1) SPREAD(2) SPREAD(4) SPREAD(8)
+
 void kern_matmul_f8_avx512(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
-    static const struct drive d = {
+    static const struct drive few = {
         {{tile_f8_8, 8}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
         32, 4, KERN_F8_CHUNK, 32};
-    drive_run(m, &d, p0, p1);
+    static const struct drive many = {
+        {{spread_8, 8}, {spread_4, 4}, {spread_2, 2}, {spread_1, 1}}, 32, 1, 2048, 8};
+    if (m->n <= 8)
+        drive_run(m, &few, p0, p1);
+    else
+        drive_run_spread(m, &many, spread_f8, p0, p1);
 }

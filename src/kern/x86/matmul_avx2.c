@@ -523,5 +523,5 @@ void kern_matmul_stored_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1
 {
     static const struct drive d = {
         {{stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 1, STORED_BYTES, 4};
-    drive_run_stored(m, &d, p0, p1);
+    drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }

@@ -413,5 +413,5 @@ void kern_matmul_stored_avx512vnni(const struct kern_matmul *m, int64_t p0, int6
 {
     static const struct drive d = {
         {{stored_8, 8}, {stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 1, STORED_BYTES, 4};
-    drive_run_stored(m, &d, p0, p1);
+    drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }

@@ -7,22 +7,16 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* Of one row: 8 groups of 32 codes, sub-scales by column of the chunk's table. */
+/* Of one row: 8 groups of 32 codes, 16 sub-scales. */
 struct row {
-    uint8_t *code; /* [8][ROW_STEP]: group h of this row at h * 512 */
-    uint8_t *sub;  /* [16][16], this row's column */
+    uint8_t *code; /* group h of this row at h * GROUP_STEP */
+    uint8_t *sub;
 };
-enum { GROUP_STEP = 512, SUB_STEP = 16 };
+enum { GROUP_STEP = 512 };
 
 static inline uint32_t load32(const void *at)
 {
     uint32_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
-static inline uint64_t load64(const void *at)
-{
-    uint64_t v;
     memcpy(&v, at, sizeof v);
     return v;
 }
@@ -32,10 +26,8 @@ static inline void put(const struct row *r, int h, __m256i codes)
 }
 static inline void put_sub(const struct row *r, int g, uint32_t v)
 {
-    r->sub[g * SUB_STEP] = (uint8_t)v;
+    r->sub[g] = (uint8_t)v;
 }
-static inline uint32_t nibble(const uint8_t *at, int i) { return (uint32_t)at[i / 2] >> 4 * (i % 2) & 15; }
-
 /* Points, negative where a bit of sign is set, plus the bias. */
 static inline __m256i with_signs(__m256i points, uint32_t sign)
 {
@@ -48,92 +40,142 @@ static inline __m256i with_signs(__m256i points, uint32_t sign)
                            _mm256_set1_epi8(STORED_BIAS));
 }
 
-/* Four times seven sign bits: bytes whose eighth bit makes the number of ones even. */
-static inline uint32_t even_signs(uint32_t w)
+/* Bytes of seven sign bits: the eighth makes the number of ones even. */
+static inline __m256i even_signs(__m256i x)
 {
-    const uint32_t x = _pdep_u32(w, 0x7F7F7F7F);
-    uint32_t p = (x ^ x >> 4) & 0x0F0F0F0F;
-    p ^= p >> 2;
-    p ^= p >> 1;
-    return x | (p & 0x01010101) << 7;
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i odd = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m256i a = _mm256_shuffle_epi8(odd, _mm256_and_si256(x, low));
+    const __m256i b = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16(x, 4), low));
+    return _mm256_or_si256(x, _mm256_xor_si256(a, b));
 }
+/* 2 s + 1 of 16 bytes s. */
+static inline void put_subs(const struct row *r, __m128i s)
+{
+    _mm_store_si128((__m128i *)(void *)r->sub,
+                    _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1)));
+}
+/* Nibbles of the low 8 bytes in order. */
+static inline __m128i nibbles(__m128i v)
+{
+    const __m128i low = _mm_set1_epi8(15);
+    return _mm_unpacklo_epi8(_mm_and_si128(v, low), _mm_and_si128(_mm_srli_epi16(v, 4), low));
+}
+/* Eight words of 4 x 7 sign bits and a scale in the top 4: signs, and sub-scales of 32. */
+static inline void words_of_32(const struct row *r, __m256i w, uint32_t sign[8])
+{
+    const __m256i x = _mm256_or_si256(
+        _mm256_or_si256(_mm256_and_si256(w, _mm256_set1_epi32(0x7F)),
+                        _mm256_and_si256(_mm256_slli_epi32(w, 1), _mm256_set1_epi32(0x7F00))),
+        _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(w, 2), _mm256_set1_epi32(0x7F0000)),
+                        _mm256_and_si256(_mm256_slli_epi32(w, 3), _mm256_set1_epi32(0x7F000000))));
+    _mm256_store_si256((__m256i *)(void *)sign, even_signs(x));
+    const __m256i s = _mm256_srli_epi32(w, 28);
+    const __m128i s16 = _mm_packus_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    const __m128i s8 = _mm_packus_epi16(s16, s16);
+    put_subs(r, _mm_unpacklo_epi8(s8, s8));
+}
+static inline __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+static inline __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
+static inline __m128i load_low(const void *at) { return _mm_loadl_epi64((const __m128i *)at); }
 
 static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c],
                               (long long)book[d]);
 }
-/* Index bytes of 8 points, with a ninth bit each from high. */
-static inline __m256i points4(const uint32_t *book, uint64_t idx, uint32_t high)
-{
-#define AT(k) (int)book[(idx >> 8 * (k) & 255) | (high >> (k) & 1) << 8]
-    return _mm256_setr_epi32(AT(0), AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7));
-#undef AT
-}
-
 static uint16_t expand_iq2_xxs(const uint8_t *at, const struct row *r)
 {
+    ATTR_ALIGNED(32) uint32_t sign[8];
+    const __m256 a = _mm256_castsi256_ps(load256(at + 2)), b = _mm256_castsi256_ps(load256(at + 34));
+    const __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+    words_of_32(r, _mm256_permute4x64_epi64(odd, 0xD8), sign);
     for (int h = 0; h < 8; h++) {
-        const uint32_t idx = load32(at + 2 + 8 * h), w = load32(at + 6 + 8 * h);
-        put(r, h, with_signs(points8(quant_book_iq2_xxs, idx & 255, idx >> 8 & 255,
-                                     idx >> 16 & 255, idx >> 24), even_signs(w)));
-        put_sub(r, 2 * h, 2 * (w >> 28) + 1);
-        put_sub(r, 2 * h + 1, 2 * (w >> 28) + 1);
+        const uint8_t *idx = at + 2 + 8 * h;
+        put(r, h, with_signs(points8(quant_book_iq2_xxs, idx[0], idx[1], idx[2], idx[3]), sign[h]));
     }
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
 static uint16_t expand_iq2_xs(const uint8_t *at, const struct row *r)
 {
+    ATTR_ALIGNED(32) uint16_t idx[32];
+    ATTR_ALIGNED(32) uint32_t sign[8];
+    const uint8_t *q = at + offsetof(struct quant_iq2_xs, q);
+    const __m256i a = load256(q), b = load256(q + 32), low = _mm256_set1_epi16(511);
+    _mm256_store_si256((__m256i *)(void *)idx, _mm256_and_si256(a, low));
+    _mm256_store_si256((__m256i *)(void *)(idx + 16), _mm256_and_si256(b, low));
+    const __m256i seven = _mm256_packus_epi16(_mm256_srli_epi16(a, 9), _mm256_srli_epi16(b, 9));
+    _mm256_store_si256((__m256i *)(void *)sign,
+                       even_signs(_mm256_permute4x64_epi64(seven, 0xD8)));
+    put_subs(r, nibbles(load_low(at + offsetof(struct quant_iq2_xs, sc))));
     for (int h = 0; h < 8; h++) {
-        const uint64_t q = load64(at + offsetof(struct quant_iq2_xs, q) + 8 * h);
-        const uint32_t seven = (uint32_t)_pext_u64(q >> 9, 0x007F007F007F007F);
-        put(r, h, with_signs(points8(quant_book_iq2_xs, q & 511, q >> 16 & 511, q >> 32 & 511,
-                                     q >> 48 & 511), even_signs(seven)));
+        const uint16_t *i = idx + 4 * h;
+        put(r, h, with_signs(points8(quant_book_iq2_xs, i[0], i[1], i[2], i[3]), sign[h]));
     }
-    for (int g = 0; g < 16; g++)
-        put_sub(r, g, 2 * nibble(at + offsetof(struct quant_iq2_xs, sc), g) + 1);
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
 static uint16_t expand_iq2_s(const uint8_t *at, const struct row *r)
 {
-    for (int h = 0; h < 8; h++) {
-        const uint32_t idx = load32(at + offsetof(struct quant_iq2_s, idx) + 4 * h);
-        const uint32_t high = at[offsetof(struct quant_iq2_s, qh) + (size_t)h];
-        put(r, h, with_signs(points8(quant_book_iq2_s, (idx & 255) | (high & 3) << 8,
-                                     (idx >> 8 & 255) | (high >> 2 & 3) << 8,
-                                     (idx >> 16 & 255) | (high >> 4 & 3) << 8,
-                                     idx >> 24 | high >> 6 << 8),
-                             load32(at + offsetof(struct quant_iq2_s, sign) + 4 * h)));
+    ATTR_ALIGNED(32) uint16_t idx[32];
+    const uint8_t *sign = at + offsetof(struct quant_iq2_s, sign);
+    const uint8_t *low = at + offsetof(struct quant_iq2_s, idx);
+    const __m256i qh = _mm256_broadcastsi128_si256(load_low(at + offsetof(struct quant_iq2_s, qh)));
+    const __m256i up = _mm256_set1_epi64x(0x0004001000400100), two = _mm256_set1_epi16(0x300);
+    for (int i = 0; i < 2; i++) { /* index bits 8 and 9: two bits of byte k / 4 */
+        const __m256i at_k = _mm256_add_epi8(
+            _mm256_setr_epi8(0, -9, 0, -9, 0, -9, 0, -9, 1, -9, 1, -9, 1, -9, 1, -9, 2, -9, 2, -9,
+                             2, -9, 2, -9, 3, -9, 3, -9, 3, -9, 3, -9),
+            _mm256_set1_epi8((char)(4 * i)));
+        const __m256i high = _mm256_and_si256(
+            _mm256_mullo_epi16(_mm256_shuffle_epi8(qh, at_k), up), two);
+        _mm256_store_si256((__m256i *)(void *)(idx + 16 * i),
+                           _mm256_or_si256(high, _mm256_cvtepu8_epi16(load128(low + 16 * i))));
     }
-    for (int g = 0; g < 16; g++)
-        put_sub(r, g, 2 * nibble(at + offsetof(struct quant_iq2_s, sc), g) + 1);
+    put_subs(r, nibbles(load_low(at + offsetof(struct quant_iq2_s, sc))));
+    for (int h = 0; h < 8; h++) {
+        const uint16_t *i = idx + 4 * h;
+        put(r, h, with_signs(points8(quant_book_iq2_s, i[0], i[1], i[2], i[3]),
+                             load32(sign + 4 * h)));
+    }
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
 static uint16_t expand_iq3_xxs(const uint8_t *at, const struct row *r)
 {
+    ATTR_ALIGNED(32) uint32_t sign[8];
+    words_of_32(r, load256(at + offsetof(struct quant_iq3_xxs, w)), sign);
     for (int h = 0; h < 8; h++) {
-        const uint32_t w = load32(at + offsetof(struct quant_iq3_xxs, w) + 4 * h);
-        const uint64_t idx = load64(at + offsetof(struct quant_iq3_xxs, idx) + 8 * h);
-        put(r, h, with_signs(points4(quant_book_iq3_xxs, idx, 0), even_signs(w)));
-        put_sub(r, 2 * h, 2 * (w >> 28) + 1);
-        put_sub(r, 2 * h + 1, 2 * (w >> 28) + 1);
+        const uint8_t *i = at + offsetof(struct quant_iq3_xxs, idx) + 8 * h;
+        const uint32_t *book = quant_book_iq3_xxs;
+        put(r, h, with_signs(_mm256_setr_epi32((int)book[i[0]], (int)book[i[1]], (int)book[i[2]],
+                                               (int)book[i[3]], (int)book[i[4]], (int)book[i[5]],
+                                               (int)book[i[6]], (int)book[i[7]]), sign[h]));
     }
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
 static uint16_t expand_iq3_s(const uint8_t *at, const struct row *r)
 {
+    const uint8_t *low = at + offsetof(struct quant_iq3_s, idx);
+    const uint8_t *qh = at + offsetof(struct quant_iq3_s, qh);
+    const uint8_t *sign = at + offsetof(struct quant_iq3_s, sign);
+    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m128i s = nibbles(_mm_cvtsi32_si128((int)load32(at + offsetof(struct quant_iq3_s, sc))));
+    put_subs(r, _mm_unpacklo_epi8(s, s));
     for (int h = 0; h < 8; h++) {
-        const uint64_t idx = load64(at + offsetof(struct quant_iq3_s, idx) + 8 * h);
-        const uint32_t s = 2 * nibble(at + offsetof(struct quant_iq3_s, sc), h) + 1;
-        put(r, h, with_signs(points4(quant_book_iq3_s, idx,
-                                     at[offsetof(struct quant_iq3_s, qh) + (size_t)h]),
-                             load32(at + offsetof(struct quant_iq3_s, sign) + 4 * h)));
-        put_sub(r, 2 * h, s);
-        put_sub(r, 2 * h + 1, s);
+        ATTR_ALIGNED(16) uint16_t i[8];
+        const uint32_t *book = quant_book_iq3_s;
+        const __m128i set = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16(qh[h]), bit), bit);
+        _mm_store_si128((__m128i *)(void *)i,
+                        _mm_or_si128(_mm_and_si128(set, _mm_set1_epi16(256)),
+                                     _mm_cvtepu8_epi16(load_low(low + 8 * h))));
+        put(r, h, with_signs(_mm256_setr_epi32((int)book[i[0]], (int)book[i[1]], (int)book[i[2]],
+                                               (int)book[i[3]], (int)book[i[4]], (int)book[i[5]],
+                                               (int)book[i[6]], (int)book[i[7]]),
+                             load32(sign + 4 * h)));
     }
     return (uint16_t)(at[0] | at[1] << 8);
 }
@@ -237,33 +279,55 @@ static uint16_t expand_row(uint32_t code, const uint8_t *at, const struct row *r
     }
 }
 
-/* Eight rows of 32 bytes at `at` into halves of eight lines. */
+/* Eight rows of 32 bytes at `at` into halves of eight lines.  Written out: compilers keep
+ * arrays of vectors in memory. */
 static inline void transpose(const uint8_t *at, uint8_t *lines)
 {
-    __m256i v[8], t[8];
-    for (int i = 0; i < 8; i++)
-        v[i] = _mm256_load_si256((const __m256i *)(const void *)(at + 32 * i));
-    for (int i = 0; i < 4; i++) {
-        t[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
-        t[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+#define ROW(i) _mm256_load_si256((const __m256i *)(const void *)(at + 32 * (i)))
+#define PAIRS(i)                                                                 \
+    const __m256i lo##i = _mm256_unpacklo_epi32(ROW(2 * i), ROW(2 * i + 1));      \
+    const __m256i hi##i = _mm256_unpackhi_epi32(ROW(2 * i), ROW(2 * i + 1));
+    PAIRS(0) PAIRS(1) PAIRS(2) PAIRS(3)
+#define LINES(j, half, unpack)                                                                  \
+    {                                                                                           \
+        const __m256i a = unpack(half##0, half##1), b = unpack(half##2, half##3);               \
+        _mm256_store_si256((__m256i *)(void *)(lines + 64 * (j)),                               \
+                           _mm256_permute2x128_si256(a, b, 0x20));                              \
+        _mm256_store_si256((__m256i *)(void *)(lines + 64 * ((j) + 4)),                         \
+                           _mm256_permute2x128_si256(a, b, 0x31));                              \
     }
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 2; j++) {
-            v[4 * i + 2 * j] = _mm256_unpacklo_epi64(t[4 * i + j], t[4 * i + j + 2]);
-            v[4 * i + 2 * j + 1] = _mm256_unpackhi_epi64(t[4 * i + j], t[4 * i + j + 2]);
+    LINES(0, lo, _mm256_unpacklo_epi64)
+    LINES(1, lo, _mm256_unpackhi_epi64)
+    LINES(2, hi, _mm256_unpacklo_epi64)
+    LINES(3, hi, _mm256_unpackhi_epi64)
+#undef ROW
+#undef PAIRS
+#undef LINES
+}
+
+/* [16][16] bytes, rows to columns: words of four rows first, then as above. */
+static inline void transpose_bytes(const uint8_t *at, uint8_t *to)
+{
+#define ROW(i) _mm_load_si128((const __m128i *)(const void *)(at + 16 * (i)))
+    for (int i = 0; i < 4; i++, at += 64) { /* four rows: bytes of a column side by side */
+        const __m128i a = _mm_unpacklo_epi8(ROW(0), ROW(2)), b = _mm_unpackhi_epi8(ROW(0), ROW(2));
+        const __m128i c = _mm_unpacklo_epi8(ROW(1), ROW(3)), d = _mm_unpackhi_epi8(ROW(1), ROW(3));
+        const __m128i q[4] = {_mm_unpacklo_epi8(a, c), _mm_unpackhi_epi8(a, c),
+                              _mm_unpacklo_epi8(b, d), _mm_unpackhi_epi8(b, d)};
+        for (int j = 0; j < 4; j++) {
+            uint32_t w[4];
+            memcpy(w, &q[j], sizeof w);
+            for (int k = 0; k < 4; k++)
+                memcpy(to + 64 * j + 16 * k + 4 * i, &w[k], sizeof w[k]);
         }
-    for (int j = 0; j < 4; j++) {
-        _mm256_store_si256((__m256i *)(void *)(lines + 64 * j),
-                           _mm256_permute2x128_si256(v[j], v[j + 4], 0x20));
-        _mm256_store_si256((__m256i *)(void *)(lines + 64 * (j + 4)),
-                           _mm256_permute2x128_si256(v[j], v[j + 4], 0x31));
     }
+#undef ROW
 }
 
 void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
                              uint8_t *chunk)
 {
-    ATTR_ALIGNED(32) uint8_t rows[8 * GROUP_STEP];
+    ATTR_ALIGNED(32) uint8_t rows[8 * GROUP_STEP], subs[KERN_PANEL * 16];
     const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
     const size_t share = (w->panel_bytes / n + 63) / 64 * 64;
     uint16_t d[KERN_PANEL];
@@ -271,13 +335,14 @@ void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, 
     for (size_t i = 0; i < share; i += 64)
         _mm_prefetch((const char *)panel + w->panel_bytes + (size_t)b * share + i, _MM_HINT_T1);
     for (int r = 0; r < KERN_PANEL; r++) {
-        const struct row row = {rows + 32 * r, chunk + STORED_SUB + r};
+        const struct row row = {rows + 32 * r, subs + 16 * r};
         d[r] = expand_row(w->code, panel + ((size_t)r * n + (size_t)b) * n_bytes, &row);
     }
     for (int h = 0; h < 8; h++) {
         transpose(rows + h * GROUP_STEP, chunk + h * GROUP_STEP);
         transpose(rows + h * GROUP_STEP + 256, chunk + h * GROUP_STEP + 32);
     }
+    transpose_bytes(subs, chunk + STORED_SUB);
     const __m256 factor = _mm256_set1_ps(kern_code_find(w->code)->factor);
     for (int i = 0; i < 2; i++) {
         const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(d + 8 * i));
