@@ -17,7 +17,8 @@ lint:
 bench:
 	@$(MAKE) --no-print-directory all P=release
 	@cmake --build --preset release --target bench
-	@for b in out/release/bench_*; do case $$b in *.*) ;; *) echo "$$b" && $$b || exit 1 ;; esac; done
+	out/release/bench_pool
+	out/release/bench_model assets/nano-gemma4-Q8_0.gguf read decode:64 decode:64@1024 prefill:512
 
 clean:
 	@rm -rf out

@@ -7,7 +7,7 @@ A stage counts each test program, each check and each fuzz target as one.  What 
 in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; the
 exit status is 0 when none failed.
 """
-import concurrent.futures, os, pathlib, re, subprocess, sys, time
+import concurrent.futures, json, os, pathlib, re, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out"
@@ -105,9 +105,10 @@ def asan(tally):
 def tsan(tally):
     # Only the programs with that label: each is a target of its name.
     subprocess.run(["cmake", "--preset", "tsan"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    listed = subprocess.run(["ctest", "--test-dir", "out/tsan", "-N", "-L", "threads"], cwd=ROOT,
-                            capture_output=True, text=True, check=False).stdout
-    if not build(tally, "tsan", " ".join(re.findall(r"Test +#\d+: (\w+)", listed)) or "all"):
+    listed = subprocess.run(["ctest", "--test-dir", "out/tsan", "-L", "threads", "--show-only=json-v1"],
+                            cwd=ROOT, capture_output=True, text=True, check=False)
+    names = [] if listed.returncode else [t["name"] for t in json.loads(listed.stdout)["tests"]]
+    if not build(tally, "tsan", " ".join(names) or "all"):
         return
     ctest(tally, "tsan", "-L", "threads")
 
