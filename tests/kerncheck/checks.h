@@ -16,6 +16,7 @@ int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */
 void bench_attend(uint32_t cpu);
+void bench_latent(uint32_t cpu);
 void bench_matmul(uint32_t cpu, const char *type, int n_threads, int rounds);
 
 struct noise {

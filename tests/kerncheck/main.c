@@ -53,6 +53,8 @@ int main(int argc, char **argv)
     }
     if (bench) {
         if (!type)
+            bench_latent(cpu);
+        if (!type)
             bench_attend(cpu);
         bench_matmul(cpu, type, n_threads < 1 ? 1 : n_threads,
                      rounds < 1 ? 1 : rounds > 32 ? 32 : rounds);
