@@ -288,6 +288,10 @@ struct ingle_engine_info {
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
+/* How often each expert of a layer was chosen since the engine was opened: hits
+ * [info.n_experts], growing while steps run.  NULL: the layer has no experts. */
+INGLE_API const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer);
+
 /* Makes running and later steps return INGLE_CANCEL until ingle_engine_resume(). */
 INGLE_API void ingle_engine_cancel(struct ingle_engine *e);
 INGLE_API void ingle_engine_resume(struct ingle_engine *e);

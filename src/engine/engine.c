@@ -405,6 +405,14 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     };
 }
 
+const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)
+{
+    if (!e->family->experts || layer < 0 || layer >= e->info.n_layers)
+        return NULL;
+    const struct expert_layer *l = e->family->experts(e->self, layer);
+    return l ? l->hits : NULL;
+}
+
 void ingle_engine_cancel(struct ingle_engine *e)
 {
     atomic_store(&e->cancel, true);

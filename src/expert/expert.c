@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "expert/expert.h"
 
+#include "base/mem.h"
 #include <string.h>
 
 static struct expert_choice new_choice(struct device *d, int64_t n_rows, int64_t k)
@@ -76,19 +77,25 @@ void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows)
     }
 }
 
-/* The (row, expert) pairs sorted by expert: pair p of expert e computes row row[p]. */
-struct buckets {
-    int32_t *first; /* [n_experts + 1] */
-    int32_t *row;   /* [n_rows * k] */
-    int32_t *slot;  /* [n_rows * k]: where a row's i-th expert went */
-    int32_t *self;  /* [n_rows * k]: 0, 1, 2, ... */
-};
-
-static struct buckets make_buckets(struct device *d, const struct expert_choice *c,
-                                   int64_t n_rows, int64_t n_experts, uint64_t *hits)
+ingle_status expert_layer_init(struct expert_layer *l, struct err *err)
 {
-    const int64_t n = n_rows * c->k;
-    struct buckets b = {
+    l->tier = &expert_ram;
+    l->hits = mem_calloc((size_t)l->n, sizeof *l->hits);
+    return l->hits ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to count %lld experts", (long long)l->n);
+}
+
+void expert_layer_release(struct expert_layer *l)
+{
+    mem_free(l->hits);
+    l->hits = NULL;
+}
+
+static struct expert_pairs make_pairs(const struct expert_eval *v)
+{
+    struct device *d = v->d;
+    const struct expert_choice *c = &v->choice;
+    const int64_t n = v->x.n * c->k, n_experts = v->layer->n;
+    const struct expert_pairs b = {
         device_bytes(d, (size_t)(n_experts + 2) * sizeof(int32_t)),
         device_bytes(d, (size_t)n * sizeof(int32_t)),
         device_bytes(d, (size_t)n * sizeof(int32_t)),
@@ -100,8 +107,7 @@ static struct buckets make_buckets(struct device *d, const struct expert_choice 
     for (int64_t i = 0; i < n; i++) {
         b.first[c->id[i] + 2]++;
         b.self[i] = (int32_t)i;
-        if (hits)
-            hits[c->id[i]]++;
+        v->layer->hits[c->id[i]]++;
     }
     for (int64_t e = 2; e < n_experts + 2; e++)
         b.first[e] += b.first[e - 1];
@@ -113,50 +119,18 @@ static struct buckets make_buckets(struct device *d, const struct expert_choice 
     return b;
 }
 
-/* One product for each expert that has rows; in a dry run one that stands for all. */
-static int64_t expert_products(struct device *d, struct device_product *p,
-                               const struct device_matrix *w, const struct buckets *b,
-                               int64_t n_experts, struct rows x, struct rows y,
-                               const int32_t *row)
+void expert_eval_begin(struct expert_eval *v)
 {
-    if (!device_runs(d)) {
-        p[0] = (struct device_product){w, 0, x, y, NULL};
-        return 1;
-    }
-    int64_t n = 0;
-    for (int64_t e = 0; e < n_experts; e++) {
-        const int32_t first = b->first[e], n_rows = b->first[e + 1] - first;
-        if (n_rows)
-            p[n++] = (struct device_product){w, e, x, rows_slice(y, first, n_rows), row + first};
-    }
-    return n;
+    v->pairs = make_pairs(v);
+    if (v->layer->tier->begin)
+        v->layer->tier->begin(v);
 }
 
-void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
-                const struct expert_choice *c, enum device_glu act, float limit, struct rows out,
-                uint64_t *hits)
+void expert_eval_end(struct expert_eval *v)
 {
-    const size_t mark = device_mark(d);
-    const int64_t n = x.n * c->k;
-    const struct buckets b = make_buckets(d, c, x.n, l->n, hits);
-    struct device_product *p = device_bytes(d, (size_t)(2 * l->n) * sizeof *p);
-    struct device_product dry[2];
-    if (!p)
-        p = dry;
-    struct rows gate_up = device_rows(d, n, 2 * l->width), gate = rows_columns(gate_up, 0, l->width),
-                up = rows_columns(gate_up, l->width, l->width);
-    int64_t n_p;
-    if (l->gate_up) {
-        n_p = expert_products(d, p, l->gate_up, &b, l->n, x, gate_up, b.row);
-    } else {
-        n_p = expert_products(d, p, l->gate, &b, l->n, x, gate, b.row);
-        n_p += expert_products(d, p + n_p, l->up, &b, l->n, x, up, b.row);
-    }
-    device_matmul(d, p, n_p);
-    device_glu(d, act, limit, gate, gate, up);
-    struct rows y = device_rows(d, n, out.width);
-    n_p = expert_products(d, p, l->down, &b, l->n, gate, y, b.self);
-    device_matmul(d, p, n_p);
-    device_weighted_sum(d, out, y, b.slot, c->weight, c->k);
-    device_release(d, mark);
+    const size_t mark = device_mark(v->d);
+    struct rows y = device_rows(v->d, v->x.n * v->choice.k, v->out.width);
+    v->layer->tier->end(v, y);
+    device_weighted_sum(v->d, v->out, y, v->pairs.slot, v->choice.weight, v->choice.k);
+    device_release(v->d, mark);
 }

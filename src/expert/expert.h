@@ -2,8 +2,9 @@
  * expert - experts are asked for, not addressed.
  *
  * A family says "layer l needs experts {ids} for these rows"; this room knows where they
- * are.  The first tier keeps all of them in the device's memory.  A row's experts are
- * summed in ascending expert id.
+ * are.  An evaluation has two halves, so that a tier can fetch weights or wait for another
+ * machine while the family computes what does not depend on it.  A tier computes rows of
+ * experts; their sum is made here, in ascending expert id, wherever each row came from.
  */
 #ifndef INGLE_EXPERT_EXPERT_H
 #define INGLE_EXPERT_EXPERT_H
@@ -12,13 +13,21 @@
 
 enum { EXPERT_MAX_USED = 64, EXPERT_MAX = 4096 };
 
+struct expert_tier;
+
 /* One layer's experts: gate and up either in one stack (gate rows first) or in two. */
 struct expert_layer {
+    const struct expert_tier *tier;        /* where they are */
     const struct device_matrix *gate_up;   /* [n][2 * width][hidden], or NULL */
     const struct device_matrix *gate, *up; /* [n][width][hidden], when gate_up is NULL */
     const struct device_matrix *down;      /* [n][hidden][width] */
     int64_t n, width;
+    uint64_t *hits; /* [n]: rows that chose each expert; owned */
 };
+
+/* Counters and tier of a layer whose n is set; INGLE_NOMEM. */
+MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct err *err);
+void expert_layer_release(struct expert_layer *l);
 
 /* Which experts each row uses: ids ascending within a row.  Host memory of the arena. */
 struct expert_choice {
@@ -39,10 +48,41 @@ struct expert_choice expert_by_table(struct device *d, struct rows scores, const
 /* Divides each row's weights by their sum (added in ascending id). */
 void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows);
 
-/* out[r] = sum_e weight * down_e(act(gate_e x[r]) * up_e x[r]).  hits (may be NULL): a
- * counter per expert, incremented per row. */
-void expert_mix(struct device *d, const struct expert_layer *l, struct rows x,
-                const struct expert_choice *c, enum device_glu act, float limit, struct rows out,
-                uint64_t *hits);
+/* The (row, expert) pairs sorted by expert: pairs first[e] .. first[e + 1] are of expert e. */
+struct expert_pairs {
+    int32_t *first; /* [n_experts + 2] */
+    int32_t *row;   /* [n_rows * k]: the pair's row of x */
+    int32_t *slot;  /* [n_rows * k]: the pair of a row's i-th expert */
+    int32_t *self;  /* [n_rows * k]: 0, 1, 2, ... */
+};
+
+/* One evaluation: out[r] = sum_e weight * down_e(act(gate_e x[r]) * up_e x[r]).  The caller
+ * fills the first part; the rest is the room's between begin and end. */
+struct expert_eval {
+    struct device *d;
+    const struct expert_layer *layer;
+    struct rows x;
+    struct expert_choice choice;
+    enum device_glu act;
+    float limit;
+    struct rows out;
+    /* set by expert_eval_begin() */
+    struct expert_pairs pairs;
+};
+/* Everything above is borrowed until the end; x must not change in between.  Scratch that
+ * begin takes from the arena is the caller's to release. */
+void expert_eval_begin(struct expert_eval *v);
+void expert_eval_end(struct expert_eval *v);
+
+/* Where experts are, as operations. */
+struct expert_tier {
+    const char *name;
+    /* The pairs are known: fetching or sending may start.  NULL: nothing to start. */
+    void (*begin)(struct expert_eval *v);
+    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs; y: [n_rows * k][hidden]. */
+    void (*end)(struct expert_eval *v, struct rows y);
+};
+/* All experts in the device's memory. */
+extern const struct expert_tier expert_ram;
 
 #endif

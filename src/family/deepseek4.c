@@ -76,6 +76,12 @@ static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, str
 
 /* ---- forward pass ---- */
 
+/* Of the main network's layers. */
+static int layer_of(const struct pass *p, const struct layer *l)
+{
+    return (int)(l - p->g->layer);
+}
+
 static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
                        struct rows y)
 {
@@ -158,6 +164,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x, stru
     if (csa) {
         compress(p, l, &l->index, index);
         choice = choose(p, l, qr, weight);
+        family_part_ints(p->f, "indexer_topk", layer_of(p, l), choice.sel, choice.count, n, choice.top_k);
     }
     struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
     one_matmul(p->d, l->q_b, qr, q);
@@ -198,12 +205,25 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
         expert_normalise(p->d, &c, x.n);
     for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
         c.weight[i] *= g->weight_scale;
-    expert_mix(p->d, &l->experts, x, &c, DEVICE_SILU, l->limit, out, NULL);
+    struct expert_eval eval = {p->d, &l->experts, x, c, DEVICE_SILU, l->limit, out, {0}};
+    family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
+    family_part_rows(p->f, "router_weights", layer_of(p, l), (struct rows){c.weight, x.n, c.k, c.k});
+    expert_eval_begin(&eval);
     shared_expert(p, l, x, shared);
+    expert_eval_end(&eval);
     device_add(p->d, out, shared);
 }
 
 typedef void sub_layer(struct pass *p, const struct layer *l, struct rows x, struct rows out);
+
+static void tell_parts(struct pass *p, const struct layer *l, bool attn, struct rows gates, struct rows out)
+{
+    const int64_t n = p->g->n_hc;
+    const int layer = layer_of(p, l);
+    family_part_rows(p->f, attn ? "attn_out" : "ffn_out", layer, out);
+    family_part_rows(p->f, attn ? "hc_attn_post" : "hc_ffn_post", layer, rows_columns(gates, 0, n));
+    family_part_rows(p->f, attn ? "hc_attn_comb" : "hc_ffn_comb", layer, rows_columns(gates, n, n * n));
+}
 
 /* to = the streams after one sub-layer. */
 static void connect(struct pass *p, const struct layer *l, const struct hc *h,
@@ -212,8 +232,10 @@ static void connect(struct pass *p, const struct layer *l, const struct hc *h,
     const size_t mark = device_mark(p->d);
     struct rows gates, out = device_rows(p->d, from.n, p->g->n_embd);
     struct rows x = hc_pre(p, h, from, &gates);
+    family_part_rows(p->f, fn == attention ? "hc_attn_x" : "hc_ffn_x", layer_of(p, l), x);
     device_norm(p->d, x, x, norm, 1, p->g->eps);
     fn(p, l, x, out);
+    tell_parts(p, l, fn == attention, gates, out);
     device_hc_post(p->d, &h->op, from, out, gates, to);
     device_release(p->d, mark);
 }
@@ -261,7 +283,14 @@ static void deepseek4_forward(const void *self, const struct family_forward *f)
 
 static const char *const hf_types[] = {"deepseek_v4", NULL};
 
+static const struct expert_layer *deepseek4_experts(const void *self, int64_t layer)
+{
+    const struct deepseek4 *g = self;
+    return &g->layer[layer].experts;
+}
+
 const struct family family_deepseek4 = {
+    .experts = deepseek4_experts,
     .arch = "deepseek4",
     .hf_types = hf_types,
     .config = family_deepseek4_config,

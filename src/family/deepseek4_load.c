@@ -369,6 +369,8 @@ static void bind_experts(struct binder *b, struct layer *l, bool hashed)
         l->bias = floats(b, "exp_probs_b.bias", g->n_experts, NULL);
     l->experts.n = g->n_experts;
     l->experts.width = g->n_ff;
+    if (!b->s)
+        b->s = expert_layer_init(&l->experts, b->err);
     l->experts.gate = family_deepseek4_matrix(b, "ffn_gate_exps.weight", g->n_ff, g->n_embd, g->n_experts);
     l->experts.up = family_deepseek4_matrix(b, "ffn_up_exps.weight", g->n_ff, g->n_embd, g->n_experts);
     l->experts.down = family_deepseek4_matrix(b, "ffn_down_exps.weight", g->n_embd, g->n_ff, g->n_experts);
@@ -442,6 +444,7 @@ void family_deepseek4_free_layer(struct layer *l)
     mem_free(l->sink);
     mem_free(l->bias);
     mem_free(l->table);
+    expert_layer_release(&l->experts);
 }
 
 void family_deepseek4_free(void *self)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "family/family.h"
 
+#include "base/mem.h"
 #include "family/table.h"
 #include <string.h>
 
@@ -192,4 +193,23 @@ void family_tap_rows(const struct family_forward *f, enum family_tap tap, int la
 {
     if (f->tap && device_runs(f->device))
         f->tap(f->tap_arg, tap, layer, x);
+}
+
+void family_part_rows(const struct family_forward *f, const char *name, int layer, struct rows x)
+{
+    if (f->part && device_runs(f->device))
+        f->part(f->part_arg, name, layer, x);
+}
+
+void family_part_ints(const struct family_forward *f, const char *name, int layer, const int32_t *x,
+                      const int32_t *count, int64_t n, int64_t width)
+{
+    if (!f->part || !device_runs(f->device))
+        return;
+    float *y = mem_calloc((size_t)(n * width), sizeof *y);
+    for (int64_t i = 0; y && i < n * width; i++)
+        y[i] = count && i % width >= count[i / width] ? -1.0f : (float)x[i];
+    if (y)
+        f->part(f->part_arg, name, layer, (struct rows){y, n, width, width});
+    mem_free(y);
 }

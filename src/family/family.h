@@ -34,6 +34,10 @@ enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };
  * for the call. */
 typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct rows x);
 
+/* What a layer computed on the way, by the name that the reference has for it ("attn_out",
+ * "router_ids"): for tests.  Integers come as floats; x is valid for the call. */
+typedef void family_part_fn(void *arg, const char *name, int layer, struct rows x);
+
 struct family_forward {
     struct device *device;
     const struct family_step *step;
@@ -42,6 +46,8 @@ struct family_forward {
     struct rows logits;     /* written: [n_logits][n_vocab] */
     family_tap_fn *tap;     /* may be NULL */
     void *tap_arg;
+    family_part_fn *part;   /* may be NULL */
+    void *part_arg;
 };
 
 /* What every family tells about a loaded model. */
@@ -83,6 +89,8 @@ struct family {
                        struct err *err);
     void (*forward)(const void *self, const struct family_forward *f); /* errors stay in the device */
     void (*free)(void *self);
+    /* The experts of a layer; NULL: it has none. */
+    const struct expert_layer *(*experts)(const void *self, int64_t layer);
     const struct family_draft *draft; /* NULL: the family has none */
 };
 
@@ -124,5 +132,10 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
 struct rows family_wanted(const struct family_forward *f, struct rows x);
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,
                      struct rows x);
+
+void family_part_rows(const struct family_forward *f, const char *name, int layer, struct rows x);
+/* Host integers [n][width]; entries from count[i] on (count may be NULL) become -1. */
+void family_part_ints(const struct family_forward *f, const char *name, int layer, const int32_t *x,
+                      const int32_t *count, int64_t n, int64_t width);
 
 #endif

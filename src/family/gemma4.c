@@ -260,6 +260,8 @@ static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer 
     struct expert_layer *e = &l->experts;
     e->n = g->n_experts;
     e->width = g->n_ff_expert;
+    if (!b->s)
+        b->s = expert_layer_init(e, b->err);
     if (has(b, "ffn_gate_exps.weight")) {
         e->gate = matrix(b, "ffn_gate_exps.weight", e->width, g->n_embd, e->n);
         e->up = matrix(b, "ffn_up_exps.weight", e->width, g->n_embd, e->n);
@@ -374,8 +376,10 @@ static void gemma4_free(void *self)
     struct gemma4 *g = self;
     if (!g)
         return;
-    for (int64_t i = 0; g->layer && i < g->n_layers; i++)
+    for (int64_t i = 0; g->layer && i < g->n_layers; i++) {
         mem_free(g->layer[i].expert_scale);
+        expert_layer_release(&g->layer[i].experts);
+    }
     mem_free(g->layer);
     mem_free(g->inv_freq[0]);
     mem_free(g->inv_freq[1]);
@@ -544,7 +548,9 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
         c.weight[i] *= l->expert_scale[c.id[i]];
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    expert_mix(p->d, &l->experts, u, &c, DEVICE_GELU, 0, out, NULL);
+    struct expert_eval eval = {p->d, &l->experts, u, c, DEVICE_GELU, 0, out, {0}};
+    expert_eval_begin(&eval);
+    expert_eval_end(&eval);
     device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);
     device_release(p->d, mark);
 }
@@ -617,7 +623,14 @@ static void gemma4_forward(const void *self, const struct family_forward *f)
 
 static const char *const hf_types[] = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", NULL};
 
+static const struct expert_layer *gemma4_experts(const void *self, int64_t layer)
+{
+    const struct gemma4 *g = self;
+    return g->layer[layer].experts.n ? &g->layer[layer].experts : NULL;
+}
+
 const struct family family_gemma4 = {
+    .experts = gemma4_experts,
     .arch = "gemma4",
     .hf_types = hf_types,
     .config = family_gemma4_config,

@@ -21,6 +21,8 @@ struct runner {
     size_t logits_bytes;
     family_tap_fn *tap;
     void *tap_arg;
+    family_part_fn *part;
+    void *part_arg;
 };
 
 struct session {

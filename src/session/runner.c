@@ -162,6 +162,12 @@ void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)
     r->tap_arg = arg;
 }
 
+void session_runner_set_part(struct runner *r, family_part_fn *part, void *arg)
+{
+    r->part = part;
+    r->part_arg = arg;
+}
+
 void session_runner_clear_tree(struct runner *r)
 {
     if (r->tree)
@@ -181,6 +187,8 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         .logits = {r->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,
+        .part = r->part,
+        .part_arg = r->part_arg,
     };
     device_begin(r->device, cancel);
     r->family->forward(r->self, &f);

@@ -48,6 +48,8 @@ int64_t session_runner_n_vocab(const struct runner *r);
 const struct kv_pool *session_runner_pool(const struct runner *r);
 /* Called for every tap of every step until set to NULL. */
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
+/* The same for the parts of layers. */
+void session_runner_set_part(struct runner *r, family_part_fn *part, void *arg);
 /* Forgets the prefix tree. */
 void session_runner_clear_tree(struct runner *r);
 

@@ -136,6 +136,110 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     golden_close(&g);
 }
 
+/* ---- the parts of the layers ---- */
+
+struct parts {
+    const char *golden;
+    struct io_file *file;
+    int64_t row, n_pos, compared;
+    int32_t *positions;
+    double worst;
+    char worst_name[64];
+};
+
+/* One chunk of one part against the golden's rows: at all positions, or at those stored. */
+static void check_part(void *arg, const char *name, int layer, struct rows x)
+{
+    struct parts *p = arg;
+    char full[64];
+    snprintf(full, sizeof full, "layer%d.%s", layer, name);
+    const struct io_tensor *t = io_tensor_find(p->file, full);
+    if (!t)
+        return;
+    struct err e;
+    void *want = mem_alloc(t->n_bytes);
+    GOLDEN_OK(io_read(p->file, t, 0, want, t->n_bytes, &e));
+    const bool ints = t->type == QUANT_I32;
+    const int64_t n = (int64_t)t->n_bytes / 4 / x.width;
+    double diff = 0, mass = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = (n == p->n_pos ? p->positions[i] : i) - p->row;
+        if (at < 0 || at >= x.n)
+            continue;
+        p->compared++;
+        const float *got = x.at + at * x.stride;
+        int64_t n_pad = 0; /* the golden pads in front, we behind */
+        while (ints && n_pad < x.width && ((const int32_t *)want)[i * x.width + n_pad] < 0)
+            n_pad++;
+        for (int64_t c = 0; c < x.width; c++) {
+            if (ints) {
+                const int32_t w = ((const int32_t *)want)[i * x.width + (c + n_pad) % x.width];
+                if ((int32_t)got[c] != w)
+                    fail_msg("%s: %d at position %lld, not %d", full, (int32_t)got[c], (long long)(at + p->row), w);
+                continue;
+            }
+            const double w = (double)((const float *)want)[i * x.width + c], d = (double)got[c] - w;
+            diff += d * d;
+            mass += w * w;
+        }
+    }
+    const double rel = mass > 0 ? sqrt(diff / mass) : 0;
+    if (!(rel <= p->worst)) {
+        p->worst = rel;
+        snprintf(p->worst_name, sizeof p->worst_name, "%s", full);
+    }
+    mem_free(want);
+}
+
+/* bound: of the worst part of a chunk. */
+static void check_parts(const char *model, const char *golden, enum device_numerics numerics, double bound)
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    char path[200], ref[200];
+    struct parts p = {0};
+    if (!find(path, ref, model, golden))
+        return;
+    GOLDEN_OK(io_open(&p.file, ref, NULL, &e));
+    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 400});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    int64_t n;
+    int32_t *tokens = golden_ints(ref, "input_ids", &n);
+    p.positions = io_tensor_find(p.file, "positions") ? golden_ints(ref, "positions", &p.n_pos) : NULL;
+    session_runner_set_part(g.runner, check_part, &p);
+    GOLDEN_OK(session_append(s, tokens, n, &e));
+    while (p.row < n) {
+        struct session_work w = {.s = s};
+        GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
+        p.row += w.n_done;
+    }
+    session_runner_set_part(g.runner, NULL, NULL);
+    print_message("%-42s %lld rows of parts; worst: %s, rel rms %.2e of %.0e\n", model, (long long)p.compared,
+                  p.worst_name, p.worst, bound);
+    assert_true(p.compared > n && p.worst <= bound);
+    /* Every row of every layer has been counted with its experts. */
+    for (int64_t il = 0; il < g.info.n_layers; il++) {
+        const struct expert_layer *l = g.family->experts(g.self, il);
+        uint64_t hits = 0;
+        for (int64_t k = 0; k < l->n; k++)
+            hits += l->hits[k];
+        assert_int_equal(hits, n * g.info.n_experts_used);
+    }
+    mem_free(tokens);
+    mem_free(p.positions);
+    io_close(p.file);
+    session_free(s);
+    golden_close(&g);
+}
+
+static void parts_of_layers(void **state)
+{
+    (void)state;
+    check_parts("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, 4e-6);
+    check_parts("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE, 4e-6);
+}
+
 static void full_gguf(void **state)
 {
     (void)state;
@@ -180,7 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_gguf),         cmocka_unit_test(full_checkpoint),
         cmocka_unit_test(real_head_widths),  cmocka_unit_test(published_formats),
-        cmocka_unit_test(quantised),
+        cmocka_unit_test(quantised),         cmocka_unit_test(parts_of_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
