@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a long context costs: time of a decoded token behind 1k, 10k, 100k, 300k tokens, and the
+ * memory that the process took against the plan.  Prints one JSON object a line.
+ *
+ *   bench_long_context FILE [TOKENS [THREADS]]     TOKENS: 300000 unless told
+ *
+ * Exits with 1 when the memory is more than a tenth away from the plan.
+ */
+#include "ingle/ingle.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DECODED = 16 };
+
+static void must(ingle_status s, const struct ingle_error *e)
+{
+    if (s == INGLE_OK)
+        return;
+    fprintf(stderr, "bench_long_context: %s\n", e->text);
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    (void)timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* "VmRSS:" or "VmHWM:" in bytes. */
+static double memory(const char *what)
+{
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, what, strlen(what)))
+            kib = strtod(line + strlen(what), NULL);
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+/* n more tokens; seconds. */
+static double add(struct ingle_session *s, int64_t n, int64_t each, int64_t n_vocab)
+{
+    static uint64_t x = 88172645463325252u;
+    struct ingle_error e;
+    const float *logits;
+    const double start = now();
+    for (int64_t i = 0; i < n; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        const int32_t token = (int32_t)(x % (uint64_t)n_vocab);
+        must(ingle_session_append(s, &token, 1, &e), &e);
+        if ((i + 1) % each == 0 || i + 1 == n)
+            must(ingle_session_finish(s, &logits, &e), &e);
+    }
+    return now() - start;
+}
+
+int main(int n_args, char **arg)
+{
+    static const int64_t depths[] = {1000, 10000, 100000, 300000, 1000000};
+    struct ingle_error e;
+    struct ingle_model *m;
+    struct ingle_engine *engine;
+    struct ingle_session *s;
+    struct ingle_plan plan;
+    struct ingle_engine_info info;
+    if (n_args < 2 || n_args > 4)
+        return fprintf(stderr, "usage: bench_long_context FILE [TOKENS [THREADS]]\n"), 2;
+    const int64_t most = n_args > 2 ? atoll(arg[2]) : 300000;
+    const struct ingle_engine_options o = {.n_ctx = most + 4 * DECODED * 8, .cache_bytes = 1,
+                                           .threads = n_args > 3 ? atoi(arg[3]) : 0};
+    must(ingle_model_open(&m, arg[1], NULL, &e), &e);
+    must(ingle_engine_plan(m, &o, &plan, &e), &e);
+    const double before = memory("VmRSS:");
+    must(ingle_engine_open(&engine, m, &o, &e), &e);
+    must(ingle_session_open(&s, engine, &e), &e);
+    ingle_engine_info(engine, &info);
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        const int64_t depth = depths[i] < most ? depths[i] : most;
+        const int64_t left = depth - ingle_session_length(s);
+        if (left <= 0)
+            break;
+        const double fill = add(s, left, 4096, info.n_vocab), decode = add(s, DECODED, 1, info.n_vocab);
+        printf("{\"depth\":%lld,\"prefill_tokens_s\":%.0f,\"decode_ms\":%.3f}\n", (long long)depth,
+               (double)left / fill, 1e3 * decode / DECODED);
+        fflush(stdout);
+    }
+    const double took = memory("VmHWM:") - before, off = took / (double)plan.total_bytes - 1;
+    printf("{\"plan_bytes\":%llu,\"taken_bytes\":%.0f,\"off\":%.3f}\n", (unsigned long long)plan.total_bytes, took, off);
+    for (int i = 0; i < plan.n_items; i++)
+        printf("{\"item\":\"%s\",\"bytes\":%llu}\n", plan.item[i].name, (unsigned long long)plan.item[i].bytes);
+    ingle_session_close(s);
+    ingle_engine_close(engine);
+    ingle_model_close(m);
+    return fabs(off) <= 0.1 ? 0 : 1;
+}
