@@ -36,6 +36,7 @@ struct cli {
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
     struct cli_screen screen;
+    int write_error; /* errno of the first write to standard output that failed; 0: none */
 };
 
 typedef int cli_command_fn(struct cli *c);
@@ -65,6 +66,8 @@ void cli_screen_clear(struct cli_screen *s); /* takes a bar off the screen */
 int cli_fail(struct cli *c, const struct ingle_error *error);
 int cli_fail_err(struct cli *c, const struct err *err);
 ATTR_PRINTF(2, 3) int cli_usage(struct cli *c, const char *fmt, ...);
+/* Flushes standard output; what goes wrong is kept for cli_flush(). */
+void cli_push(struct cli *c);
 /* Flushes standard output; CLI_FAILURE (with an error, unless the reader has gone) if
  * something could not be written. */
 int cli_flush(struct cli *c);

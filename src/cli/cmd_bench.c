@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/pool.h"
 #include "tool/tool.h"
 
@@ -72,7 +73,7 @@ static void print_result(const struct bench *b, const char *test, int64_t depth,
             printf(" %8.1f %%", share * 100);
         putchar('\n');
     }
-    fflush(stdout);
+    cli_push(b->c);
 }
 
 static ingle_status measure(struct bench *b, const char *test, int64_t depth, int64_t n,
@@ -137,14 +138,14 @@ static void print_profile(const struct bench *b)
 static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)
 {
     const char *text;
-    for (*n = 0; *n < MAX_DEPTHS; (*n)++) {
+    for (*n = 0; (text = ingle_config_text(b->c->config, "depth", (size_t)*n)); (*n)++) {
         char *end;
-        text = ingle_config_text(b->c->config, "depth", (size_t)*n);
-        if (!text)
-            break;
         const long long v = strtoll(text, &end, 10);
+        if (*n == MAX_DEPTHS)
+            return cli_usage(b->c, "option '--depth' is given more than %d times", MAX_DEPTHS);
         if (*end || end == text || v < 0 || v > 16777216)
-            return cli_usage(b->c, "option '--depth': %s is outside 0 to 16777216", text);
+            return cli_usage(b->c, "option '--depth' wants a number of 0 to 16777216, not '%s'",
+                             text);
         depth[*n] = v;
     }
     if (!*n)
@@ -158,7 +159,7 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
     struct ingle_engine_options o = {.max_logits = 1,
                                      .n_sessions = 2,
                                      .callbacks = cli_callbacks(b->c)};
-    const int64_t n_ids = longest > b->n_prompt ? longest : b->n_prompt + b->n_answer;
+    const int64_t n_ids = num_max(longest, num_max(b->n_prompt, b->n_answer));
     struct err err;
     struct pool *pool = NULL;
     struct cpu_machine machine;

@@ -40,7 +40,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     }
     if (kind == INGLE_EVENT_CONTENT || kind == INGLE_EVENT_REASONING)
         fwrite(text, 1, n, stdout);
-    fflush(stdout);
+    cli_push(h->c);
 }
 
 static void say(const struct chat *h, const char *text)
@@ -50,11 +50,18 @@ static void say(const struct chat *h, const char *text)
 
 /* ---- messages ---- */
 
+/* Bytes that are no UTF-8 become U+FFFD.  NULL: out of memory. */
 static struct json_object *message_new(const char *role, const char *text, size_t n)
 {
-    struct json_object *m = json_object_new_object();
-    json_object_object_add(m, "role", json_object_new_string(role));
-    json_object_object_add(m, "content", json_object_new_string_len(text, (int)n));
+    struct json_object *m = NULL;
+    struct str s;
+    str_init(&s);
+    str_addf(&s, "{\"role\": \"%s\", \"content\": ", role);
+    str_add_json(&s, text, n);
+    str_addc(&s, '}');
+    if (!str_ok(&s) || json_parse(s.at, s.n, NULL, &m, NULL))
+        m = NULL;
+    str_release(&s);
     return m;
 }
 
@@ -125,7 +132,7 @@ static void answer(struct chat *h)
                  strcmp(h->last.end, "length") == 0 ? "cut: the limit is reached" : h->last.end);
         say(h, text);
     }
-    fflush(stdout);
+    cli_push(h->c);
     if (h->stats)
         cli_answer_print(stderr, &h->last);
 }
@@ -238,6 +245,18 @@ static void do_save(struct chat *h, const char *rest)
         say(h, "The conversation is saved.");
 }
 
+static ingle_status check_messages(struct json_object *o, const char *path, struct err *err)
+{
+    struct json_object *role;
+    if (!json_object_is_type(o, json_type_array))
+        return err_set(err, INGLE_FORMAT, "%s: it holds no list of messages", path);
+    for (size_t i = 0; i < json_object_array_length(o); i++)
+        if (!json_object_object_get_ex(json_object_array_get_idx(o, i), "role", &role) ||
+            !json_object_is_type(role, json_type_string))
+            return err_set(err, INGLE_FORMAT, "%s: message %zu has no role", path, i);
+    return INGLE_OK;
+}
+
 static void do_load(struct chat *h, const char *rest)
 {
     struct err err;
@@ -251,8 +270,8 @@ static void do_load(struct chat *h, const char *rest)
     ingle_status st = cli_slurp(rest, &text, &n, &err);
     if (!st)
         st = json_parse(text, n, NULL, &o, &err);
-    if (!st && !json_object_is_type(o, json_type_array))
-        st = err_set(&err, INGLE_FORMAT, "%s: it holds no list of messages", rest);
+    if (!st)
+        st = check_messages(o, rest, &err);
     mem_free(text);
     if (st) {
         cli_fail_err(h->c, &err);
@@ -291,7 +310,7 @@ static void run_slash(struct chat *h, const char *line)
         word[i] = slash[i].name;
         if (strcmp(name, slash[i].name) == 0) {
             slash[i].fn(h, rest);
-            fflush(stdout);
+            cli_push(h->c);
             return;
         }
     }
@@ -335,7 +354,8 @@ static bool read_line(struct chat *h, struct str *out)
     return ch != EOF || any;
 }
 
-/* A message: lines joined while they end in a backslash or are pasted together. */
+/* A message: lines joined while they end in a backslash or are pasted together.  A command
+ * stands alone: what was typed ahead behind it is not its text. */
 static bool read_message(struct chat *h, struct str *out)
 {
     str_clear(out);
@@ -344,7 +364,7 @@ static bool read_message(struct chat *h, struct str *out)
     while (ok) {
         if (out->n && out->at[out->n - 1] == '\\')
             out->at[--out->n] = 0;
-        else if (!h->editor || !more_waits())
+        else if (!h->editor || (out->n && out->at[0] == '/') || !more_waits())
             break;
         str_addc(out, '\n');
         if (!read_line(h, out))

@@ -153,11 +153,18 @@ static int prepare_tokens(struct eval *e)
     const struct ingle_config *config = e->c->config;
     const char *against = ingle_config_text(config, "against", 0);
     const bool taps = ingle_config_is_set(config, "taps");
+    const int64_t greedy = (int64_t)ingle_config_number(config, "greedy");
     const size_t v = (size_t)e->info.n_vocab, n = (size_t)e->n;
     struct err err;
     size_t n_logits;
     if (!num_mul(n, v, &n_logits))
         return cli_usage(e->c, "%lld tokens are too many", (long long)e->n);
+    if (e->n > e->info.n_ctx || greedy - 1 > e->info.n_ctx - e->n) {
+        err_set(&err, INGLE_LIMIT,
+                "%lld tokens with %lld more exceed the context of %lld", (long long)e->n,
+                (long long)greedy, (long long)e->info.n_ctx);
+        return cli_fail_err(e->c, &err);
+    }
     e->last = mem_calloc(v, sizeof(float));
     e->reference = mem_calloc(v, sizeof(float));
     bool ok = e->last && e->reference;
@@ -293,7 +300,8 @@ static int eval_text(struct eval *e, const char *path)
         eval_pieces(e, ids, (int64_t)n, &sum, &count, &error)) {
         rc = cli_fail(e->c, &error);
     } else if (!count) {
-        rc = cli_usage(e->c, "%s: there are no tokens to count", path);
+        err_set(&err, INGLE_ARG, "%s: there are no tokens to count", path);
+        rc = cli_fail_err(e->c, &err);
     } else {
         const double mean = sum / (double)count;
         cli_screen_clear(&e->c->screen);
@@ -316,8 +324,9 @@ int cli_eval(struct cli *c)
     if (c->n_arg || !tokens == !text)
         return cli_usage(c, "either --tokens FILE or --text FILE is wanted");
     if (text && (ingle_config_is_set(c->config, "against") ||
-                 ingle_config_is_set(c->config, "logits") || ingle_config_is_set(c->config, "taps")))
-        return cli_usage(c, "--logits, --taps and --against go with --tokens");
+                 ingle_config_is_set(c->config, "logits") ||
+                 ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy")))
+        return cli_usage(c, "--logits, --taps, --greedy and --against go with --tokens");
     int rc = CLI_OK;
     if (cli_open_model(c, &e.model, &error) ||
         cli_open_engine(c, e.model, LOGIT_ROWS, &e.engine, &error) ||

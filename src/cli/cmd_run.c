@@ -29,7 +29,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     switch (kind) {
     case INGLE_EVENT_CONTENT:
         fwrite(text, 1, n, stdout);
-        fflush(stdout);
+        cli_push(j->talk.c);
         j->any_content = true;
         break;
     case INGLE_EVENT_REASONING:
@@ -127,7 +127,7 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     else
         putchar('\n');
     if (!st) {
-        fflush(stdout);
+        cli_push(c);
         if (c->screen.progress)
             cli_answer_print(stderr, &a);
         if (strcmp(a.end, "interrupted") == 0)

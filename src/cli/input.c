@@ -2,7 +2,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
-#include "base/file.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -40,12 +39,20 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
 {
     if (strcmp(path, "-") == 0)
         return slurp_stream(stdin, "standard input", out, n, err);
-    return file_slurp(path, INPUT_LIMIT, out, n, err);
+    FILE *f = fopen(path, "rb"); /* what is no regular file, such as a pipe, is fine */
+    if (!f)
+        return err_set(err, INGLE_IO, "%s: cannot open: %s", path, strerror(errno));
+    const ingle_status st = slurp_stream(f, path, out, n, err);
+    fclose(f);
+    return st;
 }
 
 ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
 {
     const char *file = ingle_config_text(c->config, "file", 0);
+    if (file && c->n_arg)
+        return err_set(err, INGLE_ARG, "both '--file %s' and '%s' are given as the input", file,
+                       c->arg[0]);
     if (file || !c->n_arg)
         return cli_slurp(file ? file : "-", out, n, err);
     struct str s;

@@ -53,5 +53,7 @@ void cli_interrupt_reset(void)
 
 void cli_interrupt_prompt(bool at_prompt)
 {
+    if (at_prompt)
+        count = 0; /* what stopped an answer does not leave the program */
     prompt = at_prompt;
 }

@@ -107,7 +107,11 @@ int main(int argc, char **argv)
         return printf("ingle %s\n", ingle_version()) < 0 || fflush(stdout);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0)
-        return help(argc, argv);
+    {
+        struct cli none = {0};
+        const int rc = help(argc, argv), flushed = cli_flush(&none);
+        return rc ? rc : flushed;
+    }
     const struct cli_command *command = cli_command_find(argv[1]);
     if (!command)
         return unknown_command(argv[1]);

@@ -100,7 +100,7 @@ struct ingle_callbacks cli_callbacks(struct cli *c)
 static int say(struct cli *c, ingle_status st, const char *text)
 {
     cli_screen_clear(&c->screen);
-    fflush(stdout);
+    cli_push(c);
     if (st == INGLE_CANCEL) {
         fputs("ingle: error: interrupted\n", stderr);
         return CLI_INTERRUPTED;
@@ -131,13 +131,21 @@ int cli_usage(struct cli *c, const char *fmt, ...)
     return CLI_USAGE;
 }
 
+void cli_push(struct cli *c)
+{
+    if (fflush(stdout) != 0 && !c->write_error)
+        c->write_error = errno;
+}
+
 int cli_flush(struct cli *c)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    cli_push(c);
+    if (!c->write_error && !ferror(stdout))
         return CLI_OK;
-    if (errno == EPIPE)
+    if (c->write_error == EPIPE)
         return CLI_FAILURE;
     cli_screen_clear(&c->screen);
-    fprintf(stderr, "ingle: error: standard output: %s\n", strerror(errno));
+    fprintf(stderr, "ingle: error: standard output: %s\n",
+            c->write_error ? strerror(c->write_error) : "cannot write");
     return CLI_FAILURE;
 }

@@ -299,10 +299,11 @@ static ingle_status read_checkpoint(struct ingle_model *m, struct err *err)
     if (st)
         return st;
     struct json_object *v = NULL;
-    if (json_object_object_get_ex(m->config, "model_type", &v))
-        m->arch = mem_strdup(json_object_get_string(v));
-    else
-        m->arch = mem_strdup("");
+    if (!json_object_object_get_ex(m->config, "model_type", &v) ||
+        !json_object_is_type(v, json_type_string))
+        return err_set(err, INGLE_FORMAT, "%s: config.json: 'model_type' is missing or no text",
+                       m->path);
+    m->arch = mem_strdup(json_object_get_string(v));
     m->name = mem_strdup("");
     if (!m->arch || !m->name)
         return err_set(err, INGLE_NOMEM, "no memory for the names of a model");

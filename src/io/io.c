@@ -145,23 +145,21 @@ static ingle_status open_file(struct io_file *f, struct err *err)
     if (s)
         return s;
     const struct io_part *p = &f->part[0];
-    char magic[4];
-    if (p->n_bytes < sizeof magic)
+    unsigned char magic[9] = {0};
+    if (p->n_bytes < 4)
         return err_set(err, INGLE_FORMAT, "%s: has %llu bytes, no model is that small", f->path,
                        (unsigned long long)p->n_bytes);
-    s = file_read_at(p->fd, f->path, 0, magic, sizeof magic, err);
+    s = file_read_at(p->fd, f->path, 0, magic, p->n_bytes < sizeof magic ? 4 : sizeof magic, err);
     if (s)
         return s;
     if (memcmp(magic, "GGUF", 4) == 0)
         return io_gguf_open(f, err);
-    if (ends_with(f->path, ".safetensors"))
+    /* Safetensors have no magic: the length of a header, high bytes 0, and the header's '{'. */
+    if (ends_with(f->path, ".safetensors") || (magic[8] == '{' && !magic[5] && !magic[6] && !magic[7]))
         return io_safetensors_open(f, err);
-    return err_set(
-        err, INGLE_FORMAT,
-        "%s: begins with %02x %02x %02x %02x, which is no GGUF, and its name does not end in "
-        "'.safetensors'",
-        f->path, (unsigned)(magic[0] & 255), (unsigned)(magic[1] & 255), (unsigned)(magic[2] & 255),
-        (unsigned)(magic[3] & 255));
+    return err_set(err, INGLE_FORMAT,
+                   "%s: begins with %02x %02x %02x %02x, which is no GGUF, nor the beginning of safetensors",
+                   f->path, magic[0], magic[1], magic[2], magic[3]);
 }
 
 ingle_status io_open(struct io_file **out, const char *path, const struct report_sink *sink,

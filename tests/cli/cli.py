@@ -124,6 +124,14 @@ class Commands(unittest.TestCase):
             self.assertEqual(r.stderr, "")
         self.assertEqual(self.ok(run("run", "--temp", "0", "--stop", " of", "Capital of Japan?")).stdout,
                          "The capital\n")
+        with tempfile.TemporaryDirectory() as d:
+            fifo = os.path.join(d, "fifo")
+            os.mkfifo(fifo)
+            p = subprocess.Popen([INGLE, "run", "--temp", "0", "-q", "-f", fifo], stdout=subprocess.PIPE, text=True)
+            with open(fifo, "w") as f:
+                f.write("Capital of Japan?\n")
+            self.assertEqual(p.communicate(timeout=60)[0], want)
+        self.refuses("run", "-f", "README.md", "hello", says=["README.md", "hello"])
         prompt = self.ok(run("render", "Capital of Japan?")).stdout[len("<bos>"):]
         self.assertEqual(self.ok(run("run", "--raw", "--temp", "0", stdin=prompt)).stdout, want)
         short = json.loads(self.ok(run("run", "--json", "-n", "2", "--temp", "0", "hello")).stdout)
@@ -223,11 +231,49 @@ class Commands(unittest.TestCase):
         self.refuses("eval", "--tokens", "README.md", says=["README.md"])
         self.refuses("eval", "--text", "README.md", "--logits", "x", code=2)
 
+    def test_eval_of_several_streams(self):
+        """DeepSeek V4's layers carry four streams: hidden states are wider than the embedding."""
+        with tempfile.TemporaryDirectory() as d:
+            ids, out = os.path.join(d, "ids.json"), os.path.join(d, "any name")
+            with open(ids, "w") as f:
+                f.write("[0, 5]")
+            golden = f"{DATA}/goldens/deepseek_v4_published"
+            self.ok(run("eval", "-m", golden, "--tokens", ids, "--taps", out))
+            shape = {t["name"]: t["shape"] for t in
+                     json.loads(self.ok(run("inspect", "--json", "--tensors", out)).stdout)["list"]}
+            self.assertEqual(sorted(shape["hidden.0"])[1], 4 * sorted(shape["hidden.embed"])[1])
+            self.assertEqual(shape["hidden.norm"], shape["hidden.embed"])
+            again = self.ok(run("eval", "-m", golden, "--tokens", ids, "--against", out)).stdout
+            self.assertEqual(json.loads(again)["max_abs"], 0)
+            # Nothing is printed before it is known that the continuation fits.
+            r = self.refuses("eval", "--tokens", ids, "--greedy", "16", "--ctx", "16", says=["16"])
+            self.assertEqual(r.stdout, "")
+            self.ok(run("eval", "--tokens", ids, "--greedy", "15", "--ctx", "16"))
+
+    def test_config_without_a_type(self):
+        with tempfile.TemporaryDirectory() as d:
+            golden = f"{DATA}/goldens/gemma4_dense"
+            os.symlink(os.path.abspath(f"{golden}/model.safetensors"), f"{d}/model.safetensors")
+            for value in (None, 5, []):
+                with open(f"{d}/config.json", "w") as f:
+                    json.dump({"model_type": value}, f)
+                self.refuses("eval", "-m", d, "--tokens", f"{golden}/golden.safetensors",
+                             says=["config.json", "model_type"])
+
+    def test_full_disk(self):
+        for args in (["run", "-q", "hello"], ["help"], ["inspect"], ["tokenize", "x"]):
+            with open("/dev/full", "w") as full:
+                r = subprocess.run([INGLE, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(r.returncode, 1, args)
+            self.assertIn("No space left", r.stderr, args)
+
     def test_bench_and_doctor(self):
         out = lines(self.ok(run("bench", "--json", "-p", "16", "-g", "4", "-r", "1", "-d", "0", "-d", "64")).stdout)
         self.assertEqual([(o["test"], o["depth"]) for o in out],
                          [("prefill", 0), ("decode", 0), ("prefill", 64), ("decode", 64)])
         self.assertTrue(all(o["per_s"] > 0 for o in out))
+        self.ok(run("bench", "-p", "4", "-g", "40", "-r", "1", "-d", "8"))
+        self.refuses("bench", "-d", "x", code=2, says=["'x'"])
         self.assertIn("matmul", self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout)
         out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
         self.assertGreater(out["read_bytes_per_s"], 0)
@@ -277,12 +323,17 @@ class Terminal:
         return taken
 
     def end(self):
-        while True:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if not select.select([self.fd], [], [], 1)[0]:
+                continue
             try:
                 if not os.read(self.fd, 65536):
                     break
             except OSError:
                 break
+        else:
+            os.kill(self.pid, signal.SIGKILL)
         os.close(self.fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -293,6 +344,12 @@ class Chat(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("Your name is Ada.\n", r.stdout)
         self.assertNotIn("\033", r.stdout)
+
+    def test_what_is_no_utf8_is_replaced(self):
+        r = subprocess.run([INGLE, "chat", "-q", "--temp", "0", "--system", b"\xff"], input=b"caf\xe9\n",
+                           capture_output=True, timeout=60)
+        self.assertEqual((r.returncode, r.stderr), (0, b""))
+        self.assertGreater(len(r.stdout), 1)
 
     def test_starts_at_once(self):
         start = time.monotonic()
@@ -316,6 +373,10 @@ class Chat(unittest.TestCase):
             t.wait_for("nothing to take back")
             t.send("/load " + d + "/talk.json\n")
             t.wait_for("2 messages are loaded")
+            with open(d + "/odd.json", "w") as f:
+                f.write('[{"role": "user", "content": "x"}, 1]')
+            t.send("/load " + d + "/odd.json\n")
+            t.wait_for("message 1 has no role")
             t.send("/sav\n")
             t.wait_for("did you mean /save")
             t.send("/stats\n")
@@ -330,6 +391,7 @@ class Chat(unittest.TestCase):
             t.wait_for("is set")
             t.send("/reset\n")
             t.wait_for("forgotten")
+            t.wait_for("> ") # before it the terminal itself would take Ctrl-D
             t.send("\x04")
             self.assertEqual(t.end(), 0)
             with open(d + "/talk.json") as f:
@@ -351,6 +413,15 @@ class Chat(unittest.TestCase):
             with open(d + "/talk.json") as f:
                 self.assertEqual(json.load(f)[0]["content"], "one \ntwo")
 
+    def test_a_command_stands_alone(self):
+        t = Terminal(INGLE, "chat", "--temp", "0")
+        t.wait_for("> ")
+        t.send("/think\nWhat is 8+9?\n")
+        t.wait_for("Thinking is on")
+        t.wait_for("17")
+        t.send("/quit\n")
+        self.assertEqual(t.end(), 0)
+
     def test_ctrl_c_twice_leaves(self):
         t = Terminal(INGLE, "chat")
         t.wait_for("> ")
@@ -369,6 +440,10 @@ class Chat(unittest.TestCase):
         t.wait_for("Once")
         t.send("\x03")
         t.wait_for("(interrupted)")
+        t.wait_for("> ")
+        time.sleep(0.2)
+        t.send("\x03")
+        t.wait_for("once more") # what stopped the answer does not count
         t.send("/undo\n")
         t.wait_for("taken back")
         t.send("/quit\n")
