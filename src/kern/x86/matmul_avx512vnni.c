@@ -76,6 +76,8 @@ static ATTR_INLINE __m512i quad_1(const uint8_t *g, int j)
     return _mm512_and_si512(moved(line(g), j, 1), bytes(2));
 }
 
+/* Scales of a super-block stand behind its codes but are wanted with them: their lines are
+ * asked for two chunks ahead. */
 static inline void fetch(const uint8_t *at, int n_bytes)
 {
     for (int i = 0; i < n_bytes; i += 64)
@@ -310,10 +312,12 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
         for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
             EACH_##C(ZERO_T, _)                                                                 \
-            fetch(s, KERN_SCALES_BYTES(scales, 8, 0));                                       \
+            fetch(s + 2 * KERN_CHUNK_BYTES(bits, scales, 8, 0) - AHEAD,                      \
+                  KERN_SCALES_BYTES(scales, 8, 0));                                          \
             for (int h = 0; h < 8; h++) {                                                    \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                fetch(group, KERN_GROUP_BYTES(bits));                                        \
+                fetch(chunk + h * (KERN_CHUNK_BYTES(bits, scales, 8, 0) / 8),                \
+                      KERN_CHUNK_BYTES(bits, scales, 8, 0) / 8);                             \
                 GROUP(C)                                                                     \
             }                                                                                \
             END(C)                                                                           \
