@@ -112,7 +112,8 @@ static void complete(struct golden_model *g, const char *file, struct json_objec
     session_free(s);
 }
 
-static void check(const char *file, enum device_numerics numerics, struct bound bound)
+static void check_kv(const char *file, enum device_numerics numerics, enum kern_kv_codec codec,
+                     struct bound bound)
 {
     const char *dir = root();
     char path[200];
@@ -126,16 +127,21 @@ static void check(const char *file, enum device_numerics numerics, struct bound 
         print_message("not in this clone: %s\n", file);
         return;
     }
-    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = MAX_TOKENS});
+    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .codec = codec, .n_ctx = MAX_TOKENS});
     struct json_object *golden = read_golden(dir), *prompts = member(golden, "prompts");
     for (size_t i = 0; i < json_object_array_length(prompts); i++)
         complete(&g, file, json_object_array_get_idx(prompts, i), &d);
     const double rms = sqrt(d.sum / (double)d.n);
-    print_message("%-24s %-10s max abs %.2e of %.0e  rms %.2e of %.0e\n", *file ? file : "checkpoint",
-                  numerics == DEVICE_EXACT ? "exact" : "reference", d.max, bound.max, rms, bound.rms);
+    print_message("%-24s %-10s %-4s max abs %.2e of %.0e  rms %.2e of %.0e\n", *file ? file : "checkpoint",
+                  numerics == DEVICE_EXACT ? "exact" : "reference", kern_kv_name(codec), d.max, bound.max, rms, bound.rms);
     assert_true(d.max <= bound.max && rms <= bound.rms);
     json_object_put(golden);
     golden_close(&g);
+}
+
+static void check(const char *file, enum device_numerics numerics, struct bound bound)
+{
+    check_kv(file, numerics, KERN_KV_F32, bound);
 }
 
 static void float_files(void **state)
@@ -160,6 +166,15 @@ static void quantised(void **state)
     check("nano-v4-MXFP4.gguf", DEVICE_EXACT, rounded);
     check("nano-v4-Q8_0.gguf", DEVICE_REFERENCE, rounded_weights);
     check("nano-v4-MXFP4.gguf", DEVICE_REFERENCE, rounded_weights);
+}
+
+/* Rounded caches alone; the model was trained without them. */
+static void caches(void **state)
+{
+    (void)state;
+    check_kv("nano-v4-BF16.gguf", DEVICE_EXACT, KERN_KV_F16, (struct bound){0.5, 0.03});
+    check_kv("nano-v4-BF16.gguf", DEVICE_EXACT, KERN_KV_BF16, (struct bound){1.5, 0.15});
+    check_kv("nano-v4-BF16.gguf", DEVICE_EXACT, KERN_KV_FP8, rounded);
 }
 
 /* All rows of logits of the longest prompt, with the reference arithmetic. */
@@ -219,6 +234,7 @@ int main(void)
         cmocka_unit_test(float_files),
         cmocka_unit_test(published_formats),
         cmocka_unit_test(quantised),
+        cmocka_unit_test(caches),
         cmocka_unit_test(formats_hold_equal_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
