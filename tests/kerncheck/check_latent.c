@@ -146,7 +146,7 @@ static int check_fp8(struct noise *r)
     float x[KERN_ROW_GROUP + 4], y[KERN_ROW_GROUP + 4];
     uint8_t row[KERN_ROW_GROUP + 16];
     const float size = ldexpf(1.0f, (int)noise_below(r, 60) - 30);
-    double max = 1e-4f;
+    double max = (double)1e-4f;
     for (int i = 0; i < KERN_ROW_GROUP + 4; i++)
         x[i] = noise_unit(r) * size * ldexpf(1.0f, -(int)noise_below(r, 12));
     for (int i = 0; i < KERN_ROW_GROUP; i++)
