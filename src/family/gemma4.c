@@ -191,6 +191,11 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
     const ingle_status s = model_floats(m, "rope_freqs.weight", g->pairs[0], factor, err);
     int64_t last = 0;
     for (int64_t i = 0; !s && i < g->pairs[0]; i++) {
+        if (factor[i] <= 0.0f) {
+            mem_free(factor);
+            return err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' has %g at %lld, expected more than 0",
+                           io_path(model_file(m)), (double)factor[i], (long long)i);
+        }
         g->inv_freq[0][i] /= (double)factor[i];
         if (factor[i] < 1e20f)
             last = i + 1;
@@ -400,6 +405,9 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
         s = read_rope(g, m, h, err);
     if (!s)
         s = bind_weights(g, m, h, err);
+    if (!s) /* said twice: by the metadata and by the embedding */
+        s = optional_u64(meta, "gemma4.vocab_size", (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
+                         &(uint64_t){0}, err);
     if (!s)
         s = share_streams(g, err);
     mem_free(h);
@@ -415,14 +423,17 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
 
 /* ---- what positions leave behind ---- */
 
-enum { GROUP_FULL, GROUP_WINDOW };
-
 static ingle_status gemma4_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
                               struct err *err)
 {
     const struct gemma4 *g = self;
-    struct kv_spec spec = {.n_groups = 2};
-    spec.group[GROUP_WINDOW].window = g->window;
+    struct kv_spec spec = {0};
+    int64_t group[2] = {-1, -1}; /* of full and of sliding layers: one that has none is left out */
+    for (int64_t i = 0; i < g->first_shared; i++)
+        if (group[g->layer[i].sliding] < 0)
+            group[g->layer[i].sliding] = spec.n_groups++;
+    if (group[1] >= 0)
+        spec.group[group[1]].window = g->window;
     spec.stream = mem_calloc((size_t)g->first_shared, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
@@ -431,7 +442,7 @@ static ingle_status gemma4_kv(const void *self, enum kern_kv_codec codec, struct
         spec.stream[spec.n_streams++] = (struct kv_stream){
             .kind = KV_HEADS,
             .layer = (uint32_t)i,
-            .group = l->sliding ? GROUP_WINDOW : GROUP_FULL,
+            .group = (uint32_t)group[l->sliding],
             .n_heads = (uint32_t)l->n_kv_heads,
             .k_width = l->head,
             .v_width = l->head,

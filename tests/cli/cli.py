@@ -260,6 +260,20 @@ class Commands(unittest.TestCase):
                 self.refuses("eval", "-m", d, "--tokens", f"{golden}/golden.safetensors",
                              says=["config.json", "model_type"])
 
+    def test_config_that_contradicts_the_weights(self):
+        golden = f"{DATA}/goldens/gemma4_dense"
+        for key, value, says in (("vocab_size", 100, ["vocab_size", "100", "512"]),
+                                 ("head_dim", 12, ["attn", "tensor"]),
+                                 ("num_hidden_layers", 0, ["num_hidden_layers", "0"]),
+                                 ("sliding_window", 0, ["sliding_window"])):
+            with tempfile.TemporaryDirectory() as d, open(f"{golden}/config.json") as f:
+                os.symlink(os.path.abspath(f"{golden}/model.safetensors"), f"{d}/model.safetensors")
+                config = json.load(f)
+                config["text_config"][key] = value
+                with open(f"{d}/config.json", "w") as g:
+                    json.dump(config, g)
+                self.refuses("eval", "-m", d, "--tokens", f"{golden}/golden.safetensors", says=says)
+
     def test_full_disk(self):
         for args in (["run", "-q", "hello"], ["help"], ["inspect"], ["tokenize", "x"]):
             with open("/dev/full", "w") as full:
