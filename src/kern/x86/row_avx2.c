@@ -77,12 +77,12 @@ static void write_fp8(const struct kern_row *f, uint8_t *dst, const float *src)
     for (int64_t at = 0; at < n; at += KERN_ROW_GROUP) {
         const int64_t end = n - at < KERN_ROW_GROUP ? n : at + KERN_ROW_GROUP;
         const uint8_t s = fp8_scale(src + at, end - at);
-        const __m256 by = _mm256_castsi256_ps(_mm256_set1_epi32((254 - s) << 23));
         *scale++ = s;
         if (s == 255) {
             memset(dst + at, 0, (size_t)(end - at));
             continue;
         }
+        const __m256 by = _mm256_castsi256_ps(_mm256_set1_epi32((254 - s) << 23));
         for (int64_t i = at; i < end; i += 8) {
             const __m256i code = fp8_codes(_mm256_mul_ps(load(src + i, end - i), by));
             __m128i b = _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
