@@ -72,7 +72,7 @@ static struct list list_of(const struct device_attend_latent_args *a, int64_t i,
 
 static const void *list_row(const struct device_latent *s, const struct list *l, int64_t r)
 {
-    if (r < l->n_near)
+    if (l->near && r < l->n_near)
         return device_cpu_row(&s->near, l->near, l->first + r);
     r -= l->n_near;
     return device_cpu_row(&s->far, l->far, l->sel ? l->sel[r] : r);
@@ -168,7 +168,7 @@ static void heads_chunk(void *arg, int64_t chunk, int worker)
 /* The longest list of a span's rows, or a bound of it. */
 static int64_t most_rows(const struct device_attend_latent_args *a, const struct device_span *far)
 {
-    if (!a->a->far.width)
+    if (!far || !a->a->far.width)
         return a->a->window;
     const int64_t all = (far->pos0 + far->n) / a->a->far.every;
     return a->a->window + (a->a->sel ? num_min(a->a->top_k, all) : all);
