@@ -390,6 +390,8 @@ static void open_editor(struct chat *h)
     history(h->history, &event, H_SETSIZE, 1000);
     el_set(h->editor, EL_PROMPT, prompt_text);
     el_set(h->editor, EL_EDITOR, "emacs");
+    /* A Ctrl-D typed while the terminal is in line mode reaches the editor as a NUL. */
+    el_set(h->editor, EL_BIND, "^@", "em-delete-or-list", NULL);
     el_set(h->editor, EL_SIGNAL, 0);
     el_set(h->editor, EL_HIST, history, h->history);
 }

@@ -72,7 +72,7 @@ static struct list list_of(const struct device_attend_latent_args *a, int64_t i,
 
 static const void *list_row(const struct device_latent *s, const struct list *l, int64_t r)
 {
-    if (l->near && r < l->n_near)
+    if (r < l->n_near)
         return device_cpu_row(&s->near, l->near, l->first + r);
     r -= l->n_near;
     return device_cpu_row(&s->far, l->far, l->sel ? l->sel[r] : r);

@@ -15,6 +15,7 @@ static inline void *device_cpu_row(const struct device_stream *s, const struct d
                                    int64_t i)
 {
     const int64_t per_page = KERN_PAGE / s->every;
+    BUG_IF(!span);
     uint8_t *page = span->page[i / per_page];
     BUG_IF(!page);
     return page + s->at + (size_t)(i % per_page) * kern_row_bytes(s->codec, s->width, s->tail);
