@@ -188,14 +188,12 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
     float *factor = mem_calloc((size_t)g->pairs[0], sizeof *factor);
     if (!factor)
         return err_set(err, INGLE_NOMEM, "no memory for rotations");
-    const ingle_status s = model_floats(m, "rope_freqs.weight", g->pairs[0], factor, err);
+    ingle_status s = model_floats(m, "rope_freqs.weight", g->pairs[0], factor, err);
     int64_t last = 0;
     for (int64_t i = 0; !s && i < g->pairs[0]; i++) {
-        if (factor[i] <= 0.0f) {
-            mem_free(factor);
-            return err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' has %g at %lld, expected more than 0",
-                           io_path(model_file(m)), (double)factor[i], (long long)i);
-        }
+        if (!(factor[i] > 0.0f))
+            s = err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' has %g at %lld, expected more than 0",
+                        io_path(model_file(m)), (double)factor[i], (long long)i);
         g->inv_freq[0][i] /= (double)factor[i];
         if (factor[i] < 1e20f)
             last = i + 1;
