@@ -247,6 +247,8 @@ struct ingle_engine_options {
     int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
     uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */
     uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs */
+    const char *store;     /* directory of the store on disk; NULL: none */
+    uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     struct ingle_callbacks callbacks; /* copied */
 };
 
@@ -324,9 +326,12 @@ INGLE_API ingle_status ingle_session_open(struct ingle_session **out, struct ing
                                           struct ingle_error *error);
 INGLE_API void ingle_session_close(struct ingle_session *s);
 
-/* Where the first `kept` tokens came from: the session itself, or the prefix cache. */
+/* Where the first `kept` tokens came from: the session itself, the prefix cache in memory,
+ * or the store on disk; and if tokens that were once computed had to wait again, why. */
 struct ingle_reuse {
-    int64_t kept, from_session, from_cache;
+    int64_t kept, from_session, from_cache, from_disk;
+    int64_t matched; /* tokens of the longest known prefix; more than kept: no restore point */
+    char why[128];   /* "", or "no restore point between 512 and 700", "evicted", ... */
 };
 /* Makes tokens [0, n) the session's contents.  The longest prefix that is still there is
  * kept, the rest waits for a step (at least the last token does, so that there will be
@@ -343,6 +348,13 @@ INGLE_API ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n,
 /* dst (of the same engine) becomes what src is; memory is shared until one of them goes on. */
 INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
                                           const struct ingle_session *src,
+                                          struct ingle_error *error);
+/* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them
+ * back: the session goes on with the same bits.  INGLE_FORMAT: the file is damaged;
+ * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure. */
+INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
+                                          struct ingle_error *error);
+INGLE_API ingle_status ingle_session_load(struct ingle_session *s, const char *path,
                                           struct ingle_error *error);
 /* Puts the computed prefix into the prefix cache. */
 INGLE_API ingle_status ingle_session_remember(struct ingle_session *s, struct ingle_error *error);
@@ -415,6 +427,142 @@ struct ingle_token {
 INGLE_API ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                                     const struct ingle_session *session, struct ingle_token *out,
                                     struct ingle_error *error);
+
+/* ---- grammars ---- */
+
+/* A compiled grammar is read-only and may serve any number of requests of its model. */
+struct ingle_grammar;
+
+enum ingle_grammar_kind {
+    INGLE_GRAMMAR_GBNF,        /* text: rules as in llama.cpp, "root" is the start */
+    INGLE_GRAMMAR_JSON,        /* text: NULL; any JSON object */
+    INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/grammars.md */
+    INGLE_GRAMMAR_REGEX,       /* text: a regular expression for the whole answer */
+    INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required" or a name,
+                                  "parallel": bool}: one call or more in the model's own form */
+};
+/* INGLE_ARG, INGLE_UNSUP: the text names rule, keyword or limit.  Ended with
+ * ingle_grammar_close(), after the requests that use it. */
+INGLE_API ingle_status ingle_grammar_open(struct ingle_grammar **out, const struct ingle_model *m,
+                                          enum ingle_grammar_kind kind, const char *text, size_t n,
+                                          struct ingle_error *error);
+INGLE_API void ingle_grammar_close(struct ingle_grammar *g);
+/* From the next draw on the sampler's tokens follow g from its start; NULL: they are free.
+ * ingle_sample() then takes only tokens that may come next (an end of generation where the
+ * text may end), and advances by the drawn one.  g is borrowed. */
+INGLE_API ingle_status ingle_sampler_constrain(struct ingle_sampler *s,
+                                               const struct ingle_grammar *g,
+                                               struct ingle_error *error);
+
+/* ---- many requests at once ---- */
+
+/*
+ * A scheduler is the thread that runs an engine for many requests: each step takes the next
+ * token of every running answer and a bounded share of the waiting prompts.  While it lives
+ * the engine and its sessions belong to it.  Requests are submitted and cancelled from any
+ * thread; the functions of a request are called on the scheduler's thread, must not block,
+ * and may call ingle_request_constrain() and ingle_request_cancel(), nothing else of the
+ * scheduler.
+ */
+struct ingle_scheduler;
+struct ingle_request;
+
+struct ingle_scheduler_options {
+    int64_t max_running;        /* answers that are computed at once; 0: 16 */
+    int64_t max_waiting;        /* requests in the queue; 0: 64 */
+    int64_t max_waiting_tokens; /* of their prompts together; 0: 4 contexts */
+    double step_seconds;        /* aim for a step while answers run; 0: twice a decode step */
+};
+INGLE_API ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,
+                                            const struct ingle_scheduler_options *o,
+                                            struct ingle_error *error);
+/* Ends the running and waiting requests with INGLE_FINISH_CANCEL, then the thread. */
+INGLE_API void ingle_scheduler_close(struct ingle_scheduler *s);
+
+enum ingle_finish {
+    INGLE_FINISH_END,      /* an end-of-generation token was drawn */
+    INGLE_FINISH_LENGTH,   /* max_tokens, or the context is full */
+    INGLE_FINISH_ASKED,    /* the token function asked for it */
+    INGLE_FINISH_CANCEL,
+    INGLE_FINISH_DEADLINE,
+    INGLE_FINISH_ERROR     /* error says why */
+};
+
+struct ingle_top {
+    int32_t id;
+    float logprob;
+};
+/* A drawn token, or (prompt logprobs) a token of the prompt: then index is -1. */
+struct ingle_drawn {
+    int32_t id;
+    float logprob; /* under the unchanged logits; 0 unless asked */
+    const struct ingle_top *top; /* [n_top], most probable first */
+    int n_top;
+    int64_t position; /* in the sequence */
+};
+struct ingle_usage {
+    struct ingle_reuse reuse;
+    int64_t n_prompt, n_generated, n_drafted, n_accepted;
+    double queue_seconds, prefill_seconds, decode_seconds;
+};
+
+struct ingle_request_options {
+    const int32_t *prompt; /* copied */
+    int64_t n_prompt;
+    int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
+    int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
+    bool ignore_end;       /* end-of-generation tokens are ordinary ones */
+    struct ingle_sampling sampling;
+    int n_top;             /* most probable tokens reported with each, 0 to 64 */
+    bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
+    const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
+    int priority;          /* -10 to 10: higher first */
+    const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */
+    double deadline_seconds; /* from now; 0: none */
+    /* Any may be NULL.  end() is called once for each answer, done() once and last: after
+     * it the request's memory is gone. */
+    void (*begin)(void *arg, const struct ingle_reuse *reuse); /* out of the queue */
+    void (*progress)(void *arg, int64_t n_done, int64_t n_prompt);
+    int (*token)(void *arg, int index, const struct ingle_drawn *t); /* nonzero: no more of it */
+    void (*end)(void *arg, int index, enum ingle_finish why, const struct ingle_error *error);
+    void (*done)(void *arg, const struct ingle_usage *usage);
+    void *arg;
+};
+/* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
+ * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and
+ * else when to try again).  *out is valid until done() returns. */
+INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
+                                              const struct ingle_request_options *o,
+                                              struct ingle_request **out, double *retry_seconds,
+                                              struct ingle_error *error);
+/* Takes effect at the next layer of the step that runs. */
+INGLE_API void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r);
+/* Answer `index` follows g from its next token on (NULL: free).  Only from token(). */
+INGLE_API ingle_status ingle_request_constrain(struct ingle_request *r, int index,
+                                               const struct ingle_grammar *g,
+                                               struct ingle_error *error);
+/* Runs fn(e, arg) on the scheduler's thread between two steps and waits for it. */
+INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
+                                    void (*fn)(struct ingle_engine *e, void *arg), void *arg);
+
+struct ingle_slot {
+    int64_t request; /* number of the request, from 1; 0: the slot is free */
+    int64_t n_prompt, n_prefilled, n_generated, max_tokens;
+};
+struct ingle_scheduler_status {
+    int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;
+    int64_t n_steps, n_step_rows;     /* since the start */
+    int64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
+    double prompt_seconds, generated_seconds;
+    int64_t n_done, n_cancelled, n_failed, n_refused;
+    double last_step_seconds, since_step_seconds; /* the second grows while a step runs */
+    uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
+    int64_t cache_hits, store_hits, store_corrupt;
+};
+/* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
+INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,
+                                         struct ingle_scheduler_status *out,
+                                         struct ingle_slot *slots, int64_t n_slots);
 
 /* ---- the table of options ---- */
 

@@ -62,7 +62,8 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
     if (!st && reuse)
-        *reuse = (struct ingle_reuse){r.kept, r.from_session, r.from_tree};
+        *reuse = (struct ingle_reuse){
+            .kept = r.kept, .from_session = r.from_session, .from_cache = r.from_tree};
     return engine_say(error, st, &err);
 }
 
