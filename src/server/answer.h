@@ -1,0 +1,80 @@
+/*
+ * answer - the generation core: one request of a client from its fields to its last byte.
+ *
+ * answer_start() checks the request, renders and tokenises it, compiles its grammar and hands
+ * it to the scheduler, all on the I/O thread.  The tokens come back on the scheduler's thread,
+ * go through a reader, and the dialect turns them into bytes for the exchange.  Headers wait
+ * for the first token or the first keep-alive, so that what fails before has a real status.
+ *
+ * A client that leaves cancels its request; the computed part of the prompt stays cached.  If
+ * it leaves before its first token, the request lives on for grace_seconds: the same body
+ * from the same user then takes it over instead of starting anew.
+ */
+#ifndef INGLE_SERVER_ANSWER_H
+#define INGLE_SERVER_ANSWER_H
+
+#include "server/dialect.h"
+
+struct http_exchange;
+struct http_request;
+struct answer_core;
+
+/* How an answer went, told once when it is over; on the scheduler's or the I/O thread. */
+struct answer_record {
+    const char *dialect;
+    const char *outcome; /* "ok", "cancelled", "timeout", "rejected", "error" */
+    int status;          /* of HTTP; 0: the client had left */
+    struct ingle_usage usage;
+    double first_token_seconds;  /* since answer_start(); 0: there was none */
+    double mean_token_seconds;   /* between tokens; 0: fewer than two */
+    bool attached;               /* took over the request of a client that had left */
+};
+
+struct answer_options {
+    const struct ingle_model *model;
+    struct ingle_scheduler *scheduler;
+    int64_t n_ctx, n_vocab;
+    const char *name;        /* of the model, in replies */
+    const char *fingerprint; /* "b0.1.0-89abcdef" */
+    struct ingle_sampling sampling; /* where a request says nothing */
+    bool thinking, preserve_thinking;
+    const char *effort;      /* or NULL */
+    int64_t max_tokens;      /* where a request says nothing; -1: what the context holds */
+    bool any_top;            /* top_logprobs up to 64 and not OpenAI's 20 */
+    bool always_usage;       /* streams end with usage although nobody asked */
+    bool verbose;            /* replies carry the rendered prompt */
+    double keepalive_seconds; /* 0: 10 */
+    double grace_seconds;     /* 0: 5 */
+    /* Checks the name of a model that a request asks for; NULL: any name will do.  False: a
+     * 404, and *known says which there are. */
+    bool (*knows)(void *arg, const char *name, const char **known);
+    void (*observe)(void *arg, const struct answer_record *r);
+    void *arg;
+};
+
+/* Strings are borrowed until answer_close(). */
+MUST_CHECK ingle_status answer_open(struct answer_core **out, const struct answer_options *o,
+                                     struct err *err);
+const struct answer_options *answer_get_options(const struct answer_core *a);
+/* Ten times a second, on the I/O thread. */
+void answer_tick(struct answer_core *a);
+/* Refuses new requests with 503 and cancels those that run: each gets its dialect's error. */
+void answer_stop(struct answer_core *a);
+/* After the scheduler and the HTTP server are closed. */
+void answer_close(struct answer_core *a);
+int64_t answer_running(struct answer_core *a);
+
+/* Answers x: takes state and what r holds (r itself stays the caller's, empty), on failure as
+ * well: then the error is sent.  f: a fault of the parser, sent as it is.  On the I/O thread,
+ * inside the handler of rq. */
+void answer_start(struct answer_core *a, struct http_exchange *x, const struct http_request *rq,
+                  struct chat_request *r, const struct dialect *d, void *state,
+                  const struct fault *f);
+
+/* Tokens of the request's prompts, without running it; -1 and a fault. */
+int64_t answer_count(const struct answer_core *a, const struct chat_request *r, struct fault *f);
+
+/* Bytes of a token, appended; control tokens by their spelling. */
+void answer_token_bytes(const struct ingle_model *m, int32_t id, struct str *out);
+
+#endif

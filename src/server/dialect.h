@@ -1,0 +1,138 @@
+/*
+ * dialect - how one wire format tells a client what its answer is.
+ *
+ * The core (answer.c) runs a request and calls these functions in order, one at a time for one
+ * answer, from the scheduler's thread or the I/O thread.  They append bytes to *out and do
+ * nothing else: when and whether the bytes go out is the core's business.  So a dialect holds
+ * no socket, and can be tested without one.
+ *
+ * A stream (request.stream):
+ *
+ *     begin progress* { text | call_begin call_arguments* call_end }* end(one a choice) done
+ *
+ * with keepalive anywhere after 10 s of silence (also before begin), and error instead of the
+ * rest.  What begin appends goes out with the first text, call, progress or keep-alive: until
+ * then an error still gets its real status, and what begin appended is dropped.
+ *
+ * A whole reply: nothing but whole(), or error.
+ *
+ * With several choices the functions of different choices alternate.
+ */
+#ifndef INGLE_SERVER_DIALECT_H
+#define INGLE_SERVER_DIALECT_H
+
+#include "server/request.h"
+
+/* What is known of an answer before its first token. */
+struct answer_info {
+    const char *model;       /* the name to show */
+    const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
+    int64_t created;         /* seconds since 1970 */
+    char id[33];             /* random hex digits, for the dialect to put behind a prefix */
+    int64_t n_prompt;        /* tokens, of all prompts together */
+    int64_t n_ctx;
+    const struct chat_request *request;
+    struct ingle_reuse reuse; /* zero before begin; of the first prompt */
+    char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
+    const struct ingle_model *llm;
+};
+
+enum answer_finish {
+    ANSWER_OPEN,   /* not yet */
+    ANSWER_STOP,   /* the model ended its turn, or a stop string came: choice.stop */
+    ANSWER_LENGTH, /* max_tokens, or the context is full: choice.context_full */
+    ANSWER_CALLS   /* the turn ended with tool calls */
+};
+
+/* A token of the content.  Offsets, because the texts grow: use the accessors. */
+struct answer_token {
+    int32_t id;
+    float logprob;
+    bool no_logprob;         /* the first token of a prompt has none */
+    size_t text_at, n_text;  /* what of choice.content it completed */
+    size_t bytes_at, n_bytes; /* its own bytes, in choice.bytes */
+    size_t top_at;           /* in choice.top */
+    int n_top;
+};
+struct answer_top {
+    int32_t id;
+    float logprob;
+    size_t bytes_at, n_bytes; /* in choice.bytes */
+};
+struct answer_call {
+    char id[30]; /* "call_" and 24 digits */
+    struct str name, arguments;
+};
+struct answer_choice {
+    int index;
+    int prompt; /* which one of the request */
+    struct str content, reasoning;
+    struct answer_call *call; /* [n_calls] */
+    size_t n_calls, cap_calls;
+    struct answer_token *token; /* [n_tokens] of the content: request.logprobs or keep_tokens */
+    size_t n_tokens, cap_tokens;
+    struct answer_top *top;
+    size_t n_top, cap_top;
+    struct str bytes;
+    enum answer_finish finish;
+    const char *stop;    /* the stop string that ended it, or NULL */
+    bool context_full;   /* ANSWER_LENGTH */
+    int64_t n_generated; /* tokens, the end of generation too */
+    int64_t n_reasoning; /* of them in a thought */
+    double logprob_sum;
+};
+static inline const char *answer_token_text(const struct answer_choice *c,
+                                            const struct answer_token *t)
+{
+    return c->content.at + t->text_at;
+}
+static inline const char *answer_bytes(const struct answer_choice *c, size_t at)
+{
+    return c->bytes.at + at;
+}
+
+struct answer_progress {
+    int64_t n_prompt, n_cached, n_done; /* n_done counts the cached ones */
+    double seconds;                     /* since it left the queue */
+};
+
+struct answer_result {
+    const struct answer_info *info;
+    const struct answer_choice *choice; /* [n_choices], in the order of their index */
+    int n_choices;
+    /* Of all prompts and choices; queue and prefill seconds are the longest ones. */
+    struct ingle_usage usage;
+    int64_t n_reasoning;
+};
+
+enum answer_text { ANSWER_CONTENT, ANSWER_REASONING };
+
+struct dialect {
+    const char *name; /* "openai-chat": in metrics and logs */
+    void (*begin)(void *state, const struct answer_info *i, struct str *out);
+    /* Only with request.return_progress. */
+    void (*progress)(void *state, const struct answer_progress *p, struct str *out);
+    /* n bytes, whole characters, never empty; they are in the choice already.  Content has the
+     * tokens [first_token, n_tokens) of the choice with it, when tokens are gathered. */
+    void (*text)(void *state, const struct answer_choice *c, enum answer_text kind,
+                 const char *text, size_t n, size_t first_token, struct str *out);
+    /* call: the number of the choice's call, from 0. */
+    void (*call_begin)(void *state, const struct answer_choice *c, size_t call, struct str *out);
+    void (*call_arguments)(void *state, const struct answer_choice *c, size_t call,
+                           const char *text, size_t n, struct str *out);
+    void (*call_end)(void *state, const struct answer_choice *c, size_t call, struct str *out);
+    void (*end)(void *state, const struct answer_choice *c, struct str *out);
+    void (*done)(void *state, const struct answer_result *r, struct str *out);
+    void (*keepalive)(void *state, const struct answer_info *i, struct str *out);
+    /* The body of an error reply (in_stream false), or the events that end a stream. */
+    void (*error)(void *state, const struct fault *f, bool in_stream, struct str *out);
+    /* The body of a whole reply. */
+    void (*whole)(void *state, const struct answer_result *r, struct str *out);
+    /* Ends state. */
+    void (*free)(void *state);
+    /* Errors of a stream that come before its headers are events of a stream, too (the
+     * dialect's clients look for them there), except 4xx of the request itself. */
+    bool faults_in_stream;
+};
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * request - what a client asks for, whatever dialect it speaks.
+ *
+ * A dialect reads its body with the field readers below into a chat_request and hands that to
+ * answer_start().  Every reader checks its bounds before anything is copied; an absent
+ * field and null are the same; the first failure stays in the fault and later readers do
+ * nothing, so a parser asks once at its end.
+ */
+#ifndef INGLE_SERVER_REQUEST_H
+#define INGLE_SERVER_REQUEST_H
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "ingle/ingle.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What kind of no it is: each dialect has its own words for them. */
+enum fault_kind {
+    FAULT_NONE,
+    FAULT_REQUEST,  /* 400: JSON, a field, a grammar; param names the field */
+    FAULT_MODEL,    /* 404: no such model */
+    FAULT_CONTEXT,  /* 400: the prompt is longer than the context: n_prompt, n_ctx */
+    FAULT_BUSY,     /* 429: the queue is full: retry_seconds */
+    FAULT_STOPPING, /* 503: loading or stopping: retry_seconds */
+    FAULT_UNSUP,    /* 501 */
+    FAULT_DEADLINE, /* 504 */
+    FAULT_ENGINE    /* 500 */
+};
+struct fault {
+    enum fault_kind kind;
+    int status;           /* of HTTP */
+    char message[480];    /* lower case, no full stop, as errors are */
+    char param[96];       /* "messages[3].content", or "" */
+    double retry_seconds; /* -1: unknown, or no retry helps */
+    int64_t n_prompt, n_ctx;
+};
+/* Keeps the first one.  param may be NULL. */
+ATTR_PRINTF(4, 5)
+void request_fault(struct fault *f, enum fault_kind kind, const char *param, const char *fmt, ...);
+/* The same from an error of the library. */
+void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text);
+
+enum {
+    REQUEST_MAX_MESSAGES = 100000,
+    REQUEST_MAX_TOOLS = 256,
+    REQUEST_MAX_TOOL_NAME = 64,
+    REQUEST_MAX_STOPS = 64,
+    REQUEST_MAX_STOP_BYTES = 1024,
+    REQUEST_MAX_BIAS = 1024,
+    REQUEST_MAX_N = 16,
+    REQUEST_MAX_TOP = 20,
+    REQUEST_MAX_PROMPTS = 64
+};
+
+/* ---- reading fields ---- */
+
+/* The body as a JSON object within the limits of a request, or NULL and a fault; ended with
+ * json_object_put(). */
+struct json_object *request_body(const char *text, size_t n, struct fault *f);
+/* The member, or NULL when it is absent or null. */
+struct json_object *request_get(struct json_object *o, const char *name);
+/* Each leaves *out alone when the member is absent.  name is what faults call it. */
+void request_get_bool(struct json_object *o, const char *name, bool *out, struct fault *f);
+void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max,
+                    int64_t *out, struct fault *f);
+void request_get_number(struct json_object *o, const char *name, double min, double max, float *out,
+                       struct fault *f);
+/* Appends to *out after clearing it. */
+void request_get_text(struct json_object *o, const char *name, size_t max_bytes, struct str *out,
+                     struct fault *f);
+/* The member if it is of that type, else NULL (a fault when it is something else). */
+struct json_object *request_get_array(struct json_object *o, const char *name, size_t max_items,
+                                     struct fault *f);
+struct json_object *request_get_object(struct json_object *o, const char *name, struct fault *f);
+/* Appends the value as JSON text, numbers by their digits. */
+void request_add_value(struct str *out, struct json_object *o);
+
+/* ---- the request ---- */
+
+enum request_thinking { THINKING_DEFAULT, THINKING_OFF, THINKING_ON };
+enum request_tools { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED, TOOLS_NAMED };
+
+struct request_prompt {
+    struct str text; /* counts when there are no ids; special tokens by their spelling count */
+    int32_t *ids;
+    size_t n_ids;
+    bool is_ids;
+};
+
+struct chat_request {
+    struct str model; /* as asked, or "" */
+
+    /* A conversation in the form of OpenAI chat completions; else prompts. */
+    bool chat;
+    struct str messages; /* JSON array; a last assistant message without calls is continued */
+    struct str tools;    /* JSON array of {type: "function", function: {...}}, or "" */
+    enum request_thinking thinking;
+    struct str effort; /* "low", "medium", "high", "max", or "" */
+    bool preserve_thinking;
+    int64_t thinking_budget; /* tokens of a thought at most; -1: no limit */
+
+    struct request_prompt *prompt; /* [n_prompts] */
+    size_t n_prompts, cap_prompts;
+    bool add_special; /* BOS in front of prompts that are text */
+    bool echo;        /* the answer's text begins with the prompt's */
+
+    struct ingle_sampling sampling; /* bias is in bias */
+    bool seeded;                    /* sampling.seed was asked for; else it is drawn */
+    struct ingle_bias *bias;
+    size_t n_bias, cap_bias;
+    int64_t max_tokens; /* -1: as many as the context holds; 0: only the prompt is computed */
+    int n;              /* choices of each prompt */
+    int best_of;        /* 0, or computed choices of which the n most probable are given */
+    bool ignore_end;
+    struct str *stop;
+    size_t n_stop, cap_stop;
+
+    bool logprobs;    /* tokens carry their logarithmic probabilities */
+    int n_top;        /* and those of the most probable ones, 0 to 64 */
+    bool keep_tokens; /* tokens are gathered although there are no logprobs */
+
+    bool has_grammar; /* of the answer behind the thought */
+    enum ingle_grammar_kind grammar_kind;
+    struct str grammar;
+    enum request_tools tool_choice;
+    struct str tool_name; /* TOOLS_NAMED */
+    bool parallel_calls;
+
+    bool stream;
+    bool include_usage;   /* the dialect's business */
+    bool return_progress; /* the dialect is told how far the prompt is */
+    int priority;
+    double deadline_seconds; /* 0: none */
+    struct str user;         /* whose share it is */
+};
+
+/* defaults: the sampling of the server. */
+void request_init(struct chat_request *r, const struct ingle_sampling *defaults);
+void request_release(struct chat_request *r);
+void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
+                             struct fault *f);
+void request_add_bias(struct chat_request *r, int32_t token, float bias, struct fault *f);
+struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *f);
+/* The texts were complete: memory did not run out. */
+void request_check(const struct chat_request *r, struct fault *f);
+/* The words of all vendors for how hard to think, to thinking and effort; unknown ones count
+ * as "medium". */
+void request_effort(struct chat_request *r, const char *word);
+
+#endif
