@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_names.py BUILD - every global symbol of src/ROOM/FILE.c starts with ROOM_ (in base/ with
-its file's name), and only ingle_ is visible outside the library."""
+"""check_names.py BUILD - every global symbol of src/ROOM/FILE.c starts with ROOM_ (in base/ and
+server/ with its file's name), and only ingle_ is visible outside the library."""
 import json, pathlib, re, subprocess, sys
 
 bad = []
@@ -11,7 +11,7 @@ objects = sorted(build / re.search(r" -o (\S+)", c["command"])[1] for c in comma
 for obj in objects:
     parts = re.sub(r".*\.dir/src/", "", obj.as_posix()).split("/")
     room, file = parts[0], parts[-1].split(".")[0]
-    if room == "base":
+    if room in ("base", "server"):
         # cpu_machine.c keeps to its own name or to that of its door, cpu.h.
         prefixes = (file + "_", file.split("_")[0] + "_")
         exact = {file}

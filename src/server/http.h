@@ -1,0 +1,125 @@
+/*
+ * http - the HTTP/1.1 ground: sockets, limits, timeouts, requests in, bytes out.
+ *
+ * One I/O thread does everything with sockets (libmicrohttpd parses; our own epoll loop
+ * drives it, watches for clients that leave, and keeps the time).  An exchange is one
+ * request and its answer.  The handler is called on the I/O thread when the body is
+ * complete; it must not block: it answers at once, or keeps the exchange with http_hold()
+ * and lets another thread answer later.
+ *
+ * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end).
+ * These calls may come from any thread, one at a time for one exchange, and never block:
+ * what the client has not read yet waits in memory, and a client that leaves more than
+ * options.ring_bytes unread, or takes nothing for stall_seconds, is dropped.
+ *
+ * The functions given to http_on_gone() and http_silence() are called on the I/O thread,
+ * never after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
+ */
+#ifndef INGLE_SERVER_HTTP_H
+#define INGLE_SERVER_HTTP_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct http;
+struct http_exchange;
+
+struct http_request {
+    const char *method; /* "GET" */
+    const char *path;   /* percent-decoded, query cut, one trailing slash stripped ("/" stays) */
+    const char *body;   /* [n_body] and a 0 behind it; valid until the last release */
+    size_t n_body;
+    const char *user;   /* name of the API key that was used, "" */
+    const char *id;     /* "req_0123456789abcdef", sent as x-request-id and request-id */
+    struct http_exchange *exchange; /* for the two look-ups below */
+};
+
+/* A header's value (names without regard to case) or a query parameter's, percent-decoded;
+ * NULL if it is not there.  Inside the handler only. */
+const char *http_request_header(const struct http_request *rq, const char *name);
+const char *http_request_query(const struct http_request *rq, const char *name);
+
+typedef void http_handler_fn(void *arg, struct http_exchange *x, const struct http_request *rq);
+
+/* ---- the answer; any thread ---- */
+
+/* Adds a header to the answer, before http_reply() or http_begin().  Control characters in
+ * the value become spaces. */
+void http_header(struct http_exchange *x, const char *name, const char *value);
+/* The whole answer.  bytes are copied.  Nothing happens if the client is gone. */
+void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
+                size_t n);
+/* Starts a stream (chunked).  The headers go out with the first bytes or at once. */
+void http_begin(struct http_exchange *x, int status, const char *content_type);
+/* False when the client is gone or was dropped: nothing more will be sent. */
+bool http_write(struct http_exchange *x, const void *bytes, size_t n);
+void http_end(struct http_exchange *x);
+/* Whether the client is gone (or was dropped). */
+bool http_gone(struct http_exchange *x);
+/* Bytes that were written and not sent yet. */
+size_t http_unread(struct http_exchange *x);
+
+/* ---- the exchange's life ---- */
+
+/* Called once on the I/O thread if the client leaves, or is dropped, before http_reply() or
+ * http_end(); within 50 ms of the event.  Set it in the handler; if the client has left
+ * already it is called soon. */
+void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg);
+/* fn is called on the I/O thread each time `seconds` have passed without a write, from the
+ * handler's return until the answer ends: for keep-alive.  It may write.  Set it in the
+ * handler; seconds 0: never. */
+void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg), void *arg);
+/* A reference, for another thread; each hold is ended by one release. */
+void http_hold(struct http_exchange *x);
+void http_release(struct http_exchange *x);
+/* free_fn(arg) is called when the last reference goes (on whatever thread); neither of the
+ * two functions above is called after it. */
+void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg);
+
+/* ---- the server ---- */
+
+struct http_options {
+    const char *host;     /* address to listen on; NULL: 127.0.0.1 */
+    int port;             /* 0: any free one, see http_port() */
+    const char *unix_path; /* NULL, or a socket in the file system instead of host and port */
+    const char *tls_cert, *tls_key; /* PEM texts; NULL: no TLS */
+    int max_connections;  /* 0: 1024 */
+    int max_per_address;  /* from one address, loopback excepted; 0: 64 */
+    size_t header_bytes;  /* of request line and headers; 0: 32 KiB */
+    size_t body_bytes;    /* 0: 64 MiB */
+    size_t bodies_bytes;  /* of all bodies at once; 0: 4 x body_bytes */
+    size_t ring_bytes;    /* unread bytes of a stream; 0: 256 KiB */
+    double header_seconds, body_seconds, idle_seconds, stall_seconds; /* 0: 10, 30, 60, 10 */
+    bool half_close_ok;   /* a client that has ended its sending side has not left */
+    /* Called when the headers are there, before the body is read (rq->body is NULL): answers
+     * what must be refused, else sets *user (may stay NULL; borrowed until http_close()). */
+    void (*admit)(void *arg, struct http_exchange *x, const struct http_request *rq,
+                  const char **user);
+    http_handler_fn *handle;
+    /* An answer to a request that the HTTP layer itself refuses: the body for a status and a
+     * reason (a text in words).  NULL: plain text.  It calls http_reply(). */
+    void (*refuse)(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
+                   const char *reason);
+    void (*tick)(void *arg); /* on the I/O thread, ten times a second; may be NULL */
+    void *arg;
+};
+
+/* Binds the socket and starts the I/O thread. */
+MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *o,
+                                  struct err *err);
+int http_port(const struct http *h);
+/* No new connections from now on; those that are open go on. */
+void http_close_listener(struct http *h);
+/* Ends every exchange (their on_gone is called), the thread, and the sockets. */
+void http_close(struct http *h);
+
+struct http_counters {
+    uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_gone, n_overruns;
+    int64_t n_open, n_exchanges;
+    uint64_t bodies_bytes;
+};
+void http_counters(const struct http *h, struct http_counters *out);
+
+#endif
