@@ -492,7 +492,8 @@ struct ingle_top {
     int32_t id;
     float logprob;
 };
-/* A drawn token, or (prompt logprobs) a token of the prompt: then index is -1. */
+/* A drawn token (the one that ends the answer, too), or (prompt logprobs) a token of the
+ * prompt: then index is -1. */
 struct ingle_drawn {
     int32_t id;
     float logprob; /* under the unchanged logits; 0 unless asked */

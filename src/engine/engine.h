@@ -8,6 +8,7 @@
  * engine.c   weights, threads, KV memory: the plan and the machine
  * session.c  timelines, steps, sampling
  * config.c   the table of options
+ * scheduler*.c   many requests on one thread (engine/scheduler.h)
  *
  * Inside, calls use struct err; engine_say() hands it out.
  */
@@ -57,6 +58,11 @@ struct ingle_engine {
     ingle_tap_fn *tap;
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
+};
+
+struct ingle_session {
+    struct ingle_engine *e;
+    struct session *s;
 };
 
 /* The built-in model (engine/nano.S). */

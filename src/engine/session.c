@@ -8,11 +8,6 @@
 
 enum { MOST_WORK = 1024 };
 
-struct ingle_session {
-    struct ingle_engine *e;
-    struct session *s;
-};
-
 struct ingle_sampler {
     struct sampler *s;
 };

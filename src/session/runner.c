@@ -146,9 +146,19 @@ int64_t session_runner_max_rows(const struct runner *r)
     return r->max_rows;
 }
 
+int64_t session_runner_max_logits(const struct runner *r)
+{
+    return r->max_logits;
+}
+
 int64_t session_runner_n_vocab(const struct runner *r)
 {
     return r->info.n_vocab;
+}
+
+bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out)
+{
+    return kv_plan_bytes(&r->spec, n_tokens, r->max_rows, out);
 }
 
 const struct kv_pool *session_runner_pool(const struct runner *r)

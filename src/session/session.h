@@ -44,7 +44,10 @@ MUST_CHECK ingle_status session_runner_create(struct runner **out, const struct 
 void session_runner_free(struct runner *r);
 int64_t session_runner_n_ctx(const struct runner *r);
 int64_t session_runner_max_rows(const struct runner *r);
+int64_t session_runner_max_logits(const struct runner *r);
 int64_t session_runner_n_vocab(const struct runner *r);
+/* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
+MUST_CHECK bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out);
 const struct kv_pool *session_runner_pool(const struct runner *r);
 /* Called for every tap of every step until set to NULL. */
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L /* pthread_sigmask */
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <signal.h>
+
+enum { DEFAULT_RUNNING = 16, DEFAULT_WAITING = 64, DEFAULT_CONTEXTS = 4, MOST_RUNNING = 1024 };
+
+/* ---- the thread ---- */
+
+static void take_calls(struct ingle_scheduler *s)
+{
+    while (s->calls) {
+        struct engine_call *c = s->calls;
+        s->calls = c->next;
+        pthread_mutex_unlock(&s->lock);
+        c->fn(s->e, c->arg);
+        pthread_mutex_lock(&s->lock);
+        c->done = true;
+        pthread_cond_broadcast(&s->called);
+    }
+}
+
+static struct ingle_request *request_of(struct sched_ticket *t)
+{
+    return (struct ingle_request *)((char *)t - offsetof(struct ingle_request, ticket));
+}
+
+/* Whether r must end now, and how. */
+static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_finish *why)
+{
+    const bool cancelled = atomic_load(&r->cancelled);
+    *why = cancelled ? INGLE_FINISH_CANCEL : INGLE_FINISH_DEADLINE;
+    return cancelled || (r->deadline && now >= r->deadline);
+}
+
+/* Requests that were cancelled or are too late, wherever they are. */
+static void end_those_over(struct ingle_scheduler *s)
+{
+    const uint64_t now = clock_now();
+    enum ingle_finish why = INGLE_FINISH_CANCEL;
+    for (struct ingle_request *r = s->begun, *next; r; r = next) {
+        next = r->next;
+        if (is_over(r, now, &why))
+            engine_request_end(s, r, why, NULL);
+    }
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct sched_ticket *t = sched_queue_first(s->queue);
+        while (t && !is_over(request_of(t), now, &why))
+            t = t->next;
+        if (t)
+            sched_queue_take(s->queue, t);
+        pthread_mutex_unlock(&s->lock);
+        if (!t)
+            return;
+        engine_request_end(s, request_of(t), why, NULL);
+    }
+}
+
+/* Those whose turn it is begin, while there are slots and memory for the whole of them. */
+static void admit(struct ingle_scheduler *s)
+{
+    for (;;) {
+        struct ingle_request *r = NULL;
+        pthread_mutex_lock(&s->lock);
+        struct sched_ticket *t = sched_queue_head(s->queue);
+        if (t) {
+            r = request_of(t);
+            if (r->o.n <= s->n_free && r->need_bytes <= s->budget_bytes - s->reserved_bytes)
+                sched_queue_take(s->queue, t);
+            else
+                r = NULL;
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (!r)
+            return;
+        engine_request_begin(s, r);
+    }
+}
+
+static void take_snapshot(struct ingle_scheduler *s)
+{
+    struct kv_pool_counts kv;
+    kv_pool_count(session_runner_pool(s->e->runner), &kv);
+    pthread_mutex_lock(&s->lock);
+    s->status.n_running = s->o.max_running - s->n_free;
+    s->status.kv_used_bytes = kv.used_bytes;
+    s->status.kv_budget_bytes = kv.budget_bytes;
+    s->status.cache_bytes = kv.cached_bytes;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        const struct engine_answer *a = &s->slot[i];
+        s->seen[i] = (struct ingle_slot){0};
+        if (a->state == ENGINE_ANSWER_FREE)
+            continue;
+        const int64_t n = session_length(a->session.s);
+        s->seen[i] = (struct ingle_slot){.request = a->r->number,
+                                         .n_prompt = a->r->o.n_prompt,
+                                         .n_prefilled = num_min(n, a->r->o.n_prompt),
+                                         .n_generated = a->n_generated,
+                                         .max_tokens = a->r->max_tokens};
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Waits until there is something to do; false: the scheduler closes. */
+static bool wait_for_work(struct ingle_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->closing && !s->calls && !sched_queue_first(s->queue) && !s->begun)
+        pthread_cond_wait(&s->wake, &s->lock);
+    take_calls(s);
+    const bool go = !s->closing;
+    pthread_mutex_unlock(&s->lock);
+    return go;
+}
+
+static void end_all(struct ingle_scheduler *s)
+{
+    while (s->begun)
+        engine_request_end(s, s->begun, INGLE_FINISH_CANCEL, NULL);
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct sched_ticket *t = sched_queue_first(s->queue);
+        if (t)
+            sched_queue_take(s->queue, t);
+        pthread_mutex_unlock(&s->lock);
+        if (!t)
+            return;
+        engine_request_end(s, request_of(t), INGLE_FINISH_CANCEL, NULL);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct ingle_scheduler *s = arg;
+    while (wait_for_work(s)) {
+        end_those_over(s);
+        admit(s);
+        engine_step(s);
+        take_snapshot(s);
+    }
+    end_all(s);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static ingle_status check_options(struct ingle_scheduler_options *o, int64_t n_ctx,
+                                  struct err *err)
+{
+    if (o->max_running < 0 || o->max_running > MOST_RUNNING)
+        return err_set(err, INGLE_ARG, "max_running is %lld, outside 0 to %d",
+                       (long long)o->max_running, MOST_RUNNING);
+    if (o->max_waiting < 0 || o->max_waiting_tokens < 0)
+        return err_set(err, INGLE_ARG, "max_waiting is %lld and max_waiting_tokens %lld, below 0",
+                       (long long)o->max_waiting, (long long)o->max_waiting_tokens);
+    if (!(o->step_seconds >= 0 && o->step_seconds < 1e6))
+        return err_set(err, INGLE_ARG, "step_seconds is %g, outside 0 to 1e6", o->step_seconds);
+    if (!o->max_running)
+        o->max_running = DEFAULT_RUNNING;
+    if (!o->max_waiting)
+        o->max_waiting = DEFAULT_WAITING;
+    if (!o->max_waiting_tokens)
+        o->max_waiting_tokens = DEFAULT_CONTEXTS * n_ctx;
+    return INGLE_OK;
+}
+
+static void free_scheduler(struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; s->slot && i < s->o.max_running; i++)
+        session_free(s->slot[i].session.s);
+    sched_queue_free(s->queue);
+    mem_free(s->slot);
+    mem_free(s->work);
+    mem_free(s->row);
+    mem_free(s->item);
+    mem_free(s->seen);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->called);
+    mem_free(s);
+}
+
+static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
+{
+    const size_t n = (size_t)s->o.max_running;
+    s->slot = mem_calloc(n, sizeof *s->slot);
+    s->work = mem_calloc(n, sizeof *s->work);
+    s->row = mem_calloc(n, sizeof *s->row);
+    s->item = mem_calloc(n, sizeof *s->item);
+    s->seen = mem_calloc(n, sizeof *s->seen);
+    if (!s->slot || !s->work || !s->row || !s->item || !s->seen)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
+    s->n_free = s->o.max_running;
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0; i < n && !st; i++) {
+        s->slot[i].session.e = s->e;
+        st = session_create(&s->slot[i].session.s, s->e->runner, err);
+    }
+    return st;
+}
+
+/* Signals are for the caller's threads. */
+static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&s->thread, NULL, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler")
+                  : INGLE_OK;
+}
+
+ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,
+                                  const struct ingle_scheduler_options *o,
+                                  struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_scheduler_options options = o ? *o : (struct ingle_scheduler_options){0};
+    const int64_t n_ctx = session_runner_n_ctx(e->runner);
+    ingle_status st = check_options(&options, n_ctx, &err);
+    if (st)
+        return engine_say(error, st, &err);
+    struct ingle_scheduler *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a scheduler"), &err);
+    struct kv_pool_counts kv;
+    kv_pool_count(session_runner_pool(e->runner), &kv);
+    s->e = e;
+    s->o = options;
+    s->n_ctx = n_ctx;
+    s->n_vocab = e->info.n_vocab;
+    s->max_rows = session_runner_max_rows(e->runner);
+    s->max_logits = session_runner_max_logits(e->runner);
+    s->budget_bytes = kv.budget_bytes;
+    s->pace.target_seconds = options.step_seconds;
+    atomic_init(&s->abort, false);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->called, NULL);
+    st = make_slots(s, &err);
+    if (!st)
+        st = sched_queue_create(&s->queue, options.max_waiting, options.max_waiting_tokens, &err);
+    if (!st)
+        st = start_thread(s, &err);
+    if (st)
+        free_scheduler(s);
+    else
+        *out = s;
+    return engine_say(error, st, &err);
+}
+
+void ingle_scheduler_close(struct ingle_scheduler *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    atomic_store(&s->abort, true);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    free_scheduler(s);
+}
+
+/* ---- calls from any thread ---- */
+
+/* When the queue will have moved: what a request takes, divided among those that run. */
+static double retry_after(const struct ingle_scheduler *s)
+{
+    const double each = s->request_seconds > 0 ? s->request_seconds : 1;
+    const double wait = each / (double)s->o.max_running;
+    return wait < 0.1 ? 0.1 : wait > 60 ? 60 : wait;
+}
+
+ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
+                                    const struct ingle_request_options *o,
+                                    struct ingle_request **out, double *retry_seconds,
+                                    struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_request *r;
+    double retry = -1;
+    ingle_status st = engine_request_create(&r, s, o, &err);
+    if (!st) {
+        pthread_mutex_lock(&s->lock);
+        st = sched_queue_put(s->queue, &r->ticket, o->user, &err);
+        if (!st) {
+            r->number = ++s->last_number;
+            *out = r;
+            pthread_cond_signal(&s->wake);
+        } else {
+            retry = retry_after(s);
+            s->status.n_refused++;
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (st)
+            engine_request_free(r);
+    }
+    if (st && retry_seconds)
+        *retry_seconds = retry;
+    return engine_say(error, st, &err);
+}
+
+void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r)
+{
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&r->cancelled, true);
+    if (s->owner == r)
+        atomic_store(&s->abort, true);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ingle_scheduler_call(struct ingle_scheduler *s, void (*fn)(struct ingle_engine *e, void *arg),
+                          void *arg)
+{
+    struct engine_call c = {.fn = fn, .arg = arg};
+    pthread_mutex_lock(&s->lock);
+    struct engine_call **at = &s->calls;
+    while (*at)
+        at = &(*at)->next;
+    *at = &c;
+    pthread_cond_signal(&s->wake);
+    while (!c.done)
+        pthread_cond_wait(&s->called, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler_status *out,
+                               struct ingle_slot *slots, int64_t n_slots)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->status;
+    sched_queue_count(s->queue, &out->n_waiting, &out->n_waiting_tokens);
+    out->max_running = s->o.max_running;
+    out->max_waiting = s->o.max_waiting;
+    if (s->step_began)
+        out->since_step_seconds = (double)(clock_now() - s->step_began) * 1e-9;
+    for (int64_t i = 0; i < num_min(n_slots, s->o.max_running); i++)
+        slots[i] = s->seen[i];
+    pthread_mutex_unlock(&s->lock);
+    return s->o.max_running;
+}
+
+ingle_status ingle_request_constrain(struct ingle_request *r, int index,
+                                     const struct ingle_grammar *g, struct ingle_error *error)
+{
+    struct err err;
+    if (index < 0 || index >= r->o.n)
+        return engine_say(error,
+                          err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index,
+                                  r->o.n),
+                          &err);
+    if (!g)
+        return INGLE_OK;
+    return engine_say(
+        error, err_set(&err, INGLE_UNSUP, "grammar: requests cannot follow one yet"), &err);
+}

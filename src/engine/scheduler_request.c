@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+/* ---- what is asked ---- */
+
+static ingle_status check_numbers(const struct ingle_scheduler *s,
+                                  const struct ingle_request_options *o, struct err *err)
+{
+    if (!o->prompt || o->n_prompt < 1)
+        return err_set(err, INGLE_ARG, "prompt: %lld tokens, at least one is needed",
+                       (long long)o->n_prompt);
+    if (o->n_prompt > s->n_ctx)
+        return err_set(err, INGLE_LIMIT, "the prompt has %lld tokens, the context holds %lld",
+                       (long long)o->n_prompt, (long long)s->n_ctx);
+    for (int64_t i = 0; i < o->n_prompt; i++)
+        if (o->prompt[i] < 0 || o->prompt[i] >= s->n_vocab)
+            return err_set(err, INGLE_ARG, "prompt: token %lld is %d, outside the vocabulary of %lld",
+                           (long long)i, o->prompt[i], (long long)s->n_vocab);
+    if (o->max_tokens < -1)
+        return err_set(err, INGLE_ARG, "max_tokens is %lld, below -1", (long long)o->max_tokens);
+    if (o->n < 0 || o->n > s->o.max_running)
+        return err_set(err, INGLE_ARG, "n is %d, outside 0 to %lld: so many answers run at once",
+                       o->n, (long long)s->o.max_running);
+    if (o->n_top < 0 || o->n_top > ENGINE_MAX_TOP)
+        return err_set(err, INGLE_ARG, "n_top is %d, outside 0 to %d", o->n_top, ENGINE_MAX_TOP);
+    if (o->priority < -10 || o->priority > 10)
+        return err_set(err, INGLE_ARG, "priority is %d, outside -10 to 10", o->priority);
+    if (!(o->deadline_seconds >= 0 && o->deadline_seconds < 1e9))
+        return err_set(err, INGLE_ARG, "deadline_seconds is %g, outside 0 to 1e9",
+                       o->deadline_seconds);
+    return INGLE_OK;
+}
+
+/* Pages of the whole request: the first answer with the prompt, of the others what comes
+ * behind the prompt's whole pages. */
+static ingle_status plan_memory(const struct ingle_scheduler *s, struct ingle_request *r,
+                                struct err *err)
+{
+    const int64_t n_prompt = r->o.n_prompt, more = r->max_tokens;
+    uint64_t first = 0, other = 0, others = 0, sum = UINT64_MAX;
+    const bool ok =
+        session_runner_kv_bytes(s->e->runner, n_prompt + more, &first) &&
+        session_runner_kv_bytes(s->e->runner, n_prompt % KV_PAGE + more, &other) &&
+        num_mul_u64(other, (uint64_t)(r->o.n - 1), &others) && num_add_u64(first, others, &sum);
+    if (!ok || sum > s->budget_bytes)
+        return err_set(err, INGLE_LIMIT,
+                       "%d answers of %lld tokens after a prompt of %lld need %llu bytes of KV "
+                       "pages, there are %llu",
+                       r->o.n, (long long)more, (long long)n_prompt, (unsigned long long)sum,
+                       (unsigned long long)s->budget_bytes);
+    r->need_bytes = sum;
+    return INGLE_OK;
+}
+
+static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_request *r,
+                                  struct err *err)
+{
+    struct ingle_error e;
+    struct ingle_sampling sampling = r->o.sampling;
+    r->sampler = mem_calloc((size_t)r->o.n, sizeof *r->sampler);
+    if (!r->sampler)
+        return err_set(err, INGLE_NOMEM, "no memory for %d answers", r->o.n);
+    for (int i = 0; i < r->o.n; i++, sampling.seed++) {
+        const ingle_status st = ingle_sampler_open(&r->sampler[i], s->e, &sampling, &e);
+        if (st)
+            return err_set(err, st, "%s", e.text);
+    }
+    r->o.sampling.bias = NULL;
+    r->o.sampling.n_bias = 0;
+    return INGLE_OK;
+}
+
+static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
+{
+    int32_t *own = mem_calloc((size_t)r->o.n_prompt, sizeof *own);
+    if (!own) {
+        r->o.prompt = NULL;
+        return err_set(err, INGLE_NOMEM, "no memory for a prompt of %lld tokens",
+                       (long long)r->o.n_prompt);
+    }
+    memcpy(own, r->o.prompt, (size_t)r->o.n_prompt * sizeof *own);
+    r->o.prompt = own;
+    return INGLE_OK;
+}
+
+ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
+                                   const struct ingle_request_options *o, struct err *err)
+{
+    ingle_status st = check_numbers(s, o, err);
+    if (st)
+        return st;
+    struct ingle_request *r = mem_zalloc(sizeof *r);
+    if (!r)
+        return err_set(err, INGLE_NOMEM, "no memory for a request");
+    r->o = *o;
+    r->o.user = NULL;
+    r->o.n = o->n ? o->n : 1;
+    const int64_t room = s->n_ctx - o->n_prompt;
+    r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
+    r->n_open = r->o.n;
+    r->usage.n_prompt = o->n_prompt;
+    r->ticket.n_tokens = o->n_prompt;
+    r->ticket.priority = o->priority;
+    r->submitted = clock_now();
+    if (o->deadline_seconds > 0)
+        r->deadline = r->submitted + (uint64_t)(o->deadline_seconds * 1e9);
+    atomic_init(&r->cancelled, false);
+    st = copy_prompt(r, err);
+    if (!st)
+        st = plan_memory(s, r, err);
+    if (!st && o->grammar)
+        st = err_set(err, INGLE_UNSUP, "grammar: requests cannot follow one yet");
+    if (!st)
+        st = open_samplers(s, r, err);
+    if (st)
+        engine_request_free(r);
+    else
+        *out = r;
+    return st;
+}
+
+void engine_request_free(struct ingle_request *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; r->sampler && i < r->o.n; i++)
+        ingle_sampler_close(r->sampler[i]);
+    mem_free(r->sampler);
+    mem_free((void *)(uintptr_t)r->o.prompt);
+    mem_free(r);
+}
+
+/* ---- its beginning ---- */
+
+static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_request *r, int index)
+{
+    struct engine_answer *a = s->slot;
+    while (a->state != ENGINE_ANSWER_FREE)
+        a++;
+    a->r = r;
+    a->index = index;
+    a->state = index ? ENGINE_ANSWER_WAITS : ENGINE_ANSWER_PROMPT;
+    a->n_generated = a->logprobs_done = 0;
+    s->n_free--;
+    return a;
+}
+
+/* Every token of the prompt needs its logits then, also those that are remembered. */
+static ingle_status begin_session(struct ingle_session *t, struct ingle_request *r,
+                                  struct err *err)
+{
+    struct ingle_error e = {INGLE_OK, ""};
+    ingle_status st;
+    if (r->o.prompt_logprobs)
+        st = ingle_session_append(t, r->o.prompt, r->o.n_prompt, &e);
+    else
+        st = ingle_session_sync(t, r->o.prompt, r->o.n_prompt, &r->usage.reuse, &e);
+    return st ? err_set(err, st, "%s", e.text) : INGLE_OK;
+}
+
+void engine_request_begin(struct ingle_scheduler *s, struct ingle_request *r)
+{
+    struct err err;
+    r->started = clock_now();
+    r->usage.queue_seconds = (double)(r->started - r->submitted) * 1e-9;
+    r->next = s->begun;
+    s->begun = r;
+    s->reserved_bytes += r->need_bytes;
+    struct engine_answer *first = take_slot(s, r, 0);
+    for (int i = 1; i < r->o.n; i++)
+        take_slot(s, r, i);
+    const ingle_status st = begin_session(&first->session, r, &err);
+    if (st) {
+        engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->status.cached_tokens += r->usage.reuse.kept;
+    s->status.cache_hits += r->usage.reuse.kept > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (r->o.begin)
+        r->o.begin(r->o.arg, &r->usage.reuse);
+}
+
+/* ---- its end ---- */
+
+static void count_end(struct ingle_scheduler *s, const struct ingle_request *r,
+                      enum ingle_finish why)
+{
+    s->status.n_cancelled += why == INGLE_FINISH_CANCEL;
+    s->status.n_failed += why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE;
+    s->status.n_done += why <= INGLE_FINISH_ASKED;
+    if (r->started) {
+        const double took = (double)(clock_now() - r->started) * 1e-9;
+        s->request_seconds += (took - s->request_seconds) * (s->request_seconds > 0 ? 0.2 : 1);
+    }
+}
+
+/* All answers have ended. */
+static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
+                           enum ingle_finish why)
+{
+    const uint64_t now = clock_now();
+    if (!r->started)
+        r->usage.queue_seconds = (double)(now - r->submitted) * 1e-9;
+    else if (!r->prompt_done)
+        r->usage.prefill_seconds = (double)(now - r->started) * 1e-9;
+    else
+        r->usage.decode_seconds = (double)(now - r->prompt_done) * 1e-9;
+    if (r->started) {
+        struct ingle_request **at = &s->begun;
+        while (*at != r)
+            at = &(*at)->next;
+        *at = r->next;
+        s->reserved_bytes -= r->need_bytes;
+    }
+    pthread_mutex_lock(&s->lock);
+    sched_queue_leave(s->queue, &r->ticket);
+    count_end(s, r, why);
+    pthread_mutex_unlock(&s->lock);
+    if (r->o.done)
+        r->o.done(r->o.arg, &r->usage);
+    engine_request_free(r);
+}
+
+static void tell_end(const struct ingle_request *r, int index, enum ingle_finish why,
+                     const struct err *err)
+{
+    struct ingle_error e;
+    if (!r->o.end)
+        return;
+    if (why == INGLE_FINISH_ERROR)
+        engine_say(&e, err->status, err);
+    r->o.end(r->o.arg, index, why, why == INGLE_FINISH_ERROR ? &e : NULL);
+}
+
+/* What was computed goes to the prefix cache, the session is empty again. */
+static void release_slot(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    struct err err;
+    if (session_remember(a->session.s, &err))
+        report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
+    (void)!session_rewind(a->session.s, 0, &err);
+    a->state = ENGINE_ANSWER_FREE;
+    a->r = NULL;
+    s->n_free++;
+}
+
+void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum ingle_finish why,
+                       const struct err *err)
+{
+    struct ingle_request *r = a->r;
+    const int index = a->index;
+    release_slot(s, a);
+    tell_end(r, index, why, err);
+    if (--r->n_open == 0)
+        finish_request(s, r, why);
+}
+
+void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum ingle_finish why,
+                        const struct err *err)
+{
+    if (!r->started) {
+        for (int i = 0; i < r->o.n; i++)
+            tell_end(r, i, why, err);
+        finish_request(s, r, why);
+        return;
+    }
+    int left = r->n_open;
+    for (int64_t i = 0; i < s->o.max_running && left; i++)
+        if (s->slot[i].r == r) {
+            left--;
+            engine_answer_end(s, &s->slot[i], why, err);
+        }
+}

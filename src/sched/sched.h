@@ -1,0 +1,87 @@
+/*
+ * sched - who is served next, and how much of a step each one gets.
+ *
+ * Policy only: no thread, no clock, no session.  The engine's scheduler asks and obeys.
+ *
+ * queue   requests that wait.  The highest priority goes first; among equals the user who
+ *         has been served the fewest tokens, then the one who came first.
+ * step    the rows of one step: one for every answer that runs, and a share for prompts.
+ * pace    how large that share may be, from the time that steps took.
+ */
+#ifndef INGLE_SCHED_SCHED_H
+#define INGLE_SCHED_SCHED_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- the queue ---- */
+
+struct sched_queue;
+struct sched_user;
+
+/* A request's place; it is embedded in the request and holds on to its user from
+ * sched_queue_put() to sched_queue_leave(). */
+struct sched_ticket {
+    int64_t n_tokens; /* of the prompt */
+    int priority;
+    struct sched_user *user;
+    struct sched_ticket *next; /* while it waits: who came after it */
+    bool waits;
+};
+
+MUST_CHECK ingle_status sched_queue_create(struct sched_queue **out, int64_t max_waiting,
+                                           int64_t max_tokens, struct err *err);
+/* Nobody holds a user any more. */
+void sched_queue_free(struct sched_queue *q);
+
+/* user: NULL is everybody.  INGLE_LIMIT: the queue is full, the text says of what. */
+MUST_CHECK ingle_status sched_queue_put(struct sched_queue *q, struct sched_ticket *t,
+                                        const char *user, struct err *err);
+/* Whose turn it is; NULL: nobody waits. */
+struct sched_ticket *sched_queue_head(const struct sched_queue *q);
+/* Those who wait, by arrival: the first one, then t->next. */
+struct sched_ticket *sched_queue_first(const struct sched_queue *q);
+/* t waits no longer. */
+void sched_queue_take(struct sched_queue *q, struct sched_ticket *t);
+/* t is over: it waits no longer, and its user may be forgotten. */
+void sched_queue_leave(struct sched_queue *q, struct sched_ticket *t);
+/* n tokens were computed for t. */
+void sched_queue_serve(struct sched_ticket *t, int64_t n);
+void sched_queue_count(const struct sched_queue *q, int64_t *n_waiting, int64_t *n_tokens);
+
+/* ---- the step ---- */
+
+struct sched_row {
+    int64_t pending;   /* tokens that wait */
+    int64_t stop;      /* at most so many of them now; 0: no such limit */
+    bool answers;      /* a running answer: its token waits for logits */
+    bool all_logits;   /* each of its rows is a row of logits */
+    int priority;
+    const void *user;
+    int64_t n;         /* result: rows in this step */
+};
+
+/* Divides max_rows rows and max_logits rows of logits among row[0, n).  Answers get a row
+ * each (when there are more of them than rows of logits: from `turn` on, so that a growing
+ * turn serves all), prompts share at most prompt_rows: the higher priority first, among
+ * equals evenly by user, then evenly by request. */
+void sched_step_plan(struct sched_row *row, int64_t n, int64_t max_rows, int64_t max_logits,
+                     int64_t prompt_rows, uint64_t turn);
+
+/* ---- the pace ---- */
+
+struct sched_pace {
+    double target_seconds; /* of a step while answers run; 0: twice a step of answers alone */
+    double answer_seconds; /* a step of answers alone; 0: not measured yet */
+    double row_seconds;    /* what one more row of a prompt takes; 0: not measured yet */
+    int64_t mixed_steps;   /* since a step of answers alone was measured */
+};
+
+/* Rows of prompts that fit beside the answers of the next step; 0: measure a step of
+ * answers alone first. */
+int64_t sched_pace_rows(const struct sched_pace *p, int64_t n_answers, int64_t max_rows);
+/* A step took that long. */
+void sched_pace_note(struct sched_pace *p, int64_t n_answers, int64_t prompt_rows, double seconds);
+
+#endif
