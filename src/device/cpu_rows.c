@@ -127,13 +127,13 @@ void device_cpu_compress(struct device *d, const void *args, void *scratch)
 
 /*
  * With fewer rows than threads the keys of a row are scored in runs, so that one row in a
- * long context keeps all threads busy; with more, a task is a row.  A row's scores and a
- * copy of them lie in a slot: slot i of row i, or one for each worker.
+ * long context keeps all threads busy; with more, a task is a row.  A row's scores lie in a
+ * slot: slot i of row i, or one for each worker; behind them is room for the best ones.
  */
 struct select_job {
     struct device *d;
     const struct device_select_args *a;
-    float *slot;     /* [threads][2][room] */
+    float *slot;     /* [threads][room + most_best()] */
     float *scratch;  /* [threads][kernel's] */
     int64_t room, runs;
 };
@@ -166,6 +166,39 @@ static float kth_largest(float *x, int64_t n, int64_t k)
     return x[k - 1];
 }
 
+/* The largest k of numbers that come one by one.  Few of many are ever put: a random one that
+ * comes after m others is among the best of them with probability k / m. */
+struct best {
+    float *x; /* [cap] */
+    int64_t n, k, cap;
+    float edge; /* what is not above it is not among the best, or ties with the last of them */
+};
+
+static int64_t most_best(int64_t k)
+{
+    return whole16(k + num_max(k, 256));
+}
+
+static void best_cut(struct best *b)
+{
+    if (b->n < b->k)
+        return;
+    b->edge = kth_largest(b->x, b->n, b->k);
+    b->n = b->k;
+}
+
+static void best_find(struct best *b, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!(x[i] > b->edge))
+            continue;
+        b->x[b->n++] = x[i];
+        if (b->n == b->cap)
+            best_cut(b);
+    }
+    best_cut(b);
+}
+
 /* Scores of the keys [from, to) that batch row i sees, if it sees more than it may choose. */
 static void score_keys(const struct select_job *job, int64_t i, int64_t from, int64_t to,
                        float *slot, int worker)
@@ -173,7 +206,7 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
     const struct device_select_args *a = job->a;
     const struct device_select *s = a->s;
     const int64_t width = s->keys.width, per_page = KERN_PAGE / s->keys.every;
-    float *score = slot, *copy = slot + job->room;
+    float *score = slot;
     int64_t pos;
     const struct device_span *span = device_cpu_span(a->span, i, &pos);
     const int64_t n = (pos + 1) / s->keys.every;
@@ -187,14 +220,14 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
     }
     /* A score that is no number is never chosen; the stream that made it shows it. */
     for (int64_t w = from; w < to; w++)
-        score[w] = copy[w] = score[w] - score[w] >= 0.0f ? score[w] : -INFINITY;
+        score[w] = score[w] - score[w] >= 0.0f ? score[w] : -INFINITY;
 }
 
 static void choose_row(const struct select_job *job, int64_t i, float *slot)
 {
     const struct device_select_args *a = job->a;
     const int64_t top_k = a->s->top_k;
-    int64_t pos, above = 0, taken = 0;
+    int64_t pos, equal = top_k, taken = 0;
     device_cpu_span(a->span, i, &pos);
     const int64_t n = (pos + 1) / a->s->keys.every;
     int32_t *sel = a->sel + i * top_k;
@@ -204,18 +237,24 @@ static void choose_row(const struct select_job *job, int64_t i, float *slot)
             sel[w] = w;
         return;
     }
-    const float edge = kth_largest(slot + job->room, n, top_k);
-    for (int64_t w = 0; w < n; w++)
-        above += slot[w] > edge;
-    for (int64_t w = 0, equal = top_k - above; w < n && taken < top_k; w++)
-        if (slot[w] > edge || (slot[w] >= edge && equal-- > 0))
+    struct best best = {slot + job->room, 0, top_k, most_best(top_k), -INFINITY};
+    best_find(&best, slot, n);
+    for (int64_t w = 0; w < best.n; w++)
+        equal -= best.x[w] > best.edge;
+    for (int64_t w = 0; w < n && taken < top_k; w++)
+        if (slot[w] >= best.edge && (slot[w] > best.edge || equal-- > 0))
             sel[taken++] = (int32_t)w;
+}
+
+static float *slot_at(const struct select_job *job, int64_t i)
+{
+    return job->slot + i * (job->room + most_best(job->a->s->top_k));
 }
 
 static void row_chunk(void *arg, int64_t i, int worker)
 {
     const struct select_job *job = arg;
-    float *slot = job->slot + worker * 2 * job->room;
+    float *slot = slot_at(job, worker);
     score_keys(job, i, 0, INT64_MAX, slot, worker);
     choose_row(job, i, slot);
 }
@@ -224,14 +263,14 @@ static void run_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct select_job *job = arg;
     const int64_t i = chunk / job->runs, from = chunk % job->runs * KEYS_RUN;
-    score_keys(job, i, from, from + KEYS_RUN, job->slot + i * 2 * job->room, worker);
+    score_keys(job, i, from, from + KEYS_RUN, slot_at(job, i), worker);
 }
 
 static void choose_chunk(void *arg, int64_t i, int worker)
 {
     (void)worker;
     const struct select_job *job = arg;
-    choose_row(job, i, job->slot + i * 2 * job->room);
+    choose_row(job, i, slot_at(job, i));
 }
 
 /* The most keys that a row sees. */
@@ -245,7 +284,7 @@ static int64_t most_keys(const struct device_select_args *a)
 
 size_t device_cpu_select_scratch(const struct device *d, const struct device_select_args *a)
 {
-    const int64_t each = 2 * whole16(most_keys(a)) + kern_latent_scratch(a->s->keys.width);
+    const int64_t each = whole16(most_keys(a)) + most_best(a->s->top_k) + kern_latent_scratch(a->s->keys.width);
     return (size_t)(each * pool_size(d->pool)) * sizeof(float);
 }
 
@@ -255,7 +294,7 @@ void device_cpu_select(struct device *d, const void *args, void *scratch)
     const int64_t n = j.a->q.n, keys = most_keys(j.a), threads = pool_size(d->pool);
     j.room = whole16(keys);
     j.runs = num_max(1, num_div_up(keys, KEYS_RUN));
-    j.scratch = j.slot + threads * 2 * j.room;
+    j.scratch = slot_at(&j, threads);
     const int64_t work = keys > j.a->s->top_k ? n * keys * j.a->q.width : n * j.a->s->top_k;
     if (n > threads) {
         device_cpu_for(d, n, work, row_chunk, &j);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const codec_name[KERN_KV_CODECS] = {
-    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8"};
+    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8", [KERN_KV_FP4] = "fp4"};
 
 const char *kern_kv_name(enum kern_kv_codec c)
 {
@@ -16,7 +16,7 @@ const char *kern_kv_name(enum kern_kv_codec c)
 
 bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
 {
-    for (int i = 0; i < KERN_KV_CODECS; i++)
+    for (int i = 0; i <= KERN_KV_FP8; i++)
         if (!strcmp(name, codec_name[i])) {
             *c = (enum kern_kv_codec)i;
             return true;
@@ -39,6 +39,7 @@ size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
     case KERN_KV_Q8_0:
         return width % ATTEND_QUANT ? 0 : n + n / ATTEND_QUANT * 2;
     case KERN_KV_FP8:
+    case KERN_KV_FP4:
     case KERN_KV_CODECS:
         break;
     }

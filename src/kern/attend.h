@@ -44,8 +44,9 @@ struct report_sink;
 
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
-/* FP8 is for rows alone (kern/row.h); blocks of keys and values have one of those before it. */
-enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_CODECS };
+/* FP8 and FP4 are for rows alone (kern/row.h); blocks of keys and values have one of those
+ * before them.  FP4 cannot be asked for by name: it is what goes with FP8 rows. */
+enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4, KERN_KV_CODECS };
 enum { KERN_KV_BLOCK_CODECS = KERN_KV_FP8 };
 
 const char *kern_kv_name(enum kern_kv_codec c);             /* "f16" */

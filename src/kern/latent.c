@@ -26,52 +26,55 @@ void kern_latent_table_init(struct kern_latent_table *t, uint32_t cpu)
             *t = *sets[i].table;
 }
 
-enum { WIDTH = 84, TAIL = 8, ROWS = 20, HEADS = 9, OUT = 3 * WIDTH * ROWS };
+enum { MOST_WIDTH = 96, ROWS = 20, HEADS = 13, OUT = 3 * MOST_WIDTH * ROWS };
 
 struct data {
-    _Alignas(64) uint8_t stored[ROWS * WIDTH * 4];
-    _Alignas(64) uint8_t keys[KERN_PAGE * WIDTH * 4], values[KERN_PAGE * WIDTH * 4];
-    _Alignas(64) float scratch[3 * KERN_ROW_TILE * WIDTH];
-    float x[ROWS * WIDTH], out[OUT];
+    _Alignas(64) uint8_t stored[ROWS * MOST_WIDTH * 4];
+    _Alignas(64) uint8_t keys[KERN_PAGE * MOST_WIDTH * 4], values[KERN_PAGE * MOST_WIDTH * 4];
+    _Alignas(64) float scratch[3 * KERN_ROW_TILE * MOST_WIDTH];
+    float x[ROWS * MOST_WIDTH], out[OUT];
 };
 
 /* Every entry of the table once; what came out is in d->out. */
-static void run(const struct kern_latent_table *t, enum kern_kv_codec c, struct data *d)
+static void run(const struct kern_latent_table *t, const struct kern_row *form, struct data *d)
 {
-    const struct kern_row form = {c, WIDTH, TAIL};
-    const enum kern_kv_codec block = kern_row_block(c);
-    const size_t bytes = kern_row_bytes(c, WIDTH, TAIL);
+    const int64_t width = form->width;
+    const enum kern_kv_codec block = kern_row_block(form->codec);
+    const size_t bytes = kern_row_bytes(form->codec, width, form->tail);
     const float *value[ROWS], *gate[ROWS];
     const void *row[ROWS];
     float *out = d->out;
     for (int i = 0; i < ROWS; i++) {
         row[i] = d->stored + (size_t)i * bytes;
-        value[i] = d->x + i * WIDTH;
-        gate[i] = d->x + (ROWS - 1 - i) * WIDTH;
-        t->write(&form, d->stored + (size_t)i * bytes, value[i]);
-        t->read(&form, row[i], out);
-        out += WIDTH;
+        value[i] = d->x + i * width;
+        gate[i] = d->x + (ROWS - 1 - i) * width;
+        t->write(form, d->stored + (size_t)i * bytes, value[i]);
+        t->read(form, row[i], out);
+        out += width;
     }
-    t->gather(&form, row, KERN_ROW_TILE, 0, d->keys, d->values);
-    t->gather(&form, row + KERN_ROW_TILE, ROWS - KERN_ROW_TILE, KERN_ROW_TILE, d->keys, d->values);
-    for (int i = 0; i < ROWS; i += 3, out += 2 * WIDTH) {
-        kern_kv_read(block, true, WIDTH, d->keys, i, out);
-        kern_kv_read(block, false, WIDTH, d->values, i, out + WIDTH);
+    if (form->codec != KERN_KV_FP4) {
+        t->gather(form, row, KERN_ROW_TILE, 0, d->keys, d->values);
+        t->gather(form, row + KERN_ROW_TILE, ROWS - KERN_ROW_TILE, KERN_ROW_TILE, d->keys, d->values);
+        for (int i = 0; i < ROWS; i += 3, out += 2 * width) {
+            kern_kv_read(block, true, width, d->keys, i, out);
+            kern_kv_read(block, false, width, d->values, i, out + width);
+        }
     }
-    const struct kern_scores s = {form, d->stored, ROWS, d->x, d->x, HEADS};
+    const struct kern_scores s = {*form, d->stored, ROWS, d->x, d->x, HEADS};
     t->scores(&s, out, d->scratch);
-    t->pool(value, gate, ROWS, WIDTH, out + ROWS, d->scratch, d->scratch + WIDTH);
+    t->pool(value, gate, ROWS, width, out + ROWS, d->scratch, d->scratch + width);
 }
 
 static bool same(const struct kern_latent_table *t)
 {
-    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_FP8};
-    for (int i = 0; i < 4; i++) {
+    static const struct kern_row form[] = {
+        {KERN_KV_F32, 84, 8}, {KERN_KV_F16, 84, 8}, {KERN_KV_BF16, 84, 8}, {KERN_KV_FP8, 84, 8}, {KERN_KV_FP4, 96, 0}};
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
         struct data want = {0}, got = {0};
-        kern_self_fill(want.x, ROWS * WIDTH, 5);
+        kern_self_fill(want.x, ROWS * MOST_WIDTH, 5);
         memcpy(got.x, want.x, sizeof got.x);
-        run(sets[0].table, codecs[i], &want);
-        run(t, codecs[i], &got);
+        run(sets[0].table, &form[i], &want);
+        run(t, &form[i], &got);
         if (!kern_self_same(want.out, got.out, OUT))
             return false;
     }

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define FP8_MAX   448.0f
 #define FP8_FLOOR 1e-4f
+#define FP4_FLOOR 0x1.8p-124f
 
 size_t kern_row_bytes(enum kern_kv_codec c, int64_t width, int64_t tail)
 {
@@ -22,6 +22,10 @@ size_t kern_row_bytes(enum kern_kv_codec c, int64_t width, int64_t tail)
         if (tail < 0 || tail > width)
             return 0;
         return (size_t)((width + tail + (width - tail + KERN_ROW_GROUP - 1) / KERN_ROW_GROUP + 3) & ~3);
+    case KERN_KV_FP4:
+        if (tail || width % KERN_ROW_GROUP4)
+            return 0;
+        return (size_t)((width / 2 + width / KERN_ROW_GROUP4 + 3) & ~3);
     default:
         return 0;
     }
@@ -46,16 +50,75 @@ static float float_of(uint32_t u)
     return f;
 }
 
+/* Of the largest number or max; false: one is none. */
+static bool largest(const float *x, int64_t n, float *max)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i]))
+            return false;
+        *max = fabsf(x[i]) > *max ? fabsf(x[i]) : *max;
+    }
+    return true;
+}
+
 /* 448 is 1.75 * 2^8: above 1.75 of its own power of two a maximum needs the next scale. */
 static uint8_t scale_of(const float *x, int64_t n)
 {
     float max = FP8_FLOOR;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(x[i]))
-            return 255;
-        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    return largest(x, n, &max) ? (uint8_t)(((bits_of(max) + 0x1fffff) >> 23) - 8) : 255;
+}
+
+/* 6 is 1.5 * 2^2. */
+static uint8_t scale4_of(const float *x)
+{
+    float max = FP4_FLOOR;
+    return largest(x, KERN_ROW_GROUP4, &max) ? (uint8_t)(((bits_of(max) + 0x3fffff) >> 23) - 2) : 255;
+}
+
+/* |x| <= 6, half to even: 0, 0.5, 1, 1.5, 2, 3, 4, 6. */
+static uint8_t code4_of(float x)
+{
+    const float m = fabsf(x);
+    const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f);
+    return (uint8_t)(code | (int)(bits_of(x) >> 28 & 8));
+}
+
+static void write_fp4(int64_t width, uint8_t *dst, const float *src)
+{
+    uint8_t *scale = dst + width / 2;
+    for (int64_t at = 0; at < width; at += KERN_ROW_GROUP4, dst += KERN_ROW_GROUP4 / 2) {
+        const uint8_t s = scale4_of(src + at);
+        const float by = float_of((uint32_t)(254 - s) << 23);
+        for (int64_t j = 0; j < KERN_ROW_GROUP4 / 2; j++)
+            dst[j] = s == 255 ? 0 : (uint8_t)(code4_of(src[at + j] * by) | code4_of(src[at + j + 16] * by) << 4);
+        *scale++ = s;
     }
-    return (uint8_t)(((bits_of(max) + 0x1fffff) >> 23) - 8);
+}
+
+static void read_fp4(int64_t width, const uint8_t *src, float *dst)
+{
+    const uint8_t *scale = src + width / 2;
+    for (int64_t at = 0; at < width; at += KERN_ROW_GROUP4, src += KERN_ROW_GROUP4 / 2) {
+        const float half = 0.5f * quant_e8m0_to_f32(*scale++);
+        for (int64_t j = 0; j < KERN_ROW_GROUP4 / 2; j++) {
+            dst[at + j] = half * (float)quant_e2m1_doubled[src[j] & 15];
+            dst[at + j + 16] = half * (float)quant_e2m1_doubled[src[j] >> 4];
+        }
+    }
+}
+
+void kern_row_hadamard(float *x, int64_t n)
+{
+    const float by = (float)(1.0 / sqrt((double)n));
+    for (int64_t h = 1; h < n; h *= 2)
+        for (int64_t i = 0; i < n; i += 2 * h)
+            for (int64_t j = i; j < i + h; j++) {
+                const float a = x[j], b = x[j + h];
+                x[j] = a + b;
+                x[j + h] = a - b;
+            }
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by;
 }
 
 /* |x| <= 448.  Below 2^-6 the codes are multiples of 2^-9. */
@@ -106,6 +169,8 @@ void kern_row_write(enum kern_kv_codec c, int64_t width, int64_t tail, void *dst
         memcpy(dst, src, (size_t)width * sizeof(float));
     else if (c == KERN_KV_FP8)
         write_fp8(width, tail, dst, src);
+    else if (c == KERN_KV_FP4)
+        write_fp4(width, dst, src);
     else
         for (int64_t i = 0; i < width; i++)
             h[i] = c == KERN_KV_F16 ? quant_f32_to_f16(src[i]) : quant_f32_to_bf16(src[i]);
@@ -118,6 +183,8 @@ void kern_row_read(enum kern_kv_codec c, int64_t width, int64_t tail, const void
         memcpy(dst, src, (size_t)width * sizeof(float));
     else if (c == KERN_KV_FP8)
         read_fp8(width, tail, src, dst);
+    else if (c == KERN_KV_FP4)
+        read_fp4(width, src, dst);
     else
         quant_decode(c == KERN_KV_F16 ? QUANT_F16 : QUANT_BF16, src, dst, (size_t)width);
 }

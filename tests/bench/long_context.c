@@ -79,6 +79,16 @@ static double decode(struct ingle_session *s, int64_t n_vocab)
     return t[DECODED / 2];
 }
 
+/* Where the decoded tokens' time went. */
+static void print_profile(const struct ingle_engine *engine)
+{
+    struct ingle_profile op[64];
+    const int n = ingle_engine_profile_read(engine, op, 64);
+    for (int i = 0; i < n; i++)
+        if (op[i].ns)
+            printf("{\"op\":\"%s\",\"ms\":%.3f}\n", op[i].op, 1e-6 * (double)op[i].ns / DECODED);
+}
+
 int main(int n_args, char **arg)
 {
     static const int64_t depths[] = {1000, 10000, 100000, 300000, 1000000};
@@ -105,8 +115,13 @@ int main(int n_args, char **arg)
         if (left <= 0)
             break;
         const double fill = add(s, left, 4096, info.n_vocab);
+        const double rate = (double)left / fill;
+        ingle_engine_profile(engine, true);
+        const double one = decode(s, info.n_vocab);
         printf("{\"depth\":%lld,\"prefill_tokens_s\":%.0f,\"decode_ms\":%.3f}\n", (long long)depth,
-               (double)left / fill, 1e3 * decode(s, info.n_vocab));
+               rate, 1e3 * one);
+        print_profile(engine);
+        ingle_engine_profile(engine, false);
         fflush(stdout);
     }
     const double took = memory("VmHWM:") - before, off = took / (double)plan.total_bytes - 1;

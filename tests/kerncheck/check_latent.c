@@ -26,7 +26,8 @@ static const struct set {
 enum { N_SETS = sizeof sets / sizeof *sets };
 
 enum { WIDE = 512, ROWS = 80, HEADS = 70 };
-static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_FP8};
+static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_FP8, KERN_KV_FP4};
+enum { N_CODECS = sizeof codecs / sizeof *codecs };
 
 /* Everything that a trial writes. */
 struct world {
@@ -168,6 +169,37 @@ static int check_fp8(struct noise *r)
     return 0;
 }
 
+/* Plain FP4 against the words of its definition. */
+static int check_fp4(struct noise *r)
+{
+    static const double value[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    float x[KERN_ROW_GROUP4], y[KERN_ROW_GROUP4];
+    uint8_t row[KERN_ROW_GROUP4];
+    const float size = ldexpf(1.0f, (int)noise_below(r, 60) - 30);
+    double max = 6 * 0x1p-126;
+    for (int i = 0; i < KERN_ROW_GROUP4; i++) { /* ties, too */
+        x[i] = noise_below(r, 3) ? noise_unit(r) * size : (float)((double)noise_below(r, 25) - 12) * 0.25f * size;
+        max = fmax(max, fabs((double)x[i]));
+    }
+    kern_row_write(KERN_KV_FP4, KERN_ROW_GROUP4, 0, row, x);
+    kern_row_read(KERN_KV_FP4, KERN_ROW_GROUP4, 0, row, y);
+    const double scale = exp2(ceil(log2(max / 6)));
+    for (int i = 0; i < KERN_ROW_GROUP4; i++) {
+        const double v = fabs((double)x[i]) / scale;
+        int best = 0;
+        for (int c = 1; c < 8; c++) {
+            const double old = fabs(v - value[best]), new = fabs(v - value[c]);
+            if (new < old || (new <= old && c % 2 == 0))
+                best = c;
+        }
+        if (fabs((double)y[i]) != value[best] * scale || (y[i] != 0.0f && (y[i] < 0) != (x[i] < 0))) {
+            printf("fp4: %.9g of %.9g is stored as %.9g\n", (double)x[i], max, (double)y[i]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void fill(struct world *w, struct noise *r, int kind)
 {
     const float size = ldexpf(1.0f, (int)noise_below(r, 40) - 20);
@@ -189,9 +221,12 @@ int check_latent(uint64_t seed, uint32_t cpu)
     struct noise r = {seed};
     struct world *w = mem_big_alloc(sizeof *w);
     int n_bad = !w;
-    for (int round = 0; round < 40 && n_bad < 10 && w; round++) {
-        struct kern_row f = {codecs[round % 4], widths[round / 4], 0};
-        f.tail = noise_below(&r, 3) ? noise_below(&r, f.width + 1) : f.width >= 128 ? 64 : 0;
+    for (int round = 0; round < 10 * N_CODECS && n_bad < 10 && w; round++) {
+        struct kern_row f = {codecs[round % N_CODECS], widths[round / N_CODECS], 0};
+        if (f.codec == KERN_KV_FP4)
+            f.width = (f.width + KERN_ROW_GROUP4 - 1) / KERN_ROW_GROUP4 * KERN_ROW_GROUP4;
+        else
+            f.tail = noise_below(&r, 3) ? noise_below(&r, f.width + 1) : f.width >= 128 ? 64 : 0;
         const size_t bytes = kern_row_bytes(f.codec, f.width, f.tail);
         fill(w, &r, (int)noise_below(&r, 3));
         for (int64_t i = 0; i < ROWS; i++)
@@ -201,14 +236,15 @@ int check_latent(uint64_t seed, uint32_t cpu)
                 continue;
             n_bad += check_rows(w, &sets[i], &f);
             for (int k = 0; k < 4; k++) {
-                n_bad += check_gather(w, &sets[i], &f, &r);
+                if (f.codec != KERN_KV_FP4)
+                    n_bad += check_gather(w, &sets[i], &f, &r);
                 n_bad += check_scores(w, &sets[i], &f, &r);
             }
             n_bad += check_pool(w, &sets[i], &f, &r);
         }
     }
     for (int i = 0; i < 200 && n_bad < 10; i++)
-        n_bad += check_fp8(&r);
+        n_bad += check_fp8(&r) + check_fp4(&r);
     mem_big_free(w, sizeof *w);
     return n_bad;
 }

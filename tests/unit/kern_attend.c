@@ -8,13 +8,15 @@
 static void names(void **state)
 {
     (void)state;
-    for (int i = 0; i < KERN_KV_CODECS; i++) {
+    for (int i = 0; i <= KERN_KV_FP8; i++) {
         enum kern_kv_codec c = KERN_KV_CODECS;
         assert_true(kern_kv_by_name(kern_kv_name((enum kern_kv_codec)i), &c));
         assert_int_equal(c, i);
     }
     enum kern_kv_codec c;
     assert_false(kern_kv_by_name("q3", &c));
+    assert_string_equal(kern_kv_name(KERN_KV_FP4), "fp4");
+    assert_false(kern_kv_by_name("fp4", &c));
 }
 
 static void sizes(void **state)

@@ -19,6 +19,10 @@ static void sizes(void **state)
     assert_int_equal(kern_row_bytes(KERN_KV_FP8, 100, 4), 108);  /* 96 + 8 + 2 */
     assert_int_equal(kern_row_bytes(KERN_KV_FP8, 100, 101), 0);
     assert_int_equal(kern_row_bytes(KERN_KV_FP8, 0, 0), 0);
+    assert_int_equal(kern_row_bytes(KERN_KV_FP4, 128, 0), 68);
+    assert_int_equal(kern_row_bytes(KERN_KV_FP4, 64, 0), 36);
+    assert_int_equal(kern_row_bytes(KERN_KV_FP4, 128, 64), 0);
+    assert_int_equal(kern_row_bytes(KERN_KV_FP4, 48, 0), 0);
     enum kern_kv_codec c;
     assert_true(kern_kv_by_name("fp8", &c) && c == KERN_KV_FP8);
     assert_int_equal(kern_kv_block_bytes(c, true, 512), 0);

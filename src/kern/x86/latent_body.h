@@ -61,6 +61,8 @@ LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t 
     int64_t h = 0;
     for (; h + HEADS <= s->n_heads; h += HEADS)
         take(HEADS, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
+    for (; h + 4 <= s->n_heads; h += 4)
+        take(4, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
     for (; h < s->n_heads; h++)
         take(1, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
     for (int p = 0; p < n_tiles; p++)

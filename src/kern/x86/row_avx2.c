@@ -51,6 +51,15 @@ static inline __m256i fp8_codes(__m256 x)
     return _mm256_or_si256(_mm256_blendv_epi8(normal, small, is_small), sign);
 }
 
+/* The bits of the largest of eight. */
+static inline uint32_t largest(__m256 max)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    m = _mm_max_ss(m, _mm_movehdup_ps(m));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(m));
+}
+
 /* The scale of up to 64 numbers. */
 static uint8_t fp8_scale(const float *x, int64_t n)
 {
@@ -63,11 +72,7 @@ static uint8_t fp8_scale(const float *x, int64_t n)
     }
     if (_mm256_movemask_ps(sum))
         return 255;
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    m = _mm_max_ss(m, _mm_movehdup_ps(m));
-    const uint32_t u = (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(m));
-    return (uint8_t)(((u + 0x1fffff) >> 23) - 8);
+    return (uint8_t)(((largest(max) + 0x1fffff) >> 23) - 8);
 }
 
 static void write_fp8(const struct kern_row *f, uint8_t *dst, const float *src)
@@ -94,12 +99,61 @@ static void write_fp8(const struct kern_row *f, uint8_t *dst, const float *src)
     write_half(KERN_KV_BF16, f->tail, dst + n, src + n);
 }
 
+/* Sixteen numbers up to 6 as e2m1 codes with their signs, one a byte. */
+static inline __m128i fp4_codes(const float *x, __m256 by)
+{
+    static const float edge[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+    const __m256 abs = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    __m256i code[2];
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * h), by), m = _mm256_and_ps(v, abs);
+        code[h] = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(v), 28), _mm256_set1_epi32(8));
+        LANES_UNROLL
+        for (int i = 0; i < 7; i++) { /* the odd edges are ties that go up */
+            const __m256 e = _mm256_set1_ps(edge[i]);
+            const __m256 up = i % 2 ? _mm256_cmp_ps(m, e, _CMP_GE_OQ) : _mm256_cmp_ps(m, e, _CMP_GT_OQ);
+            code[h] = _mm256_sub_epi32(code[h], _mm256_castps_si256(up));
+        }
+    }
+    const __m256i w = _mm256_permute4x64_epi64(_mm256_packus_epi32(code[0], code[1]), 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+}
+
+/* The scale of 32 numbers. */
+static uint8_t fp4_scale(const float *x)
+{
+    const __m256 abs = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    __m256 max = _mm256_set1_ps(0x1.8p-124f), bad = _mm256_setzero_ps();
+    for (int i = 0; i < KERN_ROW_GROUP4; i += 8) {
+        const __m256 v = _mm256_loadu_ps(x + i);
+        max = _mm256_max_ps(_mm256_and_ps(v, abs), max);
+        bad = _mm256_or_ps(bad, _mm256_cmp_ps(_mm256_sub_ps(v, v), _mm256_sub_ps(v, v), _CMP_UNORD_Q));
+    }
+    return _mm256_movemask_ps(bad) ? 255 : (uint8_t)(((largest(max) + 0x3fffff) >> 23) - 2);
+}
+
+static void write_fp4(const struct kern_row *f, uint8_t *dst, const float *src)
+{
+    uint8_t *scale = dst + f->width / 2;
+    for (int64_t at = 0; at < f->width; at += KERN_ROW_GROUP4, dst += KERN_ROW_GROUP4 / 2) {
+        const uint8_t s = fp4_scale(src + at);
+        const __m256 by = _mm256_castsi256_ps(_mm256_set1_epi32((int)((254u - s) << 23)));
+        const __m128i low = fp4_codes(src + at, by), high = fp4_codes(src + at + 16, by);
+        const __m128i both = _mm_or_si128(low, _mm_slli_epi16(high, 4));
+        _mm_storeu_si128((__m128i *)(void *)dst, s == 255 ? _mm_setzero_si128() : both);
+        *scale++ = s;
+    }
+}
+
 void kern_row_write_avx2(const struct kern_row *f, void *dst, const float *src)
 {
     if (f->codec == KERN_KV_F32)
         memcpy(dst, src, (size_t)f->width * sizeof *src);
     else if (f->codec == KERN_KV_FP8)
         write_fp8(f, dst, src);
+    else if (f->codec == KERN_KV_FP4)
+        write_fp4(f, dst, src);
     else
         write_half(f->codec, f->width, dst, src);
 }
@@ -136,6 +190,25 @@ static void read_fp8(const struct kern_row *f, const uint8_t *src, float *dst)
     }
 }
 
+static void read_fp4(const struct kern_row *f, const uint8_t *src, float *dst)
+{
+    const uint8_t *scale = src + f->width / 2;
+    const __m128i value = _mm_loadu_si128((const __m128i *)(const void *)quant_e2m1_doubled);
+    for (int64_t at = 0; at < f->width; at += KERN_ROW_GROUP4, src += KERN_ROW_GROUP4 / 2) {
+        const __m128i both = _mm_loadu_si128((const __m128i *)(const void *)src), low4 = _mm_set1_epi8(15);
+        const __m256 half = _mm256_set1_ps(0.5f * quant_e8m0_to_f32(*scale++));
+        const __m128i q[2] = {_mm_shuffle_epi8(value, _mm_and_si128(both, low4)),
+                              _mm_shuffle_epi8(value, _mm_and_si128(_mm_srli_epi16(both, 4), low4))};
+        LANES_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q[h]));
+            const __m256 y = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q[h], 8)));
+            _mm256_storeu_ps(dst + at + 16 * h, _mm256_mul_ps(x, half));
+            _mm256_storeu_ps(dst + at + 16 * h + 8, _mm256_mul_ps(y, half));
+        }
+    }
+}
+
 void kern_row_read_avx2(const struct kern_row *f, const void *src, float *dst)
 {
     const uint16_t *h = src;
@@ -144,6 +217,8 @@ void kern_row_read_avx2(const struct kern_row *f, const void *src, float *dst)
         memcpy(dst, src, (size_t)f->width * sizeof *dst);
     } else if (f->codec == KERN_KV_FP8) {
         read_fp8(f, src, dst);
+    } else if (f->codec == KERN_KV_FP4) {
+        read_fp4(f, src, dst);
     } else if (f->codec == KERN_KV_F16) {
         for (; i + 16 <= f->width; i += 16)
             v_store(dst + i, v_from_f16(h + i));
@@ -244,12 +319,13 @@ static void turn_floats(const float *rows, int64_t n, int64_t width, float *keys
             keys[k * TILE + i] = r[i][k];
 }
 
-static void turn_halves(const uint16_t *rows, int64_t n, int64_t width, uint16_t *keys)
+static void turn_halves(const uint16_t *rows, int64_t stride, int64_t n, int64_t width,
+                        uint16_t *keys)
 {
     const uint16_t *r[TILE];
     int64_t k = 0;
     for (int64_t i = 0; i < TILE; i++)
-        r[i] = rows + (i < n ? i : n - 1) * width;
+        r[i] = rows + (i < n ? i : n - 1) * stride;
     for (; k + 8 <= width; k += 8)
         turn_half(r, k, keys + k * TILE);
     for (; k < width; k++)
@@ -275,14 +351,33 @@ void kern_row_gather_avx2(const struct kern_row *f, const void *const *row, int6
     if (size == 4)
         turn_floats((const float *)(const void *)value, n, f->width, key);
     else
-        turn_halves((const uint16_t *)(const void *)value, n, f->width, key);
+        turn_halves((const uint16_t *)(const void *)value, f->width, n, f->width, key);
 }
 
 void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, float *rows,
                         float *tile)
 {
     const size_t bytes = kern_row_bytes(f->codec, f->width, f->tail);
-    for (int64_t i = 0; i < n; i++)
-        kern_row_read_avx2(f, (const uint8_t *)src + (size_t)i * bytes, rows + i * f->width);
-    turn_floats(rows, n, f->width, tile);
+    const int64_t width = f->width;
+    uint16_t *half = (uint16_t *)(void *)rows, *turned = half + TILE * width;
+    if (f->codec == KERN_KV_F32) {
+        turn_floats(src, n, width, tile);
+        return;
+    }
+    if (f->codec == KERN_KV_FP4) {
+        for (int64_t i = 0; i < n; i++)
+            read_fp4(f, (const uint8_t *)src + (size_t)i * bytes, rows + i * width);
+        turn_floats(rows, n, width, tile);
+        return;
+    }
+    if (f->codec == KERN_KV_FP8) {
+        for (int64_t i = 0; i < n; i++)
+            fp8_to_bf16(f, (const uint8_t *)src + (size_t)i * bytes, half + i * width);
+        turn_halves(half, width, n, width, turned);
+    } else {
+        turn_halves(src, (int64_t)bytes / 2, n, width, turned);
+    }
+    for (int64_t k = 0; k < width; k++)
+        v_store(tile + k * TILE,
+                f->codec == KERN_KV_F16 ? v_from_f16(turned + k * TILE) : v_from_bf16(turned + k * TILE));
 }
