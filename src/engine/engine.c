@@ -346,6 +346,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
            "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
            size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);
     e->kv = plan.kv;
+    if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
+        r.tree_budget_bytes = r.kv_budget_bytes;
     st = model_load(e->weights, err);
     if (st)
         return st;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_WORK = 1024 };
@@ -48,6 +49,24 @@ static ingle_status check_tokens(const struct ingle_session *s, const int32_t *t
     return INGLE_OK;
 }
 
+/* Why tokens that were once computed have to wait again. */
+static void explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out)
+{
+    *out = (struct ingle_reuse){.kept = r->kept,
+                                .from_session = r->from_session,
+                                .from_cache = r->from_tree,
+                                .matched = r->matched};
+    if (r->given_up)
+        snprintf(out->why, sizeof out->why, "%lld tokens were known and evicted",
+                 (long long)r->given_up);
+    else if (r->matched < n && r->kept < r->matched)
+        snprintf(out->why, sizeof out->why, "differs at token %lld, no restore point between %lld and it",
+                 (long long)r->matched, (long long)r->kept);
+    else if (r->kept < r->matched && r->kept < n - 1)
+        snprintf(out->why, sizeof out->why, "no restore point between %lld and %lld",
+                 (long long)r->kept, (long long)r->matched);
+}
+
 ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, int64_t n,
                                 struct ingle_reuse *reuse, struct ingle_error *error)
 {
@@ -57,8 +76,7 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
     if (!st && reuse)
-        *reuse = (struct ingle_reuse){
-            .kept = r.kept, .from_session = r.from_session, .from_cache = r.from_tree};
+        explain_reuse(&r, n, reuse);
     return engine_say(error, st, &err);
 }
 

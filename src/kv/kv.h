@@ -136,12 +136,15 @@ MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
                                        uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
 
-/* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
+/* Prefixes with different salts share nothing, so that nobody can learn from an answer's
+ * speed what another user asked.  0: everybody's.
+ * Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
  * saw); mark is copied.  An equal point is refreshed, not stored twice: it keeps its pages
  * and its mark.  Not storing for lack of room in the budget is a report, not an error. */
-MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from,
-                                    const int32_t *tokens, int64_t n_tokens, const void *mark,
-                                    size_t mark_bytes, struct err *err);
+MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt,
+                                    const struct kv_timeline *from, const int32_t *tokens,
+                                    int64_t n_tokens, const void *mark, size_t mark_bytes,
+                                    struct err *err);
 
 struct kv_match {
     const struct kv_point *point; /* the deepest restore point within limit, or NULL */
@@ -151,8 +154,13 @@ struct kv_match {
     size_t mark_bytes;
 };
 /* limit: the restore point must not be longer than this. */
-void kv_tree_find(struct kv_tree *t, const int32_t *tokens, int64_t n_tokens, int64_t limit,
-                  struct kv_match *out);
+void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens,
+                  int64_t limit, struct kv_match *out);
+
+/* The longest prefix of more than `above` of these tokens that was a restore point lately and
+ * had to make room; 0: none. */
+int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+                         int64_t n_tokens, int64_t above);
 
 /* The timeline becomes the restore point's. */
 MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree,

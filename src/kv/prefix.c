@@ -18,6 +18,15 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include <string.h>
+#include <xxhash.h>
+
+enum { N_GHOSTS = 64 };
+
+/* A restore point that is no more: how long it was, and a hash of its tokens. */
+struct ghost {
+    uint64_t salt, hash;
+    int64_t length; /* 0: nobody */
+};
 
 /* KV_PAGE tokens: a node; less: a point. */
 struct run {
@@ -31,6 +40,9 @@ struct node {
     struct run **sub; /* [n_sub] sorted */
     size_t n_sub, cap_sub;
     size_t n_points;        /* of n_sub */
+    struct node *next;      /* a root's: that of another salt */
+    uint64_t salt;          /* a root's */
+    uint64_t hash;          /* of all tokens down to here */
     struct kv_page *page[]; /* of the groups without a window, in order; then the tokens */
 };
 
@@ -56,9 +68,11 @@ struct kv_tree {
     size_t n_full;          /* groups without a window */
     uint64_t clock;         /* bytes ever put */
     uint64_t uses;
-    struct node *root;
+    struct node *root; /* that of salt 0, then those of others; a root has no parent */
     struct kv_point **heap; /* [n_heap], the least valuable first */
     size_t n_heap, cap_heap;
+    struct ghost ghost[N_GHOSTS]; /* the last ones that were given up, in turn */
+    size_t next_ghost;
 };
 
 /* ---- runs of tokens ---- */
@@ -141,6 +155,12 @@ static void node_remove(struct node *d, const struct run *r)
     memmove(&d->sub[i], &d->sub[i + 1], (d->n_sub - i) * sizeof d->sub[0]);
 }
 
+/* The hash of a prefix goes on from that of its blocks before; it begins with the salt. */
+static uint64_t run_hash(uint64_t hash, const int32_t *tokens, int64_t n)
+{
+    return XXH3_64bits_withSeed(tokens, (size_t)n * sizeof *tokens, hash);
+}
+
 /* ---- nodes ---- */
 
 static size_t node_bytes(const struct kv_tree *t)
@@ -160,6 +180,7 @@ static struct node *node_create(struct kv_tree *t, struct node *parent,
     memcpy(token, tokens, KV_PAGE * sizeof token[0]);
     d->run = (struct run){.token = token, .n = KV_PAGE};
     d->parent = parent;
+    d->hash = run_hash(parent->hash, tokens, KV_PAGE);
     size_t k = 0;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         if (!t->pool->spec->group[g].window) {
@@ -170,10 +191,45 @@ static struct node *node_create(struct kv_tree *t, struct node *parent,
     return d;
 }
 
+/* The root of a salt, or NULL. */
+static struct node *root_find(const struct kv_tree *t, uint64_t salt)
+{
+    struct node *d = t->root;
+    while (d && d->salt != salt)
+        d = d->next;
+    return d;
+}
+
+/* The same, made where it is not there; roots below which nothing hangs any more go.
+ * NULL: out of memory. */
+static struct node *root_make(struct kv_tree *t, uint64_t salt)
+{
+    struct node *d = root_find(t, salt);
+    if (d)
+        return d;
+    for (struct node **at = &t->root->next; *at;) {
+        d = *at;
+        if (d->n_sub) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        mem_free(d->sub);
+        mem_free(d);
+    }
+    d = mem_zalloc(sizeof *d);
+    if (!d)
+        return NULL;
+    d->salt = d->hash = salt;
+    d->next = t->root->next;
+    t->root->next = d;
+    return d;
+}
+
 /* Ends d and those above it below which nothing hangs any more; returns who is left. */
 static struct node *node_prune(struct kv_tree *t, struct node *d)
 {
-    while (d != t->root && !d->n_sub) {
+    while (d->parent && !d->n_sub) {
         struct node *parent = d->parent;
         node_remove(parent, &d->run);
         for (size_t k = 0; k < t->n_full; k++)
@@ -213,7 +269,7 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
     struct share s = {.held = point_bytes(p)};
     for (size_t i = 0; i < p->n_pages; i++)
         share_page(&s, p->page[i]);
-    for (const struct node *d = p->node; d != t->root && d->n_sub == 1; d = d->parent) {
+    for (const struct node *d = p->node; d->parent && d->n_sub == 1; d = d->parent) {
         s.held += node_bytes(t);
         for (size_t k = 0; k < t->n_full; k++)
             share_page(&s, d->page[k]);
@@ -222,10 +278,10 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
 }
 
 /* Tokens to compute again without p: those behind the next shorter point. */
-static int64_t point_cost(const struct kv_tree *t, const struct kv_point *p)
+static int64_t point_cost(const struct kv_point *p)
 {
     const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1);
-    for (const struct node *d = p->node; !before && d != t->root; d = d->parent)
+    for (const struct node *d = p->node; !before && d->parent; d = d->parent)
         before = node_prefix(d->parent, d->run.token, KV_PAGE - 1);
     return p->length - (before ? before->length : 0);
 }
@@ -235,7 +291,7 @@ static int64_t point_cost(const struct kv_tree *t, const struct kv_point *p)
  * hold.  Worth 1 is a point that saves as many tokens as its bytes are rows. */
 static double point_value(const struct kv_tree *t, const struct kv_point *p)
 {
-    const double saved = (double)point_cost(t, p) * t->bytes_per_token;
+    const double saved = (double)point_cost(p) * t->bytes_per_token;
     const double worth = (double)(1 + p->hits) * saved / (double)point_share(t, p).held;
     return (double)p->clock + (double)t->budget_bytes / 4 * (worth < 8 ? worth : 8);
 }
@@ -399,9 +455,43 @@ static uint64_t tree_bytes(const struct kv_tree *t)
     return t->pool->held_bytes + t->own_bytes;
 }
 
+/* ---- ghosts: what was given up lately, so that a miss can say why ---- */
+
+static void ghost_add(struct kv_tree *t, const struct kv_point *p)
+{
+    struct ghost *g = &t->ghost[t->next_ghost++ % N_GHOSTS];
+    const struct node *root = p->node;
+    while (root->parent)
+        root = root->parent;
+    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->length};
+}
+
+int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+                         int64_t n_tokens, int64_t above)
+{
+    int64_t found = 0, longest = 0;
+    for (size_t i = 0; i < N_GHOSTS; i++)
+        if (t->ghost[i].salt == salt && t->ghost[i].length <= n_tokens)
+            longest = num_max(longest, t->ghost[i].length);
+    uint64_t hash = salt;
+    for (int64_t at = 0; at <= longest; at += KV_PAGE) {
+        for (size_t i = 0; i < N_GHOSTS; i++) {
+            const struct ghost *g = &t->ghost[i];
+            const bool here = g->length && g->salt == salt && g->length / KV_PAGE == at / KV_PAGE &&
+                              g->length > above && g->length <= n_tokens;
+            if (here && run_hash(hash, tokens + at, g->length - at) == g->hash)
+                found = num_max(found, g->length);
+        }
+        if (n_tokens - at >= KV_PAGE)
+            hash = run_hash(hash, tokens + at, KV_PAGE);
+    }
+    return found;
+}
+
 static void tree_give_up(struct kv_tree *t, struct kv_point *p, const char *why)
 {
     const int64_t length = p->length;
+    ghost_add(t, p);
     point_drop(t, p);
     t->pool->evicted_points++;
     report(t->pool->sink, INGLE_REPORT_DEBUG, "cache", "prefix",
@@ -472,11 +562,15 @@ void kv_tree_free(struct kv_tree *t)
     if (!t)
         return;
     kv_tree_clear(t);
-    BUG_IF(t->root->n_sub || t->own_bytes || t->pool->held_bytes);
+    BUG_IF(t->own_bytes || t->pool->held_bytes);
     t->pool->evict = NULL;
     t->pool->evict_arg = NULL;
-    mem_free(t->root->sub);
-    mem_free(t->root);
+    for (struct node *d = t->root, *next; d; d = next) {
+        next = d->next;
+        BUG_IF(d->n_sub);
+        mem_free(d->sub);
+        mem_free(d);
+    }
     mem_free(t->heap);
     mem_free(t);
 }
@@ -507,11 +601,11 @@ static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, 
 
 /* The node of n_blocks whole blocks, made where it is not there, with room below it for one
  * more run.  NULL: out of memory, nothing has changed. */
-static struct node *tree_reach(struct kv_tree *t, const struct kv_timeline *from,
+static struct node *tree_reach(struct kv_tree *t, uint64_t salt, const struct kv_timeline *from,
                                const int32_t *tokens, int64_t n_blocks)
 {
-    struct node *d = t->root;
-    for (int64_t i = 0; i < n_blocks; i++) {
+    struct node *d = root_make(t, salt);
+    for (int64_t i = 0; d && i < n_blocks; i++) {
         struct node *child = node_child(d, tokens + i * KV_PAGE);
         if (!child) {
             if (mem_grow(&d->sub, &d->cap_sub, d->n_sub + 1, sizeof d->sub[0]))
@@ -522,19 +616,20 @@ static struct node *tree_reach(struct kv_tree *t, const struct kv_timeline *from
         }
         d = child;
     }
-    if (mem_grow(&d->sub, &d->cap_sub, d->n_sub + 1, sizeof d->sub[0]))
+    if (d && mem_grow(&d->sub, &d->cap_sub, d->n_sub + 1, sizeof d->sub[0]))
         return d;
 nomem:
-    node_prune(t, d);
+    if (d)
+        node_prune(t, d);
     return NULL;
 }
 
-/* The node of all whole blocks that are there already. */
-static struct node *tree_walk(const struct kv_tree *t, const int32_t *tokens, int64_t n_tokens,
-                              int64_t *depth)
+/* The node of all whole blocks that are there already; NULL: not even the salt's root. */
+static struct node *tree_walk(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+                              int64_t n_tokens, int64_t *depth)
 {
-    struct node *d = t->root;
-    for (*depth = 0; n_tokens - *depth >= KV_PAGE; *depth += KV_PAGE) {
+    struct node *d = root_find(t, salt);
+    for (*depth = 0; d && n_tokens - *depth >= KV_PAGE; *depth += KV_PAGE) {
         struct node *child = node_child(d, tokens + *depth);
         if (!child)
             break;
@@ -543,17 +638,19 @@ static struct node *tree_walk(const struct kv_tree *t, const int32_t *tokens, in
     return d;
 }
 
-static struct kv_point *tree_equal(const struct kv_tree *t, const int32_t *tokens, int64_t n_tokens)
+static struct kv_point *tree_equal(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+                                   int64_t n_tokens)
 {
     int64_t depth;
-    const struct node *d = tree_walk(t, tokens, n_tokens, &depth);
-    if (n_tokens - depth >= KV_PAGE)
+    const struct node *d = tree_walk(t, salt, tokens, n_tokens, &depth);
+    if (!d || n_tokens - depth >= KV_PAGE)
         return NULL;
     return (struct kv_point *)node_equal(d, tokens + depth, n_tokens - depth);
 }
 
-ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from, const int32_t *tokens,
-                         int64_t n_tokens, const void *mark, size_t mark_bytes, struct err *err)
+ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt, const struct kv_timeline *from,
+                         const int32_t *tokens, int64_t n_tokens, const void *mark,
+                         size_t mark_bytes, struct err *err)
 {
     BUG_IF(from->pool != t->pool);
     if (n_tokens != from->length)
@@ -561,7 +658,7 @@ ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from, cons
                        (long long)n_tokens, (long long)from->length);
     if (!n_tokens)
         return INGLE_OK;
-    struct kv_point *p = tree_equal(t, tokens, n_tokens);
+    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
     if (p) {
         point_use(t, p);
         point_revalue(t, p);
@@ -582,7 +679,7 @@ ingle_status kv_tree_put(struct kv_tree *t, const struct kv_timeline *from, cons
         return INGLE_OK;
     }
     const uint64_t before = tree_bytes(t);
-    struct node *d = tree_reach(t, from, tokens, n_tokens / KV_PAGE);
+    struct node *d = tree_reach(t, salt, from, tokens, n_tokens / KV_PAGE);
     if (!d)
         goto nomem;
     point_hang(t, p, d, from);
@@ -603,14 +700,16 @@ nomem:
                    (long long)n_tokens);
 }
 
-void kv_tree_find(struct kv_tree *t, const int32_t *tokens, int64_t n_tokens, int64_t limit,
-                  struct kv_match *out)
+void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens,
+                  int64_t limit, struct kv_match *out)
 {
     *out = (struct kv_match){0};
     if (n_tokens < 1)
         return;
     int64_t depth;
-    const struct node *d = tree_walk(t, tokens, n_tokens, &depth);
+    const struct node *d = tree_walk(t, salt, tokens, n_tokens, &depth);
+    if (!d)
+        return;
     const int64_t n = num_min(n_tokens - depth, KV_PAGE);
     const size_t i = node_search(d, tokens + depth, n);
     out->matched = depth;
@@ -643,7 +742,7 @@ ingle_status kv_timeline_attach(struct kv_timeline *l, struct kv_tree *t,
     kv_timeline_clear(l);
     const int64_t end = num_div_up(p->length, KV_PAGE);
     int64_t i = p->length / KV_PAGE;
-    for (const struct node *d = p->node; d != t->root; d = d->parent, i--)
+    for (const struct node *d = p->node; d->parent; d = d->parent, i--)
         for (uint32_t g = 0, k = 0; g < l->pool->spec->n_groups; g++)
             if (!l->pool->spec->group[g].window)
                 kv_timeline_share(l, g, i - 1, d->page[k++]);

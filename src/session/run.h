@@ -30,6 +30,7 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
+    uint64_t salt;               /* whose remembered prefixes it may use */
     int64_t prompt_end;          /* a restore point is set here; -1: none */
 };
 

@@ -28,6 +28,15 @@ void session_free(struct session *s)
     mem_free(s);
 }
 
+void session_set_salt(struct session *s, uint64_t salt)
+{
+    if (s->salt == salt)
+        return;
+    kv_timeline_clear(s->timeline);
+    s->n_tokens = 0;
+    s->salt = salt;
+}
+
 int64_t session_length(const struct session *s)
 {
     return kv_timeline_length(s->timeline);
@@ -75,7 +84,7 @@ static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_
 {
     for (int64_t limit = n_want;; limit = keep) {
         struct kv_match match;
-        kv_tree_find(s->r->tree, want, n_want, limit, &match);
+        kv_tree_find(s->r->tree, s->salt, want, n_want, limit, &match);
         if (!match.point) {
             kv_timeline_clear(s->timeline);
             return INGLE_OK;
@@ -97,14 +106,15 @@ static ingle_status restore(struct session *s, const int32_t *want, int64_t n_wa
     int64_t own = 0;
     while (own < num_min(length, n_want) && s->token[own] == want[own])
         own++;
+    *reuse = (struct session_reuse){.matched = own};
     own = num_min(own, keep);
     if (!kv_timeline_can_rewind(s->timeline, own))
         own = 0;
     struct kv_match match = {0};
     if (s->r->tree)
-        kv_tree_find(s->r->tree, want, n_want, keep, &match);
+        kv_tree_find(s->r->tree, s->salt, want, n_want, keep, &match);
+    reuse->matched = num_max(reuse->matched, match.matched);
     ingle_status status = INGLE_OK;
-    *reuse = (struct session_reuse){0};
     if (own && own >= match.length) {
         status = kv_timeline_rewind(s->timeline, own, err);
         reuse->from_session = own;
@@ -115,6 +125,8 @@ static ingle_status restore(struct session *s, const int32_t *want, int64_t n_wa
         kv_timeline_clear(s->timeline);
     }
     reuse->kept = session_length(s);
+    reuse->given_up =
+        s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, want, n_want, reuse->matched) : 0;
     return status;
 }
 
@@ -175,7 +187,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 {
     if (!s->r->tree || !session_length(s))
         return INGLE_OK;
-    return kv_tree_put(s->r->tree, s->timeline, s->token, session_length(s), NULL, 0, err);
+    return kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, session_length(s), NULL, 0, err);
 }
 
 /* ---- the step ---- */

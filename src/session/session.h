@@ -58,9 +58,12 @@ void session_runner_clear_tree(struct runner *r);
 
 MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, struct err *err);
 void session_free(struct session *s);
+/* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
+void session_set_salt(struct session *s, uint64_t salt);
 
-/* Where the first `kept` tokens came from. */
-struct session_reuse { int64_t kept, from_session, from_tree; };
+/* Where the first `kept` tokens came from.  matched: tokens that a known prefix shares with
+ * these; given_up: more than that were remembered lately, so many, and evicted (0: not so). */
+struct session_reuse { int64_t kept, from_session, from_tree, matched, given_up; };
 
 /* Makes tokens [0, n) the session's contents: keeps or restores the longest prefix that it
  * can and leaves the rest pending (at least one token, so that there will be logits).  The

@@ -31,7 +31,7 @@ static void put(struct kv_tree *tree, struct puts *puts, const struct world_line
 {
     struct err err;
     const uint64_t mark[2] = {(uint64_t)l->length, world_chain(l->token, l->length)};
-    assert_int_equal(kv_tree_put(tree, l->t, l->token, l->length, mark, sizeof mark, &err),
+    assert_int_equal(kv_tree_put(tree, 0, l->t, l->token, l->length, mark, sizeof mark, &err),
                      INGLE_OK);
     if (!puts || !l->length || puts->n == PUTS_MAX)
         return;
@@ -44,7 +44,7 @@ static void put(struct kv_tree *tree, struct puts *puts, const struct world_line
 static void find(struct kv_tree *tree, const struct puts *puts, const int32_t *token, int64_t n,
                  int64_t limit, bool exact, struct kv_match *m)
 {
-    kv_tree_find(tree, token, n, limit, m);
+    kv_tree_find(tree, 0, token, n, limit, m);
     int64_t best = 0, matched = 0;
     bool there = false;
     for (int64_t i = 0; i < puts->n; i++) {
@@ -206,7 +206,7 @@ static void step(struct grove *g, int line, int64_t n)
 static int64_t found(struct grove *g, int line, int64_t n, int64_t limit)
 {
     struct kv_match m;
-    kv_tree_find(g->tree, g->w.line[line].token, n, limit, &m);
+    kv_tree_find(g->tree, 0, g->w.line[line].token, n, limit, &m);
     return m.length;
 }
 
@@ -215,7 +215,7 @@ static void attach(struct grove *g, int line, int64_t length)
     struct err err;
     struct kv_match m;
     struct world_line *l = &g->w.line[line];
-    kv_tree_find(g->tree, l->token, WORLD_MAX, length, &m);
+    kv_tree_find(g->tree, 0, l->token, WORLD_MAX, length, &m);
     assert_int_equal(m.length, length);
     assert_int_equal(kv_timeline_attach(l->t, g->tree, m.point, &err), INGLE_OK);
     l->length = l->rewind_to = length;
@@ -274,10 +274,10 @@ static void the_deepest_point_within_the_limit_is_found(void **state)
     }
     struct kv_match m;
     g->w.line[1].token[200] = -1;
-    kv_tree_find(g->tree, g->w.line[1].token, 700, 700, &m);
+    kv_tree_find(g->tree, 0, g->w.line[1].token, 700, 700, &m);
     assert_int_equal(m.length, 129);
     assert_int_equal(m.matched, 200);
-    kv_tree_find(g->tree, NULL, 0, 5, &m);
+    kv_tree_find(g->tree, 0, NULL, 0, 5, &m);
     assert_true(!m.point && !m.matched);
     grove_close(g);
 }
@@ -292,18 +292,68 @@ static void an_equal_point_is_refreshed(void **state)
     const uint64_t used = world_used(&g->w);
     step(g, 1, 200);
     assert_int_equal(
-        kv_tree_put(g->tree, g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
+        kv_tree_put(g->tree, 0, g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
     assert_int_equal(points(g), 1);
     world_line_close(&g->w.line[1]);
     assert_true(world_used(&g->w) == used);
     struct kv_match m;
-    kv_tree_find(g->tree, g->w.line[0].token, 200, 200, &m);
+    kv_tree_find(g->tree, 0, g->w.line[0].token, 200, 200, &m);
     assert_int_equal(m.mark_bytes, 16);
-    assert_int_equal(kv_tree_put(g->tree, g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
+    assert_int_equal(kv_tree_put(g->tree, 0, g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
                      INGLE_ARG);
     assert_string_equal(err.msg, "a restore point of 199 tokens of a timeline of 200");
     struct kv_tree *second;
     assert_int_equal(kv_tree_create(&second, g->w.pool, 1, &err), INGLE_ARG);
+    grove_close(g);
+}
+
+static void salts_share_nothing(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 1 << 20, 2);
+    struct err err;
+    struct kv_match m;
+    const struct world_line *l = &g->w.line[0];
+    step(g, 0, 300);
+    for (uint64_t salt = 1; salt < 4; salt++) {
+        kv_tree_find(g->tree, salt, l->token, 300, 300, &m);
+        assert_true(!m.point && !m.matched);
+        assert_int_equal(kv_tree_put(g->tree, salt, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+        kv_tree_find(g->tree, salt, l->token, 300, 300, &m);
+        assert_int_equal(m.length, 300);
+        kv_tree_find(g->tree, salt + 1, l->token, 300, 300, &m);
+        assert_true(!m.point && !m.matched);
+    }
+    kv_tree_find(g->tree, 0, l->token, 300, 300, &m);
+    assert_true(!m.point && !m.matched);
+    assert_int_equal(points(g), 3);
+    kv_tree_clear(g->tree);
+    assert_int_equal(points(g), 0);
+    assert_int_equal(kv_tree_put(g->tree, 9, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    grove_close(g);
+}
+
+static void a_miss_knows_what_was_given_up(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 40000, 2);
+    struct err err;
+    const struct world_line *l = &g->w.line[0];
+    step(g, 0, 300);
+    assert_int_equal(kv_tree_put(g->tree, 5, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, 400, 0), 0);
+    int64_t n = 300;
+    for (uint64_t salt = 6; !kv_tree_given_up(g->tree, 5, l->token, n, 0); salt++) {
+        step(g, 0, 10);
+        n += 10;
+        assert_int_equal(kv_tree_put(g->tree, salt, l->t, l->token, n, NULL, 0, &err), INGLE_OK);
+        assert_true(points(g) > 0 && salt < 40);
+    }
+    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, n, 0), 300);
+    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, 299, 0), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, n, 300), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, 7, l->token, n, 0), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token + 1, n, 0), 0);
     grove_close(g);
 }
 
@@ -522,7 +572,7 @@ static void failing_memory_leaves_the_tree_as_it_was(void **state)
     for (fail = 1; s != INGLE_OK; fail++) {
         kv_tree_count(g->tree, &before);
         mem_fail_in = fail;
-        s = kv_tree_put(g->tree, g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
+        s = kv_tree_put(g->tree, 0, g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
         mem_fail_in = 0;
         kv_tree_count(g->tree, &after);
         assert_true(s == INGLE_OK || (s == INGLE_NOMEM && before.bytes == after.bytes));
@@ -566,7 +616,7 @@ static void ten_thousand_points_are_told_apart(void **state)
                 put(g->tree, NULL, l);
             }
             struct kv_match m;
-            kv_tree_find(g->tree, l->token, 400, 400, &m);
+            kv_tree_find(g->tree, 0, l->token, 400, 400, &m);
             assert_int_equal(m.length, n);
             assert_int_equal(m.matched, n);
             if (round) {
@@ -586,6 +636,8 @@ int main(void)
         cmocka_unit_test(a_point_inside_a_page_outlives_its_timeline),
         cmocka_unit_test(the_deepest_point_within_the_limit_is_found),
         cmocka_unit_test(an_equal_point_is_refreshed),
+        cmocka_unit_test(salts_share_nothing),
+        cmocka_unit_test(a_miss_knows_what_was_given_up),
         cmocka_unit_test(what_exceeds_the_budget_is_reported),
         cmocka_unit_test(the_least_recently_used_is_given_up_first),
         cmocka_unit_test(what_is_used_often_stays_longer),
