@@ -168,6 +168,22 @@ static void cpu_rope_pairs(struct device *d, const void *args, void *scratch)
     by_row(d, a, a->x.n, a->n_heads * a->r->n_pairs * 4, rope_pairs_row);
 }
 
+static void hadamard_row(const struct kern_math_table *k, const void *args, int64_t i)
+{
+    (void)k;
+    const struct device_hadamard_args *a = args;
+    const int64_t n = a->x.width / a->n_heads;
+    for (int64_t h = 0; h < a->n_heads; h++)
+        kern_row_hadamard(at(a->x, i) + h * n, n);
+}
+
+static void cpu_hadamard(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    const struct device_hadamard_args *a = args;
+    by_row(d, a, a->x.n, 8 * a->x.width, hadamard_row);
+}
+
 static void sqrt_softplus_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     (void)k;
@@ -392,5 +408,6 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_compress] = device_cpu_compress,
             [DEVICE_OP_select] = device_cpu_select,
             [DEVICE_OP_attend_latent] = device_cpu_attend_latent,
+            [DEVICE_OP_hadamard] = cpu_hadamard,
         },
 };

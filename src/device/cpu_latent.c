@@ -56,7 +56,7 @@ static int64_t n_far(const struct device_attend_latent_args *a, int64_t i, int64
 {
     if (!a->a->far.width)
         return 0;
-    return a->a->sel ? a->a->count[i] : (pos + 1) / a->a->far.every;
+    return a->a->top_k ? a->a->count[i] : (pos + 1) / a->a->far.every;
 }
 
 static struct list list_of(const struct device_attend_latent_args *a, int64_t i, int64_t *pos)
@@ -66,7 +66,7 @@ static struct list list_of(const struct device_attend_latent_args *a, int64_t i,
     l.n_near = num_min(*pos + 1, a->a->window);
     l.first = *pos + 1 - l.n_near;
     l.n = l.n_near + n_far(a, i, *pos);
-    l.sel = a->a->sel ? a->a->sel + i * a->a->top_k : NULL;
+    l.sel = a->a->top_k ? a->a->sel + i * a->a->top_k : NULL;
     return l;
 }
 
@@ -115,7 +115,7 @@ static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t 
 /* Whether the list of the row at pos has the shared pages behind a full window. */
 static bool is_shared(const struct device_latent *s, int64_t pos)
 {
-    return pos + 1 >= s->window && (!s->sel || (pos + 1) / s->far.every <= s->top_k);
+    return pos + 1 >= s->window && (!s->top_k || (pos + 1) / s->far.every <= s->top_k);
 }
 
 /* A whole row, laid out by the task that attends, but for what is shared. */
@@ -171,7 +171,7 @@ static int64_t most_rows(const struct device_attend_latent_args *a, const struct
     if (!far || !a->a->far.width)
         return a->a->window;
     const int64_t all = (far->pos0 + far->n) / a->a->far.every;
-    return a->a->window + (a->a->sel ? num_min(a->a->top_k, all) : all);
+    return a->a->window + (a->a->top_k ? num_min(a->a->top_k, all) : all);
 }
 
 static struct latent_job latent_plan(const struct device *d,
@@ -206,10 +206,10 @@ static int64_t shared_rows(const struct device_attend_latent_args *a, const stru
 {
     const struct device_latent *l = a->a;
     if (!l->far.width || l->window % KERN_PAGE ||
-        l->window + num_max(l->sel ? l->top_k : 0, l->window / l->far.every) > OWN_ROWS)
+        l->window + num_max(l->top_k, l->window / l->far.every) > OWN_ROWS)
         return 0;
     const int64_t first = num_max(s->pos0, l->window - 1), end = s->pos0 + s->n;
-    const int64_t last = l->sel ? num_min(end, (l->top_k + 1) * l->far.every - 1) : end;
+    const int64_t last = l->top_k ? num_min(end, (l->top_k + 1) * l->far.every - 1) : end;
     return num_max(0, last - first);
 }
 
@@ -240,7 +240,7 @@ static void share_rows(struct latent_job *j, const struct device_span *near,
     const int64_t all = (near->pos0 + near->n) / l->far.every;
     j->far = far;
     j->far_shared = true;
-    j->to = l->sel ? num_min(all, l->top_k) : all;
+    j->to = l->top_k ? num_min(all, l->top_k) : all;
     device_cpu_for(j->d, num_div_up(j->to, GATHER_ROWS), j->to * l->far.width, lay_out_chunk, j);
     own_rows(j, near->row0, near->n);
 }

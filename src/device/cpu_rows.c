@@ -98,6 +98,8 @@ static void compress_chunk(void *arg, int64_t chunk, int worker)
     k->math.norm(y, y, c->norm->at, width, c->eps);
     kern_rope_angles(cs, block * c->ratio, c->inv_freq, c->n_pairs);
     rotate(y, width, cs, c->n_pairs);
+    if (c->hadamard)
+        kern_row_hadamard(y, width);
     const struct kern_row form = device_cpu_row_form(&c->out);
     k->latent.write(&form, device_cpu_row(&c->out, out, block), y);
 }

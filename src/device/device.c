@@ -340,6 +340,11 @@ void device_compress(struct device *d, const struct device_compress *c,
     run(d, DEVICE_OP_compress, &(struct device_compress_args){c, in, out, n_spans});
 }
 
+void device_hadamard(struct device *d, struct rows x, int64_t n_heads)
+{
+    run(d, DEVICE_OP_hadamard, &(struct device_hadamard_args){x, n_heads});
+}
+
 void device_select(struct device *d, const struct device_select *s,
                    const struct device_span *span, int64_t n_spans, struct rows q,
                    struct rows weight, int32_t *sel, int32_t *count)

@@ -234,10 +234,14 @@ struct device_compress {
     float eps;
     const double *inv_freq;           /* [n_pairs]: the last 2 n_pairs of a row are rotated */
     int64_t n_pairs;
+    bool hadamard;                    /* then kern_row_hadamard() */
 };
 void device_compress(struct device *d, const struct device_compress *c,
                      const struct device_span *in, const struct device_span *out,
                      int64_t n_spans);
+
+/* Each head of each row becomes kern_row_hadamard() of itself: queries for rows kept so. */
+void device_hadamard(struct device *d, struct rows x, int64_t n_heads);
 
 /* For each row at position t: the top_k rows w < (t + 1) / every of keys by score(w) = sum
  * over heads h of weight[h] * max(0, q[h] . key[w]), in the order of kern/latent.h, scores;
@@ -253,7 +257,7 @@ void device_select(struct device *d, const struct device_select *s,
 
 /* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then
  * of `far` (stored as near is) those listed in sel/count, which are what device_select gave,
- * or all w < (t + 1) / every if sel is NULL, then a sink per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
+ * or all w < (t + 1) / every if top_k is 0, then a sink per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
 struct device_latent {
     struct device_stream near, far;
     int64_t window;

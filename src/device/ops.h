@@ -13,7 +13,7 @@
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
-    X(compress) X(select) X(attend_latent)
+    X(compress) X(select) X(attend_latent) X(hadamard)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -42,6 +42,7 @@ struct device_rows_append_args { const struct device_stream *s; const struct dev
 struct device_compress_args { const struct device_compress *c; const struct device_span *in, *out; int64_t n_spans; };
 struct device_select_args { const struct device_select *s; const struct device_span *span; int64_t n_spans; struct rows q, weight; int32_t *sel, *count; };
 struct device_attend_latent_args { const struct device_latent *a; const struct device_span *near, *far; int64_t n_spans; struct rows q; int64_t n_heads; struct rows out; float scale; };
+struct device_hadamard_args { struct rows x; int64_t n_heads; };
 struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
 struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
 struct device_matmul_args { const struct device_product *p; int64_t n; };

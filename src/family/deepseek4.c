@@ -33,6 +33,13 @@ static void add_stream(struct kv_spec *s, int64_t layer, uint32_t group, int64_t
         .n_heads = 1, .k_width = width, .v_width = tail, .k_codec = codec, .v_codec = codec, .every = (uint32_t)every};
 }
 
+/* Indexer keys beside FP8 rows are FP4, as in training, where their width can be rotated. */
+static enum kern_kv_codec key_codec(const struct deepseek4 *g, enum kern_kv_codec codec)
+{
+    const int64_t n = g->index_head;
+    return codec == KERN_KV_FP8 && (n & (n - 1)) == 0 && kern_row_bytes(KERN_KV_FP4, n, 0) ? KERN_KV_FP4 : codec;
+}
+
 static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
                                  struct err *err)
 {
@@ -62,8 +69,7 @@ static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, str
         }
         if (l->ratio == RATIO_CSA) {
             add_stream(&spec, i, in, 2 * l->index.wide, 0, KERN_KV_F32, 1);
-            /* no tail: the model was trained with still coarser keys, rotated ones, too */
-            add_stream(&spec, i, group[GROUP_FULL], g->index_head, 0, codec, l->ratio);
+            add_stream(&spec, i, group[GROUP_FULL], g->index_head, 0, key_codec(g, codec), l->ratio);
         }
     }
     const ingle_status s = kv_layout(&spec, err);
@@ -129,6 +135,8 @@ static struct family_choice choose(struct pass *p, const struct layer *l, struct
     struct rows q = device_rows(p->d, qr.n, g->index_heads * g->index_head);
     one_matmul(p->d, l->index_q, qr, q);
     device_rope_pairs(p->d, q, &p->rope[1], g->index_heads, g->index_head - g->n_rot, false);
+    if (family_is_rotated(p->f, l->index.out))
+        device_hadamard(p->d, q, g->index_heads);
     device_scale(p->d, weight, weight,
                  (float)(1.0 / sqrt((double)g->index_heads) / sqrt((double)g->index_head)));
     return family_select(p->f, l->index.out, q, weight, g->index_heads, g->index_top_k);

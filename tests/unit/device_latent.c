@@ -12,7 +12,7 @@
 #include "kerncheck/checks.h"
 #include <math.h>
 
-enum { WIDTH = 32, TAIL = 8, HEADS = 5, WINDOW = 128, TOP = 40, INDEX_WIDTH = 16, INDEX_HEADS = 3, N_PAIRS = 4 };
+enum { WIDTH = 32, TAIL = 8, HEADS = 5, WINDOW = 128, TOP = 40, INDEX_WIDTH = 32, INDEX_HEADS = 3, N_PAIRS = 4 };
 enum { CONTEXT = 1536, N_PAGES = CONTEXT / KERN_PAGE };
 /* Plain results exist for 0, for all of [FIRST, LATE) and for every seventh from LATE on. */
 enum { FIRST = 30, LATE = 601 };
@@ -63,7 +63,7 @@ static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uin
     w->in = stream(w, KERN_KV_F32, 4 * WIDTH, 0, 1);
     w->far4 = stream(w, c, WIDTH, TAIL, 4);
     w->far128 = stream(w, c, WIDTH, TAIL, 128);
-    w->keys = stream(w, c, INDEX_WIDTH, 0, 4);
+    w->keys = stream(w, c == KERN_KV_FP8 ? KERN_KV_FP4 : c, INDEX_WIDTH, 0, 4);
     w->mem = mem_zalloc(w->page_bytes * N_PAGES);
     assert_non_null(w->mem);
     for (int i = 0; i < N_PAGES; i++)
@@ -105,7 +105,7 @@ static void append(struct world *w, int64_t pos0, int64_t n)
         ones[i] = 1.0f + (float)i / 100;
     struct device_vector *norm;
     OK(device_vector_create(&norm, w->d, ones, WIDTH, &e));
-    struct device_compress c = {w->in, w->far4, 4, true, norm, 1e-6f, w->inv_freq, N_PAIRS};
+    struct device_compress c = {w->in, w->far4, 4, true, norm, 1e-6f, w->inv_freq, N_PAIRS, false};
     device_begin(w->d, NULL);
     device_rows_append(w->d, &w->near, &span, 1, rows_columns(all, 0, WIDTH));
     device_rows_append(w->d, &w->in, &span, 1, all);
@@ -156,6 +156,7 @@ static void attend(struct world *w, const struct device_span *span, int64_t n_sp
     device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS, rows_of(r->out4, at, n, HEADS * WIDTH), 0.3f);
     a.far = w->far128;
     a.sel = a.count = NULL;
+    a.top_k = 0;
     device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS, rows_of(r->out128, at, n, HEADS * WIDTH), 0.3f);
     OK(device_status(w->d, &e));
 }
@@ -251,6 +252,43 @@ static void one_codec(enum kern_kv_codec c)
     close_world(&plain);
 }
 
+/* What a compressor pooled, rotated for FP4, and the queries for it. */
+static void rotated(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e;
+    open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
+    const struct device_span span = {0, KERN_PAGE, 0, w.page};
+    float ones[WIDTH], plain[WIDTH], turned[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        ones[i] = 1.0f;
+    struct device_vector *norm;
+    OK(device_vector_create(&norm, w.d, ones, WIDTH, &e));
+    struct device_compress c = {w.in, w.far4, 4, true, norm, 1e-6f, w.inv_freq, N_PAIRS, false};
+    device_begin(w.d, NULL);
+    device_rows_append(w.d, &w.in, &span, 1, rows_of(w.x, 0, KERN_PAGE, 4 * WIDTH));
+    for (int block = 0; block < 32; block += 31) {
+        device_compress(w.d, &c, &span, &span, 1);
+        read_row(&w, &w.far4, block, plain);
+        c.hadamard = true;
+        device_compress(w.d, &c, &span, &span, 1);
+        read_row(&w, &w.far4, block, turned);
+        c.hadamard = false;
+        device_hadamard(w.d, (struct rows){plain, 1, WIDTH, WIDTH}, 1);
+        assert_memory_equal(plain, turned, sizeof plain);
+    }
+    float twice[2 * WIDTH];
+    memcpy(twice, w.x, sizeof twice);
+    device_hadamard(w.d, (struct rows){twice, 1, 2 * WIDTH, 2 * WIDTH}, 2);
+    memcpy(plain, w.x + WIDTH, sizeof plain);
+    kern_row_hadamard(plain, WIDTH);
+    assert_memory_equal(plain, twice + WIDTH, sizeof plain);
+    OK(device_status(w.d, &e));
+    device_vector_free(norm);
+    close_world(&w);
+}
+
 static void ways_agree(void **state)
 {
     (void)state;
@@ -261,6 +299,6 @@ static void ways_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
