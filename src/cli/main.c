@@ -11,6 +11,8 @@ static const struct cli_command commands[] = {
     {"chat", "", "talk with a model", NULL, cli_chat},
     {"run", "[PROMPT]", "answer a prompt: the argument, -f FILE, or standard input",
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
+    {"serve", "", "answer requests over HTTP as OpenAI's and Anthropic's servers do",
+     "SIGTERM lets running answers end; a second one leaves at once.\n", cli_serve},
     {"inspect", "[FILE]", "show what is in a model file, or the memory it would take", NULL,
      cli_inspect},
     {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",

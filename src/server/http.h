@@ -81,25 +81,29 @@ void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg);
 /* ---- the server ---- */
 
 struct http_options {
-    const char *host;     /* address to listen on; NULL: 127.0.0.1 */
-    int port;             /* 0: any free one, see http_port() */
-    const char *unix_path; /* NULL, or a socket in the file system instead of host and port */
+    const char *const *host; /* [n_host] addresses or names to listen on; 0: 127.0.0.1 */
+    int n_host;
+    int port;              /* 0: any free one, see http_port() */
+    const char *unix_path; /* NULL, or a socket in the file system, besides the hosts; with
+                              n_host < 0 it is the only one */
     const char *tls_cert, *tls_key; /* PEM texts; NULL: no TLS */
     int max_connections;  /* 0: 1024 */
-    int max_per_address;  /* from one address, loopback excepted; 0: 64 */
-    size_t header_bytes;  /* of request line and headers; 0: 32 KiB */
-    size_t body_bytes;    /* 0: 64 MiB */
-    size_t bodies_bytes;  /* of all bodies at once; 0: 4 x body_bytes */
-    size_t ring_bytes;    /* unread bytes of a stream; 0: 256 KiB */
-    double header_seconds, body_seconds, idle_seconds, stall_seconds; /* 0: 10, 30, 60, 10 */
-    bool half_close_ok;   /* a client that has ended its sending side has not left */
+    int max_per_address;   /* from one address, loopback excepted; 0: 64 */
+    size_t header_bytes;   /* of request line and headers; 0: 32 KiB */
+    size_t body_bytes;     /* 0: 64 MiB */
+    size_t bodies_bytes;   /* of all bodies at once; 0: 4 x body_bytes */
+    size_t ring_bytes;     /* unread bytes of a stream; 0: 256 KiB */
+    /* For the headers to arrive, between two pieces of the body, between two requests of a
+     * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
+    double header_seconds, body_seconds, idle_seconds, stall_seconds;
+    bool half_close_ok;    /* a client that has ended its sending side has not left */
     /* Called when the headers are there, before the body is read (rq->body is NULL): answers
      * what must be refused, else sets *user (may stay NULL; borrowed until http_close()). */
     void (*admit)(void *arg, struct http_exchange *x, const struct http_request *rq,
                   const char **user);
     http_handler_fn *handle;
-    /* An answer to a request that the HTTP layer itself refuses: the body for a status and a
-     * reason (a text in words).  NULL: plain text.  It calls http_reply(). */
+    /* Answers (with http_reply()) a request that this layer refuses: status and reason in
+     * words.  NULL: plain text. */
     void (*refuse)(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
                    const char *reason);
     void (*tick)(void *arg); /* on the I/O thread, ten times a second; may be NULL */

@@ -1,9 +1,9 @@
 /*
- * serve - what all endpoints of the server share: the model, the scheduler, the limits, and
+ * serve - what all endpoints of the server share: the model, the scheduler, the answers, and
  * how an error looks.
  *
  * An endpoint is a line in routes.inc and a function of this type, called on the I/O thread
- * with the whole body: it checks the request, submits work to the scheduler, and returns.
+ * with the whole body: it checks the request, submits work, and returns.
  */
 #ifndef INGLE_SERVER_SERVE_H
 #define INGLE_SERVER_SERVE_H
@@ -16,17 +16,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct auth;
+struct answer_core;
+
+enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
+
 struct serve {
+    /* These are there from the start. */
+    const struct ingle_config *config; /* the options, also those of group "server" */
+    struct ingle_callbacks callbacks;
+    struct auth *auth;
+    struct http *http;
+    const char *model_id; /* what /v1/models calls it */
+    int64_t created;      /* seconds since 1970 when the server started */
+
+    /* These once the phase is not SERVE_LOADING; no endpoint without SERVE_EARLY sees that. */
     struct ingle_model *model;
     struct ingle_engine *engine;
-    struct ingle_scheduler *scheduler; /* NULL while the model loads */
-    const struct ingle_config *config; /* the options, also those of group "server" */
+    struct ingle_scheduler *scheduler;
+    struct answer_core *answers;
     struct ingle_model_info info;
     struct ingle_engine_info engine_info;
-    const char *model_id;  /* what /v1/models calls it */
-    int64_t created;       /* seconds since 1970 when the server started */
-    struct http *http;
+    const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
 };
+/* May be asked from any thread. */
+enum serve_phase serve_phase(const struct serve *s);
 
 typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
                             const struct http_request *rq);
@@ -37,20 +51,24 @@ typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
 #undef ROUTE
 
 enum {
-    SERVE_OPEN = 1, /* needs no key */
+    SERVE_OPEN = 1,  /* needs no key */
+    SERVE_EARLY = 2, /* answers while the model loads */
 };
+
+/* The path without a leading /v1: "/models/nano". */
+const char *serve_path(const struct http_request *rq);
 
 /* A failure as clients see it.  type: "invalid_request_error", "authentication_error",
  * "rate_limit_error", "unavailable_error", "not_supported_error", "server_error"; it is
  * spelt for the dialect of the request's path (OpenAI; Anthropic under /messages). */
 struct serve_error {
     int status;
-    const char *type;       /* NULL: what belongs to the status */
-    const char *code;       /* "context_length_exceeded"; NULL: null */
-    const char *param;      /* the field of the request; NULL: null */
-    double retry_seconds;   /* > 0: retry-after */
-    bool no_retry;          /* x-should-retry: false */
-    const char *extra;      /* further members of the error object as JSON ("\"n_ctx\":4096"), or NULL */
+    const char *type;     /* NULL: what belongs to the status */
+    const char *code;     /* "context_length_exceeded"; NULL: null */
+    const char *param;    /* the field of the request; NULL: null */
+    double retry_seconds; /* > 0: retry-after */
+    bool no_retry;        /* x-should-retry: false */
+    const char *extra;    /* more members of the error object: "\"n_ctx\":4096", or NULL */
 };
 ATTR_PRINTF(4, 5)
 void serve_fail(struct http_exchange *x, const struct http_request *rq,
@@ -59,7 +77,7 @@ void serve_fail(struct http_exchange *x, const struct http_request *rq,
  * OpenAI: {"error":{...}}, Anthropic: {"type":"error","error":{...},"request_id":...}. */
 void serve_error_write(struct str *s, bool anthropic, const struct serve_error *e,
                        const char *request_id, const char *message);
-/* The HTTP status and type that belong to what the engine said. */
+/* The HTTP status that belongs to what the engine said. */
 struct serve_error serve_error_of(ingle_status st);
 
 /* The body as a JSON object (depth 64, 2 million values); ended with json_object_put().
@@ -67,7 +85,7 @@ struct serve_error serve_error_of(ingle_status st);
 MUST_CHECK bool serve_body(struct http_exchange *x, const struct http_request *rq,
                            struct json_object **out);
 
-/* 200 and JSON; s is cleared.  500 if memory ran out while it was written. */
+/* 200 and JSON; s is released.  500 if memory ran out while it was written. */
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s);
 
 #endif

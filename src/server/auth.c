@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "server/auth.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { MAX_KEYS = 4096, MAX_KEY = 4096, MAX_FILE = 1 << 20 };
+
+struct key {
+    char *name;
+    uint8_t hash[SHA256_BYTES];
+};
+
+struct list {
+    char **at;
+    size_t n, cap;
+};
+
+struct auth {
+    struct key *key;
+    size_t n_keys, cap_keys;
+    struct list host, origin;
+};
+
+ingle_status auth_open(struct auth **out, struct err *err)
+{
+    struct auth *a = mem_zalloc(sizeof *a);
+    if (!a)
+        return err_set(err, INGLE_NOMEM, "no memory for the keys");
+    *out = a;
+    return INGLE_OK;
+}
+
+static void release_list(struct list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        mem_free(l->at[i]);
+    mem_free(l->at);
+}
+
+void auth_close(struct auth *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->n_keys; i++)
+        mem_free(a->key[i].name);
+    mem_free(a->key);
+    release_list(&a->host);
+    release_list(&a->origin);
+    mem_free(a);
+}
+
+static ingle_status add(struct list *l, const char *text, size_t n, struct err *err)
+{
+    char *copy = mem_strndup(text, n);
+    if (!copy || !mem_grow(&l->at, &l->cap, l->n + 1, sizeof *l->at)) {
+        mem_free(copy);
+        return err_set(err, INGLE_NOMEM, "no memory for '%s'", text);
+    }
+    l->at[l->n++] = copy;
+    return INGLE_OK;
+}
+
+/* ---- keys ---- */
+
+static void hash(const char *key, size_t n, uint8_t out[SHA256_BYTES])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, key, n);
+    sha256_end(&s, out);
+}
+
+static ingle_status add_key(struct auth *a, const char *path, int line, const char *text, size_t n,
+                            struct err *err)
+{
+    char unnamed[32];
+    const char *colon = memchr(text, ':', n), *name = unnamed;
+    snprintf(unnamed, sizeof unnamed, "key%zu", a->n_keys + 1);
+    size_t n_name = strlen(unnamed), n_key = n;
+    const char *key = text;
+    if (colon) {
+        name = text;
+        n_name = (size_t)(colon - text);
+        key = colon + 1;
+        n_key = n - n_name - 1;
+    }
+    if (!n_name || n_name > 64 || !n_key || n_key > MAX_KEY)
+        return err_set(err, INGLE_FORMAT, "'%s' line %d is neither a key nor name:key", path, line);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: a key has a byte 0x%02x", path, line,
+                           (unsigned char)text[i]);
+    if (a->n_keys >= MAX_KEYS)
+        return err_set(err, INGLE_LIMIT, "'%s' has more than %d keys", path, MAX_KEYS);
+    struct key k = {.name = mem_strndup(name, n_name)};
+    hash(key, n_key, k.hash);
+    if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
+        mem_free(k.name);
+        return err_set(err, INGLE_NOMEM, "no memory for the keys of '%s'", path);
+    }
+    a->key[a->n_keys++] = k;
+    return INGLE_OK;
+}
+
+ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
+{
+    struct stat is;
+    char *text;
+    size_t n;
+    if (stat(path, &is) == 0 && (is.st_mode & 077))
+        return err_set(err, INGLE_ARG, "key file '%s' is open to others (mode %03o): chmod 600",
+                       path, (unsigned)is.st_mode & 0777);
+    ingle_status st = file_slurp(path, MAX_FILE, &text, &n, err);
+    if (st)
+        return st;
+    const size_t before = a->n_keys;
+    int line = 0;
+    for (size_t i = 0; i < n && !st;) {
+        const char *end = memchr(text + i, '\n', n - i);
+        size_t from = i, to = end ? (size_t)(end - text) : n;
+        i = to + 1;
+        line++;
+        while (from < to && strchr(" \t\r", text[from]))
+            from++;
+        while (from < to && strchr(" \t\r", text[to - 1]))
+            to--;
+        if (from < to && text[from] != '#')
+            st = add_key(a, path, line, text + from, to - from, err);
+    }
+    memset(text, 0, n);
+    mem_free(text);
+    if (!st && a->n_keys == before)
+        return err_set(err, INGLE_FORMAT, "key file '%s' has no key", path);
+    return st;
+}
+
+size_t auth_n_keys(const struct auth *a) { return a->n_keys; }
+
+/* All keys are looked at, whichever fits. */
+static const char *find_key(const struct auth *a, const char *key)
+{
+    uint8_t h[SHA256_BYTES];
+    const size_t n = strlen(key);
+    const char *name = NULL;
+    if (n > MAX_KEY)
+        return NULL;
+    hash(key, n, h);
+    for (size_t i = 0; i < a->n_keys; i++) {
+        unsigned differ = 0;
+        for (int j = 0; j < SHA256_BYTES; j++)
+            differ |= (unsigned)(h[j] ^ a->key[i].hash[j]);
+        if (!differ)
+            name = a->key[i].name;
+    }
+    return name;
+}
+
+const char *auth_key(const struct auth *a, const char *authorization, const char *x_api_key)
+{
+    const char *name = NULL;
+    if (authorization && strncasecmp(authorization, "bearer ", 7) == 0) {
+        authorization += 7;
+        name = find_key(a, authorization + strspn(authorization, " "));
+    }
+    if (!name && x_api_key)
+        name = find_key(a, x_api_key);
+    return name;
+}
+
+/* ---- names ---- */
+
+ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
+{
+    return add(&a->host, name, strlen(name), err);
+}
+
+static bool is_address(const char *s, size_t n)
+{
+    char text[64];
+    unsigned char address[sizeof(struct in6_addr)];
+    if (n >= sizeof text)
+        return false;
+    if (n > 2 && s[0] == '[' && s[n - 1] == ']') {
+        memcpy(text, s + 1, n - 2);
+        text[n - 2] = 0;
+        return inet_pton(AF_INET6, text, address) == 1;
+    }
+    memcpy(text, s, n);
+    text[n] = 0;
+    return inet_pton(AF_INET, text, address) == 1;
+}
+
+bool auth_host(const struct auth *a, const char *host)
+{
+    if (!host || !*host)
+        return true; /* HTTP/1.0: no browser */
+    const char *end = strchr(host, ']');
+    const char *colon = strchr(end ? end : host, ':');
+    size_t n = colon ? (size_t)(colon - host) : strlen(host);
+    if (n && host[n - 1] == '.')
+        n--;
+    if ((n == 9 && strncasecmp(host, "localhost", 9) == 0) || is_address(host, n))
+        return true;
+    for (size_t i = 0; i < a->host.n; i++)
+        if (strcmp(a->host.at[i], "*") == 0 ||
+            (strlen(a->host.at[i]) == n && strncasecmp(a->host.at[i], host, n) == 0))
+            return true;
+    return false;
+}
+
+ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *err)
+{
+    for (const char *p = origins; *p;) {
+        const size_t n = strcspn(p, ", ");
+        const bool fine = (n == 1 && *p == '*') || strncmp(p, "http://", 7) == 0 ||
+                          strncmp(p, "https://", 8) == 0;
+        if (n && (!fine || p[n - 1] == '/'))
+            return err_set(err, INGLE_ARG,
+                           "'%.*s' is no origin: scheme and host such as https://a.example", (int)n,
+                           p);
+        if (n) {
+            const ingle_status st = add(&a->origin, p, n, err);
+            if (st)
+                return st;
+        }
+        p += n;
+        p += strspn(p, ", ");
+    }
+    return INGLE_OK;
+}
+
+const char *auth_cors(const struct auth *a, const char *origin)
+{
+    for (size_t i = 0; origin && i < a->origin.n; i++)
+        if (strcmp(a->origin.at[i], "*") == 0 || strcasecmp(a->origin.at[i], origin) == 0)
+            return a->origin.at[i];
+    return NULL;
+}
+
+bool auth_origin(const struct auth *a, const char *origin, const char *host)
+{
+    if (auth_cors(a, origin))
+        return true;
+    const char *at = strstr(origin, "://");
+    return at && host && strcasecmp(at + 3, host) == 0;
+}

@@ -1,0 +1,124 @@
+/* http_inner - what the files of http share.  See http.h for the ideas. */
+#ifndef INGLE_SERVER_HTTP_INNER_H
+#define INGLE_SERVER_HTTP_INNER_H
+
+#include "base/str.h"
+#include "server/http.h"
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { HTTP_LISTENERS = 8 };
+
+enum http_phase {
+    HTTP_HEADER, /* the request line and headers arrive */
+    HTTP_BODY,
+    HTTP_ANSWER, /* the handler has the request */
+    HTTP_IDLE,   /* between two requests */
+};
+
+/* A connection.  I/O thread only. */
+struct http_conn {
+    int fd;
+    uint32_t generation; /* tells a descriptor's users apart in late events */
+    struct MHD_Connection *mhd;
+    struct http_exchange *x; /* the request at hand, or NULL */
+    enum http_phase phase;
+    uint64_t since, last; /* start of the phase, last piece of it; ns */
+    size_t n_body;        /* bytes of this body, also dropped ones */
+    bool hung_up;         /* the client has ended its sending side, or all */
+    bool bad_uri;
+    unsigned char address[16];
+    bool counted;         /* the address counts for max_per_address */
+};
+
+struct http_exchange {
+    atomic_int refs;
+    pthread_mutex_t lock;
+
+    /* Sync: lock */
+    struct http *http; /* NULL: over */
+    enum { HTTP_OPEN, HTTP_STARTED, HTTP_ENDED } state;
+    bool gone, whole;
+    int status;
+    char *content_type;
+    struct str header; /* "name\0value\0" ... */
+    char *out;         /* [n_out], of which the first n_sent were sent */
+    size_t n_out, n_sent, cap_out;
+    uint64_t last_write, last_drain; /* ns */
+
+    /* Sync: http->lock */
+    bool queued;
+    struct http_exchange *next;
+
+    /* I/O thread only */
+    struct http_conn *conn; /* NULL: over */
+    bool suspended, answered, handled, gone_called, close;
+    int refused;         /* status, decided while the body arrives; 0: none */
+    const char *reason;
+    void (*gone_fn)(void *arg);
+    void *gone_arg;
+    void (*silence_fn)(void *arg);
+    void *silence_arg;
+    uint64_t silence_ns, last_silence;
+
+    struct http_request rq;
+    char *path;
+    char method[24], id[24];
+    char *body; /* [n_body] */
+    size_t n_body, cap_body;
+    void (*own_fn)(void *arg);
+    void *own_arg;
+};
+
+struct http {
+    struct http_options o;
+    struct MHD_Daemon *mhd;
+    int epoll, wake, mhd_epoll;
+    int listener[HTTP_LISTENERS], n_listeners, port;
+    bool listening, paused; /* I/O thread only */
+    bool unix_bound;
+    pthread_t thread;
+    bool thread_runs;
+    atomic_bool stop, no_more;
+    struct http_conn **by_fd; /* [n_by_fd]; I/O thread only */
+    size_t n_by_fd;
+    uint32_t generation;
+    uint64_t id_seed, id_count;
+    size_t bodies_bytes; /* I/O thread only */
+
+    pthread_mutex_t lock;
+    struct http_exchange *ready; /* Sync: lock */
+
+    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns;
+    atomic_int_least64_t n_open, n_exchanges;
+};
+
+/* http_exchange.c */
+struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);
+/* Asks the I/O thread to look after x.  x->lock is held. */
+void http_exchange_wake(struct http_exchange *x);
+/* The I/O thread looks after it: calls gone, resumes the connection. */
+void http_exchange_attend(struct http_exchange *x);
+/* The client is not there any more. */
+void http_exchange_drop(struct http_exchange *x);
+/* Keep-alive and stall; called ten times a second. */
+void http_exchange_tick(struct http_exchange *x, uint64_t now);
+/* Queues the answer if it has begun, else suspends the connection. */
+enum MHD_Result http_exchange_answer(struct http_exchange *x);
+/* The connection is done with it; ends the connection's reference. */
+void http_exchange_over(struct http_exchange *x);
+size_t http_exchange_unread(const struct http_exchange *x);
+
+/* http_request.c: libmicrohttpd's callbacks. */
+enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version, const char *data,
+                                    size_t *n_data, void **mine);
+void *http_request_uri(void *arg, const char *uri, struct MHD_Connection *mhd);
+void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
+                            enum MHD_RequestTerminationCode why);
+
+/* http.c */
+struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/serve.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *serve_path(const struct http_request *rq)
+{
+    const char *p = rq->path;
+    if (strncmp(p, "/v1", 3) == 0 && (p[3] == '/' || p[3] == 0))
+        p += 3;
+    return *p ? p : "/";
+}
+
+/* What each vendor calls a failure of this status. */
+static const char *type_of(int status, bool anthropic)
+{
+    static const struct {
+        int status;
+        const char *openai, *anthropic;
+    } names[] = {
+        {400, "invalid_request_error", "invalid_request_error"},
+        {401, "authentication_error", "authentication_error"},
+        {403, "permission_error", "permission_error"},
+        {404, "not_found_error", "not_found_error"},
+        {405, "invalid_request_error", "invalid_request_error"},
+        {413, "invalid_request_error", "request_too_large"},
+        {429, "rate_limit_error", "rate_limit_error"},
+        {501, "not_supported_error", "invalid_request_error"},
+        {503, "unavailable_error", "overloaded_error"},
+        {504, "timeout_error", "timeout_error"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].status == status)
+            return anthropic ? names[i].anthropic : names[i].openai;
+    if (status < 500)
+        return "invalid_request_error";
+    return anthropic ? "api_error" : "server_error";
+}
+
+void serve_error_write(struct str *s, bool anthropic, const struct serve_error *e,
+                       const char *request_id, const char *message)
+{
+    const char *type = e->type && !anthropic ? e->type : type_of(e->status, anthropic);
+    write_open(s, '{');
+    if (anthropic)
+        write_member(s, "type", "error");
+    write_key(s, "error");
+    write_open(s, '{');
+    write_member(s, "message", message);
+    write_member(s, "type", type);
+    if (!anthropic) {
+        write_member(s, "param", e->param);
+        write_member(s, "code", e->code);
+        write_member_int(s, "status", e->status);
+        if (e->extra) {
+            str_addc(s, ',');
+            str_adds(s, e->extra);
+        }
+    }
+    write_close(s, '}');
+    if (anthropic)
+        write_member(s, "request_id", request_id);
+    write_close(s, '}');
+}
+
+void serve_fail(struct http_exchange *x, const struct http_request *rq,
+                const struct serve_error *e, const char *fmt, ...)
+{
+    char message[1024], seconds[32];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    struct str s;
+    str_init(&s);
+    serve_error_write(&s, strncmp(serve_path(rq), "/messages", 9) == 0, e, rq->id, message);
+    if (e->retry_seconds > 0) {
+        snprintf(seconds, sizeof seconds, "%.0f", ceil(e->retry_seconds));
+        http_header(x, "Retry-After", seconds);
+    }
+    if (e->no_retry)
+        http_header(x, "X-Should-Retry", "false");
+    http_reply(x, e->status, "application/json", s.at, s.n);
+    str_release(&s);
+}
+
+struct serve_error serve_error_of(ingle_status st)
+{
+    switch (st) {
+    case INGLE_OK:
+        return (struct serve_error){.status = 200};
+    case INGLE_ARG:
+    case INGLE_FORMAT:
+    case INGLE_LIMIT:
+    case INGLE_UNSUP:
+        return (struct serve_error){.status = 400};
+    case INGLE_NOTFOUND:
+        return (struct serve_error){.status = 404};
+    case INGLE_CANCEL:
+        return (struct serve_error){.status = 503, .retry_seconds = 1};
+    case INGLE_NOMEM:
+    case INGLE_IO:
+    case INGLE_NUMERIC:
+        break;
+    }
+    return (struct serve_error){.status = 500, .no_retry = st == INGLE_NUMERIC};
+}
+
+bool serve_body(struct http_exchange *x, const struct http_request *rq, struct json_object **out)
+{
+    static const struct json_limits limits = {.depth = 64, .n_values = 2000000};
+    struct json_object *o;
+    struct err err;
+    const ingle_status st = json_parse(rq->body, rq->n_body, &limits, &o, &err);
+    if (st) {
+        const struct serve_error e = {.status = st == INGLE_NOMEM ? 503 : 400};
+        serve_fail(x, rq, &e, "the request's body: %s", err.msg);
+        return false;
+    }
+    if (!json_object_is_type(o, json_type_object)) {
+        json_object_put(o);
+        serve_fail(x, rq, &(struct serve_error){.status = 400},
+                   "the request's body is no JSON object");
+        return false;
+    }
+    *out = o;
+    return true;
+}
+
+void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s)
+{
+    if (str_ok(s))
+        http_reply(x, 200, "application/json", s->at, s->n);
+    else
+        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
+    str_release(s);
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of the server put together, and the way of a request to its endpoint.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "server/server.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "server/auth.h"
+#include "server/serve.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { PARALLEL = 4 };
+
+struct server {
+    struct serve serve; /* first: endpoints get it */
+    atomic_int phase;
+    const char *host[8];
+    int n_hosts;
+    const char *unix_path;
+    char model_id[128], fingerprint[64];
+    char *tls_cert, *tls_key;
+};
+
+enum serve_phase serve_phase(const struct serve *s)
+{
+    return (enum serve_phase)atomic_load(&((const struct server *)s)->phase);
+}
+
+/* ---- the way of a request ---- */
+
+struct route {
+    const char *method, *path;
+    serve_route_fn *fn;
+    int flags;
+};
+
+static const struct route routes[] = {
+#define ROUTE(method, path, fn, flags) {method, path, fn, flags},
+#include "server/routes.inc"
+#undef ROUTE
+};
+
+/* "{}" is one segment of the path, or, as the last one, all that is left. */
+static bool path_matches(const char *pattern, const char *path)
+{
+    while (*pattern && *path) {
+        if (strcmp(pattern, "{}") == 0)
+            return true;
+        if (strncmp(pattern, "{}", 2) == 0) {
+            const size_t n = strcspn(path, "/");
+            if (!n)
+                return false;
+            path += n;
+            pattern += 2;
+        } else if (*pattern++ != *path++) {
+            return false;
+        }
+    }
+    return !*pattern && !*path;
+}
+
+/* The endpoint; NULL and whether the path exists with another method. */
+static const struct route *find_route(const struct http_request *rq, bool *other_method)
+{
+    const char *path = serve_path(rq);
+    const char *method = strcmp(rq->method, "HEAD") == 0 ? "GET" : rq->method;
+    *other_method = false;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!path_matches(routes[i].path, path))
+            continue;
+        if (strcmp(routes[i].method, method) == 0)
+            return &routes[i];
+        *other_method = true;
+    }
+    return NULL;
+}
+
+static void add_standard_headers(struct http_exchange *x, const struct http_request *rq)
+{
+    http_header(x, "X-Request-Id", rq->id);
+    http_header(x, "Request-Id", rq->id);
+    http_header(x, "Cache-Control", "no-cache, no-transform");
+    http_header(x, "X-Accel-Buffering", "no");
+    http_header(x, "X-Content-Type-Options", "nosniff");
+}
+
+/* Requests that a web page of somebody else sends are refused, whatever they ask. */
+static bool browser_may(const struct server *s, struct http_exchange *x,
+                        const struct http_request *rq)
+{
+    const struct serve_error no = {.status = 403};
+    const char *host = http_request_header(rq, "host");
+    const char *origin = http_request_header(rq, "origin");
+    const char *site = http_request_header(rq, "sec-fetch-site");
+    if (!auth_host(s->serve.auth, host)) {
+        serve_fail(x, rq, &no, "host '%s' is not allowed: see --allowed-host", host);
+        return false;
+    }
+    if (origin && !auth_origin(s->serve.auth, origin, host)) {
+        serve_fail(x, rq, &no, "origin '%s' is not allowed: see --cors-origins", origin);
+        return false;
+    }
+    if (!origin && site && strcmp(site, "cross-site") == 0) {
+        serve_fail(x, rq, &no, "requests from other web sites are not allowed");
+        return false;
+    }
+    const char *cors = auth_cors(s->serve.auth, origin);
+    if (cors) {
+        http_header(x, "Access-Control-Allow-Origin", cors);
+        http_header(x, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After");
+        http_header(x, "Vary", "Origin");
+    }
+    return true;
+}
+
+/* OPTIONS: what a browser asks before it sends the real request. */
+static void preflight(const struct server *s, struct http_exchange *x,
+                      const struct http_request *rq)
+{
+    const char *asked = http_request_header(rq, "access-control-request-headers");
+    if (auth_cors(s->serve.auth, http_request_header(rq, "origin"))) {
+        http_header(x, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+        http_header(x, "Access-Control-Allow-Headers",
+                    asked ? asked : "Authorization, Content-Type, X-Api-Key");
+        http_header(x, "Access-Control-Max-Age", "600");
+    }
+    http_header(x, "Allow", "GET, POST, DELETE, OPTIONS");
+    http_reply(x, 200, "text/plain", "", 0);
+}
+
+static void unavailable(struct http_exchange *x, const struct http_request *rq,
+                        enum serve_phase phase)
+{
+    const struct serve_error e = {.status = 503, .retry_seconds = phase == SERVE_LOADING ? 2 : 5};
+    serve_fail(x, rq, &e, phase == SERVE_LOADING ? "Loading model" : "the server is stopping");
+}
+
+/* The headers are there: everything that can be refused without the body is. */
+static void admit(void *arg, struct http_exchange *x, const struct http_request *rq,
+                  const char **user)
+{
+    struct server *s = arg;
+    bool other_method;
+    add_standard_headers(x, rq);
+    if (!browser_may(s, x, rq))
+        return;
+    if (strcmp(rq->method, "OPTIONS") == 0) {
+        preflight(s, x, rq);
+        return;
+    }
+    const struct route *r = find_route(rq, &other_method);
+    if (auth_n_keys(s->serve.auth)) {
+        *user = auth_key(s->serve.auth, http_request_header(rq, "authorization"),
+                         http_request_header(rq, "x-api-key"));
+        if (!*user && !(r && (r->flags & SERVE_OPEN))) {
+            http_header(x, "WWW-Authenticate", "Bearer");
+            serve_fail(x, rq, &(struct serve_error){.status = 401, .code = "invalid_api_key"},
+                       "Invalid API Key");
+            return;
+        }
+    }
+    const enum serve_phase phase = serve_phase(&s->serve);
+    if (!r && other_method)
+        serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes",
+                   rq->method, rq->path);
+    else if (!r)
+        serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"},
+                   "there is no endpoint %s %s", rq->method, rq->path);
+    else if (phase == SERVE_LOADING && !(r->flags & SERVE_EARLY))
+        unavailable(x, rq, phase);
+    else if (phase == SERVE_DRAINING && strcmp(r->method, "POST") == 0)
+        unavailable(x, rq, phase);
+}
+
+static void handle(void *arg, struct http_exchange *x, const struct http_request *rq)
+{
+    struct server *s = arg;
+    bool other_method;
+    const struct route *r = find_route(rq, &other_method);
+    r->fn(&s->serve, x, rq); /* admit() has seen that there is one */
+}
+
+static void refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
+                   const char *reason)
+{
+    (void)arg;
+    http_header(x, "X-Request-Id", rq->id);
+    serve_fail(x, rq, &(struct serve_error){.status = status}, "%s", reason);
+}
+
+/* ---- options ---- */
+
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static ingle_status read_hosts(struct server *s, struct err *err)
+{
+    const struct ingle_config *c = s->serve.config;
+    const char *host;
+    for (size_t i = 0; (host = ingle_config_text(c, "host", i)); i++) {
+        if (strncmp(host, "unix:", 5) == 0) {
+            s->unix_path = host + 5;
+            continue;
+        }
+        if (s->n_hosts >= (int)(sizeof s->host / sizeof *s->host) - 1)
+            return err_set(err, INGLE_LIMIT, "option '--host' is given more than 7 times");
+        if (!is_loopback(host) && !auth_n_keys(s->serve.auth) &&
+            !ingle_config_flag(c, "insecure-no-auth"))
+            return err_set(err, INGLE_ARG,
+                           "'--host %s' lets other machines in, and there is no key: give "
+                           "--api-key-file, or --insecure-no-auth if that is what you want",
+                           host);
+        s->host[s->n_hosts++] = host;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status read_access(struct server *s, struct err *err)
+{
+    const struct ingle_config *c = s->serve.config;
+    const char *keys = ingle_config_text(c, "api-key-file", 0);
+    const char *origins = ingle_config_text(c, "cors-origins", 0), *name;
+    ingle_status st = auth_open(&s->serve.auth, err);
+    if (!st && keys)
+        st = auth_add_keys(s->serve.auth, keys, err);
+    if (!st && origins)
+        st = auth_add_origins(s->serve.auth, origins, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "allowed-host", i)); i++)
+        st = auth_add_host(s->serve.auth, name, err);
+    return st ? st : read_hosts(s, err);
+}
+
+static ingle_status read_tls(struct server *s, struct err *err)
+{
+    const char *cert = ingle_config_text(s->serve.config, "tls-cert", 0);
+    const char *key = ingle_config_text(s->serve.config, "tls-key", 0);
+    size_t n;
+    if (!cert && !key)
+        return INGLE_OK;
+    if (!cert || !key)
+        return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' need each other");
+    const ingle_status st = file_slurp(cert, 1 << 20, &s->tls_cert, &n, err);
+    return st ? st : file_slurp(key, 1 << 20, &s->tls_key, &n, err);
+}
+
+/* The name of the model: what was asked for, else its file's without folder and ending. */
+static void name_model(struct server *s)
+{
+    const char *name = ingle_config_text(s->serve.config, "alias", 0);
+    const char *path = ingle_config_text(s->serve.config, "model", 0);
+    if (!name && path) {
+        size_t n = strlen(path);
+        while (n > 1 && path[n - 1] == '/')
+            n--;
+        size_t from = n;
+        while (from && path[from - 1] != '/')
+            from--;
+        if (n - from > 5 && strncmp(path + n - 5, ".gguf", 5) == 0)
+            n -= 5;
+        snprintf(s->model_id, sizeof s->model_id, "%.*s", (int)(n - from), path + from);
+    } else {
+        snprintf(s->model_id, sizeof s->model_id, "%s", name ? name : "nano-gemma4");
+    }
+    s->serve.model_id = s->model_id;
+}
+
+/* As many descriptors as the connections may need, if the system grants them. */
+static void raise_descriptors(rlim_t want)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= want)
+        return;
+    l.rlim_cur = l.rlim_max == RLIM_INFINITY || l.rlim_max > want ? want : l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+static ingle_status start_http(struct server *s, struct err *err)
+{
+    const struct ingle_config *c = s->serve.config;
+    const struct http_options o = {
+        .host = s->host,
+        .n_host = s->n_hosts ? s->n_hosts : s->unix_path ? -1 : 0,
+        .port = (int)ingle_config_number(c, "port"),
+        .unix_path = s->unix_path,
+        .tls_cert = s->tls_cert,
+        .tls_key = s->tls_key,
+        .max_connections = (int)ingle_config_number(c, "max-connections"),
+        .max_per_address = (int)ingle_config_number(c, "max-per-address"),
+        .header_bytes = (size_t)ingle_config_number(c, "max-header"),
+        .body_bytes = (size_t)ingle_config_number(c, "max-body"),
+        .bodies_bytes = (size_t)ingle_config_number(c, "max-bodies"),
+        .ring_bytes = (size_t)ingle_config_number(c, "max-unread"),
+        .header_seconds = ingle_config_number(c, "header-timeout"),
+        .body_seconds = ingle_config_number(c, "body-timeout"),
+        .idle_seconds = ingle_config_number(c, "idle-timeout"),
+        .stall_seconds = ingle_config_number(c, "stall-timeout"),
+        .half_close_ok = ingle_config_flag(c, "half-close-ok"),
+        .admit = admit,
+        .handle = handle,
+        .refuse = refuse,
+        .arg = s,
+    };
+    raise_descriptors((rlim_t)o.max_connections + 128);
+    return http_open(&s->serve.http, &o, err);
+}
+
+ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
+{
+    struct server *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for the server");
+    s->serve.config = o->config;
+    s->serve.callbacks = o->callbacks;
+    s->serve.created = (int64_t)time(NULL);
+    name_model(s);
+    ingle_status st = read_access(s, err);
+    if (!st)
+        st = read_tls(s, err);
+    if (!st)
+        st = start_http(s, err);
+    if (st) {
+        server_close(s);
+        return st;
+    }
+    *out = s;
+    return INGLE_OK;
+}
+
+/* ---- the model ---- */
+
+static ingle_status told(struct err *err, const struct ingle_error *error)
+{
+    return error->status ? err_set(err, error->status, "%s", error->text) : INGLE_OK;
+}
+
+static int parallel(const struct server *s)
+{
+    const int n = (int)ingle_config_number(s->serve.config, "parallel");
+    return n ? n : PARALLEL;
+}
+
+ingle_status server_load(struct server *s, struct err *err)
+{
+    struct serve *v = &s->serve;
+    struct ingle_error error = {0};
+    struct ingle_engine_options eo = {.callbacks = v->callbacks};
+    ingle_config_engine(v->config, &eo);
+    eo.n_sessions = parallel(s);
+    eo.max_logits = num_max(16, 2 * eo.n_sessions);
+    const struct ingle_scheduler_options so = {
+        .max_running = eo.n_sessions,
+        .max_waiting = (int64_t)ingle_config_number(v->config, "max-waiting"),
+        .max_waiting_tokens = (int64_t)ingle_config_number(v->config, "max-waiting-tokens"),
+    };
+    if (ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks,
+                         &error))
+        return told(err, &error);
+    ingle_model_info(v->model, &v->info);
+    if (ingle_engine_open(&v->engine, v->model, &eo, &error) ||
+        ingle_scheduler_open(&v->scheduler, v->engine, &so, &error))
+        return told(err, &error);
+    ingle_engine_info(v->engine, &v->engine_info);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%s-%08llx", ingle_version(),
+             (unsigned long long)(v->engine_info.identity & 0xFFFFFFFFu));
+    v->fingerprint = s->fingerprint;
+    atomic_store(&s->phase, SERVE_READY);
+    return INGLE_OK;
+}
+
+void server_drain(struct server *s)
+{
+    const double limit = ingle_config_number(s->serve.config, "drain");
+    const uint64_t start = clock_now();
+    struct http_counters n;
+    atomic_store(&s->phase, SERVE_DRAINING);
+    http_close_listener(s->serve.http);
+    for (;;) {
+        http_counters(s->serve.http, &n);
+        if (!n.n_exchanges || (double)(clock_now() - start) > limit * 1e9)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+}
+
+void server_close(struct server *s)
+{
+    if (!s)
+        return;
+    /* The scheduler first: it ends the running answers in their own words. */
+    ingle_scheduler_close(s->serve.scheduler);
+    http_close(s->serve.http);
+    ingle_engine_close(s->serve.engine);
+    ingle_model_close(s->serve.model);
+    auth_close(s->serve.auth);
+    mem_free(s->tls_cert);
+    if (s->tls_key)
+        memset(s->tls_key, 0, strlen(s->tls_key));
+    mem_free(s->tls_key);
+    mem_free(s);
+}
+
+void server_describe(const struct server *s, struct server_info *out)
+{
+    const char *host = s->n_hosts ? s->host[0] : "127.0.0.1";
+    const bool v6 = strchr(host, ':') != NULL;
+    *out = (struct server_info){
+        .model = s->serve.model_id,
+        .n_ctx = s->serve.engine_info.n_ctx,
+        .parallel = parallel(s),
+        .weight_bytes = s->serve.engine_info.weight_bytes,
+        .kv_bytes = s->serve.engine_info.kv_budget_bytes,
+        .n_keys = auth_n_keys(s->serve.auth),
+    };
+    if (s->unix_path && !s->n_hosts)
+        snprintf(out->url, sizeof out->url, "unix:%s", s->unix_path);
+    else
+        snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", s->tls_cert ? "s" : "",
+                 v6 ? "[" : "", host, v6 ? "]" : "", http_port(s->serve.http));
+}
+
+bool server_alive(struct server *s, double seconds)
+{
+    struct ingle_scheduler_status now;
+    if (serve_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
+        return true;
+    (void)ingle_scheduler_status(s->serve.scheduler, &now, NULL, 0);
+    return now.since_step_seconds < seconds;
+}

@@ -1,0 +1,44 @@
+/*
+ * server - `ingle serve` without its terminal.
+ *
+ * server_open() reads the options, binds the address and answers from then on (/health says
+ * that the model loads); server_load() opens model, engine and scheduler on the caller's
+ * thread; server_drain() lets running answers end; server_close() ends everything.
+ */
+#ifndef INGLE_SERVER_SERVER_H
+#define INGLE_SERVER_SERVER_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct server;
+
+struct server_options {
+    const struct ingle_config *config; /* borrowed until server_close() */
+    struct ingle_callbacks callbacks;  /* may be called from any thread of the server */
+};
+
+MUST_CHECK ingle_status server_open(struct server **out, const struct server_options *o,
+                                    struct err *err);
+MUST_CHECK ingle_status server_load(struct server *s, struct err *err);
+/* No new requests; waits until the running ones are done, at most the seconds of the option
+ * "drain", then cancels them. */
+void server_drain(struct server *s);
+void server_close(struct server *s);
+
+struct server_info {
+    char url[128];       /* "http://127.0.0.1:8080" */
+    const char *model;   /* its id */
+    int64_t n_ctx;
+    int parallel;        /* answers at once */
+    uint64_t weight_bytes, kv_bytes;
+    size_t n_keys;
+};
+void server_describe(const struct server *s, struct server_info *out);
+/* Whether steps are being made when there is work: false when one has taken longer than
+ * `seconds`. */
+bool server_alive(struct server *s, double seconds);
+
+#endif
