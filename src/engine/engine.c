@@ -107,7 +107,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
 
 struct need {
     struct runner_plan part;
-    uint64_t sessions, total;
+    uint64_t sessions, tokens, total; /* sessions: keys and values; tokens: what else they have */
 };
 
 /* What runner options r need for n_sessions; the prefix cache gets half a session when
@@ -126,7 +126,9 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         r->tree_budget_bytes = out->part.kv_tree_bytes = out->part.kv_session_bytes / 2;
     uint64_t sum;
     const bool ok = num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
+                    num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
                     num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
+                    num_add_u64(sum, out->tokens, &sum) &&
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
                     num_add_u64(sum, e->weight_bytes, &out->total);
@@ -192,22 +194,38 @@ static struct size size_of(uint64_t n)
     return s;
 }
 
+/* The kind of keys and values that takes less and that the family can keep, or what was
+ * asked for. */
+static enum kern_kv_codec smaller(const struct search *s)
+{
+    static const enum kern_kv_codec small[] = {KERN_KV_Q8_0, KERN_KV_FP8};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        struct kv_spec spec;
+        if (s->e->family->kv(s->e->self, small[i], &spec, NULL))
+            continue;
+        kv_spec_release(&spec);
+        return small[i];
+    }
+    return s->r.kv_codec;
+}
+
 static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
 {
-    const enum kern_kv_codec codec = s->r.kv_codec;
+    const enum kern_kv_codec codec = s->r.kv_codec, small = smaller(s);
+    const char *name = kern_kv_name(small);
     int64_t shorter;
     out[0] = 0;
     if (s->e->weight_bytes > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
                  size_of(s->e->weight_bytes).text);
-    else if (codec != KERN_KV_Q8_0 && fits(s, n_ctx, KERN_KV_Q8_0))
-        snprintf(out, n, "keys and values as q8_0 (--kv q8_0) would fit");
+    else if (codec != small && fits(s, n_ctx, small))
+        snprintf(out, n, "keys and values as %s (--kv %s) would fit", name, name);
     else if ((shorter = longest(s, n_ctx, codec)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
-    else if ((shorter = longest(s, n_ctx, KERN_KV_Q8_0)) > 0)
-        snprintf(out, n, "q8_0 keys and values and a context of %lld tokens (--kv q8_0 --ctx "
-                 "%lld) would fit", (long long)shorter, (long long)shorter);
+    else if ((shorter = longest(s, n_ctx, small)) > 0)
+        snprintf(out, n, "%s keys and values and a context of %lld tokens (--kv %s --ctx "
+                 "%lld) would fit", name, (long long)shorter, name, (long long)shorter);
     else if (fits_with_rows(s, SMALL_CHUNK))
         snprintf(out, n, "steps of %d tokens (--chunk %d) and a context of %d (--ctx %d) would fit",
                  SMALL_CHUNK, SMALL_CHUNK, LEAST_CTX, LEAST_CTX);
@@ -224,6 +242,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"weights", e->weight_bytes},
         {"keys and values", need->sessions},
         {"prefix cache", need->part.kv_tree_bytes},
+        {"tokens", need->tokens},
         {"activations", need->part.arena_bytes},
         {"logits", need->part.logits_bytes},
     };

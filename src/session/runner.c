@@ -54,6 +54,8 @@ static ingle_status plan(const struct family *fam, const void *self,
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)o->n_ctx);
     p.logits_bytes = logits;
+    p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
+                    (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
     p.arena_bytes = dry_run(fam, self, info, d, spec, o);
     const ingle_status s = device_status(d, err);
     if (!s)

@@ -29,7 +29,10 @@ struct runner;
 struct session;
 
 /* The plan before anything large is taken. */
-struct runner_plan { uint64_t kv_session_bytes, kv_tree_bytes, arena_bytes, logits_bytes; };
+struct runner_plan {
+    uint64_t kv_session_bytes, token_bytes; /* of a session: pages; its tokens and page tables */
+    uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
+};
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
                                     const struct runner_options *o, struct runner_plan *out,

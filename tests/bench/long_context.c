@@ -33,7 +33,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* "VmRSS:" or "VmHWM:" in bytes. */
+/* "RssAnon:" in bytes: pages of program files are nobody's plan. */
 static double memory(const char *what)
 {
     char line[256];
@@ -133,7 +133,7 @@ int main(int n_args, char **arg)
                                            .threads = n_args > 3 ? atoi(arg[3]) : 0};
     must(ingle_model_open(&m, arg[1], NULL, &e), &e);
     must(ingle_engine_plan(m, &o, &plan, &e), &e);
-    const double before = memory("VmRSS:");
+    const double before = memory("RssAnon:");
     must(ingle_engine_open(&engine, m, &o, &e), &e);
     must(ingle_session_open(&s, engine, &e), &e);
     ingle_engine_info(engine, &info);
@@ -152,7 +152,7 @@ int main(int n_args, char **arg)
         ingle_engine_profile(engine, false);
         fflush(stdout);
     }
-    const double off = compare(&plan, engine, memory("VmHWM:") - before);
+    const double off = compare(&plan, engine, memory("RssAnon:") - before);
     ingle_session_close(s);
     ingle_engine_close(engine);
     ingle_model_close(m);

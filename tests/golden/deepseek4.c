@@ -7,6 +7,7 @@
 #include "golden/golden.h"
 
 #include "base/mem.h"
+#include "session/run.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -191,6 +192,47 @@ static void check_part(void *arg, const char *name, int layer, struct rows x)
     mem_free(want);
 }
 
+/* A stream of compressed rows, as it stands in the pages, against a tensor of the golden. */
+static bool check_stream(const struct session *s, const struct kv_stream *st, const char *golden,
+                         const char *name, double bound)
+{
+    const int64_t per_page = KV_PAGE / st->every;
+    const size_t bytes = kern_row_bytes(st->k_codec, st->k_width, st->v_width);
+    uint8_t *const *page = kv_timeline_pages(s->timeline, st->group);
+    int64_t n;
+    float *want = golden_floats(golden, name, &n), *got = mem_calloc((size_t)n, sizeof *got);
+    assert_int_equal(n, kv_timeline_length(s->timeline) / st->every * st->k_width);
+    for (int64_t i = 0; i < n / st->k_width; i++)
+        kern_row_read(st->k_codec, st->k_width, st->v_width,
+                      page[i / per_page] + st->at + (size_t)(i % per_page) * bytes, got + i * st->k_width);
+    const struct golden_error e = golden_compare(got, want, n);
+    line(golden, name, e, bound);
+    mem_free(want);
+    mem_free(got);
+    return e.rel_rms <= bound && e.max_abs <= MAX_ABS;
+}
+
+/* What every compressor of every layer left behind: rows for attention, then, where there is
+ * an indexer, its keys.  Gives how many streams there were. */
+static int check_compressed(const struct session *s, const struct parts *p, double bound)
+{
+    const struct kv_spec *spec = &s->r->spec;
+    int n = 0;
+    for (uint32_t i = 0; i < spec->n_streams; i++) {
+        const struct kv_stream *st = &spec->stream[i];
+        char name[64];
+        const bool second = i >= 2 && spec->stream[i - 2].layer == st->layer && spec->stream[i - 2].every > 1;
+        if (st->every == 1)
+            continue;
+        snprintf(name, sizeof name, "layer%u.%s", st->layer, second ? "indexer_keys" : "compressed_kv");
+        if (second && !io_tensor_find(p->file, name)) /* not every golden stores them */
+            continue;
+        assert_true(check_stream(s, st, p->golden, name, bound));
+        n++;
+    }
+    return n;
+}
+
 /* bound: of the worst part of a chunk. */
 static void check_parts(const char *model, const char *golden, enum device_numerics numerics, double bound)
 {
@@ -201,6 +243,7 @@ static void check_parts(const char *model, const char *golden, enum device_numer
     struct parts p = {0};
     if (!find(path, ref, model, golden))
         return;
+    p.golden = ref;
     GOLDEN_OK(io_open(&p.file, ref, NULL, &e));
     golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 400});
     GOLDEN_OK(session_create(&s, g.runner, &e));
@@ -218,6 +261,7 @@ static void check_parts(const char *model, const char *golden, enum device_numer
     print_message("%-42s %lld rows of parts; worst: %s, rel rms %.2e of %.0e\n", model, (long long)p.compared,
                   p.worst_name, p.worst, bound);
     assert_true(p.compared > n && p.worst <= bound);
+    assert_true(check_compressed(s, &p, bound) >= 2);
     /* Every row of every layer has been counted with its experts. */
     for (int64_t il = 0; il < g.info.n_layers; il++) {
         const struct expert_layer *l = g.family->experts(g.self, il);
@@ -237,6 +281,7 @@ static void parts_of_layers(void **state)
 {
     (void)state;
     check_parts("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, 4e-6);
+    check_parts("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors", DEVICE_EXACT, 4e-6);
     check_parts("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE, 4e-6);
 }
 
