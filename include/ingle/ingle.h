@@ -249,6 +249,7 @@ struct ingle_engine_options {
     uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs */
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
+    int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
     struct ingle_callbacks callbacks; /* copied */
 };
 

@@ -265,6 +265,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->max_rows = (int64_t)ingle_config_number(c, "chunk");
     out->memory_bytes = (uint64_t)ingle_config_number(c, "memory");
     out->cache_bytes = (uint64_t)ingle_config_number(c, "cache");
+    out->store = ingle_config_text(c, "store", 0);
+    out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");
+    out->store_tokens = (int64_t)ingle_config_number(c, "store-tokens");
 }
 
 void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *out)

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { LEAST_CTX = 512, SMALL_CHUNK = 64 };
 
@@ -45,12 +46,18 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .max_rows = o->max_rows,
                                    .max_logits = o->max_logits,
                                    .tree_budget_bytes = o->cache_bytes,
+                                   .store = o->store,
+                                   .store_bytes = o->store_bytes,
+                                   .store_min_tokens = o->store_tokens,
+                                   .identity = e->identity,
+                                   .model = e->model->name[0] ? e->model->name : e->model->path,
+                                   .numerics = e->numerics,
                                    .sink = &e->sink};
     const char *kv = o->kv ? o->kv : "f16";
     if (!kern_kv_by_name(kv, &out->kv_codec))
         return err_set(err, INGLE_ARG, "there is no kind of keys and values '%s'", kv);
-    if (o->n_ctx < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
-        return err_set(err, INGLE_ARG, "a context, chunk or number of sessions is below 0");
+    if (o->n_ctx < 0 || o->store_tokens < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
+        return err_set(err, INGLE_ARG, "a context, chunk, number of sessions or tokens of the store is below 0");
     return INGLE_OK;
 }
 
@@ -73,6 +80,49 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
     if (!e->own_meta)
         return err_set(err, INGLE_NOMEM, "%s: no memory for its configuration", m->path);
     return e->family->config(m->config, e->own_meta, err);
+}
+
+static uint64_t value_hash(const struct io_value *v, uint64_t h)
+{
+    h = XXH3_64bits_withSeed(v->key, strlen(v->key), h);
+    if (v->kind == IO_STR)
+        return XXH3_64bits_withSeed(v->v.s, v->n, h);
+    for (size_t i = 0; i < v->n; i++) {
+        const bool array = v->kind == IO_ARRAY;
+        const enum io_value_kind kind = array ? v->elem : v->kind;
+        uint64_t bits = 0;
+        double f = 0;
+        size_t n = 0;
+        const char *s = NULL;
+        if (kind == IO_F64)
+            f = array ? io_array_f64(v, i) : v->v.f;
+        else if (kind == IO_BOOL)
+            bits = array ? io_array_bool(v, i) : v->v.b;
+        else if (kind == IO_STR)
+            s = io_array_str(v, i, &n);
+        else if (kind == IO_I64)
+            bits = (uint64_t)(array ? io_array_i64(v, i) : v->v.i);
+        else
+            bits = array ? io_array_u64(v, i) : v->v.u;
+        if (s)
+            h = XXH3_64bits_withSeed(s, n, h);
+        h = XXH3_64bits_withSeed(&bits, sizeof bits, h);
+        h = XXH3_64bits_withSeed(&f, sizeof f, h);
+    }
+    return h;
+}
+
+/* Who this model is: its weights and its hyper-parameters, "ARCH.*". */
+static uint64_t identity(const struct ingle_engine *e, const struct io_meta *meta)
+{
+    uint64_t h = model_identity(e->weights);
+    const size_t n = strlen(e->family->arch);
+    for (size_t i = 0; i < io_meta_count(meta); i++) {
+        const struct io_value *v = io_meta_at(meta, i);
+        if (strncmp(v->key, e->family->arch, n) == 0 && v->key[n] == '.')
+            h = value_hash(v, h);
+    }
+    return h;
 }
 
 static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engine_options *o,
@@ -99,7 +149,10 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
                (long long)e->info.n_vocab, engine_n_tokens(e->model));
     e->cpu = cpu_name(device_kernels(e->device)->cpu);
     e->numerics = device_numerics(e->device) == DEVICE_EXACT ? "exact" : "reference";
-    e->weight_bytes = st ? 0 : model_bytes(e->weights);
+    if (!st) {
+        e->weight_bytes = model_bytes(e->weights);
+        e->identity = identity(e, meta);
+    }
     return st;
 }
 
@@ -422,7 +475,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .kv_used_bytes = kv.used_bytes,
         .kv_peak_bytes = kv.peak_bytes,
         .kv_budget_bytes = kv.budget_bytes,
-        .identity = model_identity(e->weights),
+        .identity = e->identity,
     };
 }
 

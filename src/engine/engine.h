@@ -54,7 +54,7 @@ struct ingle_engine {
     struct family_info info;
     struct runner *runner;
     const char *cpu, *numerics, *kv;
-    uint64_t weight_bytes;
+    uint64_t weight_bytes, identity;
     ingle_tap_fn *tap;
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */

@@ -55,14 +55,19 @@ static void explain_reuse(const struct session_reuse *r, int64_t n, struct ingle
     *out = (struct ingle_reuse){.kept = r->kept,
                                 .from_session = r->from_session,
                                 .from_cache = r->from_tree,
+                                .from_disk = r->from_disk,
                                 .matched = r->matched};
-    if (r->given_up)
+    const int64_t computed = r->kept < n - 1 ? r->kept : n;
+    if (r->given_up > computed)
         snprintf(out->why, sizeof out->why, "%lld tokens were known and evicted",
                  (long long)r->given_up);
+    else if (r->foreign > computed && r->foreign > r->matched)
+        snprintf(out->why, sizeof out->why, "%lld tokens are on disk, of another model or other settings",
+                 (long long)r->foreign);
     else if (r->matched < n && r->kept < r->matched)
         snprintf(out->why, sizeof out->why, "differs at token %lld, no restore point between %lld and it",
                  (long long)r->matched, (long long)r->kept);
-    else if (r->kept < r->matched && r->kept < n - 1)
+    else if (r->matched > computed)
         snprintf(out->why, sizeof out->why, "no restore point between %lld and %lld",
                  (long long)r->kept, (long long)r->matched);
 }
@@ -110,6 +115,20 @@ ingle_status ingle_session_remember(struct ingle_session *s, struct ingle_error 
 {
     struct err err;
     return engine_say(error, session_remember(s->s, &err), &err);
+}
+
+ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
+                                struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, session_save(s->s, path, &err), &err);
+}
+
+ingle_status ingle_session_load(struct ingle_session *s, const char *path,
+                                struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, session_load(s->s, path, &err), &err);
 }
 
 int64_t ingle_session_length(const struct ingle_session *s)

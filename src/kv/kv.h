@@ -28,6 +28,12 @@
 
 enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8 };
 
+/* A hash that names tokens in a context. */
+struct kv_key {
+    uint64_t lo, hi;
+};
+struct kv_key kv_key_of(struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t n);
+
 /* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
 enum kv_kind {
     KV_HEADS, /* n_heads x (key block, value block) */
@@ -118,6 +124,8 @@ uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group);
 
 /* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
  * restore point); t is unchanged then. */
+/* A window group's pages at `length` serve a rewind to `to`. */
+bool kv_spec_reaches(const struct kv_spec *s, int64_t length, int64_t to);
 MUST_CHECK ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length, struct err *err);
 bool kv_timeline_can_rewind(const struct kv_timeline *t, int64_t length);
 
@@ -173,5 +181,7 @@ struct kv_tree_counts {
     uint64_t bytes, budget_bytes;
 };
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);
+
+#include "kv/store.h"
 
 #endif

@@ -95,7 +95,7 @@ void kv_pool_free(struct kv_pool *p)
 {
     if (!p)
         return;
-    BUG_IF(p->used_bytes || p->n_timelines || p->evict);
+    BUG_IF(p->used_bytes || p->n_timelines || p->evict || p->let_go);
     while (slab_return_any(p))
         ;
     BUG_IF(p->system_bytes);
@@ -193,7 +193,12 @@ size_t kv_page_bytes(const struct kv_page *pg)
 
 bool kv_page_evict(struct kv_pool *p)
 {
-    return p->evict && p->evict(p->evict_arg);
+    return (p->evict && p->evict(p->evict_arg)) || kv_page_let_go(p);
+}
+
+bool kv_page_let_go(struct kv_pool *p)
+{
+    return p->let_go && p->let_go(p->let_go_arg);
 }
 
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
@@ -223,20 +228,26 @@ static void page_release(struct kv_pool *p, struct kv_page *pg)
     }
 }
 
-/* Adds to the two counts and keeps the pool's sums. */
-static void page_count(struct kv_pool *p, struct kv_page *pg, int refs, int held)
+static bool page_cached(const struct kv_page *pg)
+{
+    return pg->refs && pg->held + pg->kept == pg->refs;
+}
+
+/* Adds to the counts and keeps the pool's sums. */
+static void page_count(struct kv_pool *p, struct kv_page *pg, int refs, int held, int kept)
 {
     const size_t n = kv_page_bytes(pg);
     if (pg->held)
         p->held_bytes -= n;
-    if (pg->held && pg->held == pg->refs)
+    if (page_cached(pg))
         p->cached_bytes -= n;
     pg->refs += refs;
     pg->held += held;
-    BUG_IF(pg->held < 0 || pg->held > pg->refs);
+    pg->kept += kept;
+    BUG_IF(pg->held < 0 || pg->kept < 0 || pg->held + pg->kept > pg->refs);
     if (pg->held)
         p->held_bytes += n;
-    if (pg->held && pg->held == pg->refs)
+    if (page_cached(pg))
         p->cached_bytes += n;
     if (!pg->refs)
         page_release(p, pg);
@@ -244,17 +255,25 @@ static void page_count(struct kv_pool *p, struct kv_page *pg, int refs, int held
 
 void kv_page_ref(struct kv_pool *p, struct kv_page *pg)
 {
-    page_count(p, pg, 1, 0);
+    page_count(p, pg, 1, 0, 0);
 }
 void kv_page_unref(struct kv_pool *p, struct kv_page *pg)
 {
-    page_count(p, pg, -1, 0);
+    page_count(p, pg, -1, 0, 0);
 }
 void kv_page_hold(struct kv_pool *p, struct kv_page *pg)
 {
-    page_count(p, pg, 1, 1);
+    page_count(p, pg, 1, 1, 0);
 }
 void kv_page_let(struct kv_pool *p, struct kv_page *pg)
 {
-    page_count(p, pg, -1, -1);
+    page_count(p, pg, -1, -1, 0);
+}
+void kv_page_keep(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, 1, 0, 1);
+}
+void kv_page_unkeep(struct kv_pool *p, struct kv_page *pg)
+{
+    page_count(p, pg, -1, 0, -1);
 }

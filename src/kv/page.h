@@ -17,9 +17,11 @@ struct kv_page {
     struct kv_page *next; /* in the slab's free list */
     int32_t refs;         /* timelines and the tree */
     int32_t held;         /* of those, the tree's */
+    int32_t kept;         /* of those, the store's: until they are written */
 };
 
-/* Gives up one restore point; false: there is none. */
+/* Gives up one restore point (the tree's), or one file that waits to be written (the
+ * store's); false: there is none. */
 typedef bool kv_evict_fn(void *arg);
 
 struct kv_pool {
@@ -30,12 +32,14 @@ struct kv_pool {
     uint64_t peak_bytes;   /* the most that used_bytes ever was */
     uint64_t system_bytes; /* taken from the system */
     uint64_t held_bytes;   /* pages that the tree refers to */
-    uint64_t cached_bytes; /* pages that nobody but the tree refers to */
+    uint64_t cached_bytes; /* pages that nobody but the tree and the store refers to */
     int64_t pages_used[KV_MAX_GROUPS];
     struct kv_slab *partial[KV_MAX_GROUPS]; /* some pages free */
     struct kv_slab *idle[KV_MAX_GROUPS];    /* all pages free */
     kv_evict_fn *evict;                     /* the tree's, or NULL */
     void *evict_arg;
+    kv_evict_fn *let_go; /* the store's, or NULL */
+    void *let_go_arg;
     int64_t evicted_points;
     int64_t n_timelines;
 };
@@ -53,6 +57,11 @@ void kv_page_unref(struct kv_pool *p, struct kv_page *pg);
 void kv_page_hold(struct kv_pool *p, struct kv_page *pg);
 void kv_page_let(struct kv_pool *p, struct kv_page *pg);
 
+/* The store's references. */
+void kv_page_keep(struct kv_pool *p, struct kv_page *pg);
+void kv_page_unkeep(struct kv_pool *p, struct kv_page *pg);
+
 bool kv_page_evict(struct kv_pool *p);
+bool kv_page_let_go(struct kv_pool *p);
 
 #endif

@@ -508,6 +508,11 @@ static bool tree_evict(void *arg)
         p->aside = aside;
         aside = p;
     }
+    if (!p && kv_page_let_go(t->pool)) { /* the store kept what this would have freed */
+        for (; aside; aside = aside->aside)
+            heap_push(t, aside);
+        return true;
+    }
     while (aside) {
         struct kv_point *next = aside->aside;
         if (!p && !next)

@@ -110,7 +110,7 @@ static struct kv_page *timeline_shared(const struct kv_timeline *t, uint32_t g)
     return pg->refs > 1 ? pg : NULL;
 }
 
-/* Bytes of new pages up to page `end`; least: as if the tree held no pages. */
+/* Bytes of new pages up to page `end`; least: as if tree and store had no pages. */
 static bool timeline_need(const struct kv_timeline *t, int64_t end, bool least, uint64_t *out)
 {
     uint64_t sum = 0, bytes;
@@ -118,7 +118,7 @@ static bool timeline_need(const struct kv_timeline *t, int64_t end, bool least, 
         const struct kv_table *b = &t->table[g];
         const struct kv_page *shared = timeline_shared(t, g);
         uint64_t n = end > b->end ? (uint64_t)(end - b->end) : 0;
-        n += shared && !(least && shared->refs - 1 == shared->held);
+        n += shared && !(least && shared->refs - 1 == shared->held + shared->kept);
         if (!num_mul_u64(n, t->pool->spec->group[g].page_bytes, &bytes) ||
             !num_add_u64(sum, bytes, &sum))
             return false;
@@ -228,6 +228,14 @@ void kv_timeline_commit(struct kv_timeline *t, int64_t n)
     }
 }
 
+bool kv_spec_reaches(const struct kv_spec *s, int64_t length, int64_t to)
+{
+    for (uint32_t g = 0; g < s->n_groups && to; g++)
+        if (kv_timeline_first(s, g, to) < kv_timeline_first(s, g, length))
+            return false;
+    return to <= length;
+}
+
 bool kv_timeline_can_rewind(const struct kv_timeline *t, int64_t length)
 {
     if (length < 0 || length > t->length)
@@ -272,6 +280,23 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
     }
     dst->length = dst->ready = src->length;
     return INGLE_OK;
+}
+
+void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
+                       struct kv_page *const *page)
+{
+    const struct kv_spec *s = t->pool->spec;
+    const int64_t end = num_div_up(length, KV_PAGE);
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        struct kv_table *b = &t->table[g];
+        const int64_t first = kv_timeline_first(s, g, length);
+        table_cut(t, b, s->group[g].window ? 0 : have);
+        for (int64_t i = s->group[g].window ? first : have; i < end; i++)
+            table_set(b, i, *page++);
+        b->first = first;
+        b->end = end;
+    }
+    t->length = t->ready = length;
 }
 
 /* Pages that n positions touch wherever they begin, of a timeline of n_pages in all. */

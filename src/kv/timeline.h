@@ -27,4 +27,10 @@ int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length);
 /* Puts a page into an empty place: a new reference.  The caller sets first and end. */
 void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_page *pg);
 
+/* The timeline becomes [0, length): groups that keep everything keep their first `have`
+ * pages (which must be there), all others are these, group by group, ascending; their
+ * references become the timeline's. */
+void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
+                       struct kv_page *const *page);
+
 #endif

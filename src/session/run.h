@@ -12,7 +12,11 @@ struct runner {
     const struct report_sink *sink;
     struct kv_spec spec;
     struct kv_pool *pool;
-    struct kv_tree *tree;
+    struct kv_tree *tree;   /* NULL: none */
+    struct kv_store *store; /* NULL: none */
+    uint64_t identity;
+    char *model, *numerics; /* for files */
+    enum kern_kv_codec codec;
     int64_t n_ctx, max_rows, max_logits, restore_every;
     /* The step that runs: filled again for each. */
     struct family_span *span;    /* [max_rows] */
@@ -33,6 +37,11 @@ struct session {
     uint64_t salt;               /* whose remembered prefixes it may use */
     int64_t prompt_end;          /* a restore point is set here; -1: none */
 };
+
+/* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
+ * what the session has, from the tree or from the store, whichever keeps most. */
+ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                             struct session_reuse *reuse, struct err *err);
 
 /* One forward pass over spans; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,

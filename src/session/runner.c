@@ -78,6 +78,18 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     return s;
 }
 
+static ingle_status open_store(struct runner *r, const struct runner_options *o, struct err *err)
+{
+    const struct kv_store_options k = {.dir = o->store,
+                                       .budget_bytes = o->store_bytes,
+                                       .min_tokens = o->store_min_tokens,
+                                       .identity = r->identity,
+                                       .model = r->model,
+                                       .numerics = r->numerics,
+                                       .codec = kern_kv_name(r->codec)};
+    return kv_store_open(&r->store, r->pool, &k, err);
+}
+
 ingle_status session_runner_create(struct runner **out, const struct family *fam, const void *self,
                            const struct family_info *info, struct device *d,
                            const struct runner_options *options, struct err *err)
@@ -97,7 +109,15 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->max_rows = o.max_rows;
     r->max_logits = o.max_logits;
     r->restore_every = o.restore_every;
-    ingle_status s = fam->kv(self, o.kv_codec, &r->spec, err);
+    r->identity = o.identity;
+    r->codec = o.kv_codec;
+    r->model = mem_strdup(o.model ? o.model : "");
+    r->numerics = mem_strdup(o.numerics ? o.numerics : "exact");
+    ingle_status s = INGLE_OK;
+    if (!r->model || !r->numerics)
+        s = err_set(err, INGLE_NOMEM, "no memory for a runner");
+    if (!s)
+        s = fam->kv(self, o.kv_codec, &r->spec, err);
     if (!s)
         s = plan(fam, self, info, d, &o, &r->spec, &p, err);
     if (!s)
@@ -109,6 +129,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     }
     if (!s && o.tree_budget_bytes)
         s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);
+    if (!s && o.store)
+        s = open_store(r, &o, err);
     if (!s) {
         r->logits_bytes = p.logits_bytes;
         r->logits = mem_big_alloc(p.logits_bytes);
@@ -129,12 +151,15 @@ void session_runner_free(struct runner *r)
 {
     if (!r)
         return;
+    kv_store_close(r->store);
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);
     mem_big_free(r->logits, r->logits_bytes);
     mem_free(r->span);
     mem_free(r->item);
+    mem_free(r->model);
+    mem_free(r->numerics);
     mem_free(r);
 }
 
@@ -166,6 +191,16 @@ bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t 
 const struct kv_pool *session_runner_pool(const struct runner *r)
 {
     return r->pool;
+}
+
+const struct kv_tree *session_runner_tree(const struct runner *r)
+{
+    return r->tree;
+}
+
+struct kv_store *session_runner_store(const struct runner *r)
+{
+    return r->store;
 }
 
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)

@@ -77,59 +77,6 @@ ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
     return INGLE_OK;
 }
 
-/* The timeline becomes a restore point of want[0, n_want) cut to at most `keep` tokens.  A
- * point beyond keep serves if its pages reach back that far. */
-static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_want,
-                              int64_t keep, struct err *err)
-{
-    for (int64_t limit = n_want;; limit = keep) {
-        struct kv_match match;
-        kv_tree_find(s->r->tree, s->salt, want, n_want, limit, &match);
-        if (!match.point) {
-            kv_timeline_clear(s->timeline);
-            return INGLE_OK;
-        }
-        const ingle_status status = kv_timeline_attach(s->timeline, s->r->tree, match.point, err);
-        if (status || session_length(s) <= keep)
-            return status;
-        if (kv_timeline_can_rewind(s->timeline, keep))
-            return kv_timeline_rewind(s->timeline, keep, err);
-    }
-}
-
-/* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
- * what the session has, or from the tree, whichever keeps more. */
-static ingle_status restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                            struct session_reuse *reuse, struct err *err)
-{
-    const int64_t length = session_length(s);
-    int64_t own = 0;
-    while (own < num_min(length, n_want) && s->token[own] == want[own])
-        own++;
-    *reuse = (struct session_reuse){.matched = own};
-    own = num_min(own, keep);
-    if (!kv_timeline_can_rewind(s->timeline, own))
-        own = 0;
-    struct kv_match match = {0};
-    if (s->r->tree)
-        kv_tree_find(s->r->tree, s->salt, want, n_want, keep, &match);
-    reuse->matched = num_max(reuse->matched, match.matched);
-    ingle_status status = INGLE_OK;
-    if (own && own >= match.length) {
-        status = kv_timeline_rewind(s->timeline, own, err);
-        reuse->from_session = own;
-    } else if (s->r->tree) {
-        status = from_tree(s, want, n_want, keep, err);
-        reuse->from_tree = session_length(s);
-    } else {
-        kv_timeline_clear(s->timeline);
-    }
-    reuse->kept = session_length(s);
-    reuse->given_up =
-        s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, want, n_want, reuse->matched) : 0;
-    return status;
-}
-
 ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                           struct session_reuse *reuse, struct err *err)
 {
@@ -141,7 +88,7 @@ ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
         return err_set(err, INGLE_ARG, "a session needs at least one token");
     if (!mem_grow(&s->token, &s->cap_tokens, (size_t)n, sizeof *s->token))
         return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
-    status = restore(s, tokens, n, n - 1, &r, err);
+    status = session_restore(s, tokens, n, n - 1, &r, err);
     if (status)
         kv_timeline_clear(s->timeline);
     memmove(s->token, tokens, (size_t)n * sizeof *tokens);
@@ -160,7 +107,7 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
     ingle_status status = INGLE_OK;
     if (length < session_length(s)) {
         struct session_reuse reuse;
-        status = restore(s, s->token, length, length, &reuse, err);
+        status = session_restore(s, s->token, length, length, &reuse, err);
     }
     if (!status)
         s->n_tokens = (size_t)length;
@@ -180,14 +127,19 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
+    dst->salt = src->salt;
     return INGLE_OK;
 }
 
 ingle_status session_remember(struct session *s, struct err *err)
 {
-    if (!s->r->tree || !session_length(s))
-        return INGLE_OK;
-    return kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, session_length(s), NULL, 0, err);
+    const int64_t n = session_length(s);
+    ingle_status status = INGLE_OK;
+    if (s->r->tree && n)
+        status = kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, n, NULL, 0, err);
+    if (s->r->store && n)
+        kv_store_put(s->r->store, s->timeline, s->salt, s->token, NULL, 0);
+    return status;
 }
 
 /* ---- the step ---- */

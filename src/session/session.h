@@ -22,6 +22,11 @@ struct runner_options {
     enum kern_kv_codec kv_codec;
     uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
     uint64_t tree_budget_bytes; /* prefix tree's share */
+    const char *store;          /* directory of the store on disk; NULL: none */
+    uint64_t store_bytes;       /* 0: 16 GiB */
+    int64_t store_min_tokens;   /* a file adds at least so many; 0: 256 */
+    uint64_t identity;          /* the model's, for what is on disk */
+    const char *model, *numerics; /* its name; "exact".  Copied */
     const struct report_sink *sink;
 };
 
@@ -52,6 +57,9 @@ int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
 MUST_CHECK bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out);
 const struct kv_pool *session_runner_pool(const struct runner *r);
+/* The prefix tree and the store; NULL: there is none. */
+const struct kv_tree *session_runner_tree(const struct runner *r);
+struct kv_store *session_runner_store(const struct runner *r);
 /* Called for every tap of every step until set to NULL. */
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
 /* The same for the parts of layers. */
@@ -64,15 +72,21 @@ void session_free(struct session *s);
 /* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
 void session_set_salt(struct session *s, uint64_t salt);
 
-/* Where the first `kept` tokens came from.  matched: tokens that a known prefix shares with
- * these; given_up: more than that were remembered lately, so many, and evicted (0: not so). */
-struct session_reuse { int64_t kept, from_session, from_tree, matched, given_up; };
+/* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
+ * prefix shares with these; given_up: more than that were remembered lately, so many, and
+ * evicted (0: not so); foreign: so many are on disk, of another model or of other settings. */
+struct session_reuse {
+    int64_t kept, from_session, from_tree, from_disk;
+    int64_t matched, given_up, foreign;
+};
 
 /* Makes tokens [0, n) the session's contents: keeps or restores the longest prefix that it
  * can and leaves the rest pending (at least one token, so that there will be logits).  The
  * tokens are copied.  reuse may be NULL. */
 MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                                      struct session_reuse *reuse, struct err *err);
+/* Has what is on disk for these tokens read ahead, for a session_sync() to come. */
+void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);
@@ -87,8 +101,13 @@ MUST_CHECK ingle_status session_rewind(struct session *s, int64_t length, struct
 MUST_CHECK ingle_status session_fork(struct session *dst, const struct session *src,
                                      struct err *err);
 
-/* Remembers the computed prefix in the tree. */
+/* Remembers the computed prefix in the tree and in the store. */
 MUST_CHECK ingle_status session_remember(struct session *s, struct err *err);
+
+/* The whole session as a file, and back.  INGLE_UNSUP: another model's or of other settings;
+ * INGLE_FORMAT: damaged.  The session is unchanged on failure. */
+MUST_CHECK ingle_status session_save(const struct session *s, const char *path, struct err *err);
+MUST_CHECK ingle_status session_load(struct session *s, const char *path, struct err *err);
 
 struct session_work {
     struct session *s;

@@ -82,6 +82,10 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .kv_codec = o->codec,
                                      .kv_budget_bytes = (uint64_t)1 << 30,
                                      .tree_budget_bytes = o->tree_bytes,
+                                     .store = o->store,
+                                     .store_min_tokens = o->store_min,
+                                     .identity = model_identity(g->model),
+                                     .numerics = o->numerics == DEVICE_EXACT ? "exact" : "reference",
                                      .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
 }
@@ -89,6 +93,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
 void golden_close(struct golden_model *g)
 {
     session_runner_clear_tree(g->runner);
+    if (session_runner_store(g->runner))
+        kv_store_flush(session_runner_store(g->runner));
     struct kv_pool_counts counts;
     kv_pool_count(session_runner_pool(g->runner), &counts);
     assert_int_equal(counts.used_bytes, 0);

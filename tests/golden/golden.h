@@ -19,6 +19,8 @@ struct golden_options {
     int64_t n_ctx;     /* 0: 512 */
     int64_t restore_every;
     uint64_t tree_bytes;
+    const char *store;      /* directory, or NULL */
+    int64_t store_min;
     bool draft;             /* bind the family's draft block, too ... */
     const char *draft_file; /* ... from a file of its own; NULL: the target's */
 };

@@ -5,10 +5,15 @@
  * number of threads and any kernel; a rewound, forked or restored session continues with
  * the bits of a fresh one.
  */
+#define _DEFAULT_SOURCE
 #include "golden/golden.h"
 
 #include "base/mem.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Sliding and full layers, K = V, int8 activations; experts; shared keys and values;
  * compressed rows, their choice and hyper-connections. */
@@ -48,6 +53,20 @@ static void same(const char *what, const float *a, const float *b, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], sizeof *a))
             fail_msg("%s: element %lld is %a, not %a", what, (long long)i, (double)a[i], (double)b[i]);
+}
+
+static void remove_dir(const char *dir)
+{
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (e->d_name[0] != '.')
+            assert_int_equal(unlink(path), 0);
+    }
+    closedir(d);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 static void any_cut_of_a_prompt(void **state)
@@ -263,12 +282,69 @@ static void restored_from_the_tree(void **state)
     }
 }
 
+/* What a process leaves behind another one goes on with: the bits are those of a cold run. */
+static void restored_from_disk(void **state)
+{
+    (void)state;
+    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16,
+                                                KERN_KV_Q8_0, KERN_KV_FP8};
+    static const struct { int64_t n, kept; } again[] = {
+        {150, 149}, {151, 150}, {N, 151}, {120, 96}, {96, 95}, {40, 0}};
+    for (int m = 0; m < N_MODELS; m++)
+        for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+            struct err e;
+            struct golden_model g;
+            struct session *s;
+            int32_t tokens[N];
+            struct session_reuse reuse;
+            const float *last;
+            char dir[] = "/tmp/ingle-store-XXXXXX";
+            struct golden_options o = plain;
+            const bool latent = strstr(models[m].path, "deepseek") != NULL;
+            /* q8_0 wants heads of a multiple of 32; fp8 is for latent rows alone */
+            const bool q8_0 = strstr(models[m].path, "nano-gemma4") != NULL;
+            if ((codecs[c] == KERN_KV_Q8_0 && !q8_0) || (codecs[c] == KERN_KV_FP8 && !latent))
+                continue;
+            o.codec = codecs[c];
+            o.restore_every = 96;
+            o.store_min = 1;
+            assert_non_null(mkdtemp(dir));
+            prompt(m, tokens);
+            golden_open(&g, models[m].path, &o);
+            const int64_t v = g.info.n_vocab;
+            float *want = fresh(&g, tokens, N, 0);
+            golden_close(&g);
+            o.store = dir;
+            golden_open(&g, models[m].path, &o);
+            GOLDEN_OK(session_create(&s, g.runner, &e));
+            GOLDEN_OK(session_sync(s, tokens, 150, NULL, &e));
+            GOLDEN_OK(session_finish(s, &last, NULL, &e));
+            same("first run", last, want + 149 * v, v);
+            session_free(s);
+            for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
+                golden_close(&g);
+                golden_open(&g, models[m].path, &o);
+                GOLDEN_OK(session_create(&s, g.runner, &e));
+                GOLDEN_OK(session_sync(s, tokens, again[i].n, &reuse, &e));
+                assert_int_equal(reuse.kept, again[i].kept);
+                assert_int_equal(reuse.from_disk, again[i].kept);
+                GOLDEN_OK(session_finish(s, &last, NULL, &e));
+                same("from disk", last, want + (again[i].n - 1) * v, v);
+                session_free(s);
+            }
+            golden_close(&g);
+            mem_free(want);
+            remove_dir(dir);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_of_a_prompt),    cmocka_unit_test(any_threads_and_kernels),
         cmocka_unit_test(alone_or_in_a_batch),    cmocka_unit_test(after_a_rewind),
         cmocka_unit_test(forked_and_diverged),    cmocka_unit_test(restored_from_the_tree),
+        cmocka_unit_test(restored_from_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kv/key.h"
+
+#include "kv/store_file.h"
+#include <string.h>
+#include <xxhash.h>
+
+/* Another number here: older pages are no longer what would be computed today. */
+enum { ARITHMETIC = 1 };
+
+bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, uint64_t salt,
+                     const int32_t *tokens)
+{
+    const uint64_t head[3] = {context.lo, context.hi, salt};
+    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens};
+    if (!h->state)
+        return false;
+    XXH3_128bits_reset(h->state);
+    XXH3_128bits_update(h->state, head, sizeof head);
+    return true;
+}
+
+struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
+{
+    if (n > h->n)
+        XXH3_128bits_update(h->state, h->token + h->n, (size_t)(n - h->n) * sizeof *h->token);
+    h->n = n;
+    const XXH128_hash_t d = XXH3_128bits_digest(h->state);
+    return (struct kv_key){d.low64, d.high64};
+}
+
+void kv_hasher_end(struct kv_hasher *h)
+{
+    XXH3_freeState(h->state);
+    h->state = NULL;
+}
+
+struct kv_key kv_key_of(struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t n)
+{
+    struct kv_hasher h;
+    struct kv_key key = {0, 0};
+    if (kv_hasher_begin(&h, context, salt, tokens))
+        key = kv_hasher_at(&h, n);
+    kv_hasher_end(&h);
+    return key;
+}
+
+struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char *numerics)
+{
+    const uint64_t head[] = {KV_FILE_VERSION, ARITHMETIC, KV_PAGE, identity, s->n_groups,
+                             s->n_streams};
+    const XXH64_hash_t name = XXH3_64bits(numerics, strlen(numerics));
+    XXH128_hash_t h = XXH3_128bits_withSeed(head, sizeof head, name);
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        const uint64_t group[] = {h.low64, h.high64, (uint64_t)s->group[g].window,
+                                  s->group[g].page_bytes};
+        h = XXH3_128bits(group, sizeof group);
+    }
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        const struct kv_stream *st = &s->stream[i];
+        const uint64_t stream[] = {h.low64,     h.high64,
+                                   st->kind,    st->layer,
+                                   st->group,   st->n_heads,
+                                   (uint64_t)st->k_width, (uint64_t)st->v_width,
+                                   st->k_codec, st->v_codec,
+                                   st->every,   st->at};
+        h = XXH3_128bits(stream, sizeof stream);
+    }
+    return (struct kv_key){h.low64, h.high64};
+}

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store - the queue of files to write, and the disk thread that writes them.
+ *
+ * The engine thread puts jobs and takes back finished ones (poll); the pages of a job have
+ * a reference until then, and a page that somebody else refers to is never written, so the
+ * disk thread may read it at leisure.
+ */
+#define _GNU_SOURCE
+#include "kv/store_impl.h"
+
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4 };
+static const uint64_t default_budget = UINT64_C(16) << 30;
+
+void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
+                   const char *fmt, ...)
+{
+    va_list ap;
+    if (s->n_notes == KV_NOTES)
+        return;
+    struct kv_note *n = &s->note[s->n_notes++];
+    n->level = level;
+    snprintf(n->subject, sizeof n->subject, "%s", subject);
+    va_start(ap, fmt);
+    vsnprintf(n->text, sizeof n->text, fmt, ap);
+    va_end(ap);
+}
+
+/* ---- the disk thread ---- */
+
+/* Between two pieces of a write: whoever waits for a read goes first. */
+static bool write_stop(void *arg)
+{
+    struct kv_job *j = arg;
+    struct kv_store *s = j->store;
+    pthread_mutex_lock(&s->lock);
+    kv_store_serve(s);
+    const bool stop = j->cancel;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+static bool parent_is_there(const struct kv_store *s, const struct kv_file_header *h)
+{
+    const struct kv_entry *e = h->from ? kv_index_find(&s->index, h->parent, h->from) : NULL;
+    return !h->from || (e && e->state == KV_ENTRY_READY);
+}
+
+/* The lock is held on entry and on return. */
+static void write_job(struct kv_store *s, struct kv_job *j)
+{
+    const struct kv_file_header *h = &j->out.head;
+    struct err err = {.status = INGLE_CANCEL};
+    ingle_status st = INGLE_CANCEL;
+    if (s->saving && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
+        pthread_mutex_unlock(&s->lock);
+        st = kv_file_write(s->dir, j->name, &j->out, &err);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (st == INGLE_OK) {
+        struct kv_entry *e = kv_index_find(&s->index, h->key, h->length);
+        if (e) {
+            struct kv_entry ready = *e;
+            ready.state = KV_ENTRY_READY;
+            ready.bytes = h->file_bytes;
+            ready.used = h->created;
+            BUG_IF(!kv_index_add(&s->index, &ready)); /* it is there: no memory is needed */
+        }
+        s->counts.written++;
+        s->counts.written_bytes += h->file_bytes;
+        return;
+    }
+    kv_index_remove(&s->index, h->key, h->length);
+    s->counts.skipped++;
+    if (st == INGLE_CANCEL || st == INGLE_NOMEM || !s->saving)
+        return;
+    s->saving = false;
+    kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing more is saved: %s", err.msg);
+}
+
+static void *disk_thread(void *arg)
+{
+    struct kv_store *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        kv_store_serve(s);
+        struct kv_job *j = s->first;
+        if (j) {
+            s->first = j->next;
+            s->last = s->first ? s->last : NULL;
+            s->running = j;
+            write_job(s, j);
+            s->running = NULL;
+            s->n_queued--;
+            s->queued_bytes -= j->n_bytes;
+            j->next = s->finished;
+            s->finished = j;
+            pthread_cond_broadcast(&s->news);
+        } else if (s->stop) {
+            break;
+        } else {
+            pthread_cond_wait(&s->work, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static ingle_status open_dir(struct kv_store *s, struct err *err)
+{
+    struct stat st;
+    if (mkdir(s->dir_name, 0700) != 0 && errno != EEXIST)
+        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", s->dir_name,
+                       strerror(errno));
+    s->dir = open(s->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->dir < 0 || fstat(s->dir, &st) != 0)
+        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", s->dir_name,
+                       strerror(errno));
+    if (st.st_uid != geteuid())
+        return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "
+                       "of user %u", s->dir_name, (unsigned)st.st_uid);
+    if (st.st_mode & 022)
+        return err_set(err, INGLE_ARG, "%s: others may write to the directory of the store (mode "
+                       "%o); chmod 700 it", s->dir_name, (unsigned)st.st_mode & 0777);
+    s->saving = faccessat(s->dir, ".", W_OK, AT_EACCESS) == 0;
+    if (!s->saving)
+        report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
+               "the directory is read-only: nothing is saved");
+    return INGLE_OK;
+}
+
+/* Signals are for other threads. */
+static bool start_thread(struct kv_store *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool ok = pthread_create(&s->thread, NULL, disk_thread, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
+static bool store_let_go(void *arg);
+
+ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
+                           const struct kv_store_options *o, struct err *err)
+{
+    struct kv_store *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a store");
+    s->pool = p;
+    s->spec = p->spec;
+    s->sink = p->sink;
+    s->dir = -1;
+    s->dir_name = mem_strdup(o->dir);
+    s->identity = o->identity;
+    s->context = kv_context(p->spec, o->identity, o->numerics ? o->numerics : "exact");
+    s->budget_bytes = o->budget_bytes ? o->budget_bytes : default_budget;
+    s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
+    s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
+    s->scan = true;
+    snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
+    snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
+             o->numerics ? o->numerics : "exact");
+    ingle_status st =
+        s->dir_name ? open_dir(s, err) : err_set(err, INGLE_NOMEM, "no memory for a store");
+    bool made = false;
+    if (!st) {
+        made = true;
+        BUG_IF(pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->work, NULL) ||
+               pthread_cond_init(&s->news, NULL)); /* cannot fail on Linux */
+        if (!start_thread(s))
+            st = err_set(err, INGLE_NOMEM, "no thread for the store");
+    }
+    if (!st) {
+        p->let_go = store_let_go;
+        p->let_go_arg = s;
+        *out = s;
+        return INGLE_OK;
+    }
+    if (made) {
+        pthread_mutex_destroy(&s->lock);
+        pthread_cond_destroy(&s->work);
+        pthread_cond_destroy(&s->news);
+    }
+    if (s->dir >= 0)
+        close(s->dir);
+    mem_free(s->dir_name);
+    mem_free(s);
+    return st;
+}
+
+void kv_store_flush(struct kv_store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->n_queued)
+        pthread_cond_wait(&s->news, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    kv_store_poll(s);
+}
+
+void kv_store_close(struct kv_store *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    kv_store_poll(s);
+    s->pool->let_go = NULL;
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->news);
+    kv_index_release(&s->index);
+    close(s->dir);
+    mem_free(s->dir_name);
+    mem_free(s);
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct kv_job *j)
+{
+    if (!j)
+        return;
+    for (uint64_t i = 0; j->pg && i < j->out.head.n_pages && j->pg[i]; i++)
+        kv_page_unkeep(j->store->pool, j->pg[i]);
+    union {
+        const void *in;
+        void *out;
+    } token = {j->out.token}, mark = {j->out.mark}, page = {j->out.page}, bytes = {j->out.page_bytes};
+    mem_free(token.out);
+    mem_free(mark.out);
+    mem_free(page.out);
+    mem_free(bytes.out);
+    mem_free(j->pg);
+    mem_free(j);
+}
+
+static bool release(struct kv_job *list)
+{
+    const bool any = list != NULL;
+    while (list) {
+        struct kv_job *next = list->next;
+        job_free(list);
+        list = next;
+    }
+    return any;
+}
+
+static struct kv_job *take_finished(struct kv_store *s)
+{
+    struct kv_job *list = s->finished;
+    s->finished = NULL;
+    return list;
+}
+
+void kv_store_poll(struct kv_store *s)
+{
+    struct kv_note note[KV_NOTES];
+    pthread_mutex_lock(&s->lock);
+    struct kv_job *list = take_finished(s);
+    const size_t n = s->n_notes;
+    memcpy(note, s->note, n * sizeof *note);
+    s->n_notes = 0;
+    pthread_mutex_unlock(&s->lock);
+    (void)release(list);
+    for (size_t i = 0; i < n; i++)
+        report(s->sink, note[i].level, "store", note[i].subject, "%s", note[i].text);
+}
+
+/* The last of the queue, which nothing else in it continues; the lock is held. */
+static struct kv_job *unqueue(struct kv_store *s)
+{
+    struct kv_job **at = &s->first;
+    if (!s->first)
+        return NULL;
+    struct kv_job *before = NULL;
+    while ((*at)->next) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    struct kv_job *j = *at;
+    *at = NULL;
+    s->last = before;
+    s->n_queued--;
+    s->queued_bytes -= j->n_bytes;
+    s->counts.skipped++;
+    kv_index_remove(&s->index, j->out.head.key, j->out.head.length);
+    return j;
+}
+
+/* For the pool: pages are needed.  Files that wait are given up before the one that is
+ * being written, and that one at its next piece. */
+static bool store_let_go(void *arg)
+{
+    struct kv_store *s = arg;
+    pthread_mutex_lock(&s->lock);
+    struct kv_job *list = take_finished(s);
+    if (!list)
+        list = unqueue(s);
+    while (!list && s->running) {
+        s->running->cancel = true;
+        pthread_cond_wait(&s->news, &s->lock);
+        list = take_finished(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return release(list);
+}
+
+/* A copy; NULL for lack of memory or of bytes. */
+static void *copy_of(const void *at, size_t n)
+{
+    void *p = n ? mem_alloc(n) : NULL;
+    if (p)
+        memcpy(p, at, n);
+    return p;
+}
+
+/* The pages of the file, kept.  False: out of memory. */
+static bool job_pages(struct kv_job *j, const struct kv_timeline *t)
+{
+    struct kv_file_header *h = &j->out.head;
+    const struct kv_spec *spec = j->store->spec;
+    const uint8_t **page = mem_calloc(h->n_pages, sizeof *page);
+    size_t *bytes = mem_calloc(h->n_pages, sizeof *bytes);
+    j->out.page = page;
+    j->out.page_bytes = bytes;
+    j->pg = mem_calloc(h->n_pages, sizeof *j->pg);
+    if (!page || !bytes || !j->pg)
+        return false;
+    size_t k = 0;
+    for (uint32_t g = 0; g < spec->n_groups; g++)
+        for (int64_t i = kv_file_first(spec, g, h->from, h->length);
+             i < num_div_up(h->length, KV_PAGE); i++, k++) {
+            j->pg[k] = t->table[g].page[i];
+            kv_page_keep(j->store->pool, j->pg[k]);
+            page[k] = j->pg[k]->at;
+            bytes[k] = spec->group[g].page_bytes;
+        }
+    return true;
+}
+
+/* What to write of a timeline whose deepest ancestor is *parent (NULL: none); NULL: out of
+ * memory. */
+static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t,
+                                 const struct kv_entry *to_be, const int32_t *tokens,
+                                 const void *mark, size_t mark_bytes)
+{
+    struct kv_job *j = mem_zalloc(sizeof *j);
+    if (!j)
+        return NULL;
+    struct kv_file_header *h = &j->out.head;
+    j->store = s;
+    h->context = to_be->context;
+    h->key = to_be->key;
+    h->parent = to_be->parent;
+    h->plain = to_be->plain;
+    h->identity = s->identity;
+    h->from = to_be->from;
+    h->length = h->n_tokens = to_be->length;
+    h->mark_bytes = mark_bytes;
+    h->n_groups = s->spec->n_groups;
+    for (size_t i = 0; i + 1 < sizeof h->model; i++)
+        h->model[i] = s->model[i];
+    for (size_t i = 0; i + 1 < sizeof h->settings; i++)
+        h->settings[i] = s->settings[i];
+    kv_index_name(j->name, h->key, h->length);
+    const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
+    j->out.token = copy_of(tokens + h->from, n_token);
+    j->out.mark = copy_of(mark, mark_bytes);
+    j->out.stop = write_stop;
+    j->out.arg = j;
+    if (!j->out.token || (mark_bytes && !j->out.mark) ||
+        !kv_file_pages(s->spec, h->from, h->length, &h->n_pages, &j->n_bytes) || !job_pages(j, t)) {
+        job_free(j);
+        return NULL;
+    }
+    j->n_bytes += n_token + mark_bytes + h->n_pages * sizeof(struct kv_key) + 2 * KV_FILE_ALIGN;
+    return j;
+}
+
+/* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
+static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t length,
+                       struct kv_entry *out)
+{
+    if (!s->saving || length < s->min_tokens)
+        return false;
+    const struct kv_entry *parent =
+        kv_index_deepest(&s->index, s->context, salt, tokens, length, true, NULL);
+    if (parent && length - parent->length < s->min_tokens)
+        return false;
+    *out = (struct kv_entry){.context = s->context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
+    out->key = kv_key_of(s->context, salt, tokens, length);
+    out->plain = kv_key_of((struct kv_key){0, 0}, salt, tokens, length);
+    if (parent) {
+        out->parent = parent->key;
+        out->from = parent->length;
+    }
+    return true;
+}
+
+void kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt,
+                  const int32_t *tokens, const void *mark, size_t mark_bytes)
+{
+    struct kv_entry e;
+    kv_store_poll(s);
+    pthread_mutex_lock(&s->lock);
+    while (!s->scanned)
+        pthread_cond_wait(&s->news, &s->lock);
+    const bool wanted = plan_entry(s, salt, tokens, t->length, &e);
+    pthread_mutex_unlock(&s->lock);
+    if (!wanted)
+        return;
+    struct kv_job *j = job_create(s, t, &e, tokens, mark, mark_bytes), *refused = j;
+    const uint64_t n_bytes = j ? j->n_bytes : 0;
+    pthread_mutex_lock(&s->lock);
+    const bool room = j && n_bytes <= s->budget_bytes && s->n_queued < QUEUE_JOBS &&
+                      (!s->n_queued || s->queued_bytes + n_bytes <= s->queue_bytes);
+    if (room && kv_index_add(&s->index, &e)) {
+        if (s->last)
+            s->last->next = j;
+        else
+            s->first = j;
+        s->last = j;
+        s->n_queued++;
+        s->queued_bytes += n_bytes;
+        refused = NULL;
+        pthread_cond_signal(&s->work);
+    } else {
+        s->counts.skipped++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!refused && j)
+        return;
+    job_free(refused);
+    report(s->sink, INGLE_REPORT_DEBUG, "store", s->dir_name,
+           "a prefix of %lld tokens (%llu bytes) is not saved: too much waits to be written, or it "
+           "is larger than the store",
+           (long long)e.length, (unsigned long long)n_bytes);
+}
+
+void kv_store_count(struct kv_store *s, struct kv_store_counts *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->counts;
+    out->bytes = s->index.bytes;
+    out->budget_bytes = s->budget_bytes;
+    for (size_t i = 0; i < s->index.n; i++)
+        out->files += s->index.entry[i].state != KV_ENTRY_PENDING;
+    pthread_mutex_unlock(&s->lock);
+}

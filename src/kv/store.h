@@ -1,0 +1,105 @@
+/*
+ * store - restore points on disk: the prefix tree's slower, larger tier.
+ *
+ * A directory holds one file a restore point.  A file continues the deepest shorter one
+ * that was there (its parent), so that what conversations share is stored once, and a
+ * lookup reads few large files: one for each restore point on the way.  The name of a file
+ * is the hash of model, layout, numerics, salt and all tokens up to its end; the tokens
+ * themselves are compared before anything is used.
+ *
+ * One disk thread writes and reads.  The engine thread never waits for a write: pages are
+ * kept (not copied) until they are written, and given up when the pool needs them.  It
+ * waits for the read that it asked for; that goes before writes.  What is read is checked
+ * before it becomes part of a timeline.
+ *
+ * Any number of processes may share a directory: files appear by rename, nobody trusts an
+ * index, and a file that vanishes is a miss.  All calls but kv_store_list() belong to the
+ * engine thread, and reports are made only while one of them runs.
+ */
+#ifndef INGLE_KV_STORE_H
+#define INGLE_KV_STORE_H
+
+#include "kv/kv.h"
+
+struct kv_store;
+
+struct kv_store_options {
+    const char *dir;            /* made, with mode 0700, if it is not there */
+    uint64_t budget_bytes;      /* of all files in it together; 0: 16 GiB */
+    int64_t min_tokens;         /* a file adds at least so many; 0: 256 */
+    uint64_t identity;          /* the model's */
+    const char *model;          /* its name, for people; may be NULL */
+    const char *numerics;       /* "exact" */
+    const char *codec;          /* "f16", for people: the layout is in the key anyway */
+};
+
+/* The pool is borrowed.  INGLE_ARG: the directory is another user's or open to others. */
+MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
+                                      const struct kv_store_options *o, struct err *err);
+/* Writes what waits, then ends the thread. */
+void kv_store_close(struct kv_store *s);
+/* Waits until everything that was put is on disk or has failed. */
+void kv_store_flush(struct kv_store *s);
+/* Takes back the pages of finished writes and makes the disk thread's reports. */
+void kv_store_poll(struct kv_store *s);
+
+/* Writes the timeline as it stands, unless there is a file of nearly its length already or
+ * too much waits to be written.  tokens [length]; mark and tokens are copied. */
+void kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
+                  const int32_t *tokens, const void *mark, size_t mark_bytes);
+
+/* The length of the deepest file within limit whose ancestors are all there; 0: none.
+ * *foreign: of the deepest one that another model or other settings have left (0: none). */
+int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
+                      int64_t *foreign);
+
+/* The timeline, which must hold a prefix of these tokens (or nothing), becomes that of
+ * [0, length), a length that kv_store_find() gave.  On failure it is as before, and the
+ * next find will not give that length again unless it was for lack of memory
+ * (INGLE_LIMIT, INGLE_NOMEM).  *mark is ended with mem_free(). */
+MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
+                                         const int32_t *tokens, int64_t length, void **mark,
+                                         size_t *mark_bytes, struct err *err);
+/* Tells the system to read what a restore of this prefix will want. */
+void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n);
+
+struct kv_store_counts {
+    int64_t files;
+    uint64_t bytes, budget_bytes; /* of all files in the directory */
+    int64_t written, restored, damaged, evicted, skipped; /* files; since kv_store_open() */
+    uint64_t written_bytes, restored_bytes;
+};
+void kv_store_count(struct kv_store *s, struct kv_store_counts *out);
+
+struct kv_store_entry {
+    const char *name, *model, *settings;
+    uint64_t identity, bytes;
+    int64_t from, length; /* tokens */
+    int64_t age_s;        /* since it was last used */
+    const char *damage;   /* NULL, or what is wrong with it */
+};
+typedef void kv_store_list_fn(void *arg, const struct kv_store_entry *e);
+/* What is in a directory.  Changes nothing. */
+MUST_CHECK ingle_status kv_store_list(const char *dir, kv_store_list_fn *fn, void *arg,
+                                      struct err *err);
+
+/* ---- a timeline as one file of its own ---- */
+
+struct kv_save_options {
+    uint64_t identity;
+    const char *model, *numerics, *codec;
+};
+/* tokens [n_tokens], of which the timeline has computed its length. */
+MUST_CHECK ingle_status kv_save(const struct kv_timeline *t, const char *path,
+                                const struct kv_save_options *o, const int32_t *tokens,
+                                int64_t n_tokens, const void *mark, size_t mark_bytes,
+                                struct err *err);
+/* *tokens and *mark are ended with mem_free().  The timeline is unchanged on failure.
+ * INGLE_UNSUP: another model's, or of other settings; INGLE_FORMAT: damaged; INGLE_LIMIT: more
+ * than the timeline or the pool can hold. */
+MUST_CHECK ingle_status kv_load(struct kv_timeline *t, const char *path,
+                                const struct kv_save_options *o, int32_t **tokens,
+                                int64_t *n_tokens, void **mark, size_t *mark_bytes,
+                                struct err *err);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_dir - the directory: what is in it, and what has to go. */
+#define _GNU_SOURCE
+#include "kv/store_impl.h"
+
+#include "base/mem.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COARSE_NS = 50000000 }; /* a directory changed twice within this may not show it */
+
+/* The names of a directory, one after another in `next()`. */
+static DIR *names_of(int dir)
+{
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+static struct kv_entry entry_of(const struct kv_file_header *h, const struct stat *st)
+{
+    return (struct kv_entry){.context = h->context,
+                             .key = h->key,
+                             .parent = h->parent,
+                             .plain = h->plain,
+                             .from = h->from,
+                             .length = h->length,
+                             .bytes = (uint64_t)st->st_size,
+                             .used = (int64_t)st->st_mtime,
+                             .state = KV_ENTRY_READY,
+                             .seen = true};
+}
+
+/* A file that the index does not know.  Unlocked. */
+static ingle_status look_at(int dir, const char *name, struct kv_key key, int64_t length,
+                            const struct stat *st, struct kv_entry *out, struct err *err)
+{
+    struct kv_file f;
+    ingle_status s = kv_file_open(&f, dir, name, err);
+    if (!s) {
+        *out = entry_of(&f.head, st);
+        if (!kv_key_equal(out->key, key) || out->length != length)
+            s = err_set(err, INGLE_FORMAT, "%s: damaged: its name is another file's", name);
+        kv_file_close(&f);
+        return s;
+    }
+    *out = (struct kv_entry){.key = key,
+                             .length = length,
+                             .bytes = (uint64_t)st->st_size,
+                             .used = (int64_t)st->st_mtime,
+                             .state = s == INGLE_UNSUP ? KV_ENTRY_FOREIGN : KV_ENTRY_BAD,
+                             .seen = true};
+    return s == INGLE_UNSUP ? INGLE_OK : s;
+}
+
+/* One name of the directory.  Unlocked on entry and return. */
+static void scan_name(struct kv_store *s, const char *name)
+{
+    struct kv_key key;
+    int64_t length;
+    struct stat st;
+    if (kv_file_is_temporary(name)) {
+        kv_file_remove_stale(s->dir, name);
+        return;
+    }
+    if (!kv_index_parse(name, &key, &length) ||
+        fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    struct kv_entry *known = kv_index_find(&s->index, key, length);
+    if (known && known->state != KV_ENTRY_PENDING) {
+        known->seen = true;
+        known->used = (int64_t)st.st_mtime;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (known)
+        return;
+    struct kv_entry e;
+    struct err err;
+    const ingle_status status = look_at(s->dir, name, key, length, &st, &e, &err);
+    if (status == INGLE_NOTFOUND)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (status == INGLE_FORMAT) {
+        s->counts.damaged++;
+        kv_store_note(s, INGLE_REPORT_WARN, name, "%s; it is deleted", err.msg);
+        kv_store_drop(s, key, length, true);
+    } else {
+        (void)!kv_index_add(&s->index, &e); /* out of memory: it is not used */
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void kv_store_run_scan(struct kv_store *s)
+{
+    struct stat st;
+    struct timespec now;
+    for (size_t i = 0; i < s->index.n; i++)
+        s->index.entry[i].seen = s->index.entry[i].state == KV_ENTRY_PENDING;
+    pthread_mutex_unlock(&s->lock);
+    clock_gettime(CLOCK_REALTIME, &now);
+    const bool known = fstat(s->dir, &st) == 0;
+    DIR *d = names_of(s->dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        scan_name(s, e->d_name);
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = s->index.n; d && i-- > 0;)
+        if (!s->index.entry[i].seen)
+            kv_index_remove(&s->index, s->index.entry[i].key, s->index.entry[i].length);
+    const double age = known ? (double)(now.tv_sec - st.st_mtim.tv_sec) * 1e9 +
+                                   (double)(now.tv_nsec - st.st_mtim.tv_nsec)
+                             : 0;
+    s->scan_s = age > COARSE_NS ? (int64_t)st.st_mtim.tv_sec : -1;
+    s->scan_ns = age > COARSE_NS ? (int64_t)st.st_mtim.tv_nsec : -1;
+    s->scan = false;
+    s->scanned = true;
+    if (d)
+        closedir(d);
+    pthread_cond_broadcast(&s->news);
+}
+
+void kv_store_refresh(struct kv_store *s)
+{
+    struct stat st;
+    const bool known = fstat(s->dir, &st) == 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->scanned && known &&
+        ((int64_t)st.st_mtim.tv_sec != s->scan_s || (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
+        s->scan = true;
+        pthread_cond_signal(&s->work);
+    }
+    while (s->scan)
+        pthread_cond_wait(&s->news, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove)
+{
+    char name[KV_NAME_BYTES];
+    kv_index_name(name, key, length);
+    kv_index_remove(&s->index, key, length);
+    if (!remove)
+        return;
+    pthread_mutex_unlock(&s->lock);
+    const bool gone = unlinkat(s->dir, name, 0) == 0 || errno == ENOENT;
+    pthread_mutex_lock(&s->lock);
+    if (gone)
+        return;
+    /* It stays, so that it is counted, and nobody looks at it again. */
+    const struct kv_entry e = {.key = key, .length = length, .state = KV_ENTRY_BAD, .seen = true};
+    (void)!kv_index_add(&s->index, &e);
+}
+
+bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
+{
+    if (n_bytes > s->budget_bytes)
+        return false;
+    if (s->index.bytes > s->budget_bytes - n_bytes)
+        kv_store_run_scan(s); /* others may have made room, or filled it */
+    while (s->index.bytes > s->budget_bytes - n_bytes) {
+        const struct kv_entry *victim = kv_index_victim(&s->index, (int64_t)time(NULL));
+        if (!victim)
+            return false;
+        const uint64_t before = s->index.bytes;
+        const bool ours = kv_key_equal(victim->context, s->context);
+        const int64_t from = victim->from, length = victim->length;
+        kv_store_drop(s, victim->key, victim->length, true);
+        if (s->index.bytes >= before)
+            return false;
+        s->counts.evicted++;
+        if (ours)
+            kv_store_note(s, INGLE_REPORT_DEBUG, s->dir_name,
+                          "tokens %lld to %lld were given up: the store is full", (long long)from,
+                          (long long)length);
+    }
+    return true;
+}
+
+/* ---- for people ---- */
+
+ingle_status kv_store_list(const char *path, kv_store_list_fn *fn, void *arg, struct err *err)
+{
+    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = dir >= 0 ? names_of(dir) : NULL;
+    if (!d) {
+        const ingle_status s = err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO,
+                                       "%s: cannot read the directory: %s", path, strerror(errno));
+        if (dir >= 0)
+            close(dir);
+        return s;
+    }
+    const int64_t now = (int64_t)time(NULL);
+    for (const struct dirent *e; (e = readdir(d));) {
+        struct kv_key key;
+        struct stat st;
+        struct kv_file f;
+        struct err bad;
+        struct kv_store_entry out = {.name = e->d_name, .model = "", .settings = ""};
+        if (!kv_index_parse(e->d_name, &key, &out.length) ||
+            fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        out.bytes = (uint64_t)st.st_size;
+        out.age_s = now - (int64_t)st.st_mtime;
+        const bool good = kv_file_open(&f, dir, e->d_name, &bad) == INGLE_OK;
+        if (good) {
+            out.model = f.head.model;
+            out.settings = f.head.settings;
+            out.identity = f.head.identity;
+            out.from = f.head.from;
+        } else {
+            out.damage = bad.msg;
+        }
+        fn(arg, &out);
+        if (good)
+            kv_file_close(&f);
+    }
+    closedir(d);
+    close(dir);
+    return INGLE_OK;
+}

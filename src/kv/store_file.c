@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "kv/store_file.h"
+
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "kv/timeline.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+    PIECE_BYTES = 8 << 20,  /* written or read at once; others may use the disk between two */
+    SYNC_BYTES = 32 << 20,  /* no sync has to wait for more than this */
+    PIECE_PAGES = 64,
+    LENGTH_BITS = 40,
+};
+static const char magic[8] = {'i', 'n', 'g', 'l', 'e', ' ', 'k', 'v'};
+
+struct kv_key kv_file_sum(const void *at, size_t n)
+{
+    const XXH128_hash_t h = XXH3_128bits(at, n);
+    return (struct kv_key){h.low64, h.high64};
+}
+
+struct kv_key kv_file_header_sum(const struct kv_file_header *h)
+{
+    struct kv_file_header copy = *h;
+    copy.sum = (struct kv_key){0, 0};
+    return kv_file_sum(&copy, sizeof copy);
+}
+
+int64_t kv_file_first(const struct kv_spec *s, uint32_t g, int64_t from, int64_t length)
+{
+    return s->group[g].window ? kv_timeline_first(s, g, length) : from / KV_PAGE;
+}
+
+bool kv_file_pages(const struct kv_spec *s, int64_t from, int64_t length, uint64_t *n_pages,
+                   uint64_t *n_bytes)
+{
+    uint64_t pages = 0, bytes = 0, b;
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        const uint64_t n =
+            (uint64_t)(num_div_up(length, KV_PAGE) - kv_file_first(s, g, from, length));
+        pages += n;
+        if (!num_mul_u64(n, s->group[g].page_bytes, &b) || !num_add_u64(bytes, b, &bytes))
+            return false;
+    }
+    *n_pages = pages;
+    *n_bytes = bytes;
+    return true;
+}
+
+/* Bytes of the meta part; false: no such number. */
+static bool meta_bytes(const struct kv_file_header *h, size_t *sums_at, size_t *mark_at,
+                       size_t *out)
+{
+    size_t n, sums, end;
+    if (!num_mul((size_t)(h->n_tokens - h->from), sizeof(int32_t), &n) || !num_align(n, 8, &n) ||
+        !num_mul(h->n_pages, sizeof(struct kv_key), &sums) || !num_add(n, sums, &sums) ||
+        !num_add(sums, h->mark_bytes, &end) || !num_add(end, sizeof *h, &end) ||
+        !num_align(end, KV_FILE_ALIGN, &end))
+        return false;
+    *sums_at = n;
+    *mark_at = sums;
+    *out = end - sizeof *h;
+    return true;
+}
+
+static ingle_status file_errno(struct err *err, const char *name, const char *what)
+{
+    const int e = errno;
+    ingle_status s = INGLE_IO;
+    if (e == ENOENT)
+        s = INGLE_NOTFOUND;
+    else if (e == ENOSPC || e == EDQUOT || e == EFBIG)
+        s = INGLE_LIMIT;
+    else if (e == ENOMEM)
+        s = INGLE_NOMEM;
+    return err_set(err, s, "%s: %s: %s", name, what, strerror(e));
+}
+
+/* ---- writing ---- */
+
+bool kv_file_is_temporary(const char *name)
+{
+    const size_t n = strlen(name);
+    return strncmp(name, ".ingle-", 7) == 0 && n > 4 && strcmp(name + n - 4, ".tmp") == 0;
+}
+
+/* The writer holds a lock as long as it lives. */
+void kv_file_remove_stale(int dir, const char *name)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlinkat(dir, name, 0);
+    close(fd);
+}
+
+static int temporary_open(int dir, char *name, size_t n_name)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int fd = -1;
+    for (unsigned i = 0; i < 64 && fd < 0; i++) {
+        snprintf(name, n_name, ".ingle-%ld-%llx.tmp", (long)getpid(),
+                 (unsigned long long)t.tv_nsec + i);
+        fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+static ingle_status write_pieces(int fd, const char *name, struct iovec *v, int n, uint64_t at,
+                                 struct err *err)
+{
+    while (n) {
+        const ssize_t put = pwritev(fd, v, n, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return file_errno(err, name, "cannot write");
+        at += (uint64_t)put;
+        size_t left = (size_t)put;
+        while (n && left >= v->iov_len) {
+            left -= v->iov_len;
+            v++;
+            n--;
+        }
+        if (n) {
+            v->iov_base = (char *)v->iov_base + left;
+            v->iov_len -= left;
+        }
+    }
+    return INGLE_OK;
+}
+
+static struct iovec piece(const void *at, size_t n)
+{
+    union {
+        const void *in;
+        void *out;
+    } p = {.in = at}; /* pwritev() only reads */
+    return (struct iovec){p.out, n};
+}
+
+static ingle_status write_pages(int fd, const char *name, const struct kv_file_out *o,
+                                struct kv_key *sum, struct err *err)
+{
+    uint64_t at = sizeof o->head + o->head.meta_bytes, unsynced = 0;
+    for (uint64_t i = 0; i < o->head.n_pages;) {
+        struct iovec v[PIECE_PAGES];
+        int n = 0;
+        uint64_t bytes = 0;
+        for (; i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES; i++, n++) {
+            v[n] = piece(o->page[i], o->page_bytes[i]);
+            sum[i] = kv_file_sum(o->page[i], o->page_bytes[i]);
+            bytes += o->page_bytes[i];
+        }
+        if (o->stop && o->stop(o->arg))
+            return err_set(err, INGLE_CANCEL, "%s: cancelled", name);
+        const ingle_status s = write_pieces(fd, name, v, n, at, err);
+        if (s)
+            return s;
+        at += bytes;
+        unsynced += bytes;
+        if (unsynced < SYNC_BYTES)
+            continue;
+        unsynced = 0;
+        if (fdatasync(fd) != 0)
+            return file_errno(err, name, "cannot sync");
+    }
+    return INGLE_OK;
+}
+
+static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, struct err *err)
+{
+    struct kv_file_header *h = &o->head;
+    size_t sums_at, mark_at, n_meta;
+    if (!meta_bytes(h, &sums_at, &mark_at, &n_meta))
+        return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", name,
+                       (long long)h->n_tokens);
+    uint8_t *meta = mem_calloc(n_meta, 1);
+    if (!meta)
+        return err_set(err, INGLE_NOMEM, "%s: no %zu bytes to write it", name, n_meta);
+    memcpy(h->magic, magic, sizeof magic);
+    h->version = KV_FILE_VERSION;
+    h->endian = KV_FILE_ENDIAN;
+    h->created = (int64_t)time(NULL);
+    h->meta_bytes = n_meta;
+    h->file_bytes = sizeof *h + n_meta;
+    for (uint64_t i = 0; i < h->n_pages; i++)
+        h->file_bytes += o->page_bytes[i];
+    const ingle_status pages =
+        write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), err);
+    ingle_status s = pages;
+    if (!s) {
+        memcpy(meta, o->token, (size_t)(h->n_tokens - h->from) * sizeof *o->token);
+        if (h->mark_bytes)
+            memcpy(meta + mark_at, o->mark, h->mark_bytes);
+        h->meta_sum = kv_file_sum(meta, n_meta);
+        h->sum = kv_file_header_sum(h);
+        struct iovec v[2] = {{h, sizeof *h}, {meta, n_meta}};
+        s = write_pieces(fd, name, v, 2, 0, err);
+    }
+    if (!s && fdatasync(fd) != 0)
+        s = file_errno(err, name, "cannot sync");
+    mem_free(meta);
+    return s;
+}
+
+ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err)
+{
+    char tmp[64];
+    const int fd = temporary_open(dir, tmp, sizeof tmp);
+    if (fd < 0)
+        return file_errno(err, name, "cannot create a file beside it");
+    (void)flock(fd, LOCK_EX | LOCK_NB);
+    ingle_status s = write_all(fd, name, o, err);
+    if (!s && renameat(dir, tmp, dir, name) != 0)
+        s = file_errno(err, name, "cannot rename into place");
+    if (s)
+        (void)unlinkat(dir, tmp, 0);
+    if (close(fd) != 0 && !s)
+        s = file_errno(err, name, "cannot close");
+    if (!s)
+        (void)fsync(dir); /* some file systems cannot: the file itself is on disk */
+    return s;
+}
+
+/* ---- reading ---- */
+
+static ingle_status damaged(const struct kv_file *f, struct err *err, const char *what)
+{
+    return err_set(err, INGLE_FORMAT, "%s: damaged: %s", f->name, what);
+}
+
+static ingle_status read_at(const struct kv_file *f, void *to, size_t n, uint64_t at,
+                            struct err *err)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return file_errno(err, f->name, "cannot read");
+        if (!got)
+            return damaged(f, err, "it ends too early");
+        done += (size_t)got;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status check_header(const struct kv_file *f, uint64_t n_bytes, struct err *err)
+{
+    const struct kv_file_header *h = &f->head;
+    const int64_t most = INT64_C(1) << LENGTH_BITS;
+    size_t sums_at, mark_at, n_meta;
+    if (memcmp(h->magic, magic, sizeof magic) != 0)
+        return damaged(f, err, "it does not begin as a file of keys and values");
+    if (h->endian != KV_FILE_ENDIAN)
+        return err_set(err, INGLE_UNSUP, "%s: written with another byte order", f->name);
+    if (h->version != KV_FILE_VERSION)
+        return err_set(err, INGLE_UNSUP, "%s: version %u, this program knows %d", f->name,
+                       h->version, KV_FILE_VERSION);
+    if (!kv_key_equal(h->sum, kv_file_header_sum(h)))
+        return damaged(f, err, "the checksum of its header does not fit");
+    if (h->from < 0 || h->from > h->length || h->length > h->n_tokens || h->n_tokens > most ||
+        h->n_groups < 1 || h->n_groups > KV_MAX_GROUPS || h->model[sizeof h->model - 1] ||
+        h->settings[sizeof h->settings - 1])
+        return damaged(f, err, "its header has impossible values");
+    if (h->file_bytes != n_bytes)
+        return err_set(err, INGLE_FORMAT, "%s: damaged: has %llu bytes, should have %llu", f->name,
+                       (unsigned long long)n_bytes, (unsigned long long)h->file_bytes);
+    if (!meta_bytes(h, &sums_at, &mark_at, &n_meta) || n_meta != h->meta_bytes ||
+        n_meta > n_bytes - sizeof *h)
+        return damaged(f, err, "the sizes in its header contradict each other");
+    return INGLE_OK;
+}
+
+ingle_status kv_file_open(struct kv_file *f, int dir, const char *name, struct err *err)
+{
+    struct stat st;
+    *f = (struct kv_file){.name = name};
+    f->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (f->fd < 0) {
+        if (errno == ELOOP)
+            return err_set(err, INGLE_FORMAT, "%s: a symbolic link", name);
+        return file_errno(err, name, "cannot open");
+    }
+    ingle_status s = INGLE_OK;
+    if (fstat(f->fd, &st) != 0)
+        s = file_errno(err, name, "cannot stat");
+    else if (!S_ISREG(st.st_mode))
+        s = err_set(err, INGLE_FORMAT, "%s: no regular file", name);
+    else
+        s = read_at(f, &f->head, sizeof f->head, 0, err);
+    if (!s)
+        s = check_header(f, (uint64_t)st.st_size, err);
+    if (s)
+        kv_file_close(f);
+    return s;
+}
+
+void kv_file_close(struct kv_file *f)
+{
+    mem_free(f->meta);
+    f->meta = NULL;
+    if (f->fd >= 0)
+        close(f->fd);
+    f->fd = -1;
+}
+
+ingle_status kv_file_read_meta(struct kv_file *f, const struct kv_spec *s, struct err *err)
+{
+    const struct kv_file_header *h = &f->head;
+    uint64_t n_pages, n_bytes;
+    size_t sums_at, mark_at, n_meta;
+    if (h->n_groups != s->n_groups || !kv_file_pages(s, h->from, h->length, &n_pages, &n_bytes) ||
+        n_pages != h->n_pages || h->file_bytes - sizeof *h - h->meta_bytes != n_bytes)
+        return damaged(f, err, "its pages are not those of its tokens");
+    BUG_IF(!meta_bytes(h, &sums_at, &mark_at, &n_meta)); /* kv_file_open() */
+    uint8_t *meta = mem_alloc(n_meta);
+    if (!meta)
+        return err_set(err, INGLE_NOMEM, "%s: no %zu bytes to read it", f->name, n_meta);
+    ingle_status st = read_at(f, meta, n_meta, sizeof *h, err);
+    if (!st && !kv_key_equal(h->meta_sum, kv_file_sum(meta, n_meta)))
+        st = damaged(f, err, "the checksum of its tokens does not fit");
+    if (st) {
+        mem_free(meta);
+        return st;
+    }
+    f->meta = meta;
+    f->token = (const int32_t *)(const void *)meta;
+    f->page_sum = (const struct kv_key *)(const void *)(meta + sums_at);
+    f->mark = meta + mark_at;
+    return INGLE_OK;
+}
+
+static ingle_status read_pieces(const struct kv_file *f, struct iovec *v, int n, uint64_t at,
+                                struct err *err)
+{
+    while (n) {
+        const ssize_t got = preadv(f->fd, v, n, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return file_errno(err, f->name, "cannot read");
+        if (!got)
+            return damaged(f, err, "it ends too early");
+        at += (uint64_t)got;
+        size_t left = (size_t)got;
+        while (n && left >= v->iov_len) {
+            left -= v->iov_len;
+            v++;
+            n--;
+        }
+        if (n) {
+            v->iov_base = (char *)v->iov_base + left;
+            v->iov_len -= left;
+        }
+    }
+    return INGLE_OK;
+}
+
+ingle_status kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
+                                uint64_t n, uint8_t *const *to, struct err *err)
+{
+    const struct kv_file_header *h = &f->head;
+    uint64_t at = sizeof *h + h->meta_bytes, i = 0;
+    struct iovec v[PIECE_PAGES];
+    int n_v = 0;
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        const size_t page_bytes = s->group[g].page_bytes;
+        const int64_t begin = kv_file_first(s, g, h->from, h->length);
+        for (int64_t k = begin; k < num_div_up(h->length, KV_PAGE); k++, i++) {
+            const bool wanted = i >= first && i < first + n && to[i - first];
+            if ((!wanted || n_v == PIECE_PAGES) && n_v) {
+                uint64_t bytes = 0;
+                for (int j = 0; j < n_v; j++)
+                    bytes += v[j].iov_len;
+                const ingle_status st = read_pieces(f, v, n_v, at - bytes, err);
+                if (st)
+                    return st;
+                n_v = 0;
+            }
+            if (wanted)
+                v[n_v++] = (struct iovec){to[i - first], page_bytes};
+            at += page_bytes;
+        }
+    }
+    uint64_t bytes = 0;
+    for (int j = 0; j < n_v; j++)
+        bytes += v[j].iov_len;
+    return n_v ? read_pieces(f, v, n_v, at - bytes, err) : INGLE_OK;
+}
+
+bool kv_file_page_good(const struct kv_file *f, uint64_t i, const void *at, size_t n)
+{
+    return kv_key_equal(f->page_sum[i], kv_file_sum(at, n));
+}

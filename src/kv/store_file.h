@@ -1,0 +1,102 @@
+/*
+ * store_file - a restore point as a file, for this room only.
+ *
+ *   header   struct kv_file_header, with a checksum over itself
+ *   meta     tokens int32 [n_tokens - from], zeros up to 8 bytes, checksums of the pages
+ *            [n_pages], mark [mark_bytes], zeros up to a multiple of 4,096 from the start
+ *            of the file; its checksum stands in the header
+ *   pages    as they lie in memory, group by group, ascending; each has its checksum
+ *
+ * A file continues another one, its parent: pages of groups that keep everything begin at
+ * page from / 128 (the parent's last page, if partly filled, is here once more); windows
+ * are whole.  from = 0: it stands alone.  Every byte of the file is under a checksum.
+ */
+#ifndef INGLE_KV_STORE_FILE_H
+#define INGLE_KV_STORE_FILE_H
+
+#include "kv/page.h"
+#include <assert.h>
+
+enum { KV_FILE_VERSION = 1, KV_FILE_ENDIAN = 0x01020304, KV_FILE_ALIGN = 4096 };
+
+/* All of it is checked against the size of the file and the layout of the pages. */
+struct kv_file_header {
+    char magic[8];
+    uint32_t version, endian;
+    struct kv_key context;       /* model, layout of the pages, numerics, this format */
+    struct kv_key key, parent;   /* of tokens [0, length) and [0, from) in the context */
+    struct kv_key plain;         /* of tokens [0, length) in any context */
+    uint64_t identity;           /* the model's */
+    int64_t from, length;        /* positions that this file adds: [from, length) */
+    int64_t n_tokens;            /* >= length; those behind length wait to be computed */
+    uint64_t n_pages, mark_bytes;
+    uint64_t meta_bytes, file_bytes;
+    int64_t created;             /* seconds since 1970 */
+    uint32_t n_groups, zero;
+    char model[48], settings[32]; /* for people */
+    struct kv_key meta_sum, sum;
+};
+static_assert(sizeof(struct kv_file_header) == 272, "a file format: do not pad");
+
+struct kv_key kv_file_sum(const void *at, size_t n);
+/* The header's own checksum: over it with `sum` zero. */
+struct kv_key kv_file_header_sum(const struct kv_file_header *h);
+
+static inline bool kv_key_equal(struct kv_key a, struct kv_key b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* The first page that a file from `from` to `length` has of group g, and how many pages in
+ * all; false: no such number. */
+int64_t kv_file_first(const struct kv_spec *s, uint32_t g, int64_t from, int64_t length);
+MUST_CHECK bool kv_file_pages(const struct kv_spec *s, int64_t from, int64_t length,
+                              uint64_t *n_pages, uint64_t *n_bytes);
+
+/* ---- writing ---- */
+
+struct kv_file_out {
+    struct kv_file_header head;  /* context, keys, lengths, texts; the rest is filled in */
+    const int32_t *token;        /* [n_tokens - from] */
+    const void *mark;            /* [mark_bytes] */
+    const uint8_t *const *page;  /* [n_pages] */
+    const size_t *page_bytes;    /* [n_pages] */
+    bool (*stop)(void *arg);     /* asked between pieces; true: give up.  May be NULL */
+    void *arg;
+};
+
+/* Writes through a temporary name in the directory; nothing is left behind on failure.
+ * INGLE_LIMIT: no space; INGLE_CANCEL: stop() said so. */
+MUST_CHECK ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o,
+                                      struct err *err);
+/* Is this a temporary name, and did its writer die?  Then it is removed. */
+bool kv_file_is_temporary(const char *name);
+void kv_file_remove_stale(int dir, const char *name);
+
+/* ---- reading ---- */
+
+struct kv_file {
+    int fd;
+    const char *name; /* borrowed, for messages */
+    struct kv_file_header head;
+    uint8_t *meta;    /* [meta_bytes], after kv_file_read_meta() */
+    const int32_t *token;
+    const struct kv_key *page_sum; /* [n_pages] */
+    const uint8_t *mark;
+};
+
+/* Opens and checks the header against itself and the size.  INGLE_NOTFOUND: it is not
+ * there; INGLE_UNSUP: another version's or byte order's; INGLE_FORMAT: damaged. */
+MUST_CHECK ingle_status kv_file_open(struct kv_file *f, int dir, const char *name, struct err *err);
+/* Reads and checks the tokens, checksums and mark of a file of this layout. */
+MUST_CHECK ingle_status kv_file_read_meta(struct kv_file *f, const struct kv_spec *s,
+                                          struct err *err);
+/* Reads pages [first, first + n) to where `to` says; NULL: not wanted.  Not checked. */
+MUST_CHECK ingle_status kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                           uint64_t first, uint64_t n, uint8_t *const *to,
+                                           struct err *err);
+/* Is this what page i of the file must be? */
+bool kv_file_page_good(const struct kv_file *f, uint64_t i, const void *at, size_t n);
+void kv_file_close(struct kv_file *f);
+
+#endif

@@ -1,0 +1,99 @@
+/* store_impl - what the files store*.c share. */
+#ifndef INGLE_KV_STORE_IMPL_H
+#define INGLE_KV_STORE_IMPL_H
+
+#include "kv/key.h"
+#include "kv/store_index.h"
+#include "kv/timeline.h"
+#include <pthread.h>
+
+/* A file to be written.  The disk thread reads `out`; the rest is the engine thread's. */
+struct kv_job {
+    struct kv_job *next;
+    struct kv_store *store;
+    struct kv_file_out out;
+    char name[KV_NAME_BYTES];
+    struct kv_page **pg; /* [n_pages]: kept until the job is done */
+    uint64_t n_bytes;
+    bool cancel;         /* Sync: store.lock */
+};
+
+/* A file that a restore reads, or a part of it. */
+struct kv_part {
+    struct kv_key key;
+    int64_t from, length;
+    char name[KV_NAME_BYTES];
+    uint64_t n_pages;
+    uint8_t **to;      /* [n_pages]: where each page goes; NULL: not wanted */
+    struct kv_file file;
+    uint64_t n_ready;  /* Sync: store.lock; pages that have been read */
+    uint64_t n_checked;
+    bool opened;       /* Sync: store.lock; file is complete but for its pages */
+};
+
+struct kv_read {
+    const int32_t *token;
+    struct kv_part *part; /* [n_parts], the deepest first */
+    size_t n_parts;
+    size_t failed;        /* whose fault it was */
+    ingle_status status;
+    struct err err;
+    bool cancel, done;    /* Sync: store.lock */
+};
+
+struct kv_note {
+    ingle_report_level level;
+    char subject[KV_NAME_BYTES];
+    char text[256];
+};
+enum { KV_NOTES = 16 };
+
+struct kv_store {
+    struct kv_pool *pool; /* borrowed */
+    const struct kv_spec *spec;
+    const struct report_sink *sink;
+    char *dir_name;
+    int dir;
+    struct kv_key context;
+    uint64_t identity, budget_bytes, queue_bytes;
+    int64_t min_tokens;
+    char model[48], settings[32];
+
+    pthread_t thread;
+    pthread_mutex_t lock; /* never held over a system call */
+    pthread_cond_t work;  /* for the disk thread */
+    pthread_cond_t news;  /* for the engine thread */
+    /* Sync: the rest under `lock` */
+    bool stop, saving, scan, scanned;
+    int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
+    struct kv_index index;
+    struct kv_job *first, *last, *running, *finished;
+    size_t n_queued;
+    uint64_t queued_bytes;
+    struct kv_read *read;
+    struct kv_note note[KV_NOTES];
+    size_t n_notes;
+    struct kv_store_counts counts;
+};
+
+/* Keeps a report for the engine thread. */
+ATTR_PRINTF(4, 5)
+void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
+                   const char *fmt, ...);
+/* Asks for a scan if the directory has changed, and waits for it. */
+void kv_store_refresh(struct kv_store *s);
+/* On the disk thread, with the lock held; it is released meanwhile. */
+void kv_store_serve(struct kv_store *s);
+void kv_store_run_scan(struct kv_store *s);
+/* Makes room for so many bytes; false: there is none to be had. */
+bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
+/* Takes a file out of the index; remove: and out of the directory.  With the lock. */
+void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove);
+
+/* The pages that [0, length) needs where groups that keep everything have `have` already,
+ * in the order of kv_timeline_adopt().  False: out of memory or budget. */
+MUST_CHECK bool kv_store_take_pages(struct kv_pool *p, int64_t length, int64_t have,
+                                    struct kv_page ***out, size_t *n);
+void kv_store_give_pages(struct kv_pool *p, struct kv_page **pg, size_t n);
+
+#endif

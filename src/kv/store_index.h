@@ -1,0 +1,54 @@
+/*
+ * store_index - what the files of a directory are known to be, for this room only.
+ *
+ * Sorted by length, then key.  No I/O here; whoever shares an index locks it.
+ */
+#ifndef INGLE_KV_STORE_INDEX_H
+#define INGLE_KV_STORE_INDEX_H
+
+#include "kv/store_file.h"
+
+enum kv_entry_state {
+    KV_ENTRY_READY,
+    KV_ENTRY_PENDING, /* it waits to be written */
+    KV_ENTRY_FOREIGN, /* of a version or byte order that nobody can read here */
+    KV_ENTRY_BAD,     /* could not be read or removed: it counts and is not used */
+};
+
+struct kv_entry {
+    struct kv_key context, key, parent, plain;
+    int64_t from, length;
+    uint64_t bytes;
+    int64_t used; /* seconds since 1970 */
+    enum kv_entry_state state;
+    bool seen;    /* by the scan that runs */
+};
+
+struct kv_index {
+    struct kv_entry *entry; /* [n] */
+    size_t n, cap;
+    uint64_t bytes; /* of all entries but pending ones */
+};
+
+enum { KV_NAME_BYTES = 64 };
+/* "KEY.LENGTH.kv" */
+void kv_index_name(char out[KV_NAME_BYTES], struct kv_key key, int64_t length);
+bool kv_index_parse(const char *name, struct kv_key *key, int64_t *length);
+
+void kv_index_release(struct kv_index *x);
+struct kv_entry *kv_index_find(const struct kv_index *x, struct kv_key key, int64_t length);
+/* An equal one is replaced.  False: out of memory. */
+MUST_CHECK bool kv_index_add(struct kv_index *x, const struct kv_entry *e);
+void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length);
+
+/* The deepest entry of a context for these tokens within limit, all of whose ancestors are
+ * there; NULL: none.  pending: those that wait to be written count, too. */
+const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key context,
+                                        uint64_t salt, const int32_t *tokens, int64_t limit,
+                                        bool pending, int64_t *foreign);
+/* The parent, NULL for an entry without one or whose parent is not there. */
+const struct kv_entry *kv_index_parent(const struct kv_index *x, const struct kv_entry *e);
+/* The least valuable one that nothing else continues; NULL: none. */
+const struct kv_entry *kv_index_victim(const struct kv_index *x, int64_t now);
+
+#endif

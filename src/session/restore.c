@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* restore - where a session's past comes from: itself, the prefix tree, the store; and files
+ * of whole sessions. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/run.h"
+#include <stdio.h>
+#include <string.h>
+
+/* The timeline becomes a restore point of want[0, n_want) cut to at most `keep` tokens.  A
+ * point beyond keep serves if its pages reach back that far. */
+static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_want,
+                              int64_t keep, struct err *err)
+{
+    for (int64_t limit = n_want;; limit = keep) {
+        struct kv_match match;
+        kv_tree_find(s->r->tree, s->salt, want, n_want, limit, &match);
+        if (!match.point) {
+            kv_timeline_clear(s->timeline);
+            return INGLE_OK;
+        }
+        const ingle_status status = kv_timeline_attach(s->timeline, s->r->tree, match.point, err);
+        if (status || session_length(s) <= keep)
+            return status;
+        if (kv_timeline_can_rewind(s->timeline, keep))
+            return kv_timeline_rewind(s->timeline, keep, err);
+    }
+}
+
+/* The length to ask of the store: the deepest within keep, or one beyond it that reaches
+ * back that far; 0: none. */
+static int64_t on_disk(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                       int64_t *foreign)
+{
+    const int64_t length = kv_store_find(s->r->store, s->salt, want, n_want, foreign);
+    if (length <= keep || kv_spec_reaches(&s->r->spec, length, keep))
+        return length;
+    return kv_store_find(s->r->store, s->salt, want, keep, NULL);
+}
+
+/* Goes on from the timeline as it is with what the store has.  Whatever goes wrong there
+ * costs a recomputation. */
+static ingle_status from_disk(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                              int64_t *foreign, struct err *err)
+{
+    for (;;) {
+        void *mark = NULL;
+        size_t mark_bytes = 0;
+        struct err why;
+        const int64_t length = on_disk(s, want, n_want, keep, foreign);
+        if (num_min(length, keep) <= session_length(s))
+            return INGLE_OK;
+        const ingle_status st = kv_store_restore(s->r->store, s->timeline, s->salt, want, length,
+                                                 &mark, &mark_bytes, &why);
+        if (st == INGLE_NOMEM || st == INGLE_LIMIT) {
+            report(s->r->sink, INGLE_REPORT_WARN, "store", "prefix", "%s", why.msg);
+            return INGLE_OK;
+        }
+        if (st)
+            continue; /* it will not be found again */
+        if (s->r->tree && kv_tree_put(s->r->tree, s->salt, s->timeline, want, length, mark,
+                                      mark_bytes, &why))
+            report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
+        mem_free(mark);
+        return length > keep ? kv_timeline_rewind(s->timeline, keep, err) : INGLE_OK;
+    }
+}
+
+ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                             struct session_reuse *reuse, struct err *err)
+{
+    const int64_t length = session_length(s);
+    int64_t own = 0;
+    while (own < num_min(length, n_want) && s->token[own] == want[own])
+        own++;
+    *reuse = (struct session_reuse){.matched = own};
+    own = num_min(own, keep);
+    if (!kv_timeline_can_rewind(s->timeline, own))
+        own = 0;
+    struct kv_match match = {0};
+    if (s->r->tree)
+        kv_tree_find(s->r->tree, s->salt, want, n_want, keep, &match);
+    reuse->matched = num_max(reuse->matched, match.matched);
+    ingle_status status = INGLE_OK;
+    if (own && own >= match.length) {
+        status = kv_timeline_rewind(s->timeline, own, err);
+        reuse->from_session = own;
+    } else if (s->r->tree) {
+        status = from_tree(s, want, n_want, keep, err);
+        reuse->from_tree = session_length(s);
+    } else {
+        kv_timeline_clear(s->timeline);
+    }
+    const int64_t before = session_length(s);
+    if (!status && s->r->store)
+        status = from_disk(s, want, n_want, keep, &reuse->foreign, err);
+    reuse->kept = session_length(s);
+    reuse->from_disk = reuse->kept - before;
+    reuse->matched = num_max(reuse->matched, reuse->kept);
+    reuse->given_up =
+        s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, want, n_want, reuse->matched) : 0;
+    return status;
+}
+
+void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n)
+{
+    if (r->store)
+        kv_store_prefetch(r->store, salt, tokens, n);
+}
+
+static struct kv_save_options save_options(const struct runner *r)
+{
+    return (struct kv_save_options){.identity = r->identity,
+                                    .model = r->model,
+                                    .numerics = r->numerics,
+                                    .codec = kern_kv_name(r->codec)};
+}
+
+ingle_status session_save(const struct session *s, const char *path, struct err *err)
+{
+    const struct kv_save_options o = save_options(s->r);
+    return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
+}
+
+ingle_status session_load(struct session *s, const char *path, struct err *err)
+{
+    const struct kv_save_options o = save_options(s->r);
+    int32_t *tokens = NULL;
+    int64_t n;
+    void *mark = NULL;
+    size_t mark_bytes;
+    struct kv_timeline *t = NULL;
+    ingle_status st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
+    if (!st)
+        st = kv_load(t, path, &o, &tokens, &n, &mark, &mark_bytes, err);
+    for (int64_t i = 0; !st && i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->r->info.n_vocab)
+            st = err_set(err, INGLE_FORMAT, "%s: token %d at %lld: the vocabulary has %lld", path,
+                         tokens[i], (long long)i, (long long)s->r->info.n_vocab);
+    if (!st) {
+        kv_timeline_free(s->timeline);
+        mem_free(s->token);
+        s->timeline = t;
+        s->token = tokens;
+        s->n_tokens = s->cap_tokens = (size_t)n;
+        s->prompt_end = -1;
+    } else {
+        kv_timeline_free(t);
+        mem_free(tokens);
+    }
+    mem_free(mark);
+    return st;
+}
