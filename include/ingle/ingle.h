@@ -223,6 +223,10 @@ INGLE_API ingle_status ingle_reader_open(struct ingle_reader **out, const struct
 /* Takes the next token of the answer; after an end nothing more is taken. */
 INGLE_API ingle_status ingle_reader_token(struct ingle_reader *r, int32_t token,
                                           enum ingle_end *end, struct ingle_error *error);
+/* The next token would still belong to a thought, as far as the answer so far tells. */
+INGLE_API bool ingle_reader_in_thought(const struct ingle_reader *r);
+/* Behind INGLE_END_STOP: which of the stop strings it was; else -1. */
+INGLE_API int ingle_reader_stop(const struct ingle_reader *r);
 /* There will be no more tokens: what is held back goes out. */
 INGLE_API ingle_status ingle_reader_finish(struct ingle_reader *r, struct ingle_error *error);
 /* The message so far as JSON {content, reasoning_content, tool_calls}; ended with

@@ -20,6 +20,7 @@ struct ingle_reader {
     struct str stop[MAX_STOPS];
     size_t n_stop;
     bool stopped, finished;
+    size_t which_stop;
     enum ingle_end end;
 };
 
@@ -40,7 +41,7 @@ static void let_out(struct ingle_reader *r, size_t n)
 }
 
 /* The stop string that is complete first; of those that end at one place, the longest. */
-static bool find_stop(const struct ingle_reader *r, size_t *at)
+static bool find_stop(const struct ingle_reader *r, size_t *at, size_t *which)
 {
     size_t best_end = SIZE_MAX;
     for (size_t i = 0; i < r->n_stop; i++) {
@@ -48,8 +49,10 @@ static bool find_stop(const struct ingle_reader *r, size_t *at)
         for (size_t j = 0; j + s->n <= r->held.n && j + s->n <= best_end; j++) {
             if (memcmp(r->held.at + j, s->at, s->n) != 0)
                 continue;
-            if (j + s->n < best_end || j < *at)
+            if (j + s->n < best_end || j < *at) {
                 *at = j;
+                *which = i;
+            }
             best_end = j + s->n;
             break;
         }
@@ -74,7 +77,7 @@ static void add_content(struct ingle_reader *r, const char *bytes, size_t n)
 {
     str_add(&r->held, bytes, n);
     size_t at = 0;
-    if (r->n_stop && find_stop(r, &at)) {
+    if (r->n_stop && find_stop(r, &at, &r->which_stop)) {
         let_out(r, at);
         str_clear(&r->held);
         r->stopped = true;
@@ -218,6 +221,16 @@ ingle_status ingle_reader_token(struct ingle_reader *r, int32_t token, enum ingl
     if (!st)
         *end = r->end;
     return engine_say(error, st, &err);
+}
+
+bool ingle_reader_in_thought(const struct ingle_reader *r)
+{
+    return r->parser && text_parser_in_thought(r->parser);
+}
+
+int ingle_reader_stop(const struct ingle_reader *r)
+{
+    return r->stopped ? (int)r->which_stop : -1;
 }
 
 static ingle_status finish(struct ingle_reader *r, struct err *err)

@@ -34,6 +34,7 @@ struct answer_options {
     const struct ingle_model *model;
     struct ingle_scheduler *scheduler;
     int64_t n_ctx, n_vocab;
+    int max_running;         /* answers that the scheduler runs at once */
     const char *name;        /* of the model, in replies */
     const char *fingerprint; /* "b0.1.0-89abcdef" */
     struct ingle_sampling sampling; /* where a request says nothing */

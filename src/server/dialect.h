@@ -35,6 +35,7 @@ struct answer_info {
     struct ingle_reuse reuse; /* zero before begin; of the first prompt */
     char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
     const struct ingle_model *llm;
+    const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies */
 };
 
 enum answer_finish {
@@ -66,6 +67,7 @@ struct answer_call {
 struct answer_choice {
     int index;
     int prompt; /* which one of the request */
+    int64_t n_prompt, n_cached; /* tokens of that prompt, and those that were not computed */
     struct str content, reasoning;
     struct answer_call *call; /* [n_calls] */
     size_t n_calls, cap_calls;
@@ -130,8 +132,8 @@ struct dialect {
     void (*whole)(void *state, const struct answer_result *r, struct str *out);
     /* Ends state. */
     void (*free)(void *state);
-    /* Errors of a stream that come before its headers are events of a stream, too (the
-     * dialect's clients look for them there), except 4xx of the request itself. */
+    /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are
+     * events of the stream, too: the dialect's clients look for them there. */
     bool faults_in_stream;
 };
 

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/answer.h"
 #include "server/auth.h"
 #include "server/serve.h"
 
@@ -197,6 +198,13 @@ static void refuse(void *arg, struct http_exchange *x, const struct http_request
     serve_fail(x, rq, &(struct serve_error){.status = status}, "%s", reason);
 }
 
+static void tick(void *arg)
+{
+    const struct server *s = arg;
+    if (serve_phase(&s->serve) != SERVE_LOADING)
+        answer_tick(s->serve.answers);
+}
+
 /* ---- options ---- */
 
 static bool is_loopback(const char *host)
@@ -310,6 +318,7 @@ static ingle_status start_http(struct server *s, struct err *err)
         .admit = admit,
         .handle = handle,
         .refuse = refuse,
+        .tick = tick,
         .arg = s,
     };
     raise_descriptors((rlim_t)o.max_connections + 128);
@@ -351,6 +360,30 @@ static int parallel(const struct server *s)
     return n ? n : PARALLEL;
 }
 
+static ingle_status open_answers(struct server *s, struct err *err)
+{
+    const struct serve *v = &s->serve;
+    struct answer_options o = {
+        .model = v->model,
+        .scheduler = v->scheduler,
+        .n_ctx = v->engine_info.n_ctx,
+        .n_vocab = v->engine_info.n_vocab,
+        .max_running = parallel(s),
+        .name = v->model_id,
+        .fingerprint = v->fingerprint,
+        .thinking = ingle_config_flag(v->config, "think"),
+        .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
+        .any_top = ingle_config_flag(v->config, "many-logprobs"),
+        .always_usage = ingle_config_flag(v->config, "always-usage"),
+        .verbose = ingle_config_flag(v->config, "verbose-replies"),
+        .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),
+        .grace_seconds = ingle_config_number(v->config, "retry-grace"),
+    };
+    ingle_sampling_defaults(v->model, &o.sampling);
+    ingle_config_sampling(v->config, &o.sampling);
+    return answer_open(&s->serve.answers, &o, err);
+}
+
 ingle_status server_load(struct server *s, struct err *err)
 {
     struct serve *v = &s->serve;
@@ -375,6 +408,9 @@ ingle_status server_load(struct server *s, struct err *err)
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%s-%08llx", ingle_version(),
              (unsigned long long)(v->engine_info.identity & 0xFFFFFFFFu));
     v->fingerprint = s->fingerprint;
+    const ingle_status st = open_answers(s, err);
+    if (st)
+        return st;
     atomic_store(&s->phase, SERVE_READY);
     return INGLE_OK;
 }
@@ -399,8 +435,10 @@ void server_close(struct server *s)
     if (!s)
         return;
     /* The scheduler first: it ends the running answers in their own words. */
+    answer_stop(s->serve.answers);
     ingle_scheduler_close(s->serve.scheduler);
     http_close(s->serve.http);
+    answer_close(s->serve.answers);
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     auth_close(s->serve.auth);

@@ -89,6 +89,8 @@ MUST_CHECK ingle_status text_parser_add(struct text_parser *p, const char *bytes
                                         struct err *err);
 /* end: "turn", "length", ... as in the vector files; flushes what is held. */
 MUST_CHECK ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err);
+/* What comes next would still be reasoning, as far as the output so far tells. */
+bool text_parser_in_thought(const struct text_parser *p);
 /* The whole message so far as JSON: {"content", "reasoning_content", "tool_calls"}. */
 MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct json_object **out,
                                             struct err *err);

@@ -17,6 +17,7 @@ struct text_call {
 struct text_parser {
     void (*read)(struct text_parser *p, bool final); /* decides what it can of held */
     void (*release)(struct text_parser *p);
+    bool (*in_thought)(const struct text_parser *p);
     struct text_parser_options o;
     text_event_fn *fn;
     void *arg;

@@ -52,6 +52,11 @@ void text_parser_free(struct text_parser *p)
     mem_free(p);
 }
 
+bool text_parser_in_thought(const struct text_parser *p)
+{
+    return p->in_thought(p);
+}
+
 /* The first failure stays: what follows a gap would be read wrongly. */
 static ingle_status outcome(struct text_parser *p, struct err *err)
 {

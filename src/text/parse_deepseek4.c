@@ -419,6 +419,13 @@ static void deepseek_release(struct text_parser *p)
     str_release(&b->json);
 }
 
+static bool deepseek_in_thought(const struct text_parser *p)
+{
+    const struct deepseek *d = (const struct deepseek *)p;
+    return d->state == IN_START ? p->o.open_thought
+                                : d->state == IN_THOUGHT || d->state == IN_THOUGHT_BLOCK;
+}
+
 struct text_parser *text_parser_deepseek4(void)
 {
     struct deepseek *d = mem_zalloc(sizeof *d);
@@ -426,6 +433,7 @@ struct text_parser *text_parser_deepseek4(void)
         return NULL;
     d->p.read = deepseek_read;
     d->p.release = deepseek_release;
+    d->p.in_thought = deepseek_in_thought;
     str_init(&d->block.word);
     str_init(&d->block.name);
     str_init(&d->block.key);

@@ -590,6 +590,13 @@ static void gemma_release(struct text_parser *p)
     str_release(&g->call.word);
 }
 
+static bool gemma_in_thought(const struct text_parser *p)
+{
+    const struct gemma *g = (const struct gemma *)p;
+    return g->state == IN_START ? p->o.open_thought
+                                : g->state == IN_CHANNEL || g->state == IN_THOUGHT || g->state == IN_RUN;
+}
+
 struct text_parser *text_parser_gemma4(void)
 {
     struct gemma *g = mem_zalloc(sizeof *g);
@@ -597,6 +604,7 @@ struct text_parser *text_parser_gemma4(void)
         return NULL;
     g->p.read = gemma_read;
     g->p.release = gemma_release;
+    g->p.in_thought = gemma_in_thought;
     str_init(&g->call.name);
     str_init(&g->call.json);
     str_init(&g->call.word);

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "server/answer_inner.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+static const double KEEPALIVE_SECONDS = 10, GRACE_SECONDS = 5;
+
+/* ---- the core ---- */
+
+ingle_status answer_open(struct answer_core **out, const struct answer_options *o, struct err *err)
+{
+    struct answer_core *c = mem_zalloc(sizeof *c);
+    if (!c || pthread_mutex_init(&c->lock, NULL)) {
+        mem_free(c);
+        return err_set(err, INGLE_NOMEM, "no memory for the answers of a server");
+    }
+    c->o = *o;
+    if (c->o.keepalive_seconds <= 0)
+        c->o.keepalive_seconds = KEEPALIVE_SECONDS;
+    if (c->o.grace_seconds <= 0)
+        c->o.grace_seconds = GRACE_SECONDS;
+    *out = c;
+    return INGLE_OK;
+}
+
+const struct answer_options *answer_get_options(const struct answer_core *c) { return &c->o; }
+
+void answer_close(struct answer_core *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c);
+}
+
+int64_t answer_running(struct answer_core *c)
+{
+    int64_t n = 0;
+    pthread_mutex_lock(&c->lock);
+    for (const struct answer *a = c->first; a; a = a->next)
+        n++;
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
+/* ---- life of an answer ---- */
+
+void answer_ref(struct answer *a) { atomic_fetch_add(&a->refs, 1); }
+
+/* For one found in the list: false when it is about to be freed. */
+static bool try_ref(struct answer *a)
+{
+    int n = atomic_load(&a->refs);
+    while (n && !atomic_compare_exchange_weak(&a->refs, &n, n + 1))
+        ;
+    return n != 0;
+}
+
+static void free_answer(struct answer *a)
+{
+    answer_release_parts(a);
+    if (a->state)
+        a->dialect->free(a->state);
+    request_release(&a->request);
+    str_release(&a->out);
+    str_release(&a->prompt_text);
+    pthread_mutex_destroy(&a->lock);
+    mem_free(a);
+}
+
+void answer_unref(struct answer *a)
+{
+    struct answer_core *c = a->core;
+    if (atomic_fetch_sub(&a->refs, 1) != 1)
+        return;
+    pthread_mutex_lock(&c->lock);
+    *a->before = a->next;
+    if (a->next)
+        a->next->before = a->before;
+    pthread_mutex_unlock(&c->lock);
+    free_answer(a);
+}
+
+void answer_lock(struct answer *a) { pthread_mutex_lock(&a->lock); }
+
+/* Releasing an exchange may free it, and that frees its link and with it an answer. */
+void answer_unlock(struct answer *a)
+{
+    struct http_exchange *x = a->leaving;
+    a->leaving = NULL;
+    pthread_mutex_unlock(&a->lock);
+    if (x)
+        http_release(x);
+}
+
+static void let_go(struct answer *a)
+{
+    if (!a->x)
+        return;
+    a->leaving = a->x;
+    a->x = NULL;
+    a->link = NULL;
+}
+
+/* Takes the request and the state; NULL: they are gone. */
+static struct answer *new_answer(struct answer_core *c, struct chat_request *r,
+                                 const struct dialect *d, void *state)
+{
+    struct answer *a = mem_zalloc(sizeof *a);
+    if (a && pthread_mutex_init(&a->lock, NULL)) {
+        mem_free(a);
+        a = NULL;
+    }
+    if (!a) {
+        request_release(r);
+        if (state)
+            d->free(state);
+        return NULL;
+    }
+    a->core = c;
+    atomic_init(&a->refs, 1);
+    a->request = *r;
+    a->dialect = d;
+    a->state = state;
+    a->started = clock_now();
+    str_init(&a->out);
+    str_init(&a->prompt_text);
+    request_init(r, &c->o.sampling);
+    pthread_mutex_lock(&c->lock);
+    a->next = c->first;
+    a->before = &c->first;
+    if (a->next)
+        a->next->before = &a->next;
+    c->first = a;
+    pthread_mutex_unlock(&c->lock);
+    return a;
+}
+
+/* ---- bytes to the client ---- */
+
+void answer_flush(struct answer *a)
+{
+    if (!a->open || !a->out.n)
+        return;
+    if (a->x && !a->finished) {
+        if (!a->headers_out) {
+            http_begin(a->x, 200, "text/event-stream");
+            a->headers_out = true;
+        }
+        http_write(a->x, a->out.at, a->out.n);
+    }
+    str_clear(&a->out);
+}
+
+void answer_finish(struct answer *a)
+{
+    a->finished = true;
+    let_go(a);
+}
+
+static void fail_headers(struct http_exchange *x, const struct fault *f)
+{
+    char seconds[32];
+    if (f->retry_seconds >= 0 && (f->kind == FAULT_BUSY || f->kind == FAULT_STOPPING)) {
+        snprintf(seconds, sizeof seconds, "%.0f", fmax(1, ceil(f->retry_seconds)));
+        http_header(x, "Retry-After", seconds);
+    } else if (f->kind != FAULT_BUSY && f->kind != FAULT_STOPPING) {
+        http_header(x, "x-should-retry", "false");
+    }
+}
+
+/* Whether an error that comes before the headers is an event of the stream. */
+static bool belongs_in_stream(const struct answer *a, const struct fault *f)
+{
+    return a->request.stream && a->dialect->faults_in_stream &&
+           (f->kind == FAULT_CONTEXT || f->kind == FAULT_ENGINE || f->kind == FAULT_DEADLINE);
+}
+
+static void send_fault(struct answer *a, const struct fault *f)
+{
+    if (!a->headers_out && !belongs_in_stream(a, f)) {
+        str_clear(&a->out);
+        a->dialect->error(a->state, f, false, &a->out);
+        fail_headers(a->x, f);
+        http_reply(a->x, f->status, "application/json", a->out.at, a->out.n);
+        return;
+    }
+    a->dialect->error(a->state, f, true, &a->out);
+    a->open = true;
+    answer_flush(a);
+    http_end(a->x);
+}
+
+void answer_cancel(struct answer *a)
+{
+    if (a->cancelled)
+        return;
+    a->cancelled = true;
+    for (int i = 0; i < a->n_parts; i++)
+        if (a->part[i].request)
+            ingle_request_cancel(a->core->o.scheduler, a->part[i].request);
+}
+
+void answer_fail(struct answer *a, const struct fault *f)
+{
+    if (!a->fault.kind)
+        a->fault = *f;
+    if (a->x && !a->finished)
+        send_fault(a, f);
+    answer_finish(a);
+    answer_cancel(a);
+}
+
+/* ---- clients that come, wait and leave ---- */
+
+static void on_free(void *arg)
+{
+    struct answer_link *l = arg;
+    answer_unref(l->a);
+    mem_free(l);
+}
+
+/* The client has left.  Before the first token its request waits for one who asks the same. */
+static void on_gone(void *arg)
+{
+    struct answer_link *l = arg;
+    struct answer *a = l->a;
+    answer_lock(a);
+    if (a->link == l && !a->finished) {
+        let_go(a);
+        if (a->first_token || a->cancelled)
+            answer_cancel(a);
+        else
+            a->orphaned = clock_now();
+    }
+    answer_unlock(a);
+}
+
+static void on_silence(void *arg)
+{
+    struct answer_link *l = arg;
+    struct answer *a = l->a;
+    answer_lock(a);
+    if (a->link == l && !a->finished && a->request.stream) {
+        a->dialect->keepalive(a->state, &a->info, &a->out);
+        a->open = true;
+        answer_flush(a);
+    }
+    answer_unlock(a);
+}
+
+/* Ties x to a, of which the link holds a reference of its own. */
+static bool listen(struct answer *a, struct http_exchange *x)
+{
+    struct answer_link *l = mem_zalloc(sizeof *l);
+    if (!l)
+        return false;
+    answer_ref(a);
+    l->a = a;
+    http_hold(x);
+    http_own(x, on_free, l);
+    http_on_gone(x, on_gone, l);
+    http_silence(x, a->core->o.keepalive_seconds, on_silence, l);
+    a->x = x;
+    a->link = l;
+    a->orphaned = 0;
+    return true;
+}
+
+static void digest_of(const struct http_request *rq, const struct dialect *d,
+                      uint8_t out[SHA256_BYTES])
+{
+    struct sha256 s;
+    const char *user = rq->user ? rq->user : "";
+    sha256_init(&s);
+    sha256_add(&s, user, strlen(user) + 1);
+    sha256_add(&s, d->name, strlen(d->name) + 1);
+    sha256_add(&s, rq->body, rq->n_body);
+    sha256_end(&s, out);
+}
+
+/* An answer to the same body whose client left before its first token; with a reference. */
+static struct answer *find_orphan(struct answer_core *c, const uint8_t digest[SHA256_BYTES])
+{
+    struct answer *found = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (struct answer *a = c->first; a && !found; a = a->next) {
+        if (memcmp(a->digest, digest, SHA256_BYTES) != 0)
+            continue;
+        pthread_mutex_lock(&a->lock);
+        if (a->orphaned && !a->finished && !a->cancelled && !a->first_token && try_ref(a))
+            found = a;
+        pthread_mutex_unlock(&a->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+/* The new client takes the old one's place, with a state of its own. */
+static bool attach(struct answer_core *c, struct http_exchange *x,
+                   const uint8_t digest[SHA256_BYTES], void **state)
+{
+    struct answer *a = find_orphan(c, digest);
+    if (!a)
+        return false;
+    answer_lock(a);
+    const bool live = a->orphaned && !a->cancelled && !a->finished && listen(a, x);
+    if (live) {
+        void *old = a->state;
+        a->state = *state;
+        *state = old;
+        a->attached = true;
+        a->open = a->headers_out = false;
+        str_clear(&a->out);
+        if (a->begun && a->request.stream)
+            a->dialect->begin(a->state, &a->info, &a->out);
+    }
+    answer_unlock(a);
+    answer_unref(a);
+    return live;
+}
+
+void answer_tick(struct answer_core *c)
+{
+    const uint64_t now = clock_now(), grace = (uint64_t)(c->o.grace_seconds * 1e9);
+    pthread_mutex_lock(&c->lock);
+    for (struct answer *a = c->first; a; a = a->next) {
+        pthread_mutex_lock(&a->lock);
+        if (a->orphaned && now - a->orphaned > grace)
+            answer_cancel(a);
+        pthread_mutex_unlock(&a->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+void answer_stop(struct answer_core *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->stopping = true;
+    for (struct answer *a = c->first; a; a = a->next) {
+        pthread_mutex_lock(&a->lock);
+        answer_cancel(a); /* end() tells the client */
+        pthread_mutex_unlock(&a->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- a new request ---- */
+
+static void random_bytes(void *to, size_t n)
+{
+    if (getrandom(to, n, 0) == (ssize_t)n)
+        return;
+    uint8_t hash[SHA256_BYTES];
+    const uint64_t now = clock_now();
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, &now, sizeof now);
+    sha256_end(&s, hash);
+    memcpy(to, hash, n < sizeof hash ? n : sizeof hash);
+}
+
+static void fill_info(struct answer *a)
+{
+    const struct answer_options *o = &a->core->o;
+    uint8_t id[16];
+    struct timespec now;
+    random_bytes(id, sizeof id);
+    clock_gettime(CLOCK_REALTIME, &now);
+    for (size_t i = 0; i < sizeof id; i++)
+        snprintf(a->info.id + 2 * i, 3, "%02x", id[i]);
+    a->info.model = o->name;
+    a->info.fingerprint = o->fingerprint;
+    a->info.created = (int64_t)now.tv_sec;
+    a->info.n_ctx = o->n_ctx;
+    a->info.request = &a->request;
+    a->info.llm = o->model;
+    if (!a->request.seeded)
+        random_bytes(&a->request.sampling.seed, sizeof a->request.sampling.seed);
+}
+
+static void check_model(const struct answer *a, struct fault *f)
+{
+    const struct answer_options *o = &a->core->o;
+    const char *known = o->name;
+    if (a->request.model.n && o->knows && !o->knows(o->arg, a->request.model.at, &known))
+        request_fault(f, FAULT_MODEL, "model", "the model '%.100s' does not exist; there is %s",
+                      a->request.model.at, known);
+}
+
+static void check_stopping(struct answer_core *c, struct fault *f)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool stopping = c->stopping;
+    pthread_mutex_unlock(&c->lock);
+    if (!stopping || f->kind)
+        return;
+    request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");
+    f->retry_seconds = 5;
+}
+
+static void observe_refusal(const struct answer *a, const struct fault *f)
+{
+    const struct answer_options *o = &a->core->o;
+    const struct answer_record r = {.dialect = a->dialect->name,
+                                    .outcome = f->kind == FAULT_ENGINE ? "error" : "rejected",
+                                    .status = f->status};
+    if (o->observe)
+        o->observe(o->arg, &r);
+}
+
+void answer_start(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
+                  struct chat_request *r, const struct dialect *d, void *state,
+                  const struct fault *given)
+{
+    static const char nomem[] = "{\"error\":{\"message\":\"no memory for a request\","
+                                "\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+    struct fault f = given ? *given : (struct fault){0};
+    uint8_t digest[SHA256_BYTES];
+    digest_of(rq, d, digest);
+    check_stopping(c, &f);
+    const bool attached = !f.kind && attach(c, x, digest, &state);
+    if (!r->user.n && rq->user)
+        str_adds(&r->user, rq->user);
+    struct answer *a = attached ? NULL : new_answer(c, r, d, state);
+    if (attached) {
+        request_release(r);
+        d->free(state);
+        return;
+    }
+    if (!a) {
+        http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
+        return;
+    }
+    fill_info(a);
+    request_check(&a->request, &f);
+    if (!f.kind)
+        check_model(a, &f);
+    if (!f.kind)
+        answer_prepare(a, &f);
+    answer_lock(a);
+    memcpy(a->digest, digest, sizeof digest); /* from now on it may be found */
+    if (!listen(a, x))
+        http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
+    else if (!f.kind)
+        answer_submit(a, &f);
+    if (f.kind && a->x) {
+        observe_refusal(a, &f);
+        answer_fail(a, &f);
+    }
+    answer_unlock(a);
+    answer_unref(a);
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/answer_inner.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+static bool gathers(const struct answer *a) { return a->request.logprobs || a->request.keep_tokens; }
+
+static bool streams(const struct answer *a) { return a->request.stream && a->x && !a->finished; }
+
+static void nomem(struct answer *a)
+{
+    struct fault f = {0};
+    request_fault(&f, FAULT_ENGINE, NULL, "no memory for an answer");
+    answer_fail(a, &f);
+}
+
+/* ---- which token gave which text ---- */
+
+static bool accept_token(struct answer_choice *c, const struct answer_token *t)
+{
+    if (!mem_grow(&c->token, &c->cap_tokens, c->n_tokens + 1, sizeof *c->token))
+        return false;
+    c->token[c->n_tokens++] = *t;
+    return true;
+}
+
+static bool is_replacement(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s, "\xEF\xBF\xBD", 3) == 0;
+}
+
+/* Text on its way to the end of the content, of which the first bytes have their token. */
+struct piece {
+    const char *at;
+    size_t n, pos; /* pos: of at[0] in the content */
+    size_t carry;  /* bytes before it that begin a character and have no token yet */
+};
+
+static void move_on(struct piece *s, size_t n)
+{
+    s->at += n;
+    s->n -= n;
+    s->pos += n;
+}
+
+/* p gave as much of s as its bytes agree with.  A character belongs to the token that ends
+ * it.  False: nothing of s is p's. */
+static bool match(struct answer_choice *c, struct answer_pending *p, struct piece *s)
+{
+    const size_t left = p->t.n_bytes - p->used, m = left < s->n ? left : s->n;
+    if (!m || memcmp(c->bytes.at + p->t.bytes_at + p->used, s->at, m) != 0)
+        return false;
+    if (!p->used)
+        p->t.text_at = s->pos - s->carry;
+    p->used += m;
+    p->t.n_text += s->carry + m;
+    s->carry = 0;
+    move_on(s, m);
+    while (s->n && s->carry < m && ((unsigned char)s->at[-(ptrdiff_t)s->carry] & 0xC0) == 0x80)
+        s->carry++;
+    p->t.n_text -= s->carry;
+    return true;
+}
+
+/* Gives the n bytes that go to the end of the content to the tokens that wait.  What waits
+ * and is not there was a marker.  Together the tokens' texts are the content, always. */
+static bool settle(struct answer_run *r, const char *text, size_t n)
+{
+    struct answer_choice *c = &r->c;
+    struct piece s = {text, n, c->content.n, 0};
+    const size_t before = c->n_tokens;
+    size_t i = 0;
+    for (; s.n && i < r->n_pending; i++) {
+        struct answer_pending *p = &r->pending[i];
+        if (match(c, p, &s)) {
+            if (p->used < p->t.n_bytes)
+                break; /* its end is held back */
+        } else if (p->broken && !p->used) {
+            p->t.text_at = s.pos;
+            if (is_replacement(s.at, s.n)) {
+                p->t.n_text = 3;
+                move_on(&s, 3);
+            }
+        } else if (!p->used) {
+            continue;
+        }
+        if (!accept_token(c, &p->t))
+            return false;
+    }
+    if (s.n && c->n_tokens == before && r->n_pending) {
+        struct answer_token *t = &r->pending[r->n_pending - 1].t;
+        t->text_at = s.pos;
+        t->n_text = 0;
+        if (!accept_token(c, t))
+            return false;
+    }
+    if (s.n && c->n_tokens)
+        c->token[c->n_tokens - 1].n_text += s.n + s.carry;
+    r->n_pending -= i;
+    memmove(r->pending, r->pending + i, r->n_pending * sizeof *r->pending);
+    return true;
+}
+
+/* What the tokens gave was no content. */
+static void forget_pending(struct answer_run *r, size_t n_kept)
+{
+    const size_t n = r->n_pending > n_kept ? r->n_pending - n_kept : 0;
+    r->n_pending -= n;
+    if (n)
+        memmove(r->pending, r->pending + n, r->n_pending * sizeof *r->pending);
+}
+
+static bool add_bytes(const struct answer *a, struct str *bytes, int32_t id, size_t *at, size_t *n)
+{
+    *at = bytes->n;
+    answer_token_bytes(a->info.llm, id, bytes);
+    *n = bytes->n - *at;
+    return str_ok(bytes);
+}
+
+static bool add_pending(struct answer_run *r, const struct ingle_drawn *d)
+{
+    struct answer_choice *c = &r->c;
+    if (!mem_grow(&r->pending, &r->cap_pending, r->n_pending + 1, sizeof *r->pending) ||
+        !mem_grow(&c->top, &c->cap_top, c->n_top + (size_t)d->n_top, sizeof *c->top))
+        return false;
+    struct answer_pending p = {.t = {.id = d->id, .logprob = d->logprob, .top_at = c->n_top,
+                                     .n_top = d->n_top}};
+    bool ok = add_bytes(r->a, &c->bytes, d->id, &p.t.bytes_at, &p.t.n_bytes);
+    p.broken = !utf8_valid(c->bytes.at + p.t.bytes_at, p.t.n_bytes);
+    for (int i = 0; i < d->n_top; i++) {
+        struct answer_top *t = &c->top[c->n_top++];
+        *t = (struct answer_top){.id = d->top[i].id, .logprob = d->top[i].logprob};
+        ok = ok && add_bytes(r->a, &c->bytes, t->id, &t->bytes_at, &t->n_bytes);
+    }
+    r->pending[r->n_pending++] = p;
+    return ok;
+}
+
+/* ---- events of the reader ---- */
+
+static void tell_text(struct answer_run *r, enum answer_text kind, const char *text, size_t n)
+{
+    struct answer *a = r->a;
+    if (!streams(a) || !n)
+        return;
+    a->open = true;
+    a->dialect->text(a->state, &r->c, kind, text, n, kind == ANSWER_CONTENT ? r->told : r->c.n_tokens,
+                     &a->out);
+    if (kind == ANSWER_CONTENT)
+        r->told = r->c.n_tokens;
+}
+
+static void add_content(struct answer_run *r, const char *text, size_t n)
+{
+    bool ok = !gathers(r->a) || settle(r, text, n);
+    str_add(&r->c.content, text, n);
+    if (!ok || !str_ok(&r->c.content)) {
+        nomem(r->a);
+        return;
+    }
+    tell_text(r, ANSWER_CONTENT, text, n);
+}
+
+static void add_reasoning(struct answer_run *r, const char *text, size_t n)
+{
+    forget_pending(r, 1);
+    str_add(&r->c.reasoning, text, n);
+    if (!str_ok(&r->c.reasoning))
+        nomem(r->a);
+    else
+        tell_text(r, ANSWER_REASONING, text, n);
+}
+
+static void make_call_id(char id[30])
+{
+    unsigned char random[12] = {0};
+    if (getrandom(random, sizeof random, 0) < 0)
+        random[0] = 1;
+    memcpy(id, "call_", 5);
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(id + 5 + 2 * i, 3, "%02x", random[i]);
+}
+
+static void begin_call(struct answer_run *r, const char *name, size_t n)
+{
+    struct answer *a = r->a;
+    struct answer_choice *c = &r->c;
+    if (!mem_grow(&c->call, &c->cap_calls, c->n_calls + 1, sizeof *c->call)) {
+        nomem(a);
+        return;
+    }
+    struct answer_call *call = &c->call[c->n_calls++];
+    make_call_id(call->id);
+    str_init(&call->name);
+    str_init(&call->arguments);
+    str_add(&call->name, name, n);
+    if (!streams(a))
+        return;
+    a->open = true;
+    a->dialect->call_begin(a->state, c, c->n_calls - 1, &a->out);
+}
+
+static void call_event(struct answer_run *r, enum ingle_event_kind kind, const char *text, size_t n)
+{
+    struct answer *a = r->a;
+    struct answer_choice *c = &r->c;
+    if (r->cut)
+        return;
+    if (kind == INGLE_EVENT_CALL_BEGIN) {
+        begin_call(r, text, n);
+        return;
+    }
+    if (!c->n_calls)
+        return;
+    struct answer_call *call = &c->call[c->n_calls - 1];
+    if (kind == INGLE_EVENT_CALL_ARGUMENTS) {
+        str_add(&call->arguments, text, n);
+        if (!str_ok(&call->arguments) || !str_ok(&call->name))
+            nomem(a);
+        else if (streams(a))
+            a->dialect->call_arguments(a->state, c, c->n_calls - 1, text, n, &a->out);
+        return;
+    }
+    if (streams(a))
+        a->dialect->call_end(a->state, c, c->n_calls - 1, &a->out);
+    forget_pending(r, 1);
+    r->cut = !a->request.parallel_calls;
+}
+
+static void on_event(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
+{
+    struct answer_run *r = arg;
+    (void)call; /* they come in order */
+    if (r->a->fault.kind)
+        return;
+    r->reasoning = kind == INGLE_EVENT_REASONING;
+    if (r->reasoning)
+        r->c.n_reasoning += r->undecided;
+    r->undecided = 0;
+    switch (kind) {
+    case INGLE_EVENT_CONTENT:
+        add_content(r, text, n);
+        break;
+    case INGLE_EVENT_REASONING:
+        add_reasoning(r, text, n);
+        break;
+    case INGLE_EVENT_CALL_BEGIN:
+    case INGLE_EVENT_CALL_ARGUMENTS:
+    case INGLE_EVENT_CALL_END:
+        call_event(r, kind, text, n);
+        break;
+    }
+}
+
+/* ---- life ---- */
+
+ingle_status answer_open_reader(struct answer_run *r, struct ingle_error *err)
+{
+    const struct chat_request *q = &r->a->request;
+    const char *stop[REQUEST_MAX_STOPS];
+    for (size_t i = 0; i < q->n_stop; i++)
+        stop[i] = q->stop[i].at;
+    const struct ingle_reader_options o = {
+        .raw = !q->chat,
+        .tools = q->tools.n && q->tool_choice != TOOLS_NONE,
+        .open_thought = r->part->open_thought,
+        .stop = stop,
+        .n_stop = q->n_stop,
+    };
+    r->reasoning = r->part->open_thought;
+    return ingle_reader_open(&r->reader, r->a->info.llm, &o, on_event, r, err);
+}
+
+void answer_release_run(struct answer_run *r)
+{
+    struct answer_choice *c = &r->c;
+    ingle_reader_close(r->reader);
+    mem_free(r->pending);
+    for (size_t i = 0; i < c->n_calls; i++) {
+        str_release(&c->call[i].name);
+        str_release(&c->call[i].arguments);
+    }
+    mem_free(c->call);
+    mem_free(c->token);
+    mem_free(c->top);
+    str_release(&c->content);
+    str_release(&c->reasoning);
+    str_release(&c->bytes);
+}
+
+/* ---- tokens ---- */
+
+/* What constrains the answer is in force from the end of the thought on. */
+static void constrain(struct answer_run *r)
+{
+    struct answer *a = r->a;
+    struct ingle_error e;
+    struct fault f = {0};
+    if (!a->grammar || a->grammar_first || r->constrained || ingle_reader_in_thought(r->reader))
+        return;
+    r->constrained = true;
+    const ingle_status st = ingle_request_constrain(r->part->request, r->local, a->grammar, &e);
+    if (!st)
+        return;
+    request_fault_from(&f, st, "response_format", e.text);
+    answer_fail(a, &f);
+}
+
+bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
+{
+    struct answer *a = r->a;
+    struct answer_choice *c = &r->c;
+    enum ingle_end end = INGLE_END_NONE;
+    struct ingle_error e;
+    c->n_generated++;
+    c->logprob_sum += (double)d->logprob;
+    if (ingle_model_is_end(a->info.llm, d->id))
+        return true; /* it shows nothing, and whether it ends is the scheduler's business */
+    if (gathers(a) && !add_pending(r, d)) {
+        nomem(a);
+        return false;
+    }
+    r->undecided++;
+    const ingle_status st = ingle_reader_token(r->reader, d->id, &end, &e);
+    if (st) {
+        struct fault f = {0};
+        request_fault(&f, FAULT_ENGINE, NULL, "%s", e.text);
+        answer_fail(a, &f);
+    }
+    if (!st && end == INGLE_END_NONE)
+        constrain(r);
+    const int which = ingle_reader_stop(r->reader);
+    if (which >= 0)
+        c->stop = a->request.stop[which].at;
+    return end == INGLE_END_NONE && !r->cut && !a->fault.kind;
+}
+
+/* Copies a token of the prompt with what stands beside it. */
+static bool echo_token(struct answer_run *r, const struct answer_part *p, size_t i, size_t text_at,
+                       size_t n_text)
+{
+    struct answer_choice *c = &r->c;
+    struct answer_token t = p->token[i];
+    if (!mem_grow(&c->top, &c->cap_top, c->n_top + (size_t)t.n_top, sizeof *c->top))
+        return false;
+    for (int k = 0; k < t.n_top; k++) {
+        struct answer_top top = p->top[t.top_at + (size_t)k];
+        str_add(&c->bytes, p->bytes.at + top.bytes_at, top.n_bytes);
+        top.bytes_at = c->bytes.n - top.n_bytes;
+        c->top[c->n_top + (size_t)k] = top;
+    }
+    t.top_at = c->n_top;
+    c->n_top += (size_t)t.n_top;
+    str_add(&c->bytes, p->bytes.at + t.bytes_at, t.n_bytes);
+    t.bytes_at = c->bytes.n - t.n_bytes;
+    t.text_at = text_at;
+    t.n_text = n_text;
+    return accept_token(c, &t);
+}
+
+void answer_echo(struct answer_run *r)
+{
+    const struct answer_part *p = r->part;
+    const bool tokens = r->a->request.logprobs && p->n_tokens == p->n_ids;
+    bool ok = true;
+    for (size_t i = 0; i < p->n_ids && ok; i++) {
+        const size_t at = r->c.content.n;
+        if (i >= p->hidden)
+            answer_token_bytes(r->a->info.llm, p->ids[i], &r->c.content);
+        if (tokens)
+            ok = echo_token(r, p, i, at, r->c.content.n - at);
+    }
+    if (!ok || !str_ok(&r->c.content) || !str_ok(&r->c.bytes))
+        nomem(r->a);
+    else
+        tell_text(r, ANSWER_CONTENT, r->c.content.at, r->c.content.n);
+}
+
+static enum answer_finish finish_of(const struct answer_run *r, enum ingle_finish why)
+{
+    if (why == INGLE_FINISH_LENGTH)
+        return ANSWER_LENGTH;
+    return r->c.n_calls ? ANSWER_CALLS : ANSWER_STOP;
+}
+
+void answer_end(struct answer_run *r, enum ingle_finish why)
+{
+    struct answer *a = r->a;
+    struct answer_choice *c = &r->c;
+    struct ingle_error e;
+    if (r->ended)
+        return;
+    r->ended = true;
+    if (ingle_reader_in_thought(r->reader))
+        c->n_reasoning += r->undecided;
+    if (ingle_reader_finish(r->reader, &e)) {
+        struct fault f = {0};
+        request_fault(&f, FAULT_ENGINE, NULL, "%s", e.text);
+        answer_fail(a, &f);
+        return;
+    }
+    for (size_t i = 0; i < r->n_pending; i++)
+        if (r->pending[i].used && !accept_token(c, &r->pending[i].t))
+            nomem(a);
+    r->n_pending = 0;
+    c->finish = finish_of(r, why);
+    c->context_full = c->finish == ANSWER_LENGTH &&
+                      (int64_t)r->part->n_ids + c->n_generated >= a->core->o.n_ctx;
+    if (!streams(a))
+        return;
+    a->open = true;
+    a->dialect->end(a->state, c, &a->out);
+}

@@ -1,0 +1,152 @@
+/*
+ * answer_inner - what the files of the generation core share.
+ *
+ * answer.c         the core, the answers that run, clients that come and leave
+ * answer_prompt.c  a request to token ids, grammars and readers
+ * answer_run.c     what the scheduler tells
+ * answer_choice.c  tokens to text: gathering, and the dialect's functions
+ *
+ * One answer has n choices for each prompt.  A part is what goes to the scheduler as one
+ * request: some choices of one prompt, as many as may run at once.
+ */
+#ifndef INGLE_SERVER_ANSWER_INNER_H
+#define INGLE_SERVER_ANSWER_INNER_H
+
+#include "base/sha256.h"
+#include "server/answer.h"
+#include "server/http.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct answer_core {
+    struct answer_options o;
+    pthread_mutex_t lock;
+    struct answer *first; /* Sync: lock */
+    bool stopping;        /* Sync: lock */
+};
+
+/* A token whose text is not out yet. */
+struct answer_pending {
+    struct answer_token t; /* text_at is set when some of it is */
+    size_t used;           /* of its bytes */
+    bool broken;           /* its bytes alone are no UTF-8 */
+};
+
+struct answer_run {
+    struct answer_choice c;
+    struct answer *a;
+    struct answer_part *part;
+    int local; /* its index in the part */
+    struct ingle_reader *reader;
+    struct answer_pending *pending; /* [n_pending] */
+    size_t n_pending, cap_pending;
+    size_t told;          /* tokens of c that the dialect has had */
+    int64_t undecided;    /* tokens since the last event */
+    bool reasoning;       /* the last event was reasoning, or the prompt ends in a thought */
+    bool constrained;     /* what is to follow the thought is in force */
+    bool cut;             /* a second call would come: no more tokens */
+    bool ended;
+};
+
+struct answer_part {
+    struct answer *a;
+    int prompt;                    /* which one */
+    int first, n;                  /* its choices among those of the prompt */
+    struct ingle_request *request; /* NULL: not submitted, or over */
+    int32_t *ids;                  /* owned by the prompt's first part */
+    size_t n_ids;
+    size_t hidden; /* tokens in front that are not the client's: BOS */
+    bool open_thought;
+    struct answer_run *run; /* [n], in answer.run */
+    struct answer_token *token; /* [n_tokens] of the prompt, with their probabilities */
+    size_t n_tokens, cap_tokens;
+    struct answer_top *top;
+    size_t n_top, cap_top;
+    struct str bytes;
+    uint64_t begun; /* clock_now() when it left the queue */
+    int64_t n_kept;
+};
+
+/* What ties an exchange to an answer; the exchange owns it. */
+struct answer_link {
+    struct answer *a; /* a reference */
+};
+
+struct answer {
+    struct answer_core *core;
+    struct answer *next, **before; /* Sync: core->lock, which is taken before an answer's */
+    atomic_int refs;               /* Sync: atomic */
+    uint8_t digest[SHA256_BYTES];  /* of user, dialect and body; the I/O thread's */
+
+    /* Sync: lock for all that follows, once the answer has been submitted. */
+    pthread_mutex_t lock;
+    struct chat_request request;
+    const struct dialect *dialect;
+    void *state;
+    struct answer_info info;
+    struct ingle_grammar *grammar;
+    bool grammar_first; /* from the first token on; else behind the thought */
+
+    struct http_exchange *x; /* held; NULL: nobody listens */
+    struct http_exchange *leaving; /* to be released when the lock is free */
+    struct answer_link *link;      /* of x */
+    uint64_t orphaned;             /* clock_now() when the client left; 0: it is there */
+    struct str out;                /* bytes for the client */
+    bool begun;                    /* begin() was called */
+    bool open;                     /* what is in out may go */
+    bool headers_out;
+    bool finished; /* the client has had all */
+    bool cancelled;
+    bool attached;
+
+    struct answer_part *part; /* [n_parts] */
+    int n_parts, n_open; /* parts that are not over */
+    struct answer_run *run;
+    struct answer_choice *shown; /* scratch of the result */
+    struct str prompt_text;      /* options.verbose */
+    int n_runs, n_per_prompt;
+    struct ingle_usage usage;
+    uint64_t started, first_token, last_token; /* clock_now() */
+    int64_t n_steps; /* tokens of all choices */
+    struct fault fault;
+};
+
+/* ---- answer.c ---- */
+
+void answer_ref(struct answer *a);
+void answer_unref(struct answer *a); /* with no lock held */
+void answer_lock(struct answer *a);
+void answer_unlock(struct answer *a);
+/* Sends what is in out, if it may go. */
+void answer_flush(struct answer *a);
+/* The client gets an error, the parts are cancelled. */
+void answer_fail(struct answer *a, const struct fault *f);
+void answer_cancel(struct answer *a);
+/* The client has had all: lets go of the exchange. */
+void answer_finish(struct answer *a);
+
+/* ---- answer_prompt.c ---- */
+
+/* Fills parts, runs, grammar and info of a new answer. */
+void answer_prepare(struct answer *a, struct fault *f);
+void answer_release_parts(struct answer *a);
+
+/* ---- answer_run.c ---- */
+
+/* Hands all parts to the scheduler; a->lock is held. */
+void answer_submit(struct answer *a, struct fault *f);
+void answer_begin(struct answer *a);
+
+/* ---- answer_choice.c ---- */
+
+MUST_CHECK ingle_status answer_open_reader(struct answer_run *r, struct ingle_error *err);
+void answer_release_run(struct answer_run *r);
+/* A drawn token.  False: no more of them are wanted. */
+bool answer_take(struct answer_run *r, const struct ingle_drawn *d);
+/* The text of the prompt comes first. */
+void answer_echo(struct answer_run *r);
+/* There are no more tokens. */
+void answer_end(struct answer_run *r, enum ingle_finish why);
+
+#endif

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/answer_inner.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+static const char GEMMA_THOUGHT[] = "<|channel>thought\n";
+
+void answer_token_bytes(const struct ingle_model *m, int32_t id, struct str *out)
+{
+    char *text;
+    size_t n;
+    if (ingle_detokenize(m, &id, 1, true, &text, &n, NULL))
+        return;
+    str_add(out, text, n);
+    ingle_free(text);
+}
+
+/* ---- the end of the conversation that the answer continues ---- */
+
+struct prefill {
+    struct str content, reasoning;
+    bool there;
+};
+
+static bool role_is(struct json_object *messages, size_t i, const char *role)
+{
+    struct json_object *m = json_object_array_get_idx(messages, i);
+    struct json_object *r = json_object_is_type(m, json_type_object) ? request_get(m, "role") : NULL;
+    return json_object_is_type(r, json_type_string) && strcmp(json_object_get_string(r), role) == 0;
+}
+
+static void add_string(struct str *out, struct json_object *v)
+{
+    if (json_object_is_type(v, json_type_string))
+        str_add(out, json_object_get_string(v), (size_t)json_object_get_string_len(v));
+}
+
+static void add_content(struct str *out, struct json_object *content)
+{
+    add_string(out, content);
+    if (!json_object_is_type(content, json_type_array))
+        return;
+    for (size_t i = 0; i < json_object_array_length(content); i++) {
+        struct json_object *part = json_object_array_get_idx(content, i);
+        if (json_object_is_type(part, json_type_object))
+            add_string(out, request_get(part, "text"));
+    }
+}
+
+/* Takes a last assistant message without calls out of messages. */
+static void take_prefill(struct json_object *messages, struct prefill *p, struct fault *f)
+{
+    const size_t n = json_object_array_length(messages);
+    if (!n || !role_is(messages, n - 1, "assistant"))
+        return;
+    if (n > 1 && role_is(messages, n - 2, "assistant")) {
+        request_fault(f, FAULT_REQUEST, "messages",
+                      "the last two of 'messages' are both the assistant's: only one can be continued");
+        return;
+    }
+    struct json_object *m = json_object_array_get_idx(messages, n - 1);
+    struct json_object *calls = request_get(m, "tool_calls");
+    if (json_object_is_type(calls, json_type_array) && json_object_array_length(calls))
+        return;
+    add_content(&p->content, request_get(m, "content"));
+    add_string(&p->reasoning, request_get(m, "reasoning_content"));
+    if (!p->reasoning.n)
+        add_string(&p->reasoning, request_get(m, "reasoning"));
+    p->there = true;
+    json_object_array_del_idx(messages, n - 1, 1);
+}
+
+/* ---- prompts ---- */
+
+static bool append_ids(struct answer_part *p, const int32_t *ids, size_t n)
+{
+    size_t want;
+    if (!num_add(p->n_ids, n, &want))
+        return false;
+    int32_t *grown = mem_realloc(p->ids, want ? want : 1, sizeof *grown);
+    if (!grown)
+        return false;
+    if (n)
+        memcpy(grown + p->n_ids, ids, n * sizeof *ids);
+    p->ids = grown;
+    p->n_ids = want;
+    return true;
+}
+
+static void append_text(const struct answer *a, struct answer_part *p, const char *text, size_t n,
+                        int flags, struct fault *f)
+{
+    struct ingle_error e;
+    int32_t *ids;
+    size_t n_ids;
+    if (f->kind)
+        return;
+    const ingle_status st = ingle_tokenize(a->info.llm, text, n, flags, &ids, &n_ids, &e);
+    if (st) {
+        request_fault_from(f, st, a->request.chat ? "messages" : "prompt", e.text);
+        return;
+    }
+    if (!append_ids(p, ids, n_ids))
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt of %zu tokens", n_ids);
+    ingle_free(ids);
+}
+
+static bool thinks(const struct answer *a)
+{
+    if (a->request.thinking == THINKING_DEFAULT)
+        return a->core->o.thinking;
+    return a->request.thinking == THINKING_ON;
+}
+
+static bool is_gemma(const struct ingle_model *m)
+{
+    struct ingle_model_info info;
+    ingle_model_info(m, &info);
+    return strcmp(info.chat, "gemma4") == 0;
+}
+
+/* What the model calls it: DeepSeek V4 knows low, high and max. */
+static const char *effort_of(const struct answer *a, bool gemma)
+{
+    const char *e = a->request.effort.n ? a->request.effort.at : a->core->o.effort;
+    if (!e || gemma)
+        return NULL;
+    return strcmp(e, "medium") == 0 ? "high" : e;
+}
+
+/* Continues the rendered prompt with what the assistant has said already.  A thought that is
+ * continued stays open, any other text comes behind it. */
+static void append_prefill(struct answer *a, struct answer_part *p, const struct prefill *pre,
+                           bool gemma, struct fault *f)
+{
+    const bool in_thought = pre->reasoning.n && !pre->content.n;
+    if (pre->reasoning.n && !p->open_thought && gemma) {
+        append_text(a, p, GEMMA_THOUGHT, sizeof GEMMA_THOUGHT - 1, INGLE_PARSE_SPECIAL, f);
+        p->open_thought = true;
+    }
+    if (p->open_thought && pre->reasoning.n)
+        append_text(a, p, pre->reasoning.at, pre->reasoning.n, 0, f);
+    if (in_thought)
+        return;
+    if (p->open_thought) {
+        const char *close = gemma ? "\n<channel|>" : "</think>";
+        append_text(a, p, close, strlen(close), INGLE_PARSE_SPECIAL, f);
+        p->open_thought = false;
+    }
+    append_text(a, p, pre->content.at, pre->content.n, 0, f);
+}
+
+/* messages as text, and what ingle_chat_render() makes of it. */
+static void render(struct answer *a, struct answer_part *p, const struct str *messages,
+                   const struct prefill *pre, struct fault *f)
+{
+    const bool gemma = is_gemma(a->info.llm);
+    const bool tools = a->request.tools.n && a->request.tool_choice != TOOLS_NONE;
+    const struct ingle_chat c = {
+        .messages = messages->at,
+        .n_messages = messages->n,
+        .tools = tools ? a->request.tools.at : NULL,
+        .n_tools = tools ? a->request.tools.n : 0,
+        .thinking = pre->there ? pre->reasoning.n != 0 : thinks(a),
+        .preserve_thinking = a->request.preserve_thinking || a->core->o.preserve_thinking,
+        .effort = effort_of(a, gemma),
+    };
+    struct ingle_prompt prompt = {0};
+    struct ingle_error e;
+    const ingle_status st = ingle_chat_render(a->info.llm, &c, &prompt, &e);
+    if (st) {
+        request_fault_from(f, st, "messages", e.text);
+        return;
+    }
+    p->ids = prompt.ids;
+    p->n_ids = prompt.n_ids;
+    prompt.ids = NULL;
+    p->open_thought = prompt.open_thought;
+    ingle_prompt_release(&prompt);
+    if (pre->there)
+        append_prefill(a, p, pre, gemma, f);
+    /* A constraint would forbid the thought that the model may open by itself. */
+    const bool later = a->request.has_grammar || a->request.tool_choice == TOOLS_REQUIRED ||
+                       a->request.tool_choice == TOOLS_NAMED;
+    if (later && c.thinking && !p->open_thought && !pre->there && gemma) {
+        append_text(a, p, GEMMA_THOUGHT, sizeof GEMMA_THOUGHT - 1, INGLE_PARSE_SPECIAL, f);
+        p->open_thought = true;
+    }
+}
+
+static void render_chat(struct answer *a, struct answer_part *p, struct fault *f)
+{
+    struct json_object *messages = NULL;
+    struct prefill pre = {0};
+    struct err err;
+    str_init(&pre.content);
+    str_init(&pre.reasoning);
+    const ingle_status st =
+        json_parse(a->request.messages.at, a->request.messages.n, NULL, &messages, &err);
+    if (st || !json_object_is_type(messages, json_type_array)) {
+        request_fault(f, FAULT_REQUEST, "messages", "'messages': %s", st ? err.msg : "no array");
+        json_object_put(messages);
+        return;
+    }
+    take_prefill(messages, &pre, f);
+    if (pre.there && !f->kind) {
+        str_clear(&a->request.messages);
+        request_add_value(&a->request.messages, messages);
+    }
+    if (!str_ok(&pre.content) || !str_ok(&pre.reasoning) || !str_ok(&a->request.messages))
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt");
+    if (!f->kind)
+        render(a, p, &a->request.messages, &pre, f);
+    str_release(&pre.content);
+    str_release(&pre.reasoning);
+    json_object_put(messages);
+}
+
+static void check_ids(const struct answer *a, const struct request_prompt *q, struct fault *f)
+{
+    const int64_t n_vocab = a->core->o.n_vocab;
+    for (size_t i = 0; i < q->n_ids; i++)
+        if (q->ids[i] < 0 || q->ids[i] >= n_vocab) {
+            request_fault(f, FAULT_REQUEST, "prompt",
+                          "'prompt' has token %d at %zu, outside the vocabulary of %lld", q->ids[i],
+                          i, (long long)n_vocab);
+            return;
+        }
+}
+
+static void read_prompt(struct answer *a, struct answer_part *p, const struct request_prompt *q,
+                        struct fault *f)
+{
+    if (q->is_ids) {
+        check_ids(a, q, f);
+        if (!f->kind && !append_ids(p, q->ids, q->n_ids))
+            request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt of %zu tokens", q->n_ids);
+        return;
+    }
+    append_text(a, p, q->text.at, q->text.n, INGLE_PARSE_SPECIAL, f);
+    struct ingle_model_info info;
+    ingle_model_info(a->info.llm, &info);
+    if (f->kind || !a->request.add_special || !info.add_bos || info.bos < 0 ||
+        (p->n_ids && p->ids[0] == info.bos))
+        return;
+    if (!append_ids(p, &info.bos, 1)) {
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt");
+        return;
+    }
+    memmove(p->ids + 1, p->ids, (p->n_ids - 1) * sizeof *p->ids);
+    p->ids[0] = info.bos;
+    p->hidden = 1;
+}
+
+static void check_length(struct answer *a, const struct answer_part *p, struct fault *f)
+{
+    const int64_t n_ctx = a->core->o.n_ctx, n = (int64_t)p->n_ids;
+    if (f->kind)
+        return;
+    if (!n) {
+        request_fault(f, FAULT_REQUEST, a->request.chat ? "messages" : "prompt",
+                      "the prompt has no tokens");
+        return;
+    }
+    if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
+        return;
+    request_fault(f, FAULT_CONTEXT, a->request.chat ? "messages" : "prompt",
+                  "the prompt has %lld tokens, the context holds %lld", (long long)n,
+                  (long long)n_ctx);
+    f->n_prompt = n;
+    f->n_ctx = n_ctx;
+}
+
+static void make_prompts(struct answer *a, struct fault *f)
+{
+    for (int i = 0; i < a->n_parts && !f->kind; i++) {
+        struct answer_part *p = &a->part[i];
+        if (p->first) { /* the same prompt once more */
+            p->ids = p[-1].ids;
+            p->n_ids = p[-1].n_ids;
+            p->hidden = p[-1].hidden;
+            p->open_thought = p[-1].open_thought;
+            continue;
+        }
+        if (a->request.chat)
+            render_chat(a, p, f);
+        else
+            read_prompt(a, p, &a->request.prompt[p->prompt], f);
+        check_length(a, p, f);
+        a->info.n_prompt += (int64_t)p->n_ids;
+    }
+}
+
+/* ---- grammars ---- */
+
+static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const struct str *text,
+                         const char *param, struct fault *f)
+{
+    (void)a;
+    (void)kind;
+    (void)text;
+    request_fault(f, FAULT_UNSUP, param, "'%s': answers cannot follow a grammar yet", param);
+}
+
+static void open_tools_grammar(struct answer *a, struct fault *f)
+{
+    const struct chat_request *r = &a->request;
+    struct str s;
+    str_init(&s);
+    str_adds(&s, "{\"tools\":");
+    str_add(&s, r->tools.at, r->tools.n);
+    str_adds(&s, ",\"choice\":");
+    if (r->tool_choice == TOOLS_NAMED)
+        str_add_json(&s, r->tool_name.at, r->tool_name.n);
+    else
+        str_adds(&s, "\"required\"");
+    str_adds(&s, r->parallel_calls ? ",\"parallel\":true}" : ",\"parallel\":false}");
+    if (str_ok(&s))
+        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f);
+    else
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a grammar");
+    str_release(&s);
+}
+
+/* Tools that the model may or may not call leave the answer free: a call is no JSON text. */
+static void make_grammar(struct answer *a, struct fault *f)
+{
+    const struct chat_request *r = &a->request;
+    const bool tools = r->tools.n && r->tool_choice != TOOLS_NONE;
+    if (f->kind)
+        return;
+    if (tools && r->tool_choice != TOOLS_AUTO)
+        open_tools_grammar(a, f);
+    else if (r->has_grammar && !tools)
+        open_grammar(a, r->grammar_kind, &r->grammar, "response_format", f);
+    a->grammar_first = a->grammar && !a->part[0].open_thought;
+}
+
+/* ---- all of it ---- */
+
+static void init_run(struct answer *a, struct answer_part *p, int k)
+{
+    struct answer_run *r = &p->run[k];
+    r->a = a;
+    r->part = p;
+    r->local = k;
+    r->c.index = (int)(r - a->run);
+    r->c.prompt = p->prompt;
+    str_init(&r->c.content);
+    str_init(&r->c.reasoning);
+    str_init(&r->c.bytes);
+}
+
+static void init_parts(struct answer *a, int most)
+{
+    for (int i = 0, run = 0, left = 0; i < a->n_parts; i++) {
+        struct answer_part *p = &a->part[i];
+        left = left ? left : a->n_per_prompt;
+        p->a = a;
+        p->n = left < most ? left : most;
+        p->first = a->n_per_prompt - left;
+        p->prompt = run / a->n_per_prompt;
+        p->run = a->run + run;
+        str_init(&p->bytes);
+        for (int k = 0; k < p->n; k++)
+            init_run(a, p, k);
+        left -= p->n;
+        run += p->n;
+    }
+}
+
+static void make_parts(struct answer *a, struct fault *f)
+{
+    const int n_prompts = a->request.chat ? 1 : (int)a->request.n_prompts;
+    const int most = a->core->o.max_running > 0 ? a->core->o.max_running : REQUEST_MAX_N;
+    a->n_per_prompt = a->request.best_of > a->request.n ? a->request.best_of : a->request.n;
+    const int n_parts = n_prompts * ((a->n_per_prompt + most - 1) / most);
+    const int n_runs = n_prompts * a->n_per_prompt; /* at most 64 x 16 */
+    if (f->kind)
+        return;
+    if (!n_prompts) {
+        request_fault(f, FAULT_REQUEST, "prompt", "there is no prompt");
+        return;
+    }
+    a->part = mem_calloc((size_t)n_parts, sizeof *a->part);
+    a->run = mem_calloc((size_t)n_runs, sizeof *a->run);
+    a->shown = mem_calloc((size_t)n_runs, sizeof *a->shown);
+    if (!a->part || !a->run || !a->shown) {
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for %d answers", n_runs);
+        return;
+    }
+    a->n_parts = n_parts;
+    a->n_runs = n_runs;
+    init_parts(a, most);
+}
+
+/* For those who want to see what the model sees. */
+static void keep_prompt_text(struct answer *a)
+{
+    const struct answer_part *p = a->part;
+    char *text;
+    size_t n;
+    if (ingle_detokenize(a->info.llm, p->ids, p->n_ids, true, &text, &n, NULL))
+        return;
+    str_add(&a->prompt_text, text, n);
+    ingle_free(text);
+    a->info.prompt = a->prompt_text.at;
+}
+
+void answer_prepare(struct answer *a, struct fault *f)
+{
+    make_parts(a, f);
+    make_prompts(a, f);
+    make_grammar(a, f);
+    if (a->core->o.verbose && !f->kind)
+        keep_prompt_text(a);
+    for (int i = 0; i < a->n_runs && !f->kind; i++) {
+        struct ingle_error e;
+        a->run[i].c.n_prompt = (int64_t)a->run[i].part->n_ids;
+        const ingle_status st = answer_open_reader(&a->run[i], &e);
+        if (st)
+            request_fault_from(f, st, NULL, e.text);
+    }
+}
+
+void answer_release_parts(struct answer *a)
+{
+    for (int i = 0; i < a->n_parts; i++) {
+        struct answer_part *p = &a->part[i];
+        if (!p->first)
+            ingle_free(p->ids);
+        mem_free(p->token);
+        mem_free(p->top);
+        str_release(&p->bytes);
+    }
+    for (int i = 0; i < a->n_runs; i++)
+        answer_release_run(&a->run[i]);
+    mem_free(a->part);
+    mem_free(a->run);
+    mem_free(a->shown);
+}
+
+int64_t answer_count(const struct answer_core *c, const struct chat_request *r, struct fault *f)
+{
+    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .request = *r};
+    a.info.llm = c->o.model;
+    str_init(&a.out);
+    /* A copy of the only member that rendering changes. */
+    str_init(&a.request.messages);
+    str_add(&a.request.messages, r->messages.at, r->messages.n);
+    a.request.n = 1;
+    a.request.best_of = 0;
+    make_parts(&a, f);
+    make_prompts(&a, f);
+    if (f->kind == FAULT_CONTEXT)
+        *f = (struct fault){0}; /* it may be counted all the same */
+    answer_release_parts(&a);
+    str_release(&a.request.messages);
+    return f->kind ? -1 : a.info.n_prompt;
+}

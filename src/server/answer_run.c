@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/answer_inner.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what was reused, and why no more ---- */
+
+static void note_reuse(struct answer *a, const struct answer_part *p,
+                       const struct ingle_reuse *reuse)
+{
+    a->info.reuse = *reuse;
+    const int64_t at = reuse->matched;
+    if (!reuse->why[0] || at < 0 || at >= (int64_t)p->n_ids) {
+        snprintf(a->info.reuse_note, sizeof a->info.reuse_note, "%s", reuse->why);
+        return;
+    }
+    struct str text;
+    str_init(&text);
+    answer_token_bytes(a->info.llm, p->ids[at], &text);
+    snprintf(a->info.reuse_note, sizeof a->info.reuse_note,
+             "%s; the first token that differs is %lld: '%.60s'", reuse->why, (long long)at,
+             text.at);
+    str_release(&text);
+}
+
+static void on_begin(void *arg, const struct ingle_reuse *reuse)
+{
+    struct answer_part *p = arg;
+    struct answer *a = p->a;
+    answer_lock(a);
+    p->begun = clock_now();
+    p->n_kept = reuse->kept;
+    for (int i = 0; i < p->n; i++)
+        p->run[i].c.n_cached = reuse->kept;
+    if (!a->begun) {
+        a->begun = true;
+        note_reuse(a, p, reuse);
+        if (a->request.stream && a->x)
+            a->dialect->begin(a->state, &a->info, &a->out);
+        answer_flush(a);
+    }
+    answer_unlock(a);
+}
+
+static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
+{
+    struct answer_part *p = arg;
+    struct answer *a = p->a;
+    answer_lock(a);
+    if (a->x && a->request.stream && a->request.return_progress) {
+        const struct answer_progress now = {
+            .n_prompt = n_prompt,
+            .n_cached = p->n_kept,
+            .n_done = n_done,
+            .seconds = (double)(clock_now() - p->begun) * 1e-9,
+        };
+        const size_t before = a->out.n;
+        a->dialect->progress(a->state, &now, &a->out);
+        a->open = a->open || a->out.n > before;
+        answer_flush(a);
+    }
+    answer_unlock(a);
+}
+
+/* ---- tokens ---- */
+
+static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
+{
+    const struct ingle_model *m = p->a->info.llm;
+    if (!mem_grow(&p->token, &p->cap_tokens, p->n_tokens + 1, sizeof *p->token) ||
+        !mem_grow(&p->top, &p->cap_top, p->n_top + (size_t)d->n_top, sizeof *p->top))
+        return false;
+    struct answer_token t = {.id = d->id, .logprob = d->logprob, .no_logprob = d->position == 0,
+                             .bytes_at = p->bytes.n, .top_at = p->n_top, .n_top = d->n_top};
+    answer_token_bytes(m, d->id, &p->bytes);
+    t.n_bytes = p->bytes.n - t.bytes_at;
+    for (int i = 0; i < d->n_top; i++) {
+        struct answer_top *top = &p->top[p->n_top++];
+        *top = (struct answer_top){.id = d->top[i].id, .logprob = d->top[i].logprob,
+                                   .bytes_at = p->bytes.n};
+        answer_token_bytes(m, top->id, &p->bytes);
+        top->n_bytes = p->bytes.n - top->bytes_at;
+    }
+    p->token[p->n_tokens++] = t;
+    return str_ok(&p->bytes);
+}
+
+/* The first token has no probability; whoever tells the others need not tell it. */
+static bool take_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
+{
+    if (!p->n_tokens && d->position > 0) {
+        const struct ingle_drawn first = {.id = p->ids[0]};
+        if (!add_prompt_token(p, &first))
+            return false;
+    }
+    return (size_t)d->position >= p->n_ids || add_prompt_token(p, d);
+}
+
+static int on_token(void *arg, int index, const struct ingle_drawn *d)
+{
+    struct answer_part *p = arg;
+    struct answer *a = p->a;
+    bool more = true;
+    answer_lock(a);
+    if (index < 0) {
+        more = take_prompt_token(p, d);
+    } else if (!a->x || a->fault.kind || a->cancelled) {
+        answer_cancel(a); /* nobody took the place of the client that left */
+        more = false;
+    } else {
+        struct answer_run *r = &p->run[index];
+        a->last_token = clock_now();
+        if (!a->first_token)
+            a->first_token = a->last_token;
+        a->n_steps++;
+        if (a->request.echo && !r->c.n_generated)
+            answer_echo(r);
+        more = answer_take(r, d);
+        answer_flush(a);
+    }
+    answer_unlock(a);
+    return !more;
+}
+
+/* ---- ends ---- */
+
+static void fault_of(const struct answer *a, enum ingle_finish why, const struct ingle_error *error,
+                     struct fault *f)
+{
+    (void)a;
+    if (why == INGLE_FINISH_ERROR) {
+        const ingle_status st = error ? error->status : INGLE_NUMERIC;
+        request_fault(f, FAULT_ENGINE, NULL, "%s", error ? error->text : ingle_status_text(st));
+    } else if (why == INGLE_FINISH_DEADLINE) {
+        request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
+    } else {
+        request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");
+        f->retry_seconds = 5;
+    }
+}
+
+static void on_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
+{
+    struct answer_part *p = arg;
+    struct answer *a = p->a;
+    answer_lock(a);
+    struct answer_run *r = &p->run[index];
+    if (why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE || why == INGLE_FINISH_CANCEL) {
+        struct fault f = {0};
+        fault_of(a, why, error, &f);
+        if (!a->fault.kind && (a->x || why != INGLE_FINISH_CANCEL))
+            answer_fail(a, &f);
+        r->ended = true;
+    } else if (!a->fault.kind) {
+        if (a->request.echo && !r->c.n_generated)
+            answer_echo(r);
+        answer_end(r, why);
+        answer_flush(a);
+    }
+    answer_unlock(a);
+}
+
+static void add_reuse(struct ingle_reuse *to, const struct ingle_reuse *u)
+{
+    to->kept += u->kept;
+    to->from_session += u->from_session;
+    to->from_cache += u->from_cache;
+    to->from_disk += u->from_disk;
+    to->matched += u->matched;
+    if (!to->why[0])
+        memcpy(to->why, u->why, sizeof to->why);
+}
+
+/* A prompt counts once, however many parts it has. */
+static void add_usage(struct ingle_usage *to, const struct answer_part *p,
+                      const struct ingle_usage *u)
+{
+    if (!p->first) {
+        to->n_prompt += u->n_prompt;
+        add_reuse(&to->reuse, &u->reuse);
+    }
+    to->n_generated += u->n_generated;
+    to->n_drafted += u->n_drafted;
+    to->n_accepted += u->n_accepted;
+    if (u->queue_seconds > to->queue_seconds)
+        to->queue_seconds = u->queue_seconds;
+    if (u->prefill_seconds > to->prefill_seconds)
+        to->prefill_seconds = u->prefill_seconds;
+    if (u->decode_seconds > to->decode_seconds)
+        to->decode_seconds = u->decode_seconds;
+}
+
+static double mean_logprob(const struct answer_choice *c)
+{
+    return c->n_generated ? c->logprob_sum / (double)c->n_generated : -1e30;
+}
+
+/* The more probable first; the order of computation among equals. */
+static int by_logprob(const void *x, const void *y)
+{
+    const struct answer_choice *a = x, *b = y;
+    const double p = mean_logprob(a), q = mean_logprob(b);
+    return p > q ? -1 : p < q ? 1 : a->index - b->index;
+}
+
+/* The choices that the client gets: borrowed from the runs. */
+static int show(struct answer *a)
+{
+    const int n = a->n_per_prompt, kept = a->request.n;
+    int shown = 0;
+    for (int i = 0; i < a->n_runs; i++)
+        a->shown[i] = a->run[i].c;
+    for (int i = 0; i < a->n_runs; i += n) {
+        if (kept < n)
+            qsort(a->shown + i, (size_t)n, sizeof *a->shown, by_logprob);
+        for (int k = 0; k < kept; k++, shown++) {
+            a->shown[shown] = a->shown[i + k];
+            a->shown[shown].index = shown;
+        }
+    }
+    return shown;
+}
+
+static void send_result(struct answer *a)
+{
+    struct answer_result res = {.info = &a->info, .choice = a->shown, .usage = a->usage};
+    res.n_choices = show(a);
+    for (int i = 0; i < a->n_runs; i++)
+        res.n_reasoning += a->run[i].c.n_reasoning;
+    if (a->request.stream) {
+        a->dialect->done(a->state, &res, &a->out);
+        a->open = true;
+        answer_flush(a);
+        http_end(a->x);
+    } else {
+        a->dialect->whole(a->state, &res, &a->out);
+        if (!str_ok(&a->out)) {
+            struct fault f = {0};
+            request_fault(&f, FAULT_ENGINE, NULL, "no memory for a reply");
+            answer_fail(a, &f);
+            return;
+        }
+        http_reply(a->x, 200, "application/json", a->out.at, a->out.n);
+    }
+    answer_finish(a);
+}
+
+static void observe(const struct answer *a)
+{
+    const struct answer_options *o = &a->core->o;
+    struct answer_record r = {.dialect = a->dialect->name, .outcome = "ok", .status = 200,
+                              .usage = a->usage, .attached = a->attached};
+    if (a->fault.kind) {
+        r.status = a->fault.status;
+        r.outcome = a->fault.kind == FAULT_DEADLINE ? "timeout"
+                    : a->fault.kind == FAULT_ENGINE ? "error"
+                                                    : "rejected";
+    } else if (a->cancelled) {
+        r.status = 0;
+        r.outcome = "cancelled";
+    }
+    if (a->first_token)
+        r.first_token_seconds = (double)(a->first_token - a->started) * 1e-9;
+    if (a->n_steps > 1)
+        r.mean_token_seconds =
+            (double)(a->last_token - a->first_token) * 1e-9 / (double)(a->n_steps - 1);
+    if (o->observe)
+        o->observe(o->arg, &r);
+}
+
+static void on_done(void *arg, const struct ingle_usage *usage)
+{
+    struct answer_part *p = arg;
+    struct answer *a = p->a;
+    answer_lock(a);
+    p->request = NULL;
+    add_usage(&a->usage, p, usage);
+    if (--a->n_open == 0) {
+        if (a->x && !a->finished && !a->fault.kind)
+            send_result(a);
+        observe(a);
+    }
+    answer_unlock(a);
+    answer_unref(a);
+}
+
+/* ---- to the scheduler ---- */
+
+static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t max_tokens,
+                                double *retry, struct ingle_error *e)
+{
+    const struct chat_request *q = &a->request;
+    struct ingle_request_options o = {
+        .prompt = p->ids,
+        .n_prompt = (int64_t)p->n_ids,
+        .max_tokens = max_tokens,
+        .n = p->n,
+        .ignore_end = q->ignore_end,
+        .sampling = q->sampling,
+        .n_top = q->logprobs ? q->n_top : 0,
+        .prompt_logprobs = q->logprobs && q->echo,
+        .grammar = a->grammar_first ? a->grammar : NULL,
+        .priority = q->priority,
+        .user = q->user.n ? q->user.at : NULL,
+        .deadline_seconds = q->deadline_seconds,
+        .begin = on_begin,
+        .progress = on_progress,
+        .token = on_token,
+        .end = on_end,
+        .done = on_done,
+        .arg = p,
+    };
+    o.sampling.bias = q->bias;
+    o.sampling.n_bias = q->n_bias;
+    o.sampling.logprobs = q->logprobs || a->n_per_prompt > q->n;
+    o.sampling.seed += (uint64_t)p->run[0].c.index;
+    answer_ref(a);
+    const ingle_status st =
+        ingle_scheduler_submit(a->core->o.scheduler, &o, &p->request, retry, e);
+    if (st)
+        answer_unref(a); /* the starter has another one */
+    return st;
+}
+
+static void say_refused(ingle_status st, double retry, const struct ingle_error *e, struct fault *f)
+{
+    if (st != INGLE_LIMIT || retry < 0) {
+        request_fault_from(f, st, NULL, e->text);
+        return;
+    }
+    request_fault(f, FAULT_BUSY, NULL, "%s", e->text);
+    f->retry_seconds = retry;
+}
+
+/* Nobody said how long the answer may be: where the memory for the longest one that the
+ * context allows is not there, a shorter one will do. */
+static const int64_t LEAST_TOKENS = 64;
+
+void answer_submit(struct answer *a, struct fault *f)
+{
+    const int64_t wish = a->request.max_tokens;
+    for (int i = 0; i < a->n_parts && !f->kind; i++) {
+        struct answer_part *p = &a->part[i];
+        struct ingle_error e;
+        double retry = -1;
+        int64_t n = wish;
+        ingle_status st = submit_part(a, p, n, &retry, &e);
+        if (st == INGLE_LIMIT && retry < 0 && wish < 0)
+            n = a->core->o.n_ctx - (int64_t)p->n_ids;
+        while (st == INGLE_LIMIT && retry < 0 && wish < 0 && n / 2 >= LEAST_TOKENS)
+            st = submit_part(a, p, n /= 2, &retry, &e);
+        if (st)
+            say_refused(st, retry, &e, f);
+        else
+            a->n_open++;
+    }
+}

@@ -1,0 +1,72 @@
+/*
+ * openai - what OpenAI's chat completions and completions and llama.cpp's own completion
+ * share: the fields of their requests and the pieces of their answers.
+ *
+ * openai_read.c         sampling, stop strings, formats, thinking, streams
+ * openai_messages.c     messages and tools, as ingle_chat_render() wants them
+ * openai_chat.c         /chat/completions
+ * openai_completions.c  /v1/completions
+ * openai_native.c       /completion, /completions
+ * openai_write.c        usage, timings, probabilities, errors
+ */
+#ifndef INGLE_SERVER_OPENAI_H
+#define INGLE_SERVER_OPENAI_H
+
+#include "server/answer.h"
+#include "server/write.h"
+
+/* What a body says beside the request. */
+struct openai_wish {
+    bool include_usage;
+    bool timings_per_token;
+    bool legacy_functions; /* functions and function_call: before there were tools */
+    bool return_tokens;
+};
+
+/* ---- reading: each one does nothing when there is a fault already ---- */
+
+/* Temperature and its kind, penalties, seed, bias, grammar, priority. */
+void openai_read_sampling(struct chat_request *r, struct json_object *body,
+                          const struct answer_options *o, struct fault *f);
+/* Token ids, or text that becomes token ids, to a bias. */
+void openai_read_stop(struct chat_request *r, struct json_object *body, struct fault *f);
+void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
+                        struct fault *f);
+void openai_read_format(struct chat_request *r, struct json_object *body, struct fault *f);
+void openai_read_thinking(struct chat_request *r, struct json_object *body, struct fault *f);
+void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f);
+/* One prompt: a string, token ids, a mixture of both, or {prompt_string}. */
+void openai_read_prompt(struct chat_request *r, struct json_object *v,
+                        const struct answer_options *o, struct fault *f);
+/* One prompt or several; *many: it was a list of them. */
+void openai_read_prompts(struct chat_request *r, struct json_object *v, bool *many,
+                         const struct answer_options *o, struct fault *f);
+/* messages, tools, tool_choice and what they were called before. */
+void openai_read_messages(struct chat_request *r, struct json_object *body, struct fault *f);
+void openai_read_tools(struct chat_request *r, struct json_object *body, struct openai_wish *w,
+                       struct fault *f);
+/* A whole body of /chat/completions, without the socket: for tests. */
+void openai_read_chat(struct chat_request *r, struct json_object *body,
+                      const struct answer_options *o, struct openai_wish *w, struct fault *f);
+
+/* ---- writing ---- */
+
+/* The members usage and timings. */
+void openai_put_usage(struct str *out, const struct answer_result *r);
+void openai_put_timings(struct str *out, const struct answer_result *r);
+/* The value of logprobs of a chat: {content: [...], refusal: null} for tokens from `first` on. */
+void openai_put_chat_logprobs(struct str *out, const struct answer_choice *c, size_t first);
+/* The value of logprobs of a completion; *offset: characters before, advanced. */
+void openai_put_text_logprobs(struct str *out, const struct answer_choice *c, size_t first,
+                              size_t *offset);
+/* "stop", "length", "tool_calls" */
+const char *openai_finish(const struct answer_choice *c);
+/* A sibling of finish_reason where there is more to say: a stop string, a full context. */
+void openai_put_finish_details(struct str *out, const struct answer_choice *c);
+/* {"error": {...}} */
+void openai_put_fault(struct str *out, const struct fault *f);
+/* id, object, created, model, system_fingerprint; prefix: "chatcmpl-". */
+void openai_put_head(struct str *out, const struct answer_info *i, const char *prefix,
+                     const char *object);
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/request.h"
+
+#include "base/mem.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static int status_of(enum fault_kind kind)
+{
+    switch (kind) {
+    case FAULT_NONE:
+        return 200;
+    case FAULT_REQUEST:
+    case FAULT_CONTEXT:
+        return 400;
+    case FAULT_MODEL:
+        return 404;
+    case FAULT_BUSY:
+        return 429;
+    case FAULT_STOPPING:
+        return 503;
+    case FAULT_UNSUP:
+        return 501;
+    case FAULT_DEADLINE:
+        return 504;
+    case FAULT_ENGINE:
+        break;
+    }
+    return 500;
+}
+
+void request_fault(struct fault *f, enum fault_kind kind, const char *param, const char *fmt, ...)
+{
+    if (f->kind)
+        return;
+    va_list ap;
+    *f = (struct fault){.kind = kind, .status = status_of(kind), .retry_seconds = -1};
+    snprintf(f->param, sizeof f->param, "%s", param ? param : "");
+    va_start(ap, fmt);
+    vsnprintf(f->message, sizeof f->message, fmt, ap);
+    va_end(ap);
+}
+
+void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text)
+{
+    const bool theirs = s == INGLE_ARG || s == INGLE_FORMAT || s == INGLE_LIMIT || s == INGLE_UNSUP ||
+                        s == INGLE_NOTFOUND;
+    request_fault(f, theirs ? FAULT_REQUEST : FAULT_ENGINE, param, "%s", text);
+}
+
+/* ---- reading fields ---- */
+
+struct json_object *request_body(const char *text, size_t n, struct fault *f)
+{
+    static const struct json_limits limits = {.depth = 64, .n_values = 2000000};
+    struct json_object *o = NULL;
+    struct err err;
+    const ingle_status st = json_parse(text, n, &limits, &o, &err);
+    if (st) {
+        request_fault_from(f, st, NULL, err.msg);
+        return NULL;
+    }
+    if (json_object_is_type(o, json_type_object))
+        return o;
+    json_object_put(o);
+    request_fault(f, FAULT_REQUEST, NULL, "the body is JSON, but no object");
+    return NULL;
+}
+
+struct json_object *request_get(struct json_object *o, const char *name)
+{
+    struct json_object *v = NULL;
+    return json_object_object_get_ex(o, name, &v) ? v : NULL;
+}
+
+static const char *type_of(struct json_object *v)
+{
+    switch (json_object_get_type(v)) {
+    case json_type_boolean:
+        return "a boolean";
+    case json_type_double:
+    case json_type_int:
+        return "a number";
+    case json_type_object:
+        return "an object";
+    case json_type_array:
+        return "an array";
+    case json_type_string:
+        return "a string";
+    case json_type_null:
+        break;
+    }
+    return "null";
+}
+
+static void wrong_type(struct fault *f, const char *name, struct json_object *v, const char *want)
+{
+    request_fault(f, FAULT_REQUEST, name, "'%s' is %s and should be %s", name, type_of(v), want);
+}
+
+void request_get_bool(struct json_object *o, const char *name, bool *out, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    if (!json_object_is_type(v, json_type_boolean))
+        wrong_type(f, name, v, "a boolean");
+    else
+        *out = json_object_get_boolean(v);
+}
+
+static bool is_number(struct json_object *v)
+{
+    return json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double);
+}
+
+/* Clients in JavaScript write whole numbers as they like: 100.0, 1e2. */
+void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
+                     struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    const double d = is_number(v) ? json_object_get_double(v) : 0.5;
+    if (!(fabs(d) <= 9e18) || floor(d) < d) {
+        if (is_number(v))
+            request_fault(f, FAULT_REQUEST, name, "'%s' is %s and should be a whole number", name,
+                          json_object_get_string(v));
+        else
+            wrong_type(f, name, v, "a whole number");
+        return;
+    }
+    const int64_t i = json_object_is_type(v, json_type_int) ? json_object_get_int64(v) : (int64_t)d;
+    if (i < min || i > max)
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %lld, outside %lld to %lld", name,
+                      (long long)i, (long long)min, (long long)max);
+    else
+        *out = i;
+}
+
+void request_get_number(struct json_object *o, const char *name, double min, double max, float *out,
+                        struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    const double d = is_number(v) ? json_object_get_double(v) : 0;
+    if (!is_number(v))
+        wrong_type(f, name, v, "a number");
+    else if (!(d >= min && d <= max))
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %g, outside %g to %g", name, d, min, max);
+    else
+        *out = (float)d;
+}
+
+static void check_text(const char *name, struct json_object *v, size_t max_bytes, struct fault *f)
+{
+    if (!json_object_is_type(v, json_type_string))
+        wrong_type(f, name, v, "a string");
+    else if ((size_t)json_object_get_string_len(v) > max_bytes)
+        request_fault(f, FAULT_REQUEST, name, "'%s' has %d bytes, the limit is %zu", name,
+                      json_object_get_string_len(v), max_bytes);
+}
+
+void request_get_text(struct json_object *o, const char *name, size_t max_bytes, struct str *out,
+                      struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    check_text(name, v, max_bytes, f);
+    if (f->kind)
+        return;
+    str_clear(out);
+    str_add(out, json_object_get_string(v), (size_t)json_object_get_string_len(v));
+}
+
+struct json_object *request_get_array(struct json_object *o, const char *name, size_t max_items,
+                                      struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return NULL;
+    if (!json_object_is_type(v, json_type_array)) {
+        wrong_type(f, name, v, "an array");
+        return NULL;
+    }
+    if (json_object_array_length(v) > max_items) {
+        request_fault(f, FAULT_REQUEST, name, "'%s' has %zu items, the limit is %zu", name,
+                      json_object_array_length(v), max_items);
+        return NULL;
+    }
+    return v;
+}
+
+struct json_object *request_get_object(struct json_object *o, const char *name, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind || json_object_is_type(v, json_type_object))
+        return f->kind ? NULL : v;
+    wrong_type(f, name, v, "an object");
+    return NULL;
+}
+
+void request_add_value(struct str *out, struct json_object *o)
+{
+    size_t n;
+    const char *text = json_object_to_json_string_length(
+        o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    if (text)
+        str_add(out, text, n);
+    else
+        out->failed = true;
+}
+
+/* ---- the request ---- */
+
+void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
+{
+    *r = (struct chat_request){
+        .thinking_budget = -1,
+        .sampling = *defaults,
+        .max_tokens = -1,
+        .n = 1,
+        .parallel_calls = true,
+        .add_special = true,
+    };
+    r->sampling.bias = NULL;
+    r->sampling.n_bias = 0;
+    str_init(&r->model);
+    str_init(&r->messages);
+    str_init(&r->tools);
+    str_init(&r->effort);
+    str_init(&r->grammar);
+    str_init(&r->tool_name);
+    str_init(&r->user);
+    for (size_t i = 0; i < defaults->n_bias; i++) {
+        struct fault none = {0};
+        request_add_bias(r, defaults->bias[i].token, defaults->bias[i].bias, &none);
+    }
+}
+
+void request_release(struct chat_request *r)
+{
+    str_release(&r->model);
+    str_release(&r->messages);
+    str_release(&r->tools);
+    str_release(&r->effort);
+    str_release(&r->grammar);
+    str_release(&r->tool_name);
+    str_release(&r->user);
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        str_release(&r->prompt[i].text);
+        mem_free(r->prompt[i].ids);
+    }
+    for (size_t i = 0; i < r->n_stop; i++)
+        str_release(&r->stop[i]);
+    mem_free(r->prompt);
+    mem_free(r->stop);
+    mem_free(r->bias);
+    r->prompt = NULL;
+    r->stop = NULL;
+    r->bias = NULL;
+    r->n_prompts = r->n_stop = r->n_bias = 0;
+}
+
+static void nomem(struct fault *f)
+{
+    request_fault(f, FAULT_ENGINE, NULL, "no memory for a request");
+}
+
+void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
+                      struct fault *f)
+{
+    if (f->kind)
+        return;
+    if (n < 1 || n > REQUEST_MAX_STOP_BYTES || memchr(text, 0, n)) {
+        request_fault(f, FAULT_REQUEST, param,
+                      "a string of '%s' has %zu bytes, outside 1 to %d, or a NUL", param, n,
+                      (int)REQUEST_MAX_STOP_BYTES);
+        return;
+    }
+    if (r->n_stop >= REQUEST_MAX_STOPS) {
+        request_fault(f, FAULT_REQUEST, param, "'%s' has more than %d strings", param,
+                      (int)REQUEST_MAX_STOPS);
+        return;
+    }
+    if (!mem_grow(&r->stop, &r->cap_stop, r->n_stop + 1, sizeof *r->stop)) {
+        nomem(f);
+        return;
+    }
+    struct str *s = &r->stop[r->n_stop++];
+    str_init(s);
+    str_add(s, text, n);
+}
+
+void request_add_bias(struct chat_request *r, int32_t token, float bias, struct fault *f)
+{
+    if (f->kind)
+        return;
+    if (r->n_bias >= REQUEST_MAX_BIAS)
+        request_fault(f, FAULT_REQUEST, "logit_bias", "'logit_bias' has more than %d entries",
+                      (int)REQUEST_MAX_BIAS);
+    else if (!mem_grow(&r->bias, &r->cap_bias, r->n_bias + 1, sizeof *r->bias))
+        nomem(f);
+    else
+        r->bias[r->n_bias++] = (struct ingle_bias){token, bias};
+}
+
+struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *f)
+{
+    if (f->kind)
+        return NULL;
+    if (r->n_prompts >= REQUEST_MAX_PROMPTS) {
+        request_fault(f, FAULT_REQUEST, "prompt", "'prompt' has more than %d prompts",
+                      (int)REQUEST_MAX_PROMPTS);
+        return NULL;
+    }
+    if (!mem_grow(&r->prompt, &r->cap_prompts, r->n_prompts + 1, sizeof *r->prompt)) {
+        nomem(f);
+        return NULL;
+    }
+    struct request_prompt *p = &r->prompt[r->n_prompts++];
+    *p = (struct request_prompt){0};
+    str_init(&p->text);
+    return p;
+}
+
+void request_check(const struct chat_request *r, struct fault *f)
+{
+    bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) && str_ok(&r->effort) &&
+              str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user);
+    for (size_t i = 0; i < r->n_prompts; i++)
+        ok = ok && str_ok(&r->prompt[i].text);
+    for (size_t i = 0; i < r->n_stop; i++)
+        ok = ok && str_ok(&r->stop[i]);
+    if (!ok)
+        nomem(f);
+}
+
+void request_effort(struct chat_request *r, const char *word)
+{
+    static const struct {
+        const char *word, *effort;
+    } known[] = {
+        {"none", NULL},      {"off", NULL},       {"disabled", NULL}, {"minimal", "low"},
+        {"low", "low"},      {"medium", "medium"}, {"high", "high"},   {"xhigh", "max"},
+        {"max", "max"},
+    };
+    const char *effort = "medium";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(word, known[i].word) == 0)
+            effort = known[i].effort;
+    str_clear(&r->effort);
+    r->thinking = effort ? THINKING_ON : THINKING_OFF;
+    if (effort)
+        str_adds(&r->effort, effort);
+}
