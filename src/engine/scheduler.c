@@ -25,11 +25,6 @@ static void take_calls(struct ingle_scheduler *s)
     }
 }
 
-static struct ingle_request *request_of(struct sched_ticket *t)
-{
-    return (struct ingle_request *)((char *)t - offsetof(struct ingle_request, ticket));
-}
-
 /* Whether r must end now, and how. */
 static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_finish *why)
 {
@@ -51,35 +46,14 @@ static void end_those_over(struct ingle_scheduler *s)
     for (;;) {
         pthread_mutex_lock(&s->lock);
         struct sched_ticket *t = sched_queue_first(s->queue);
-        while (t && !is_over(request_of(t), now, &why))
+        while (t && !is_over(engine_request_of(t), now, &why))
             t = t->next;
         if (t)
             sched_queue_take(s->queue, t);
         pthread_mutex_unlock(&s->lock);
         if (!t)
             return;
-        engine_request_end(s, request_of(t), why, NULL);
-    }
-}
-
-/* Those whose turn it is begin, while there are slots and memory for the whole of them. */
-static void admit(struct ingle_scheduler *s)
-{
-    for (;;) {
-        struct ingle_request *r = NULL;
-        pthread_mutex_lock(&s->lock);
-        struct sched_ticket *t = sched_queue_head(s->queue);
-        if (t) {
-            r = request_of(t);
-            if (r->o.n <= s->n_free && r->need_bytes <= s->budget_bytes - s->reserved_bytes)
-                sched_queue_take(s->queue, t);
-            else
-                r = NULL;
-        }
-        pthread_mutex_unlock(&s->lock);
-        if (!r)
-            return;
-        engine_request_begin(s, r);
+        engine_request_end(s, engine_request_of(t), why, NULL);
     }
 }
 
@@ -131,7 +105,7 @@ static void end_all(struct ingle_scheduler *s)
         pthread_mutex_unlock(&s->lock);
         if (!t)
             return;
-        engine_request_end(s, request_of(t), INGLE_FINISH_CANCEL, NULL);
+        engine_request_end(s, engine_request_of(t), INGLE_FINISH_CANCEL, NULL);
     }
 }
 
@@ -140,7 +114,8 @@ static void *thread_main(void *arg)
     struct ingle_scheduler *s = arg;
     while (wait_for_work(s)) {
         end_those_over(s);
-        admit(s);
+        engine_admit(s);
+        engine_start_shares(s);
         engine_step(s);
         take_snapshot(s);
     }
@@ -178,7 +153,9 @@ static void free_scheduler(struct ingle_scheduler *s)
     mem_free(s->slot);
     mem_free(s->work);
     mem_free(s->row);
+    mem_free(s->who);
     mem_free(s->item);
+    mem_free(s->draw);
     mem_free(s->seen);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
@@ -192,9 +169,11 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     s->slot = mem_calloc(n, sizeof *s->slot);
     s->work = mem_calloc(n, sizeof *s->work);
     s->row = mem_calloc(n, sizeof *s->row);
-    s->item = mem_calloc(n, sizeof *s->item);
+    s->who = mem_calloc(n, sizeof(struct engine_answer *));
+    s->item = mem_calloc(n, sizeof(struct engine_answer *));
+    s->draw = mem_calloc(n, sizeof *s->draw);
     s->seen = mem_calloc(n, sizeof *s->seen);
-    if (!s->slot || !s->work || !s->row || !s->item || !s->seen)
+    if (!s->slot || !s->work || !s->row || !s->who || !s->item || !s->draw || !s->seen)
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
     s->n_free = s->o.max_running;
     ingle_status st = INGLE_OK;
@@ -347,19 +326,4 @@ int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler
         slots[i] = s->seen[i];
     pthread_mutex_unlock(&s->lock);
     return s->o.max_running;
-}
-
-ingle_status ingle_request_constrain(struct ingle_request *r, int index,
-                                     const struct ingle_grammar *g, struct ingle_error *error)
-{
-    struct err err;
-    if (index < 0 || index >= r->o.n)
-        return engine_say(error,
-                          err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index,
-                                  r->o.n),
-                          &err);
-    if (!g)
-        return INGLE_OK;
-    return engine_say(
-        error, err_set(&err, INGLE_UNSUP, "grammar: requests cannot follow one yet"), &err);
 }

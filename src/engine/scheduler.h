@@ -2,12 +2,13 @@
  * scheduler - the thread behind ingle_scheduler_*; only scheduler*.c include this.
  *
  * scheduler.c          the calls from outside, the thread's loop, the snapshot
- * scheduler_request.c  a request: checked and copied, its answers' begin and end
+ * scheduler_request.c  a request: checked and copied, its end
+ * scheduler_admit.c    who begins, memory, prefixes that requests share
  * scheduler_step.c     one step: who takes part, what comes of it
  *
- * A request has one or more answers.  An answer that runs has a slot with a session; the
- * first one computes the prompt, the others fork from it.  What no comment says is guarded
- * by a lock belongs to the scheduler's thread.
+ * A request has one or more answers.  An answer that has begun has a slot with a session;
+ * the first one computes the prompt, the others fork from it.  What no comment says is
+ * guarded by a lock belongs to the scheduler's thread.
  */
 #ifndef INGLE_ENGINE_SCHEDULER_H
 #define INGLE_ENGINE_SCHEDULER_H
@@ -23,11 +24,17 @@ struct ingle_request {
     struct sched_ticket ticket; /* Sync: the scheduler's lock while it waits */
     struct ingle_request *next; /* of those that have begun */
     int64_t number;
-    struct ingle_request_options o; /* prompt: owned; what the samplers hold is NULL here */
-    int64_t max_tokens;             /* what o.max_tokens comes to in this context */
-    uint64_t need_bytes;            /* of KV pages at most */
+    struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
+    uint64_t salt;
+    int64_t max_tokens;      /* what o.max_tokens comes to in this context */
+    int64_t planned;         /* tokens of each answer that reserve_bytes are for */
+    uint64_t reserve_bytes;  /* of KV pages */
     struct ingle_sampler **sampler; /* [o.n], owned */
-    int n_open;                     /* answers that have not ended */
+    int n_open;              /* answers that have not ended */
+    bool begun, parked;      /* parked: it gave its memory back and waits for some */
+    int64_t parked_at;       /* the scheduler's n_ended then */
+    int64_t n_told;          /* tokens of the prompt that progress was told of */
+    int64_t n_logprobs;      /* ... that token() was told of */
     uint64_t submitted, started, prompt_done, deadline; /* clock_now(); 0: none */
     struct ingle_usage usage;
     atomic_bool cancelled; /* Sync: atomic */
@@ -35,9 +42,11 @@ struct ingle_request {
 
 enum engine_answer_state {
     ENGINE_ANSWER_FREE,
-    ENGINE_ANSWER_PROMPT, /* its prompt is being computed */
-    ENGINE_ANSWER_WAITS,  /* ... by the request's first answer */
-    ENGINE_ANSWER_RUNS    /* a drawn token waits for its step */
+    ENGINE_ANSWER_SHARES, /* waits until another request has computed what both begin with */
+    ENGINE_ANSWER_PROMPT, /* what it has so far is being computed */
+    ENGINE_ANSWER_FORKS,  /* waits for the first answer of its request to do so */
+    ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
+    ENGINE_ANSWER_PARKED  /* its request is parked */
 };
 
 struct engine_answer {
@@ -46,7 +55,19 @@ struct engine_answer {
     int index;
     struct ingle_session session; /* always there; empty while the slot is free */
     int64_t n_generated;
-    int64_t logprobs_done; /* of the prompt's tokens, those that were told */
+    double row_seconds;  /* what a row of its prompt takes */
+    int64_t leader;      /* SHARES: the number of the other request, ... */
+    int64_t share;       /* ... and how many tokens it has to compute first */
+};
+
+/* A token that is drawn after a step. */
+struct engine_draw {
+    struct engine_answer *a;
+    const float *logits;
+    struct ingle_token token;
+    struct ingle_top top[ENGINE_MAX_TOP];
+    ingle_status status;
+    struct ingle_error error;
 };
 
 struct engine_call {
@@ -63,16 +84,17 @@ struct ingle_scheduler {
     uint64_t budget_bytes;
     pthread_t thread;
 
-    struct engine_answer *slot; /* [max_running] */
-    struct session_work *work;  /* [max_running] */
-    struct sched_row *row;      /* [max_running] */
-    struct engine_answer **item; /* [max_running]: whose work it is */
+    struct engine_answer *slot;  /* [max_running] */
+    struct sched_row *row;       /* [max_running]: those that could take part, and ... */
+    struct engine_answer **who;  /* ... whose row it is */
+    struct session_work *work;   /* [max_running]: the step, and ... */
+    struct engine_answer **item; /* ... whose work it is */
+    struct engine_draw *draw;    /* [max_running] */
     struct ingle_request *begun;
-    int64_t n_free;
+    int64_t n_free, n_ended;     /* slots; answers since the start */
     uint64_t reserved_bytes;
     struct sched_pace pace;
     uint64_t turn;
-    struct ingle_top top[ENGINE_MAX_TOP];
 
     pthread_mutex_t lock;
     pthread_cond_t wake, called;  /* for the thread; for those who wait for a call */
@@ -96,14 +118,29 @@ MUST_CHECK ingle_status engine_request_create(struct ingle_request **out,
                                               const struct ingle_request_options *o,
                                               struct err *err);
 void engine_request_free(struct ingle_request *r);
-/* Takes slots and a session for r; when that fails r has ended. */
-void engine_request_begin(struct ingle_scheduler *s, struct ingle_request *r);
+struct ingle_request *engine_request_of(struct sched_ticket *t);
 /* Ends one answer; with the last one the request, which is gone then. */
 void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum ingle_finish why,
                        const struct err *err);
-/* Ends all answers of a request, waiting or begun. */
+/* Ends all answers of a request, begun or not. */
 void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum ingle_finish why,
                         const struct err *err);
+
+/* ---- admission ---- */
+
+/* KV pages of a request whose answers have up to `planned` tokens each. */
+MUST_CHECK ingle_status engine_request_plan(const struct ingle_scheduler *s,
+                                            struct ingle_request *r, int64_t planned,
+                                            struct err *err);
+/* The reservation of an answer that outgrows it follows. */
+void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated);
+/* Parked requests go on, waiting ones begin, while there are slots and memory. */
+void engine_admit(struct ingle_scheduler *s);
+/* Answers whose shared prefix is there (or will not come) start. */
+void engine_start_shares(struct ingle_scheduler *s);
+/* There are not enough KV pages for a step: the least urgent request gives its own back and
+ * waits.  False: there is only one. */
+bool engine_park_one(struct ingle_scheduler *s);
 
 /* ---- steps ---- */
 

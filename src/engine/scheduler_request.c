@@ -4,8 +4,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/sha256.h"
 
 #include <string.h>
+
+/* What an answer without max_tokens is taken to need at first; it may become longer. */
+enum { EXPECTED_TOKENS = 1024 };
 
 /* ---- what is asked ---- */
 
@@ -27,34 +31,14 @@ static ingle_status check_numbers(const struct ingle_scheduler *s,
     if (o->n < 0 || o->n > s->o.max_running)
         return err_set(err, INGLE_ARG, "n is %d, outside 0 to %lld: so many answers run at once",
                        o->n, (long long)s->o.max_running);
-    if (o->n_top < 0 || o->n_top > ENGINE_MAX_TOP)
-        return err_set(err, INGLE_ARG, "n_top is %d, outside 0 to %d", o->n_top, ENGINE_MAX_TOP);
+    if (o->n_top < 0 || o->n_top > ENGINE_MAX_TOP || o->n_top > s->n_vocab)
+        return err_set(err, INGLE_ARG, "n_top is %d, outside 0 to %lld", o->n_top,
+                       (long long)num_min(ENGINE_MAX_TOP, s->n_vocab));
     if (o->priority < -10 || o->priority > 10)
         return err_set(err, INGLE_ARG, "priority is %d, outside -10 to 10", o->priority);
     if (!(o->deadline_seconds >= 0 && o->deadline_seconds < 1e9))
         return err_set(err, INGLE_ARG, "deadline_seconds is %g, outside 0 to 1e9",
                        o->deadline_seconds);
-    return INGLE_OK;
-}
-
-/* Pages of the whole request: the first answer with the prompt, of the others what comes
- * behind the prompt's whole pages. */
-static ingle_status plan_memory(const struct ingle_scheduler *s, struct ingle_request *r,
-                                struct err *err)
-{
-    const int64_t n_prompt = r->o.n_prompt, more = r->max_tokens;
-    uint64_t first = 0, other = 0, others = 0, sum = UINT64_MAX;
-    const bool ok =
-        session_runner_kv_bytes(s->e->runner, n_prompt + more, &first) &&
-        session_runner_kv_bytes(s->e->runner, n_prompt % KV_PAGE + more, &other) &&
-        num_mul_u64(other, (uint64_t)(r->o.n - 1), &others) && num_add_u64(first, others, &sum);
-    if (!ok || sum > s->budget_bytes)
-        return err_set(err, INGLE_LIMIT,
-                       "%d answers of %lld tokens after a prompt of %lld need %llu bytes of KV "
-                       "pages, there are %llu",
-                       r->o.n, (long long)more, (long long)n_prompt, (unsigned long long)sum,
-                       (unsigned long long)s->budget_bytes);
-    r->need_bytes = sum;
     return INGLE_OK;
 }
 
@@ -89,6 +73,21 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
     return INGLE_OK;
 }
 
+/* Users share no cached prefix. */
+static uint64_t salt_of(const char *user)
+{
+    struct sha256 h;
+    uint8_t hash[SHA256_BYTES];
+    uint64_t salt;
+    if (!user)
+        return 0;
+    sha256_init(&h);
+    sha256_add(&h, user, strlen(user));
+    sha256_end(&h, hash);
+    memcpy(&salt, hash, sizeof salt);
+    return salt ? salt : 1;
+}
+
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
@@ -101,6 +100,7 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->o = *o;
     r->o.user = NULL;
     r->o.n = o->n ? o->n : 1;
+    r->salt = salt_of(o->user);
     const int64_t room = s->n_ctx - o->n_prompt;
     r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
     r->n_open = r->o.n;
@@ -113,7 +113,8 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     atomic_init(&r->cancelled, false);
     st = copy_prompt(r, err);
     if (!st)
-        st = plan_memory(s, r, err);
+        st = engine_request_plan(
+            s, r, o->max_tokens < 0 ? num_min(room, EXPECTED_TOKENS) : r->max_tokens, err);
     if (!st && o->grammar)
         st = err_set(err, INGLE_UNSUP, "grammar: requests cannot follow one yet");
     if (!st)
@@ -136,56 +137,23 @@ void engine_request_free(struct ingle_request *r)
     mem_free(r);
 }
 
-/* ---- its beginning ---- */
-
-static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_request *r, int index)
+struct ingle_request *engine_request_of(struct sched_ticket *t)
 {
-    struct engine_answer *a = s->slot;
-    while (a->state != ENGINE_ANSWER_FREE)
-        a++;
-    a->r = r;
-    a->index = index;
-    a->state = index ? ENGINE_ANSWER_WAITS : ENGINE_ANSWER_PROMPT;
-    a->n_generated = a->logprobs_done = 0;
-    s->n_free--;
-    return a;
+    return (struct ingle_request *)(void *)((char *)t - offsetof(struct ingle_request, ticket));
 }
 
-/* Every token of the prompt needs its logits then, also those that are remembered. */
-static ingle_status begin_session(struct ingle_session *t, struct ingle_request *r,
-                                  struct err *err)
-{
-    struct ingle_error e = {INGLE_OK, ""};
-    ingle_status st;
-    if (r->o.prompt_logprobs)
-        st = ingle_session_append(t, r->o.prompt, r->o.n_prompt, &e);
-    else
-        st = ingle_session_sync(t, r->o.prompt, r->o.n_prompt, &r->usage.reuse, &e);
-    return st ? err_set(err, st, "%s", e.text) : INGLE_OK;
-}
-
-void engine_request_begin(struct ingle_scheduler *s, struct ingle_request *r)
+ingle_status ingle_request_constrain(struct ingle_request *r, int index,
+                                     const struct ingle_grammar *g, struct ingle_error *error)
 {
     struct err err;
-    r->started = clock_now();
-    r->usage.queue_seconds = (double)(r->started - r->submitted) * 1e-9;
-    r->next = s->begun;
-    s->begun = r;
-    s->reserved_bytes += r->need_bytes;
-    struct engine_answer *first = take_slot(s, r, 0);
-    for (int i = 1; i < r->o.n; i++)
-        take_slot(s, r, i);
-    const ingle_status st = begin_session(&first->session, r, &err);
-    if (st) {
-        engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    s->status.cached_tokens += r->usage.reuse.kept;
-    s->status.cache_hits += r->usage.reuse.kept > 0;
-    pthread_mutex_unlock(&s->lock);
-    if (r->o.begin)
-        r->o.begin(r->o.arg, &r->usage.reuse);
+    if (index < 0 || index >= r->o.n)
+        return engine_say(
+            error,
+            err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index, r->o.n), &err);
+    if (!g)
+        return INGLE_OK;
+    return engine_say(
+        error, err_set(&err, INGLE_UNSUP, "grammar: requests cannot follow one yet"), &err);
 }
 
 /* ---- its end ---- */
@@ -202,9 +170,7 @@ static void count_end(struct ingle_scheduler *s, const struct ingle_request *r,
     }
 }
 
-/* All answers have ended. */
-static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
-                           enum ingle_finish why)
+static void count_time(struct ingle_request *r)
 {
     const uint64_t now = clock_now();
     if (!r->started)
@@ -213,12 +179,19 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
         r->usage.prefill_seconds = (double)(now - r->started) * 1e-9;
     else
         r->usage.decode_seconds = (double)(now - r->prompt_done) * 1e-9;
-    if (r->started) {
+}
+
+/* All answers have ended. */
+static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
+                           enum ingle_finish why)
+{
+    count_time(r);
+    if (r->begun) {
         struct ingle_request **at = &s->begun;
         while (*at != r)
             at = &(*at)->next;
         *at = r->next;
-        s->reserved_bytes -= r->need_bytes;
+        s->reserved_bytes -= r->parked ? 0 : r->reserve_bytes;
     }
     pthread_mutex_lock(&s->lock);
     sched_queue_leave(s->queue, &r->ticket);
@@ -240,16 +213,17 @@ static void tell_end(const struct ingle_request *r, int index, enum ingle_finish
     r->o.end(r->o.arg, index, why, why == INGLE_FINISH_ERROR ? &e : NULL);
 }
 
-/* What was computed goes to the prefix cache, the session is empty again. */
-static void release_slot(struct ingle_scheduler *s, struct engine_answer *a)
+/* What was computed goes to the prefix cache, unless it led to values that are no numbers. */
+static void release_slot(struct ingle_scheduler *s, struct engine_answer *a, bool remember)
 {
     struct err err;
-    if (session_remember(a->session.s, &err))
+    if (remember && session_remember(a->session.s, &err))
         report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
     (void)!session_rewind(a->session.s, 0, &err);
     a->state = ENGINE_ANSWER_FREE;
     a->r = NULL;
     s->n_free++;
+    s->n_ended++;
 }
 
 void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum ingle_finish why,
@@ -257,7 +231,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
 {
     struct ingle_request *r = a->r;
     const int index = a->index;
-    release_slot(s, a);
+    release_slot(s, a, why != INGLE_FINISH_ERROR || err->status != INGLE_NUMERIC);
     tell_end(r, index, why, err);
     if (--r->n_open == 0)
         finish_request(s, r, why);
@@ -266,7 +240,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
 void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum ingle_finish why,
                         const struct err *err)
 {
-    if (!r->started) {
+    if (!r->begun) {
         for (int i = 0; i < r->o.n; i++)
             tell_end(r, i, why, err);
         finish_request(s, r, why);

@@ -3,43 +3,113 @@
 
 #include "base/num.h"
 
-enum { FIRST_ROWS = 16, PROBE_EVERY = 64 };
+/* Rows of a prompt whose cost nobody knows; steps between two of answers alone. */
+enum { FIRST_ROWS = 16, MEASURE_EVERY = 64, MEASURE_CHANGED = 8 };
 
-/* Follows a measured value: down at once half of the way, up by a quarter. */
-static void follow(double *at, double seen)
+static int64_t count_answers(const struct sched_row *row, int64_t n)
 {
-    if (*at <= 0)
-        *at = seen;
-    else
-        *at += (seen - *at) * (seen < *at ? 0.5 : 0.25);
+    int64_t n_answers = 0;
+    for (int64_t i = 0; i < n; i++)
+        n_answers += row[i].answers;
+    return n_answers;
 }
 
-int64_t sched_pace_rows(const struct sched_pace *p, int64_t n_answers, int64_t max_rows)
+/* The median of what was seen: one step that another process held up does not count.  What
+ * more answers took is scaled down, what fewer took is a safe guess. */
+double sched_pace_answers(const struct sched_pace *p, int64_t n_answers)
 {
+    double at[SCHED_PACE_SEEN];
+    int k = 0;
+    for (int i = 0; i < SCHED_PACE_SEEN; i++) {
+        if (p->seen[i].seconds <= 0)
+            continue;
+        double x = p->seen[i].seconds;
+        if (n_answers < p->seen[i].n_answers)
+            x *= (double)n_answers / (double)p->seen[i].n_answers;
+        int j = k++;
+        for (; j > 0 && at[j - 1] > x; j--)
+            at[j] = at[j - 1];
+        at[j] = x;
+    }
+    return k ? at[(k - 1) / 2] : 0;
+}
+
+static bool must_measure(const struct sched_pace *p, int64_t n_answers)
+{
+    const int64_t last = (p->next + SCHED_PACE_SEEN - 1) % SCHED_PACE_SEEN;
+    if (p->mixed_steps >= MEASURE_EVERY)
+        return true;
+    return p->mixed_steps >= MEASURE_CHANGED && p->seen[last].n_answers != n_answers;
+}
+
+int64_t sched_pace_rows(const struct sched_pace *p, const struct sched_row *row, int64_t n,
+                        int64_t max_rows)
+{
+    const int64_t n_answers = count_answers(row, n);
     if (!n_answers)
         return max_rows;
-    if (p->answer_seconds <= 0 || p->mixed_steps >= PROBE_EVERY)
+    const double alone = sched_pace_answers(p, n_answers);
+    if (alone <= 0 || must_measure(p, n_answers))
         return 0;
-    if (p->row_seconds <= 0)
-        return num_min(FIRST_ROWS, max_rows);
-    const double target = p->target_seconds > 0 ? p->target_seconds : 2 * p->answer_seconds;
-    const double rows = (target - p->answer_seconds) / p->row_seconds;
-    if (rows >= (double)max_rows)
-        return max_rows;
-    return num_max(1, (int64_t)rows);
+    double cost = 0;
+    int64_t n_prompts = 0;
+    bool known = true;
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i].answers)
+            continue;
+        n_prompts++;
+        cost += row[i].row_seconds;
+        known &= row[i].row_seconds > 0;
+    }
+    int64_t most = known ? max_rows : num_min(FIRST_ROWS, max_rows);
+    if (!n_prompts || cost <= 0)
+        return most;
+    const double target = p->target_seconds > 0 ? p->target_seconds : 2 * alone;
+    const double rows = (target - alone) / (cost / (double)n_prompts);
+    if (rows < (double)most)
+        most = (int64_t)rows;
+    return num_max(1, most);
 }
 
-void sched_pace_note(struct sched_pace *p, int64_t n_answers, int64_t prompt_rows, double seconds)
+/* Up at once (within reason), down slowly: a step that is too long is felt. */
+static double follow(double at, double seen)
 {
-    if (n_answers && !prompt_rows) {
-        follow(&p->answer_seconds, seconds);
+    if (at <= 0)
+        return seen;
+    if (seen > at)
+        return seen < 4 * at ? seen : 4 * at;
+    return at + (seen - at) * 0.25;
+}
+
+void sched_pace_note(struct sched_pace *p, struct sched_row *row, int64_t n, double seconds)
+{
+    const int64_t n_answers = count_answers(row, n);
+    int64_t n_rows = 0;
+    double expected = 0;
+    bool known = true;
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i].answers)
+            continue;
+        n_rows += row[i].n;
+        expected += (double)row[i].n * row[i].row_seconds;
+        known &= !row[i].n || row[i].row_seconds > 0;
+    }
+    if (!n_rows) {
+        if (!n_answers || seconds <= 0)
+            return;
+        p->seen[p->next].seconds = seconds;
+        p->seen[p->next].n_answers = n_answers;
+        p->next = (p->next + 1) % SCHED_PACE_SEEN;
         p->mixed_steps = 0;
         return;
     }
-    if (!prompt_rows)
-        return;
-    const double base = n_answers ? p->answer_seconds : 0;
-    const double rest = seconds - base > seconds / 8 ? seconds - base : seconds / 8;
-    follow(&p->row_seconds, rest / (double)prompt_rows);
     p->mixed_steps += n_answers > 0;
+    const double alone = n_answers ? sched_pace_answers(p, n_answers) : 0;
+    const double rest = seconds - alone > seconds / 8 ? seconds - alone : seconds / 8;
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i].answers || !row[i].n)
+            continue;
+        const double seen = known ? row[i].row_seconds * (rest / expected) : rest / (double)n_rows;
+        row[i].row_seconds = follow(row[i].row_seconds, seen);
+    }
 }

@@ -53,13 +53,14 @@ void sched_queue_count(const struct sched_queue *q, int64_t *n_waiting, int64_t 
 /* ---- the step ---- */
 
 struct sched_row {
-    int64_t pending;   /* tokens that wait */
-    int64_t stop;      /* at most so many of them now; 0: no such limit */
-    bool answers;      /* a running answer: its token waits for logits */
-    bool all_logits;   /* each of its rows is a row of logits */
+    int64_t pending;    /* tokens that wait */
+    int64_t stop;       /* at most so many of them now; 0: no such limit */
+    bool answers;       /* a running answer: its token waits for logits */
+    bool all_logits;    /* each of its rows is a row of logits */
     int priority;
     const void *user;
-    int64_t n;         /* result: rows in this step */
+    double row_seconds; /* prompts: what one of its rows took lately; 0: not known */
+    int64_t n;          /* result: rows in this step */
 };
 
 /* Divides max_rows rows and max_logits rows of logits among row[0, n).  Answers get a row
@@ -71,17 +72,26 @@ void sched_step_plan(struct sched_row *row, int64_t n, int64_t max_rows, int64_t
 
 /* ---- the pace ---- */
 
+enum { SCHED_PACE_SEEN = 5 };
+
+/* How long steps take.  Steps of answers alone are the measure of the others: when prompts
+ * have shared the steps for a while, one step is left to the answers. */
 struct sched_pace {
     double target_seconds; /* of a step while answers run; 0: twice a step of answers alone */
-    double answer_seconds; /* a step of answers alone; 0: not measured yet */
-    double row_seconds;    /* what one more row of a prompt takes; 0: not measured yet */
-    int64_t mixed_steps;   /* since a step of answers alone was measured */
+    struct {
+        double seconds; /* 0: not seen */
+        int64_t n_answers;
+    } seen[SCHED_PACE_SEEN]; /* the last steps of answers alone, in turn */
+    int64_t next, mixed_steps;
 };
 
-/* Rows of prompts that fit beside the answers of the next step; 0: measure a step of
- * answers alone first. */
-int64_t sched_pace_rows(const struct sched_pace *p, int64_t n_answers, int64_t max_rows);
-/* A step took that long. */
-void sched_pace_note(struct sched_pace *p, int64_t n_answers, int64_t prompt_rows, double seconds);
+/* A step of that many answers alone; 0: not known yet. */
+double sched_pace_answers(const struct sched_pace *p, int64_t n_answers);
+/* Rows of prompts that fit beside the answers among row[0, n) (all of max_rows when there is
+ * none); 0: the next step is for the answers alone. */
+int64_t sched_pace_rows(const struct sched_pace *p, const struct sched_row *row, int64_t n,
+                        int64_t max_rows);
+/* A planned step took that long: row_seconds of the prompts in it follow. */
+void sched_pace_note(struct sched_pace *p, struct sched_row *row, int64_t n, double seconds);
 
 #endif

@@ -586,16 +586,36 @@ ingle_status session_sample_distribution(struct sampler *s, const float *logits,
     return INGLE_OK;
 }
 
-/* log softmax of the unmodified logits at id. */
-static float logprob_of(const struct sampler *s, const float *logits, int32_t id)
+/* log of the sum of exp(logits). */
+static double log_sum_of(const float *logits, int64_t n_vocab)
 {
     double max = (double)-INFINITY, sum = 0;
-    for (int64_t t = 0; t < s->n_vocab; t++)
+    for (int64_t t = 0; t < n_vocab; t++)
         if ((double)logits[t] > max)
             max = (double)logits[t];
-    for (int64_t t = 0; t < s->n_vocab; t++)
+    for (int64_t t = 0; t < n_vocab; t++)
         sum += exp_down((double)logits[t] - max);
-    return (float)((double)logits[id] - max - log_plain(sum));
+    return max + log_plain(sum);
+}
+
+void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
+                             struct sample_top *top, int n_top)
+{
+    const double log_sum = log_sum_of(logits, n_vocab);
+    int n = 0;
+    if (logprob)
+        *logprob = (float)((double)logits[token] - log_sum);
+    for (int64_t t = 0; top && t < n_vocab; t++) {
+        if (n == n_top && (!n || logits[t] <= logits[top[n - 1].id]))
+            continue;
+        n += n < n_top;
+        int j = n - 1;
+        for (; j > 0 && logits[top[j - 1].id] < logits[t]; j--)
+            top[j] = top[j - 1];
+        top[j].id = (int32_t)t;
+    }
+    for (int j = 0; top && j < n; j++)
+        top[j].logprob = (float)((double)logits[top[j].id] - log_sum);
 }
 
 ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,
@@ -618,6 +638,8 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
             j--;
     }
     out->id = c[j].id;
-    out->logprob = s->o.logprobs ? logprob_of(s, logits, out->id) : 0;
+    out->logprob = 0;
+    if (s->o.logprobs)
+        session_sample_logprobs(logits, s->n_vocab, out->id, &out->logprob, NULL, 0);
     return INGLE_OK;
 }

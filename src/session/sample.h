@@ -100,4 +100,14 @@ MUST_CHECK ingle_status session_sample_distribution(struct sampler *s, const flo
                                                     const struct sample_choice **out, int64_t *n,
                                                     struct err *err);
 
+/* The n_top most probable tokens under the softmax of logits f32 [n_vocab], most probable
+ * first (of equal ones the lower id), and the log probability of `token`; either out may
+ * be NULL.  n_top is at most n_vocab. */
+struct sample_top {
+    int32_t id;
+    float logprob;
+};
+void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
+                             struct sample_top *top, int n_top);
+
 #endif

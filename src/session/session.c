@@ -114,6 +114,16 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
     return status;
 }
 
+bool session_can_rewind(const struct session *s, int64_t length)
+{
+    return kv_timeline_can_rewind(s->timeline, length);
+}
+
+void session_park(struct session *s)
+{
+    kv_timeline_clear(s->timeline);
+}
+
 ingle_status session_fork(struct session *dst, const struct session *src, struct err *err)
 {
     if (dst == src)

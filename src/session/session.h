@@ -101,6 +101,12 @@ MUST_CHECK ingle_status session_rewind(struct session *s, int64_t length, struct
 MUST_CHECK ingle_status session_fork(struct session *dst, const struct session *src,
                                      struct err *err);
 
+/* Whether a rewind (or the sync of a fork) to so many tokens keeps them all. */
+bool session_can_rewind(const struct session *s, int64_t length);
+/* Gives its pages back: all tokens wait again.  A sync with the session's own tokens takes
+ * what is remembered of them. */
+void session_park(struct session *s);
+
 /* Remembers the computed prefix in the tree and in the store. */
 MUST_CHECK ingle_status session_remember(struct session *s, struct err *err);
 

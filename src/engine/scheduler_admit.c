@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory: a request begins when the KV pages of the whole of it are free of other requests'
+ * claims (the pool gives up remembered prefixes for them).  An answer without max_tokens
+ * claims what is likely and more as it grows; when that goes wrong, the least urgent request
+ * is parked: its pages become remembered prefixes, and it goes on later with the same bits.
+ */
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+
+/* A shared prefix that is shorter than this is not worth waiting for. */
+enum { LEAST_SHARE = 128 };
+
+/* ---- memory ---- */
+
+/* The first answer has the prompt; the others have what comes behind its whole pages. */
+ingle_status engine_request_plan(const struct ingle_scheduler *s, struct ingle_request *r,
+                                 int64_t planned, struct err *err)
+{
+    const int64_t n_prompt = r->o.n_prompt;
+    uint64_t first = 0, other = 0, others = 0, sum = UINT64_MAX;
+    const bool ok =
+        session_runner_kv_bytes(s->e->runner, n_prompt + planned, &first) &&
+        session_runner_kv_bytes(s->e->runner, n_prompt % KV_PAGE + planned, &other) &&
+        num_mul_u64(other, (uint64_t)(r->o.n - 1), &others) && num_add_u64(first, others, &sum);
+    if (!ok || sum > s->budget_bytes)
+        return err_set(err, INGLE_LIMIT,
+                       "%d answers of %lld tokens after a prompt of %lld need %llu bytes of KV "
+                       "pages, there are %llu",
+                       r->o.n, (long long)planned, (long long)n_prompt, (unsigned long long)sum,
+                       (unsigned long long)s->budget_bytes);
+    r->reserve_bytes = sum;
+    r->planned = planned;
+    return INGLE_OK;
+}
+
+/* Room for half as much again.  More than there is cannot be planned: then the answer goes on
+ * while there are pages. */
+void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated)
+{
+    struct err err;
+    const uint64_t before = r->reserve_bytes;
+    if (n_generated < r->planned || r->planned >= r->max_tokens)
+        return;
+    const int64_t more = num_min(r->max_tokens, n_generated + n_generated / 2 + KV_PAGE);
+    if (engine_request_plan(s, r, more, &err))
+        r->planned = r->max_tokens;
+    s->reserved_bytes += r->reserve_bytes - before;
+}
+
+static bool has_room(const struct ingle_scheduler *s, const struct ingle_request *r)
+{
+    return s->reserved_bytes <= s->budget_bytes &&
+           r->reserve_bytes <= s->budget_bytes - s->reserved_bytes;
+}
+
+static bool is_less_urgent(const struct ingle_request *a, const struct ingle_request *b)
+{
+    if (a->o.priority != b->o.priority)
+        return a->o.priority < b->o.priority;
+    return a->number > b->number;
+}
+
+static void park(struct ingle_scheduler *s, struct ingle_request *r)
+{
+    struct err err;
+    report(&s->e->sink, INGLE_REPORT_NOTE, "memory", "scheduler",
+           "request %lld waits: others need its KV pages", (long long)r->number);
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *a = &s->slot[i];
+        if (a->r != r || a->state == ENGINE_ANSWER_FORKS)
+            continue;
+        if (session_remember(a->session.s, &err))
+            report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
+        session_park(a->session.s);
+        a->state = ENGINE_ANSWER_PARKED;
+    }
+    r->parked = true;
+    r->parked_at = s->n_ended;
+    s->reserved_bytes -= r->reserve_bytes;
+}
+
+bool engine_park_one(struct ingle_scheduler *s)
+{
+    struct ingle_request *least = NULL;
+    int n = 0;
+    for (struct ingle_request *r = s->begun; r; r = r->next) {
+        if (r->parked)
+            continue;
+        n++;
+        if (!least || is_less_urgent(r, least))
+            least = r;
+    }
+    if (n < 2)
+        return false;
+    park(s, least);
+    return true;
+}
+
+/* ---- prefixes ---- */
+
+static int64_t common(const struct session *s, const int32_t *tokens, int64_t n)
+{
+    const int32_t *own = session_tokens(s);
+    const int64_t most = num_min(n, session_length(s) + session_pending(s));
+    int64_t i = 0;
+    while (i < most && own[i] == tokens[i])
+        i++;
+    return i;
+}
+
+/* The session becomes a fork of the one that has computed the most of the prompt, if that
+ * is worth something; *leader is the one that is going to have more. */
+static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer *a,
+                                 struct engine_answer **leader, struct err *err)
+{
+    const struct ingle_request *r = a->r;
+    const struct engine_answer *nearest = NULL;
+    int64_t most = LEAST_SHARE - 1, later = 0;
+    *leader = NULL;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *b = &s->slot[i];
+        const bool computes = b->state == ENGINE_ANSWER_PROMPT && b->r->o.priority >= r->o.priority;
+        if (b == a || !b->r || b->r->salt != r->salt)
+            continue;
+        const int64_t n = num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1);
+        const int64_t now = num_min(n, session_length(b->session.s));
+        if (now > most && session_can_rewind(b->session.s, now)) {
+            most = now;
+            nearest = b;
+        }
+        if (computes && n > now && n > later) {
+            later = n;
+            *leader = b;
+        }
+    }
+    a->share = later;
+    return nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
+}
+
+/* The tokens of an answer become its session's, with as much of them as is known; what the
+ * scheduler has drawn so far are in the session already. */
+static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
+{
+    struct ingle_request *r = a->r;
+    struct ingle_error e = {INGLE_OK, ""};
+    struct engine_answer *leader = NULL;
+    ingle_status st = INGLE_OK;
+    struct session *t = a->session.s;
+    a->state = ENGINE_ANSWER_PROMPT;
+    if (a->n_generated)
+        return session_sync(t, session_tokens(t), session_pending(t), NULL, err);
+    if (r->o.prompt_logprobs) { /* all of its logits are wanted, known or not */
+        st = session_rewind(t, 0, err);
+        return st ? st : session_append(t, r->o.prompt, r->o.n_prompt, err);
+    }
+    st = fork_nearest(s, a, &leader, err);
+    if (st)
+        return st;
+    if (ingle_session_sync(&a->session, r->o.prompt, r->o.n_prompt, &r->usage.reuse, &e))
+        return err_set(err, e.status, "%s", e.text);
+    if (leader && a->share - session_length(t) >= LEAST_SHARE) {
+        a->state = ENGINE_ANSWER_SHARES;
+        a->leader = leader->r->number;
+        session_park(t); /* the pages come with the fork */
+    }
+    return INGLE_OK;
+}
+
+/* Starts an answer and tells of it. */
+static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    struct err err;
+    struct ingle_request *r = a->r;
+    if (start(s, a, &err)) {
+        engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
+        return;
+    }
+    if (a->state == ENGINE_ANSWER_SHARES || r->started)
+        return;
+    r->started = clock_now();
+    r->usage.queue_seconds = (double)(r->started - r->submitted) * 1e-9;
+    pthread_mutex_lock(&s->lock);
+    s->status.cached_tokens += r->usage.reuse.kept;
+    s->status.cache_hits += r->usage.reuse.kept > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (r->o.begin)
+        r->o.begin(r->o.arg, &r->usage.reuse);
+}
+
+static bool is_coming(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        const struct engine_answer *b = &s->slot[i];
+        if (b->state == ENGINE_ANSWER_PROMPT && b->r->number == a->leader)
+            return session_length(b->session.s) < a->share;
+    }
+    return false;
+}
+
+void engine_start_shares(struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].state == ENGINE_ANSWER_SHARES && !is_coming(s, &s->slot[i]))
+            start_or_end(s, &s->slot[i]);
+}
+
+/* ---- who begins ---- */
+
+static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_request *r, int index)
+{
+    struct engine_answer *a = s->slot;
+    while (a->state != ENGINE_ANSWER_FREE)
+        a++;
+    a->r = r;
+    a->index = index;
+    a->state = ENGINE_ANSWER_FORKS;
+    a->n_generated = 0;
+    a->row_seconds = 0;
+    session_set_salt(a->session.s, r->salt);
+    s->n_free--;
+    return a;
+}
+
+static void begin(struct ingle_scheduler *s, struct ingle_request *r)
+{
+    r->begun = true;
+    r->next = s->begun;
+    s->begun = r;
+    s->reserved_bytes += r->reserve_bytes;
+    struct engine_answer *first = take_slot(s, r, 0);
+    for (int i = 1; i < r->o.n; i++)
+        take_slot(s, r, i);
+    start_or_end(s, first);
+}
+
+/* The parked request that goes on first; NULL: none is parked. */
+static struct ingle_request *parked_one(const struct ingle_scheduler *s)
+{
+    struct ingle_request *first = NULL;
+    for (struct ingle_request *r = s->begun; r; r = r->next)
+        if (r->parked && (!first || is_less_urgent(first, r)))
+            first = r;
+    return first;
+}
+
+static void unpark(struct ingle_scheduler *s, struct ingle_request *r)
+{
+    r->parked = false;
+    s->reserved_bytes += r->reserve_bytes;
+    int left = r->n_open;
+    for (int64_t i = 0; i < s->o.max_running && left; i++) {
+        struct engine_answer *a = &s->slot[i];
+        if (a->r != r)
+            continue;
+        left--;
+        if (a->state != ENGINE_ANSWER_PARKED)
+            continue;
+        struct err err;
+        if (start(s, a, &err)) {
+            engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
+            return;
+        }
+    }
+}
+
+/* Something must have ended since it was parked, or it would be parked again. */
+static bool can_go_on(const struct ingle_scheduler *s, const struct ingle_request *r)
+{
+    return !s->reserved_bytes || (has_room(s, r) && s->n_ended != r->parked_at);
+}
+
+void engine_admit(struct ingle_scheduler *s)
+{
+    for (struct ingle_request *r; (r = parked_one(s)); unpark(s, r))
+        if (!can_go_on(s, r))
+            return;
+    for (;;) {
+        struct ingle_request *r = NULL;
+        pthread_mutex_lock(&s->lock);
+        struct sched_ticket *t = sched_queue_head(s->queue);
+        if (t) {
+            r = engine_request_of(t);
+            if (r->o.n <= s->n_free && has_room(s, r))
+                sched_queue_take(s->queue, t);
+            else
+                r = NULL;
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (!r)
+            return;
+        begin(s, r);
+    }
+}
