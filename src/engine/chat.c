@@ -72,6 +72,7 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         .preserve_thinking = c->preserve_thinking,
         .keep_thinking = c->preserve_thinking,
         .large = m->large,
+        .revision_0731 = m->revision_0731,
         .effort = c->effort,
     };
     text_prompt_init(&p);

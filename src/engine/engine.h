@@ -41,6 +41,7 @@ struct ingle_model {
     struct ingle_sampling sampling;
     int64_t n_layers, n_embd, n_ctx;
     bool large;
+    bool revision_0731; /* DeepSeek V4: the effort texts of the later release */
 };
 
 struct ingle_engine {

@@ -366,6 +366,28 @@ static void check_template(struct ingle_model *m)
            n, m->chat_name);
 }
 
+/* Entries of DeepSeek V4's list of ratios: layers, then draft stages. */
+static size_t n_ratios(const struct ingle_model *m)
+{
+    if (m->config) {
+        struct json_object *list = config_member(m->config, "compress_ratios");
+        return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    }
+    const struct io_value *v =
+        m->file ? io_meta_find(io_metadata(m->file), "deepseek4.attention.compress_ratios") : NULL;
+    return v && v->kind == IO_ARRAY ? v->n : 0;
+}
+
+/* The 0731 release of DeepSeek V4 Flash says the reasoning efforts in other words.  A known
+ * template decides; else the name, or what only that release has: several draft stages. */
+static bool is_0731(const struct ingle_model *m)
+{
+    static const char family[] = "deepseek4";
+    if (strncmp(m->template_name, family, sizeof family - 1) == 0)
+        return strstr(m->template_name, "0731") != NULL;
+    return strstr(m->name, "0731") || (m->n_layers > 0 && n_ratios(m) > (size_t)m->n_layers + 1);
+}
+
 static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), k = strlen(end);
@@ -407,6 +429,10 @@ static ingle_status read_rules(struct ingle_model *m, struct err *err)
     if (!st && m->file && !gguf)
         st = read_generation(m, err);
     check_template(m);
+    m->revision_0731 = m->chat == TEXT_CHAT_DEEPSEEK_V4 && is_0731(m);
+    if (m->revision_0731)
+        report(&m->sink, INGLE_REPORT_NOTE, "template", m->path,
+               "reasoning efforts are those of the 0731 release: low, high, max");
     return st;
 }
 
