@@ -131,6 +131,6 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_doctor, cli_compare, cli_serve;
+    cli_bench, cli_doctor, cli_compare, cli_serve, cli_daemon;
 
 #endif

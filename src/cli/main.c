@@ -13,6 +13,9 @@ static const struct cli_command commands[] = {
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
     {"serve", "", "answer requests over HTTP as OpenAI's and Anthropic's servers do",
      "SIGTERM lets running answers end; a second one leaves at once.\n", cli_serve},
+    {"daemon", "", "answer commands on standard input, one JSON object a line",
+     "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
+     "docs/daemon.md has all commands and events.\n", cli_daemon},
     {"inspect", "[FILE]", "show what is in a model file, or the memory it would take", NULL,
      cli_inspect},
     {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",

@@ -1,0 +1,824 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ingle daemon: commands on standard input, events on standard output, one JSON object a
+ * line (docs/daemon.md).  The main thread reads commands; events are written by whichever
+ * thread has them, a line at a time.
+ */
+#include "cli/cli.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { PARALLEL = 4, MOST_SESSIONS = 1024, MOST_NAME = 128, MOST_STOPS = 64, MOST_LINE = 64 << 20 };
+
+/* A timeline by its name: the tokens that a prompt is put behind. */
+struct named {
+    struct named *next;
+    char name[MOST_NAME + 1];
+    int32_t *token; /* [n] */
+    size_t n, cap;
+    bool busy; /* an answer is being written */
+};
+
+/* An answer that is being written. */
+struct job {
+    struct job *next;
+    struct daemon *d;
+    char id[MOST_NAME + 1];
+    struct named *session;      /* NULL: none */
+    struct ingle_request *request;
+    struct ingle_reader *reader;
+    int32_t *token;             /* [n]: the prompt and what came after it */
+    size_t n, cap, n_prompt;
+    bool show_tokens;
+    bool over; /* nothing more will be computed */
+    bool done; /* and nothing more said: it may be freed */
+    enum ingle_end reader_end;
+    enum ingle_finish finish;
+    struct ingle_error error;
+};
+
+struct daemon {
+    struct cli *c;
+    struct ingle_model *model;
+    struct ingle_engine *engine; /* NULL: parked */
+    struct ingle_scheduler *scheduler;
+    pthread_mutex_t lock;  /* jobs, sessions and standard output */
+    pthread_cond_t ended;  /* a job is done */
+    struct job *jobs;      /* Sync: lock */
+    struct named *sessions;/* Sync: lock */
+    size_t n_sessions;
+    bool quit;
+};
+
+/* ---- events ---- */
+
+/* {"id": ..., "event": ...: further members are added, then send() ends and writes it. */
+static void begin_event(struct str *s, const char *id, const char *event)
+{
+    str_init(s);
+    str_adds(s, "{");
+    if (id && id[0]) {
+        str_adds(s, "\"id\": ");
+        str_add_json(s, id, strlen(id));
+        str_adds(s, ", ");
+    }
+    str_addf(s, "\"event\": \"%s\"", event);
+}
+
+static void add_text(struct str *s, const char *key, const char *text, size_t n)
+{
+    str_addf(s, ", \"%s\": ", key);
+    str_add_json(s, text, n);
+}
+
+static void send(struct daemon *d, struct str *s)
+{
+    str_adds(s, "}\n");
+    pthread_mutex_lock(&d->lock);
+    if (str_ok(s))
+        fwrite(s->at, 1, s->n, stdout);
+    cli_push(d->c);
+    pthread_mutex_unlock(&d->lock);
+    str_release(s);
+}
+
+static void send_error(struct daemon *d, const char *id, const char *text)
+{
+    struct str s;
+    begin_event(&s, id, "error");
+    add_text(&s, "error", text, strlen(text));
+    send(d, &s);
+}
+
+static void send_done(struct daemon *d, const char *id, const char *what)
+{
+    struct str s;
+    begin_event(&s, id, what);
+    send(d, &s);
+}
+
+/* ---- a command's members ---- */
+
+/* What a command line says; the first thing wrong stays in err. */
+struct command {
+    struct json_object *o;
+    struct err err;
+    bool failed;
+};
+
+static struct json_object *member(struct command *c, const char *key, enum json_type type,
+                                  const char *what)
+{
+    struct json_object *v;
+    if (!json_object_object_get_ex(c->o, key, &v) || !v)
+        return NULL;
+    const bool number = type == json_type_double && json_object_is_type(v, json_type_int);
+    if (json_object_is_type(v, type) || number)
+        return v;
+    if (!c->failed)
+        (void)err_set(&c->err, INGLE_ARG, "'%s' is %.40s, expected %s", key,
+                      json_object_to_json_string(v), what);
+    c->failed = true;
+    return NULL;
+}
+
+static const char *text_of(struct command *c, const char *key)
+{
+    struct json_object *v = member(c, key, json_type_string, "a string");
+    return v ? json_object_get_string(v) : NULL;
+}
+
+/* A name of at most MOST_NAME bytes into out; "" if it is not there. */
+static void name_of(struct command *c, const char *key, char out[MOST_NAME + 1])
+{
+    const char *v = text_of(c, key);
+    const size_t n = v ? strlen(v) : 0;
+    out[0] = 0;
+    if (n > MOST_NAME && !c->failed) {
+        (void)err_set(&c->err, INGLE_ARG, "'%s' has %zu bytes, at most %d are allowed", key, n, MOST_NAME);
+        c->failed = true;
+    } else if (n <= MOST_NAME && v) {
+        memcpy(out, v, n + 1);
+    }
+}
+
+static double number_of(struct command *c, const char *key, double fallback, double min, double max)
+{
+    struct json_object *v = member(c, key, json_type_double, "a number");
+    const double x = v ? json_object_get_double(v) : fallback;
+    if (v && !(x >= min && x <= max) && !c->failed) {
+        (void)err_set(&c->err, INGLE_ARG, "'%s' is %g, expected %g to %g", key, x, min, max);
+        c->failed = true;
+    }
+    return x;
+}
+
+static bool flag_of(struct command *c, const char *key)
+{
+    struct json_object *v = member(c, key, json_type_boolean, "true or false");
+    return v && json_object_get_boolean(v);
+}
+
+/* ---- sessions ---- */
+
+/* With the lock held. */
+static struct named *find_session(const struct daemon *d, const char *name)
+{
+    struct named *s = d->sessions;
+    while (s && strcmp(s->name, name) != 0)
+        s = s->next;
+    return s;
+}
+
+/* The session of that name, made if need be; NULL after saying why in err. */
+static struct named *need_session(struct daemon *d, const char *name, struct err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    struct named *s = find_session(d, name);
+    if (!s && d->n_sessions >= MOST_SESSIONS)
+        (void)err_set(err, INGLE_LIMIT, "there are %d sessions already; reset one", MOST_SESSIONS);
+    else if (!s && !(s = mem_zalloc(sizeof *s)))
+        (void)err_set(err, INGLE_NOMEM, "no memory for a session");
+    else if (!s->name[0]) {
+        memcpy(s->name, name, strlen(name) + 1);
+        s->next = d->sessions;
+        d->sessions = s;
+        d->n_sessions++;
+    } else if (s->busy) {
+        (void)err_set(err, INGLE_ARG, "session '%s' is being answered", name);
+        s = NULL;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return s;
+}
+
+static void drop_session(struct daemon *d, struct named *s)
+{
+    pthread_mutex_lock(&d->lock);
+    struct named **at = &d->sessions;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    d->n_sessions--;
+    pthread_mutex_unlock(&d->lock);
+    mem_free(s->token);
+    mem_free(s);
+}
+
+/* ---- an answer: on the scheduler's thread ---- */
+
+static void on_begin(void *arg, const struct ingle_reuse *reuse)
+{
+    const struct job *j = arg;
+    struct str s;
+    begin_event(&s, j->id, "begin");
+    str_addf(&s, ", \"prompt_tokens\": %zu, \"reused_tokens\": %lld", j->n_prompt, (long long)reuse->kept);
+    if (reuse->why[0])
+        add_text(&s, "why", reuse->why, strlen(reuse->why));
+    send(j->d, &s);
+}
+
+static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
+{
+    const struct job *j = arg;
+    struct str s;
+    begin_event(&s, j->id, "progress");
+    str_addf(&s, ", \"done\": %lld, \"total\": %lld", (long long)n_done, (long long)n_prompt);
+    send(j->d, &s);
+}
+
+static void on_event(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
+{
+    static const char *const name[] = {"text", "thought", "call", "arguments", "call_end"};
+    const struct job *j = arg;
+    struct str s;
+    begin_event(&s, j->id, name[kind]);
+    if (call >= 0)
+        str_addf(&s, ", \"call\": %d", call);
+    if (kind == INGLE_EVENT_CALL_BEGIN)
+        add_text(&s, "name", text, n);
+    else if (kind != INGLE_EVENT_CALL_END)
+        add_text(&s, "text", text, n);
+    send(j->d, &s);
+}
+
+static int on_token(void *arg, int index, const struct ingle_drawn *t)
+{
+    struct job *j = arg;
+    (void)index;
+    if (mem_grow(&j->token, &j->cap, j->n + 1, sizeof *j->token))
+        j->token[j->n++] = t->id;
+    if (j->show_tokens) {
+        struct str s;
+        begin_event(&s, j->id, "token");
+        str_addf(&s, ", \"token\": %d", t->id);
+        send(j->d, &s);
+    }
+    if (ingle_reader_token(j->reader, t->id, &j->reader_end, &j->error))
+        return 1;
+    return j->reader_end == INGLE_END_STOP;
+}
+
+static void on_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
+{
+    struct job *j = arg;
+    (void)index;
+    j->finish = why;
+    if (why == INGLE_FINISH_ERROR && error)
+        j->error = *error;
+    if (j->reader_end == INGLE_END_NONE)
+        (void)ingle_reader_finish(j->reader, &j->error);
+}
+
+static const char *finish_word(const struct job *j)
+{
+    switch (j->finish) {
+    case INGLE_FINISH_END: return "stop";
+    case INGLE_FINISH_ASKED: return j->reader_end == INGLE_END_STOP ? "stop" : "error";
+    case INGLE_FINISH_LENGTH: return "length";
+    case INGLE_FINISH_CANCEL: return "cancelled";
+    case INGLE_FINISH_DEADLINE: return "deadline";
+    case INGLE_FINISH_ERROR: break;
+    }
+    return "error";
+}
+
+/* The session goes on behind what was computed; an end-of-generation token is no part of it. */
+static void keep_tokens(struct job *j)
+{
+    struct named *s = j->session;
+    if (j->n && j->finish == INGLE_FINISH_END && ingle_model_is_end(j->d->model, j->token[j->n - 1]))
+        j->n--;
+    mem_free(s->token);
+    s->token = j->token;
+    s->n = j->n;
+    s->cap = j->cap;
+    s->busy = false;
+    j->token = NULL;
+}
+
+static void on_done(void *arg, const struct ingle_usage *u)
+{
+    struct job *j = arg;
+    struct daemon *d = j->d;
+    struct str s;
+    /* Whoever reads the end may use the session at once. */
+    pthread_mutex_lock(&d->lock);
+    if (j->session)
+        keep_tokens(j);
+    j->over = true;
+    pthread_mutex_unlock(&d->lock);
+    begin_event(&s, j->id, "end");
+    str_addf(&s, ", \"finish\": \"%s\"", finish_word(j));
+    if (strcmp(finish_word(j), "error") == 0)
+        add_text(&s, "error", j->error.text, strlen(j->error.text));
+    str_addf(&s, ", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
+             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f",
+             (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
+             u->queue_seconds, u->prefill_seconds, u->decode_seconds);
+    send(d, &s);
+    pthread_mutex_lock(&d->lock);
+    j->done = true;
+    pthread_cond_broadcast(&d->ended);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- generate ---- */
+
+static void free_job(struct job *j)
+{
+    ingle_reader_close(j->reader);
+    mem_free(j->token);
+    mem_free(j);
+}
+
+/* Frees what is done; with `all`, waits until nothing runs. */
+static void reap(struct daemon *d, bool all)
+{
+    pthread_mutex_lock(&d->lock);
+    for (struct job **at = &d->jobs; *at;) {
+        struct job *j = *at;
+        while (all && !j->done)
+            pthread_cond_wait(&d->ended, &d->lock);
+        if (j->done) {
+            *at = j->next;
+            free_job(j);
+        } else {
+            at = &j->next;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static ingle_status add_ids(struct job *j, const int32_t *ids, size_t n, struct ingle_error *error)
+{
+    if (!mem_grow(&j->token, &j->cap, j->n + n + 1, sizeof *j->token)) {
+        *error = (struct ingle_error){INGLE_NOMEM, "no memory for the prompt"};
+        return INGLE_NOMEM;
+    }
+    if (n)
+        memcpy(j->token + j->n, ids, n * sizeof *ids);
+    j->n += n;
+    return INGLE_OK;
+}
+
+static ingle_status add_messages(struct job *j, struct command *c, struct json_object *messages,
+                                 bool *open_thought, struct ingle_error *error)
+{
+    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    struct ingle_prompt p = {0};
+    struct ingle_chat chat = {.messages = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_NOSLASHESCAPE),
+                              .thinking = flag_of(c, "thinking"), .effort = text_of(c, "effort")};
+    chat.n_messages = strlen(chat.messages);
+    if (tools) {
+        chat.tools = json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE);
+        chat.n_tools = strlen(chat.tools);
+    }
+    ingle_status st = ingle_chat_render(j->d->model, &chat, &p, error);
+    j->n = 0; /* a conversation is whole: what the session had is found again in the cache */
+    if (!st)
+        st = add_ids(j, p.ids, p.n_ids, error);
+    *open_thought = p.open_thought;
+    ingle_prompt_release(&p);
+    return st;
+}
+
+static ingle_status add_tokens(struct job *j, struct json_object *list, struct ingle_error *error)
+{
+    const size_t n = json_object_array_length(list);
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0; i < n && !st; i++) {
+        struct json_object *v = json_object_array_get_idx(list, i);
+        const int64_t id = json_object_get_int64(v);
+        if (!json_object_is_type(v, json_type_int) || id < 0 || id > INT32_MAX) {
+            *error = (struct ingle_error){.status = INGLE_ARG};
+            snprintf(error->text, sizeof error->text, "'tokens' has %.40s at %zu, expected a token id",
+                     json_object_to_json_string(v), i);
+            return INGLE_ARG;
+        }
+        const int32_t token = (int32_t)id;
+        st = add_ids(j, &token, 1, error);
+    }
+    return st;
+}
+
+/* The prompt from exactly one of messages, prompt, tokens, behind what the session holds. */
+static ingle_status make_prompt(struct job *j, struct command *c, bool *raw, bool *open_thought,
+                                struct ingle_error *error)
+{
+    struct json_object *messages = member(c, "messages", json_type_array, "an array of messages");
+    struct json_object *tokens = member(c, "tokens", json_type_array, "an array of token ids");
+    struct json_object *prompt = member(c, "prompt", json_type_string, "a string");
+    *raw = !messages;
+    if (c->failed || (messages != NULL) + (tokens != NULL) + (prompt != NULL) != 1) {
+        *error = (struct ingle_error){INGLE_ARG, "one of 'messages', 'prompt' and 'tokens' is needed"};
+        return INGLE_ARG;
+    }
+    ingle_status st = INGLE_OK;
+    if (j->session)
+        st = add_ids(j, j->session->token, j->session->n, error);
+    if (st)
+        return st;
+    if (messages)
+        return add_messages(j, c, messages, open_thought, error);
+    if (tokens)
+        return add_tokens(j, tokens, error);
+    int32_t *ids;
+    size_t n;
+    st = ingle_tokenize(j->d->model, json_object_get_string(prompt), (size_t)json_object_get_string_len(prompt),
+                        (j->n ? 0 : INGLE_ADD_SPECIAL) | INGLE_PARSE_SPECIAL, &ids, &n, error);
+    if (st)
+        return st;
+    st = add_ids(j, ids, n, error);
+    ingle_free(ids);
+    return st;
+}
+
+static void read_sampling(struct command *c, struct ingle_sampling *o)
+{
+    o->temperature = (float)number_of(c, "temperature", (double)o->temperature, 0, 100);
+    o->top_p = (float)number_of(c, "top_p", (double)o->top_p, 0, 1);
+    o->min_p = (float)number_of(c, "min_p", (double)o->min_p, 0, 1);
+    o->typical_p = (float)number_of(c, "typical_p", (double)o->typical_p, 0, 1);
+    o->top_k = (int32_t)number_of(c, "top_k", o->top_k, 0, INT32_MAX);
+    o->repeat_penalty = (float)number_of(c, "repeat_penalty", (double)o->repeat_penalty, 0.01, 100);
+    o->frequency_penalty = (float)number_of(c, "frequency_penalty", (double)o->frequency_penalty, -100, 100);
+    o->presence_penalty = (float)number_of(c, "presence_penalty", (double)o->presence_penalty, -100, 100);
+    struct json_object *seed = member(c, "seed", json_type_int, "an integer");
+    if (seed)
+        o->seed = json_object_get_uint64(seed);
+}
+
+static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool open_thought,
+                                struct ingle_error *error)
+{
+    const char *stop[MOST_STOPS];
+    struct json_object *list = member(c, "stop", json_type_array, "an array of strings");
+    struct ingle_reader_options o = {.raw = raw, .open_thought = open_thought, .stop = stop};
+    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    o.tools = tools && json_object_array_length(tools);
+    o.n_stop = list ? json_object_array_length(list) : 0;
+    if (o.n_stop > MOST_STOPS) {
+        *error = (struct ingle_error){.status = INGLE_ARG};
+        snprintf(error->text, sizeof error->text, "'stop' has %zu strings, at most %d are allowed", o.n_stop, MOST_STOPS);
+        return INGLE_ARG;
+    }
+    for (size_t i = 0; i < o.n_stop; i++)
+        stop[i] = json_object_get_string(json_object_array_get_idx(list, i));
+    return ingle_reader_open(&j->reader, j->d->model, &o, on_event, j, error);
+}
+
+static ingle_status start_job(struct job *j, struct command *c, struct ingle_error *error)
+{
+    struct daemon *d = j->d;
+    struct ingle_request_options o = {.begin = on_begin, .progress = on_progress, .token = on_token,
+                                      .end = on_end, .done = on_done, .arg = j};
+    bool raw = false, open_thought = false;
+    j->show_tokens = flag_of(c, "show_tokens");
+    o.max_tokens = (int64_t)number_of(c, "max_tokens", -1, -1, 1e12);
+    o.ignore_end = flag_of(c, "ignore_end");
+    o.priority = (int)number_of(c, "priority", 0, -10, 10);
+    o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
+    ingle_sampling_defaults(d->model, &o.sampling);
+    ingle_config_sampling(d->c->config, &o.sampling);
+    read_sampling(c, &o.sampling);
+    ingle_status st = make_prompt(j, c, &raw, &open_thought, error);
+    if (!st)
+        st = open_reader(j, c, raw, open_thought, error);
+    if (c->failed) {
+        *error = (struct ingle_error){.status = c->err.status};
+        snprintf(error->text, sizeof error->text, "%s", c->err.msg);
+        return c->err.status;
+    }
+    if (st)
+        return st;
+    o.prompt = j->token;
+    o.n_prompt = (int64_t)j->n;
+    j->n_prompt = j->n;
+    pthread_mutex_lock(&d->lock);
+    j->next = d->jobs;
+    d->jobs = j;
+    pthread_mutex_unlock(&d->lock);
+    st = ingle_scheduler_submit(d->scheduler, &o, &j->request, NULL, error);
+    if (st) {
+        pthread_mutex_lock(&d->lock);
+        d->jobs = j->next;
+        pthread_mutex_unlock(&d->lock);
+    }
+    return st;
+}
+
+static void generate(struct daemon *d, struct command *c, const char *id, const char *name)
+{
+    struct ingle_error error = {0};
+    struct err err;
+    struct job *j = mem_zalloc(sizeof *j);
+    if (!j) {
+        send_error(d, id, "no memory for an answer");
+        return;
+    }
+    j->d = d;
+    memcpy(j->id, id, strlen(id) + 1);
+    if (name[0] && !(j->session = need_session(d, name, &err))) {
+        send_error(d, id, err.msg);
+        free_job(j);
+        return;
+    }
+    if (j->session)
+        j->session->busy = true;
+    if (start_job(j, c, &error)) {
+        if (j->session)
+            j->session->busy = false;
+        send_error(d, id, error.text);
+        free_job(j);
+    }
+}
+
+/* ---- the other commands ---- */
+
+static void cancel(struct daemon *d, const char *id)
+{
+    bool found = false;
+    pthread_mutex_lock(&d->lock);
+    for (struct job *j = d->jobs; j; j = j->next)
+        if (!j->over && j->request && strcmp(j->id, id) == 0) {
+            ingle_request_cancel(d->scheduler, j->request);
+            found = true;
+        }
+    pthread_mutex_unlock(&d->lock);
+    if (!found)
+        send_error(d, id, "no answer of this id is being written");
+}
+
+/* A session's file, written or read on the scheduler's thread. */
+struct transfer {
+    struct named *session;
+    const char *path;
+    bool load;
+    ingle_status status;
+    struct ingle_error error;
+};
+
+static ingle_status transfer_with(struct transfer *t, struct ingle_session *s)
+{
+    struct ingle_error *error = &t->error;
+    struct named *n = t->session;
+    ingle_status st;
+    if (!t->load) {
+        const float *logits;
+        st = ingle_session_sync(s, n->token, (int64_t)n->n, NULL, error);
+        if (!st)
+            st = ingle_session_finish(s, &logits, error);
+        return st ? st : ingle_session_save(s, t->path, error);
+    }
+    st = ingle_session_load(s, t->path, error);
+    if (st)
+        return st;
+    int64_t count;
+    const int32_t *ids = ingle_session_tokens(s, &count);
+    if (!mem_grow(&n->token, &n->cap, (size_t)count + 1, sizeof *n->token)) {
+        *error = (struct ingle_error){INGLE_NOMEM, "no memory for the session's tokens"};
+        return INGLE_NOMEM;
+    }
+    memcpy(n->token, ids, (size_t)count * sizeof *ids);
+    n->n = (size_t)count;
+    return ingle_session_remember(s, error);
+}
+
+static void transfer(struct ingle_engine *e, void *arg)
+{
+    struct transfer *t = arg;
+    struct ingle_session *s;
+    t->status = ingle_session_open(&s, e, &t->error);
+    if (t->status)
+        return;
+    t->status = transfer_with(t, s);
+    ingle_session_close(s);
+}
+
+static void save_or_load(struct daemon *d, struct command *c, const char *id, const char *name, bool load)
+{
+    struct err err;
+    struct transfer t = {.path = text_of(c, "file"), .load = load};
+    if (!t.path || !name[0]) {
+        send_error(d, id, "'session' and 'file' are needed");
+        return;
+    }
+    t.session = need_session(d, name, &err);
+    if (!t.session) {
+        send_error(d, id, err.msg);
+        return;
+    }
+    if (!load && !t.session->n) {
+        drop_session(d, t.session);
+        send_error(d, id, "the session is empty");
+        return;
+    }
+    ingle_scheduler_call(d->scheduler, transfer, &t);
+    if (t.status && load && !t.session->n)
+        drop_session(d, t.session);
+    if (t.status) {
+        send_error(d, id, t.error.text);
+        return;
+    }
+    struct str s;
+    begin_event(&s, id, load ? "loaded" : "saved");
+    str_addf(&s, ", \"tokens\": %zu", t.session->n);
+    send(d, &s);
+}
+
+static void reset(struct daemon *d, const char *id, const char *name)
+{
+    pthread_mutex_lock(&d->lock);
+    struct named *s = find_session(d, name);
+    const bool busy = s && s->busy;
+    pthread_mutex_unlock(&d->lock);
+    if (!s || busy) {
+        send_error(d, id, s ? "the session is being answered" : "there is no such session");
+        return;
+    }
+    drop_session(d, s);
+    send_done(d, id, "reset");
+}
+
+static void close_engine(struct daemon *d)
+{
+    ingle_scheduler_close(d->scheduler);
+    reap(d, true);
+    ingle_engine_close(d->engine);
+    d->scheduler = NULL;
+    d->engine = NULL;
+}
+
+static ingle_status open_engine(struct daemon *d, struct ingle_error *error)
+{
+    const int parallel = (int)ingle_config_number(d->c->config, "parallel");
+    struct ingle_engine_options e = {.callbacks = cli_callbacks(d->c)};
+    ingle_config_engine(d->c->config, &e);
+    e.n_sessions = parallel ? parallel : PARALLEL;
+    e.max_logits = num_max(16, e.n_sessions);
+    const struct ingle_scheduler_options o = {.max_running = e.n_sessions};
+    ingle_status st = ingle_engine_open(&d->engine, d->model, &e, error);
+    if (st)
+        return st;
+    st = ingle_scheduler_open(&d->scheduler, d->engine, &o, error);
+    if (st) {
+        ingle_engine_close(d->engine);
+        d->engine = NULL;
+    }
+    return st;
+}
+
+static void park(struct daemon *d, const char *id)
+{
+    bool busy = false;
+    pthread_mutex_lock(&d->lock);
+    for (const struct job *j = d->jobs; j; j = j->next)
+        busy |= !j->over;
+    pthread_mutex_unlock(&d->lock);
+    if (busy) {
+        send_error(d, id, "answers are being written; cancel them or wait");
+        return;
+    }
+    if (d->engine)
+        close_engine(d);
+    send_done(d, id, "parked");
+}
+
+static void unpark(struct daemon *d, const char *id)
+{
+    struct ingle_error error;
+    if (!d->engine && open_engine(d, &error))
+        send_error(d, id, error.text);
+    else
+        send_done(d, id, "unparked");
+}
+
+static void status(struct daemon *d, const char *id)
+{
+    struct ingle_scheduler_status t = {0};
+    struct str s;
+    if (d->scheduler)
+        (void)ingle_scheduler_status(d->scheduler, &t, NULL, 0);
+    begin_event(&s, id, "status");
+    str_addf(&s, ", \"parked\": %s, \"running\": %lld, \"waiting\": %lld, \"prompt_tokens\": %lld, "
+             "\"cached_tokens\": %lld, \"generated_tokens\": %lld, \"kv_used_bytes\": %llu, "
+             "\"kv_budget_bytes\": %llu, \"sessions\": [", d->engine ? "false" : "true",
+             (long long)t.n_running, (long long)t.n_waiting, (long long)t.prompt_tokens,
+             (long long)t.cached_tokens, (long long)t.generated_tokens,
+             (unsigned long long)t.kv_used_bytes, (unsigned long long)t.kv_budget_bytes);
+    pthread_mutex_lock(&d->lock);
+    for (const struct named *n = d->sessions; n; n = n->next) {
+        str_adds(&s, n == d->sessions ? "{\"session\": " : ", {\"session\": ");
+        str_add_json(&s, n->name, strlen(n->name));
+        str_addf(&s, ", \"tokens\": %zu, \"busy\": %s}", n->n, n->busy ? "true" : "false");
+    }
+    pthread_mutex_unlock(&d->lock);
+    str_adds(&s, "]");
+    send(d, &s);
+}
+
+/* ---- the loop ---- */
+
+static void obey(struct daemon *d, struct command *c)
+{
+    char id[MOST_NAME + 1], session[MOST_NAME + 1];
+    name_of(c, "id", id);
+    name_of(c, "session", session);
+    const char *what = text_of(c, "do");
+    what = what ? what : "";
+    if (c->failed)
+        send_error(d, id, c->err.msg);
+    else if (strcmp(what, "cancel") == 0)
+        cancel(d, id);
+    else if (strcmp(what, "status") == 0)
+        status(d, id);
+    else if (strcmp(what, "reset") == 0)
+        reset(d, id, session);
+    else if (strcmp(what, "park") == 0)
+        park(d, id);
+    else if (strcmp(what, "unpark") == 0)
+        unpark(d, id);
+    else if (strcmp(what, "quit") == 0)
+        d->quit = true;
+    else if (!d->engine)
+        send_error(d, id, "the engine is parked; unpark it first");
+    else if (strcmp(what, "generate") == 0)
+        generate(d, c, id, session);
+    else if (strcmp(what, "save") == 0 || strcmp(what, "load") == 0)
+        save_or_load(d, c, id, session, what[0] == 'l');
+    else
+        send_error(d, id, "'do' is none of generate, cancel, reset, save, load, park, unpark, status, quit");
+}
+
+static int on_line(struct cli *cli, void *arg, char *line, size_t n)
+{
+    struct daemon *d = arg;
+    struct command c = {0};
+    const struct json_limits limits = {.n_bytes = MOST_LINE};
+    (void)cli;
+    reap(d, false);
+    if (strspn(line, " \t\r") == n)
+        return 0;
+    if (json_parse(line, n, &limits, &c.o, &c.err)) {
+        send_error(d, NULL, c.err.msg);
+        return 0;
+    }
+    if (json_object_is_type(c.o, json_type_object))
+        obey(d, &c);
+    else
+        send_error(d, NULL, "a command is a JSON object");
+    json_object_put(c.o);
+    return d->quit;
+}
+
+static void greet(struct daemon *d)
+{
+    struct ingle_engine_info info;
+    struct ingle_model_info model;
+    struct str s;
+    ingle_engine_info(d->engine, &info);
+    ingle_model_info(d->model, &model);
+    begin_event(&s, NULL, "ready");
+    add_text(&s, "version", ingle_version(), strlen(ingle_version()));
+    add_text(&s, "model", model.name, strlen(model.name));
+    str_addf(&s, ", \"n_ctx\": %lld", (long long)info.n_ctx);
+    send(d, &s);
+}
+
+static void free_sessions(struct daemon *d)
+{
+    while (d->sessions)
+        drop_session(d, d->sessions);
+}
+
+int cli_daemon(struct cli *c)
+{
+    struct daemon d = {.c = c};
+    struct ingle_error error;
+    if (c->n_arg)
+        return cli_usage(c, "daemon takes no argument, not '%s'", c->arg[0]);
+    if (cli_open_model(c, &d.model, &error))
+        return cli_fail(c, &error);
+    if (open_engine(&d, &error)) {
+        ingle_model_close(d.model);
+        return cli_fail(c, &error);
+    }
+    pthread_mutex_init(&d.lock, NULL);
+    pthread_cond_init(&d.ended, NULL);
+    cli_screen_clear(&c->screen);
+    greet(&d);
+    const int rc = cli_lines(c, on_line, &d);
+    reap(&d, !d.quit); /* at the end of the input the answers are finished, at "quit" cut short */
+    close_engine(&d);
+    free_sessions(&d);
+    ingle_model_close(d.model);
+    pthread_cond_destroy(&d.ended);
+    pthread_mutex_destroy(&d.lock);
+    return d.quit ? CLI_OK : rc;
+}

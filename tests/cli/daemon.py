@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""daemon.py - `ingle daemon` as the program that embeds it sees it.
+
+usage: daemon.py INGLE
+"""
+import json, os, subprocess, sys, tempfile
+
+INGLE = sys.argv[1]
+
+
+class Daemon:
+    def __init__(self, *options):
+        self.p = subprocess.Popen([INGLE, "daemon", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        self.ready = self.event()
+
+    def event(self):
+        line = self.p.stdout.readline()
+        assert line, self.p.stderr.read()
+        return json.loads(line)
+
+    def say(self, line):
+        self.p.stdin.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+        self.p.stdin.flush()
+
+    def until(self, *names, id=None):
+        """Events up to the first of these names (and of this id)."""
+        events = []
+        while not events or events[-1]["event"] not in names or (id and events[-1].get("id") != id):
+            events.append(self.event())
+        return events
+
+    def ask(self, **command):
+        self.say({"id": "q", **command})
+        return self.until("end", "error", "saved", "loaded", "reset", "parked", "unparked", "status", id="q")
+
+    def end(self):
+        self.p.stdin.close()
+        rest = self.p.stdout.read()
+        assert self.p.wait(60) == 0, self.p.stderr.read()
+        return [json.loads(line) for line in rest.splitlines()]
+
+
+def text(events):
+    return "".join(e["text"] for e in events if e["event"] == "text")
+
+
+def answers(d):
+    assert d.ready["event"] == "ready" and d.ready["n_ctx"] > 0
+    once = d.ask(do="generate", prompt="Once upon a time", max_tokens=20, temperature=0)
+    assert once[-1]["finish"] == "length" and once[-1]["tokens"] == 20, once[-1]
+    again = d.ask(do="generate", prompt="Once upon a time", max_tokens=20, temperature=0, show_tokens=True)
+    assert text(again) == text(once)
+    assert sum(e["event"] == "token" for e in again) == 20
+    stop = text(once).split()[3]
+    cut = d.ask(do="generate", prompt="Once upon a time", max_tokens=20, temperature=0, stop=[stop])
+    assert cut[-1]["finish"] == "stop" and text(once).startswith(text(cut)) and stop not in text(cut)
+    chat = d.ask(do="generate", messages=[{"role": "user", "content": "Hello"}], max_tokens=50, temperature=0)
+    assert chat[-1]["finish"] == "stop" and text(chat), chat
+    return text(once)
+
+
+def sessions(d, whole):
+    d.ask(do="generate", session="a", prompt="Once upon a time", max_tokens=8, temperature=0)
+    parts = d.ask(do="generate", session="a", tokens=[], max_tokens=12, temperature=0)
+    assert whole.endswith(text(parts)), (whole, text(parts))
+    assert parts[0]["reused_tokens"] > 0, parts[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.kv")
+        saved = d.ask(do="save", session="a", file=path)[-1]
+        assert saved["event"] == "saved" and saved["tokens"] == 25, saved
+        more = d.ask(do="generate", session="a", prompt=" Then", max_tokens=8, temperature=0)
+        assert d.ask(do="park")[-1]["event"] == "parked"
+        refused = d.ask(do="generate", prompt="x")[-1]
+        assert "parked" in refused["error"], refused
+        assert d.ask(do="unpark")[-1]["event"] == "unparked"
+        assert d.ask(do="load", session="b", file=path)[-1]["tokens"] == 25
+        same = d.ask(do="generate", session="b", prompt=" Then", max_tokens=8, temperature=0)
+        assert text(same) == text(more) and same[0]["reused_tokens"] >= 24, same[0]
+        with open(path, "r+b") as f:
+            f.seek(os.path.getsize(path) // 2)
+            f.write(b"damage")
+        bad = d.ask(do="load", session="c", file=path)[-1]
+        assert bad["event"] == "error" and "a.kv" in bad["error"], bad
+    assert d.ask(do="reset", session="b")[-1]["event"] == "reset"
+    names = [s["session"] for s in d.ask(do="status")[-1]["sessions"]]
+    assert names == ["a"], names
+
+
+def together(d, whole):
+    for i in range(16):
+        d.say({"do": "generate", "id": str(i), "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0})
+    pieces = {str(i): "" for i in range(16)}
+    left = 16
+    while left:
+        e = d.event()
+        pieces[e["id"]] += e.get("text", "")
+        left -= e["event"] == "end"
+    assert set(pieces.values()) == {whole}, pieces
+
+
+def cancelling(d):
+    d.say({"do": "generate", "id": "long", "prompt": "Once", "max_tokens": 4000, "ignore_end": True})
+    d.until("text", id="long")
+    d.say({"do": "cancel", "id": "long"})
+    assert d.until("end", id="long")[-1]["finish"] == "cancelled"
+
+
+def refusing(d):
+    for line, word in [("{", "json"), ("[]", "object"), ('{"do": "dance"}', "dance or generate"),
+                       ('{"do": "generate"}', "messages"), ('{"do": "generate", "prompt": 1}', "prompt"),
+                       ('{"do": "generate", "prompt": "a", "temperature": -1}', "temperature"),
+                       ('{"do": "generate", "prompt": "a", "stop": "b"}', "stop"),
+                       ('{"do": "generate", "tokens": [99999999]}', "99999999"),
+                       ('{"do": "generate", "tokens": [1, "a"]}', "tokens"),
+                       ('{"do": "generate", "messages": [{"role": "queen"}]}', "queen"),
+                       ('{"do": "generate", "prompt": "a", "session": "' + "s" * 200 + '"}', "128"),
+                       ('{"do": "save", "session": "none", "file": "/nowhere/x"}', "empty"),
+                       ('{"do": "load", "session": "none", "file": "/nowhere/x"}', "/nowhere/x"),
+                       ('{"do": "cancel", "id": "nobody"}', "id")]:
+        d.say(line)
+        e = d.event()
+        assert e["event"] == "error", (line, e)
+        assert any(w in e["error"] for w in word.split(" or ")), (line, e)
+    assert d.ask(do="generate", prompt="a", max_tokens=1)[-1]["event"] == "end"
+
+
+def main():
+    d = Daemon("--parallel", "4")
+    whole = answers(d)
+    sessions(d, whole)
+    together(d, whole)
+    cancelling(d)
+    refusing(d)
+    d.say({"do": "generate", "id": "last", "prompt": "Once", "max_tokens": 100, "ignore_end": True})
+    assert d.end()[-1]["finish"] == "length", "the end of the input cut an answer"
+    q = Daemon()
+    q.say({"do": "generate", "id": "cut", "prompt": "Once", "ignore_end": True})
+    q.say({"do": "quit"})
+    assert q.end()[-1]["finish"] == "cancelled"
+    print("ok")
+
+
+main()
