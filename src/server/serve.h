@@ -18,6 +18,7 @@
 
 struct auth;
 struct answer_core;
+struct responses_store;
 
 enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
 
@@ -29,6 +30,7 @@ struct serve {
     struct http *http;
     const char *model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
+    struct responses_store *responses; /* answers that /v1/responses keeps */
 
     /* These once the phase is not SERVE_LOADING; no endpoint without SERVE_EARLY sees that. */
     struct ingle_model *model;

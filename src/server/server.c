@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "server/answer.h"
 #include "server/auth.h"
+#include "server/responses.h"
 #include "server/serve.h"
 
 #include <stdatomic.h>
@@ -334,7 +335,11 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
     name_model(s);
-    ingle_status st = read_access(s, err);
+    ingle_status st = responses_store_create(
+        &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
+        (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
+    if (!st)
+        st = read_access(s, err);
     if (!st)
         st = read_tls(s, err);
     if (!st)
@@ -441,6 +446,7 @@ void server_close(struct server *s)
     answer_close(s->serve.answers);
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
+    responses_store_free(s->serve.responses);
     auth_close(s->serve.auth);
     mem_free(s->tls_cert);
     if (s->tls_key)

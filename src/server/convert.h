@@ -1,0 +1,49 @@
+/*
+ * convert - builds a conversation in the form of OpenAI chat completions from the items of
+ * another dialect.
+ *
+ * Items come in order.  What one side says in a row becomes one message: text of the user
+ * is joined by empty lines; thought, text and calls of the assistant share a message until
+ * somebody else speaks.  Results of tools follow the message with their calls; a result
+ * that nothing asked for becomes text of the user, a call that nobody answered gets a
+ * result that says so, because templates show neither.  System text before the first turn
+ * is one message in front.
+ */
+#ifndef INGLE_SERVER_CONVERT_H
+#define INGLE_SERVER_CONVERT_H
+
+#include "base/err.h"
+#include "server/view.h"
+#include <stdbool.h>
+
+struct convert {
+    struct str messages, tools; /* elements of arrays, until convert_end() */
+    struct str system, user, thought, text, calls;
+    bool has_system, has_user, has_assistant;
+    struct json_object *waiting; /* {id: null}: calls of the last assistant without a result */
+    size_t n_messages, n_tools;
+    bool failed; /* out of memory */
+};
+void convert_init(struct convert *c);
+void convert_release(struct convert *c);
+
+void convert_system(struct convert *c, struct view t);
+void convert_user(struct convert *c, struct view t);
+void convert_thought(struct convert *c, struct view t);
+void convert_say(struct convert *c, struct view t);
+/* The assistant's turn is open, even if it says nothing. */
+void convert_assistant(struct convert *c);
+/* arguments: an object, or its JSON text as a string; anything else becomes the member
+ * "arguments" of one. */
+void convert_call(struct convert *c, struct view id, struct view name,
+                         struct json_object *arguments);
+void convert_result(struct convert *c, struct view id, struct view t);
+/* parameters: a JSON schema, or NULL. */
+void convert_tool(struct convert *c, struct view name,
+                         struct view description, struct json_object *parameters);
+/* Closes the arrays: c->messages is one, c->tools is one, or empty without tools. */
+MUST_CHECK ingle_status convert_end(struct convert *c, struct err *err);
+/* Moves the arrays into the caller's strings, which must have been initialised. */
+void convert_give(struct convert *c, struct str *messages, struct str *tools);
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * responses - OpenAI's Responses: /v1/responses as Codex and the openai package speak it.
+ *
+ * responses_read.c turns the items of a request into a chat_request, responses_tools.c its
+ * tools; responses_write.c is the dialect that turns an answer into items and events again.
+ * Answers are kept in a bounded store in memory (responses_store.c), where
+ * previous_response_id and item_reference find them.
+ */
+#ifndef INGLE_SERVER_RESPONSES_H
+#define INGLE_SERVER_RESPONSES_H
+
+#include "base/report.h"
+#include "server/convert.h"
+#include "server/dialect.h"
+
+/* ---- store ---- */
+
+/* Any thread may use a store. */
+struct responses_store;
+/* The oldest answers go when there are more than n_max (0: 1000), or n_bytes (0: 64 MiB). */
+MUST_CHECK ingle_status responses_store_create(struct responses_store **out,
+                                                      size_t n_max, size_t n_bytes,
+                                                      struct err *err);
+void responses_store_free(struct responses_store *s);
+/* items: elements of a JSON array, the whole conversation up to the answer; response: the
+ * answer as an object.  user: who may see it.  An answer larger than the store is not kept. */
+void responses_store_add(struct responses_store *s, const char *user, const char *id,
+                                const struct str *items, const struct str *response);
+enum responses_part { RESPONSES_ITEMS, RESPONSES_OBJECT };
+/* Appends what is kept under id; false when there is nothing of that user. */
+bool responses_store_get(struct responses_store *s, const char *user, const char *id,
+                                enum responses_part part, struct str *out);
+bool responses_store_delete(struct responses_store *s, const char *user,
+                                   const char *id);
+/* Appends the item of that id from the oldest answer that has it. */
+bool responses_store_item(struct responses_store *s, const char *user,
+                                 struct view id, struct str *out);
+
+/* ---- tools ---- */
+
+enum responses_kind {
+    RESPONSES_FUNCTION,
+    RESPONSES_CUSTOM,      /* one string parameter, "input" */
+    RESPONSES_LOCAL_SHELL, /* a function with its own kind of item */
+    RESPONSES_TOOL_SEARCH
+};
+/* The model sees one flat list of functions; this is how a name leads back. */
+struct responses_tool {
+    enum responses_kind kind;
+    struct str flat;  /* what the model calls it */
+    struct str name;  /* its own name */
+    struct str space; /* its namespace, or "" */
+};
+
+/* ---- requests and answers ---- */
+
+enum responses_open {
+    RESPONSES_NONE,
+    RESPONSES_REASONING,
+    RESPONSES_MESSAGE,
+    RESPONSES_CALL
+};
+
+/* A request on its way to an answer: the dialect's state. */
+struct responses {
+    struct responses_store *store; /* NULL: the answer is not kept */
+    struct str user;
+    struct responses_tool *tool;
+    size_t n_tools, cap_tools;
+    struct str echo;  /* members of the response object that repeat the request */
+    struct str items; /* elements: the conversation up to the answer, for the store */
+    bool summary;     /* thoughts are shown as summaries, not as raw text */
+    bool sealed;      /* thoughts carry encrypted_content */
+    bool logprobs;
+
+    char id[33];      /* "" before the first function of the dialect was called */
+    struct str model;
+    int64_t created;
+    bool stream, begun;
+    int64_t sequence; /* of the next event */
+    struct str output; /* elements: the items that are done */
+    size_t n_output;   /* and the number of the open one */
+    enum responses_open open;
+    struct str text;     /* of the open item */
+    struct str logprob;  /* elements, of the open message */
+    const struct responses_tool *called; /* of the open call; NULL: nobody knows it */
+    struct str call_name, call_id;
+};
+
+struct responses_reader {
+    struct responses *state;
+    struct responses_store *store;
+    struct convert convert;
+    const struct report_sink *sink;
+    struct fault *fault;
+    size_t n_calls, n_results; /* without an id so far */
+    int depth;                 /* of references */
+};
+
+/* Reads a body.  *out is the state for the dialect and is written in any case but NULL when
+ * memory runs out; *r is initialised.  store and sink may be NULL. */
+void responses_read(struct json_object *body, struct responses_store *store,
+                           const char *user, const struct report_sink *sink,
+                           struct chat_request *r, struct responses **out,
+                           struct fault *fault);
+void responses_free(struct responses *s);
+
+/* Adds the tools of a list, "tools" of a request or of an item. */
+void responses_read_tools(struct responses_reader *d, struct json_object *tools,
+                                 const char *where);
+void responses_read_choice(struct responses_reader *d, struct json_object *choice,
+                                  struct chat_request *r);
+/* Appends the name by which the model calls a tool. */
+void responses_flat(struct view space, struct view name, struct str *out);
+/* A tool was called by that name; NULL: there is none. */
+const struct responses_tool *responses_find(const struct responses *s,
+                                                          struct view flat);
+
+extern const struct dialect responses_dialect;
+
+#endif

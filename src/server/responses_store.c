@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/responses.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct entry {
+    struct entry *next; /* the next newer one */
+    struct str user, id, items, response;
+};
+
+struct responses_store {
+    pthread_mutex_t lock;
+    size_t n_max, n_bytes_max;       /* read-only */
+    struct entry *oldest, **newest;  /* Sync: lock, as all below; *newest is the end */
+    size_t n, n_bytes;
+};
+
+static void entry_free(struct entry *e)
+{
+    if (!e)
+        return;
+    str_release(&e->user);
+    str_release(&e->id);
+    str_release(&e->items);
+    str_release(&e->response);
+    mem_free(e);
+}
+
+static size_t entry_bytes(const struct entry *e)
+{
+    return sizeof *e + e->user.n + e->id.n + e->items.n + e->response.n;
+}
+
+ingle_status responses_store_create(struct responses_store **out, size_t n_max, size_t n_bytes,
+                                    struct err *err)
+{
+    struct responses_store *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a store of answers");
+    if (pthread_mutex_init(&s->lock, NULL) != 0) {
+        mem_free(s);
+        return err_set(err, INGLE_NOMEM, "no lock for a store of answers");
+    }
+    s->n_max = n_max ? n_max : 1000;
+    s->n_bytes_max = n_bytes ? n_bytes : (size_t)64 << 20;
+    s->newest = &s->oldest;
+    *out = s;
+    return INGLE_OK;
+}
+
+/* Takes *at out of the list. */
+static void unlink_entry(struct responses_store *s, struct entry **at)
+{
+    struct entry *e = *at;
+    *at = e->next;
+    if (s->newest == &e->next)
+        s->newest = at;
+    s->n--;
+    s->n_bytes -= entry_bytes(e);
+    entry_free(e);
+}
+
+void responses_store_free(struct responses_store *s)
+{
+    if (!s)
+        return;
+    while (s->oldest)
+        unlink_entry(s, &s->oldest);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+static void init_text(struct str *s, const char *at, size_t n)
+{
+    str_init(s);
+    str_add(s, at, n);
+}
+
+void responses_store_add(struct responses_store *s, const char *user, const char *id,
+                         const struct str *items, const struct str *response)
+{
+    struct entry *e = mem_zalloc(sizeof *e);
+    if (!e)
+        return;
+    init_text(&e->user, user, strlen(user));
+    init_text(&e->id, id, strlen(id));
+    init_text(&e->items, items->at, items->n);
+    init_text(&e->response, response->at, response->n);
+    const bool whole = str_ok(items) && str_ok(response) && str_ok(&e->user) && str_ok(&e->id) &&
+                       str_ok(&e->items) && str_ok(&e->response);
+    const size_t n_bytes = entry_bytes(e);
+    if (!whole || n_bytes > s->n_bytes_max) {
+        entry_free(e);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    while (s->oldest && (s->n >= s->n_max || s->n_bytes > s->n_bytes_max - n_bytes))
+        unlink_entry(s, &s->oldest);
+    *s->newest = e;
+    s->newest = &e->next;
+    s->n++;
+    s->n_bytes += n_bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The place of an entry in the list; what stands there is NULL if there is none. */
+static struct entry **find(struct responses_store *s, const char *user, const char *id)
+{
+    struct entry **at = &s->oldest;
+    while (*at && (strcmp((*at)->id.at, id) != 0 || strcmp((*at)->user.at, user) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+bool responses_store_get(struct responses_store *s, const char *user, const char *id,
+                         enum responses_part part, struct str *out)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct entry *e = *find(s, user, id);
+    if (e) {
+        const struct str *text = part == RESPONSES_ITEMS ? &e->items : &e->response;
+        str_add(out, text->at, text->n);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return e != NULL;
+}
+
+bool responses_store_delete(struct responses_store *s, const char *user, const char *id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct entry **at = find(s, user, id);
+    const bool found = *at != NULL;
+    if (found)
+        unlink_entry(s, at);
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+/* Appends the element of the array `items` whose id it is. */
+static bool add_item(const struct str *items, struct view id, struct str *out)
+{
+    struct json_object *list = NULL;
+    struct str text;
+    bool found = false;
+    init_text(&text, "[", 1);
+    str_add(&text, items->at, items->n);
+    str_addc(&text, ']');
+    if (str_ok(&text) && json_parse(text.at, text.n, NULL, &list, NULL) == INGLE_OK)
+        for (size_t i = 0; !found && i < json_object_array_length(list); i++) {
+            struct json_object *item = json_object_array_get_idx(list, i);
+            const struct view own = view_member(item, "id");
+            found = own.at && own.n == id.n && memcmp(own.at, id.at, id.n) == 0;
+            if (found)
+                view_put_json(out, item);
+        }
+    json_object_put(list);
+    str_release(&text);
+    return found;
+}
+
+bool responses_store_item(struct responses_store *s, const char *user, struct view id,
+                          struct str *out)
+{
+    struct str quoted;
+    bool found = false;
+    if (!id.n)
+        return false;
+    str_init(&quoted);
+    str_adds(&quoted, "\"id\":");
+    view_put(&quoted, id);
+    pthread_mutex_lock(&s->lock);
+    for (const struct entry *e = s->oldest; !found && str_ok(&quoted) && e; e = e->next)
+        if (strcmp(e->user.at, user) == 0 && strstr(e->items.at, quoted.at))
+            found = add_item(&e->items, id, out);
+    pthread_mutex_unlock(&s->lock);
+    str_release(&quoted);
+    return found;
+}

@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""responses.py - /v1/responses on the built-in model: shapes, events, tools, thoughts, the store.
+
+usage: responses.py INGLE [unittest options]
+"""
+import json
+
+import serving
+from serving import WEATHER
+
+TOOL = {"type": "function", "name": "get_weather", "description": "Weather in a city",
+        "parameters": WEATHER}
+QUESTION = "What is the weather in Paris?"
+ANSWER = '{"city": "Paris", "sky": "sunny", "celsius": 21}'
+DONE = ["response.created", "response.in_progress"]
+TEXT = ["response.output_item.added", "response.content_part.added", "response.output_text.delta",
+        "response.output_text.done", "response.content_part.done", "response.output_item.done"]
+SUMMARY = ["response.output_item.added", "response.reasoning_summary_part.added",
+           "response.reasoning_summary_text.delta", "response.reasoning_summary_text.done",
+           "response.reasoning_summary_part.done", "response.output_item.done"]
+RAW = ["response.output_item.added", "response.reasoning_text.delta",
+       "response.reasoning_text.done", "response.output_item.done"]
+CALL = ["response.output_item.added", "response.function_call_arguments.delta",
+        "response.function_call_arguments.done", "response.output_item.done"]
+END = ["response.completed"]
+
+
+def short(events):
+    """The names, a run of equal ones once."""
+    names = [name for name, _ in events]
+    return [n for i, n in enumerate(names) if not i or names[i - 1] != n]
+
+
+def text_of(response):
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message"
+                   for part in item["content"])
+
+
+class Responses(serving.Case):
+    def whole(self, **body):
+        status, answer, _ = self.server.post("/v1/responses", body)
+        serving.need_grammars(status, answer)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def refused(self, status, **body):
+        got, answer, _ = self.server.post("/v1/responses", body)
+        self.assertEqual(got, status, answer)
+        self.assertEqual(answer["error"]["type"], "invalid_request_error")
+        return answer["error"]
+
+    def events(self, **body):
+        events = self.server.stream("/v1/responses", body)
+        for i, (name, data) in enumerate(events):
+            self.assertEqual(data["type"], name)
+            self.assertEqual(data["sequence_number"], i)
+        return events
+
+    def test_whole(self):
+        r = self.whole(input="What is the capital of Norway?", instructions="Answer briefly.",
+                       metadata={"a": "b"})
+        self.assertEqual(text_of(r), "The capital of Norway is Oslo.")
+        self.assertEqual(r["object"], "response")
+        self.assertTrue(r["id"].startswith("resp_"))
+        self.assertEqual(r["status"], "completed")
+        self.assertTrue(r["output"][0]["id"].startswith("msg_"))
+        self.assertEqual(r["metadata"], {"a": "b"})
+        self.assertEqual(r["instructions"], "Answer briefly.")
+        self.assertIsNone(r["error"])
+        u = r["usage"]
+        self.assertEqual(u["total_tokens"], u["input_tokens"] + u["output_tokens"])
+        self.assertNotIn("timings", r)
+
+    def test_stream(self):
+        events = self.events(input="Who are you?")
+        self.assertEqual(short(events), DONE + TEXT + END)
+        final = events[-1][1]["response"]
+        deltas = "".join(d["delta"] for n, d in events if n == "response.output_text.delta")
+        self.assertEqual(deltas, text_of(final))
+        self.assertEqual(deltas, text_of(self.whole(input="Who are you?")))
+        done = [d["item"] for n, d in events if n == "response.output_item.done"]
+        self.assertEqual(done, final["output"])
+        self.assertEqual(events[0][1]["response"]["id"], final["id"])
+        self.assertEqual(events[0][1]["response"]["status"], "in_progress")
+
+    def test_paths(self):
+        for path in "/responses", "/v1/responses/", "/v1/responses?client_version=1":
+            self.assertEqual(self.server.post(path, {"input": "hi", "max_output_tokens": 1})[0], 200)
+
+    def test_cut(self):
+        r = self.whole(input="Count from 1 to 60.", max_output_tokens=5)
+        self.assertEqual(r["status"], "incomplete")
+        self.assertEqual(r["incomplete_details"], {"reason": "max_output_tokens"})
+        events = self.events(input="Count from 1 to 60.", max_output_tokens=5)
+        self.assertEqual(events[-1][0], "response.incomplete")
+        self.assertEqual(events[-1][1]["response"]["usage"]["output_tokens"], 5)
+
+    def test_thoughts_as_summary(self):
+        events = self.events(input="What is 8+9?", reasoning={"effort": "high", "summary": "auto"})
+        self.assertEqual(short(events), DONE + SUMMARY + TEXT + END)
+        item = events[-1][1]["response"]["output"][0]
+        self.assertEqual(item["type"], "reasoning")
+        self.assertIn("17", item["summary"][0]["text"])
+        self.assertEqual(text_of(events[-1][1]["response"]), "17")
+        self.assertGreater(
+            events[-1][1]["response"]["usage"]["output_tokens_details"]["reasoning_tokens"], 5)
+        part = [d for n, d in events if n == "response.reasoning_summary_text.delta"][0]
+        self.assertEqual(part["summary_index"], 0)
+
+    def test_raw_thoughts(self):
+        events = self.events(input="What is 8+9?", reasoning={"effort": "high"})
+        self.assertEqual(short(events), DONE + RAW + TEXT + END)
+        item = events[-1][1]["response"]["output"][0]
+        self.assertEqual(item["content"][0]["type"], "reasoning_text")
+        self.assertEqual(item["summary"], [])
+        self.assertIsNone(item["encrypted_content"])
+
+    def test_sealed_thoughts_come_back(self):
+        ask = {"role": "user", "content": "What is 8+9?"}
+        more = {"role": "user", "content": "Who are you?"}
+        r = self.whole(input=[ask], reasoning={"effort": "high"}, store=False)
+        thought = dict(r["output"][0], content=None)
+        self.assertTrue(thought["encrypted_content"])
+        count = lambda items: self.server.post("/v1/responses/input_tokens", {
+            "input": items, "reasoning": {"effort": "high"}})[1]["input_tokens"]
+        self.assertGreater(count([ask, thought, r["output"][1]]), count([ask, r["output"][1]]))
+        self.assertEqual(count([ask, thought, r["output"][1], more]),
+                         count([ask, r["output"][0], r["output"][1], more]))
+
+    def test_no_thoughts(self):
+        r = self.whole(input="What is 8+9?", reasoning={"effort": "none"})
+        self.assertEqual([i["type"] for i in r["output"]], ["message"])
+
+    def test_call(self):
+        events = self.events(input=QUESTION, tools=[TOOL])
+        self.assertEqual(short(events), DONE + CALL + END)
+        item = events[-1][1]["response"]["output"][0]
+        self.assertEqual((item["type"], item["name"], item["status"]),
+                         ("function_call", "get_weather", "completed"))
+        self.assertEqual(json.loads(item["arguments"]), {"city": "Paris"})
+        self.assertTrue(item["call_id"].startswith("call_"))
+        added = [d["item"] for n, d in events if n == "response.output_item.added"][0]
+        self.assertEqual((added["arguments"], added["status"]), ("", "in_progress"))
+        done = [d for n, d in events if n == "response.function_call_arguments.done"][0]
+        self.assertEqual((done["name"], done["arguments"]), ("get_weather", item["arguments"]))
+
+    def test_results(self):
+        ask = {"role": "user", "content": QUESTION}
+        call = self.whole(input=[ask], tools=[TOOL])["output"][0]
+        for output in ANSWER, [{"type": "input_text", "text": ANSWER}]:
+            r = self.whole(tools=[TOOL], input=[ask, call, {
+                "type": "function_call_output", "call_id": call["call_id"], "output": output}])
+            self.assertEqual(text_of(r), "It is sunny in Paris, 21 degrees.")
+
+    def test_namespace(self):
+        tools = [{"type": "namespace", "name": "get", "description": "", "tools": [
+            dict(TOOL, name="weather")]}]
+        r = self.whole(input=QUESTION, tools=tools, tool_choice="required")
+        self.assertEqual((r["output"][0]["name"], r["output"][0]["namespace"]), ("weather", "get"))
+
+    def test_custom(self):
+        tools = [{"type": "custom", "name": "get_weather", "description": "Weather in a city",
+                  "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}}]
+        choice = {"type": "custom", "name": "get_weather"}
+        events = self.events(input=QUESTION, tools=tools, tool_choice=choice)
+        item = events[-1][1]["response"]["output"][0]
+        self.assertEqual(item["type"], "custom_tool_call")
+        names = [n for n, _ in events]
+        self.assertIn("response.custom_tool_call_input.delta", names)
+        done = [d for n, d in events if n == "response.custom_tool_call_input.done"][0]
+        self.assertEqual(done["input"], item["input"])
+
+    def test_other_tools_are_skipped(self):
+        tools = [{"type": t} for t in ("web_search", "image_generation", "file_search", "mcp",
+                                       "code_interpreter", "computer_use", "from_the_future")]
+        self.assertEqual(text_of(self.whole(input="What is 7+5?", tools=tools,
+                                            tool_choice={"type": "web_search"})), "12")
+
+    def test_schema(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string"},
+                                                   "age": {"type": "integer"}},
+                  "required": ["name", "age"], "additionalProperties": False}
+        r = self.whole(input="Give me a JSON object with name Leo and age 42.",
+                       text={"format": {"type": "json_schema", "name": "p", "schema": schema}})
+        self.assertEqual(text_of(r).replace(" ", ""), '{"name":"Leo","age":42}')
+
+    def test_logprobs(self):
+        r = self.whole(input="What is 7+5?", include=["message.output_text.logprobs"],
+                       top_logprobs=2)
+        probs = r["output"][0]["content"][0]["logprobs"]
+        self.assertEqual("".join(p["token"] for p in probs), "12")
+        self.assertEqual(len(probs[0]["top_logprobs"]), 2)
+        self.assertLessEqual(probs[0]["logprob"], 0)
+
+    def test_store(self):
+        first = self.whole(input="My name is Ada.")
+        second = self.whole(input="What is my name?", previous_response_id=first["id"])
+        self.assertEqual(text_of(second), "Your name is Ada.")
+        self.assertEqual(second["previous_response_id"], first["id"])
+        self.assertGreater(second["usage"]["input_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(self.server.get("/v1/responses/" + first["id"])[1], first)
+        status, gone, _ = self.server.ask("DELETE", "/v1/responses/" + first["id"])
+        self.assertEqual((status, gone["deleted"], gone["id"]), (200, True, first["id"]))
+        self.assertEqual(self.server.get("/v1/responses/" + first["id"])[0], 404)
+        self.assertEqual(self.server.ask("DELETE", "/v1/responses/" + first["id"])[0], 404)
+        self.refused(404, input="x", previous_response_id=first["id"])
+        self.whole(input="x", previous_response_id=second["id"], max_output_tokens=1)
+        hidden = self.whole(input="hi", store=False)
+        self.assertEqual(self.server.get("/v1/responses/" + hidden["id"])[0], 404)
+
+    def test_streams_are_kept(self):
+        final = self.events(input="hi")[-1][1]["response"]
+        self.assertEqual(self.server.get("/v1/responses/" + final["id"])[1], final)
+
+    def test_item_reference(self):
+        item = self.whole(input="My name is Ada.")["output"][0]
+        r = self.whole(input=[{"role": "user", "content": "My name is Ada."},
+                              {"type": "item_reference", "id": item["id"]},
+                              {"role": "user", "content": "What is my name?"}])
+        self.assertEqual(text_of(r), "Your name is Ada.")
+        self.refused(404, input=[{"type": "item_reference", "id": "msg_none"}])
+
+    def test_count(self):
+        status, n, _ = self.server.post("/v1/responses/input_tokens", {"input": "Who are you?"})
+        self.assertEqual((status, n["object"]), (200, "response.input_tokens"))
+        self.assertEqual(n["input_tokens"],
+                         self.whole(input="Who are you?")["usage"]["input_tokens"])
+        self.assertEqual(self.server.post("/v1/responses/input_tokens", {})[0], 400)
+
+    def test_bad_requests(self):
+        self.assertEqual(self.refused(400)["param"], "input")
+        self.assertEqual(self.refused(400, input=[1])["param"], "input[0]")
+        self.assertEqual(self.refused(400, input="x", stream=True, temperature=9)["param"],
+                         "temperature")
+        self.assertEqual(self.server.ask("POST", "/v1/responses", b"{")[0], 400)
+        self.assertEqual(self.server.ask("POST", "/v1/responses", b"[]")[0], 400)
+
+    def test_overflow(self):
+        long = "What is the capital of Norway? " * 2000
+        e = self.refused(400, input=long)
+        self.assertEqual(e["code"], "context_length_exceeded")
+        events = self.events(input=long)
+        self.assertEqual(short(events), DONE + ["response.failed"])
+        failed = events[-1][1]["response"]
+        self.assertEqual(failed["status"], "failed")
+        self.assertEqual(failed["error"]["code"], "context_length_exceeded")
+        self.assertTrue(failed["id"].startswith("resp_"))
+
+
+class KeepAlive(serving.Case):
+    options = ["--temp", "0", "--keep-alive", "0.1", "--parallel", "1"]
+
+    def test_silence(self):
+        """A request that waits for another one says so, with an event and not a comment."""
+        story = {"input": "Count from 1 to 60.", "max_output_tokens": 2000, "stream": True,
+                 "text": {"format": {"type": "json_schema", "name": "long", "schema": {
+                     "type": "array", "items": {"const": 1}, "minItems": 600, "maxItems": 600}}}}
+        c, r = self.server.open("POST", "/v1/responses", story)
+        serving.need_grammars(r.status, r.read(120))
+        events = self.server.stream("/v1/responses", {"input": "What is 7+5?"})
+        c.close()
+        names = [n for n, _ in events]
+        self.assertEqual(names[:2], DONE)
+        self.assertNotIn("", names)
+        self.assertEqual(short(events), DONE + TEXT + END)
+        self.assertEqual([d["sequence_number"] for _, d in events], list(range(len(events))))
+
+
+class Bounded(serving.Case):
+    options = ["--temp", "0", "--max-responses", "2"]
+
+    def test_eviction(self):
+        ids = [self.server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1})[1]["id"]
+               for _ in range(3)]
+        self.assertEqual([self.server.get("/v1/responses/" + i)[0] for i in ids], [404, 200, 200])
+
+
+class DeepSeek(serving.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.options = ["--temp", "0", "--model", serving.nano_v4()]
+        super().setUpClass()
+
+    def test_thoughts(self):
+        events = self.server.stream("/v1/responses", {
+            "input": "What is 8+9?", "reasoning": {"effort": "high", "summary": "auto"},
+            "max_output_tokens": 200})
+        self.assertEqual(short(events)[:2], DONE)
+        self.assertEqual(events[-1][1]["response"]["output"][0]["type"], "reasoning")
+
+    def test_call(self):
+        status, r, _ = self.server.post("/v1/responses", {"input": QUESTION, "tools": [TOOL],
+                                                          "tool_choice": "required"})
+        serving.need_grammars(status, r)
+        self.assertEqual(r["output"][-1]["type"], "function_call", r["output"])
+
+
+if __name__ == "__main__":
+    serving.main()
