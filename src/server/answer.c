@@ -317,7 +317,7 @@ static bool attach(struct answer_core *c, struct http_exchange *x,
         void *old = a->state;
         a->state = *state;
         *state = old;
-        a->attached = true;
+        a->info.attached = true;
         a->open = a->headers_out = false;
         str_clear(&a->out);
         if (a->begun && a->request.stream)

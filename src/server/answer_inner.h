@@ -98,7 +98,6 @@ struct answer {
     bool headers_out;
     bool finished; /* the client has had all */
     bool cancelled;
-    bool attached;
 
     struct answer_part *part; /* [n_parts] */
     int n_parts, n_open; /* parts that are not over */

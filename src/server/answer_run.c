@@ -255,7 +255,7 @@ static void observe(const struct answer *a)
 {
     const struct answer_options *o = &a->core->o;
     struct answer_record r = {.dialect = a->dialect->name, .outcome = "ok", .status = 200,
-                              .usage = a->usage, .attached = a->attached};
+                              .usage = a->usage, .attached = a->info.attached};
     if (a->fault.kind) {
         r.status = a->fault.status;
         r.outcome = a->fault.kind == FAULT_DEADLINE ? "timeout"

@@ -35,6 +35,7 @@ struct answer_info {
     struct ingle_reuse reuse; /* zero before begin; of the first prompt */
     char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
     const struct ingle_model *llm;
+    bool attached;      /* the client of a request that another one had left */
     const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies */
 };
 

@@ -199,13 +199,13 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
     request_get_bool(body, "post_sampling_probs", &post, f);
     struct json_object *lora = request_get(body, "lora");
     if (mirostat)
-        request_fault(f, FAULT_REQUEST, "mirostat", "there is no mirostat sampling");
+        request_fault(f, FAULT_REQUEST, "mirostat", "there is no sampling by 'mirostat'");
     if (post)
         request_fault(f, FAULT_REQUEST, "post_sampling_probs",
                       "there are no probabilities from behind the samplers; n_probs gives those of "
                       "the model");
     if (lora && !(json_object_is_type(lora, json_type_array) && !json_object_array_length(lora)))
-        request_fault(f, FAULT_REQUEST, "lora", "there are no adapters");
+        request_fault(f, FAULT_REQUEST, "lora", "'lora' names adapters, of which there are none");
 }
 
 void openai_read_sampling(struct chat_request *r, struct json_object *body,

@@ -53,6 +53,7 @@ static void put_reuse(struct str *out, const struct answer_result *r)
     write_key(out, "ingle");
     write_open(out, '{');
     write_member_number(out, "queue_ms", r->usage.queue_seconds * 1e3);
+    write_member_bool(out, "attached", r->info->attached);
     write_key(out, "reuse");
     write_open(out, '{');
     write_member_int(out, "tokens", u->kept);

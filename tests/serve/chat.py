@@ -1,0 +1,517 @@
+#!/usr/bin/env python3
+"""chat.py INGLE - /chat/completions on the built-in model, as clients use it."""
+import json, os, sys, time, unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+from client import Server, together  # noqa: E402
+
+INGLE = sys.argv[1]
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Weather in a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+                   "required": ["city"]}}}
+LONG = " ".join(str(i % 140) for i in range(12000))
+
+
+def user(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
+
+
+def joined(events):
+    """A stream put together: {index: message with content, reasoning, calls, finish}."""
+    out = {}
+    for _, e in events:
+        if e == "[DONE]" or _ == "comment":
+            continue
+        for c in e["choices"]:
+            m = out.setdefault(c["index"], {"content": "", "reasoning": "", "calls": [],
+                                            "finish": None, "logprobs": []})
+            d = c["delta"]
+            assert not m["finish"], "something behind the end"
+            m["content"] += d.get("content") or ""
+            m["reasoning"] += d.get("reasoning_content") or ""
+            for call in d.get("tool_calls", []):
+                if "id" in call:
+                    assert call["index"] == len(m["calls"]), call
+                    assert call["type"] == "function" and call["function"]["name"], call
+                    m["calls"].append({"id": call["id"], "name": call["function"]["name"],
+                                       "arguments": ""})
+                else:
+                    assert "name" not in call["function"], call
+                m["calls"][call["index"]]["arguments"] += call["function"]["arguments"]
+            m["logprobs"] += (c.get("logprobs") or {}).get("content", [])
+            m["finish"] = c["finish_reason"]
+    return out
+
+
+class Chat(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(INGLE, "-c", "4096", "--parallel", "4", "--verbose-replies")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.close() == 0
+
+    def ask(self, body, path="/v1/chat/completions", status=200):
+        got, _, r = self.server.post(path, body)
+        self.assertEqual(got, status, r)
+        return r
+
+    def one(self, body):
+        return self.ask(body)["choices"][0]
+
+    def stream(self, body, path="/v1/chat/completions"):
+        return self.server.events(path, {**body, "stream": True})
+
+    def refused(self, body, param=None, says="", status=400):
+        r = self.ask(body, status=status)["error"]
+        self.assertEqual(r["type"], "invalid_request_error")
+        self.assertEqual(r["status"], status)
+        self.assertIn(says, r["message"])
+        if param:
+            self.assertEqual(r["param"], param)
+        return r
+
+    # ---- shapes ----
+
+    def test_whole(self):
+        r = self.ask(user("What is the capital of France?", seed=2 ** 63 + 5))
+        self.assertTrue(r["id"].startswith("chatcmpl-"))
+        self.assertEqual(r["object"], "chat.completion")
+        self.assertTrue(r["system_fingerprint"].startswith("b"))
+        self.assertIsInstance(r["created"], int)
+        self.assertEqual(r["model"], "nano-gemma4")
+        c = r["choices"][0]
+        self.assertEqual(c["message"]["role"], "assistant")
+        self.assertEqual(c["message"]["content"], "The capital of France is Paris.")
+        self.assertEqual(c["finish_reason"], "stop")
+        u = r["usage"]
+        self.assertEqual(u["total_tokens"], u["prompt_tokens"] + u["completion_tokens"])
+        self.assertEqual(u["completion_tokens"], 8)
+        t = r["timings"]
+        self.assertEqual(t["prompt_n"] + t["cache_n"], u["prompt_tokens"])
+        self.assertEqual(t["cache_n"], u["prompt_tokens_details"]["cached_tokens"])
+        self.assertEqual(t["predicted_n"], 8)
+        self.assertEqual(t["ingle"]["reuse"]["tokens"], t["cache_n"])
+        self.assertIn("capital of France", r["__verbose"]["prompt"])
+
+    def test_without_v1_and_with_slash(self):
+        for path in ("/chat/completions", "/v1/chat/completions/", "/v1/chat/completions?a=b"):
+            self.ask(user("Who are you?", max_tokens=1), path)
+
+    def test_stream_order(self):
+        e = self.stream(user("What is the capital of Norway?", stream_options={"include_usage": True}))
+        self.assertTrue(all(name is None for name, _ in e))
+        data = [d for _, d in e]
+        self.assertEqual(data[-1], "[DONE]")
+        first, last, usage = data[0], data[-3], data[-2]
+        self.assertEqual(first["choices"][0]["delta"], {"role": "assistant", "content": None})
+        self.assertNotIn("timings", first)
+        self.assertEqual(last["choices"][0]["delta"], {})
+        self.assertEqual(last["choices"][0]["finish_reason"], "stop")
+        self.assertEqual(usage["choices"], [])
+        self.assertEqual(usage["usage"]["completion_tokens"], 8)
+        self.assertIn("timings", usage)
+        self.assertEqual(len({d["id"] for d in data[:-1]}), 1)
+        for d in data[1:-3]:
+            self.assertNotIn("role", d["choices"][0]["delta"])
+            self.assertTrue(d["choices"][0]["delta"]["content"])
+            self.assertIsNone(d["usage"])
+        self.assertTrue(all(d["object"] == "chat.completion.chunk" for d in data[:-1]))
+
+    def test_stream_without_usage(self):
+        data = [d for _, d in self.stream(user("Who are you?"))][:-1]
+        self.assertTrue(all("usage" not in d and d["choices"] for d in data))
+        self.assertIn("timings", data[-1])
+
+    def test_stream_is_the_whole(self):
+        for body in (user("Who are you?"), user("Count from 1 to 20."),
+                     user("What is the weather in Paris?", tools=[WEATHER]),
+                     user("What is 8+9?", think=True),
+                     user("Tell me a story about a brave fox called Mia.", temperature=1.5, seed=7,
+                          max_tokens=200, top_p=1, top_k=0),
+                     user("Count from 1 to 20.", stop=[" 7", "9 10"])):
+            whole, parts = self.one(body), joined(self.stream(body))[0]
+            m = whole["message"]
+            self.assertEqual(parts["content"], m["content"] or "")
+            self.assertEqual(parts["reasoning"], m.get("reasoning_content", ""))
+            self.assertEqual(parts["finish"], whole["finish_reason"])
+            self.assertEqual([(c["name"], c["arguments"]) for c in parts["calls"]],
+                             [(c["function"]["name"], c["function"]["arguments"])
+                              for c in m.get("tool_calls", [])])
+
+    # ---- sampling, n, stop, probabilities ----
+
+    def test_n(self):
+        body = user("Tell me a story about a brave fox called Mia.", temperature=1.2, seed=3, n=6,
+                    max_tokens=24)
+        r = self.ask(body)
+        self.assertEqual([c["index"] for c in r["choices"]], list(range(6)))
+        texts = [c["message"]["content"] for c in r["choices"]]
+        self.assertGreater(len(set(texts)), 1)
+        self.assertEqual(r["usage"]["completion_tokens"], 6 * 24)
+        for i in range(6):  # choice i has seed + i
+            self.assertEqual(self.one({**body, "n": 1, "seed": 3 + i})["message"]["content"], texts[i])
+        parts = joined(self.stream(body))
+        self.assertEqual([parts[i]["content"] for i in range(6)], texts)
+        self.assertEqual({p["finish"] for p in parts.values()}, {"length"})
+
+    def test_seed(self):
+        body = user("Tell me a story about a brave fox called Mia.", temperature=1.5, max_tokens=32)
+        same = {self.one({**body, "seed": 11})["message"]["content"] for _ in range(3)}
+        self.assertEqual(len(same), 1)
+        other = {self.one(body)["message"]["content"] for _ in range(6)}
+        self.assertGreater(len(other), 1)
+
+    def test_stop(self):
+        c = self.one(user("Count from 1 to 20.", stop=" 7"))
+        self.assertEqual(c["message"]["content"], "1 2 3 4 5 6")
+        self.assertEqual(c["finish_reason"], "stop")
+        self.assertEqual(c["finish_details"], {"type": "stop_string", "stop": " 7"})
+        self.assertEqual(self.one(user("Count from 1 to 20.", stop=["x", "3 4"]))["message"]["content"],
+                         "1 2 ")
+        self.refused(user("x", stop=[str(i) for i in range(65)]), "stop")
+        self.refused(user("x", stop=[""]), "stop")
+        self.refused(user("x", stop=[1]), "stop")
+        self.one(user("x", stop=None, max_tokens=1))
+
+    def test_logprobs(self):
+        body = user("Tell me a story about a brave fox called Mia.", logprobs=True, top_logprobs=3,
+                    temperature=1.8, top_k=0, top_p=1, seed=5, max_tokens=64)
+        c = self.one(body)
+        tokens = c["logprobs"]["content"]
+        self.assertEqual("".join(t["token"] for t in tokens), c["message"]["content"])
+        for t in tokens:
+            self.assertLessEqual(t["logprob"], 0)
+            self.assertIsInstance(t["bytes"], list)
+            self.assertEqual(len(t["top_logprobs"]), 3)
+            top = [p["logprob"] for p in t["top_logprobs"]]
+            self.assertEqual(top, sorted(top, reverse=True))
+        parts = joined(self.stream(body))[0]
+        self.assertEqual(parts["logprobs"], tokens)
+        c = self.one(user("Count from 1 to 9.", logprobs=True, stop=" 5"))
+        self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]), "1 2 3 4")
+        self.assertEqual(c["logprobs"]["content"][0]["top_logprobs"], [])
+        self.refused(user("x", top_logprobs=2), "top_logprobs")
+        self.refused(user("x", logprobs=True, top_logprobs=21), "top_logprobs")
+        self.assertIsNone(self.one(user("x", max_tokens=1))["logprobs"])
+
+    def test_logprobs_of_characters_in_pieces(self):
+        """Characters that no token has alone come from byte tokens: together they are the text."""
+        r = self.ask({"messages": [{"role": "user", "content": "Repeat: \u00e9"}], "seed": 1,
+                      "temperature": 2, "top_k": 0, "top_p": 1, "logprobs": True, "max_tokens": 200,
+                      "logit_bias": {str(i): 14 for i in range(110, 366)}})["choices"][0]
+        self.assertEqual("".join(t["token"] for t in r["logprobs"]["content"]),
+                         r["message"]["content"])
+
+    def test_logit_bias(self):
+        c = self.one(user("Who are you?", max_tokens=4, logit_bias={"1862": 100}))
+        self.assertEqual(c["message"]["content"], " Paris" * 4)
+        c = self.one(user("Who are you?", max_tokens=1, logit_bias=[["I", False]]))
+        self.assertNotEqual(c["message"]["content"], "I")
+        self.refused(user("x", logit_bias={"99999": 1}), "logit_bias")
+        self.refused(user("x", logit_bias={"5": "x"}), "logit_bias")
+        self.refused(user("x", logit_bias=[[i, 0] for i in range(1025)]), "logit_bias")
+
+    def test_lengths(self):
+        self.assertEqual(self.one(user("Count from 1 to 20.", max_tokens=3))["finish_reason"], "length")
+        c = self.one(user("Count from 1 to 20.", max_completion_tokens=2, max_tokens=9))
+        self.assertEqual(c["message"]["content"], "1 2")
+        r = self.ask(user("Count from 1 to 20.", max_tokens=0))
+        self.assertEqual(r["usage"]["completion_tokens"], 0)
+        self.assertEqual(r["choices"][0]["finish_reason"], "length")
+        self.refused(user("x", max_tokens=-2), "max_tokens")
+        c = self.one(user("Count from 1 to 20.", ignore_eos=True, max_tokens=100))
+        self.assertEqual(c["finish_reason"], "length")
+
+    # ---- tools ----
+
+    def test_tool_call(self):
+        body = user("What is the weather in Paris?", tools=[WEATHER])
+        c = self.one(body)
+        self.assertEqual(c["finish_reason"], "tool_calls")
+        self.assertIsNone(c["message"]["content"])
+        call = c["message"]["tool_calls"][0]
+        self.assertEqual(call["type"], "function")
+        self.assertTrue(call["id"].startswith("call_"))
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"city": "Paris"})
+        done = [*body["messages"], {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": call["id"], "content": '{"sky":"sunny","degrees":21}'}]
+        c = self.one({**body, "messages": done})
+        self.assertEqual(c["finish_reason"], "stop")
+        self.assertIn("Paris", c["message"]["content"])
+        # Without ids the results are matched by their place.
+        bare = [*body["messages"], {"role": "assistant", "tool_calls": [{**call, "id": None}]},
+                {"role": "tool", "content": '{"sky":"sunny","degrees":21}'}]
+        self.assertEqual(self.one({**body, "messages": bare})["message"]["content"],
+                         c["message"]["content"])
+
+    def test_tool_choice(self):
+        body = user("What is the weather in Paris?", tools=[WEATHER])
+        self.assertNotIn("tool_calls", self.one({**body, "tool_choice": "none"})["message"])
+        for choice in ("auto", None, {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}):
+            self.assertEqual(self.one({**body, "tool_choice": choice})["finish_reason"], "tool_calls")
+        self.refused(user("x", tool_choice="required"), "tool_choice")
+        self.refused({**body, "tool_choice": "sometimes"}, "tool_choice")
+        self.refused({**body, "tool_choice": {"type": "function", "function": {"name": "f"}}},
+                     "tool_choice")
+
+    def test_tools_checked(self):
+        function = WEATHER["function"]
+        for bad in ({"type": "custom", "custom": {}}, {"type": "function"}, 5,
+                    {"type": "function", "function": {**function, "name": "x" * 65}},
+                    {"type": "function", "function": {**function, "name": ""}},
+                    {"type": "function", "function": {**function, "parameters": []}}):
+            self.refused(user("x", tools=[bad]))
+        self.refused(user("x", tools=[WEATHER] * 257), "tools")
+        self.one(user("x", tools=[], tool_choice="auto", max_tokens=1))
+
+    def test_legacy_functions(self):
+        body = user("What is the weather in Paris?", functions=[WEATHER["function"]])
+        c = self.one(body)
+        self.assertEqual(c["finish_reason"], "function_call")
+        self.assertEqual(c["message"]["function_call"]["name"], "get_weather")
+        e = [d for _, d in self.stream(body)][:-1]
+        call = {"name": "", "arguments": ""}
+        for d in e:
+            for k, v in d["choices"][0]["delta"].get("function_call", {}).items():
+                call[k] += v
+        self.assertEqual(call, c["message"]["function_call"])
+        again = [*body["messages"], c["message"],
+                 {"role": "function", "name": "get_weather", "content": "sunny, 21 degrees"}]
+        self.assertEqual(self.one({**body, "messages": again})["finish_reason"], "stop")
+
+    # ---- thinking ----
+
+    def test_thinking(self):
+        spellings = [{"think": True}, {"enable_thinking": True}, {"reasoning_effort": "high"},
+                     {"reasoning": {"effort": "low"}}, {"thinking": {"type": "enabled"}},
+                     {"chat_template_kwargs": {"enable_thinking": True, "unknown": 1}},
+                     {"reasoning_effort": "extremely"}]
+        for s in spellings:
+            r = self.ask(user("What is 8+9?", **s))
+            m = r["choices"][0]["message"]
+            self.assertEqual(m["content"], "17", s)
+            self.assertIn("8+9", m["reasoning_content"])
+            self.assertEqual(m["reasoning"], m["reasoning_content"])
+            n = r["usage"]["completion_tokens_details"]["reasoning_tokens"]
+            self.assertGreater(n, 10)
+            self.assertLess(n, r["usage"]["completion_tokens"])
+        for s in ({}, {"think": False}, {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}):
+            r = self.ask(user("What is 8+9?", **s))
+            self.assertNotIn("reasoning_content", r["choices"][0]["message"], s)
+            self.assertEqual(r["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
+
+    def test_probabilities_are_of_the_content_alone(self):
+        c = self.one(user("What is 8+9?", think=True, logprobs=True))
+        self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]), "17")
+
+    # ---- messages ----
+
+    def test_messages(self):
+        hello = {"role": "user", "content": "What is the capital of Norway?"}
+        for messages in ([{"role": "developer", "content": "Answer briefly."}, hello],
+                         [{"role": "system", "content": [{"type": "text", "text": "Answer briefly."}]},
+                          hello],
+                         [{"role": "user", "content": [{"type": "text", "text": hello["content"]}]}]):
+            m = self.one({"messages": messages, "temperature": 0})["message"]
+            self.assertEqual(m["content"], "The capital of Norway is Oslo.")
+        for bad, param in (
+                ([], "messages"), ("x", "messages"), (None, "messages"), ([5], "messages[0].role"),
+                ([{"role": "user", "content": 5}], "messages[0].content"),
+                ([{"role": "user"}], "messages[0].content"),
+                ([{"role": "assistant", "content": None}], "messages[0].content"),
+                ([{"content": "x"}], "messages[0].role"),
+                ([{"role": "robot", "content": "x"}], "messages[0].role"),
+                ([hello, {"role": "user", "content": [{"type": "image_url"}]}],
+                 "messages[1].content[0]"),
+                ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
+                ([{"role": "assistant", "tool_calls": [{"function": 3}]}],
+                 "messages[0].tool_calls[0].function")):
+            self.refused({"messages": bad}, param)
+
+    def test_prefill(self):
+        m = [{"role": "user", "content": "What is the capital of France?"},
+             {"role": "assistant", "content": "The capital of"}]
+        c = self.one({"messages": m, "temperature": 0})
+        self.assertEqual(c["message"]["content"], " France is Paris.")
+        m += [{"role": "assistant", "content": "more"}]
+        self.refused({"messages": m}, "messages")
+
+    def test_prefill_of_a_thought(self):
+        m = [{"role": "user", "content": "What is 8+9?"},
+             {"role": "assistant", "reasoning_content": "The user asks for 8+9. 8+9"}]
+        c = self.one({"messages": m, "temperature": 0})
+        self.assertTrue(c["message"]["reasoning_content"].startswith(" = 17"))
+        self.assertEqual(c["message"]["content"], "17")
+
+    # ---- what is wrong ----
+
+    def test_bodies(self):
+        for body in ("", "{", "[]", "5", '{"messages": [}', b"\xff\xfe", '{"a": "\ud83d"'):
+            got, _, r = self.server.post("/v1/chat/completions", body.encode("utf-8", "surrogatepass")
+                                         if isinstance(body, str) else body)
+            self.assertEqual(got, 400, body)
+            self.assertEqual(r["error"]["type"], "invalid_request_error")
+        # A half of a pair, as a client cuts it: U+FFFD, no refusal.
+        got, _, r = self.server.post("/v1/chat/completions",
+                                     '{"messages":[{"role":"user","content":"\\ud83d"}],"max_tokens":1}')
+        self.assertEqual(got, 200, r)
+
+    def test_fields(self):
+        for field, values in {
+                "temperature": (-0.1, 2.1, "hot", []), "top_p": (-1, 1.1), "n": (0, 17, 1.5, "2"),
+                "frequency_penalty": (-3, 3), "presence_penalty": (-3, 3), "top_k": (-2, 1.5),
+                "stream": ("yes", 1), "logprobs": (3,), "seed": ("x", {}), "min_p": (2,),
+                "max_tokens": (1.5, 1e30, "9"), "n_discard": (-1,), "mirostat": (1,),
+                "priority": (11,), "deadline_seconds": (-1,), "model": (5,),
+                "stream_options": ([],), "response_format": ("json",), "audio": ({},),
+                "parallel_tool_calls": ("no",), "lora": ([{"id": 0}],)}.items():
+            for v in values:
+                r = self.refused(user("x", **{field: v}), says=field if field != "audio" else "")
+                self.assertEqual(r["param"], field, v)
+        self.refused(user("x", modalities=["text", "audio"]), "modalities")
+        for schema in ({"type": 123}, {"type": "hiccup"}, {"type": "json_schema", "json_schema": 5},
+                       {"type": "json_schema", "json_schema": {"schema": 5}},
+                       {"type": "json_object", "schema": "x"}):
+            self.refused(user("x", response_format=schema))
+
+    def test_what_is_ignored(self):
+        self.one(user("Who are you?", max_tokens=1, unknown_key={"a": 1}, user="u", metadata={"a": "b"},
+                      store=True, service_tier="auto", tools=None, stop=None, n=None, top_p=None,
+                      response_format=None, stream_options=None, logit_bias=None, tool_choice=None,
+                      modalities=["text"], cache_prompt=True, prompt_cache_key="k", session_id="s",
+                      response_format_={"type": "text"}, seed=-1, max_completion_tokens=None))
+        self.one(user("Who are you?", max_tokens=1, response_format={"type": "text"}))
+        self.one(user("Who are you?", max_tokens=2.0, top_k=40.0, seed=1e300))
+
+    def test_too_long(self):
+        for stream in (False, True):
+            r = self.refused(user(LONG, stream=stream))
+            self.assertEqual(r["code"], "context_length_exceeded")
+            self.assertEqual(r["n_ctx"], 4096)
+            self.assertGreater(r["n_prompt_tokens"], 4096)
+
+    # ---- many at once, reuse ----
+
+    def test_the_same_alone_and_among_others(self):
+        bodies = [user(f"Tell me a story about a brave {a} called {n}.", temperature=1.3, seed=i,
+                       max_tokens=40)
+                  for i, (a, n) in enumerate((a, n) for a in ("fox", "cat", "toad", "owl")
+                                             for n in ("Mia", "Leo", "Ada", "Tom"))]
+        alone = [self.one(b)["message"]["content"] for b in bodies]
+        many = together([lambda b=b: self.one(b)["message"]["content"] for b in bodies])
+        self.assertEqual(many, alone)
+
+    def test_reuse(self):
+        text = "Say these words: " + " ".join(f"word {i % 97}" for i in range(60))
+        self.ask(user(text, max_tokens=1))
+        r = self.ask(user(text, max_tokens=1))
+        n = r["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(n, r["usage"]["prompt_tokens"] // 2)
+        reuse = r["timings"]["ingle"]["reuse"]
+        self.assertEqual(reuse["tokens"],
+                         reuse["from_session"] + reuse["from_cache"] + reuse["from_disk"])
+
+    def test_progress_and_timings(self):
+        e = [d for _, d in self.stream(user(" ".join(["Hello."] * 1200) + " Count from 1 to 20.",
+                                            return_progress=True, timings_per_token=True,
+                                            max_tokens=3, ignore_eos=True))][:-1]
+        progress = [d["prompt_progress"] for d in e if "prompt_progress" in d]
+        self.assertGreater(len(progress), 1)
+        self.assertEqual(progress[-1]["processed"], progress[-1]["total"])
+        done = [p["processed"] for p in progress]
+        self.assertEqual(done, sorted(done))
+        self.assertTrue(any(d["choices"] and d["choices"][0]["delta"].get("content") and
+                            d["timings"]["predicted_n"] for d in e))
+
+
+class Leaving(unittest.TestCase):
+    """Clients that leave, servers that are busy or slow.  One answer runs at a time."""
+
+    def setUp(self):
+        self.server = Server(INGLE, "-c", "32768", "--parallel", "1", "--max-waiting", "2",
+                             "--keep-alive", "0.1", "--chunk", "32", "--retry-grace", "60")
+
+    def tearDown(self):
+        self.assertEqual(self.server.close(), 0)
+
+    def ask(self, body):
+        status, headers, r = self.server.post("/v1/chat/completions", body)
+        return status, headers, r
+
+    def test_leaving_ends_the_answer(self):
+        """Without a cancel each would keep the only place for 32,000 tokens."""
+        body = user("Count from 1 to 20.", ignore_eos=True, stream=True)
+        for _ in range(5):
+            s = self.server.begin("/v1/chat/completions", body)
+            while b"content" not in s.recv(65536):
+                pass
+            s.close()  # in the middle of it
+        status, _, r = self.ask(user("Who are you?"))
+        self.assertEqual(status, 200, r)
+
+    def test_keep_alive(self):
+        e = self.server.events("/v1/chat/completions", user(LONG, stream=True, max_tokens=2))
+        self.assertIn(("comment", "keep-alive"), e)
+        self.assertEqual(e[-1][1], "[DONE]")
+        self.assertIn(joined(e)[0]["finish"], ("length", "stop"))
+
+    def test_the_same_once_more_takes_over(self):
+        for stream in (False, True):
+            text = LONG + (" again" if stream else "")
+            body = user(text, max_tokens=1, stream=stream, stream_options={"include_usage": True})
+            s = self.server.begin("/v1/chat/completions", body)
+            time.sleep(0.3)
+            s.close()
+            time.sleep(0.2)  # its end is seen
+            if stream:
+                r = self.server.events("/v1/chat/completions", body)[-2][1]
+            else:
+                r = self.ask(body)[2]
+            self.assertTrue(r["timings"]["ingle"]["attached"], r)
+
+    def test_full(self):
+        body = user("Count from 1 to 20.", ignore_eos=True, stream=True)
+        busy = [self.server.begin("/v1/chat/completions", body)]
+        while b"content" not in busy[0].recv(65536):
+            pass
+        busy += [self.server.begin("/v1/chat/completions", user(f"Who are you? {i}")) for i in range(2)]
+        time.sleep(0.3)
+        status, headers, r = self.ask(user("Who?"))
+        self.assertEqual(status, 429, r)
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+        self.assertEqual(r["error"]["type"], "rate_limit_error")
+        for s in busy:
+            s.close()
+        while self.ask(user("Who?"))[0] != 200:
+            time.sleep(0.05)
+
+    def test_deadline(self):
+        status, _, r = self.ask(user("Count from 1 to 20.", ignore_eos=True, deadline_seconds=0.2))
+        self.assertEqual(status, 504, r)
+        self.assertEqual(r["error"]["code"], "deadline_exceeded")
+        e = self.server.events("/v1/chat/completions", user("Count from 1 to 20.", ignore_eos=True,
+                                                            deadline_seconds=0.2, stream=True))
+        self.assertEqual(e[-1][1]["error"]["code"], "deadline_exceeded")
+
+    def test_stopping_tells(self):
+        server = Server(INGLE, "-c", "32768", "--drain", "0")
+        s = server.begin("/v1/chat/completions", user("Count from 1 to 20.", ignore_eos=True, stream=True))
+        text = s.recv(65536)
+        while b"content" not in text:
+            text = s.recv(65536)
+        self.assertEqual(server.close(), 0)
+        while True:
+            piece = s.recv(65536)
+            text += piece
+            if not piece:
+                break
+        s.close()
+        self.assertIn(b'"unavailable_error"', text)
+        self.assertNotIn(b"[DONE]", text)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""deepseek.py INGLE - /chat/completions on the nano DeepSeek V4 file, where there is one."""
+import json, os, sys, unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+from client import Server, together  # noqa: E402
+
+INGLE = sys.argv[1]
+ROOTS = ("tests/data/nano-v4", "../shared/models/nano-v4", "../../shared/models/nano-v4")
+MODEL = next((f for f in (r + "/nano-v4-Q8_0.gguf" for r in ROOTS) if os.path.exists(f)), None)
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Weather in a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+                   "required": ["city"]}}}
+
+
+def user(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
+
+
+@unittest.skipUnless(MODEL, "there is no nano DeepSeek V4 file")
+class DeepSeek(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(INGLE, "-m", MODEL, "-c", "2048", "--parallel", "4")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.close() == 0
+
+    def one(self, body):
+        status, _, r = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, r)
+        return r["choices"][0]
+
+    def parts(self, body):
+        events = self.server.events("/v1/chat/completions", {**body, "stream": True})
+        deltas = [d["choices"][0]["delta"] for _, d in events[:-1]]
+        calls = [c["function"] for d in deltas for c in d.get("tool_calls", [])]
+        return {"content": "".join(d.get("content") or "" for d in deltas),
+                "reasoning": "".join(d.get("reasoning_content") or "" for d in deltas),
+                "calls": "".join(c.get("name", "") + c["arguments"] for c in calls)}
+
+    def test_answers(self):
+        m = self.one(user("What is the capital of Italy?"))["message"]
+        self.assertEqual(m["content"], "The capital of Italy is Rome.")
+
+    def test_thinking(self):
+        for more in ({"think": True}, {"thinking": {"type": "enabled"}}, {"reasoning_effort": "max"},
+                     {"reasoning_effort": "medium"}):
+            c = self.one(user("What is 7+5?", logprobs=True, **more))
+            m = c["message"]
+            self.assertTrue(m["reasoning_content"], more)
+            self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]), m["content"])
+            parts = self.parts(user("What is 7+5?", **more))
+            self.assertEqual((parts["content"], parts["reasoning"]),
+                             (m["content"], m["reasoning_content"]))
+        self.assertNotIn("reasoning_content", self.one(user("What is 7+5?"))["message"])
+
+    def test_calls(self):
+        body = user("What is the weather in Oslo?", tools=[WEATHER])
+        c = self.one(body)
+        self.assertEqual(c["finish_reason"], "tool_calls")
+        call = c["message"]["tool_calls"][0]
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"city": "Oslo"})
+        self.assertEqual(self.parts(body)["calls"], "get_weather" + call["function"]["arguments"])
+        again = [*body["messages"], {"role": "assistant", "content": None, "tool_calls": [call]},
+                 {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
+        self.assertEqual(self.one({**body, "messages": again})["finish_reason"], "stop")
+
+    def test_prefill(self):
+        m = [{"role": "user", "content": "What is the capital of Italy?"},
+             {"role": "assistant", "content": "The capital of"}]
+        self.assertEqual(self.one({"messages": m, "temperature": 0})["message"]["content"],
+                         " Italy is Rome.")
+        m = [{"role": "user", "content": "What is 7+5?"},
+             {"role": "assistant", "reasoning_content": "The user asks for 7+5. 7+5"}]
+        got = self.one({"messages": m, "temperature": 0})["message"]
+        self.assertTrue(got["reasoning_content"].startswith(" ="), got)
+
+    def test_the_same_alone_and_among_others(self):
+        bodies = [user(f"Say 1 to {20 + i}.", temperature=1.2, seed=i, max_tokens=40) for i in range(16)]
+        alone = [self.one(b)["message"]["content"] for b in bodies]
+        self.assertEqual(together([lambda b=b: self.one(b)["message"]["content"] for b in bodies]), alone)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
