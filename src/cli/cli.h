@@ -92,6 +92,7 @@ struct cli_talk {
     struct ingle_model *model;
     struct ingle_engine *engine;
     struct ingle_session *session;
+    struct ingle_grammar *grammar; /* NULL: answers are free */
     struct ingle_sampling sampling;
     int64_t predict; /* tokens at most; -1: no limit */
 };

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 
 #include <string.h>
 
@@ -16,6 +17,43 @@ ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_l
     struct ingle_engine_options o = {.max_logits = max_logits, .callbacks = cli_callbacks(c)};
     ingle_config_engine(c->config, &o);
     return ingle_engine_open(out, m, &o, error);
+}
+
+/* What --grammar, --json-schema, --json-object or --regex ask of every answer. */
+static int open_grammar(struct cli *c, struct cli_talk *t)
+{
+    static const struct {
+        const char *option;
+        enum ingle_grammar_kind kind;
+        bool is_file;
+    } form[] = {{"grammar", INGLE_GRAMMAR_GBNF, true},
+                {"json-schema", INGLE_GRAMMAR_JSON_SCHEMA, true},
+                {"json-object", INGLE_GRAMMAR_JSON, false},
+                {"regex", INGLE_GRAMMAR_REGEX, false}};
+    struct err err;
+    struct ingle_error error;
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        if (!ingle_config_is_set(c->config, form[i].option))
+            continue;
+        if (first) {
+            err_set(&err, INGLE_ARG, "options '--%s' and '--%s' exclude each other", first,
+                    form[i].option);
+            return cli_fail_err(c, &err);
+        }
+        first = form[i].option;
+        const char *text = ingle_config_text(c->config, first, 0);
+        char *file = NULL;
+        size_t n = text ? strlen(text) : 0;
+        if (form[i].is_file && cli_slurp(text, &file, &n, &err))
+            return cli_fail_err(c, &err);
+        const ingle_status st = ingle_grammar_open(&t->grammar, t->model, form[i].kind,
+                                                   file ? file : text, n, &error);
+        mem_free(file);
+        if (st)
+            return cli_fail(c, &error);
+    }
+    return CLI_OK;
 }
 
 int cli_talk_open(struct cli *c, struct cli_talk *t)
@@ -34,7 +72,10 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
     ingle_config_sampling(c->config, &t->sampling);
     t->predict = (int64_t)ingle_config_number(c->config, "predict");
     cli_interrupt_engine(t->engine);
-    return CLI_OK;
+    const int rc = open_grammar(c, t);
+    if (rc)
+        cli_talk_close(t);
+    return rc;
 }
 
 void cli_talk_close(struct cli_talk *t)
@@ -42,6 +83,7 @@ void cli_talk_close(struct cli_talk *t)
     cli_interrupt_engine(NULL);
     ingle_session_close(t->session);
     ingle_engine_close(t->engine);
+    ingle_grammar_close(t->grammar);
     ingle_model_close(t->model);
     *t = (struct cli_talk){0};
 }
@@ -121,6 +163,8 @@ ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
     ingle_status st = ingle_reader_open(&reader, t->model, o, fn, arg, error);
     if (!st)
         st = ingle_sampler_open(&sampler, t->engine, &t->sampling, error);
+    if (!st && t->grammar)
+        st = ingle_sampler_constrain(sampler, t->grammar, error);
     if (!st)
         st = answer(t, reader, sampler, ids, n, out, error);
     if (!st)

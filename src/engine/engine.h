@@ -3,6 +3,7 @@
  *
  * model.c    opening a file: tokenizer, chat format, what it says about answers
  * vocab.c    GGUF metadata to a tokenizer
+ * grammar.c  what an answer's tokens must follow
  * chat.c     conversations to prompts
  * reader.c   tokens of an answer to events
  * engine.c   weights, threads, KV memory: the plan and the machine
@@ -32,6 +33,7 @@ struct ingle_model {
     struct io_file *file;         /* NULL for a tokenizer.json */
     struct json_object *config;   /* config.json of a checkpoint, or NULL */
     struct tokenizer *tokenizer;  /* NULL: there is none, only ids can be used */
+    struct engine_words *words;   /* what its grammars share */
     enum text_chat_family chat;
     const char *chat_name;        /* "gemma4" */
     char *arch, *name;            /* never NULL */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
+#include "engine/words.h"
 
 #include "base/file.h"
 #include "base/json.h"
@@ -448,6 +449,8 @@ ingle_status ingle_model_open(struct ingle_model **out, const char *path,
     ingle_status st = open_file(m, path, &err);
     if (!st)
         st = read_rules(m, &err);
+    if (!st)
+        st = engine_words_open(&m->words, &err);
     if (st) {
         ingle_model_close(m);
         return engine_say(error, st, &err);
@@ -460,6 +463,7 @@ void ingle_model_close(struct ingle_model *m)
 {
     if (!m)
         return;
+    engine_words_close(m->words);
     text_tokenizer_free(m->tokenizer);
     json_object_put(m->config);
     io_close(m->file);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/words.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,9 @@ enum { MOST_WORK = 1024 };
 
 struct ingle_sampler {
     struct sampler *s;
+    const struct ingle_engine *e;
+    struct engine_rule *rule; /* NULL: tokens are free */
+    bool greedy;              /* the most probable token is drawn, whatever the others are */
 };
 
 ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine *e,
@@ -249,6 +253,8 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     for (size_t i = 0; i < o->n_bias; i++)
         bias[i] = (struct sample_bias){o->bias[i].token, o->bias[i].bias};
     p.bias = bias;
+    s->e = e;
+    s->greedy = o->temperature == 0 && o->xtc_probability <= 0 && o->typical_p >= 1;
     ingle_status st = INGLE_OK;
     if (o->dry_multiplier > 0 && e->model->tokenizer)
         st = find_breakers(e->model->tokenizer, e->info.n_vocab, &breakers, err);
@@ -281,7 +287,47 @@ void ingle_sampler_close(struct ingle_sampler *s)
     if (!s)
         return;
     session_sample_free(s->s);
+    engine_rule_close(s->rule);
     mem_free(s);
+}
+
+ingle_status ingle_sampler_constrain(struct ingle_sampler *s, const struct ingle_grammar *g,
+                                     struct ingle_error *error)
+{
+    struct err err;
+    struct engine_rule *rule = NULL;
+    const ingle_status st =
+        g ? engine_rule_open(&rule, g, s->e->model, s->e->info.n_vocab, &err) : INGLE_OK;
+    if (st)
+        return engine_say(error, st, &err);
+    engine_rule_close(s->rule);
+    s->rule = rule;
+    return INGLE_OK;
+}
+
+/* The most probable token of all is the most probable of those that fit, if it fits: then
+ * the mask is not needed. */
+static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
+                         int64_t n, struct sample_token *t, struct err *err)
+{
+    const uint64_t *allowed;
+    bool fits = false;
+    ingle_status st = INGLE_OK;
+    session_sample_allow(s->s, NULL);
+    if (s->greedy || !s->rule)
+        st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
+    if (st || !s->rule)
+        return st;
+    if (s->greedy)
+        st = engine_rule_allows(s->rule, t->id, &fits, err);
+    if (!st && !fits) {
+        st = engine_rule_mask(s->rule, &allowed, err);
+        if (!st) {
+            session_sample_allow(s->s, allowed);
+            st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
+        }
+    }
+    return st ? st : engine_rule_accept(s->rule, t->id, err);
 }
 
 ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
@@ -292,8 +338,7 @@ ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
     struct sample_token t;
     int64_t n;
     const int32_t *history = ingle_session_tokens(session, &n);
-    const ingle_status st =
-        session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, &err);
+    const ingle_status st = draw(s, logits, history, n, &t, &err);
     if (!st)
         *out = (struct ingle_token){t.id, t.logprob};
     return engine_say(error, st, &err);

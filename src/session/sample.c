@@ -22,6 +22,7 @@ struct sampler {
     struct sample_choice *kept; /* [n_vocab]; p is a weight until the end */
     struct sample_choice *spare;
     int64_t n_kept;
+    const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
 };
 
 /* ---- numbers ---- */
@@ -247,6 +248,22 @@ static ingle_status take_logits(struct sampler *s, const float *logits, struct e
     return INGLE_OK;
 }
 
+void session_sample_allow(struct sampler *s, const uint64_t *allowed)
+{
+    s->allowed = allowed;
+}
+
+static void forbid_others(struct sampler *s)
+{
+    for (int64_t t = 0; s->allowed && t < s->n_vocab; t += 64) {
+        const uint64_t word = s->allowed[t / 64];
+        const int64_t n = num_min(64, s->n_vocab - t);
+        for (int64_t i = 0; word != UINT64_MAX && i < n; i++)
+            if (!(word >> i & 1))
+                s->logit[t + i] = -INFINITY;
+    }
+}
+
 static float finite_or_forbidden(float l)
 {
     return l > FLT_MAX ? FLT_MAX : l + 0.0f;
@@ -337,6 +354,7 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
         st = check_token("the history", history[j], s->n_vocab, err);
     if (st)
         return st;
+    forbid_others(s);
     for (size_t j = 0; j < o->n_bias; j++) {
         float *l = &s->logit[s->bias[j].token];
         *l = finite_or_forbidden(*l + s->bias[j].bias);

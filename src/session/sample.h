@@ -9,6 +9,7 @@
  * Each parameter means what it means in llama.cpp, in the order of that program's default
  * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
  * every stage; temperature comes last):
+ *   allowed       tokens outside the set of session_sample_allow() are forbidden.
  *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden.
  *   penalties     over the last penalty_window tokens, c(t) = occurrences of t there; for
  *                 c(t) > 0: l = l > 0 ? l / repeat : l * repeat, then
@@ -74,6 +75,10 @@ MUST_CHECK ingle_status session_sample_create(struct sampler **out, const struct
                                               int64_t n_vocab, int64_t n_history,
                                               struct err *err);
 void session_sample_free(struct sampler *s);
+
+/* Later draws take none but the tokens whose bit is set in allowed [(n_vocab + 63) / 64]; NULL:
+ * all.  Borrowed until the next call of this. */
+void session_sample_allow(struct sampler *s, const uint64_t *allowed);
 
 struct sample_token {
     int32_t id;

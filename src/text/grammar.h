@@ -1,0 +1,78 @@
+/*
+ * grammar - which tokens may come next.
+ *
+ * Everything compiles to one form: rules that are small automata over bytes and special
+ * tokens and may call each other.  A repetition {m,n} is a counter, not n copies.  A
+ * compiled grammar is read-only and may be used by any thread; so is a vocabulary.  A matcher
+ * follows one answer and belongs to one thread at a time.
+ *
+ * Limits: text of TEXT_GRAMMAR_BYTES, and those of grammar_impl.h.  A limit that is hit is
+ * INGLE_LIMIT and names itself.
+ */
+#ifndef INGLE_TEXT_GRAMMAR_H
+#define INGLE_TEXT_GRAMMAR_H
+
+#include "base/report.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+enum { TEXT_GRAMMAR_BYTES = 1 << 20 };
+
+struct text_grammar;
+
+/* t (may be NULL) is asked for special tokens; it is not kept.  Texts of errors name line and
+ * rule, or keyword and JSON path. */
+MUST_CHECK ingle_status text_grammar_gbnf(struct text_grammar **out, const struct tokenizer *t,
+                                          const char *text, size_t n, struct err *err);
+MUST_CHECK ingle_status text_grammar_regex(struct text_grammar **out, const char *text, size_t n,
+                                           struct err *err);
+/* Any JSON object. */
+MUST_CHECK ingle_status text_grammar_json(struct text_grammar **out, struct err *err);
+/* Warnings (what is accepted but not enforced) go to sink, which may be NULL. */
+MUST_CHECK ingle_status text_grammar_schema(struct text_grammar **out, const char *text, size_t n,
+                                            const struct report_sink *sink, struct err *err);
+/* {"tools": [...], "choice": "required" or a name, "parallel": bool} to calls in the form of
+ * a family. */
+MUST_CHECK ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family family,
+                                           const struct tokenizer *t, const char *text, size_t n,
+                                           const struct report_sink *sink, struct err *err);
+void text_grammar_free(struct text_grammar *g);
+/* How large the automaton is. */
+size_t text_grammar_n_nodes(const struct text_grammar *g);
+
+/* The vocabulary as a trie of bytes: ordinary and byte tokens.  Special and unused tokens
+ * are reached by name alone. */
+struct text_grammar_vocab;
+/* n_vocab: ids that logits have (>= the tokenizer's); end: the ids that end an answer,
+ * copied. */
+MUST_CHECK ingle_status text_grammar_vocab_create(struct text_grammar_vocab **out,
+                                                  const struct tokenizer *t, int64_t n_vocab,
+                                                  const int32_t *end, size_t n_end,
+                                                  struct err *err);
+void text_grammar_vocab_free(struct text_grammar_vocab *v);
+
+struct text_matcher;
+/* g and v are borrowed until text_matcher_free(). */
+MUST_CHECK ingle_status text_matcher_create(struct text_matcher **out,
+                                            const struct text_grammar *g,
+                                            const struct text_grammar_vocab *v, struct err *err);
+void text_matcher_free(struct text_matcher *m);
+
+/* *allowed: one bit a token, [(n_vocab + 63) / 64], valid until the next call on m.  The
+ * tokens that end an answer are among them exactly where the text may end, or where no
+ * token of the vocabulary can go on.  INGLE_LIMIT: the grammar is too ambiguous here. */
+MUST_CHECK ingle_status text_matcher_mask(struct text_matcher *m, const uint64_t **allowed,
+                                          struct err *err);
+/* Whether one token may come next, without the whole mask (an end of the answer: only where
+ * the text may end). */
+MUST_CHECK ingle_status text_matcher_allows(struct text_matcher *m, int32_t token, bool *allows,
+                                            struct err *err);
+/* The token has been drawn.  INGLE_ARG: it was not allowed (m is unchanged). */
+MUST_CHECK ingle_status text_matcher_accept(struct text_matcher *m, int32_t token,
+                                            struct err *err);
+/* The same for plain text; *n_taken of its n bytes fit. */
+MUST_CHECK ingle_status text_matcher_accept_bytes(struct text_matcher *m, const char *bytes,
+                                                  size_t n, size_t *n_taken, struct err *err);
+bool text_matcher_may_end(const struct text_matcher *m);
+
+#endif

@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grammar_schema - JSON schemas to pieces of a grammar.
+ *
+ * What is compiled is a part of what a schema allows, never more: properties come in the
+ * schema's order, and where additionalProperties is not given next to properties there are no
+ * others.  Keywords that would have to be ignored for that are refused by name.
+ */
+#include "text/grammar_schema.h"
+
+#include "base/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { SCHEMA_DEPTH = 128, SCHEMA_MOST = 200000 };
+
+void text_s_init(struct schema *s, struct grammar_builder *b, const struct report_sink *sink)
+{
+    *s = (struct schema){.b = b, .sink = sink};
+}
+
+void text_s_release(struct schema *s)
+{
+    while (s->n_made)
+        json_object_put(s->made[--s->n_made]);
+    mem_free(s->made);
+    mem_free(s->ref);
+}
+
+static void put_path(struct str *out, const struct schema_path *at)
+{
+    if (!at)
+        return;
+    put_path(out, at->up);
+    if (at->up)
+        str_addc(out, '/');
+    if (at->key)
+        str_adds(out, at->key);
+    else
+        str_addf(out, "%zu", at->index);
+}
+
+void text_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
+                 ...)
+{
+    char text[256];
+    struct str path;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    str_init(&path);
+    put_path(&path, at);
+    text_g_fail(s->b, st, "schema at '%.160s': %s", path.at, text);
+    str_release(&path);
+}
+
+void text_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...)
+{
+    char text[256];
+    struct str path;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    str_init(&path);
+    put_path(&path, at);
+    report(s->sink, INGLE_REPORT_WARN, "schema", path.at, "%s", text);
+    str_release(&path);
+}
+
+static struct json_object *get(struct json_object *o, const char *key)
+{
+    struct json_object *v = NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                              : NULL;
+}
+
+/* ---- numbers of keywords ---- */
+
+static uint32_t count_of(struct schema *s, struct json_object *v, const char *key, uint32_t none,
+                         const struct schema_path *at)
+{
+    struct json_object *n = get(v, key);
+    if (!n)
+        return none;
+    const double x = json_object_get_double(n);
+    const bool number = json_object_is_type(n, json_type_int) ||
+                        json_object_is_type(n, json_type_double);
+    if (!number || !(x >= 0) || x != (double)(int64_t)x)
+        text_s_fail(s, INGLE_ARG, at, "'%s' is no whole number at or above 0", key);
+    else if (x > GRAMMAR_MAX_REPEAT)
+        text_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key, GRAMMAR_MAX_REPEAT);
+    return text_g_ok(s->b) ? (uint32_t)x : 0;
+}
+
+/* A bound from `key`, and `flag`: a bound that excludes itself, or (draft 4) true. */
+static struct form_bound bound_of(struct schema *s, struct json_object *v, const char *key,
+                                  const char *flag, bool low, const struct schema_path *at)
+{
+    struct form_bound x = {0};
+    struct json_object *plain = get(v, key), *strict = get(v, flag);
+    const bool is_flag = json_object_is_type(strict, json_type_boolean);
+    const bool only_flag = is_flag && json_object_get_boolean(strict);
+    struct json_object *n = plain;
+    bool exclusive = only_flag;
+    if (strict && !is_flag) {
+        const double a = json_object_get_double(plain), b = json_object_get_double(strict);
+        if (!plain || (low ? b >= a : b <= a)) {
+            n = strict;
+            exclusive = true;
+        }
+    }
+    if (!n)
+        return x;
+    if (!json_object_is_type(n, json_type_int) && !json_object_is_type(n, json_type_double))
+        text_s_fail(s, INGLE_ARG, at, "'%s' is no number", n == plain ? key : flag);
+    else if (!text_f_bound(&x, json_object_to_json_string_ext(n, JSON_C_TO_STRING_PLAIN)))
+        text_s_fail(s, INGLE_UNSUP, at,
+                    "'%s': a number with an exponent or more than %d digits is not supported",
+                    n == plain ? key : flag, FORM_DIGITS);
+    x.exclusive = exclusive;
+    return x;
+}
+
+static struct grammar_piece compile_number(struct schema *s, struct json_object *v, bool whole,
+                                           const struct schema_path *at)
+{
+    const struct form_bound low = bound_of(s, v, "minimum", "exclusiveMinimum", true, at);
+    const struct form_bound high = bound_of(s, v, "maximum", "exclusiveMaximum", false, at);
+    if (!text_g_ok(s->b) || (!low.set && !high.set))
+        return whole ? text_f_integer(s->form) : text_f_number(s->form);
+    return text_f_between(s->form, &low, &high, whole);
+}
+
+/* ---- strings ---- */
+
+#define DATE                                                                                     \
+    "[1-9]\\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|"  \
+    "30)|02-(?:0[1-9]|1\\d|2[0-8]))"
+#define TIME                                                                                     \
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
+static const char *format_of(const char *name)
+{
+    static const char *const known[][2] = {
+        {"date", DATE},
+        {"time", TIME},
+        {"date-time", DATE "T" TIME},
+        {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+        {"ipv4", BYTE "(?:\\." BYTE "){3}"},
+        {"ipv6", "[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}"},
+        {"hostname", LABEL "(?:\\." LABEL "){0,3}"},
+        {"email", "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,16}){0,2}@" LABEL "(?:\\." LABEL
+                  "){1,3}"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i][0], name) == 0)
+            return known[i][1];
+    return NULL;
+}
+
+/* Bare regular expressions fail without a place. */
+static struct grammar_piece compile_regex(struct schema *s, const char *text, bool whole,
+                                          uint32_t min, uint32_t max, const struct schema_path *at)
+{
+    struct err own = {0};
+    struct err *err = s->b->err;
+    s->b->err = &own;
+    const struct grammar_piece p =
+        text_f_regex(s->b, s->form, text, strlen(text), whole, min, max);
+    s->b->err = err;
+    if (!text_g_ok(s->b)) {
+        const ingle_status st = s->b->status;
+        s->b->status = INGLE_OK;
+        text_s_fail(s, st, at, "%.300s", own.msg);
+    }
+    return text_f_quoted(s->form, p);
+}
+
+static struct grammar_piece compile_string(struct schema *s, struct json_object *v,
+                                           const struct schema_path *at)
+{
+    struct json_object *pattern = get(v, "pattern"), *format = get(v, "format");
+    const uint32_t min = count_of(s, v, "minLength", 0, at);
+    const uint32_t max = count_of(s, v, "maxLength", GRAMMAR_INFINITE, at);
+    const struct schema_path at_pattern = {at, "pattern", 0}, at_format = {at, "format", 0};
+    if (text_g_ok(s->b) && min > max)
+        text_s_fail(s, INGLE_ARG, at, "'minLength' is above 'maxLength'");
+    const char *known =
+        json_object_is_type(format, json_type_string) ? format_of(json_object_get_string(format)) : NULL;
+    if (format && !known)
+        text_s_note(s, &at_format, "the format '%.60s' is not enforced", json_object_get_string(format));
+    if (pattern && known)
+        text_s_fail(s, INGLE_UNSUP, &at_pattern, "'pattern' together with 'format' is not supported");
+    if (pattern && !json_object_is_type(pattern, json_type_string))
+        text_s_fail(s, INGLE_ARG, &at_pattern, "'pattern' is no string");
+    if (!text_g_ok(s->b))
+        return text_g_never(s->b);
+    if (pattern)
+        return compile_regex(s, json_object_get_string(pattern), false, min, max, &at_pattern);
+    if (known)
+        return compile_regex(s, known, true, min, max, &at_format);
+    return text_f_string(s->form, min, max);
+}
+
+/* ---- arrays ---- */
+
+/* , item */
+static struct grammar_piece next_item(struct schema *s, uint32_t rule)
+{
+    struct grammar_builder *b = s->b;
+    return text_g_cat(b, text_g_cat(b, text_g_word(b, ","), text_f_space(s->form)),
+                      text_g_call(b, rule));
+}
+
+/* [ inner ], and [] where inner may be missing. */
+static struct grammar_piece in_brackets(struct schema *s, struct grammar_piece inner, bool missing)
+{
+    struct grammar_builder *b = s->b;
+    inner = text_g_cat(b, inner, text_f_space(s->form));
+    if (missing)
+        inner = text_g_opt(b, inner);
+    inner = text_g_cat(b, text_g_cat(b, text_g_word(b, "["), text_f_space(s->form)), inner);
+    return text_g_cat(b, inner, text_g_word(b, "]"));
+}
+
+static struct grammar_piece compile_array(struct schema *s, struct json_object *v,
+                                          const struct schema_path *at)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *prefix = get(v, "prefixItems"), *items = get(v, "items");
+    uint32_t min = count_of(s, v, "minItems", 0, at);
+    const uint32_t max = count_of(s, v, "maxItems", GRAMMAR_INFINITE, at);
+    const struct schema_path at_items = {at, "items", 0};
+    if (json_object_is_type(items, json_type_array)) { /* as older drafts have it */
+        prefix = items;
+        items = get(v, "additionalItems");
+    }
+    if (prefix && !json_object_is_type(prefix, json_type_array))
+        text_s_fail(s, INGLE_ARG, at, "'prefixItems' is no array");
+    if (text_g_ok(b) && min > max)
+        text_s_fail(s, INGLE_ARG, at, "'minItems' is above 'maxItems'");
+    if (!text_g_ok(b))
+        return text_g_never(b);
+    if (!prefix && !items && !min && max == GRAMMAR_INFINITE)
+        return text_f_any_array(s->form);
+
+    const size_t n = prefix ? json_object_array_length(prefix) : 0;
+    struct grammar_piece all = text_g_empty(b);
+    uint32_t done = 0;
+    for (size_t i = 0; i < n && done < max && text_g_ok(b); i++, done++) {
+        const struct schema_path up = {at, "prefixItems", 0}, here = {&up, NULL, i};
+        if (i)
+            all = text_g_cat(b, all, text_g_cat(b, text_g_word(b, ","), text_f_space(s->form)));
+        all = text_g_cat(b, all,
+                         text_s_compile(s, json_object_array_get_idx(prefix, i), &here, SCHEMA_ALL));
+    }
+    const bool closed = json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
+    const bool more = done < max && !closed && (items || !n || min > n);
+    if (closed && !n)
+        return text_g_cat(b, text_g_word(b, "["), text_g_word(b, "]"));
+    if (!more)
+        return in_brackets(s, all, done == 0);
+    const uint32_t rule = text_g_rule(b, "item", 4);
+    text_g_body(b, rule, items ? text_s_compile(s, items, &at_items, SCHEMA_ALL) : text_f_any(s->form));
+    bool missing = false;
+    if (!done) {
+        all = text_g_call(b, rule);
+        missing = min == 0;
+        done = 1;
+    }
+    min = min > done ? min - done : 0;
+    all = text_g_cat(b, all, text_g_repeat(b, next_item(s, rule), min,
+                                           max == GRAMMAR_INFINITE ? max : max - done));
+    return in_brackets(s, all, missing);
+}
+
+/* ---- objects ---- */
+
+struct member {
+    uint32_t rule; /* name and value */
+    bool required;
+};
+
+static bool is_required(struct json_object *list, const char *name)
+{
+    for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+        struct json_object *v = json_object_array_get_idx(list, i);
+        if (json_object_is_type(v, json_type_string) && strcmp(json_object_get_string(v), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct json_object *v,
+                            const struct schema_path *at)
+{
+    const uint32_t rule = text_g_rule(s->b, "member", 6);
+    const struct grammar_piece value =
+        v ? text_s_compile(s, v, at, SCHEMA_ALL) : text_f_any(s->form);
+    text_g_body(s->b, rule, text_g_cat(s->b, name, value));
+    return rule;
+}
+
+/* Two chains of the members, last one first: a comma is due before those of `later`, which
+ * stand behind at least one member. */
+static struct grammar_piece chain_members(struct schema *s, const struct member *m, size_t n,
+                                          const uint32_t *other)
+{
+    struct grammar_builder *b = s->b;
+    const struct grammar_piece close = text_g_word(b, "}");
+    const struct grammar_piece end = text_f_space(s->form);
+    text_g_tie(b, end, close.in);
+    uint32_t first = close.in, later = end.in;
+    if (other) {
+        const struct grammar_piece more = text_g_star(b, next_item(s, *other));
+        const struct grammar_piece one = text_g_call(b, *other);
+        text_g_tie(b, more, end.in);
+        text_g_tie(b, one, more.in);
+        later = more.in;
+        first = text_g_node(b, GRAMMAR_SPLIT, one.in, close.in);
+    }
+    for (size_t i = n; i-- > 0 && text_g_ok(b);) {
+        const struct grammar_piece x = text_g_call(b, m[i].rule), y = next_item(s, m[i].rule);
+        text_g_tie(b, x, later);
+        text_g_tie(b, y, later);
+        first = m[i].required ? x.in : text_g_node(b, GRAMMAR_SPLIT, x.in, first);
+        later = m[i].required ? y.in : text_g_node(b, GRAMMAR_SPLIT, y.in, later);
+    }
+    const struct grammar_piece open =
+        text_g_cat(b, text_g_word(b, "{"), text_f_space(s->form));
+    text_g_tie(b, open, first);
+    return (struct grammar_piece){open.in, close.out};
+}
+
+/* Names that are required but not described. */
+static size_t count_others(struct json_object *required, struct json_object *properties)
+{
+    size_t n = 0;
+    for (size_t i = 0; required && i < json_object_array_length(required); i++) {
+        struct json_object *v = json_object_array_get_idx(required, i);
+        n += json_object_is_type(v, json_type_string) && !get(properties, json_object_get_string(v));
+    }
+    return n;
+}
+
+static size_t add_members(struct schema *s, struct member *m, struct json_object *properties,
+                          struct json_object *required, struct json_object *more,
+                          const struct schema_path *at)
+{
+    const struct schema_path up = {at, "properties", 0};
+    size_t n = 0;
+    if (properties) {
+        json_object_object_foreach(properties, key, value)
+        {
+            const struct schema_path here = {&up, key, 0};
+            if (!text_g_ok(s->b))
+                return n;
+            m[n++] = (struct member){
+                member_rule(s, text_f_name(s->form, key, strlen(key)), value, &here),
+                is_required(required, key)};
+        }
+    }
+    for (size_t i = 0; required && i < json_object_array_length(required) && text_g_ok(s->b); i++) {
+        struct json_object *v = json_object_array_get_idx(required, i);
+        const char *key = json_object_get_string(v);
+        if (!json_object_is_type(v, json_type_string) || get(properties, key))
+            continue;
+        const struct schema_path here = {at, "additionalProperties", 0};
+        m[n++] = (struct member){member_rule(s, text_f_name(s->form, key, strlen(key)), more, &here),
+                                 true};
+    }
+    return n;
+}
+
+/* The names that an additional property cannot have. */
+static struct json_object *listed(struct json_object *properties, struct json_object *required)
+{
+    struct json_object *o = json_object_new_object();
+    if (o && properties) {
+        json_object_object_foreach(properties, key, value)
+        {
+            (void)value;
+            json_object_object_add(o, key, NULL);
+        }
+    }
+    for (size_t i = 0; o && required && i < json_object_array_length(required); i++)
+        json_object_object_add(o, json_object_get_string(json_object_array_get_idx(required, i)), NULL);
+    return o;
+}
+
+static struct grammar_piece compile_object(struct schema *s, struct json_object *v,
+                                           const struct schema_path *at)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    struct json_object *more = get(v, "additionalProperties");
+    const struct schema_path at_more = {at, "additionalProperties", 0};
+    if (properties && !json_object_is_type(properties, json_type_object))
+        text_s_fail(s, INGLE_ARG, at, "'properties' is no object");
+    if (required && !json_object_is_type(required, json_type_array))
+        text_s_fail(s, INGLE_ARG, at, "'required' is no array");
+    for (size_t i = 0; text_g_ok(s->b) && required && i < json_object_array_length(required); i++)
+        if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
+            text_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
+    if (!text_g_ok(s->b))
+        return text_g_never(s->b);
+    const bool is_bool = json_object_is_type(more, json_type_boolean);
+    const bool open = more ? !is_bool || json_object_get_boolean(more) : !properties;
+    struct json_object *schema = is_bool ? NULL : more;
+    const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
+                     count_others(required, properties);
+    if (!n && open && !schema)
+        return text_f_any_object(s->form);
+    struct member *m = mem_calloc(n + 1, sizeof *m);
+    if (!m) {
+        text_g_nomem(s->b);
+        return text_g_never(s->b);
+    }
+    if (is_bool && !open && count_others(required, properties))
+        text_s_fail(s, INGLE_ARG, at, "'required' names a property that cannot be there");
+    const size_t n_done = add_members(s, m, properties, required, schema, at);
+    uint32_t other = 0;
+    if (open && text_g_ok(s->b)) {
+        struct json_object *names = listed(properties, required);
+        other = member_rule(s, text_f_other_name(s->form, names), schema, &at_more);
+        json_object_put(names);
+    }
+    const struct grammar_piece p = chain_members(s, m, n_done, open ? &other : NULL);
+    mem_free(m);
+    return p;
+}
+
+/* ---- schemas ---- */
+
+static bool wants(enum schema_part part, bool string)
+{
+    return part == SCHEMA_ALL || (part == SCHEMA_STRINGS) == string;
+}
+
+static struct grammar_piece compile_anything(struct schema *s, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    if (part == SCHEMA_ALL)
+        return text_f_any(s->form);
+    if (part == SCHEMA_STRINGS)
+        return text_f_string(s->form, 0, GRAMMAR_INFINITE);
+    struct grammar_piece p = text_g_alt(b, text_f_any_object(s->form), text_f_any_array(s->form));
+    p = text_g_alt(b, p, text_f_number(s->form));
+    p = text_g_alt(b, p, text_g_word(b, "true"));
+    p = text_g_alt(b, p, text_g_word(b, "false"));
+    return text_g_alt(b, p, text_g_word(b, "null"));
+}
+
+static struct grammar_piece compile_type(struct schema *s, struct json_object *v, const char *type,
+                                         const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    if (!wants(part, strcmp(type, "string") == 0))
+        return text_g_never(b);
+    if (strcmp(type, "object") == 0)
+        return compile_object(s, v, at);
+    if (strcmp(type, "array") == 0)
+        return compile_array(s, v, at);
+    if (strcmp(type, "string") == 0)
+        return compile_string(s, v, at);
+    if (strcmp(type, "integer") == 0 || strcmp(type, "number") == 0)
+        return compile_number(s, v, type[0] == 'i', at);
+    if (strcmp(type, "boolean") == 0)
+        return text_g_alt(b, text_g_word(b, "true"), text_g_word(b, "false"));
+    if (strcmp(type, "null") == 0)
+        return text_g_word(b, "null");
+    text_s_fail(s, INGLE_ARG, at, "'type' is '%.40s', not a type of JSON", type);
+    return text_g_never(b);
+}
+
+/* The type that keywords speak of, or NULL. */
+static const char *type_of_keywords(struct json_object *v)
+{
+    static const char *const word[][2] = {
+        {"properties", "object"}, {"required", "object"},  {"additionalProperties", "object"},
+        {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
+        {"maxItems", "array"},    {"pattern", "string"},   {"format", "string"},
+        {"minLength", "string"},  {"maxLength", "string"}, {"minimum", "number"},
+        {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (get(v, word[i][0]))
+            return word[i][1];
+    return NULL;
+}
+
+static bool has_type(struct json_object *type, const char *name)
+{
+    if (json_object_is_type(type, json_type_string))
+        return strcmp(json_object_get_string(type), name) == 0;
+    for (size_t i = 0;
+         json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++)
+        if (has_type(json_object_array_get_idx(type, i), name))
+            return true;
+    return false;
+}
+
+static bool is_of_type(struct json_object *v, struct json_object *type)
+{
+    static const char *const name[] = {[json_type_null] = "null",     [json_type_boolean] = "boolean",
+                                       [json_type_double] = "number", [json_type_int] = "integer",
+                                       [json_type_object] = "object", [json_type_array] = "array",
+                                       [json_type_string] = "string"};
+    const enum json_type t = json_object_get_type(v);
+    return !type || has_type(type, name[t]) || (t == json_type_int && has_type(type, "number"));
+}
+
+static struct grammar_piece compile_values(struct schema *s, struct json_object *list,
+                                           struct json_object *type, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct grammar_piece p = text_g_never(b);
+    for (size_t i = json_object_array_length(list); i-- > 0 && text_g_ok(b);) {
+        struct json_object *v = json_object_array_get_idx(list, i);
+        if (wants(part, json_object_is_type(v, json_type_string)) && is_of_type(v, type))
+            p = text_g_alt(b, text_f_exactly(s->form, v), p);
+    }
+    return p;
+}
+
+static struct grammar_piece compile_any_of(struct schema *s, struct json_object *v,
+                                           const char *keyword, const struct schema_path *at,
+                                           enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *list = get(v, keyword);
+    const struct schema_path up = {at, keyword, 0};
+    struct grammar_piece p = text_g_never(b);
+    if (!json_object_is_type(list, json_type_array) || !json_object_array_length(list)) {
+        text_s_fail(s, INGLE_ARG, at, "'%s' is no array of schemas", keyword);
+        return p;
+    }
+    if (keyword[0] == 'o')
+        text_s_note(s, at, "'oneOf' is read as 'anyOf'");
+    const bool has_more = text_s_has_more(v, keyword, NULL);
+    struct json_object *base = has_more ? text_s_without(s, v, keyword) : NULL;
+    for (size_t i = 0; i < json_object_array_length(list) && text_g_ok(b); i++) {
+        const struct schema_path here = {&up, NULL, i};
+        struct json_object *x = json_object_array_get_idx(list, i);
+        if (base) {
+            x = text_s_flatten(s, x, &here, 0);
+            x = x ? text_s_merge(s, base, x, &here) : NULL;
+        }
+        if (x || text_g_ok(b))
+            p = text_g_alt(b, text_s_compile(s, x, &here, part), p);
+    }
+    return p;
+}
+
+static struct grammar_piece compile_ref(struct schema *s, struct json_object *pointer,
+                                        const struct schema_path *at, enum schema_part part)
+{
+    struct json_object *target = text_s_resolve(s, pointer, at);
+    if (!target)
+        return text_g_never(s->b);
+    for (size_t i = 0; i < s->n_refs; i++)
+        if (s->ref[i].target == target && s->ref[i].form == s->form && s->ref[i].part == part)
+            return text_g_call(s->b, s->ref[i].rule);
+    if (!mem_grow(&s->ref, &s->cap_refs, s->n_refs + 1, sizeof *s->ref)) {
+        text_g_nomem(s->b);
+        return text_g_never(s->b);
+    }
+    const char *name = json_object_get_string(pointer);
+    const uint32_t rule = text_g_rule(s->b, name, strlen(name));
+    s->ref[s->n_refs++] = (struct schema_ref){target, name, s->form, part, rule};
+    return text_g_call(s->b, rule);
+}
+
+void text_s_finish(struct schema *s)
+{
+    for (; s->n_refs_done < s->n_refs && text_g_ok(s->b); s->n_refs_done++) {
+        const struct schema_ref r = s->ref[s->n_refs_done];
+        const struct schema_path at = {NULL, r.pointer, 0};
+        s->form = r.form;
+        text_g_body(s->b, r.rule, text_s_compile(s, r.target, &at, r.part));
+    }
+}
+
+static void check_keywords(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    static const char *const known[] = {
+        "type", "properties", "required", "additionalProperties", "items", "prefixItems",
+        "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
+        "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+        "exclusiveMinimum", "exclusiveMaximum", "nullable"};
+    static const char *const refused[] = {
+        "not", "if", "then", "else", "multipleOf", "contains", "minContains", "maxContains",
+        "patternProperties", "propertyNames", "minProperties", "maxProperties",
+        "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+        "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+    json_object_object_foreach(v, key, value)
+    {
+        bool is_known = text_s_is_note(key);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is_known = is_known || strcmp(known[i], key) == 0;
+        for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+            if (strcmp(refused[i], key) == 0)
+                text_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
+        if (strcmp(key, "uniqueItems") == 0) {
+            if (json_object_get_boolean(value))
+                text_s_fail(s, INGLE_UNSUP, at, "'uniqueItems' is not supported");
+        } else if (!is_known) {
+            text_s_note(s, at, "the keyword '%.60s' is not known and means nothing", key);
+        }
+    }
+}
+
+/* A schema without $ref, allOf, anyOf and oneOf. */
+static struct grammar_piece compile_plain(struct schema *s, struct json_object *v,
+                                          const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *type = get(v, "type"), *list = get(v, "enum"), *constant = NULL;
+    if (json_object_object_get_ex(v, "const", &constant)) {
+        if (!wants(part, json_object_is_type(constant, json_type_string)))
+            return text_g_never(b);
+        return text_f_exactly(s->form, constant);
+    }
+    if (list && (!json_object_is_type(list, json_type_array) || !json_object_array_length(list))) {
+        text_s_fail(s, INGLE_ARG, at, "'enum' is no array of values");
+        return text_g_never(b);
+    }
+    if (list)
+        return compile_values(s, list, type, part);
+    if (json_object_is_type(type, json_type_string))
+        return compile_type(s, v, json_object_get_string(type), at, part);
+    if (json_object_is_type(type, json_type_array)) {
+        struct grammar_piece p = text_g_never(b);
+        for (size_t i = json_object_array_length(type); i-- > 0 && text_g_ok(b);) {
+            struct json_object *t = json_object_array_get_idx(type, i);
+            if (!json_object_is_type(t, json_type_string))
+                text_s_fail(s, INGLE_ARG, at, "'type' holds something else than a name");
+            else
+                p = text_g_alt(b, compile_type(s, v, json_object_get_string(t), at, part), p);
+        }
+        return p;
+    }
+    if (type) {
+        text_s_fail(s, INGLE_ARG, at, "'type' is no name");
+        return text_g_never(b);
+    }
+    const char *guess = type_of_keywords(v);
+    return guess ? compile_type(s, v, guess, at, part) : compile_anything(s, part);
+}
+
+static struct grammar_piece compile_object_schema(struct schema *s, struct json_object *v,
+                                                  const struct schema_path *at,
+                                                  enum schema_part part)
+{
+    struct json_object *all = get(v, "allOf"), *any = get(v, "anyOf"), *one = get(v, "oneOf");
+    check_keywords(s, v, at);
+    if (!text_g_ok(s->b))
+        return text_g_never(s->b);
+    if (get(v, "$ref") && !text_s_has_more(v, "$ref", NULL))
+        return compile_ref(s, get(v, "$ref"), at, part);
+    if (json_object_is_type(all, json_type_array) && json_object_array_length(all) == 1 &&
+        !text_s_has_more(v, "allOf", NULL))
+        return text_s_compile(s, json_object_array_get_idx(all, 0), at, part);
+    if (get(v, "$ref") || all) {
+        v = text_s_flatten(s, v, at, 0);
+        return v ? text_s_compile(s, v, at, part) : text_g_never(s->b);
+    }
+    if (any && one)
+        text_s_fail(s, INGLE_UNSUP, at, "'anyOf' together with 'oneOf' is not supported");
+    if (any || one)
+        return compile_any_of(s, v, any ? "anyOf" : "oneOf", at, part);
+    return compile_plain(s, v, at, part);
+}
+
+struct grammar_piece text_s_compile(struct schema *s, struct json_object *v,
+                                    const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct grammar_piece p = text_g_never(b);
+    if (!text_g_ok(b))
+        return p;
+    if (json_object_is_type(v, json_type_boolean))
+        return json_object_get_boolean(v) ? compile_anything(s, part) : p;
+    if (!json_object_is_type(v, json_type_object)) {
+        text_s_fail(s, INGLE_ARG, at, "a schema is no object");
+        return p;
+    }
+    if (s->depth == SCHEMA_DEPTH || s->n_compiled == SCHEMA_MOST) {
+        text_s_fail(s, INGLE_LIMIT, at, "the schema %s the limit of %d",
+                    s->depth == SCHEMA_DEPTH ? "nests deeper than" : "has more parts than",
+                    s->depth == SCHEMA_DEPTH ? SCHEMA_DEPTH : SCHEMA_MOST);
+        return p;
+    }
+    s->depth++;
+    s->n_compiled++;
+    p = compile_object_schema(s, v, at, part);
+    s->depth--;
+    struct json_object *nullable = get(v, "nullable");
+    if (json_object_is_type(nullable, json_type_boolean) && json_object_get_boolean(nullable) &&
+        part != SCHEMA_STRINGS)
+        p = text_g_alt(b, p, text_g_word(b, "null"));
+    return p;
+}
+
+ingle_status text_grammar_schema(struct text_grammar **out, const char *text, size_t n,
+                                 const struct report_sink *sink, struct err *err)
+{
+    struct grammar_builder b;
+    struct text_form form = {.kind = FORM_JSON};
+    struct schema s;
+    struct json_object *root = NULL;
+    const struct json_limits limits = {.n_bytes = TEXT_GRAMMAR_BYTES};
+    const struct schema_path at = {NULL, "#", 0};
+    ingle_status st = json_parse(text, n, &limits, &root, err);
+    if (st)
+        return err_prefix(err, "json schema");
+    st = text_g_begin(&b, err);
+    if (st) {
+        json_object_put(root);
+        return st;
+    }
+    form.b = &b;
+    text_s_init(&s, &b, sink);
+    s.root = root;
+    s.form = &form;
+    const uint32_t rule = text_g_rule(&b, "root", 4);
+    text_g_body(&b, rule, text_s_compile(&s, root, &at, SCHEMA_ALL));
+    text_s_finish(&s);
+    text_s_release(&s);
+    json_object_put(root);
+    return text_g_end(&b, rule, out);
+}

@@ -1,0 +1,71 @@
+/*
+ * grammar_schema - JSON schemas to pieces of a grammar.
+ */
+#ifndef INGLE_TEXT_GRAMMAR_SCHEMA_H
+#define INGLE_TEXT_GRAMMAR_SCHEMA_H
+
+#include "text/grammar_form.h"
+
+/* Where in the schema: a list from the inside out; the outermost key is "#" or a pointer. */
+struct schema_path {
+    const struct schema_path *up;
+    const char *key; /* NULL: index counts */
+    size_t index;
+};
+
+/* Which of a schema's values are meant. */
+enum schema_part { SCHEMA_ALL, SCHEMA_STRINGS, SCHEMA_OTHERS };
+
+/* A $ref whose rule is made when all else is done. */
+struct schema_ref {
+    struct json_object *target;
+    const char *pointer; /* the rule's name */
+    struct text_form *form;
+    enum schema_part part;
+    uint32_t rule;
+};
+
+struct schema {
+    struct grammar_builder *b;
+    struct json_object *root;  /* $ref points into it */
+    struct text_form *form;    /* of what is compiled now */
+    const struct report_sink *sink;
+    struct schema_ref *ref;
+    size_t n_refs, cap_refs, n_refs_done;
+    struct json_object **made; /* schemas of our own, ended with the rest */
+    size_t n_made, cap_made;
+    size_t n_compiled;
+    int depth;
+};
+
+void text_s_init(struct schema *s, struct grammar_builder *b, const struct report_sink *sink);
+/* Makes the bodies of the $refs that were met since; forms must still be there. */
+void text_s_finish(struct schema *s);
+void text_s_release(struct schema *s);
+
+struct grammar_piece text_s_compile(struct schema *s, struct json_object *v,
+                                    const struct schema_path *at, enum schema_part part);
+
+/* Names the place. */
+ATTR_PRINTF(4, 5)
+void text_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
+                 ...);
+ATTR_PRINTF(3, 4)
+void text_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...);
+
+/* What a local pointer (#/$defs/x) names, or NULL: failed. */
+struct json_object *text_s_resolve(struct schema *s, struct json_object *pointer,
+                                   const struct schema_path *at);
+/* A keyword that says nothing about what is valid. */
+bool text_s_is_note(const char *keyword);
+/* Whether v has keywords that say something, other than the given ones. */
+bool text_s_has_more(struct json_object *v, const char *but, const char *also);
+/* v without $ref and allOf: what they say is merged.  Owned by s; NULL: failed. */
+struct json_object *text_s_flatten(struct schema *s, struct json_object *v,
+                                   const struct schema_path *at, int depth);
+/* Both schemas at once, and a copy without one keyword.  Owned by s; NULL: failed. */
+struct json_object *text_s_merge(struct schema *s, struct json_object *x, struct json_object *y,
+                                 const struct schema_path *at);
+struct json_object *text_s_without(struct schema *s, struct json_object *v, const char *keyword);
+
+#endif
