@@ -65,11 +65,14 @@ ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
 
     const struct kern_code *c = &codes[code];
     const int64_t n_panels = num_div_up(out, KERN_PANEL);
-    size_t panel, all;
+    const int64_t step = c->act == KERN_ACT_F32 && code != KERN_CODE_F8 ? 256 : 1024;
+    size_t panel, all, stretch_bytes = 0;
     bool ok;
     if (c->n_group) {
         ok = num_mul((size_t)num_div_up(in / 32, c->n_group), c->chunk_bytes, &panel);
+        stretch_bytes = (size_t)(step / 32 / c->n_group) * c->chunk_bytes;
     } else if (c->chunk_bytes) {
+        stretch_bytes = (size_t)step * c->chunk_bytes;
         ok = num_mul((size_t)in, c->chunk_bytes, &panel) && num_align(panel, 64, &panel);
     } else {
         uint64_t row;
@@ -81,7 +84,9 @@ ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
         return err_set(err, INGLE_LIMIT, "matrix of %lld x %lld does not fit in memory",
                        (long long)out, (long long)in);
     *m = (struct kern_matrix){.type = type, .code = code, .act = c->act, .out = out, .in = in,
-                              .n_panels = n_panels, .panel_bytes = panel};
+                              .n_panels = n_panels, .panel_bytes = panel,
+                              .stretch = stretch_bytes ? step : in,
+                              .stretch_bytes = stretch_bytes ? stretch_bytes : panel};
     return INGLE_OK;
 }
 
@@ -201,10 +206,11 @@ static void read256(const struct kern_code *c, const uint8_t *panel, int64_t i, 
     b->m = min ? f16_at(s + d + 32, r) : 0;
 }
 
-void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i, int r,
+void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
                     struct kern_block *b)
 {
     const struct kern_code *c = &codes[w->code];
+    const uint8_t *panel = kern_code_panel(w, p, i * (c->act == KERN_ACT_Q32 ? 32 : 256));
     if (!c->bits) {
         const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
         kern_stored_read(w->code, panel + ((size_t)r * n + (size_t)i) * n_bytes, b);
@@ -216,8 +222,9 @@ void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i
     }
 }
 
-float kern_code_float(const struct kern_matrix *w, const uint8_t *panel, int64_t k, int r)
+float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r)
 {
+    const uint8_t *panel = kern_code_panel(w, p, k);
     float f;
     switch (w->code) {
     case KERN_CODE_F32:
@@ -257,19 +264,19 @@ static void unpack_block(const struct kern_code *c, const struct kern_block *b, 
 void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
 {
     const struct kern_code *c = &codes[m->code];
-    const uint8_t *panel = m->at + (size_t)(o / KERN_PANEL) * m->panel_bytes;
+    const int64_t p = o / KERN_PANEL;
     const int r = (int)(o % KERN_PANEL);
     if (c->act == KERN_ACT_F32) {
         for (int64_t k = 0; k < m->in; k++)
-            dst[k] = kern_code_float(m, panel, k, r);
+            dst[k] = kern_code_float(m, p, k, r);
     } else if (!c->bits) {
         const size_t row = (size_t)(m->in / 256) * quant_info(m->type)->n_bytes;
-        quant_decode(m->type, panel + (size_t)r * row, dst, (size_t)m->in);
+        quant_decode(m->type, kern_code_panel(m, p, 0) + (size_t)r * row, dst, (size_t)m->in);
     } else {
         const int n = c->act == KERN_ACT_Q32 ? 32 : 256;
         for (int64_t i = 0; i < m->in / n; i++) {
             struct kern_block b;
-            kern_code_read(m, panel, i, r, &b);
+            kern_code_read(m, p, i, r, &b);
             unpack_block(c, &b, dst + i * n);
         }
     }

@@ -1,8 +1,8 @@
 /*
  * code - how the panels of each code are laid out; for this room only.
  *
- * A panel is a row of chunks, a chunk some groups of 32 k: first their codes, then their
- * scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r + i of a line belongs
+ * A panel is a row of chunks, cut into stretches (matmul.h), a chunk some groups of 32 k:
+ * first their codes, then their scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r + i of a line belongs
  * to row r and to k = 4 quad + i:
  *   8-bit plane, 8 lines: line j is quad j;
  *   4-bit plane, 4 lines: line j is quad j in the low nibbles, quad j + 4 in the high ones;
@@ -116,14 +116,14 @@ struct kern_block {
     float d, m;
 };
 
-/* Block i of row r (0..15) of a panel whose code is quantised. */
-void kern_code_read(const struct kern_matrix *w, const uint8_t *panel, int64_t i, int r,
+/* Block i of row r (0..15) of panel p of a matrix whose code is quantised. */
+void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
                     struct kern_block *b);
 /* The same from the stored form of a type that runs from it. */
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
 
-/* Weight k of row r of a panel whose code is float. */
-float kern_code_float(const struct kern_matrix *w, const uint8_t *panel, int64_t k, int r);
+/* Weight k of row r of panel p of a matrix whose code is float. */
+float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r);
 
 /* The activations of a group, as kernels read them. */
 struct kern_act32 {
@@ -147,9 +147,25 @@ struct kern_act256 {
 };
 static_assert(sizeof(struct kern_act256) == 384, "whole cache lines");
 
-static inline const uint8_t *kern_matmul_panel(const struct kern_matmul *m, int64_t p)
+/* Bytes of stretch s. */
+static inline size_t kern_code_stretch_bytes(const struct kern_matrix *w, int64_t s)
 {
-    return m->w->at + (size_t)p * m->w->panel_bytes;
+    const size_t left = w->panel_bytes - (size_t)s * w->stretch_bytes;
+    return left < w->stretch_bytes ? left : w->stretch_bytes;
+}
+/* Stretch s of panel p. */
+static inline uint8_t *kern_code_stretch(const struct kern_matrix *w, int64_t p, int64_t s)
+{
+    const int64_t first = p / KERN_BAND * KERN_BAND, left = w->n_panels - first;
+    const size_t n = (size_t)(left < KERN_BAND ? left : KERN_BAND);
+    return w->at + (size_t)first * w->panel_bytes + (size_t)s * w->stretch_bytes * n +
+           (size_t)(p - first) * kern_code_stretch_bytes(w, s);
+}
+/* Where panel p would begin if it had no gaps and weight k of it stood where it does. */
+static inline uint8_t *kern_code_panel(const struct kern_matrix *w, int64_t p, int64_t k)
+{
+    const int64_t s = k / w->stretch;
+    return kern_code_stretch(w, p, s) - (size_t)s * w->stretch_bytes;
 }
 static inline int64_t kern_matmul_row(const struct kern_matmul *m, int64_t i)
 {

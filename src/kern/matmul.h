@@ -5,6 +5,8 @@
  * the 16 rows are interleaved four k at a time, so that one 64-byte line is the operand of
  * a 512-bit integer dot product, two of AVX2, or an AMX tile row.  Lanes are output rows:
  * no horizontal sums.  Formats that do not pack well keep their stored rows in a panel.
+ * Four panels are a band: stretches of 1,024 k (floats 256) of its panels take turns, so
+ * that a product reads a band from end to end while few activations stay in the first cache.
  *
  * The arithmetic, which every kernel follows to the bit.  One f32 accumulator per output,
  * from +0, blocks in ascending k; q, xs: activations and their scale; v: integer weights.
@@ -36,7 +38,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_PANEL = 16 }; /* output rows in a panel */
+enum { KERN_PANEL = 16, KERN_BAND = 4 }; /* output rows in a panel, panels in a band */
 
 /* How activations are prepared for a matrix. */
 enum kern_act_kind { KERN_ACT_F32, KERN_ACT_Q32, KERN_ACT_Q256, KERN_ACT_KINDS };
@@ -49,7 +51,10 @@ struct kern_matrix {
     int64_t out, in;     /* y[out] = W[out][in] x[in] */
     int64_t n_panels;    /* ceil(out / 16); rows past out read as zero */
     size_t panel_bytes;  /* a multiple of 64 */
-    uint8_t *at;         /* [n_panels][panel_bytes], 64-byte aligned */
+    int64_t stretch;     /* k of a stretch; the last of a panel may be shorter */
+    size_t stretch_bytes;
+    uint8_t *at;         /* [bands][stretches][panels of the band][bytes of the stretch], */
+                         /* n_panels * panel_bytes in all, 64-byte aligned */
 };
 
 /* Fills everything but at.  INGLE_UNSUP: no kernel for this type (the text names it);

@@ -2,6 +2,7 @@
 /* Stored rows into panels. */
 #include "kern/code.h"
 
+#include "base/num.h"
 #include <string.h>
 
 /* One stored block taken apart: codes in order of k, scales as the panels keep them. */
@@ -299,12 +300,14 @@ static void put_scales256(const struct kern_code *c, uint8_t *chunk, int r, cons
         put_half(s + 32, r, w->m);
 }
 
-/* Row r of a panel of a packed code. */
-static void pack_row(const struct kern_matrix *m, const struct kern_code *c, uint8_t *panel,
-                     int r, const uint8_t *stored, size_t block_bytes, int64_t n_blocks, int n)
+/* Row r of panel p of a packed code. */
+static void pack_row(const struct kern_matrix *m, const struct kern_code *c, int64_t p, int r,
+                     const uint8_t *stored, const struct quant_info *info)
 {
+    const int n = (int)info->n;
     struct raw w;
-    for (int64_t b = 0; b < n_blocks; b++, stored += block_bytes) {
+    for (int64_t b = 0; b < m->in / n; b++, stored += info->n_bytes) {
+        uint8_t *panel = kern_code_panel(m, p, b * n);
         raw_read(m->code, stored, &w);
         for (int i = 0; i < n / 32; i++) {
             const int64_t g = b * (n / 32) + i;
@@ -319,10 +322,12 @@ static void pack_row(const struct kern_matrix *m, const struct kern_code *c, uin
     }
 }
 
-static void pack_float_row(const struct kern_matrix *m, uint8_t *panel, int r,
-                           const uint8_t *stored)
+/* Weights [k0, k1), which are of one stretch, of row r of panel p. */
+static void pack_floats(const struct kern_matrix *m, int64_t p, int r, const uint8_t *stored,
+                        int64_t k0, int64_t k1)
 {
-    for (int64_t k = 0; k < m->in; k++) {
+    uint8_t *panel = kern_code_panel(m, p, k0);
+    for (int64_t k = k0; k < k1; k++) {
         if (m->code == KERN_CODE_F32) {
             memcpy(panel + (size_t)k * 64 + 4 * r, stored + 4 * k, 4);
         } else if (m->type == QUANT_FP8_E4M3) {
@@ -346,17 +351,18 @@ void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *
     const size_t row_bytes = (size_t)(m->in / info->n) * info->n_bytes;
     const uint8_t *stored = rows;
     for (int64_t p = p0; p < p1; p++) {
-        uint8_t *panel = m->at + (size_t)p * m->panel_bytes;
         const int64_t left = m->out - p * KERN_PANEL;
         const int n_rows = left < KERN_PANEL ? (int)left : KERN_PANEL;
-        memset(panel, 0, m->panel_bytes);
+        for (int64_t k = 0; k < m->in; k += m->stretch)
+            memset(kern_code_stretch(m, p, k / m->stretch), 0,
+                   kern_code_stretch_bytes(m, k / m->stretch));
         for (int r = 0; r < n_rows; r++, stored += row_bytes) {
-            if (c->act == KERN_ACT_F32)
-                pack_float_row(m, panel, r, stored);
-            else if (c->bits)
-                pack_row(m, c, panel, r, stored, info->n_bytes, m->in / info->n, (int)info->n);
-            else
-                memcpy(panel + (size_t)r * row_bytes, stored, row_bytes);
+            if (c->bits)
+                pack_row(m, c, p, r, stored, info);
+            else if (c->act != KERN_ACT_F32)
+                memcpy(kern_code_panel(m, p, 0) + (size_t)r * row_bytes, stored, row_bytes);
+            for (int64_t k = 0; c->act == KERN_ACT_F32 && k < m->in; k += m->stretch)
+                pack_floats(m, p, r, stored, k, num_min(m->in, k + m->stretch));
         }
     }
 }

@@ -9,14 +9,13 @@
 void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     for (int64_t p = p0; p < p1; p++) {
-        const uint8_t *panel = kern_matmul_panel(m, p);
         const int width = kern_matmul_width(m, p);
         for (int64_t i = 0; i < m->n; i++) {
             const float *x = m->x->x + kern_matmul_row(m, i) * m->x->stride;
             float acc[KERN_PANEL] = {0};
             for (int64_t k = 0; k < m->w->in; k++)
                 for (int r = 0; r < width; r++)
-                    acc[r] = fmaf(kern_code_float(m->w, panel, k, r), x[k], acc[r]);
+                    acc[r] = fmaf(kern_code_float(m->w, p, k, r), x[k], acc[r]);
             memcpy(m->y + i * m->y_stride + p * KERN_PANEL, acc, (size_t)width * sizeof *acc);
         }
     }
@@ -59,7 +58,6 @@ static float step256(const struct kern_code *c, const struct kern_block *b,
 static void quantised_panel(const struct kern_matmul *m, int64_t p)
 {
     const struct kern_code *c = kern_code_find(m->w->code);
-    const uint8_t *panel = kern_matmul_panel(m, p);
     const int width = kern_matmul_width(m, p), n = c->act == KERN_ACT_Q32 ? 32 : 256;
     for (int r = 0; r < width; r++) {
         float *y = m->y + p * KERN_PANEL + r;
@@ -67,7 +65,7 @@ static void quantised_panel(const struct kern_matmul *m, int64_t p)
             y[i * m->y_stride] = 0;
         for (int64_t b = 0; b < m->w->in / n; b++) {
             struct kern_block w;
-            kern_code_read(m->w, panel, b, r, &w);
+            kern_code_read(m->w, p, b, r, &w);
             for (int64_t i = 0; i < m->n; i++) {
                 const uint8_t *row = kern_matmul_act(m, i);
                 float *acc = &y[i * m->y_stride];

@@ -22,9 +22,8 @@ enum { DRIVE_MAX = 8 }; /* rows of the widest tile */
 struct drive {
     struct { drive_tile_fn *fn; int32_t c; } tile[6]; /* widest first, to c = 1 */
     int32_t block;      /* k of a block: 1, 32 or 256 */
-    int32_t per_chunk;  /* blocks of a chunk */
-    int32_t chunk_bytes;
-    int32_t stretch;    /* blocks at a time: whole chunks, about 1024 k */
+    int32_t spread;       /* drive_run_spread(): blocks at a time, within a stretch, ... */
+    int32_t spread_bytes; /* ... and bytes of each when spread */
 };
 
 /* Where block b of the activations for output row i begins. */
@@ -74,19 +73,21 @@ static inline void drive_stretch(const struct kern_matmul *m, const struct drive
             drive_tile(m, d, d->tile[t].fn, c, w, p, b, n, i);
 }
 
-/* A stretch of a panel stays in the first cache while all rows pass by; panels follow each
- * other in memory, so that few rows are one long stream with prefetches far ahead.  Several
- * panels in turn were slower (Zen 4: 0.65 of the read rate against 0.95). */
+/* A stretch of a panel stays in the first cache while all rows pass by.  Stretches come in the
+ * order of memory: one long stream, and the activations of a stretch stay in the first cache
+ * for the panels of a band (whole panels in turn, which flush them: 0.8 times the speed at
+ * k = 5376, Zen 4). */
 static inline void drive_run(const struct kern_matmul *m, const struct drive *d, int64_t p0,
                              int64_t p1)
 {
-    const int64_t n_blocks = m->w->in / d->block;
-    for (int64_t p = p0; p < p1; p++)
-        for (int64_t b = 0; b < n_blocks; b += d->stretch)
-            drive_stretch(m, d,
-                          kern_matmul_panel(m, p) +
-                              (size_t)(b / d->per_chunk) * (size_t)d->chunk_bytes,
-                          p, b, num_min(d->stretch, n_blocks - b));
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block;
+    for (int64_t end; p0 < p1; p0 = end) {
+        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
+        for (int64_t b = 0; b < n_blocks; b += step)
+            for (int64_t p = p0; p < end; p++)
+                drive_stretch(m, d, kern_code_stretch(m->w, p, b / step), p, b,
+                              num_min(step, n_blocks - b));
+    }
 }
 
 /* Spreads block b of a panel to bytes that a tile reads. */
@@ -94,18 +95,18 @@ typedef void drive_spread_fn(const struct kern_matrix *w, const uint8_t *panel, 
                              uint8_t *to);
 enum { DRIVE_SCRATCH = 4 * STORED_BYTES };
 
-/* The same where tiles do not read panels: a stretch is spread first, once for all rows, to
- * d->chunk_bytes a block. */
+/* The same where tiles do not read panels: some blocks are spread first, once for all rows. */
 static inline void drive_run_spread(const struct kern_matmul *m, const struct drive *d,
                                     drive_spread_fn *spread, int64_t p0, int64_t p1)
 {
     ATTR_ALIGNED(64) uint8_t scratch[DRIVE_SCRATCH];
     const int64_t n_blocks = m->w->in / d->block;
     for (int64_t p = p0; p < p1; p++)
-        for (int64_t b = 0; b < n_blocks; b += d->stretch) {
-            const int64_t n = num_min(d->stretch, n_blocks - b);
+        for (int64_t b = 0; b < n_blocks; b += d->spread) {
+            const uint8_t *panel = kern_code_panel(m->w, p, b * d->block);
+            const int64_t n = num_min(d->spread, n_blocks - b);
             for (int64_t i = 0; i < n; i++)
-                spread(m->w, kern_matmul_panel(m, p), b + i, scratch + i * d->chunk_bytes);
+                spread(m->w, panel, b + i, scratch + i * d->spread_bytes);
             drive_stretch(m, d, scratch, p, b, n);
         }
 }

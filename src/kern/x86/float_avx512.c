@@ -41,22 +41,22 @@ static inline __m512 load_bf16(const uint8_t *at)
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
-#define TILES(type, line, stretch)                                                         \
+#define TILES(type, line)                                                         \
     TILE(type, 1, line)                                                                      \
     TILE(type, 2, line)                                                                      \
     TILE(type, 4, line)                                                                      \
     TILE(type, 8, line)                                                                      \
     static const struct drive drive_##type = {                                               \
         {{tile_##type##_8, 8}, {tile_##type##_4, 4}, {tile_##type##_2, 2}, {tile_##type##_1, 1}}, \
-        1, 1, line, stretch};                                                                    \
+        1, 0, 0};                                                                    \
     void kern_matmul_##type##_avx512(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
     {                                                                                        \
         drive_run(m, &drive_##type, p0, p1);                                                 \
     }
 
-TILES(f32, 64, 256)
-TILES(f16, 32, 256)
-TILES(bf16, 32, 256)
+TILES(f32, 64)
+TILES(f16, 32)
+TILES(bf16, 32)
 
 /* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
 
@@ -139,9 +139,9 @@ void kern_matmul_f8_avx512(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive few = {
         {{tile_f8_8, 8}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
-        32, 4, KERN_F8_CHUNK, 32};
+        32, 0, 0};
     static const struct drive many = {
-        {{spread_8, 8}, {spread_4, 4}, {spread_2, 2}, {spread_1, 1}}, 32, 1, 2048, 8};
+        {{spread_8, 8}, {spread_4, 4}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
     if (m->n <= 8)
         drive_run(m, &few, p0, p1);
     else

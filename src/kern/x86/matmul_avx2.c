@@ -171,9 +171,9 @@ static inline __m256 half_ue4m3(const uint8_t *at)
     const __m256i table_low = _mm256_and_si256(full_, bytes(15));                  \
     const __m256i table_high = _mm256_and_si256(_mm256_srli_epi16(full_, 4), bytes(15));
 
-#define KERNEL(name, block_, per, bytes_, stretch)                                                       \
+#define KERNEL(name, block_)                                                       \
     static const struct drive drive_##name = {                                                \
-        {{tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, per, bytes_, stretch}; \
+        {{tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, 0, 0}; \
     void kern_matmul_##name##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)       \
     {                                                                                         \
         drive_run(m, &drive_##name, p0, p1);                                                  \
@@ -205,7 +205,7 @@ static inline __m256 half_ue4m3(const uint8_t *at)
     TILE32(tile_##name, 1, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 2, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 4, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    KERNEL(name, 32, n_group, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift), 32)
+    KERNEL(name, 32)
 
 #define PAIRS8(c) words32(X32(c)->pairs8)
 #define PAIRS16(c) words32(X32(c)->pairs16)
@@ -400,7 +400,7 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
     TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 2, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 4, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    KERNEL(name, 256, 1, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0), 4)
+    KERNEL(name, 256)
 
 #define END_MIN32(C)                                                                  \
     D_AT(s + 256) DMIN_AT(s + 288)                                                    \
@@ -526,6 +526,6 @@ STORED(1) STORED(2) STORED(4)
 void kern_matmul_stored_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive d = {
-        {{stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 1, STORED_BYTES, 4};
+        {{stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 4, STORED_BYTES};
     drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }

@@ -146,10 +146,10 @@ static inline __m512 half_ue4m3(const uint8_t *at)
         EACH_##C(STORE_Y, _)                                                                    \
     }
 
-#define KERNEL(name, block_, per, bytes_, stretch)                                                 \
+#define KERNEL(name, block_)                                                 \
     static const struct drive drive_##name = {                                          \
         {{tile_##name##_8, 8}, {tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, \
-        block_, per, bytes_, stretch};                                                          \
+        block_, 0, 0};                                                          \
     void kern_matmul_##name##_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1) \
     {                                                                                   \
         drive_run(m, &drive_##name, p0, p1);                                            \
@@ -159,7 +159,7 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     TILE32(tile_##name, 2, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 4, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     TILE32(tile_##name, 8, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    KERNEL(name, 32, n_group, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift), 32)
+    KERNEL(name, 32)
 
 #define NO_SETUP
 #define ZERO(c) _mm512_setzero_si512()
@@ -329,7 +329,7 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
     TILE256(tile_##name, 2, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 4, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
     TILE256(tile_##name, 8, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    KERNEL(name, 256, 1, KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0), 4)
+    KERNEL(name, 256)
 
 #define END_MIN32(C)                                                    \
     const __m512 d = halves(s + 256), dmin = halves(s + 288);           \
@@ -416,6 +416,6 @@ STORED(1) STORED(2) STORED(4) STORED(8)
 void kern_matmul_stored_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive d = {
-        {{stored_8, 8}, {stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 1, STORED_BYTES, 4};
+        {{stored_8, 8}, {stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 4, STORED_BYTES};
     drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }
