@@ -109,7 +109,7 @@ static void turn_away(struct http *h, int fd)
 {
     static const char text[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        "Connection: close\r\nRetry-After: 1\r\nContent-Length: 92\r\n\r\n"
+        "Connection: close\r\nRetry-After: 1\r\nContent-Length: 89\r\n\r\n"
         "{\"error\":{\"message\":\"too many connections\",\"type\":\"unavailable_error\",\"code\":null"
         ",\"x\":0}}";
     atomic_fetch_add(&h->n_bad, 1);
@@ -272,12 +272,14 @@ static void attend_ready(struct http *h)
     pthread_mutex_lock(&h->lock);
     struct http_exchange *x = h->ready;
     h->ready = NULL;
-    /* Off the list before it is looked at: a later write puts it there again. */
-    for (struct http_exchange *y = x; y; y = y->next)
-        y->queued = false;
     pthread_mutex_unlock(&h->lock);
     while (x) {
+        /* While it counts as queued nobody changes its next.  From then on a write queues it
+         * anew. */
+        pthread_mutex_lock(&h->lock);
         struct http_exchange *next = x->next;
+        x->queued = false;
+        pthread_mutex_unlock(&h->lock);
         http_exchange_attend(x);
         http_release(x);
         x = next;

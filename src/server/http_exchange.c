@@ -130,7 +130,7 @@ static bool append(struct http_exchange *x, const void *bytes, size_t n)
 
 static bool start(struct http_exchange *x, int status, const char *content_type)
 {
-    if (x->state != HTTP_OPEN)
+    if (x->state != HTTP_OPEN || x->gone)
         return false;
     x->status = status;
     x->content_type = content_type ? mem_strdup(content_type) : NULL;
@@ -188,7 +188,7 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
 void http_end(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    if (x->state == HTTP_STARTED) {
+    if (x->state == HTTP_STARTED && !x->gone) {
         x->state = HTTP_ENDED;
         http_exchange_wake(x);
     }

@@ -27,10 +27,13 @@ const char *http_request_query(const struct http_request *rq, const char *name)
 
 /* ---- strictness ---- */
 
+/* Version 1.0 of the library refuses itself what is seen by the layout of the head. */
+#define HAS_LAYOUT (MHD_VERSION < 0x01000000)
+
 struct headers {
     int n_length, n_encoding, n_host;
     bool bad_name, bad_value, bad_layout, bad_encoding;
-    const char *next; /* where the next name must begin if nothing is hidden between; or NULL */
+    const char *next; /* where the next name must begin if nothing is hidden between */
 };
 
 static bool is_token(const char *s, size_t n)
@@ -60,25 +63,28 @@ static enum MHD_Result look_at_header(void *arg, enum MHD_ValueKind kind, const 
         h->bad_encoding |= !value || strcasecmp(value, "chunked") != 0;
     }
     /* The library ends names and values by zeros in the bytes that came, so a header begins
-     * two bytes (CR, LF) behind the value before it; otherwise a zero, a bare line feed or a
-     * folded line stood between.  Version 1.0 of it refuses these itself. */
-    h->bad_layout |= h->next && h->next != key;
-    h->next = value ? value + n_value + 2 : NULL;
+     * two bytes (CR, LF) behind the value before it, and the head ends two behind the last;
+     * otherwise a zero, a bare line feed or a folded line stood between. */
+    h->bad_layout |= !value || h->next != key;
+    h->next = value ? value + n_value + 2 : key;
     return MHD_YES;
 }
 
 /* Why the request's head is refused, or NULL. */
-static const char *head_fault(const struct http_conn *c, const char *version)
+static const char *head_fault(const struct http_conn *c, const char *version, const char *method)
 {
     struct headers h = {0};
-    if (MHD_VERSION < 0x01000000 && version)
+    if (HAS_LAYOUT)
         h.next = version + strlen(version) + 2;
     MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, look_at_header, &h);
+    const union MHD_ConnectionInfo *i =
+        MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    h.bad_layout |= !i || h.next + 2 != method + i->header_size;
     if (c->bad_uri)
         return "the request's path holds bytes that no path may hold";
     if (h.bad_name || h.bad_value)
         return "a header holds bytes that no header may hold";
-    if (MHD_VERSION < 0x01000000 && h.bad_layout)
+    if (HAS_LAYOUT && h.bad_layout)
         return "a header is folded, or holds a zero or a bare line feed";
     if (h.n_length > 1)
         return "there is more than one content-length";
@@ -141,11 +147,11 @@ static bool take_request(struct http_exchange *x, const char *url, const char *m
 }
 
 /* The headers are there. */
-static void begin_request(struct http_exchange *x, const char *version)
+static void begin_request(struct http_exchange *x, const char *version, const char *method)
 {
     struct http *h = x->http;
     struct http_conn *c = x->conn;
-    const char *fault = head_fault(c, version), *user = NULL;
+    const char *fault = head_fault(c, version, method), *user = NULL;
     if (fault) {
         refuse(x, 400, fault);
         return;
@@ -193,7 +199,7 @@ static enum MHD_Result first_call(struct http *h, struct MHD_Connection *mhd, co
     c->n_body = 0;
     if (!take_request(x, url, method))
         return MHD_NO;
-    begin_request(x, version);
+    begin_request(x, version, method);
     /* An answer before the body ends the connection; without a body it can wait for its turn. */
     return begun(x) && (x->close || has_body(x)) ? http_exchange_answer(x) : MHD_YES;
 }

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The HTTP ground, spoken to through real sockets.
+ */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/http.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- a server with one thread that answers later ---- */
+
+enum { WORKERS = 8 };
+struct site {
+    struct http *http;
+    pthread_t worker[WORKERS];
+    int n_workers;
+    atomic_int n_gone, n_freed, n_refused_writes, n_silent, n_handled;
+    _Atomic uint64_t gone_at;
+};
+struct job {
+    struct site *site;
+    struct http_exchange *x;
+    int n_events;
+};
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+static void *answer_later(void *arg)
+{
+    struct job *j = arg;
+    sleep_ms(20);
+    http_header(j->x, "X-Odd", "a\r\nb: c");
+    http_reply(j->x, 200, "text/plain", "later", 5);
+    http_release(j->x);
+    mem_free(j);
+    return NULL;
+}
+
+static void *stream(void *arg)
+{
+    struct job *j = arg;
+    char text[1000];
+    memset(text, 'x', sizeof text);
+    http_begin(j->x, 200, "text/event-stream");
+    for (int i = 0; i < j->n_events; i++) {
+        if (!http_write(j->x, text, sizeof text)) {
+            atomic_fetch_add(&j->site->n_refused_writes, 1);
+            break;
+        }
+        if (i % 64 == 0)
+            sleep_ms(1);
+    }
+    http_end(j->x);
+    http_release(j->x);
+    mem_free(j);
+    return NULL;
+}
+
+static void gone(void *arg)
+{
+    struct site *s = arg;
+    atomic_store(&s->gone_at, clock_now());
+    atomic_fetch_add(&s->n_gone, 1);
+}
+
+static void freed(void *arg) { atomic_fetch_add(&((struct site *)arg)->n_freed, 1); }
+
+static void ping(void *arg)
+{
+    struct job *j = arg;
+    if (atomic_fetch_add(&j->site->n_silent, 1) < 2) {
+        http_write(j->x, "ping", 4);
+        return;
+    }
+    http_end(j->x);
+}
+
+static void start(struct site *s, void *(*fn)(void *), struct http_exchange *x, int n_events)
+{
+    struct job *j = mem_zalloc(sizeof *j);
+    *j = (struct job){s, x, n_events};
+    http_hold(x);
+    assert_true(s->n_workers < WORKERS);
+    assert_int_equal(pthread_create(&s->worker[s->n_workers++], NULL, fn, j), 0);
+}
+
+static void handle(void *arg, struct http_exchange *x, const struct http_request *rq)
+{
+    struct site *s = arg;
+    char text[256];
+    atomic_fetch_add(&s->n_handled, 1);
+    http_own(x, freed, s);
+    http_on_gone(x, gone, s);
+    if (strcmp(rq->path, "/later") == 0) {
+        start(s, answer_later, x, 0);
+    } else if (strcmp(rq->path, "/stream") == 0) {
+        start(s, stream, x, atoi(http_request_query(rq, "n")));
+    } else if (strcmp(rq->path, "/silent") == 0) {
+        struct job *j = mem_zalloc(sizeof *j); /* freed with the exchange */
+        *j = (struct job){s, x, 0};
+        http_own(x, mem_free, j);
+        http_silence(x, 0.15, ping, j);
+        http_begin(x, 200, "text/event-stream");
+    } else if (strcmp(rq->path, "/hold") != 0) {
+        snprintf(text, sizeof text, "%s %s %zu %s", rq->method, rq->path, rq->n_body,
+                 http_request_query(rq, "q") ? http_request_query(rq, "q") : "-");
+        http_reply(x, 200, "text/plain", text, strlen(text));
+    }
+}
+
+static struct site *open_site(struct http_options o)
+{
+    struct site *s = mem_zalloc(sizeof *s);
+    struct err err;
+    o.handle = handle;
+    o.arg = s;
+    if (http_open(&s->http, &o, &err))
+        fail_msg("%s", err.msg);
+    return s;
+}
+
+static void close_site(struct site *s)
+{
+    http_close(s->http);
+    for (int i = 0; i < s->n_workers; i++)
+        pthread_join(s->worker[i], NULL);
+    mem_free(s);
+}
+
+/* ---- a client ---- */
+
+static int dial(const struct site *s)
+{
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)http_port(s->http)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), small = 65536;
+    /* Else the system takes megabytes in for a client that does not read. */
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+static void say(int fd, const char *bytes, size_t n)
+{
+    while (n) {
+        const ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return;
+        bytes += sent;
+        n -= (size_t)sent;
+    }
+}
+
+static void tell(int fd, const char *text) { say(fd, text, strlen(text)); }
+
+/* Reads until the other side ends or `until` has come; what came, with a 0 behind it. */
+static size_t hear(int fd, char *to, size_t cap, const char *until)
+{
+    size_t n = 0;
+    to[0] = 0;
+    while (n + 1 < cap) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, 20000) <= 0)
+            break;
+        const ssize_t got = recv(fd, to + n, cap - n - 1, 0);
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+        to[n] = 0;
+        if (until && strstr(to, until))
+            break;
+    }
+    return n;
+}
+
+/* The status of the answer to these bytes; 0: none came. */
+static int ask(const struct site *s, const char *bytes, size_t n, char *to, size_t cap)
+{
+    const int fd = dial(s);
+    int status = 0;
+    say(fd, bytes, n);
+    hear(fd, to, cap, "\r\n\r\n");
+    close(fd);
+    (void)sscanf(to, "HTTP/1.1 %d", &status);
+    return status;
+}
+
+#define ASK(s, text, to) ask(s, text, sizeof text - 1, to, sizeof to)
+
+static void wait_until(const atomic_int *n, int value, int line)
+{
+    for (int i = 0; i < 4000 && atomic_load(n) < value; i++)
+        sleep_ms(5);
+    if (atomic_load(n) != value)
+        fail_msg("line %d: %d instead of %d", line, atomic_load(n), value);
+}
+#define wait_for(n, value) wait_until(n, value, __LINE__)
+
+/* A normal request is answered: whatever happened before left nothing behind. */
+static void still_well(const struct site *s)
+{
+    char to[4096];
+    assert_int_equal(ASK(s, "GET /well HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", to), 200);
+}
+
+/* ---- the tests ---- */
+
+static void requests_are_read_and_answered(void **state)
+{
+    (void)state;
+    char to[4096];
+    struct site *s = open_site((struct http_options){0});
+    const int fd = dial(s);
+    static const char two[] = "GET /a%20b/?q=x%26y HTTP/1.1\r\nHost: a\r\n\r\n"
+                              "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+    say(fd, two, sizeof two - 1);
+    hear(fd, to, sizeof to, "POST /p 3 -");
+    assert_non_null(strstr(to, "GET /a b 0 x&y"));
+    assert_non_null(strstr(to, "POST /p 3 -"));
+    static const char chunked[] = "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                  "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    say(fd, chunked, sizeof chunked - 1);
+    hear(fd, to, sizeof to, "POST /c 5 -");
+    assert_non_null(strstr(to, "POST /c 5 -"));
+    close(fd);
+    assert_int_equal(ASK(s, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
+    assert_non_null(strstr(to, "X-Odd: a  b: c\r\n"));
+    wait_for(&s->n_freed, 4);
+    assert_int_equal(atomic_load(&s->n_gone), 0);
+    close_site(s);
+}
+
+static void bad_heads_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int status;
+    } bad[] = {
+#define BAD(text, status) {text, sizeof text - 1, status}
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "0\r\n\r\n", 400),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\nY: c\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\001b\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\x7f\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n folded\r\nY: c\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\nX: a\r\nY: b\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\nHost: a\r\nX{: a\r\n\r\n", 400),
+        BAD("GET /a%00b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        BAD("GET / HTTP/1.1\r\n\r\n", 400),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n", 413),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffff\r\n", 413),
+#undef BAD
+    };
+    struct site *s = open_site((struct http_options){.body_bytes = 1000, .body_seconds = 0.5});
+    char to[4096];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const int status = ask(s, bad[i].bytes, bad[i].n, to, sizeof to);
+        if (status != bad[i].status && !(status == 0 && bad[i].status == 413))
+            fail_msg("%zu: %d instead of %d: %s", i, status, bad[i].status, bad[i].bytes);
+        still_well(s);
+    }
+    /* What is odd but fine. */
+    assert_int_equal(ASK(s, "GET / HTTP/1.1\r\nHost:a\r\nX:  \ty\r\nEmpty:\r\nZ: a b\r\n\r\n", to), 200);
+    assert_int_equal(ASK(s, "GET / HTTP/1.0\r\n\r\n", to), 200);
+    assert_int_equal(ASK(s, "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
+    assert_int_equal(ASK(s, "GET / HTTP/1.1\r\nHost: a\r\nX: \xc3\xa4\xff\r\n\r\n", to), 200);
+    close_site(s);
+}
+
+static void bodies_have_a_limit(void **state)
+{
+    (void)state;
+    char to[4096], request[4096];
+    struct site *s = open_site((struct http_options){
+        .body_bytes = 1000, .bodies_bytes = 1500, .body_seconds = 1});
+    memset(request, 'x', sizeof request);
+    int n = sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5dc\r\n");
+    request[n] = 'x';
+    memcpy(request + n + 1500, "\r\n0\r\n\r\n", 7);
+    assert_int_equal(ask(s, request, (size_t)n + 1507, to, sizeof to), 413);
+    still_well(s);
+    /* Without an end the reading ends all the same. */
+    const int fd = dial(s);
+    tell(fd, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n");
+    memset(request, 'x', sizeof request);
+    say(fd, request, sizeof request);
+    hear(fd, to, sizeof to, NULL);
+    close(fd);
+    still_well(s);
+    /* Two bodies that are too large together. */
+    const int first = dial(s);
+    n = sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    memset(request + n, 'y', 1000);
+    say(first, request, (size_t)n + 900);
+    sleep_ms(50);
+    assert_int_equal(ask(s, request, (size_t)n + 1000, to, sizeof to), 503);
+    say(first, request + n, 100);
+    hear(first, to, sizeof to, "POST / 1000 -");
+    assert_non_null(strstr(to, "POST / 1000 -"));
+    close(first);
+    assert_int_equal(ask(s, request, (size_t)n + 1000, to, sizeof to), 200);
+    close_site(s);
+}
+
+static void streams_arrive_whole(void **state)
+{
+    (void)state;
+    static char to[2000000];
+    struct site *s = open_site((struct http_options){.ring_bytes = 1 << 22});
+    const int fd = dial(s);
+    tell(fd, "GET /stream?n=1000 HTTP/1.0\r\n\r\n");
+    const size_t n = hear(fd, to, sizeof to, NULL);
+    const char *body = strstr(to, "\r\n\r\n");
+    assert_non_null(body);
+    assert_int_equal(n - (size_t)(body + 4 - to), 1000000);
+    close(fd);
+    wait_for(&s->n_freed, 1);
+    assert_int_equal(atomic_load(&s->n_gone), 0);
+    close_site(s);
+}
+
+static void one_who_leaves_is_noticed_while_suspended(void **state)
+{
+    (void)state;
+    struct site *s = open_site((struct http_options){0});
+    const int fd = dial(s);
+    tell(fd, "POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab");
+    wait_for(&s->n_handled, 1);
+    sleep_ms(30);
+    const uint64_t left = clock_now();
+    close(fd);
+    wait_for(&s->n_gone, 1);
+    /* 50 ms are promised; a busy machine gets more. */
+    assert_true(atomic_load(&s->gone_at) - left < 2000000000u);
+    wait_for(&s->n_freed, 1);
+    /* The same for one that has ended its sending side, */
+    const int half = dial(s);
+    tell(half, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+    shutdown(half, SHUT_WR);
+    wait_for(&s->n_gone, 2);
+    close(half);
+    /* but what is answered at once is answered. */
+    char to[4096];
+    const int quick = dial(s);
+    tell(quick, "GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+    shutdown(quick, SHUT_WR);
+    hear(quick, to, sizeof to, NULL);
+    assert_non_null(strstr(to, "GET /now 0 -"));
+    close(quick);
+    close_site(s);
+}
+
+static void a_half_closed_client_may_wait(void **state)
+{
+    (void)state;
+    char to[4096];
+    struct site *s = open_site((struct http_options){.half_close_ok = true});
+    const int fd = dial(s);
+    tell(fd, "GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+    shutdown(fd, SHUT_WR);
+    hear(fd, to, sizeof to, NULL);
+    assert_non_null(strstr(to, "later"));
+    close(fd);
+    assert_int_equal(atomic_load(&s->n_gone), 0);
+    close_site(s);
+}
+
+static void one_who_does_not_read_is_dropped(void **state)
+{
+    (void)state;
+    struct site *s = open_site((struct http_options){0});
+    const int fd = dial(s);
+    tell(fd, "GET /stream?n=20000 HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for(&s->n_refused_writes, 1);
+    wait_for(&s->n_gone, 1);
+    still_well(s);
+    struct http_counters c;
+    http_counters(s->http, &c);
+    assert_int_equal(c.n_overruns, 1);
+    close(fd);
+    close_site(s);
+}
+
+static void one_who_stalls_is_dropped(void **state)
+{
+    (void)state;
+    struct site *s = open_site((struct http_options){.ring_bytes = 1 << 26, .stall_seconds = 0.3});
+    const int fd = dial(s);
+    tell(fd, "GET /stream?n=10000 HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (int i = 0; i < 4000; i++) {
+        struct http_counters c;
+        http_counters(s->http, &c);
+        if (c.n_overruns)
+            break;
+        sleep_ms(5);
+    }
+    wait_for(&s->n_freed, 1);
+    still_well(s);
+    close(fd);
+    close_site(s);
+}
+
+static void silence_is_broken(void **state)
+{
+    (void)state;
+    char to[4096];
+    struct site *s = open_site((struct http_options){0});
+    const int fd = dial(s);
+    tell(fd, "GET /silent HTTP/1.0\r\n\r\n");
+    hear(fd, to, sizeof to, NULL);
+    assert_non_null(strstr(to, "pingping"));
+    assert_int_equal(atomic_load(&s->n_silent), 3);
+    close(fd);
+    close_site(s);
+}
+
+static void the_slow_are_cut(void **state)
+{
+    (void)state;
+    char to[4096];
+    struct site *s = open_site((struct http_options){
+        .header_seconds = 0.2, .body_seconds = 0.2, .idle_seconds = 0.2});
+    static const char *const begun[] = {
+        "", "GE", "GET / HTTP/1.1\r\nHost: a\r\nX:",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof begun / sizeof *begun; i++) {
+        const int fd = dial(s);
+        tell(fd, begun[i]);
+        hear(fd, to, sizeof to, NULL); /* returns when the server hangs up */
+        close(fd);
+        still_well(s);
+    }
+    /* One that sends a byte now and then is cut as well. */
+    const int fd = dial(s);
+    for (int i = 0; i < 100; i++) {
+        if (send(fd, "GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1,
+                 MSG_NOSIGNAL) < 0 || recv(fd, to, 1, MSG_DONTWAIT) == 0)
+            break;
+        sleep_ms(50);
+    }
+    assert_int_equal(hear(fd, to, sizeof to, NULL), 0);
+    close(fd);
+    close_site(s);
+}
+
+static void connections_have_a_limit(void **state)
+{
+    (void)state;
+    char to[4096];
+    int fd[4];
+    struct site *s = open_site((struct http_options){.max_connections = 3});
+    for (int i = 0; i < 3; i++) {
+        fd[i] = dial(s);
+        say(fd[i], "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27);
+        hear(fd[i], to, sizeof to, "GET / 0 -");
+    }
+    fd[3] = dial(s);
+    hear(fd[3], to, sizeof to, NULL);
+    assert_non_null(strstr(to, " 503 "));
+    const char *body = strstr(to, "\r\n\r\n"), *length = strstr(to, "Content-Length: ");
+    assert_int_equal(strlen(body + 4), strtoul(length + 16, NULL, 10));
+    for (int i = 0; i < 4; i++)
+        close(fd[i]);
+    sleep_ms(50);
+    still_well(s);
+    close_site(s);
+}
+
+static void closing_ends_what_runs(void **state)
+{
+    (void)state;
+    struct site *s = open_site((struct http_options){.ring_bytes = 1 << 26});
+    int fd[6];
+    for (int i = 0; i < 6; i++) {
+        fd[i] = dial(s);
+        if (i % 2)
+            say(fd[i], "GET /stream?n=9000 HTTP/1.1\r\nHost: a\r\n\r\n", 40);
+        else
+            say(fd[i], "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", 31);
+    }
+    wait_for(&s->n_handled, 6);
+    http_close_listener(s->http);
+    http_close(s->http);
+    for (int i = 0; i < s->n_workers; i++)
+        pthread_join(s->worker[i], NULL);
+    assert_int_equal(atomic_load(&s->n_freed), 6);
+    for (int i = 0; i < 6; i++)
+        close(fd[i]);
+    mem_free(s);
+}
+
+static void a_socket_in_the_file_system_answers(void **state)
+{
+    (void)state;
+    struct err err;
+    struct http *taken;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/ingle-test-%d.sock", (int)getpid());
+    struct site *s = open_site((struct http_options){.unix_path = path});
+    still_well(s);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(http_open(&taken, &(struct http_options){.unix_path = path, .n_host = -1}, &err),
+                     INGLE_IO);
+    assert_non_null(strstr(err.msg, path));
+    assert_int_equal(http_open(&taken, &(struct http_options){.port = http_port(s->http)}, &err),
+                     INGLE_IO);
+    close_site(s);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_are_read_and_answered),
+        cmocka_unit_test(bad_heads_are_refused),
+        cmocka_unit_test(bodies_have_a_limit),
+        cmocka_unit_test(streams_arrive_whole),
+        cmocka_unit_test(one_who_leaves_is_noticed_while_suspended),
+        cmocka_unit_test(a_half_closed_client_may_wait),
+        cmocka_unit_test(one_who_does_not_read_is_dropped),
+        cmocka_unit_test(one_who_stalls_is_dropped),
+        cmocka_unit_test(silence_is_broken),
+        cmocka_unit_test(the_slow_are_cut),
+        cmocka_unit_test(connections_have_a_limit),
+        cmocka_unit_test(closing_ends_what_runs),
+        cmocka_unit_test(a_socket_in_the_file_system_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
