@@ -121,6 +121,14 @@ void cli_answer_print(FILE *to, const struct cli_answer *a);
 MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
                                         struct ingle_engine **out, struct ingle_error *error);
 
+/* experts.c */
+/* Adds how often each expert was chosen to the file at path ("-": prints it to standard
+ * error); CLI_OK, or the exit code after saying why. */
+int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct ingle_engine *e,
+                     const char *path);
+/* Prints what such a file tells; model: NULL, or a model that it must fit. */
+int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
+
 /* interrupt.c: Ctrl-C. */
 /* From now on Ctrl-C cancels this engine (NULL: ends the program). */
 void cli_interrupt_engine(struct ingle_engine *e);

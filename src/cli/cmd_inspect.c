@@ -76,5 +76,8 @@ int cli_inspect(struct cli *c)
     if (c->n_arg > 1 || (c->n_arg && path))
         return cli_usage(c, "one file at a time, not '%s'", c->arg[c->n_arg - 1]);
     path = c->n_arg ? c->arg[0] : path;
+    const char *experts = ingle_config_text(c->config, "experts", 0);
+    if (experts)
+        return cli_experts_show(c, experts, path, ingle_config_flag(c->config, "json"));
     return ingle_config_flag(c->config, "plan") ? show_plan(c, path) : show_file(c, path);
 }

@@ -138,36 +138,6 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     return rc;
 }
 
-/* --experts: for each layer with experts how many were used, and the most used ones. */
-static void print_experts(const struct cli_talk *talk)
-{
-    enum { BEST = 6 };
-    struct ingle_engine_info info;
-    ingle_engine_info(talk->engine, &info);
-    for (int64_t l = 0; l < info.n_layers; l++) {
-        const uint64_t *hits = ingle_engine_expert_hits(talk->engine, l);
-        int64_t best[BEST], n_best = 0, n_used = 0;
-        uint64_t sum = 0;
-        for (int64_t e = 0; hits && e < info.n_experts; e++) {
-            sum += hits[e];
-            n_used += hits[e] > 0;
-            int64_t at = n_best < BEST ? n_best++ : BEST;
-            for (; at > 0 && hits[e] > hits[best[at - 1]]; at--)
-                if (at < BEST)
-                    best[at] = best[at - 1];
-            if (at < BEST)
-                best[at] = e;
-        }
-        if (!sum)
-            continue;
-        fprintf(stderr, "layer %3lld: %4lld of %lld experts used;", (long long)l, (long long)n_used,
-                (long long)info.n_experts);
-        for (int64_t i = 0; i < n_best && hits[best[i]]; i++)
-            fprintf(stderr, " %lld: %.1f %%", (long long)best[i], 100.0 * (double)hits[best[i]] / (double)sum);
-        fputc('\n', stderr);
-    }
-}
-
 static int run_line(struct cli *c, void *arg, char *line, size_t n)
 {
     (void)c;
@@ -220,8 +190,11 @@ int cli_run(struct cli *c)
         rc = read_stops(&j);
     if (!rc)
         rc = run_prompts(&j);
-    if (ingle_config_flag(c->config, "experts"))
-        print_experts(&j.talk);
+    const char *experts = ingle_config_text(c->config, "experts", 0);
+    if (experts && (rc == CLI_OK || rc == CLI_INTERRUPTED)) {
+        const int kept = cli_experts_keep(c, j.talk.model, j.talk.engine, experts);
+        rc = rc ? rc : kept;
+    }
     mem_free(j.stop);
     mem_free(j.tools);
     cli_talk_close(&j.talk);

@@ -283,6 +283,45 @@ class Shapes(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertEqual(json.loads(r.stdout)["completion_tokens"], 4)
 
+    def test_counts_of_experts(self):
+        shutil.copy("tests/data/nano/nano-v4-tokenizer.json", os.path.join(self.folder.name, "tokenizer.json"))
+        write_checkpoint(self.folder.name, dict(SMALL, vocab=2048))
+        counts = os.path.join(self.folder.name, "counts.json")
+        args = ("run", "--raw", "-n", "4", "--temp", "0", "-m", self.folder.name, "one two three", "--experts")
+        for times in (1, 2):  # the second run adds to the first
+            r = run(*args, counts)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            with open(counts) as f:
+                rows = json.load(f)["layers"]
+            self.assertEqual([len(row) for row in rows], [8, 8, 8])
+            sums = {sum(row) for row in rows}
+            self.assertEqual(len(sums), 1)
+            if times == 1:
+                first = rows
+        self.assertEqual(rows, [[2 * hits for hits in row] for row in first])
+        self.assertEqual(rows[0][6:], [0, 0])  # the table of the first layer names six experts
+        r = run("inspect", "--experts", counts, "-m", self.folder.name)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("    0     6 ", r.stdout)
+        self.assertRegex(r.stdout, r"the most chosen of all experts serve, 5 %: [0-9.]+ %, 10 %: ")
+        out = json.loads(run("inspect", "--experts", counts, "--json").stdout)
+        self.assertEqual([layer["used"] for layer in out["layers"]][0], 6)
+        self.assertEqual(out["layers"][0]["choices"], sums.pop())
+        self.assertIn("layer  used", run(*args, "-").stderr)
+        # Other models and other files.
+        r = run("run", "--experts", counts, "-n", "1", "hello")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("no experts", r.stderr)
+        r = run("inspect", "--experts", counts, "-m", "assets/nano-gemma4-Q8_0.gguf")
+        self.assertIn("3 layers", r.stderr)
+        for text in ("[]", "{}", '{"model": "x", "identity": "0", "layers": [[1, 2], [1]]}', "nothing",
+                     '{"model": "x", "identity": "0", "layers": [[1, -2]]}'):
+            with open(counts, "w") as f:
+                f.write(text)
+            r = run("inspect", "--experts", counts)
+            self.assertEqual(r.returncode, 1, text)
+            self.assertIn(counts, r.stderr)
+
     def test_checkpoint_of_0731(self):
         write_checkpoint(self.folder.name, SMALL, stages=3)
         r = run("inspect", "--plan", "-v", self.folder.name)
