@@ -402,7 +402,7 @@ static struct grammar_piece outside_tree(struct text_form *f, const struct name_
     return p;
 }
 
-struct grammar_piece text_f_other_name(struct text_form *f, struct json_object *but)
+struct grammar_piece text_f_other(struct text_form *f, struct json_object *but)
 {
     struct grammar_builder *b = f->b;
     struct name_tree t = {0};
@@ -418,8 +418,15 @@ struct grammar_piece text_f_other_name(struct text_form *f, struct json_object *
     }
     if (!ok)
         text_g_nomem(b);
-    struct grammar_piece p = ok ? outside_tree(f, &t) : text_g_never(b);
+    const struct grammar_piece p = ok ? outside_tree(f, &t) : text_g_never(b);
     mem_free(t.at);
+    return p;
+}
+
+struct grammar_piece text_f_other_name(struct text_form *f, struct json_object *but)
+{
+    struct grammar_builder *b = f->b;
+    struct grammar_piece p = text_f_other(f, but);
     if (f->kind != FORM_GEMMA)
         p = text_f_quoted(f, p);
     return text_g_cat(b, text_g_cat(b, p, text_g_word(b, ":")), text_f_space(f));

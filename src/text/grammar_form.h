@@ -50,7 +50,9 @@ struct form_mark text_f_forbidden(enum form_kind kind);
 
 /* "name": or name: */
 struct grammar_piece text_f_name(struct text_form *f, const char *name, size_t n);
-/* Any name but those of the members of `but` (which may be NULL). */
+/* Any name but those of the members of `but` (which may be NULL), with what stands around it;
+ * text_f_other(): the bare name. */
+struct grammar_piece text_f_other(struct text_form *f, struct json_object *but);
 struct grammar_piece text_f_other_name(struct text_form *f, struct json_object *but);
 /* Exactly this value.  INGLE_UNSUP: the form cannot say it. */
 struct grammar_piece text_f_exactly(struct text_form *f, struct json_object *v);

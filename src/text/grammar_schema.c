@@ -280,21 +280,77 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
 
 /* ---- objects ---- */
 
-struct member {
-    uint32_t rule; /* name and value */
-    bool required;
-};
-
 static bool is_required(struct json_object *list, const char *name)
 {
-    for (size_t i = 0; list && i < json_object_array_length(list); i++) {
-        struct json_object *v = json_object_array_get_idx(list, i);
-        if (json_object_is_type(v, json_type_string) && strcmp(json_object_get_string(v), name) == 0)
+    for (size_t i = 0; list && i < json_object_array_length(list); i++)
+        if (strcmp(json_object_get_string(json_object_array_get_idx(list, i)), name) == 0)
             return true;
-    }
     return false;
 }
 
+static void check_object(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    if (properties && !json_object_is_type(properties, json_type_object))
+        text_s_fail(s, INGLE_ARG, at, "'properties' is no object");
+    if (required && !json_object_is_type(required, json_type_array))
+        text_s_fail(s, INGLE_ARG, at, "'required' is no array");
+    for (size_t i = 0; text_g_ok(s->b) && required && i < json_object_array_length(required); i++)
+        if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
+            text_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
+}
+
+/* Takes its place in the list unless the name is there. */
+static void add_member(struct schema *s, struct schema_members *m, const char *name,
+                       struct json_object *value, bool required)
+{
+    if (json_object_object_get_ex(m->names, name, NULL))
+        return;
+    if (json_object_object_add(m->names, name, NULL))
+        text_g_nomem(s->b);
+    m->at[m->n++] = (struct schema_member){name, value, required};
+}
+
+void text_s_members_release(struct schema_members *m)
+{
+    mem_free(m->at);
+    json_object_put(m->names);
+    *m = (struct schema_members){0};
+}
+
+bool text_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
+                    struct schema_members *out)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    struct json_object *more = get(v, "additionalProperties");
+    const bool is_bool = json_object_is_type(more, json_type_boolean);
+    struct schema_members m = {.open = more ? !is_bool || json_object_get_boolean(more) : !properties,
+                               .other = is_bool ? NULL : more};
+    check_object(s, v, at);
+    const size_t n_required = text_g_ok(s->b) && required ? json_object_array_length(required) : 0;
+    const size_t n = text_g_ok(s->b) && properties ? (size_t)json_object_object_length(properties) : 0;
+    m.at = mem_calloc(n + n_required + 1, sizeof *m.at);
+    m.names = json_object_new_object();
+    if (!m.at || !m.names)
+        text_g_nomem(s->b);
+    if (text_g_ok(s->b) && properties) {
+        json_object_object_foreach(properties, key, value)
+        {
+            add_member(s, &m, key, value, is_required(required, key));
+        }
+    }
+    for (size_t i = 0; i < n_required && text_g_ok(s->b); i++)
+        add_member(s, &m, json_object_get_string(json_object_array_get_idx(required, i)), m.other,
+                   true);
+    if (is_bool && !m.open && m.n > n)
+        text_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", m.at[n].name);
+    if (!text_g_ok(s->b))
+        text_s_members_release(&m);
+    *out = m;
+    return text_g_ok(s->b);
+}
+
+/* A rule for name and value. */
 static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct json_object *v,
                             const struct schema_path *at)
 {
@@ -306,29 +362,29 @@ static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct 
 }
 
 /* Two chains of the members, last one first: a comma is due before those of `later`, which
- * stand behind at least one member. */
-static struct grammar_piece chain_members(struct schema *s, const struct member *m, size_t n,
-                                          const uint32_t *other)
+ * stand behind at least one member.  rule [m->n]. */
+static struct grammar_piece chain_members(struct schema *s, const struct schema_members *m,
+                                          const uint32_t *rule, uint32_t other)
 {
     struct grammar_builder *b = s->b;
     const struct grammar_piece close = text_g_word(b, "}");
     const struct grammar_piece end = text_f_space(s->form);
     text_g_tie(b, end, close.in);
     uint32_t first = close.in, later = end.in;
-    if (other) {
-        const struct grammar_piece more = text_g_star(b, next_item(s, *other));
-        const struct grammar_piece one = text_g_call(b, *other);
+    if (m->open) {
+        const struct grammar_piece more = text_g_star(b, next_item(s, other));
+        const struct grammar_piece one = text_g_call(b, other);
         text_g_tie(b, more, end.in);
         text_g_tie(b, one, more.in);
         later = more.in;
         first = text_g_node(b, GRAMMAR_SPLIT, one.in, close.in);
     }
-    for (size_t i = n; i-- > 0 && text_g_ok(b);) {
-        const struct grammar_piece x = text_g_call(b, m[i].rule), y = next_item(s, m[i].rule);
+    for (size_t i = m->n; i-- > 0 && text_g_ok(b);) {
+        const struct grammar_piece x = text_g_call(b, rule[i]), y = next_item(s, rule[i]);
         text_g_tie(b, x, later);
         text_g_tie(b, y, later);
-        first = m[i].required ? x.in : text_g_node(b, GRAMMAR_SPLIT, x.in, first);
-        later = m[i].required ? y.in : text_g_node(b, GRAMMAR_SPLIT, y.in, later);
+        first = m->at[i].required ? x.in : text_g_node(b, GRAMMAR_SPLIT, x.in, first);
+        later = m->at[i].required ? y.in : text_g_node(b, GRAMMAR_SPLIT, y.in, later);
     }
     const struct grammar_piece open =
         text_g_cat(b, text_g_word(b, "{"), text_f_space(s->form));
@@ -336,100 +392,33 @@ static struct grammar_piece chain_members(struct schema *s, const struct member 
     return (struct grammar_piece){open.in, close.out};
 }
 
-/* Names that are required but not described. */
-static size_t count_others(struct json_object *required, struct json_object *properties)
-{
-    size_t n = 0;
-    for (size_t i = 0; required && i < json_object_array_length(required); i++) {
-        struct json_object *v = json_object_array_get_idx(required, i);
-        n += json_object_is_type(v, json_type_string) && !get(properties, json_object_get_string(v));
-    }
-    return n;
-}
-
-static size_t add_members(struct schema *s, struct member *m, struct json_object *properties,
-                          struct json_object *required, struct json_object *more,
-                          const struct schema_path *at)
-{
-    const struct schema_path up = {at, "properties", 0};
-    size_t n = 0;
-    if (properties) {
-        json_object_object_foreach(properties, key, value)
-        {
-            const struct schema_path here = {&up, key, 0};
-            if (!text_g_ok(s->b))
-                return n;
-            m[n++] = (struct member){
-                member_rule(s, text_f_name(s->form, key, strlen(key)), value, &here),
-                is_required(required, key)};
-        }
-    }
-    for (size_t i = 0; required && i < json_object_array_length(required) && text_g_ok(s->b); i++) {
-        struct json_object *v = json_object_array_get_idx(required, i);
-        const char *key = json_object_get_string(v);
-        if (!json_object_is_type(v, json_type_string) || get(properties, key))
-            continue;
-        const struct schema_path here = {at, "additionalProperties", 0};
-        m[n++] = (struct member){member_rule(s, text_f_name(s->form, key, strlen(key)), more, &here),
-                                 true};
-    }
-    return n;
-}
-
-/* The names that an additional property cannot have. */
-static struct json_object *listed(struct json_object *properties, struct json_object *required)
-{
-    struct json_object *o = json_object_new_object();
-    if (o && properties) {
-        json_object_object_foreach(properties, key, value)
-        {
-            (void)value;
-            json_object_object_add(o, key, NULL);
-        }
-    }
-    for (size_t i = 0; o && required && i < json_object_array_length(required); i++)
-        json_object_object_add(o, json_object_get_string(json_object_array_get_idx(required, i)), NULL);
-    return o;
-}
-
 static struct grammar_piece compile_object(struct schema *s, struct json_object *v,
                                            const struct schema_path *at)
 {
-    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
-    struct json_object *more = get(v, "additionalProperties");
-    const struct schema_path at_more = {at, "additionalProperties", 0};
-    if (properties && !json_object_is_type(properties, json_type_object))
-        text_s_fail(s, INGLE_ARG, at, "'properties' is no object");
-    if (required && !json_object_is_type(required, json_type_array))
-        text_s_fail(s, INGLE_ARG, at, "'required' is no array");
-    for (size_t i = 0; text_g_ok(s->b) && required && i < json_object_array_length(required); i++)
-        if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
-            text_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
-    if (!text_g_ok(s->b))
-        return text_g_never(s->b);
-    const bool is_bool = json_object_is_type(more, json_type_boolean);
-    const bool open = more ? !is_bool || json_object_get_boolean(more) : !properties;
-    struct json_object *schema = is_bool ? NULL : more;
-    const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
-                     count_others(required, properties);
-    if (!n && open && !schema)
-        return text_f_any_object(s->form);
-    struct member *m = mem_calloc(n + 1, sizeof *m);
-    if (!m) {
-        text_g_nomem(s->b);
-        return text_g_never(s->b);
-    }
-    if (is_bool && !open && count_others(required, properties))
-        text_s_fail(s, INGLE_ARG, at, "'required' names a property that cannot be there");
-    const size_t n_done = add_members(s, m, properties, required, schema, at);
+    const struct schema_path at_more = {at, "additionalProperties", 0}, up = {at, "properties", 0};
+    struct schema_members m;
     uint32_t other = 0;
-    if (open && text_g_ok(s->b)) {
-        struct json_object *names = listed(properties, required);
-        other = member_rule(s, text_f_other_name(s->form, names), schema, &at_more);
-        json_object_put(names);
+    if (!text_s_members(s, v, at, &m))
+        return text_g_never(s->b);
+    if (!m.n && m.open && !m.other) {
+        text_s_members_release(&m);
+        return text_f_any_object(s->form);
     }
-    const struct grammar_piece p = chain_members(s, m, n_done, open ? &other : NULL);
-    mem_free(m);
+    uint32_t *rule = mem_calloc(m.n + 1, sizeof *rule);
+    if (!rule)
+        text_g_nomem(s->b);
+    for (size_t i = 0; i < m.n && text_g_ok(s->b); i++) {
+        const struct schema_path here = {&up, m.at[i].name, 0};
+        const struct grammar_piece name =
+            text_f_name(s->form, m.at[i].name, strlen(m.at[i].name));
+        rule[i] = member_rule(s, name, m.at[i].value, &here);
+    }
+    if (m.open && text_g_ok(s->b))
+        other = member_rule(s, text_f_other_name(s->form, m.names), m.other, &at_more);
+    const struct grammar_piece p =
+        text_g_ok(s->b) ? chain_members(s, &m, rule, other) : text_g_never(s->b);
+    mem_free(rule);
+    text_s_members_release(&m);
     return p;
 }
 

@@ -46,6 +46,25 @@ void text_s_release(struct schema *s);
 struct grammar_piece text_s_compile(struct schema *s, struct json_object *v,
                                     const struct schema_path *at, enum schema_part part);
 
+/* The properties of an object schema (no $ref, allOf, anyOf) one by one, for forms that have
+ * no braces.  value NULL: any. */
+struct schema_member {
+    const char *name;
+    struct json_object *value;
+    bool required;
+};
+struct schema_members {
+    struct schema_member *at; /* owned; names are borrowed from the schema */
+    size_t n;
+    bool open;                 /* others may follow */
+    struct json_object *other; /* their schema, NULL: any */
+    struct json_object *names; /* owned: what an other cannot be called */
+};
+/* False: failed; members is empty. */
+bool text_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
+                    struct schema_members *out);
+void text_s_members_release(struct schema_members *m);
+
 /* Names the place. */
 ATTR_PRINTF(4, 5)
 void text_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,

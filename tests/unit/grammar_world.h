@@ -31,7 +31,8 @@ static inline void world_spell(char *out, const char *s)
     *out = 0;
 }
 
-static inline void world_open(struct world *w)
+/* marks: the families' markers are tokens. */
+static inline void world_open(struct world *w, bool marks)
 {
     struct err err = {0};
     memset(w, 0, sizeof *w);
@@ -43,6 +44,12 @@ static inline void world_open(struct world *w)
     w->special = mini_special(&w->mini, "<mark>", TEXT_USER_DEFINED);
     w->end = mini_special(&w->mini, "<end>", TEXT_CONTROL);
     w->mini.v.eos = w->end;
+    if (marks) {
+        mini_special(&w->mini, "<|tool_call>", TEXT_USER_DEFINED);
+        mini_special(&w->mini, "<tool_call|>", TEXT_USER_DEFINED);
+        mini_special(&w->mini, "<|\"|>", TEXT_USER_DEFINED);
+        mini_special(&w->mini, "\xEF\xBD\x9C" "DSML\xEF\xBD\x9C", TEXT_USER_DEFINED);
+    }
     if (text_tokenizer_create(&w->t, &w->mini.v, &err))
         fail_msg("%s", err.msg);
     w->n = text_n_tokens(w->t);

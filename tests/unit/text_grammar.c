@@ -335,7 +335,7 @@ static int open_world(void **state)
 {
     struct world *w = mem_zalloc(sizeof *w);
     assert_non_null(w);
-    world_open(w);
+    world_open(w, false);
     *state = w;
     return 0;
 }
