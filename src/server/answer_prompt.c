@@ -177,6 +177,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
     }
     p->ids = prompt.ids;
     p->n_ids = prompt.n_ids;
+    p->n_stable = prompt.n_stable;
     prompt.ids = NULL;
     p->open_thought = prompt.open_thought;
     ingle_prompt_release(&prompt);
