@@ -446,6 +446,12 @@ void answer_release_parts(struct answer *a)
 
 int64_t answer_count(const struct answer_core *c, const struct chat_request *r, struct fault *f)
 {
+    return answer_render(c, r, NULL, f);
+}
+
+int64_t answer_render(const struct answer_core *c, const struct chat_request *r, struct str *text,
+                      struct fault *f)
+{
     struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .request = *r};
     a.info.llm = c->o.model;
     str_init(&a.out);
@@ -458,6 +464,8 @@ int64_t answer_count(const struct answer_core *c, const struct chat_request *r, 
     make_prompts(&a, f);
     if (f->kind == FAULT_CONTEXT)
         *f = (struct fault){0}; /* it may be counted all the same */
+    for (size_t i = 0; text && !f->kind && a.n_parts && i < a.part[0].n_ids; i++)
+        answer_token_bytes(c->o.model, a.part[0].ids[i], text);
     answer_release_parts(&a);
     str_release(&a.request.messages);
     return f->kind ? -1 : a.info.n_prompt;

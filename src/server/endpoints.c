@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The endpoints around the answers: health, models, tokens.
+ * The endpoints around the answers: health, models, tokens, slots, what does not exist here.
+ * /props is in endpoints_props.c.
  */
+#include "server/answer.h"
+#include "server/metrics.h"
+#include "server/openai.h"
 #include "server/serve.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
+
+enum { MAX_TEXT = 16 << 20, MAX_TOKENS = 4 << 20 };
+
+/* ---- health ---- */
 
 void endpoints_health(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
@@ -19,5 +29,360 @@ void endpoints_health(struct serve *s, struct http_exchange *x, const struct htt
     write_open(&out, '{');
     write_member(&out, "status", "ok");
     write_close(&out, '}');
+    serve_json(x, rq, &out);
+}
+
+/* ---- models ---- */
+
+static void put_limits(const struct serve *s, struct str *out)
+{
+    write_member_int(out, "context_length", s->engine_info.n_ctx);
+    write_member_int(out, "max_context_length", s->info.n_ctx ? s->info.n_ctx : s->engine_info.n_ctx);
+    write_key(out, "top_provider");
+    write_open(out, '{');
+    write_member_int(out, "context_length", s->engine_info.n_ctx);
+    write_member_int(out, "max_completion_tokens", s->engine_info.n_ctx);
+    write_close(out, '}');
+}
+
+static void put_list(struct str *out, const char *key, const char *const *text, size_t n)
+{
+    write_key(out, key);
+    write_open(out, '[');
+    for (size_t i = 0; i < n; i++)
+        write_text(out, text[i]);
+    write_close(out, ']');
+}
+
+/* What OpenAI's clients, llama.cpp's, and those that look for OpenRouter's members want. */
+static void put_model(const struct serve *s, struct str *out)
+{
+    static const char *const text[] = {"text"};
+    static const char *const parameters[] = {
+        "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "min_p", "n",
+        "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "temperature",
+        "tool_choice", "tools", "top_k", "top_logprobs", "top_p",
+    };
+    const bool loaded = serve_phase(s) != SERVE_LOADING;
+    const char *alias;
+    write_open(out, '{');
+    write_member(out, "id", s->model_id);
+    write_member(out, "object", "model");
+    write_member_int(out, "created", s->created);
+    write_member(out, "owned_by", "ingle");
+    write_key(out, "aliases");
+    write_open(out, '[');
+    for (size_t i = 0; (alias = ingle_config_text(s->config, "alias", i)); i++)
+        write_text(out, alias);
+    write_close(out, ']');
+    put_list(out, "tags", NULL, 0);
+    write_key(out, "architecture");
+    write_open(out, '{');
+    put_list(out, "input_modalities", text, 1);
+    put_list(out, "output_modalities", text, 1);
+    write_close(out, '}');
+    put_list(out, "supported_parameters", parameters, sizeof parameters / sizeof *parameters);
+    if (!loaded) {
+        write_member_null(out, "meta");
+        write_close(out, '}');
+        return;
+    }
+    put_limits(s, out);
+    write_key(out, "meta");
+    write_open(out, '{');
+    write_member(out, "arch", s->info.arch);
+    write_member_int(out, "vocab_type", 2);
+    write_member_int(out, "n_vocab", s->engine_info.n_vocab);
+    write_member_int(out, "n_ctx_train", s->info.n_ctx);
+    write_member_int(out, "n_embd", s->engine_info.n_embd);
+    write_key(out, "size");
+    write_uint(out, s->info.file_bytes);
+    write_close(out, '}');
+    write_close(out, '}');
+}
+
+static void put_anthropic_model(const struct serve *s, struct str *out)
+{
+    write_open(out, '{');
+    write_member(out, "type", "model");
+    write_member(out, "id", s->model_id);
+    write_member(out, "display_name", s->model_id);
+    write_member(out, "created_at", "2026-01-01T00:00:00Z");
+    if (serve_phase(s) != SERVE_LOADING) {
+        write_member_int(out, "max_input_tokens", s->engine_info.n_ctx);
+        write_member_int(out, "max_tokens", s->engine_info.n_ctx);
+    }
+    write_close(out, '}');
+}
+
+/* Codex reads its catalogue from here and falls back to its own when it is empty. */
+void endpoints_models(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    const bool anthropic = http_request_header(rq, "anthropic-version") != NULL;
+    struct str out;
+    str_init(&out);
+    write_open(&out, '{');
+    if (!anthropic)
+        write_member(&out, "object", "list");
+    write_key(&out, "data");
+    write_open(&out, '[');
+    if (anthropic)
+        put_anthropic_model(s, &out);
+    else
+        put_model(s, &out);
+    write_close(&out, ']');
+    if (anthropic) {
+        write_member_bool(&out, "has_more", false);
+        write_member(&out, "first_id", s->model_id);
+        write_member(&out, "last_id", s->model_id);
+    } else {
+        put_list(&out, "models", NULL, 0);
+    }
+    write_close(&out, '}');
+    serve_json(x, rq, &out);
+}
+
+void endpoints_model(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    const char *name = serve_path(rq) + strlen("/models/");
+    struct str out;
+    if (!serve_knows(s, name)) {
+        const struct serve_error e = {
+            .status = 404, .type = "invalid_request_error", .code = "model_not_found"};
+        serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name, s->model_id);
+        return;
+    }
+    str_init(&out);
+    if (http_request_header(rq, "anthropic-version"))
+        put_anthropic_model(s, &out);
+    else
+        put_model(s, &out);
+    serve_json(x, rq, &out);
+}
+
+/* ---- tokens ---- */
+
+static void fail(struct http_exchange *x, const struct http_request *rq, const struct fault *f)
+{
+    const struct serve_error e = {.status = f->status, .param = f->param[0] ? f->param : NULL};
+    serve_fail(x, rq, &e, "%s", f->message);
+}
+
+/* A piece is text, or bytes when it is a part of a character. */
+static void put_piece(const struct ingle_model *m, int32_t id, struct str *out)
+{
+    struct str piece;
+    str_init(&piece);
+    answer_token_bytes(m, id, &piece);
+    write_open(out, '{');
+    write_member_int(out, "id", id);
+    write_key(out, "piece");
+    if (utf8_valid(piece.at, piece.n)) {
+        write_string(out, piece.at, piece.n);
+    } else {
+        write_open(out, '[');
+        for (size_t i = 0; i < piece.n; i++)
+            write_int(out, (unsigned char)piece.at[i]);
+        write_close(out, ']');
+    }
+    write_close(out, '}');
+    str_release(&piece);
+}
+
+static void put_tokens(const struct serve *s, struct http_exchange *x,
+                       const struct http_request *rq, const struct str *text, int flags,
+                       bool pieces)
+{
+    struct ingle_error error;
+    struct str out;
+    int32_t *ids;
+    size_t n;
+    const ingle_status st =
+        ingle_tokenize(s->model, text->at, text->n, flags, &ids, &n, &error);
+    if (st) {
+        const struct serve_error e = serve_error_of(st);
+        serve_fail(x, rq, &e, "%s", error.text);
+        return;
+    }
+    str_init(&out);
+    write_open(&out, '{');
+    write_key(&out, "tokens");
+    write_open(&out, '[');
+    for (size_t i = 0; i < n; i++) {
+        if (pieces)
+            put_piece(s->model, ids[i], &out);
+        else
+            write_int(&out, ids[i]);
+    }
+    write_close(&out, ']');
+    write_close(&out, '}');
+    ingle_free(ids);
+    serve_json(x, rq, &out);
+}
+
+void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    struct fault f = {0};
+    struct str text;
+    bool add_special = false, parse_special = true, pieces = false;
+    struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    str_init(&text);
+    if (body) {
+        request_get_text(body, "content", MAX_TEXT, &text, &f);
+        request_get_bool(body, "add_special", &add_special, &f);
+        request_get_bool(body, "parse_special", &parse_special, &f);
+        request_get_bool(body, "with_pieces", &pieces, &f);
+    }
+    json_object_put(body);
+    if (f.kind)
+        fail(x, rq, &f);
+    else
+        put_tokens(s, x, rq, &text,
+                   (add_special ? INGLE_ADD_SPECIAL : 0) | (parse_special ? INGLE_PARSE_SPECIAL : 0),
+                   pieces);
+    str_release(&text);
+}
+
+/* The text of the ids that the array holds. */
+static void detokenize(const struct serve *s, struct json_object *tokens, struct str *text,
+                       struct fault *f)
+{
+    const size_t n = tokens ? json_object_array_length(tokens) : 0;
+    for (size_t i = 0; i < n && !f->kind; i++) {
+        struct json_object *t = json_object_array_get_idx(tokens, i);
+        const int64_t id = json_object_is_type(t, json_type_int) ? json_object_get_int64(t) : -1;
+        if (id < 0 || id >= s->engine_info.n_vocab)
+            request_fault(f, FAULT_REQUEST, "tokens",
+                          "'tokens[%zu]' is no token: ids go from 0 to %lld", i,
+                          (long long)s->engine_info.n_vocab - 1);
+        else
+            answer_token_bytes(s->model, (int32_t)id, text);
+    }
+}
+
+void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    struct fault f = {0};
+    struct str text, out;
+    str_init(&text);
+    struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    if (body)
+        detokenize(s, request_get_array(body, "tokens", MAX_TOKENS, &f), &text, &f);
+    json_object_put(body);
+    if (f.kind) {
+        fail(x, rq, &f);
+    } else {
+        str_init(&out);
+        write_open(&out, '{');
+        write_member_string(&out, "content", text.at, text.n);
+        write_close(&out, '}');
+        serve_json(x, rq, &out);
+    }
+    str_release(&text);
+}
+
+void endpoints_apply_template(struct serve *s, struct http_exchange *x,
+                              const struct http_request *rq)
+{
+    const struct answer_options *o = answer_get_options(s->answers);
+    struct openai_wish wish = {0};
+    struct chat_request r;
+    struct fault f = {0};
+    struct str text, out;
+    str_init(&text);
+    request_init(&r, &o->sampling);
+    struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    if (body)
+        openai_read_chat(&r, body, o, &wish, &f);
+    json_object_put(body);
+    if (!f.kind)
+        (void)answer_render(s->answers, &r, &text, &f);
+    request_release(&r);
+    if (f.kind) {
+        fail(x, rq, &f);
+    } else {
+        str_init(&out);
+        write_open(&out, '{');
+        write_member_string(&out, "prompt", text.at, text.n);
+        write_close(&out, '}');
+        serve_json(x, rq, &out);
+    }
+    str_release(&text);
+}
+
+/* ---- the scheduler ---- */
+
+void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    enum { MAX_SLOTS = 256 };
+    struct ingle_slot slot[MAX_SLOTS];
+    struct ingle_scheduler_status now;
+    struct str out;
+    if (ingle_config_flag(s->config, "no-slots")) {
+        serve_fail(x, rq, &(struct serve_error){.status = 501}, "started with --no-slots");
+        return;
+    }
+    int64_t n = ingle_scheduler_status(s->scheduler, &now, slot, MAX_SLOTS);
+    n = n < MAX_SLOTS ? n : MAX_SLOTS;
+    if (http_request_query(rq, "fail_on_no_slot") && now.n_running >= now.max_running) {
+        const struct serve_error e = {.status = 503, .retry_seconds = 1};
+        serve_fail(x, rq, &e, "no slot available: %lld answers are computed",
+                   (long long)now.n_running);
+        return;
+    }
+    str_init(&out);
+    write_open(&out, '[');
+    for (int64_t i = 0; i < n; i++) {
+        const struct ingle_slot *q = &slot[i];
+        write_open(&out, '{');
+        write_member_int(&out, "id", i);
+        write_member_int(&out, "id_task", q->request ? q->request : -1);
+        write_member_int(&out, "n_ctx", s->engine_info.n_ctx);
+        write_member_bool(&out, "speculative", false);
+        write_member_bool(&out, "is_processing", q->request != 0);
+        write_member_int(&out, "n_prompt_tokens", q->n_prompt);
+        write_member_int(&out, "n_prompt_tokens_processed", q->n_prefilled);
+        write_key(&out, "next_token");
+        write_open(&out, '{');
+        write_member_bool(&out, "has_next_token", q->request != 0);
+        write_member_int(&out, "n_decoded", q->n_generated);
+        write_member_int(&out, "n_remain",
+                         q->max_tokens < 0 ? -1 : q->max_tokens - q->n_generated);
+        write_close(&out, '}');
+        write_close(&out, '}');
+    }
+    write_close(&out, ']');
+    serve_json(x, rq, &out);
+}
+
+void endpoints_metrics(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    struct str out;
+    str_init(&out);
+    metrics_write(s->metrics, s, &out);
+    if (str_ok(&out))
+        http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.at, out.n);
+    else
+        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
+    str_release(&out);
+}
+
+/* ---- what other servers have ---- */
+
+void endpoints_unsupported(struct serve *s, struct http_exchange *x,
+                           const struct http_request *rq)
+{
+    (void)s;
+    serve_fail(x, rq, &(struct serve_error){.status = 501, .no_retry = true},
+               "this server does not support %s %s", rq->method, rq->path);
+}
+
+void endpoints_adapters(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    struct str out;
+    (void)s;
+    str_init(&out);
+    write_open(&out, '[');
+    write_close(&out, ']');
     serve_json(x, rq, &out);
 }

@@ -14,6 +14,15 @@ const char *serve_path(const struct http_request *rq)
     return *p ? p : "/";
 }
 
+bool serve_knows(const struct serve *s, const char *name)
+{
+    const char *alias;
+    for (size_t i = 0; (alias = ingle_config_text(s->config, "alias", i)); i++)
+        if (strcmp(alias, name) == 0)
+            return true;
+    return strcmp(s->model_id, name) == 0;
+}
+
 /* What each vendor calls a failure of this status. */
 static const char *type_of(int status, bool anthropic)
 {

@@ -18,6 +18,7 @@
 
 struct auth;
 struct answer_core;
+struct metrics;
 struct responses_store;
 
 enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
@@ -28,6 +29,7 @@ struct serve {
     struct ingle_callbacks callbacks;
     struct auth *auth;
     struct http *http;
+    struct metrics *metrics;
     const char *model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
     struct responses_store *responses; /* answers that /v1/responses keeps */
@@ -59,6 +61,9 @@ enum {
 
 /* The path without a leading /v1: "/models/nano". */
 const char *serve_path(const struct http_request *rq);
+
+/* Whether this is one of the model's names. */
+bool serve_knows(const struct serve *s, const char *name);
 
 /* A failure as clients see it.  type: "invalid_request_error", "authentication_error",
  * "rate_limit_error", "unavailable_error", "not_supported_error", "server_error"; it is

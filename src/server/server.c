@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "server/answer.h"
 #include "server/auth.h"
+#include "server/metrics.h"
 #include "server/responses.h"
 #include "server/serve.h"
 
@@ -339,6 +340,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
         (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
     if (!st)
+        st = metrics_open(&s->serve.metrics, err);
+    if (!st)
         st = read_access(s, err);
     if (!st)
         st = read_tls(s, err);
@@ -383,6 +386,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
         .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),
         .grace_seconds = ingle_config_number(v->config, "retry-grace"),
+        .observe = metrics_observe,
+        .arg = v->metrics,
     };
     ingle_sampling_defaults(v->model, &o.sampling);
     ingle_config_sampling(v->config, &o.sampling);
@@ -447,6 +452,7 @@ void server_close(struct server *s)
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);
+    metrics_close(s->serve.metrics);
     auth_close(s->serve.auth);
     mem_free(s->tls_cert);
     if (s->tls_key)

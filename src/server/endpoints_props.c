@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GET /props: everything about the server in one object, for llama.cpp's clients, for those of
+ * the props schema 2, and for people: all options with their values are in it.
+ */
+#include "server/answer.h"
+#include "server/auth.h"
+#include "server/serve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool takes_serve(const char *where)
+{
+    static const char word[] = "serve";
+    if (strcmp(where, "*") == 0)
+        return true;
+    for (const char *p = where; (p = strstr(p, word)); p += sizeof word - 1)
+        if ((p == where || p[-1] == ' ') && (!p[sizeof word - 1] || p[sizeof word - 1] == ' '))
+            return true;
+    return false;
+}
+
+static void put_option(const struct serve *s, const struct ingle_option *o, struct str *out)
+{
+    const char *text;
+    write_key(out, o->name);
+    switch (o->kind) {
+    case INGLE_OPTION_FLAG:
+        write_bool(out, ingle_config_flag(s->config, o->name));
+        break;
+    case INGLE_OPTION_INT:
+    case INGLE_OPTION_NUMBER:
+    case INGLE_OPTION_SIZE:
+        if (ingle_config_text(s->config, o->name, 0))
+            write_number(out, ingle_config_number(s->config, o->name));
+        else
+            write_null(out);
+        break;
+    case INGLE_OPTION_LIST:
+        write_open(out, '[');
+        for (size_t i = 0; (text = ingle_config_text(s->config, o->name, i)); i++)
+            write_text(out, text);
+        write_close(out, ']');
+        break;
+    case INGLE_OPTION_TEXT:
+    case INGLE_OPTION_CHOICE:
+        write_text(out, ingle_config_text(s->config, o->name, 0));
+        break;
+    }
+}
+
+static void put_options(const struct serve *s, struct str *out)
+{
+    size_t n;
+    const struct ingle_option *o = ingle_options(&n);
+    write_key(out, "options");
+    write_open(out, '{');
+    for (size_t i = 0; i < n; i++)
+        if (takes_serve(o[i].where))
+            put_option(s, &o[i], out);
+    write_close(out, '}');
+}
+
+static void put_limits(struct str *out)
+{
+    write_key(out, "limits"); /* those that are no options; the others are under options */
+    write_open(out, '{');
+    write_member_int(out, "json_depth", 64);
+    write_member_int(out, "json_values", 2000000);
+    write_member_int(out, "messages", REQUEST_MAX_MESSAGES);
+    write_member_int(out, "tools", REQUEST_MAX_TOOLS);
+    write_member_int(out, "stop", REQUEST_MAX_STOPS);
+    write_member_int(out, "stop_bytes", REQUEST_MAX_STOP_BYTES);
+    write_member_int(out, "logit_bias", REQUEST_MAX_BIAS);
+    write_member_int(out, "n", REQUEST_MAX_N);
+    write_member_int(out, "top_logprobs", REQUEST_MAX_TOP);
+    write_member_int(out, "prompts", REQUEST_MAX_PROMPTS);
+    write_close(out, '}');
+}
+
+static void put_generation(const struct serve *s, struct str *out)
+{
+    const struct answer_options *o = answer_get_options(s->answers);
+    const struct ingle_sampling *p = &o->sampling;
+    write_key(out, "default_generation_settings");
+    write_open(out, '{');
+    write_member_int(out, "n_ctx", s->engine_info.n_ctx);
+    write_key(out, "params");
+    write_open(out, '{');
+    write_member_int(out, "seed",
+                     ingle_config_is_set(s->config, "seed") ? (int64_t)p->seed : 4294967295);
+    write_key(out, "temperature");
+    write_float(out, p->temperature);
+    write_member_int(out, "top_k", p->top_k);
+    write_key(out, "top_p");
+    write_float(out, p->top_p);
+    write_key(out, "min_p");
+    write_float(out, p->min_p);
+    write_key(out, "typical_p");
+    write_float(out, p->typical_p);
+    write_key(out, "repeat_penalty");
+    write_float(out, p->repeat_penalty);
+    write_key(out, "presence_penalty");
+    write_float(out, p->presence_penalty);
+    write_key(out, "frequency_penalty");
+    write_float(out, p->frequency_penalty);
+    write_member_int(out, "n_predict", o->max_tokens);
+    write_member_int(out, "max_tokens", o->max_tokens);
+    write_close(out, '}');
+    write_close(out, '}');
+}
+
+static void put_model(const struct serve *s, struct str *out)
+{
+    write_member_int(out, "total_slots", answer_get_options(s->answers)->max_running);
+    write_member(out, "model_path", s->info.path);
+    write_member(out, "model_alias", s->model_id);
+    write_key(out, "model");
+    write_open(out, '{');
+    write_member(out, "arch", s->info.arch);
+    write_member(out, "name", s->info.name);
+    write_member_null(out, "draft_path");
+    write_member(out, "tokenizer_id", s->info.chat);
+    write_close(out, '}');
+    write_member_null(out, "model_card");
+    write_member(out, "chat_template", s->info.template_name);
+    write_key(out, "chat_template_caps");
+    write_open(out, '{');
+    write_member_bool(out, "supports_tools", s->info.chat[0] != 0);
+    write_member_bool(out, "supports_tool_calls", s->info.chat[0] != 0);
+    write_member_bool(out, "supports_parallel_tool_calls", s->info.chat[0] != 0);
+    write_member_bool(out, "supports_system_role", true);
+    write_member_bool(out, "supports_preserve_reasoning", true);
+    write_close(out, '}');
+    write_key(out, "modalities");
+    write_open(out, '{');
+    write_member_bool(out, "vision", false);
+    write_member_bool(out, "audio", false);
+    write_close(out, '}');
+}
+
+static void put_capabilities(const struct serve *s, struct str *out)
+{
+    static const char *const efforts[] = {"low", "medium", "high", "max"};
+    const bool chat = s->info.chat[0] != 0;
+    write_key(out, "capabilities");
+    write_open(out, '{');
+    write_member_bool(out, "reasoning_supported", chat);
+    write_member_bool(out, "speculative_supported", false);
+    write_member_bool(out, "tools_supported", chat);
+    write_close(out, '}');
+    write_key(out, "reasoning");
+    write_open(out, '{');
+    write_member_bool(out, "supported", chat);
+    write_key(out, "supported_efforts");
+    write_open(out, '[');
+    for (size_t i = 0; chat && i < sizeof efforts / sizeof *efforts; i++)
+        write_text(out, efforts[i]);
+    write_close(out, ']');
+    write_member_bool(out, "default", answer_get_options(s->answers)->thinking);
+    write_close(out, '}');
+    write_key(out, "speculative");
+    write_open(out, '{');
+    write_member_bool(out, "enabled", false);
+    write_close(out, '}');
+    write_member(out, "speculative_mode", "off");
+}
+
+static void put_state(struct serve *s, struct str *out)
+{
+    struct ingle_scheduler_status now;
+    (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
+    write_key(out, "daemon");
+    write_open(out, '{');
+    write_member_bool(out, "alive", true);
+    write_close(out, '}');
+    write_member_bool(out, "is_sleeping", false);
+    write_key(out, "prefix_cache");
+    write_open(out, '{');
+    write_key(out, "capacity");
+    write_uint(out, now.kv_budget_bytes);
+    write_key(out, "in_use");
+    write_uint(out, now.cache_bytes);
+    write_member_int(out, "lifetime_hits", now.cache_hits);
+    write_close(out, '}');
+    write_key(out, "runtime");
+    write_open(out, '{');
+    write_member(out, "backend", "cpu");
+    write_member(out, "instructions", s->engine_info.cpu);
+    write_member_int(out, "threads", s->engine_info.threads);
+    write_member(out, "numerics", s->engine_info.numerics);
+    write_member(out, "kv_cache_k", s->engine_info.kv);
+    write_member(out, "kv_cache_v", s->engine_info.kv);
+    write_close(out, '}');
+}
+
+static void put_endpoints(struct str *out)
+{
+    static const char *const names[] = {
+#define ROUTE(method, path, fn, flags) method " " path,
+#include "server/routes.inc"
+#undef ROUTE
+    };
+    write_key(out, "api");
+    write_open(out, '{');
+    write_key(out, "endpoints");
+    write_open(out, '[');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        write_text(out, names[i]);
+    write_close(out, ']');
+    write_close(out, '}');
+}
+
+void endpoints_props(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    char build[96];
+    struct str out;
+    str_init(&out);
+    snprintf(build, sizeof build, "%s props_schema=2", s->fingerprint);
+    write_open(&out, '{');
+    put_generation(s, &out);
+    put_model(s, &out);
+    write_member(&out, "build_info", build);
+    write_key(&out, "server");
+    write_open(&out, '{');
+    write_member(&out, "name", "ingle");
+    write_member(&out, "version", ingle_version());
+    write_member_int(&out, "props_schema", 2);
+    write_member_bool(&out, "needs_key", auth_n_keys(s->auth) > 0);
+    write_close(&out, '}');
+    put_endpoints(&out);
+    put_capabilities(s, &out);
+    put_state(s, &out);
+    put_limits(&out);
+    put_options(s, &out);
+    write_close(&out, '}');
+    serve_json(x, rq, &out);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/metrics.h"
+
+#include "base/mem.h"
+#include "server/answer.h"
+#include "server/serve.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { BUCKETS = 14, MAX_KINDS = 64 };
+
+static const double bound[BUCKETS] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
+                                      0.5,   1,     2.5,  5,     10,   60, 600};
+
+struct histogram {
+    uint64_t count[BUCKETS + 1]; /* the last: above all bounds */
+    uint64_t n;
+    double sum;
+};
+
+/* Requests of one dialect that ended in one way. */
+struct kind {
+    const char *dialect, *outcome; /* of static life */
+    uint64_t n;
+};
+
+struct metrics {
+    pthread_mutex_t lock;
+    struct histogram first_token, token, queue, prefill; /* Sync: lock, as all below */
+    struct kind kind[MAX_KINDS];
+    int n_kinds;
+    int64_t n_tokens_max, drafts;
+};
+
+ingle_status metrics_open(struct metrics **out, struct err *err)
+{
+    struct metrics *m = mem_zalloc(sizeof *m);
+    if (!m || pthread_mutex_init(&m->lock, NULL)) {
+        mem_free(m);
+        return err_set(err, INGLE_NOMEM, "no memory for the metrics");
+    }
+    *out = m;
+    return INGLE_OK;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_destroy(&m->lock);
+    mem_free(m);
+}
+
+static void add(struct histogram *h, double seconds)
+{
+    int i = 0;
+    while (i < BUCKETS && seconds > bound[i])
+        i++;
+    h->count[i]++;
+    h->n++;
+    h->sum += seconds;
+}
+
+static void count_kind(struct metrics *m, const char *dialect, const char *outcome)
+{
+    for (int i = 0; i < m->n_kinds; i++)
+        if (strcmp(m->kind[i].dialect, dialect) == 0 && strcmp(m->kind[i].outcome, outcome) == 0) {
+            m->kind[i].n++;
+            return;
+        }
+    if (m->n_kinds < MAX_KINDS)
+        m->kind[m->n_kinds++] = (struct kind){dialect, outcome, 1};
+}
+
+void metrics_observe(void *arg, const struct answer_record *r)
+{
+    struct metrics *m = arg;
+    pthread_mutex_lock(&m->lock);
+    count_kind(m, r->dialect, r->outcome);
+    if (r->first_token_seconds > 0) {
+        add(&m->first_token, r->first_token_seconds);
+        add(&m->queue, r->usage.queue_seconds);
+        add(&m->prefill, r->usage.prefill_seconds);
+    }
+    if (r->mean_token_seconds > 0)
+        add(&m->token, r->mean_token_seconds);
+    const int64_t n = r->usage.n_prompt + r->usage.n_generated;
+    m->n_tokens_max = n > m->n_tokens_max ? n : m->n_tokens_max;
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- writing ---- */
+
+static void put_head(struct str *out, const char *name, const char *type, const char *help)
+{
+    str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put(struct str *out, const char *name, const char *type, const char *help, double v)
+{
+    put_head(out, name, type, help);
+    str_addf(out, "%s %.17g\n", name, v);
+}
+
+static void put_histogram(struct str *out, const char *name, const char *help,
+                          const struct histogram *h)
+{
+    uint64_t sum = 0;
+    put_head(out, name, "histogram", help);
+    for (int i = 0; i < BUCKETS; i++) {
+        sum += h->count[i];
+        str_addf(out, "%s_bucket{le=\"%g\"} %llu\n", name, bound[i], (unsigned long long)sum);
+    }
+    str_addf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name,
+             (unsigned long long)h->n, name, h->sum, name, (unsigned long long)h->n);
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+/* llama.cpp's names, so that its dashboards work. */
+static void put_known(struct str *out, const struct ingle_scheduler_status *n, int64_t n_tokens_max)
+{
+    put(out, "llamacpp:prompt_tokens_total", "counter", "Number of prompt tokens processed.",
+        (double)n->prompt_tokens);
+    put(out, "llamacpp:prompt_seconds_total", "counter", "Prompt process time", n->prompt_seconds);
+    put(out, "llamacpp:tokens_predicted_total", "counter", "Number of generation tokens processed.",
+        (double)n->generated_tokens);
+    put(out, "llamacpp:tokens_predicted_seconds_total", "counter", "Predict process time",
+        n->generated_seconds);
+    put(out, "llamacpp:n_decode_total", "counter", "Number of steps", (double)n->n_steps);
+    put(out, "llamacpp:n_tokens_max", "counter", "Largest observed number of tokens of a request.",
+        (double)n_tokens_max);
+    put(out, "llamacpp:n_busy_slots_per_decode", "gauge", "Average rows of a step",
+        ratio((double)n->n_step_rows, (double)n->n_steps));
+    put(out, "llamacpp:prompt_tokens_seconds", "gauge", "Average prompt throughput in tokens/s.",
+        ratio((double)n->prompt_tokens, n->prompt_seconds));
+    put(out, "llamacpp:predicted_tokens_seconds", "gauge",
+        "Average generation throughput in tokens/s.",
+        ratio((double)n->generated_tokens, n->generated_seconds));
+    put(out, "llamacpp:requests_processing", "gauge", "Number of requests processing.",
+        (double)n->n_running);
+    put(out, "llamacpp:requests_deferred", "gauge", "Number of requests that wait.",
+        (double)n->n_waiting);
+    put(out, "llamacpp:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens.",
+        (double)n->drafted_tokens);
+    put(out, "llamacpp:spec_decode_num_accepted_tokens_total", "counter",
+        "Drafted tokens that were accepted.", (double)n->accepted_tokens);
+}
+
+static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
+{
+    put_head(out, "ingle_cache_bytes", "gauge", "Bytes of conversations that are kept.");
+    str_addf(out, "ingle_cache_bytes{tier=\"memory\"} %llu\n", (unsigned long long)n->cache_bytes);
+    str_addf(out, "ingle_cache_bytes{tier=\"disk\"} %llu\n", (unsigned long long)n->store_bytes);
+    put_head(out, "ingle_cache_hits_total", "counter", "Prompts that began with a kept one.");
+    str_addf(out, "ingle_cache_hits_total{tier=\"memory\"} %lld\n", (long long)n->cache_hits);
+    str_addf(out, "ingle_cache_hits_total{tier=\"disk\"} %lld\n", (long long)n->store_hits);
+    put(out, "ingle_cached_tokens_total", "counter", "Prompt tokens that came from the cache.",
+        (double)n->cached_tokens);
+    put(out, "ingle_cache_corrupt_total", "counter", "Damaged entries that were deleted.",
+        (double)n->store_corrupt);
+    put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
+        (double)n->kv_used_bytes);
+    put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",
+        (double)n->kv_budget_bytes);
+}
+
+static void put_http(struct str *out, const struct http_counters *n)
+{
+    put(out, "ingle_http_connections_total", "counter", "Connections.", (double)n->n_connections);
+    put(out, "ingle_http_requests_total", "counter", "HTTP requests.", (double)n->n_requests);
+    put(out, "ingle_http_bad_requests_total", "counter", "Refused for their form.",
+        (double)n->n_bad_requests);
+    put(out, "ingle_http_timeouts_total", "counter", "Connections cut for being slow.",
+        (double)n->n_timeouts);
+    put(out, "ingle_client_gone_total", "counter", "Clients that left before the end.",
+        (double)n->n_gone);
+    put(out, "ingle_client_overrun_total", "counter", "Clients that did not read.",
+        (double)n->n_overruns);
+    put(out, "ingle_http_connections_open", "gauge", "Open connections.", (double)n->n_open);
+}
+
+void metrics_write(struct metrics *m, struct serve *s, struct str *out)
+{
+    struct ingle_scheduler_status now;
+    struct http_counters http;
+    (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
+    http_counters(s->http, &http);
+    pthread_mutex_lock(&m->lock);
+    put_known(out, &now, m->n_tokens_max);
+    put_head(out, "ingle_requests_total", "counter", "Answers by dialect and how they ended.");
+    for (int i = 0; i < m->n_kinds; i++)
+        str_addf(out, "ingle_requests_total{dialect=\"%s\",outcome=\"%s\"} %llu\n",
+                 m->kind[i].dialect, m->kind[i].outcome, (unsigned long long)m->kind[i].n);
+    put_histogram(out, "ingle_time_to_first_token_seconds", "From request to first token.",
+                  &m->first_token);
+    put_histogram(out, "ingle_inter_token_seconds", "Mean time between tokens of an answer.",
+                  &m->token);
+    put_histogram(out, "ingle_queue_seconds", "Waiting in the queue.", &m->queue);
+    put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", &m->prefill);
+    pthread_mutex_unlock(&m->lock);
+    put_caches(out, &now);
+    put_http(out, &http);
+    put(out, "ingle_watchdog_age_seconds", "gauge", "Age of the step that runs.",
+        now.since_step_seconds);
+}

@@ -1,0 +1,21 @@
+/*
+ * metrics - what the server counts, as Prometheus reads it: llama.cpp's names, and histograms
+ * of our own.
+ */
+#ifndef INGLE_SERVER_METRICS_H
+#define INGLE_SERVER_METRICS_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+struct metrics;
+struct serve;
+struct answer_record;
+
+MUST_CHECK ingle_status metrics_open(struct metrics **out, struct err *err);
+void metrics_close(struct metrics *m);
+/* Counts an answer; m is a struct metrics.  Any thread. */
+void metrics_observe(void *m, const struct answer_record *r);
+void metrics_write(struct metrics *m, struct serve *s, struct str *out);
+
+#endif
