@@ -14,7 +14,8 @@ static void event_begin(struct str *out, const char *type)
 static void event_end(struct str *out) { str_adds(out, "}\n\n"); }
 
 /* What is cached counts apart. */
-static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, int64_t n_generated)
+static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, int64_t n_generated,
+                      int64_t n_thinking)
 {
     write_key(out, "usage");
     write_open(out, '{');
@@ -22,6 +23,10 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, int64
     write_member_int(out, "cache_creation_input_tokens", 0);
     write_member_int(out, "cache_read_input_tokens", n_cached);
     write_member_int(out, "output_tokens", n_generated);
+    write_key(out, "output_tokens_details");
+    write_open(out, '{');
+    write_member_int(out, "thinking_tokens", n_thinking);
+    write_close(out, '}');
     write_close(out, '}');
 }
 
@@ -112,7 +117,7 @@ static void begin_message(struct anthropic *s, const struct answer_info *i, stru
     put_head(out, i);
     str_adds(out, ",\"content\":[]");
     put_stop(out, NULL);
-    put_usage(out, i->n_prompt, i->reuse.kept, 0);
+    put_usage(out, i->n_prompt, i->reuse.kept, 0, 0);
     write_close(out, '}');
     event_end(out);
 }
@@ -198,7 +203,8 @@ static void on_done(void *state, const struct answer_result *r, struct str *out)
     write_open(out, '{');
     put_stop(out, &r->choice[0]);
     write_close(out, '}');
-    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated);
+    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated,
+              r->n_reasoning);
     event_end(out);
     event_begin(out, "message_stop");
     event_end(out);
@@ -250,7 +256,8 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
         put_tool_use(out, &c->call[i]);
     write_close(out, ']');
     put_stop(out, c);
-    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated);
+    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated,
+              r->n_reasoning);
     write_close(out, '}');
 }
 

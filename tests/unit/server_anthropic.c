@@ -229,7 +229,7 @@ static void a_stream_has_its_events_in_order(void **state)
                         "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\","
                         "\"stop_sequence\":null},\"usage\":{\"input_tokens\":15,"
                         "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":5,"
-                        "\"output_tokens\":7}}");
+                        "\"output_tokens\":7,\"output_tokens_details\":{\"thinking_tokens\":3}}}");
     json_object_put(o);
     str_release(&names);
     play_release(&p);
@@ -255,7 +255,8 @@ static void a_whole_reply(void **state)
                     "{\"type\":\"tool_use\",\"id\":\"toolu_00000000000000000000001\",\"name\":\"g\","
                     "\"input\":{}}],\"stop_reason\":\"tool_use\",\"stop_sequence\":null,\"usage\":{"
                     "\"input_tokens\":15,\"cache_creation_input_tokens\":0,"
-                    "\"cache_read_input_tokens\":5,\"output_tokens\":7}}");
+                    "\"cache_read_input_tokens\":5,\"output_tokens\":7,"
+                    "\"output_tokens_details\":{\"thinking_tokens\":3}}}");
     assert_string_equal(p.out.at, want.at);
     str_release(&want);
     play_release(&p);
