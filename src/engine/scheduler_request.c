@@ -51,7 +51,9 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
     if (!r->sampler)
         return err_set(err, INGLE_NOMEM, "no memory for %d answers", r->o.n);
     for (int i = 0; i < r->o.n; i++, sampling.seed++) {
-        const ingle_status st = ingle_sampler_open(&r->sampler[i], s->e, &sampling, &e);
+        ingle_status st = ingle_sampler_open(&r->sampler[i], s->e, &sampling, &e);
+        if (!st && r->o.grammar)
+            st = ingle_sampler_constrain(r->sampler[i], r->o.grammar, &e);
         if (st)
             return err_set(err, st, "%s", e.text);
     }
@@ -115,8 +117,6 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     if (!st)
         st = engine_request_plan(
             s, r, o->max_tokens < 0 ? num_min(room, EXPECTED_TOKENS) : r->max_tokens, err);
-    if (!st && o->grammar)
-        st = err_set(err, INGLE_UNSUP, "grammar: requests cannot follow one yet");
     if (!st)
         st = open_samplers(s, r, err);
     if (st)
@@ -150,10 +150,7 @@ ingle_status ingle_request_constrain(struct ingle_request *r, int index,
         return engine_say(
             error,
             err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index, r->o.n), &err);
-    if (!g)
-        return INGLE_OK;
-    return engine_say(
-        error, err_set(&err, INGLE_UNSUP, "grammar: requests cannot follow one yet"), &err);
+    return ingle_sampler_constrain(r->sampler[index], g, error);
 }
 
 /* ---- its end ---- */

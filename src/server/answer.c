@@ -67,6 +67,7 @@ static bool try_ref(struct answer *a)
 static void free_answer(struct answer *a)
 {
     answer_release_parts(a);
+    ingle_grammar_close(a->grammar);
     if (a->state)
         a->dialect->free(a->state);
     request_release(&a->request);

@@ -177,7 +177,6 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
     }
     p->ids = prompt.ids;
     p->n_ids = prompt.n_ids;
-    p->n_stable = prompt.n_stable;
     prompt.ids = NULL;
     p->open_thought = prompt.open_thought;
     ingle_prompt_release(&prompt);
@@ -300,10 +299,12 @@ static void make_prompts(struct answer *a, struct fault *f)
 static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const struct str *text,
                          const char *param, struct fault *f)
 {
-    (void)a;
-    (void)kind;
-    (void)text;
-    request_fault(f, FAULT_UNSUP, param, "'%s': answers cannot follow a grammar yet", param);
+    struct ingle_error e;
+    const bool none = kind == INGLE_GRAMMAR_JSON;
+    const ingle_status st = ingle_grammar_open(&a->grammar, a->info.llm, kind,
+                                               none ? NULL : text->at, none ? 0 : text->n, &e);
+    if (st)
+        request_fault_from(f, st, param, e.text);
 }
 
 static void open_tools_grammar(struct answer *a, struct fault *f)
@@ -336,7 +337,8 @@ static void make_grammar(struct answer *a, struct fault *f)
     if (tools && r->tool_choice != TOOLS_AUTO)
         open_tools_grammar(a, f);
     else if (r->has_grammar && !tools)
-        open_grammar(a, r->grammar_kind, &r->grammar, "response_format", f);
+        open_grammar(a, r->grammar_kind, &r->grammar,
+                     r->grammar_param ? r->grammar_param : "response_format", f);
     a->grammar_first = a->grammar && !a->part[0].open_thought;
 }
 

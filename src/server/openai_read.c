@@ -286,6 +286,7 @@ static void take_grammar(struct chat_request *r, enum ingle_grammar_kind kind, c
         return;
     }
     r->has_grammar = true;
+    r->grammar_param = param;
     r->grammar_kind = kind;
     str_clear(&r->grammar);
     str_add(&r->grammar, text, n);

@@ -125,6 +125,7 @@ struct chat_request {
     bool has_grammar; /* of the answer behind the thought */
     enum ingle_grammar_kind grammar_kind;
     struct str grammar;
+    const char *grammar_param; /* the field that faults of it name; NULL: "response_format" */
     enum request_tools tool_choice;
     struct str tool_name; /* TOOLS_NAMED */
     bool parallel_calls;

@@ -257,6 +257,27 @@ class Chat(unittest.TestCase):
         self.refused({**body, "tool_choice": {"type": "function", "function": {"name": "f"}}},
                      "tool_choice")
 
+    def test_forced_calls(self):
+        time_tool = {"type": "function", "function": {**WEATHER["function"], "name": "get_time"}}
+        named = {"type": "function", "function": {"name": "get_time"}}
+        for more in ({}, {"think": True}):
+            for choice, names in (("required", ("get_time", "get_weather")), (named, ("get_time",))):
+                body = user("Who are you?", tools=[WEATHER, time_tool], tool_choice=choice,
+                            max_tokens=400, **more)
+                c = self.one(body)
+                self.assertEqual(c["finish_reason"], "tool_calls", c)
+                self.assertEqual("reasoning_content" in c["message"], bool(more))
+                for call in c["message"]["tool_calls"]:
+                    self.assertIn(call["function"]["name"], names)
+                    arguments = json.loads(call["function"]["arguments"])
+                    self.assertEqual(list(arguments), ["city"])
+                    self.assertIsInstance(arguments["city"], str)
+                parts = joined(self.stream(body))[0]
+                self.assertEqual([x["arguments"] for x in parts["calls"]],
+                                 [x["function"]["arguments"] for x in c["message"]["tool_calls"]])
+        c = self.one({**body, "parallel_tool_calls": False, "temperature": 1})
+        self.assertEqual(len(c["message"]["tool_calls"]), 1)
+
     def test_tools_checked(self):
         function = WEATHER["function"]
         for bad in ({"type": "custom", "custom": {}}, {"type": "function"}, 5,
@@ -281,6 +302,49 @@ class Chat(unittest.TestCase):
         again = [*body["messages"], c["message"],
                  {"role": "function", "name": "get_weather", "content": "sunny, 21 degrees"}]
         self.assertEqual(self.one({**body, "messages": again})["finish_reason"], "stop")
+
+    # ---- formats ----
+
+    def test_formats(self):
+        ask = "Give me a JSON object with name Leo and age 42."
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
+                                                   "age": {"type": "integer", "maximum": 50}},
+                  "required": ["name", "age"], "additionalProperties": False}
+        for more in ({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+                     {"response_format": {"type": "json_schema", "schema": schema}},
+                     {"response_format": {"type": "json_object", "schema": schema}},
+                     {"json_schema": schema}):
+            body = user(ask, **more)
+            self.assertEqual(json.loads(self.one(body)["message"]["content"]), {"name": "Leo", "age": 42})
+            hot = self.ask({**body, "temperature": 2, "top_k": 0, "top_p": 1, "seed": 3, "n": 5,
+                            "max_tokens": 200})
+            for c in hot["choices"]:
+                v = json.loads(c["message"]["content"])
+                self.assertEqual(list(v), ["name", "age"])
+                self.assertLessEqual(len(v["name"]), 6)
+            parts = joined(self.stream({**body, "temperature": 2, "seed": 3, "top_k": 0, "top_p": 1}))
+            self.assertEqual(parts[0]["content"], hot["choices"][0]["message"]["content"])
+        c = self.one(user(ask, response_format={"type": "json_object"}, max_tokens=200))
+        self.assertIsInstance(json.loads(c["message"]["content"]), dict)
+        c = self.one(user("Who are you?", grammar='root ::= "yes" | "no"', temperature=2))
+        self.assertIn(c["message"]["content"], ("yes", "no"))
+        c = self.one(user("Who are you?", response_format={"type": "regex", "pattern": "[a-f]{7}"}))
+        self.assertRegex(c["message"]["content"], "^[a-f]{7}$")
+
+    def test_a_format_behind_the_thought(self):
+        body = user("What is 8+9?", think=True, grammar='root ::= "It is " [0-9]{2} "."')
+        c = self.one(body)
+        self.assertIn("8+9", c["message"]["reasoning_content"])
+        self.assertRegex(c["message"]["content"], r"^It is \d\d\.$")
+        parts = joined(self.stream(body))[0]
+        self.assertEqual((parts["content"], parts["reasoning"]),
+                         (c["message"]["content"], c["message"]["reasoning_content"]))
+
+    def test_wrong_formats(self):
+        self.refused(user("x", grammar="root ::= nothing"), "grammar", "nothing")
+        self.refused(user("x", json_schema={"not": {}}), "json_schema", "not")
+        self.refused(user("x", json_schema={}, grammar='root ::= "a"'), "grammar")
+        self.refused(user("x", grammar=5), "grammar")
 
     # ---- thinking ----
 

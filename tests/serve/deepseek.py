@@ -68,6 +68,18 @@ class DeepSeek(unittest.TestCase):
                  {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
         self.assertEqual(self.one({**body, "messages": again})["finish_reason"], "stop")
 
+    def test_what_is_forced(self):
+        for more in ({}, {"think": True}):
+            c = self.one(user("Who are you?", tools=[WEATHER], tool_choice="required", max_tokens=400,
+                              **more))
+            self.assertEqual(c["finish_reason"], "tool_calls", c)
+            self.assertEqual(bool(c["message"].get("reasoning_content")), bool(more))
+            arguments = json.loads(c["message"]["tool_calls"][0]["function"]["arguments"])
+            self.assertEqual(list(arguments), ["city"])
+            c = self.one(user("What is 7+5?", json_schema={"type": "integer", "minimum": 10,
+                                                           "maximum": 19}, **more))
+            self.assertRegex(c["message"]["content"], r"^\s*1\d\s*$")
+
     def test_prefill(self):
         m = [{"role": "user", "content": "What is the capital of Italy?"},
              {"role": "assistant", "content": "The capital of"}]
