@@ -561,6 +561,7 @@ struct ingle_scheduler_status {
     int64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
     double prompt_seconds, generated_seconds;
     int64_t n_done, n_cancelled, n_failed, n_refused;
+    int64_t n_parked; /* times that a request gave its KV pages to more urgent ones for a while */
     double last_step_seconds, since_step_seconds; /* the second grows while a step runs */
     uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
     int64_t cache_hits, store_hits, store_corrupt;

@@ -60,8 +60,16 @@ static void end_those_over(struct ingle_scheduler *s)
 static void take_snapshot(struct ingle_scheduler *s)
 {
     struct kv_pool_counts kv;
+    struct kv_store_counts disk = {0};
     kv_pool_count(session_runner_pool(s->e->runner), &kv);
+    if (session_runner_store(s->e->runner)) {
+        kv_store_poll(session_runner_store(s->e->runner));
+        kv_store_count(session_runner_store(s->e->runner), &disk);
+    }
     pthread_mutex_lock(&s->lock);
+    s->status.store_bytes = disk.bytes;
+    s->status.store_hits = disk.restored;
+    s->status.store_corrupt = disk.damaged;
     s->status.n_running = s->o.max_running - s->n_free;
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;

@@ -32,6 +32,7 @@ struct ingle_request {
     struct ingle_sampler **sampler; /* [o.n], owned */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
+    bool prefetched;         /* what is on disk of it is being read ahead */
     int64_t parked_at;       /* the scheduler's n_ended then */
     int64_t n_told;          /* tokens of the prompt that progress was told of */
     int64_t n_logprobs;      /* ... that token() was told of */
@@ -56,6 +57,7 @@ struct engine_answer {
     struct ingle_session session; /* always there; empty while the slot is free */
     int64_t n_generated;
     double row_seconds;  /* what a row of its prompt takes */
+    int64_t fork;        /* where another prompt went another way: a restore point; 0: nowhere */
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first */
 };

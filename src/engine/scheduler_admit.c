@@ -77,6 +77,9 @@ static void park(struct ingle_scheduler *s, struct ingle_request *r)
         session_park(a->session.s);
         a->state = ENGINE_ANSWER_PARKED;
     }
+    pthread_mutex_lock(&s->lock);
+    s->status.n_parked++;
+    pthread_mutex_unlock(&s->lock);
     r->parked = true;
     r->parked_at = s->n_ended;
     s->reserved_bytes -= r->reserve_bytes;
@@ -166,6 +169,9 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         a->leader = leader->r->number;
         session_park(t); /* the pages come with the fork */
     }
+    const struct ingle_reuse *known = &r->usage.reuse;
+    if (known->matched - known->kept >= LEAST_SHARE && known->matched < r->o.n_prompt - 1)
+        a->fork = known->matched;
     return INGLE_OK;
 }
 
@@ -219,6 +225,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->state = ENGINE_ANSWER_FORKS;
     a->n_generated = 0;
     a->row_seconds = 0;
+    a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     s->n_free--;
     return a;
@@ -278,19 +285,23 @@ void engine_admit(struct ingle_scheduler *s)
         if (!can_go_on(s, r))
             return;
     for (;;) {
-        struct ingle_request *r = NULL;
+        bool go = false;
         pthread_mutex_lock(&s->lock);
         struct sched_ticket *t = sched_queue_head(s->queue);
-        if (t) {
-            r = engine_request_of(t);
-            if (r->o.n <= s->n_free && has_room(s, r))
-                sched_queue_take(s->queue, t);
-            else
-                r = NULL;
+        struct ingle_request *r = t ? engine_request_of(t) : NULL;
+        if (r && r->o.n <= s->n_free && has_room(s, r)) {
+            sched_queue_take(s->queue, t);
+            go = true;
         }
         pthread_mutex_unlock(&s->lock);
-        if (!r)
-            return;
-        begin(s, r);
+        if (go) {
+            begin(s, r);
+            continue;
+        }
+        if (r && !r->prefetched && !r->o.prompt_logprobs)
+            session_prefetch(s->e->runner, r->salt, r->o.prompt, r->o.n_prompt);
+        if (r)
+            r->prefetched = true;
+        return;
     }
 }

@@ -75,7 +75,7 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
     return INGLE_OK;
 }
 
-/* Users share no cached prefix. */
+/* Users share no cached prefix, in memory or on disk. */
 static uint64_t salt_of(const char *user)
 {
     struct sha256 h;

@@ -16,11 +16,11 @@ static bool wants_prompt_logprobs(const struct engine_answer *a)
     return a->state == ENGINE_ANSWER_PROMPT && a->r->o.prompt_logprobs && !a->n_generated;
 }
 
-/* Where a prompt must pause, because others fork from there; 0: nowhere. */
+/* After how many tokens a prompt must pause, because others fork from there; 0: nowhere. */
 static int64_t pause_of(const struct ingle_scheduler *s, const struct engine_answer *a)
 {
     const int64_t length = session_length(a->session.s);
-    int64_t pause = 0;
+    int64_t pause = a->fork > length ? a->fork - length : 0;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
         if (b->state != ENGINE_ANSWER_SHARES || b->leader != a->r->number || b->share <= length)
@@ -164,6 +164,20 @@ static bool tell_prompt(struct ingle_scheduler *s, struct engine_answer *a,
     return true;
 }
 
+/* Where prompts part there will be others that begin alike. */
+static void remember_fork(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    struct err err;
+    const int64_t length = session_length(a->session.s);
+    bool forks = a->fork == length;
+    for (int64_t i = 0; i < s->o.max_running && !forks; i++) {
+        const struct engine_answer *b = &s->slot[i];
+        forks = b->state == ENGINE_ANSWER_SHARES && b->leader == a->r->number && b->share == length;
+    }
+    if (forks && session_remember(a->session.s, &err))
+        report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
+}
+
 static void tell_progress(struct engine_answer *a)
 {
     struct ingle_request *r = a->r;
@@ -189,6 +203,7 @@ static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     } else if (a->state == ENGINE_ANSWER_RUNS) {
         add_draw(s, n_draws, a, w->logits);
     } else {
+        remember_fork(s, a);
         tell_progress(a);
         if (wants_prompt_logprobs(a) && !tell_prompt(s, a, w))
             return;

@@ -3,8 +3,8 @@
 
 #include "base/num.h"
 
-/* Rows of a prompt whose cost nobody knows; steps between two of answers alone. */
-enum { FIRST_ROWS = 16, MEASURE_EVERY = 64, MEASURE_CHANGED = 8 };
+/* Steps between two of answers alone; and when there are more or fewer answers than then. */
+enum { MEASURE_EVERY = 64, MEASURE_CHANGED = 8 };
 
 static int64_t count_answers(const struct sched_row *row, int64_t n)
 {
@@ -51,24 +51,21 @@ int64_t sched_pace_rows(const struct sched_pace *p, const struct sched_row *row,
     const double alone = sched_pace_answers(p, n_answers);
     if (alone <= 0 || must_measure(p, n_answers))
         return 0;
+    /* A row that nobody knows is as dear as an answer. */
+    const double dear = alone / (double)n_answers;
     double cost = 0;
     int64_t n_prompts = 0;
-    bool known = true;
     for (int64_t i = 0; i < n; i++) {
         if (row[i].answers)
             continue;
         n_prompts++;
-        cost += row[i].row_seconds;
-        known &= row[i].row_seconds > 0;
+        cost += row[i].row_seconds > 0 ? row[i].row_seconds : dear;
     }
-    int64_t most = known ? max_rows : num_min(FIRST_ROWS, max_rows);
-    if (!n_prompts || cost <= 0)
-        return most;
+    if (!n_prompts)
+        return 0;
     const double target = p->target_seconds > 0 ? p->target_seconds : 2 * alone;
     const double rows = (target - alone) / (cost / (double)n_prompts);
-    if (rows < (double)most)
-        most = (int64_t)rows;
-    return num_max(1, most);
+    return rows >= (double)max_rows ? max_rows : num_max(1, (int64_t)rows);
 }
 
 /* Up at once (within reason), down slowly: a step that is too long is felt. */

@@ -17,7 +17,7 @@ static void must(ingle_status st)
         fail_msg("%s", error.text);
 }
 
-enum { MAX_ANSWERS = 4, MAX_TOKENS = 512 };
+enum { MAX_ANSWERS = 4, MAX_TOKENS = 3072 };
 
 struct answer {
     int32_t id[MAX_TOKENS];
@@ -101,10 +101,12 @@ struct place {
     struct ingle_scheduler *s;
 };
 
+static const char *model_path; /* NULL: the built-in one */
+
 static void open_place(struct place *p, const struct ingle_engine_options *eo,
                        const struct ingle_scheduler_options *so)
 {
-    must(ingle_model_open(&p->m, NULL, NULL, &error));
+    must(ingle_model_open(&p->m, model_path, NULL, &error));
     must(ingle_engine_open(&p->e, p->m, eo, &error));
     must(ingle_scheduler_open(&p->s, p->e, so, &error));
 }
@@ -116,14 +118,18 @@ static void close_place(struct place *p)
     ingle_model_close(p->m);
 }
 
-/* A prompt of n tokens that depends on `which`. */
-static int32_t *make_prompt(int which, int64_t n)
+/* A prompt of n tokens that depends on `which`, but for the first `shared` ones. */
+static int32_t *make_prompt(const struct ingle_model *m, int which, int64_t shared, int64_t n)
 {
+    struct ingle_model_info info;
+    ingle_model_info(m, &info);
     int32_t *ids = calloc((size_t)n, sizeof *ids);
-    uint32_t x = (uint32_t)which * 2654435761u + 1;
+    uint32_t x = 1;
     for (int64_t i = 0; i < n; i++) {
+        if (i == shared)
+            x = (uint32_t)which * 2654435761u + 1;
         x = x * 1664525u + 1013904223u;
-        ids[i] = i ? (int32_t)(200 + (x >> 16) % 1500) : 2;
+        ids[i] = (int32_t)(info.n_vocab / 8 + (x >> 16) % (info.n_vocab / 2));
     }
     return ids;
 }
@@ -140,7 +146,7 @@ static struct asked *make_asked(const struct place *p, int which, int64_t n_prom
                                           .end = on_end,
                                           .done = on_done,
                                           .arg = a};
-    a->o.prompt = make_prompt(which, n_prompt);
+    a->o.prompt = make_prompt(p->m, which, 0, n_prompt);
     ingle_sampling_defaults(p->m, &a->o.sampling);
     a->o.sampling.seed = (uint64_t)which;
     pthread_mutex_init(&a->lock, NULL);
@@ -171,6 +177,12 @@ static void free_asked(struct asked *a)
     free(a);
 }
 
+static void share_prompt(const struct place *p, struct asked *a, int which, int64_t shared)
+{
+    free((void *)(uintptr_t)a->o.prompt);
+    a->o.prompt = make_prompt(p->m, which, shared, a->o.n_prompt);
+}
+
 /* What a session of its own answers. */
 static int64_t alone(struct ingle_model *m, const struct ingle_request_options *o, int32_t *out)
 {
@@ -183,7 +195,7 @@ static int64_t alone(struct ingle_model *m, const struct ingle_request_options *
     must(ingle_session_open(&s, e, &error));
     must(ingle_sampler_open(&sampler, e, &o->sampling, &error));
     must(ingle_session_sync(s, o->prompt, o->n_prompt, NULL, &error));
-    while (n < o->max_tokens) {
+    while (n < o->max_tokens && n < MAX_TOKENS) {
         struct ingle_token t;
         must(ingle_session_finish(s, &logits, &error));
         must(ingle_sample(sampler, logits, s, &t, &error));
@@ -361,6 +373,458 @@ static void a_call_runs_between_steps(void **state)
     close_place(&p);
 }
 
+
+/* ---- many at once ---- */
+
+static struct ingle_scheduler_status status_of(struct place *p)
+{
+    struct ingle_scheduler_status t;
+    ingle_scheduler_status(p->s, &t, NULL, 0);
+    return t;
+}
+
+static void wait_steps(struct place *p, int64_t n)
+{
+    const int64_t until = status_of(p).n_steps + n;
+    for (struct ingle_scheduler_status t = status_of(p);
+         t.n_steps < until && (t.n_running || t.n_waiting);)
+        t = status_of(p);
+}
+
+/* Kinds of requests whose answers are known. */
+enum { KINDS = 20 };
+struct kind {
+    int64_t n_prompt, shared, max_tokens;
+    int n;
+    int32_t want[MAX_ANSWERS][MAX_TOKENS];
+    int64_t n_want[MAX_ANSWERS];
+};
+
+static struct asked *make_kind(const struct place *p, int which, const struct kind *k)
+{
+    struct asked *a = make_asked(p, which, k->n_prompt, k->max_tokens);
+    share_prompt(p, a, which, k->shared);
+    a->o.n = k->n;
+    return a;
+}
+
+static uint32_t next(uint32_t *x)
+{
+    *x = *x * 1664525u + 1013904223u;
+    return *x >> 10;
+}
+
+static void learn_kinds(struct kind *kind)
+{
+    struct place p;
+    uint32_t x = 77;
+    open_place(&p, NULL, NULL);
+    for (int i = 0; i < KINDS; i++) {
+        struct kind *k = &kind[i];
+        k->n_prompt = 1 + next(&x) % (i % 4 == 0 ? 700 : 60);
+        k->shared = i % 3 ? k->n_prompt * 2 / 3 : 0;
+        k->max_tokens = next(&x) % 30;
+        k->n = i % 5 == 4 ? 3 : 1;
+        struct asked *a = make_kind(&p, i, k);
+        for (int j = 0; j < k->n; j++) {
+            struct ingle_request_options o = a->o;
+            o.sampling.seed += (uint64_t)j;
+            k->n_want[j] = alone(p.m, &o, k->want[j]);
+        }
+        free_asked(a);
+    }
+    close_place(&p);
+}
+
+/* Cancelled answers are beginnings of the right ones, all others are the right ones. */
+static void check_kind(const struct asked *a, const struct kind *k)
+{
+    for (int j = 0; j < k->n; j++) {
+        const struct answer *w = &a->answer[j];
+        if (w->why == INGLE_FINISH_ERROR)
+            fail_msg("%s", w->error);
+        assert_true(w->n <= k->n_want[j]);
+        if (w->why <= INGLE_FINISH_LENGTH)
+            assert_int_equal(w->n, k->n_want[j]);
+        assert_memory_equal(w->id, k->want[j], (size_t)w->n * sizeof *w->id);
+    }
+}
+
+static void play_schedule(const struct kind *kind, uint32_t x)
+{
+    enum { MOST = 12 };
+    static const char *const users[] = {NULL, "ann", "bob"};
+    struct place p;
+    struct asked *a[MOST];
+    int which[MOST];
+    const int n = 2 + (int)(next(&x) % (MOST - 1));
+    const struct ingle_engine_options eo = {.threads = 1 + (int)(next(&x) % 2),
+                                            .max_rows = 8 << next(&x) % 6,
+                                            .max_logits = 1 + next(&x) % 8,
+                                            .n_ctx = 1024,
+                                            .n_sessions = 3 + next(&x) % 2};
+    const struct ingle_scheduler_options so = {.max_running = 3 + next(&x) % 6,
+                                               .step_seconds = next(&x) % 2 ? 0.5 : 0};
+    open_place(&p, &eo, &so);
+    for (int i = 0; i < n; i++) {
+        which[i] = (int)(next(&x) % KINDS);
+        a[i] = make_kind(&p, which[i], &kind[which[i]]);
+        a[i]->o.user = users[next(&x) % 3];
+        a[i]->o.priority = (int)(next(&x) % 3) - 1;
+        if (next(&x) % 4 == 0)
+            a[i]->cancel_after = 1 + next(&x) % 8;
+        if (next(&x) % 6 == 0)
+            a[i]->stop_after = 1 + next(&x) % 8;
+        submit(&p, a[i]);
+        if (next(&x) % 2)
+            wait_steps(&p, next(&x) % 12);
+        const int other = (int)(next(&x) % (uint32_t)(i + 1));
+        pthread_mutex_lock(&a[other]->lock); /* done() waits for it: the request is there */
+        if (next(&x) % 8 == 0 && !a[other]->done)
+            ingle_request_cancel(p.s, a[other]->r);
+        pthread_mutex_unlock(&a[other]->lock);
+    }
+    for (int i = 0; i < n; i++) {
+        wait_done(a[i]);
+        check_kind(a[i], &kind[which[i]]);
+        free_asked(a[i]);
+    }
+    close_place(&p);
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SCHEDULES = 30 };
+#else
+enum { SCHEDULES = 200 };
+#endif
+
+static void random_schedules_change_no_token(void **state)
+{
+    (void)state;
+    static struct kind kind[KINDS];
+    learn_kinds(kind);
+    for (uint32_t i = 0; i < SCHEDULES; i++)
+        play_schedule(kind, i * 7919 + 1);
+}
+
+static void neither_with_compressed_rows(void **state)
+{
+    (void)state;
+    static struct kind kind[KINDS];
+    model_path = "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf";
+    learn_kinds(kind);
+    for (uint32_t i = 0; i < SCHEDULES / 8; i++)
+        play_schedule(kind, i * 104729 + 5);
+    model_path = NULL;
+}
+
+static void wait_for_it(struct ingle_engine *e, void *arg)
+{
+    struct asked *a = arg;
+    (void)e;
+    pthread_mutex_lock(&a->lock);
+    a->n_begin = 1;
+    pthread_cond_broadcast(&a->changed);
+    while (!a->done)
+        pthread_cond_wait(&a->changed, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void *hold(void *arg)
+{
+    struct asked *a = arg;
+    ingle_scheduler_call(a->s, wait_for_it, a);
+    return NULL;
+}
+
+/* One prompt is computed, the others wait for what they share with it. */
+static void a_shared_prefix_is_computed_once(void **state)
+{
+    (void)state;
+    enum { N = 16, SHARED = 800 };
+    struct place p;
+    struct asked *a[N];
+    int64_t n_begin = 0;
+    pthread_t holder;
+    open_place(&p, &(struct ingle_engine_options){.n_sessions = 16}, NULL);
+    struct asked *gate = make_asked(&p, 0, 1, 1); /* the scheduler stands still until it opens */
+    gate->s = p.s;
+    assert_int_equal(pthread_create(&holder, NULL, hold, gate), 0);
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->n_begin)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+    for (int i = 0; i < N; i++) {
+        a[i] = make_asked(&p, i, SHARED + 20 + i, 12);
+        share_prompt(&p, a[i], i, i < N - 1 ? SHARED : 600);
+        submit(&p, a[i]);
+    }
+    on_done(gate, &gate->usage);
+    pthread_join(holder, NULL);
+    free_asked(gate);
+    for (int i = 0; i < N; i++) {
+        wait_done(a[i]);
+        n_begin += a[i]->reuse.kept >= (i < N - 1 ? SHARED : 600);
+        check_alone(&p, a[i], 0);
+    }
+    assert_int_equal(n_begin, N - 1);
+    const int64_t computed = status_of(&p).prompt_tokens;
+    assert_true(computed < SHARED + 500 + N * 40);
+    for (int i = 0; i < N; i++)
+        free_asked(a[i]);
+    close_place(&p);
+}
+
+/* Where prompts part becomes a restore point: the third one finds it. */
+static void a_fork_in_the_road_is_remembered(void **state)
+{
+    (void)state;
+    static const int64_t kept[] = {0, 0, 600, 600};
+    struct place p;
+    open_place(&p, NULL, NULL);
+    for (int i = 0; i < 4; i++) {
+        struct asked *a = make_asked(&p, i, 900 + i, 3);
+        share_prompt(&p, a, i, 600);
+        submit(&p, a);
+        wait_done(a);
+        assert_int_equal(a->reuse.kept, kept[i]);
+        check_alone(&p, a, 0);
+        free_asked(a);
+    }
+    close_place(&p);
+}
+
+static void users_share_no_prefix(void **state)
+{
+    (void)state;
+    struct place p;
+    static const char *const users[] = {"ann", "ann", "bob", NULL, NULL};
+    static const bool known[] = {false, true, false, false, true};
+    open_place(&p, NULL, NULL);
+    for (int i = 0; i < 5; i++) {
+        struct asked *a = make_asked(&p, 1, 300, 3);
+        a->o.user = users[i];
+        submit(&p, a);
+        wait_done(a);
+        assert_int_equal(a->reuse.kept, known[i] ? 299 : 0);
+        free_asked(a);
+    }
+    close_place(&p);
+}
+
+static void a_miss_says_why(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, NULL, NULL);
+    struct asked *a = make_asked(&p, 1, 900, 3), *b = make_asked(&p, 2, 900, 3);
+    submit(&p, a);
+    wait_done(a);
+    assert_string_equal(a->reuse.why, "");
+    share_prompt(&p, b, 2, 0);
+    memcpy((void *)(uintptr_t)b->o.prompt, a->o.prompt, 500 * sizeof *b->o.prompt);
+    submit(&p, b);
+    wait_done(b);
+    assert_int_equal(b->reuse.kept, 0);
+    assert_int_equal(b->reuse.matched, 500);
+    assert_string_equal(b->reuse.why, "differs at token 500, no restore point between 0 and it");
+    free_asked(a);
+    free_asked(b);
+    close_place(&p);
+}
+
+/* Sessions that nobody knows of take memory, but for what one request may need. */
+struct hog {
+    const struct place *p;
+    struct ingle_session *session[32];
+    int n;
+};
+
+static void take_memory(struct ingle_engine *e, void *arg)
+{
+    struct hog *h = arg;
+    const float *logits;
+    struct ingle_engine_info info;
+    for (ingle_engine_info(e, &info); info.kv_budget_bytes - info.kv_used_bytes > 1600000;
+         ingle_engine_info(e, &info)) {
+        assert_true(h->n < 32);
+        int32_t *ids = make_prompt(h->p->m, h->n, 0, 130);
+        must(ingle_session_open(&h->session[h->n], e, &error));
+        must(ingle_session_append(h->session[h->n], ids, 130, &error));
+        must(ingle_session_finish(h->session[h->n++], &logits, &error));
+        free(ids);
+    }
+}
+
+static void give_memory(struct ingle_engine *e, void *arg)
+{
+    struct hog *h = arg;
+    (void)e;
+    for (int i = 0; i < h->n; i++)
+        ingle_session_close(h->session[i]);
+}
+
+/* More answers than there is memory for: some give way for a while, none is lost. */
+static void short_of_memory_nobody_dies(void **state)
+{
+    (void)state;
+    enum { N = 4, CONTEXT = 2400 };
+    struct place p;
+    struct asked *a[N];
+    struct hog hog = {.p = &p};
+    open_place(&p, &(struct ingle_engine_options){.n_ctx = CONTEXT, .n_sessions = 2, .max_rows = 64,
+                                                  .cache_bytes = 1 << 20}, NULL);
+    ingle_scheduler_call(p.s, take_memory, &hog);
+    for (int i = 0; i < N; i++) {
+        a[i] = make_asked(&p, i, 20 + i, i ? 700 : -1);
+        a[i]->o.ignore_end = true;
+        a[i]->o.priority = i == 2;
+        submit(&p, a[i]);
+    }
+    for (int i = 0; i < N; i++)
+        wait_done(a[i]);
+    ingle_scheduler_call(p.s, give_memory, &hog);
+    assert_true(status_of(&p).n_parked > 0);
+    for (int i = 0; i < N; i++) {
+        if (a[i]->answer[0].why != INGLE_FINISH_LENGTH)
+            fail_msg("%s", a[i]->answer[0].error);
+        a[i]->o.max_tokens = i ? 700 : CONTEXT - a[i]->o.n_prompt;
+        assert_int_equal(a[i]->answer[0].n, a[i]->o.max_tokens);
+        check_alone(&p, a[i], 0);
+        free_asked(a[i]);
+    }
+    close_place(&p);
+}
+
+static void cancelled_wherever_it_is(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, &(struct ingle_engine_options){.n_sessions = 2},
+               &(struct ingle_scheduler_options){.max_running = 2});
+    struct asked *runs = make_asked(&p, 1, 30, 400), *prompt = make_asked(&p, 2, 4000, 50);
+    struct asked *waits = make_asked(&p, 3, 30, 5);
+    runs->o.ignore_end = true;
+    submit(&p, runs);
+    wait_steps(&p, 3);
+    submit(&p, prompt);
+    while (status_of(&p).n_running < 2)
+        ;
+    wait_steps(&p, 5);
+    submit(&p, waits);
+    ingle_request_cancel(p.s, waits->r);
+    wait_done(waits);
+    assert_int_equal(waits->answer[0].why, INGLE_FINISH_CANCEL);
+    assert_int_equal(waits->n_begin, 0);
+    ingle_request_cancel(p.s, prompt->r);
+    wait_done(prompt);
+    assert_int_equal(prompt->answer[0].why, INGLE_FINISH_CANCEL);
+    assert_int_equal(prompt->answer[0].n, 0);
+    const int64_t there = prompt->last_progress;
+    assert_true(there > 0);
+
+    struct asked *again = make_asked(&p, 2, 4000, 5); /* what was computed is there */
+    submit(&p, again);
+    wait_done(again);
+    assert_int_equal(again->reuse.kept, there);
+    wait_done(runs);
+    assert_int_equal(runs->answer[0].n, 400);
+    check_alone(&p, runs, 0);
+    check_alone(&p, again, 0);
+    free_asked(runs);
+    free_asked(prompt);
+    free_asked(waits);
+    free_asked(again);
+    close_place(&p);
+}
+
+static void deadlines_hold_in_the_queue_and_later(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, NULL, &(struct ingle_scheduler_options){.max_running = 1});
+    struct asked *runs = make_asked(&p, 1, 30, 512), *waits = make_asked(&p, 3, 30, 5);
+    runs->o.ignore_end = true;
+    runs->o.max_tokens = -1; /* would run for longer than that */
+    runs->o.deadline_seconds = 0.03;
+    runs->stop_after = MAX_TOKENS - 1;
+    waits->o.deadline_seconds = 1e-6;
+    submit(&p, runs);
+    submit(&p, waits);
+    wait_done(waits);
+    assert_int_equal(waits->answer[0].why, INGLE_FINISH_DEADLINE);
+    assert_int_equal(waits->n_begin, 0);
+    wait_done(runs);
+    assert_true(runs->answer[0].why == INGLE_FINISH_DEADLINE ||
+                runs->answer[0].why == INGLE_FINISH_ASKED);
+    free_asked(runs);
+    free_asked(waits);
+    close_place(&p);
+}
+
+/* ---- log probabilities ---- */
+
+struct told {
+    struct asked a;
+    float logprob[300], top[300][5];
+    int32_t top_id[300][5];
+};
+
+static int tell(void *arg, int index, const struct ingle_drawn *t)
+{
+    struct told *w = (struct told *)arg;
+    assert_int_equal(t->n_top, t->position ? 5 : 0);
+    assert_true(index == 0 || t->id == w->a.o.prompt[t->position]);
+    w->logprob[t->position] = t->logprob;
+    for (int i = 0; i < t->n_top; i++) {
+        w->top[t->position][i] = t->top[i].logprob;
+        w->top_id[t->position][i] = t->top[i].id;
+        assert_true(!i || t->top[i].logprob <= t->top[i - 1].logprob);
+        assert_true(t->top[i].id != t->id ||
+                    memcmp(&t->top[i].logprob, &t->logprob, sizeof t->logprob) == 0);
+    }
+    return on_token(arg, index, t);
+}
+
+static void the_same_tokens_are_as_probable_in_a_prompt(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, NULL, NULL);
+    struct told *w = calloc(2, sizeof *w);
+    for (int k = 0; k < 2; k++) {
+        struct asked *a = make_asked(&p, 5, 200, 20);
+        w[k].a = *a;
+        pthread_mutex_init(&w[k].a.lock, NULL);
+        pthread_cond_init(&w[k].a.changed, NULL);
+        free(a);
+        w[k].a.o.arg = &w[k].a;
+        w[k].a.o.token = tell;
+        w[k].a.o.n_top = 5;
+        w[k].a.o.ignore_end = w[k].a.o.prompt_logprobs = true;
+    }
+    submit(&p, &w[0].a);
+    wait_done(&w[0].a);
+    assert_int_equal(w[0].a.n_prompt_tokens, 200);
+    assert_int_equal(w[0].a.answer[0].n, 20);
+    /* The whole of it as a prompt. */
+    int32_t *longer = realloc((void *)(uintptr_t)w[1].a.o.prompt, 220 * sizeof *longer);
+    memcpy(longer + 200, w[0].a.answer[0].id, 20 * sizeof *longer);
+    w[1].a.o.prompt = longer;
+    w[1].a.o.n_prompt = 220;
+    w[1].a.o.max_tokens = 0;
+    submit(&p, &w[1].a);
+    wait_done(&w[1].a);
+    assert_int_equal(w[1].a.n_prompt_tokens, 220);
+    assert_memory_equal(w[0].logprob, w[1].logprob, 220 * sizeof *w->logprob);
+    assert_memory_equal(w[0].top, w[1].top, 220 * sizeof *w->top);
+    assert_memory_equal(w[0].top_id, w[1].top_id, 220 * sizeof *w->top_id);
+    for (int k = 0; k < 2; k++)
+        free((void *)(uintptr_t)w[k].a.o.prompt);
+    free(w);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +834,16 @@ int main(void)
         cmocka_unit_test(closing_ends_everything),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(a_call_runs_between_steps),
+        cmocka_unit_test(random_schedules_change_no_token),
+        cmocka_unit_test(neither_with_compressed_rows),
+        cmocka_unit_test(a_shared_prefix_is_computed_once),
+        cmocka_unit_test(a_fork_in_the_road_is_remembered),
+        cmocka_unit_test(users_share_no_prefix),
+        cmocka_unit_test(a_miss_says_why),
+        cmocka_unit_test(short_of_memory_nobody_dies),
+        cmocka_unit_test(cancelled_wherever_it_is),
+        cmocka_unit_test(deadlines_hold_in_the_queue_and_later),
+        cmocka_unit_test(the_same_tokens_are_as_probable_in_a_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
