@@ -168,6 +168,8 @@ struct ingle_prompt {
     size_t n_text;
     int32_t *ids; /* special tokens only where the template wrote them */
     size_t n_ids;
+    size_t n_stable;   /* tokens before the request for an answer: a later turn's prompt begins
+                        * with them; 0: not known */
     bool open_thought; /* the prompt ends inside a thought */
 };
 INGLE_API void ingle_prompt_release(struct ingle_prompt *p);
@@ -344,6 +346,9 @@ struct ingle_reuse {
 INGLE_API ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens,
                                           int64_t n, struct ingle_reuse *reuse,
                                           struct ingle_error *error);
+/* After a sync: the prefix cache remembers the sequence at its first n tokens (up to 64 less
+ * than all of them) instead of at its end, because later ones will differ from there on. */
+INGLE_API void ingle_session_stable(struct ingle_session *s, int64_t n);
 /* Puts tokens behind what is there; they wait for a step. */
 INGLE_API ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens,
                                             int64_t n, struct ingle_error *error);
@@ -515,6 +520,8 @@ struct ingle_usage {
 struct ingle_request_options {
     const int32_t *prompt; /* copied */
     int64_t n_prompt;
+    int64_t n_stable;      /* of them those that later prompts will begin with (ingle_prompt);
+                            * 0: all.  The prefix cache remembers the sequence there */
     int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
     bool ignore_end;       /* end-of-generation tokens are ordinary ones */

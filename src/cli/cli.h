@@ -110,7 +110,7 @@ struct cli_answer {
 int cli_talk_open(struct cli *c, struct cli_talk *t);
 void cli_talk_close(struct cli_talk *t);
 /* Answers a prompt; events go to fn.  Being interrupted is an end, not an error. */
-MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
+MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
                                         const struct ingle_reader_options *o, ingle_event_fn *fn,
                                         void *arg, struct cli_answer *out,
                                         struct ingle_error *error);

@@ -115,7 +115,7 @@ static void answer(struct chat *h)
         .open_thought = p.open_thought, .stop = h->stop, .n_stop = h->n_stop};
     h->dim = false;
     if (!st)
-        st = cli_talk_answer(&h->talk, p.ids, p.n_ids, &o, show, h, &h->last, &error);
+        st = cli_talk_answer(&h->talk, &p, &o, show, h, &h->last, &error);
     if (h->dim && h->colour)
         fputs("\033[0m", stdout);
     putchar('\n');

@@ -115,7 +115,7 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     };
     j->any_content = false;
     if (!st)
-        st = cli_talk_answer(&j->talk, p.ids, p.n_ids, &o, show, j, &a, &error);
+        st = cli_talk_answer(&j->talk, &p, &o, show, j, &a, &error);
     if (j->dim)
         fputs(c->screen.colour ? "\033[0m\n" : "\n", stderr);
     j->dim = false;

@@ -127,18 +127,19 @@ static ingle_status go_on(struct cli_talk *t, struct ingle_reader *reader,
 }
 
 static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
-                           struct ingle_sampler *sampler, const int32_t *ids, size_t n,
+                           struct ingle_sampler *sampler, const struct ingle_prompt *p,
                            struct cli_answer *out, struct ingle_error *error)
 {
     struct ingle_reuse reuse = {0};
     const float *logits;
     uint64_t start = clock_now();
-    ingle_status st = ingle_session_sync(t->session, ids, (int64_t)n, &reuse, error);
+    ingle_status st = ingle_session_sync(t->session, p->ids, (int64_t)p->n_ids, &reuse, error);
+    ingle_session_stable(t->session, (int64_t)p->n_stable);
     if (!st)
         st = ingle_session_finish(t->session, &logits, error);
     cli_screen_clear(&t->c->screen);
     out->prompt_s = seconds(start);
-    out->prompt_tokens = (int64_t)n;
+    out->prompt_tokens = (int64_t)p->n_ids;
     out->reused_tokens = reuse.kept;
     if (st == INGLE_CANCEL) {
         out->end = "interrupted";
@@ -151,7 +152,7 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     return st;
 }
 
-ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
+ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
                              const struct ingle_reader_options *o, ingle_event_fn *fn, void *arg,
                              struct cli_answer *out, struct ingle_error *error)
 {
@@ -166,7 +167,7 @@ ingle_status cli_talk_answer(struct cli_talk *t, const int32_t *ids, size_t n,
     if (!st && t->grammar)
         st = ingle_sampler_constrain(sampler, t->grammar, error);
     if (!st)
-        st = answer(t, reader, sampler, ids, n, out, error);
+        st = answer(t, reader, sampler, p, out, error);
     if (!st)
         st = ingle_reader_finish(reader, error);
     if (!st)

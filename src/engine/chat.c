@@ -26,6 +26,34 @@ static bool is_open_thought(enum text_chat_family family, const struct str *s)
     return ends_with(s, family == TEXT_CHAT_GEMMA4 ? "<|channel>thought\n" : "<think>");
 }
 
+/* How many tokens stand before the generation prompt, which begins with a special token: the
+ * whole less those of its tail. */
+static ingle_status count_stable(const struct tokenizer *tokenizer, const struct text_prompt *p,
+                                 size_t n_ids, size_t *out, struct err *err)
+{
+    struct text_ids tail = {0};
+    size_t first = 0;
+    *out = 0;
+    while (first < p->n_special && p->special[first].begin < p->question_end)
+        first++;
+    const size_t n = p->n_special - first;
+    if (!p->question_end || !n || p->special[first].begin != p->question_end)
+        return INGLE_OK;
+    struct text_range *special = mem_calloc(n, sizeof *special);
+    if (!special)
+        return err_set(err, INGLE_NOMEM, "no memory for a prompt");
+    for (size_t i = 0; i < n; i++)
+        special[i] = (struct text_range){p->special[first + i].begin - p->question_end,
+                                         p->special[first + i].end - p->question_end};
+    const ingle_status st = text_encode(tokenizer, p->text.at + p->question_end,
+                                        p->text.n - p->question_end, false, special, n, &tail, err);
+    if (!st && tail.n < n_ids)
+        *out = n_ids - tail.n;
+    mem_free(special);
+    text_ids_release(&tail);
+    return st;
+}
+
 /* Takes the text of p; ids only when there is a tokenizer. */
 static ingle_status give_prompt(enum text_chat_family family, const struct tokenizer *tokenizer,
                                 struct text_prompt *p, struct ingle_prompt *out, struct err *err)
@@ -33,8 +61,10 @@ static ingle_status give_prompt(enum text_chat_family family, const struct token
     struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
     struct text_ids ids = {0};
     if (tokenizer) {
-        const ingle_status st = text_encode(tokenizer, p->text.at, p->text.n, false, p->special,
-                                            p->n_special, &ids, err);
+        ingle_status st = text_encode(tokenizer, p->text.at, p->text.n, false, p->special,
+                                      p->n_special, &ids, err);
+        if (!st)
+            st = count_stable(tokenizer, p, ids.n, &r.n_stable, err);
         if (st) {
             text_ids_release(&ids);
             return st;

@@ -164,6 +164,7 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         return st;
     if (ingle_session_sync(&a->session, r->o.prompt, r->o.n_prompt, &r->usage.reuse, &e))
         return err_set(err, e.status, "%s", e.text);
+    ingle_session_stable(&a->session, r->o.n_stable);
     if (leader && a->share - session_length(t) >= LEAST_SHARE) {
         a->state = ENGINE_ANSWER_SHARES;
         a->leader = leader->r->number;

@@ -89,6 +89,11 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     return engine_say(error, st, &err);
 }
 
+void ingle_session_stable(struct ingle_session *s, int64_t n)
+{
+    session_stable(s->s, n);
+}
+
 ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens, int64_t n,
                                   struct ingle_error *error)
 {

@@ -90,7 +90,9 @@ static void write_fp4(int64_t width, uint8_t *dst, const float *src)
         const uint8_t s = scale4_of(src + at);
         const float by = float_of((uint32_t)(254 - s) << 23);
         for (int64_t j = 0; j < KERN_ROW_GROUP4 / 2; j++)
-            dst[j] = s == 255 ? 0 : (uint8_t)(code4_of(src[at + j] * by) | code4_of(src[at + j + 16] * by) << 4);
+            dst[j] = (uint8_t)(s == 255 ? 0
+                                        : code4_of(src[at + j] * by) |
+                                              code4_of(src[at + j + 16] * by) << 4);
         *scale++ = s;
     }
 }

@@ -299,6 +299,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     struct ingle_request_options o = {
         .prompt = p->ids,
         .n_prompt = (int64_t)p->n_ids,
+        .n_stable = (int64_t)p->n_stable,
         .max_tokens = max_tokens,
         .n = p->n,
         .ignore_end = q->ignore_end,

@@ -13,6 +13,7 @@ struct runner {
     struct kv_spec spec;
     struct kv_pool *pool;
     struct kv_tree *tree;   /* NULL: none */
+    struct kv_timeline *behind; /* a session as it was some tokens ago; else empty */
     struct kv_store *store; /* NULL: none */
     uint64_t identity;
     char *model, *numerics; /* for files */
@@ -35,7 +36,8 @@ struct session {
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
     uint64_t salt;               /* whose remembered prefixes it may use */
-    int64_t prompt_end;          /* a restore point is set here; -1: none */
+    int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
+    int64_t stable;              /* ... and stands here, 0 < stable <= prompt_end; 0: at prompt_end */
 };
 
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from

@@ -129,6 +129,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     }
     if (!s && o.tree_budget_bytes)
         s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);
+    if (!s)
+        s = kv_timeline_create(&r->behind, r->pool, r->n_ctx, err);
     if (!s && o.store)
         s = open_store(r, &o, err);
     if (!s) {
@@ -152,6 +154,7 @@ void session_runner_free(struct runner *r)
     if (!r)
         return;
     kv_store_close(r->store);
+    kv_timeline_free(r->behind);
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);

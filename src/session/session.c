@@ -94,9 +94,15 @@ ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
     memmove(s->token, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
+    s->stable = 0;
     if (reuse)
         *reuse = r;
     return status;
+}
+
+void session_stable(struct session *s, int64_t n)
+{
+    s->stable = n > 0 && n < s->prompt_end ? n : 0;
 }
 
 ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
@@ -137,18 +143,40 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
+    dst->stable = src->stable;
     dst->salt = src->salt;
     return INGLE_OK;
 }
 
-ingle_status session_remember(struct session *s, struct err *err)
+/* Puts the session into tree and store as timeline t has it. */
+static ingle_status remember(struct session *s, const struct kv_timeline *t, struct err *err)
 {
-    const int64_t n = session_length(s);
+    const int64_t n = kv_timeline_length(t);
     ingle_status status = INGLE_OK;
     if (s->r->tree && n)
-        status = kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, n, NULL, 0, err);
+        status = kv_tree_put(s->r->tree, s->salt, t, s->token, n, NULL, 0, err);
     if (s->r->store && n)
-        kv_store_put(s->r->store, s->timeline, s->salt, s->token, NULL, 0);
+        kv_store_put(s->r->store, t, s->salt, s->token, NULL, 0);
+    return status;
+}
+
+ingle_status session_remember(struct session *s, struct err *err)
+{
+    return remember(s, s->timeline, err);
+}
+
+/* What later prompts begin with; the end of this one if its pages do not reach back there. */
+static ingle_status remember_prompt(struct session *s, struct err *err)
+{
+    struct kv_timeline *t = s->r->behind;
+    if (!s->stable || !kv_timeline_can_rewind(s->timeline, s->stable))
+        return session_remember(s, err);
+    ingle_status status = kv_timeline_fork(t, s->timeline, err);
+    if (!status)
+        status = kv_timeline_rewind(t, s->stable, err);
+    if (!status)
+        status = remember(s, t, err);
+    kv_timeline_clear(t);
     return status;
 }
 
@@ -226,7 +254,7 @@ static void set_restore_point(struct session *s)
     if (at != s->prompt_end && at % s->r->restore_every)
         return;
     struct err e;
-    if (session_remember(s, &e))
+    if (at == s->prompt_end ? remember_prompt(s, &e) : session_remember(s, &e))
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", e.msg);
 }
 

@@ -87,6 +87,9 @@ MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, i
                                      struct session_reuse *reuse, struct err *err);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come. */
 void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
+/* After a sync: the restore point of the prompt's end is set at its first n tokens, if the
+ * pages reach back that far; 0: at its end. */
+void session_stable(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);

@@ -40,6 +40,8 @@ struct text_prompt {
     struct str text;
     struct text_range *special;
     size_t n_special, cap_special;
+    size_t question_end; /* where the generation prompt begins in text; 0: there is none.  A
+                          * later turn's prompt has the same text up to here */
     size_t n_media; /* images, audio and video in the messages: at best markers here */
 };
 void text_prompt_init(struct text_prompt *p);

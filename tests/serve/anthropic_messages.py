@@ -107,7 +107,7 @@ class Messages(serving.Case):
                      "cache_control": {"type": "ephemeral"}}]
         self.whole(user("What is the capital of Peru?"), system=system("1"))
         r = self.whole(user("What is the capital of Peru?"), system=system("2"))
-        self.assertEqual(r["usage"]["input_tokens"], 1)
+        self.assertLess(r["usage"]["input_tokens"], 16)
 
     def test_thinking(self):
         on = {"type": "enabled", "budget_tokens": 1024}
