@@ -79,7 +79,7 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
     e->own_meta = io_meta_create();
     if (!e->own_meta)
         return err_set(err, INGLE_NOMEM, "%s: no memory for its configuration", m->path);
-    return e->family->config(m->config, e->own_meta, err);
+    return e->family->config(m->config, e->own_meta, &e->sink, err);
 }
 
 static uint64_t value_hash(const struct io_value *v, uint64_t h)

@@ -64,6 +64,9 @@ void family_config_number(struct family_config *c, struct json_object *o, const 
                        json_object_get_string(v));
         return;
     }
+    if (!v && fallback != 0.0)
+        report(c->sink, INGLE_REPORT_WARN, "config", "config.json", "'%s' is missing: %g is taken", key,
+               fallback);
     c->s = io_meta_set_f64(c->out, gguf, v ? json_object_get_double(v) : fallback);
     if (c->s)
         err_set(c->err, c->s, "no memory for config.json");

@@ -3,11 +3,13 @@
 #define INGLE_FAMILY_CONFIG_H
 
 #include "base/json.h"
+#include "base/report.h"
 #include "io/io.h"
 
 struct family_config {
     struct json_object *json; /* the object with the text model's values */
     struct io_meta *out;
+    const struct report_sink *sink;
     ingle_status s;           /* the first error; later calls do nothing */
     struct err *err;
 };
@@ -20,7 +22,8 @@ uint64_t family_config_read(struct family_config *c, struct json_object *o, cons
                             int64_t fallback);
 bool family_config_flag(struct family_config *c, const char *key);
 
-/* Reads o's key and sets the GGUF key. */
+/* Reads o's key and sets the GGUF key.  A number that is absent and has a fallback other than
+ * 0 (which switches a part of the network off) is reported. */
 void family_config_whole(struct family_config *c, struct json_object *o, const char *key,
                          const char *gguf, int64_t fallback);
 void family_config_number(struct family_config *c, struct json_object *o, const char *key,

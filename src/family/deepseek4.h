@@ -55,7 +55,7 @@ struct deepseek4 {
 /* ---- deepseek4_hf.c: the published checkpoint ---- */
 
 ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
-                                     struct err *err);
+                                     const struct report_sink *sink, struct err *err);
 bool family_deepseek4_rename(const char *name, char *out, size_t n_out);
 /* Names that early or private converters wrote into GGUF files. */
 bool family_deepseek4_alias(const char *name, char *out, size_t n_out);

@@ -170,8 +170,6 @@ static const struct { const char *hf, *gguf; double fallback; } number_keys[] = 
     {"rms_norm_eps", "deepseek4.attention.layer_norm_rms_epsilon", 1e-6},
     {"hc_eps", "deepseek4.hyper_connection.epsilon", 1e-6},
     {"routed_scaling_factor", "deepseek4.expert_weights_scale", 1},
-    {"rope_theta", "deepseek4.rope.freq_base", 1e4},
-    {"compress_rope_theta", "deepseek4.attention.compress_rope_freq_base", 160000},
 };
 
 static void ratios(struct family_config *c, uint64_t n_layers)
@@ -197,14 +195,25 @@ static void ratios(struct family_config *c, uint64_t n_layers)
     mem_free(v);
 }
 
-static void rope_scaling(struct family_config *c)
+/* Rotations as published (flat, with 'rope_scaling'), or as transformers writes them
+ * ('rope_parameters' with 'main' and 'compress'). */
+static void rope(struct family_config *c)
 {
-    struct json_object *r = family_config_get(c->json, "rope_scaling");
+    struct json_object *both = family_config_get(c->json, "rope_parameters");
+    struct json_object *near = family_config_get(both, "main"), *far = family_config_get(both, "compress");
+    family_config_number(c, near ? near : c->json, "rope_theta", "deepseek4.rope.freq_base", 1e4);
+    family_config_number(c, far ? far : c->json, far ? "rope_theta" : "compress_rope_theta",
+                         "deepseek4.attention.compress_rope_freq_base", 160000);
+    struct json_object *r = far ? far : family_config_get(c->json, "rope_scaling");
     if (!r || c->s)
         return;
-    struct json_object *type = family_config_get(r, "type");
+    struct json_object *type = family_config_get(r, "rope_type");
+    type = type ? type : family_config_get(r, "type");
     const char *name = type ? json_object_get_string(type) : "none";
+    name = strcmp(name, "default") ? name : "none";
     c->s = io_meta_set_str(c->out, "deepseek4.rope.scaling.type", name, strlen(name));
+    if (!strcmp(name, "none"))
+        return;
     family_config_number(c, r, "factor", "deepseek4.rope.scaling.factor", 1);
     family_config_whole(c, r, "original_max_position_embeddings",
                         "deepseek4.rope.scaling.original_context_length", 1);
@@ -221,9 +230,9 @@ static void expect_word(struct family_config *c, const char *key, const char *wo
 }
 
 ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
-                                     struct err *err)
+                                     const struct report_sink *sink, struct err *err)
 {
-    struct family_config c = {config, out, INGLE_OK, err};
+    struct family_config c = {config, out, sink, INGLE_OK, err};
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
         family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
     for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
@@ -234,7 +243,7 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
     if (!c.s)
         c.s = io_get_u64(out, "deepseek4.block_count", 1, 1024, &n_layers, err);
     ratios(&c, n_layers);
-    rope_scaling(&c);
+    rope(&c);
     struct json_object *limit = family_config_get(config, "swiglu_limit");
     if (limit)
         family_config_number(&c, config, "swiglu_limit", "deepseek4.swiglu_clamp_exp", 0);

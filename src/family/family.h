@@ -78,8 +78,10 @@ struct family_draft {
 struct family {
     const char *arch;             /* general.architecture */
     const char *const *hf_types;  /* model_type values of config.json, NULL-ended */
-    /* config.json to the GGUF keys of the family. */
-    ingle_status (*config)(struct json_object *config, struct io_meta *out, struct err *err);
+    /* config.json to the GGUF keys of the family.  Numbers that it lacks and that have a
+     * published value are reported. */
+    ingle_status (*config)(struct json_object *config, struct io_meta *out,
+                           const struct report_sink *sink, struct err *err);
     model_rename_fn *rename;      /* safetensors name to GGUF name */
     model_rename_fn *alias;       /* names of other GGUF writers to the usual ones, or NULL */
     /* Reads and checks the hyper-parameters, binds the weights.  *self ends with free(). */

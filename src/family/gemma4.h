@@ -5,7 +5,7 @@
 #include "family/family.h"
 
 ingle_status family_gemma4_config(struct json_object *config, struct io_meta *out,
-                                  struct err *err);
+                                     const struct report_sink *sink, struct err *err);
 bool family_gemma4_rename(const char *name, char *out, size_t n_out);
 
 #endif

@@ -139,10 +139,10 @@ static void rope(struct family_config *c)
 }
 
 ingle_status family_gemma4_config(struct json_object *config, struct io_meta *out,
-                                  struct err *err)
+                                     const struct report_sink *sink, struct err *err)
 {
     struct json_object *text = family_config_get(config, "text_config");
-    struct family_config c = {text ? text : config, out, INGLE_OK, err};
+    struct family_config c = {text ? text : config, out, sink, INGLE_OK, err};
     const uint64_t n_layers = family_config_read(&c, c.json, "num_hidden_layers", -1);
     if (!c.s && (n_layers < 1 || n_layers > 1024))
         return err_set(err, INGLE_FORMAT, "config.json: 'num_hidden_layers' is %llu, expected 1 to 1024",

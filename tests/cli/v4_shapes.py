@@ -328,6 +328,27 @@ class Shapes(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("3 draft stages", r.stderr)
         self.assertIn("9 tensors are skipped", r.stderr)
+        # Numbers that this config.json lacks are named with what is taken for them.
+        for key, number in (("rms_norm_eps", "1e-06"), ("hc_eps", "1e-06"), ("rope_theta", "10000"),
+                            ("compress_rope_theta", "160000"), ("routed_scaling_factor", "1")):
+            self.assertIn(f"'{key}' is missing: {number} is taken", r.stderr)
+
+    def test_rotations_as_transformers_writes_them(self):
+        both = {"main": {"rope_type": "default", "rope_theta": 10000.0},
+                "compress": {"rope_type": "yarn", "rope_theta": 160000.0, "factor": 16.0,
+                             "original_max_position_embeddings": 65536, "beta_fast": 32, "beta_slow": 1}}
+        write_checkpoint(self.folder.name, SMALL)
+        path = os.path.join(self.folder.name, "config.json")
+        with open(path) as f:
+            config = json.load(f)
+        for change, says in (({}, None), ({"rope_type": "longrope"}, "is 'longrope', expected 'yarn'")):
+            both["compress"].update(change)
+            with open(path, "w") as f:
+                json.dump(dict(config, rope_parameters=both), f)
+            r = run("inspect", "--plan", self.folder.name)
+            self.assertEqual(r.returncode, 1 if says else 0, r.stderr)
+            self.assertNotIn("rope_theta", r.stderr)
+            self.assertIn(says or "", r.stderr)
 
     def test_checkpoint_of_v3(self):
         write_checkpoint(self.folder.name, SMALL, model_type="deepseek_v3")

@@ -26,7 +26,7 @@ static const struct io_meta *read_config(struct golden_model *g)
     g->family = family_by_hf_type(json_object_get_string(type));
     assert_non_null(g->family);
     g->meta = io_meta_create();
-    GOLDEN_OK(g->family->config(config, g->meta, &e));
+    GOLDEN_OK(g->family->config(config, g->meta, NULL, &e));
     json_object_put(config);
     mem_free(text);
     return g->meta;

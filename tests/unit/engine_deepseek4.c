@@ -3,7 +3,7 @@
  * engine_deepseek4 - what the engine decides about DeepSeek V4 files from their metadata:
  * the chat rules of the release.  Models here are a config.json, a tokenizer and no weights.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "unit/unit.h"
 
 #include "ingle/ingle.h"

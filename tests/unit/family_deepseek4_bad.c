@@ -76,7 +76,7 @@ static ingle_status read_meta(struct opened *o, const struct io_meta **meta, str
     if (s)
         return s;
     *meta = o->meta = io_meta_create();
-    s = o->family->config(config, o->meta, e);
+    s = o->family->config(config, o->meta, &o->sink, e);
     json_object_put(config);
     return s;
 }
