@@ -520,8 +520,7 @@ static void put_result(struct responses *s, const struct answer_result *r, struc
     if (s->output.n)
         view_put_comma(&s->items);
     str_add(&s->items, s->output.at, s->output.n);
-    strcpy(id, "resp_");
-    strcat(id, s->id);
+    snprintf(id, sizeof id, "resp_%s", s->id);
     responses_store_add(s->store, s->user.at, id, &s->items, &response);
     str_release(&response);
 }
