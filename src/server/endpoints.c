@@ -18,7 +18,7 @@ enum { MAX_TEXT = 16 << 20, MAX_TOKENS = 4 << 20 };
 
 void endpoints_health(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    const enum serve_phase phase = serve_phase(s);
+    const enum serve_phase phase = server_phase(s);
     struct str out;
     if (phase != SERVE_READY) {
         const struct serve_error e = {.status = 503, .retry_seconds = 2};

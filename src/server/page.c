@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const unsigned char server_page[];
-extern const unsigned char server_page_end[];
+extern const unsigned char page_html[];
+extern const unsigned char page_html_end[];
 
 enum { HASH_TEXT = 45 }; /* base64 of 32 bytes and a 0 */
 
@@ -46,17 +46,17 @@ static void script_hash(const char *page, char out[HASH_TEXT])
 
 void page_get(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    const size_t n = (size_t)(server_page_end - server_page);
+    const size_t n = (size_t)(page_html_end - page_html);
     char hash[HASH_TEXT], policy[320];
     if (ingle_config_flag(s->config, "no-ui")) {
         serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page is turned off (--no-ui)");
         return;
     }
-    script_hash((const char *)server_page, hash);
+    script_hash((const char *)page_html, hash);
     snprintf(policy, sizeof policy,
              "default-src 'none'; script-src 'sha256-%s'; style-src 'unsafe-inline'; img-src data:; "
              "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", hash);
     http_header(x, "Content-Security-Policy", policy);
     http_header(x, "Referrer-Policy", "no-referrer");
-    http_reply(x, 200, "text/html; charset=utf-8", server_page, n);
+    http_reply(x, 200, "text/html; charset=utf-8", page_html, n);
 }

@@ -44,7 +44,7 @@ struct serve {
     const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
 };
 /* May be asked from any thread. */
-enum serve_phase serve_phase(const struct serve *s);
+enum serve_phase server_phase(const struct serve *s);
 
 typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
                             const struct http_request *rq);

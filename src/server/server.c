@@ -33,7 +33,7 @@ struct server {
     char *tls_cert, *tls_key;
 };
 
-enum serve_phase serve_phase(const struct serve *s)
+enum serve_phase server_phase(const struct serve *s)
 {
     return (enum serve_phase)atomic_load(&((const struct server *)s)->phase);
 }
@@ -171,7 +171,7 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
             return;
         }
     }
-    const enum serve_phase phase = serve_phase(&s->serve);
+    const enum serve_phase phase = server_phase(&s->serve);
     if (!r && other_method)
         serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes",
                    rq->method, rq->path);
@@ -203,7 +203,7 @@ static void refuse(void *arg, struct http_exchange *x, const struct http_request
 static void tick(void *arg)
 {
     const struct server *s = arg;
-    if (serve_phase(&s->serve) != SERVE_LOADING)
+    if (server_phase(&s->serve) != SERVE_LOADING)
         answer_tick(s->serve.answers);
 }
 
@@ -483,7 +483,7 @@ void server_describe(const struct server *s, struct server_info *out)
 bool server_alive(struct server *s, double seconds)
 {
     struct ingle_scheduler_status now;
-    if (serve_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
+    if (server_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
         return true;
     (void)ingle_scheduler_status(s->serve.scheduler, &now, NULL, 0);
     return now.since_step_seconds < seconds;

@@ -56,8 +56,8 @@ static void numbers_read_back_as_they_were(void **state)
         assert_true(isinf((float)v[i]) || strtof(s.at, NULL) == (float)v[i]);
     }
     str_clear(&s);
-    write_number(&s, NAN);
-    write_number(&s, -INFINITY);
+    write_number(&s, (double)NAN);
+    write_number(&s, -(double)INFINITY);
     write_float(&s, INFINITY);
     assert_string_equal(s.at, "null,null,null");
     str_release(&s);
