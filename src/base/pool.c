@@ -54,6 +54,9 @@ struct pool {
     int n_started;                      /* workers that run: n_threads - 1 but in a failed create */
     uint64_t spin_ns;
     size_t n_bytes;
+    int caller_cpu;                     /* -1: not pinned */
+    bool entered;                       /* by the one thread that calls; came_from is its mask */
+    cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
     struct worker worker[];
 };
 
@@ -180,6 +183,25 @@ void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
     wait_for_chunks(p);
 }
 
+void pool_enter(struct pool *p)
+{
+    const size_t n = sizeof p->came_from;
+    cpu_set_t set[CPU_IDS_MAX / CPU_SETSIZE];
+    if (p->caller_cpu < 0 || p->entered || sched_getaffinity(0, n, p->came_from) != 0 ||
+        !CPU_ISSET_S((size_t)p->caller_cpu, n, p->came_from))
+        return;
+    CPU_ZERO_S(n, set);
+    CPU_SET_S((size_t)p->caller_cpu, n, set);
+    p->entered = sched_setaffinity(0, n, set) == 0;
+}
+
+void pool_leave(struct pool *p)
+{
+    if (p->entered)
+        (void)sched_setaffinity(0, sizeof p->came_from, p->came_from);
+    p->entered = false;
+}
+
 /* Starts worker i on processor cpu, or anywhere when cpu < 0. */
 static bool start(struct pool *p, int i, int cpu)
 {
@@ -241,7 +263,9 @@ ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err 
     p->n_threads = n_threads;
     p->n_bytes = n_bytes;
     p->spin_ns = n_threads > n_cpu ? SPIN_CROWDED_NS : SPIN_NS;
-    const bool ok = start_all(p, pin && n_threads <= n_cpu ? cpu : NULL);
+    pin = pin && n_threads <= n_cpu;
+    p->caller_cpu = pin && n_threads > 1 ? cpu[0] : -1;
+    const bool ok = start_all(p, pin ? cpu : NULL);
     mem_free(cpu);
     if (!ok) {
         const int n = p->n_started;

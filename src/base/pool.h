@@ -19,8 +19,8 @@ struct pool;
 /* chunk in [0, n_chunks); worker in [0, pool_size()), the calling thread is worker 0. */
 typedef void pool_fn(void *arg, int64_t chunk, int worker);
 
-/* n_threads >= 1 counts the caller.  pin: each worker keeps to a core of its own; the
- * calling thread is left where the system puts it, which is the core that remains.  With
+/* n_threads >= 1 counts the caller.  pin: each worker keeps to a core of its own, and the
+ * calling thread to the one that remains, between pool_enter() and pool_leave().  With
  * more threads than processors nothing is pinned and nobody spins for long. */
 MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
 int pool_size(const struct pool *p);
@@ -28,6 +28,11 @@ int pool_size(const struct pool *p);
 /* Runs fn for every chunk and returns when all are done.  One thread at a time may call
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */
 void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg);
+
+/* Around a number of pool_run() from one thread: keeps it to its core, then lets it go where
+ * it could go before.  Does nothing in a pool that is not pinned. */
+void pool_enter(struct pool *p);
+void pool_leave(struct pool *p);
 
 /* NULL is fine. */
 void pool_free(struct pool *p);

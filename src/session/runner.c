@@ -241,7 +241,9 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         .part_arg = r->part_arg,
     };
     device_begin(r->device, cancel);
+    pool_enter(device_pool(r->device));
     r->family->forward(r->self, &f);
+    pool_leave(device_pool(r->device));
     return device_status(r->device, err);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -64,6 +65,28 @@ static void test_more_threads_than_processors(void **state)
 static void nap(long ms)
 {
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Within enter and leave the caller keeps to one processor; afterwards it has all it had. */
+static void test_enter(void **state)
+{
+    (void)state;
+    struct pool *p;
+    cpu_set_t before, in, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    const int n = CPU_COUNT(&before) < 2 ? 1 : 2;
+    for (int pin = 0; pin < 2; pin++) {
+        assert_int_equal(pool_create(&p, n, pin, NULL), INGLE_OK);
+        pool_enter(p);
+        pool_enter(p);
+        assert_int_equal(sched_getaffinity(0, sizeof in, &in), 0);
+        assert_int_equal(CPU_COUNT(&in), pin && n > 1 ? 1 : CPU_COUNT(&before));
+        pool_leave(p);
+        pool_leave(p);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_true(CPU_EQUAL(&before, &after));
+        pool_free(p);
+    }
 }
 
 /* Jobs that find the workers asleep, half asleep and spinning. */
@@ -155,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_more_threads_than_processors),
         cmocka_unit_test(test_wakes_sleepers),
+        cmocka_unit_test(test_enter),
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_waits_for_a_late_chunk),
         cmocka_unit_test(test_refuses_silly_sizes),
