@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""faults.py INGLE - clients that are slow, broken, hostile or gone; after each of them a
+normal request is answered."""
+import contextlib, http.client, json, os, random, resource, signal, socket, ssl, subprocess, sys
+import tempfile, threading, time, unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+from client import Server, together  # noqa: E402
+
+INGLE = sys.argv[1]
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+QUESTION = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
+LONG = {"messages": [{"role": "user", "content": " ".join(str(i % 140) for i in range(1300))}],
+        "max_tokens": 4, "temperature": 0}
+
+
+def hear(s, seconds=60):
+    """All that comes until the server hangs up."""
+    s.settimeout(seconds)
+    out = b""
+    try:
+        while part := s.recv(65536):
+            out += part
+    except ConnectionError:
+        pass
+    return out
+
+
+def status_of(answer):
+    return int(answer.split()[1]) if answer.startswith(b"HTTP/1.") else 0
+
+
+class WithServer(unittest.TestCase):
+    OPTIONS = []
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(INGLE, *cls.OPTIONS)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.close() == 0
+
+    def tearDown(self):
+        self.well()
+
+    def well(self):
+        status, _, r = self.server.post("/v1/chat/completions", QUESTION)
+        self.assertEqual(status, 200, r)
+        self.assertTrue(r["choices"][0]["message"]["content"])
+
+    def dial(self):
+        return socket.create_connection(("127.0.0.1", self.server.port), 60)
+
+    def send(self, data):
+        """What comes back for these bytes."""
+        with self.dial() as s:
+            with contextlib.suppress(OSError):
+                s.sendall(data)
+                s.shutdown(socket.SHUT_WR)
+            return hear(s)
+
+    def metric(self, name):
+        text = self.server.get("/metrics")[2]
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if line.startswith(name) and not line.startswith("#"))
+
+    def wait(self, what):
+        for _ in range(600):
+            if what():
+                return
+            time.sleep(0.05)
+        self.fail("it did not happen within 30 s")
+
+
+class Bytes(WithServer):
+    OPTIONS = ["--max-body", "64M"]
+
+    def test_garbage(self):
+        r = random.Random(1)
+        for i in range(100):
+            data = r.randbytes(r.randrange(1, 3000))
+            if i % 2:
+                data = b"GET / HTTP/1.1\r\nHost: a\r\n" + data + b"\r\n\r\n"
+            self.assertIn(status_of(self.send(data)), (0, 200, 400, 403, 404, 405, 413, 431, 501, 505))
+
+    def test_bad_heads(self):
+        body = b'{"messages":[]}'
+        length = b"Content-Length: %d\r\n" % len(body)
+        for more, status in [(length + length, 400),
+                             (length + b"Transfer-Encoding: chunked\r\n", 400),
+                             (b"Transfer-Encoding: gzip, chunked\r\n", 400),
+                             (length + b"X: a\0b\r\n", 400),
+                             (length + b"X: a\x01\r\n", 400),
+                             (b"Content-Length: -1\r\n", 400),
+                             (b"Content-Length: 1e3\r\n", 400),
+                             (b"Content-Length: 68719476736\r\n", 413),
+                             (b"X: " + b"a" * 70000 + b"\r\n", 431)]:
+            answer = self.send(HEAD + more + b"\r\n" + body)
+            self.assertEqual(status_of(answer), status, (more[:60], answer[:200]))
+            if status == 400 and b"json" in answer:
+                self.assertIn(b'"invalid_request_error"', answer)
+        self.assertEqual(status_of(self.send(b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n")), 414)
+
+    def test_json(self):
+        for body in [b"", b"{", b"[]", b"1", b'{"messages":' + b"[" * 100000, b'{"messages":NaN}',
+                     b"{'messages':[]}", b'{"messages":[]}x', b'{"a":1,"a":2,"messages":[]}',
+                     b'{"messages":[{"role":"user","content":"\xff\xfe"}]}',
+                     b'{"messages":[{"role":"user","content":"\xed\xa0\x80"}]}',
+                     b'{"messages":[{"role":"user","content":"a\nb"}]}']:
+            for path in ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/tokenize"]:
+                status, _, r = self.server.post(path, body)
+                self.assertEqual(status, 400, (path, body[:50], r))
+                self.assertTrue(r["error"]["message"])
+        status, _, r = self.server.post("/tokenize", b'{"content": "a \\ud83d b"}')
+        self.assertEqual(status, 200, r)
+
+    def test_body_of_64_mib(self):
+        with self.dial() as s:
+            s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (64 << 20))
+            chunk = b" " * (1 << 20)
+            for _ in range(64):
+                s.sendall(chunk)
+            s.settimeout(60)
+            self.assertEqual(status_of(s.recv(65536)), 400)  # read whole, and no JSON
+        with self.dial() as s:
+            s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % ((64 << 20) + 1))
+            self.assertEqual(status_of(s.recv(65536)), 413)
+        with self.dial() as s:  # as chunks: nobody says how large it becomes
+            with contextlib.suppress(ConnectionError):
+                s.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+                for _ in range(65):
+                    s.sendall(b"100000\r\n" + chunk + b"\r\n")
+                s.sendall(b"0\r\n\r\n")
+            self.assertEqual(status_of(s.recv(65536)), 413)
+
+    def test_many_connections(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        want = 1000 if hard == resource.RLIM_INFINITY or hard > 1200 else hard - 200
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, want + 200), hard))
+        try:
+            with contextlib.ExitStack() as all_of_them:
+                sockets = [all_of_them.enter_context(self.dial()) for _ in range(want)]
+                for s in sockets[::2]:
+                    s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                for s in sockets[::2]:
+                    s.settimeout(60)
+                    self.assertEqual(status_of(s.recv(4096)), 200)
+                self.well()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        self.wait(lambda: self.metric("ingle_http_connections_open") < 50)
+
+
+class Leaving(WithServer):
+    OPTIONS = ["-c", "4096", "--chunk", "64", "--retry-grace", "0.1"]
+
+    def test_during_the_prompt(self):
+        before = self.metric("ingle_client_gone_total")
+        for _ in range(5):
+            s = self.server.begin("/v1/chat/completions", LONG)
+            time.sleep(0.01)
+            s.close()
+        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+        self.assertGreaterEqual(self.metric("ingle_client_gone_total"), before)
+
+    def test_during_the_answer(self):
+        body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+        for _ in range(10):
+            s = self.server.begin("/v1/chat/completions", body)
+            s.settimeout(60)
+            self.assertEqual(status_of(s.recv(100)), 200)
+            s.close()
+        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+
+    def test_half_closed(self):
+        s = self.server.begin("/v1/chat/completions", {**LONG, "max_tokens": 2000, "ignore_eos": True})
+        s.shutdown(socket.SHUT_WR)
+        hear(s)
+        s.close()
+        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+
+    def test_sigpipe(self):
+        for _ in range(10):
+            self.server.process.send_signal(signal.SIGPIPE)
+        self.well()
+
+
+class Slow(WithServer):
+    OPTIONS = ["--header-timeout", "0.5", "--body-timeout", "0.5", "--idle-timeout", "0.5",
+               "--stall-timeout", "0.5"]
+
+    def test_slow_header_body_and_idle(self):
+        for start in [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 9\r\n\r\n{",
+                      b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"]:
+            with self.dial() as s:
+                s.sendall(start)
+                hear(s)  # returns when the server hangs up
+        with self.dial() as s:  # a byte now and then does not help
+            with contextlib.suppress(ConnectionError):
+                for i in range(40):
+                    s.sendall(HEAD[i:i + 1])
+                    time.sleep(0.1)
+            self.assertEqual(hear(s), b"")
+
+    def test_reader_that_does_not_read(self):
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(("127.0.0.1", self.server.port))
+            body = json.dumps({"prompt": LONG["messages"][0]["content"], "max_tokens": 1, "echo": True,
+                               "logprobs": 5}).encode()
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+                      % len(body) + body)
+            self.wait(lambda: self.metric("ingle_client_overrun_total") > 0)
+            self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+
+
+class Access(WithServer):
+    KEY = "sk-0123456789"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.keys = os.path.join(cls.folder.name, "keys")
+        with open(os.open(cls.keys, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write(f"# keys\nalice:{cls.KEY}\n\n  another-key  \n")
+        cls.server = Server(INGLE, "--api-key-file", cls.keys, "--allowed-host", "models.example",
+                            "--cors-origins", "https://app.example")
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def well(self):
+        status, _, r = self.server.post("/v1/chat/completions", QUESTION,
+                                        {"Authorization": "Bearer " + self.KEY})
+        self.assertEqual(status, 200, r)
+
+    def test_keys(self):
+        for headers, status in [({}, 401), ({"Authorization": "Bearer " + self.KEY}, 200),
+                                ({"authorization": "bearer  another-key"}, 200),
+                                ({"X-Api-Key": self.KEY}, 200), ({"X-Api-Key": "sk-"}, 401),
+                                ({"Authorization": self.KEY}, 401),
+                                ({"Authorization": "Bearer " + self.KEY + "x"}, 401),
+                                ({"Authorization": "Bearer alice:" + self.KEY}, 401),
+                                ({"Authorization": "Bearer " + "x" * 9000}, 401)]:
+            got, h, r = self.server.post("/v1/chat/completions", QUESTION, headers)
+            self.assertEqual(got, status, (headers, r))
+            self.assertTrue(h["x-request-id"].startswith("req_"))
+            if status == 401:
+                self.assertEqual(r["error"]["type"], "authentication_error")
+        status, _, r = self.server.post("/v1/messages", {})
+        self.assertEqual((status, r["type"], r["error"]["type"]), (401, "error", "authentication_error"))
+        for path, status in [("/health", 200), ("/v1/health", 200), ("/models", 200),
+                             ("/v1/models/", 200), ("/", 200), ("/props", 401), ("/metrics", 401),
+                             ("/slots", 401), ("/nothing", 401)]:
+            self.assertEqual(self.server.get(path)[0], status, path)
+
+    def test_hosts_and_origins(self):
+        for headers, status in [({"Host": "evil.example"}, 403), ({"Host": "evil.example:80"}, 403),
+                                ({"Host": "models.example"}, 200), ({"Host": "Localhost:1"}, 200),
+                                ({"Host": "[::1]:8080"}, 200), ({"Host": "192.168.1.7"}, 200),
+                                ({"Host": "127.0.0.1.evil.example"}, 403),
+                                ({"Origin": "https://evil.example"}, 403), ({"Origin": "null"}, 403),
+                                ({"Origin": "https://app.example"}, 200),
+                                ({"Origin": "http://localhost:9", "Host": "localhost:9"}, 200),
+                                ({"Sec-Fetch-Site": "cross-site"}, 403),
+                                ({"Sec-Fetch-Site": "same-origin"}, 200)]:
+            got, h, r = self.server.get("/health", headers)
+            self.assertEqual(got, status, (headers, r))
+            allowed = "https://app.example" if headers.get("Origin") == "https://app.example" else None
+            self.assertEqual(h["Access-Control-Allow-Origin"], allowed)
+        got, h, _ = self.server.request("OPTIONS", "/v1/chat/completions", None, {
+            "Origin": "https://app.example", "Access-Control-Request-Headers": "x-one"})
+        self.assertEqual((got, h["Access-Control-Allow-Headers"]), (200, "x-one"))
+
+    def test_methods_and_paths(self):
+        auth = {"Authorization": "Bearer " + self.KEY}
+        for method, path, status in [("GET", "/v1/chat/completions", 405), ("POST", "/health", 405),
+                                     ("GET", "/v1/nothing", 404), ("POST", "/v1/embeddings", 501),
+                                     ("GET", "/v1/models/none", 404)]:
+            self.assertEqual(self.server.request(method, path, None, auth)[0], status, path)
+        with self.dial() as s:
+            s.sendall(b"HEAD /health HTTP/1.0\r\n\r\n")
+            answer = hear(s)
+            self.assertEqual(status_of(answer), 200)
+            self.assertTrue(answer.endswith(b"\r\n\r\n"))
+
+
+class Starting(unittest.TestCase):
+    def refused(self, word, *options):
+        r = subprocess.run([INGLE, "serve", "--port", "0", *options], capture_output=True, text=True,
+                           timeout=60)
+        self.assertEqual(r.returncode, 1, r)
+        self.assertIn(word, r.stderr)
+
+    def test_what_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = os.path.join(folder, "keys")
+            with open(keys, "w") as f:
+                f.write("key\n")
+            os.chmod(keys, 0o644)
+            self.refused("chmod 600", "--api-key-file", keys)
+            os.chmod(keys, 0o600)
+            with open(keys, "w") as f:
+                f.write("# none\n")
+            self.refused("has no key", "--api-key-file", keys)
+        self.refused("--insecure-no-auth", "--host", "0.0.0.0")
+        self.refused("--tls-key", "--tls-cert", "tests/data/tls/cert.pem")
+        self.refused("certificate", "--tls-cert", "README.md", "--tls-key", "README.md")
+        self.refused("no origin", "--cors-origins", "app.example")
+        self.refused("nowhere.gguf", "-m", "nowhere.gguf")
+
+    def test_tls(self):
+        p = subprocess.Popen([INGLE, "serve", "--port", "0", "--tls-cert", "tests/data/tls/cert.pem",
+                              "--tls-key", "tests/data/tls/key.pem"], stdout=subprocess.PIPE, text=True)
+        try:
+            port = int(p.stdout.readline().rsplit(":", 1)[1])
+            context = ssl.create_default_context(cafile="tests/data/tls/cert.pem")
+            for line in p.stdout:
+                if line.startswith("try"):
+                    break
+            for _ in range(3):
+                c = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+                c.request("POST", "/v1/chat/completions", json.dumps({**QUESTION, "stream": True}))
+                self.assertTrue(c.getresponse().read().endswith(b"data: [DONE]\n\n"))
+                c.close()
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")  # no TLS
+                hear(s)
+        finally:
+            p.terminate()
+            self.assertEqual(p.wait(60), 0)
+            p.stdout.close()
+
+    def test_unix_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s")
+            p = subprocess.Popen([INGLE, "serve", "--host", "unix:" + path], stdout=subprocess.PIPE,
+                                 text=True)
+            for line in p.stdout:
+                if line.startswith("try"):
+                    break
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(path)
+                s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                self.assertEqual(status_of(hear(s)), 200)
+            p.terminate()
+            self.assertEqual(p.wait(60), 0)
+            p.stdout.close()
+            self.assertFalse(os.path.exists(path))
+
+    def test_leaving(self):
+        body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+        server = Server(INGLE)  # what runs is finished
+        events = []
+        t = threading.Thread(target=lambda: events.extend(server.events("/v1/chat/completions", body)))
+        t.start()
+        while not server.get("/slots")[2][0]["is_processing"]:
+            pass
+        self.assertEqual(server.close(), 0)
+        t.join()
+        self.assertEqual(events[-1], (None, "[DONE]"))
+        server = Server(INGLE, "--drain", "0.05")  # or told that it will not be
+        s = server.begin("/v1/chat/completions", body)
+        s.settimeout(60)
+        self.assertEqual(status_of(s.recv(100)), 200)
+        self.assertEqual(server.close(), 0)
+        rest = hear(s)
+        self.assertTrue(rest.endswith(b"0\r\n\r\n"), rest[-300:])
+        s.close()
+        server = Server(INGLE)  # a second signal does not wait
+        s = server.begin("/v1/chat/completions", body)
+        s.settimeout(60)
+        s.recv(100)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertIn(server.close(), (130, 0))
+        s.close()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
