@@ -21,7 +21,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { PARALLEL = 4 };
+enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 
 struct server {
     struct serve serve; /* first: endpoints get it */
@@ -425,19 +425,27 @@ ingle_status server_load(struct server *s, struct err *err)
     return INGLE_OK;
 }
 
-void server_drain(struct server *s)
+/* Until every request has its answer, at most so long. */
+static void wait_for_answers(const struct server *s, double seconds)
 {
-    const double limit = ingle_config_number(s->serve.config, "drain");
     const uint64_t start = clock_now();
     struct http_counters n;
-    atomic_store(&s->phase, SERVE_DRAINING);
-    http_close_listener(s->serve.http);
     for (;;) {
         http_counters(s->serve.http, &n);
-        if (!n.n_exchanges || (double)(clock_now() - start) > limit * 1e9)
+        if (!n.n_exchanges || (double)(clock_now() - start) > seconds * 1e9)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
+}
+
+void server_drain(struct server *s)
+{
+    atomic_store(&s->phase, SERVE_DRAINING);
+    http_close_listener(s->serve.http);
+    wait_for_answers(s, ingle_config_number(s->serve.config, "drain"));
+    /* Those that are left get the error of their dialect, and a moment to take it. */
+    answer_stop(s->serve.answers);
+    wait_for_answers(s, LAST_WORDS_S);
 }
 
 void server_close(struct server *s)
