@@ -469,7 +469,7 @@ INGLE_API ingle_status ingle_sampler_constrain(struct ingle_sampler *s,
 /*
  * A scheduler is the thread that runs an engine for many requests: each step takes the next
  * token of every running answer and a bounded share of the waiting prompts.  While it lives
- * the engine and its sessions belong to it.  Requests are submitted and cancelled from any
+ * the engine and its sessions belong to it, and ingle_engine_cancel() does not reach it.  Requests are submitted and cancelled from any
  * thread; the functions of a request are called on the scheduler's thread, must not block,
  * and may call ingle_request_constrain() and ingle_request_cancel(), nothing else of the
  * scheduler.
@@ -548,7 +548,8 @@ INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
                                               const struct ingle_request_options *o,
                                               struct ingle_request **out, double *retry_seconds,
                                               struct ingle_error *error);
-/* Takes effect at the next layer of the step that runs. */
+/* Takes effect at the next layer if most of the running step is this request's prompt, else
+ * when the step ends.  The others lose nothing; what was computed is remembered. */
 INGLE_API void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r);
 /* Answer `index` follows g from its next token on (NULL: free).  Only from token(). */
 INGLE_API ingle_status ingle_request_constrain(struct ingle_request *r, int index,
