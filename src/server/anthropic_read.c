@@ -405,8 +405,11 @@ static void read_fields(struct reader *d, struct json_object *body, struct anthr
     request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
     request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
     r->sampling.top_k = (int32_t)top_k;
-    if (effort.at)
+    if (effort.at) {
+        /* It says how hard to think, not whether. */
         request_effort(r, effort.at);
+        r->thinking = THINKING_DEFAULT;
+    }
     read_thinking_field(d, body, s, r);
     read_format(d, body, r);
     read_stops(d, body, r);

@@ -185,6 +185,17 @@ static void fields_are_read(void **state)
     close_world(&w);
 }
 
+static void effort_alone_is_no_wish_to_think(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, "{\"output_config\":{\"effort\":\"low\"},\"messages\":[" U "\"hi\"}]}");
+    assert_int_equal(w.f.kind, FAULT_NONE);
+    assert_int_equal(w.r.thinking, THINKING_DEFAULT);
+    assert_string_equal(w.r.effort.at, "low");
+    close_world(&w);
+}
+
 static void bad_requests_are_named(void **state)
 {
     (void)state;
@@ -289,6 +300,7 @@ int main(void)
         cmocka_unit_test(documents_give_their_text),
         cmocka_unit_test(thoughts_come_back),
         cmocka_unit_test(fields_are_read),
+        cmocka_unit_test(effort_alone_is_no_wish_to_think),
         cmocka_unit_test(bad_requests_are_named),
         cmocka_unit_test(a_stream_has_its_events_in_order),
         cmocka_unit_test(a_whole_reply),
