@@ -158,6 +158,11 @@ static void expand_count(struct text_matcher *m, const struct match_item *x)
     const struct grammar_node *n = &m->g->node[x->node];
     const struct grammar_rule *r = &m->g->rule[n->rule];
     uint32_t count = x->count + 1;
+    if (x->count >= MATCH_NEAR) {
+        count = x->count == MATCH_FAR || x->count == MATCH_NEAR ? x->count : x->count - 1;
+        todo(m, n->a, count, x->frame);
+        return;
+    }
     if (r->max == GRAMMAR_INFINITE && count > r->min)
         count = r->min;
     if (count <= r->max)
@@ -186,9 +191,10 @@ static bool expand(struct text_matcher *m, const struct match_item *x, bool *may
         break;
     case GRAMMAR_LOOP: {
         const struct grammar_rule *r = &m->g->rule[n->rule];
-        if (x->count >= r->min)
+        const bool real = x->count < MATCH_NEAR;
+        if (real ? x->count >= r->min : x->count == MATCH_NEAR)
             todo(m, n->b, x->count, x->frame);
-        if (x->count < r->max)
+        if (!real || x->count < r->max)
             todo(m, n->a, x->count, x->frame);
         break;
     }
@@ -413,11 +419,12 @@ static uint32_t plain_count(const struct text_matcher *m, uint32_t node, uint32_
                             uint32_t n_bytes)
 {
     const struct grammar_rule *r = &m->g->rule[m->g->node[node].rule];
-    if (!count)
-        return 0;
-    if (count < r->min)
-        return r->min - count > n_bytes ? 0 : count;
-    return r->max != GRAMMAR_INFINITE && r->max - count > n_bytes ? r->min : count;
+    const bool counted = r->min > 0 || r->max > 0;
+    if (!counted || (r->max != GRAMMAR_INFINITE && r->max - count <= n_bytes))
+        return count;
+    if (count >= r->min)
+        return MATCH_NEAR;
+    return r->min - count > n_bytes ? MATCH_FAR : MATCH_NEAR + (r->min - count);
 }
 
 /* The frame with what is behind base cut off.  Frames nest up to GRAMMAR_MAX_DEPTH deep. */

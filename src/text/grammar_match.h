@@ -17,6 +17,11 @@ enum {
     MATCH_HALF = GRAMMAR_MAX_DEPTH / 2 /* frames that were cut off, as if so many */
 };
 
+/* count may also be one of two that stand for many, in states that only masks use: FAR, below
+ * the rule's min for as long as a token is; NEAR + k, which reaches min after k more, and never
+ * max. */
+#define MATCH_FAR  0x80000000u
+#define MATCH_NEAR 0x40000000u
 struct match_item {
     uint32_t node, count, frame;
 };
