@@ -482,6 +482,7 @@ static bool begin(struct text_matcher *m)
     const size_t n_classes = m->g->n_classes;
     if (!mem_grow(&m->frame, &m->cap_frames, 2, sizeof *m->frame) ||
         !mem_grow(&m->states, &m->cap_states, 1, sizeof *m->states) ||
+        !mem_grow(&m->item, &m->cap_items, 1, sizeof *m->item) ||
         !mem_grow(&m->trans, &m->cap_trans, n_classes, sizeof *m->trans))
         return nomem(m);
     m->frame[0] = (struct match_frame){.after = MATCH_DEAD};

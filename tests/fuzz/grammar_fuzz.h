@@ -1,0 +1,107 @@
+/* grammar_fuzz - what holds of every grammar that compiles: a draw among the tokens of a mask
+ * fits, masks and single tokens agree, and what is refused says why. */
+#ifndef INGLE_TESTS_GRAMMAR_FUZZ_H
+#define INGLE_TESTS_GRAMMAR_FUZZ_H
+
+#include "base/bug.h"
+#include "base/utf8.h"
+#include "text/grammar.h"
+#include "text/tokenizer_impl.h"
+#include <string.h>
+
+enum { FUZZ_STEPS = 48 };
+
+struct grammar_fuzz {
+    struct tokenizer *t;
+    struct text_grammar_vocab *v;
+    size_t n;
+};
+
+/* All bytes, some words, a special token and the end. */
+static inline void grammar_fuzz_open(struct grammar_fuzz *f)
+{
+    static const char *const word[] = {"{\"", "\":", "\"}", "true", "aaaa", "12", "\\u", "]}", "<mark>", "<end>"};
+    enum { N_WORDS = sizeof word / sizeof *word };
+    const char *token[256 + N_WORDS];
+    size_t n_bytes[256 + N_WORDS];
+    int32_t type[256 + N_WORDS];
+    char byte[256][8];
+    for (unsigned b = 0; b < 256; b++) {
+        n_bytes[b] = utf8_encode(text_byte_char((unsigned char)b), byte[b]);
+        token[b] = byte[b];
+        type[b] = TEXT_NORMAL;
+    }
+    for (size_t i = 0; i < N_WORDS; i++) {
+        token[256 + i] = word[i];
+        n_bytes[256 + i] = strlen(word[i]);
+        type[256 + i] = i + 2 < N_WORDS ? TEXT_NORMAL : TEXT_CONTROL;
+    }
+    const struct text_vocab v = {.kind = TEXT_DEEPSEEK, .source = "fuzz", .n_tokens = 256 + N_WORDS,
+                                 .token = token, .token_bytes = n_bytes, .token_type = type,
+                                 .bos = -1, .eos = 256 + N_WORDS - 1, .eot = -1, .unk = -1, .pad = -1};
+    const int32_t end = v.eos;
+    f->n = v.n_tokens;
+    if (text_tokenizer_create(&f->t, &v, NULL) ||
+        text_grammar_vocab_create(&f->v, f->t, (int64_t)f->n, &end, 1, NULL))
+        BUG("no vocabulary");
+}
+
+static inline uint64_t grammar_fuzz_next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+/* One step; false: the answer has ended, or a limit was hit. */
+static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct text_matcher *m, uint64_t *seed)
+{
+    const uint64_t *bit;
+    struct err err = {0};
+    uint64_t mask[8] = {0};
+    int32_t allowed[512];
+    size_t n = 0;
+    ingle_status st = text_matcher_mask(m, &bit, &err);
+    if (st == INGLE_LIMIT)
+        return false;
+    if (st)
+        BUG("a mask failed");
+    memcpy(mask, bit, (f->n + 63) / 64 * sizeof *mask);
+    for (size_t i = 0; i < f->n; i++) {
+        const bool in_mask = mask[i / 64] >> i % 64 & 1;
+        bool fits = false;
+        if (in_mask)
+            allowed[n++] = (int32_t)i;
+        if (in_mask || grammar_fuzz_next(seed) % 8 == 0) {
+            st = text_matcher_allows(m, (int32_t)i, &fits, &err);
+            if (st == INGLE_LIMIT)
+                return false;
+            if (st || (in_mask && !fits))
+                BUG("a token of the mask does not fit");
+        }
+    }
+    if (!n)
+        BUG("an empty mask");
+    const int32_t token = allowed[grammar_fuzz_next(seed) % n];
+    st = text_matcher_accept(m, token, &err);
+    if (st && st != INGLE_LIMIT)
+        BUG("a token of the mask is refused");
+    return !st && (size_t)token != f->n - 1;
+}
+
+/* Takes g; st: how compiling it went. */
+static inline void grammar_fuzz_run(const struct grammar_fuzz *f, struct text_grammar *g,
+                                    ingle_status st, const struct err *err, uint64_t seed)
+{
+    struct text_matcher *m = NULL;
+    if (st && (g || err->status != st || !err->msg[0]))
+        BUG("a failure without a reason");
+    if (st)
+        return;
+    if (text_matcher_create(&m, g, f->v, NULL) == INGLE_OK)
+        for (int i = 0; i < FUZZ_STEPS && grammar_fuzz_step(f, m, &seed); i++)
+            ;
+    text_matcher_free(m);
+    text_grammar_free(g);
+}
+
+#endif
