@@ -95,7 +95,7 @@ static void reach_end(struct text_grammar *g, struct reach *r, uint32_t rule)
         return;
     g->rule[rule].nullable = true;
     for (uint32_t s = r->first_site[rule]; s; s = r->next_site[s - 1])
-        wait_for(&r->w, s - 1);
+        r->w.at[r->w.n++] = s - 1; /* each waits at most once: it did not wait since it is a site */
 }
 
 static void reach_to(struct text_grammar *g, struct reach *r, uint32_t from_rule, uint32_t node)
@@ -137,7 +137,7 @@ static void reach_node(struct text_grammar *g, struct reach *r, uint32_t i)
     }
 }
 
-/* A call is looked at once when it is reached and once when its rule proves empty. */
+/* A call is looked at when it is reached and, if that is later, when its rule proves empty. */
 static void reach_all(struct text_grammar *g, struct reach *r)
 {
     for (size_t i = 0; i < g->n_rules; i++)
@@ -148,7 +148,6 @@ static void reach_all(struct text_grammar *g, struct reach *r)
         if (x->kind == GRAMMAR_CALL && !g->rule[x->b].nullable) {
             r->next_site[i] = r->first_site[x->b];
             r->first_site[x->b] = i + 1;
-            r->w.mark[i] = 0;
             continue;
         }
         reach_node(g, r, i);
@@ -234,10 +233,6 @@ static ingle_status check_reach(struct text_grammar *g, struct err *err)
         st = check_empty_bodies(g, &r, err);
     }
     if (!st) {
-        /* The sites of nullable rules are marked, those of others are in the lists. */
-        for (uint32_t rule = 0; rule < g->n_rules; rule++)
-            for (uint32_t s = r.first_site[rule]; s; s = r.next_site[s - 1])
-                r.w.mark[s - 1] = 1;
         for (uint32_t i = 0; i < g->n_nodes; i++)
             if (g->node[i].kind == GRAMMAR_CALL && r.w.mark[i]) {
                 r.next_site[i] = first_call[g->node[i].rule];

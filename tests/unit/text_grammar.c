@@ -28,6 +28,8 @@ static const struct sample samples[] = {
     {REGEX, "[a-z]+@\\w+\\.com", {"a@b.com", "abc@x_9.com"}, {"@b.com", "a@b.comm", "A@b.com"}},
     {REGEX, "^(foo|ba[rz])?$", {"", "foo", "bar", "baz"}, {"ba", "fo", "foobar"}},
     {REGEX, "\\d{3}-\\d{2,4}", {"123-45", "123-4567"}, {"123-4", "12-45", "123-45678"}},
+    {REGEX, "(?:ab\\x01||)C{3,}", {"CCC", "ab\x01" "CCCC"}, {"CC", "ab"}},
+    {GBNF, "root ::= (x | x)? x+ \"c\"\nx ::= \"a\" | y?\ny ::= \"b\"", {"c", "aac", "abc"}, {"a", "cb"}},
     {REGEX, "a.c", {"abc", "a\xC3\xA9" "c"}, {"ac", "a\nc", "abbc"}},
     {REGEX, "(?:a|b){2}\\s\\S\\D[^\\d\\s]*?", {"ab x-", "ba\t1y", "aa zzq"}, {"a x", "ab xx1"}},
     {REGEX, "\\u00e9\\x41\\u{1F600}", {"\xC3\xA9" "A\xF0\x9F\x98\x80"}, {"\xC3\xA9"}},
