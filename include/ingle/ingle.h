@@ -272,12 +272,27 @@ struct ingle_plan {
     int64_t n_ctx, max_rows;
     const char *kv;
     char advice[256]; /* when it does not fit: what would; else "" */
+    uint64_t identity; /* the model's, as in ingle_engine_info */
+    const char *numerics;
 };
 
 /* What an engine would take, before anything large is taken. */
 INGLE_API ingle_status ingle_engine_plan(struct ingle_model *m,
                                          const struct ingle_engine_options *o,
                                          struct ingle_plan *out, struct ingle_error *error);
+/* A file of a store: the tokens [from, length) of a conversation. */
+struct ingle_store_entry {
+    const char *name, *model;
+    const char *settings; /* keys and values, numerics: "f16 exact" */
+    uint64_t identity, bytes;
+    int64_t from, length;
+    int64_t age_seconds;  /* since it was last used */
+    const char *damage;   /* NULL, or what is wrong with it */
+};
+typedef void ingle_store_fn(void *arg, const struct ingle_store_entry *entry);
+/* Calls fn for every file of the store in dir, in no order.  Changes nothing. */
+INGLE_API ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
+                                        struct ingle_error *error);
 /* o may be NULL: all defaults.  INGLE_LIMIT: it does not fit; the text has the numbers and
  * what would.  m is borrowed until ingle_engine_close(). */
 INGLE_API ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,

@@ -98,7 +98,7 @@ struct cli_talk {
 };
 
 struct cli_answer {
-    int64_t prompt_tokens, reused_tokens, tokens;
+    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens;
     double prompt_s, answer_s;
     const char *end; /* "stop", "length", "interrupted" */
     char *message;   /* JSON; ended with ingle_free() */

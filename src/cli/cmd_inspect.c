@@ -3,6 +3,8 @@
 
 #include "tool/tool.h"
 
+#include <string.h>
+
 static int show_file(struct cli *c, const char *path)
 {
     const struct tool_inspect_options o = {
@@ -70,6 +72,97 @@ static int show_plan(struct cli *c, const char *path)
     return rc;
 }
 
+/* ---- --store ---- */
+
+struct shelf {
+    struct ingle_plan model; /* whose prefixes can be used */
+    char settings[64];
+    bool json;
+    int64_t n_files, n_matching, n_damaged;
+    uint64_t bytes;
+};
+
+static bool matches(const struct shelf *s, const struct ingle_store_entry *e)
+{
+    return !e->damage && e->identity == s->model.identity && strcmp(e->settings, s->settings) == 0;
+}
+
+static void print_age(int64_t s)
+{
+    if (s < 120)
+        printf("%5lld s", (long long)s);
+    else if (s < 7200)
+        printf("%5lld m", (long long)(s / 60));
+    else if (s < 172800)
+        printf("%5lld h", (long long)(s / 3600));
+    else
+        printf("%5lld d", (long long)(s / 86400));
+}
+
+static void print_entry(void *arg, const struct ingle_store_entry *e)
+{
+    struct shelf *s = arg;
+    const bool same = matches(s, e);
+    if (s->json) {
+        printf("%s\n {\"name\": ", s->n_files ? "," : "");
+        cli_print_json(e->name, strlen(e->name));
+        printf(", \"from\": %lld, \"tokens\": %lld, \"bytes\": %llu, \"age_s\": %lld, \"model\": ",
+               (long long)e->from, (long long)e->length, (unsigned long long)e->bytes,
+               (long long)e->age_seconds);
+        cli_print_json(e->model, strlen(e->model));
+        fputs(", \"settings\": ", stdout);
+        cli_print_json(e->settings, strlen(e->settings));
+        printf(", \"match\": %s", same ? "true" : "false");
+        if (e->damage) {
+            fputs(", \"damage\": ", stdout);
+            cli_print_json(e->damage, strlen(e->damage));
+        }
+        putchar('}');
+    } else if (e->damage) {
+        printf("%s\n", e->damage);
+    } else {
+        printf("%8lld - %-8lld %10.2f MiB ", (long long)e->from, (long long)e->length,
+               (double)e->bytes / (1024.0 * 1024));
+        print_age(e->age_seconds);
+        printf("  %-5s %-16s %s\n", same ? "yes" : "no", e->settings, e->model);
+    }
+    s->n_files++;
+    s->n_matching += same;
+    s->n_damaged += e->damage != NULL;
+    s->bytes += e->bytes;
+}
+
+/* What is in a store, and what of it this model can use with these options. */
+static int show_store(struct cli *c, const char *path, const char *dir)
+{
+    struct ingle_model *m;
+    struct ingle_error error;
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    struct ingle_engine_options o = {.callbacks = callbacks};
+    struct shelf s = {.json = ingle_config_flag(c->config, "json")};
+    ingle_config_engine(c->config, &o);
+    if (ingle_model_open(&m, path, &callbacks, &error))
+        return cli_fail(c, &error);
+    ingle_status st = ingle_engine_plan(m, &o, &s.model, &error);
+    snprintf(s.settings, sizeof s.settings, "%s %s", st ? "" : s.model.kv,
+             st ? "" : s.model.numerics);
+    if (!st && s.json)
+        fputs("{\"files\": [", stdout);
+    else if (!st)
+        printf("%19s %14s %7s  %-5s %-16s %s\n", "tokens", "size", "age", "match", "settings",
+               "model");
+    if (!st)
+        st = ingle_store_list(dir, print_entry, &s, &error);
+    if (!st && s.json)
+        printf("], \"bytes\": %llu, \"match\": %lld, \"damaged\": %lld}\n",
+               (unsigned long long)s.bytes, (long long)s.n_matching, (long long)s.n_damaged);
+    else if (!st)
+        printf("%lld files, %.2f MiB; %lld for this model with these settings\n",
+               (long long)s.n_files, (double)s.bytes / (1024.0 * 1024), (long long)s.n_matching);
+    ingle_model_close(m);
+    return st ? cli_fail(c, &error) : CLI_OK;
+}
+
 int cli_inspect(struct cli *c)
 {
     const char *path = ingle_config_text(c->config, "model", 0);
@@ -79,5 +172,8 @@ int cli_inspect(struct cli *c)
     const char *experts = ingle_config_text(c->config, "experts", 0);
     if (experts)
         return cli_experts_show(c, experts, path, ingle_config_flag(c->config, "json"));
+    const char *store = ingle_config_text(c->config, "store", 0);
+    if (store && !ingle_config_flag(c->config, "plan"))
+        return show_store(c, path, store);
     return ingle_config_flag(c->config, "plan") ? show_plan(c, path) : show_file(c, path);
 }

@@ -60,9 +60,11 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     /* The message is an object: its members go on with ours. */
     fwrite(a->message, 1, a->n_message - 1, stdout);
     printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, "
+           "\"disk_tokens\": %lld, "
            "\"completion_tokens\": %lld, \"prompt_s\": %.6f, \"completion_s\": %.6f, "
            "\"seed\": %llu}\n",
-           a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens, (long long)a->tokens,
+           a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens,
+           (long long)a->disk_tokens, (long long)a->tokens,
            a->prompt_s, a->answer_s, (unsigned long long)j->talk.sampling.seed);
 }
 

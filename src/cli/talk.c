@@ -141,6 +141,7 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     out->prompt_s = seconds(start);
     out->prompt_tokens = (int64_t)p->n_ids;
     out->reused_tokens = reuse.kept;
+    out->disk_tokens = reuse.from_disk;
     if (st == INGLE_CANCEL) {
         out->end = "interrupted";
         return INGLE_OK;
@@ -149,6 +150,8 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     if (!st)
         st = go_on(t, reader, sampler, logits, out, error);
     out->answer_s = seconds(start);
+    if (!st) /* the next question goes on from here, perhaps after a restart */
+        st = ingle_session_remember(t->session, error);
     return st;
 }
 

@@ -335,7 +335,10 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
     if (st)
         return st;
-    *out = (struct ingle_plan){.limit_bytes = search.limit, .kv = kern_kv_name(r->kv_codec)};
+    *out = (struct ingle_plan){.limit_bytes = search.limit,
+                               .kv = kern_kv_name(r->kv_codec),
+                               .identity = e->identity,
+                               .numerics = e->numerics};
     if (need.total > search.limit && !o->n_ctx) {
         const int64_t shorter = longest(&search, r->n_ctx, r->kv_codec);
         if (shorter > 0) {
@@ -388,6 +391,34 @@ ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_
         st = make_plan(e, o, &r, out, &err);
     ingle_engine_close(e);
     return engine_say(error, st, &err);
+}
+
+struct listing {
+    ingle_store_fn *fn;
+    void *arg;
+};
+
+static void pass_entry(void *arg, const struct kv_store_entry *e)
+{
+    const struct listing *l = arg;
+    const struct ingle_store_entry out = {.name = e->name,
+                                          .model = e->model,
+                                          .settings = e->settings,
+                                          .identity = e->identity,
+                                          .bytes = e->bytes,
+                                          .from = e->from,
+                                          .length = e->length,
+                                          .age_seconds = e->age_s,
+                                          .damage = e->damage};
+    l->fn(l->arg, &out);
+}
+
+ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
+                              struct ingle_error *error)
+{
+    struct err err;
+    struct listing l = {fn, arg};
+    return engine_say(error, kv_store_list(dir, pass_entry, &l, &err), &err);
 }
 
 static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p,

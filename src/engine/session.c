@@ -74,6 +74,8 @@ static void explain_reuse(const struct session_reuse *r, int64_t n, struct ingle
     else if (r->matched > computed)
         snprintf(out->why, sizeof out->why, "no restore point between %lld and %lld",
                  (long long)r->kept, (long long)r->matched);
+    else if (r->differs && r->kept < n - 1)
+        snprintf(out->why, sizeof out->why, "differs at token %lld", (long long)r->matched);
 }
 
 ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, int64_t n,

@@ -48,6 +48,8 @@ static bool write_stop(void *arg)
     struct kv_store *s = j->store;
     pthread_mutex_lock(&s->lock);
     kv_store_serve(s);
+    while (kv_store_serve_want(s))
+        kv_store_serve(s);
     const bool stop = j->cancel;
     pthread_mutex_unlock(&s->lock);
     return stop;
@@ -85,7 +87,8 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     }
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
-    if (st == INGLE_CANCEL || st == INGLE_NOMEM || !s->saving)
+    /* NOTFOUND: somebody took the temporary file away */
+    if (st == INGLE_CANCEL || st == INGLE_NOMEM || st == INGLE_NOTFOUND || !s->saving)
         return;
     s->saving = false;
     kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing more is saved: %s", err.msg);
@@ -111,7 +114,7 @@ static void *disk_thread(void *arg)
             pthread_cond_broadcast(&s->news);
         } else if (s->stop) {
             break;
-        } else {
+        } else if (!kv_store_serve_want(s)) {
             pthread_cond_wait(&s->work, &s->lock);
         }
     }
@@ -228,6 +231,10 @@ void kv_store_close(struct kv_store *s)
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->news);
+    for (struct kv_want *w = s->want, *next; w; w = next) {
+        next = w->next;
+        mem_free(w);
+    }
     kv_index_release(&s->index);
     close(s->dir);
     mem_free(s->dir_name);

@@ -13,8 +13,8 @@
  * before it becomes part of a timeline.
  *
  * Any number of processes may share a directory: files appear by rename, nobody trusts an
- * index, and a file that vanishes is a miss.  All calls but kv_store_list() belong to the
- * engine thread, and reports are made only while one of them runs.
+ * index, and a file that vanishes is a miss.  All calls but kv_store_prefetch() and
+ * kv_store_list() belong to the engine thread; reports are made only while one of them runs.
  */
 #ifndef INGLE_KV_STORE_H
 #define INGLE_KV_STORE_H
@@ -60,7 +60,8 @@ int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, 
 MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
                                          const int32_t *tokens, int64_t length, void **mark,
                                          size_t *mark_bytes, struct err *err);
-/* Tells the system to read what a restore of this prefix will want. */
+/* Has the system read what a restore of this prefix will want.  Any thread; tokens are
+ * copied.  It is only a hint. */
 void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n);
 
 struct kv_store_counts {

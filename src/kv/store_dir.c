@@ -75,6 +75,8 @@ static void scan_name(struct kv_store *s, const char *name)
         return;
     pthread_mutex_lock(&s->lock);
     struct kv_entry *known = kv_index_find(&s->index, key, length);
+    if (known && known->state == KV_ENTRY_READY && known->bytes != (uint64_t)st.st_size)
+        known = NULL; /* another process has written it again, from another parent */
     if (known && known->state != KV_ENTRY_PENDING) {
         known->seen = true;
         known->used = (int64_t)st.st_mtime;

@@ -23,6 +23,7 @@ enum {
     SYNC_BYTES = 32 << 20,  /* no sync has to wait for more than this */
     PIECE_PAGES = 64,
     LENGTH_BITS = 40,
+    STALE_S = 60, /* a temporary file older than this without a writer is nobody's */
 };
 static const char magic[8] = {'i', 'n', 'g', 'l', 'e', ' ', 'k', 'v'};
 
@@ -97,9 +98,12 @@ bool kv_file_is_temporary(const char *name)
     return strncmp(name, ".ingle-", 7) == 0 && n > 4 && strcmp(name + n - 4, ".tmp") == 0;
 }
 
-/* The writer holds a lock as long as it lives. */
+/* The writer holds a lock as long as it lives, from the moment after it made the file. */
 void kv_file_remove_stale(int dir, const char *name)
 {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || time(NULL) - st.st_mtime < STALE_S)
+        return;
     const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return;
@@ -207,7 +211,8 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
         write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), err);
     ingle_status s = pages;
     if (!s) {
-        memcpy(meta, o->token, (size_t)(h->n_tokens - h->from) * sizeof *o->token);
+        if (h->n_tokens > h->from)
+            memcpy(meta, o->token, (size_t)(h->n_tokens - h->from) * sizeof *o->token);
         if (h->mark_bytes)
             memcpy(meta + mark_at, o->mark, h->mark_bytes);
         h->meta_sum = kv_file_sum(meta, n_meta);

@@ -41,6 +41,15 @@ struct kv_read {
     bool cancel, done;    /* Sync: store.lock */
 };
 
+/* A prefix that somebody will ask for. */
+struct kv_want {
+    struct kv_want *next;
+    uint64_t salt;
+    int64_t n;
+    int32_t token[];
+};
+enum { KV_WANTS = 16 };
+
 struct kv_note {
     ingle_report_level level;
     char subject[KV_NAME_BYTES];
@@ -71,6 +80,8 @@ struct kv_store {
     size_t n_queued;
     uint64_t queued_bytes;
     struct kv_read *read;
+    struct kv_want *want;
+    size_t n_wants;
     struct kv_note note[KV_NOTES];
     size_t n_notes;
     struct kv_store_counts counts;
@@ -85,6 +96,8 @@ void kv_store_refresh(struct kv_store *s);
 /* On the disk thread, with the lock held; it is released meanwhile. */
 void kv_store_serve(struct kv_store *s);
 void kv_store_run_scan(struct kv_store *s);
+/* Reads ahead for one of the wants; false: there is none. */
+bool kv_store_serve_want(struct kv_store *s);
 /* Makes room for so many bytes; false: there is none to be had. */
 bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
 /* Takes a file out of the index; remove: and out of the directory.  With the lock. */

@@ -29,8 +29,10 @@ static ingle_status open_part(const struct kv_store *s, const struct kv_read *r,
         return st;
     const struct kv_file_header *h = &p->file.head;
     if (!kv_key_equal(h->context, s->context) || !kv_key_equal(h->key, p->key) ||
-        h->from != p->from || h->length != p->length || h->n_tokens != h->length)
+        h->length != p->length || h->n_tokens != h->length)
         st = err_set(err, INGLE_FORMAT, "%s: damaged: it is not what its name says", p->name);
+    if (!st && h->from != p->from) /* another process has written it again */
+        st = err_set(err, INGLE_NOTFOUND, "%s: continues another file now", p->name);
     if (!st)
         st = kv_file_read_meta(&p->file, s->spec, err);
     if (!st && memcmp(p->file.token, r->token + p->from,
@@ -100,8 +102,8 @@ void kv_store_serve(struct kv_store *s)
 int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
                       int64_t *foreign)
 {
-    kv_store_poll(s);
     kv_store_refresh(s);
+    kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
     const struct kv_entry *e =
         kv_index_deepest(&s->index, s->context, salt, tokens, limit, false, foreign);
@@ -141,34 +143,26 @@ bool kv_store_take_pages(struct kv_pool *p, int64_t length, int64_t have, struct
 }
 
 /* The files that [have pages, length) comes from, the deepest first.  INGLE_NOTFOUND: one
- * is not there any more. */
+ * is not there any more.  With the lock. */
 static ingle_status collect(struct kv_store *s, struct kv_key key, int64_t length, int64_t have,
                             struct kv_read *r, struct err *err)
 {
     size_t cap = 0;
-    ingle_status st = INGLE_OK;
-    pthread_mutex_lock(&s->lock);
     for (;;) {
         const struct kv_entry *e = kv_index_find(&s->index, key, length);
-        if (!e || e->state != KV_ENTRY_READY) {
-            st = err_set(err, INGLE_NOTFOUND, "the store has no prefix of %lld tokens any more",
-                         (long long)length);
-            break;
-        }
-        if (!mem_grow(&r->part, &cap, r->n_parts + 1, sizeof *r->part)) {
-            st = err_set(err, INGLE_NOMEM, "no memory for a list of files");
-            break;
-        }
+        if (!e || e->state != KV_ENTRY_READY)
+            return err_set(err, INGLE_NOTFOUND, "the store has no prefix of %lld tokens any more",
+                           (long long)length);
+        if (!mem_grow(&r->part, &cap, r->n_parts + 1, sizeof *r->part))
+            return err_set(err, INGLE_NOMEM, "no memory for a list of files");
         struct kv_part *p = &r->part[r->n_parts++];
         *p = (struct kv_part){.key = key, .from = e->from, .length = length, .file = {.fd = -1}};
         kv_index_name(p->name, key, length);
         if (!e->from || e->from / KV_PAGE <= have)
-            break;
+            return INGLE_OK;
         key = e->parent;
         length = e->from;
     }
-    pthread_mutex_unlock(&s->lock);
-    return st;
 }
 
 /* Says where each page of each file goes: pg is in the order of kv_timeline_adopt(). */
@@ -325,7 +319,9 @@ ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_
         return err_set(err, INGLE_LIMIT, "a prefix of %lld tokens exceeds the limit of %lld tokens",
                        (long long)length, (long long)t->max_tokens);
     const struct kv_key key = kv_key_of(s->context, salt, tokens, length);
+    pthread_mutex_lock(&s->lock);
     ingle_status st = collect(s, key, length, have, &r, &why);
+    pthread_mutex_unlock(&s->lock);
     if (!st && !kv_store_take_pages(s->pool, length, have, &pg, &n_pages))
         st = err_set(&why, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
                      (long long)length);
@@ -354,16 +350,48 @@ ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_
 
 void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n)
 {
-    struct kv_read r = {.token = tokens};
-    const int64_t length = kv_store_find(s, salt, tokens, n, NULL);
-    if (length && !collect(s, kv_key_of(s->context, salt, tokens, length), length, 0, &r, NULL))
-        for (size_t i = 0; i < r.n_parts; i++) {
-            const int fd =
-                openat(s->dir, r.part[i].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-            if (fd < 0)
-                continue;
-            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
-            close(fd);
-        }
+    if (n < s->min_tokens)
+        return;
+    struct kv_want *w = mem_alloc(sizeof *w + (size_t)n * sizeof *tokens);
+    if (!w)
+        return;
+    w->salt = salt;
+    w->n = n;
+    memcpy(w->token, tokens, (size_t)n * sizeof *tokens);
+    pthread_mutex_lock(&s->lock);
+    if (s->n_wants < KV_WANTS) {
+        w->next = s->want;
+        s->want = w;
+        s->n_wants++;
+        w = NULL;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    mem_free(w);
+}
+
+bool kv_store_serve_want(struct kv_store *s)
+{
+    struct kv_want *w = s->want;
+    struct kv_read r = {0};
+    if (!w)
+        return false;
+    s->want = w->next;
+    s->n_wants--;
+    const struct kv_entry *e =
+        kv_index_deepest(&s->index, s->context, w->salt, w->token, w->n, false, NULL);
+    const bool some = e && !collect(s, e->key, e->length, 0, &r, NULL);
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; some && i < r.n_parts; i++) {
+        const int fd =
+            openat(s->dir, r.part[i].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0)
+            continue;
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
+        close(fd);
+    }
     end_read(&r);
+    mem_free(w);
+    pthread_mutex_lock(&s->lock);
+    return true;
 }

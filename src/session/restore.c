@@ -73,7 +73,7 @@ ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_w
     int64_t own = 0;
     while (own < num_min(length, n_want) && s->token[own] == want[own])
         own++;
-    *reuse = (struct session_reuse){.matched = own};
+    *reuse = (struct session_reuse){.matched = own, .differs = own < num_min(length, n_want)};
     own = num_min(own, keep);
     if (!kv_timeline_can_rewind(s->timeline, own))
         own = 0;

@@ -74,10 +74,12 @@ void session_set_salt(struct session *s, uint64_t salt);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
  * prefix shares with these; given_up: more than that were remembered lately, so many, and
- * evicted (0: not so); foreign: so many are on disk, of another model or of other settings. */
+ * evicted (0: not so); foreign: so many are on disk, of another model or of other settings;
+ * differs: the session knew more tokens, other ones than these. */
 struct session_reuse {
     int64_t kept, from_session, from_tree, from_disk;
     int64_t matched, given_up, foreign;
+    bool differs;
 };
 
 /* Makes tokens [0, n) the session's contents: keeps or restores the longest prefix that it
@@ -85,7 +87,7 @@ struct session_reuse {
  * tokens are copied.  reuse may be NULL. */
 MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                                      struct session_reuse *reuse, struct err *err);
-/* Has what is on disk for these tokens read ahead, for a session_sync() to come. */
+/* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
 void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
 /* After a sync: the restore point of the prompt's end is set at its first n tokens, if the
  * pages reach back that far; 0: at its end. */

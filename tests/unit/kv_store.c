@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "unit/kv_depot.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static void what_was_put_is_there_after_a_restart(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 0, 300);
+    depot_put(d, 0, 0, 84); /* on the border of a page */
+    depot_put(d, 0, 0, 500);
+    depot_reopen(d);
+    world_check(&d->w, &d->w.line[0]);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 884);
+    assert_int_equal(depot_get(d, 2, 0, 883), 384);
+    assert_int_equal(depot_get(d, 3, 0, 383), 300);
+    assert_int_equal(depot_get(d, 4, 0, 299), 0);
+    /* A line goes on from what it has. */
+    assert_int_equal(depot_get(d, 3, 0, 2000), 884);
+    assert_int_equal(world_step(&d->w, &d->w.line[1], 100, 100), INGLE_OK);
+    world_check(&d->w, &d->w.line[1]);
+    d->w.line[4].token[350] = -7;
+    assert_int_equal(depot_get(d, 4, 0, 1000), 300);
+    const struct kv_store_counts n = depot_counts(d);
+    assert_int_equal(n.files, 3);
+    assert_int_equal(n.restored, 5);
+    assert_int_equal(n.damaged + n.evicted + n.skipped, 0);
+    assert_int_equal(d->n_warned, 0);
+    depot_close(d);
+}
+
+static void what_conversations_share_is_stored_once(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 0, 1024);
+    kv_store_flush(d->store);
+    const uint64_t system_prompt = depot_counts(d).bytes;
+    for (int i = 1; i < WORLD_LINES; i++) {
+        assert_int_equal(depot_get(d, i, 0, 1500), 1024);
+        for (int64_t k = 1024; k < WORLD_MAX; k++)
+            d->w.line[i].token[k] = i;
+        depot_put(d, i, 0, 20);
+        kv_store_put(d->store, d->w.line[i].t, 0, d->w.line[i].token, "mark of 1044", 13); /* it is there */
+    }
+    kv_store_flush(d->store);
+    const struct kv_store_counts n = depot_counts(d);
+    assert_int_equal(n.files, WORLD_LINES);
+    /* Each has one page of the group that keeps everything, and its window. */
+    assert_true(n.bytes <= system_prompt + (WORLD_LINES - 1) * (UINT64_C(4096) + 1024 + 2 * 3 * 1024));
+    depot_reopen(d);
+    for (int i = 1; i < WORLD_LINES; i++) {
+        kv_timeline_clear(d->w.line[i].t);
+        d->w.line[i].length = 0;
+        assert_int_equal(depot_get(d, i, 0, 1500), 1044);
+    }
+    depot_close(d);
+}
+
+static void files_add_at_least_so_many_tokens(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    d->o.min_tokens = 100;
+    depot_reopen(d);
+    depot_put(d, 0, 0, 99);
+    depot_put(d, 0, 0, 1);
+    depot_put(d, 0, 0, 99);
+    depot_put(d, 0, 0, 2);
+    kv_store_flush(d->store);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 201);
+    assert_int_equal(depot_get(d, 2, 0, 200), 100);
+    assert_int_equal(depot_counts(d).files, 2);
+    depot_close(d);
+}
+
+static void salts_models_and_settings_share_nothing(void **state)
+{
+    (void)state;
+    int64_t foreign;
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 5, 300);
+    kv_store_flush(d->store);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    assert_int_equal(depot_get(d, 1, 6, 1000), 0);
+    assert_int_equal(depot_get(d, 1, 5, 1000), 300);
+    d->o.identity = 43;
+    depot_reopen(d);
+    assert_int_equal(kv_store_find(d->store, 5, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(foreign, 300);
+    assert_int_equal(kv_store_find(d->store, 0, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(foreign, 0); /* another user's is nobody's business */
+    d->o.identity = 42;
+    d->o.numerics = "reference";
+    depot_reopen(d);
+    assert_int_equal(kv_store_find(d->store, 5, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(foreign, 300);
+    depot_close(d);
+}
+
+static void the_least_valuable_is_evicted(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    d->o.budget_bytes = 60000;
+    depot_reopen(d);
+    for (int round = 0; round < 40; round++) {
+        struct world_line *l = &d->w.line[round % WORLD_LINES];
+        kv_timeline_clear(l->t);
+        l->length = 0;
+        for (int64_t k = 0; k < WORLD_MAX; k++)
+            l->token[k] = (int32_t)(k < 100 ? k : round);
+        depot_put(d, round % WORLD_LINES, 0, 100);
+        depot_put(d, round % WORLD_LINES, 0, 250);
+        kv_store_flush(d->store);
+        const struct kv_store_counts n = depot_counts(d);
+        assert_true(n.bytes <= n.budget_bytes);
+        /* The newest is there, and so is what it continues. */
+        struct world_line *other = &d->w.line[(round + 1) % WORLD_LINES];
+        kv_timeline_clear(other->t);
+        other->length = 0;
+        memcpy(other->token, l->token, sizeof l->token);
+        assert_int_equal(depot_get(d, (round + 1) % WORLD_LINES, 0, 1000), 350);
+    }
+    assert_true(depot_counts(d).evicted > 10);
+    /* Larger than the store. */
+    d->o.budget_bytes = 5000;
+    depot_reopen(d);
+    depot_put(d, 0, 1, 100);
+    kv_store_flush(d->store);
+    assert_int_equal(depot_get(d, 5, 1, 1000), 0);
+    assert_int_equal(d->n_warned, 0);
+    depot_close(d);
+}
+
+static void memory_comes_before_what_waits_to_be_written(void **state)
+{
+    (void)state;
+    /* Pages for two long lines; each put keeps those of the line before. */
+    struct depot *d = depot_open(100 * 1024);
+    for (int round = 0; round < 60; round++) {
+        struct world_line *l = &d->w.line[0];
+        kv_timeline_clear(l->t);
+        l->length = 0;
+        for (int64_t k = 0; k < WORLD_MAX; k++)
+            l->token[k] = (int32_t)round;
+        depot_put(d, 0, 0, 1000); /* must find its pages whatever is being written */
+        depot_put(d, 0, 0, 500);
+        world_check(&d->w, l);
+        (void)world_used(&d->w);
+    }
+    kv_store_flush(d->store);
+    const struct kv_store_counts n = depot_counts(d);
+    assert_int_equal(n.files + n.skipped, 120);
+    assert_int_equal(d->n_warned, 0);
+    depot_close(d);
+}
+
+static void a_file_that_vanishes_is_a_miss(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 0, 300);
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    assert_int_equal(kv_store_find(d->store, 0, d->w.line[0].token, 1000, NULL), 600);
+    depot_files(d, depot_remove, NULL);
+    struct err err;
+    void *mark;
+    size_t n;
+    assert_int_equal(kv_store_restore(d->store, d->w.line[1].t, 0, d->w.line[1].token, 600, &mark,
+                                      &n, &err),
+                     INGLE_NOTFOUND);
+    world_check(&d->w, &d->w.line[1]);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    assert_int_equal(d->n_warned, 0);
+    depot_close(d);
+}
+
+static void orphans_are_not_used_and_go_first(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    char parent[256];
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    DIR *dir = opendir(d->dir);
+    for (const struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            snprintf(parent, sizeof parent, "%s/%.100s", d->dir, e->d_name);
+    closedir(dir);
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    assert_int_equal(unlink(parent), 0);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    assert_int_equal(depot_counts(d).files, 1);
+    /* Computed again, the parent makes its child useful again. */
+    depot_put(d, 2, 0, 300);
+    kv_store_flush(d->store);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 600);
+    depot_close(d);
+}
+
+static void another_process_sees_it_at_once(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20), *e = mem_zalloc(sizeof *e);
+    memcpy(e->dir, d->dir, sizeof d->dir);
+    e->o = d->o;
+    depot_open_pool(e, 1 << 20);
+    depot_open_store(e);
+    for (int i = 1; i < 12; i++) {
+        depot_put(d, 0, 0, 100);
+        kv_store_flush(d->store);
+        assert_int_equal(depot_get(e, 1, 0, WORLD_MAX), 100 * i);
+    }
+    kv_store_close(e->store);
+    world_close(&e->w);
+    mem_free(e);
+    depot_close(d);
+}
+
+/* ---- other processes, other limits ---- */
+
+/* Runs fn in a process of its own; what it asserts counts. */
+static void in_a_child(int (*fn)(const struct depot *), const struct depot *d)
+{
+    int status;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid)
+        _exit(fn(d));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Puts, gets and throws away in a directory that others use, too. */
+static int busy(const struct depot *parent)
+{
+    struct depot *d = mem_zalloc(sizeof *d);
+    memcpy(d->dir, parent->dir, sizeof d->dir);
+    d->o = parent->o;
+    d->o.budget_bytes = 80000;
+    d->w.seed = (uint64_t)getpid();
+    depot_open_pool(d, 1 << 20);
+    depot_open_store(d);
+    for (int round = 0; round < 150; round++) {
+        const int line = (int)world_pick(&d->w, 0, WORLD_LINES - 1);
+        struct world_line *l = &d->w.line[line];
+        kv_timeline_clear(l->t);
+        l->length = 0;
+        const int64_t script = world_pick(&d->w, 0, 3);
+        for (int64_t k = 0; k < WORLD_MAX; k++)
+            l->token[k] = (int32_t)(k < 256 ? 1 : k < 512 ? script : script * 7 + k % 3);
+        (void)depot_get(d, line, 0, world_pick(&d->w, 1, 800)); /* checks what it gets */
+        depot_put(d, line, 0, world_pick(&d->w, 1, 300));
+        if (!world_pick(&d->w, 0, 20))
+            depot_reopen(d);
+    }
+    kv_store_flush(d->store);
+    const int bad = d->n_warned + (int)depot_counts(d).damaged;
+    if (bad)
+        print_message("%s\n", d->said);
+    kv_store_close(d->store);
+    world_close(&d->w);
+    mem_free(d);
+    return bad;
+}
+
+static void processes_share_a_directory(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    kv_store_close(d->store); /* no thread may be there at a fork */
+    d->store = NULL;
+    pid_t pid[3];
+    for (int i = 0; i < 3; i++)
+        if (!(pid[i] = fork()))
+            _exit(busy(d));
+    for (int i = 0; i < 3; i++) {
+        int status;
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    depot_open_store(d);
+    const int64_t seen = depot_counts(d).files;
+    assert_true(seen >= 0);
+    depot_close(d);
+}
+
+static void count_temporary(void *arg, const char *path)
+{
+    int *n = arg;
+    *n += strstr(path, ".tmp") != NULL;
+}
+
+/* Files may have 6,000 bytes: everything is larger. */
+static int with_a_full_disk(const struct depot *parent)
+{
+    struct depot *d = mem_zalloc(sizeof *d);
+    const struct rlimit limit = {6000, 6000};
+    int n_tmp = 0;
+    memcpy(d->dir, parent->dir, sizeof d->dir);
+    d->o = parent->o;
+    depot_open_pool(d, 1 << 20);
+    depot_open_store(d);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    depot_put(d, 0, 0, 300);
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    const bool once = d->n_warned == 1 && strstr(d->said, "nothing more is saved");
+    const bool none = depot_get(d, 1, 0, 1000) == 0 && depot_counts(d).files == 0;
+    depot_files(d, count_temporary, &n_tmp);
+    char path[128];
+    struct err err;
+    const struct kv_save_options o = {.identity = 1};
+    snprintf(path, sizeof path, "%s/session", d->dir);
+    const bool full = kv_save(d->w.line[0].t, path, &o, d->w.line[0].token, 900, NULL, 0, &err) ==
+                      INGLE_LIMIT;
+    depot_files(d, count_temporary, &n_tmp);
+    kv_store_close(d->store);
+    world_close(&d->w);
+    mem_free(d);
+    return once && none && full && !n_tmp ? 0 : 1;
+}
+
+static void a_full_disk_is_reported_once(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    kv_store_close(d->store);
+    d->store = NULL;
+    in_a_child(with_a_full_disk, d);
+    depot_open_store(d);
+    depot_close(d);
+}
+
+/* Root may write anywhere: be somebody else. */
+static int read_only(const struct depot *parent)
+{
+    struct depot *d = mem_zalloc(sizeof *d);
+    memcpy(d->dir, parent->dir, sizeof d->dir);
+    d->o = parent->o;
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
+        return 0;
+    depot_open_pool(d, 1 << 20);
+    depot_open_store(d);
+    const bool told = d->n_warned == 1 && strstr(d->said, "read-only");
+    const bool there = depot_get(d, 0, 0, 1000) == 300;
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    const bool same = depot_counts(d).files == 1 && d->n_warned == 1;
+    kv_store_close(d->store);
+    world_close(&d->w);
+    mem_free(d);
+    return told && there && same ? 0 : 1;
+}
+
+static void own(void *arg, const char *path)
+{
+    const uid_t *who = arg;
+    assert_int_equal(chown(path, *who, (gid_t)-1), 0);
+}
+
+static void a_read_only_directory_is_read(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    uid_t nobody = 65534, me = geteuid();
+    depot_put(d, 0, 0, 300);
+    kv_store_close(d->store);
+    d->store = NULL;
+    if (!me) {
+        depot_files(d, own, &nobody);
+        own(&nobody, d->dir);
+    }
+    assert_int_equal(chmod(d->dir, 0500), 0);
+    in_a_child(read_only, d);
+    assert_int_equal(chmod(d->dir, 0700), 0);
+    if (!me) {
+        depot_files(d, own, &me);
+        own(&me, d->dir);
+    }
+    depot_open_store(d);
+    depot_close(d);
+}
+
+static void directories_of_others_are_refused(void **state)
+{
+    (void)state;
+    struct err err;
+    struct depot *d = depot_open(1 << 20);
+    kv_store_close(d->store);
+    d->store = NULL;
+    assert_int_equal(chmod(d->dir, 0770), 0);
+    assert_int_equal(kv_store_open(&d->store, d->w.pool, &d->o, &err), INGLE_ARG);
+    assert_non_null(strstr(err.msg, "others may write"));
+    assert_int_equal(chmod(d->dir, 0700), 0);
+    uid_t nobody = 65534, me = geteuid();
+    if (!me) {
+        own(&nobody, d->dir);
+        assert_int_equal(kv_store_open(&d->store, d->w.pool, &d->o, &err), INGLE_ARG);
+        assert_non_null(strstr(err.msg, "user 65534"));
+        own(&me, d->dir);
+    }
+    d->o.dir = "/nonexistent/dir";
+    assert_int_equal(kv_store_open(&d->store, d->w.pool, &d->o, &err), INGLE_IO);
+    d->o.dir = "/dev/null";
+    assert_int_equal(kv_store_open(&d->store, d->w.pool, &d->o, &err), INGLE_IO);
+    d->o.dir = d->dir;
+    depot_open_store(d);
+    depot_close(d);
+}
+
+static void temporary_files_of_the_dead_are_removed(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    char path[128];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/.ingle-1-abc.tmp", d->dir);
+    FILE *f = fopen(path, "w");
+    fputs("half a file", f);
+    fclose(f);
+    depot_reopen(d);
+    assert_int_equal(depot_get(d, 0, 0, 1000), 0);
+    assert_int_equal(access(path, F_OK), 0); /* its writer may be about to lock it */
+    const struct timespec old[2] = {{1, 0}, {1, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    snprintf(path, sizeof path, "%s/notes.txt", d->dir);
+    fclose(fopen(path, "w")); /* not ours: left alone */
+    depot_reopen(d);
+    assert_int_equal(depot_get(d, 0, 0, 1000), 0);
+    depot_files(d, count_temporary, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(depot_files(d, NULL, NULL), 1);
+    depot_close(d);
+}
+
+struct listed { int n; int64_t tokens; bool damaged; };
+
+static void list(void *arg, const struct kv_store_entry *e)
+{
+    struct listed *l = arg;
+    l->n++;
+    l->tokens += e->length - e->from;
+    l->damaged |= e->damage != NULL;
+    assert_string_equal(e->model, "a world");
+    assert_string_equal(e->settings, "f16 exact");
+    assert_true(e->identity == 42 && e->bytes > 4096 && e->age_s >= 0 && e->age_s < 3600);
+}
+
+static void the_directory_can_be_listed(void **state)
+{
+    (void)state;
+    struct err err;
+    struct listed l = {0};
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 0, 300);
+    depot_put(d, 0, 0, 400);
+    kv_store_flush(d->store);
+    assert_int_equal(kv_store_list(d->dir, list, &l, &err), INGLE_OK);
+    assert_true(l.n == 2 && l.tokens == 700 && !l.damaged);
+    assert_int_equal(kv_store_list("/nonexistent", list, &l, &err), INGLE_NOTFOUND);
+    depot_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_put_is_there_after_a_restart),
+        cmocka_unit_test(what_conversations_share_is_stored_once),
+        cmocka_unit_test(files_add_at_least_so_many_tokens),
+        cmocka_unit_test(salts_models_and_settings_share_nothing),
+        cmocka_unit_test(the_least_valuable_is_evicted),
+        cmocka_unit_test(memory_comes_before_what_waits_to_be_written),
+        cmocka_unit_test(a_file_that_vanishes_is_a_miss),
+        cmocka_unit_test(orphans_are_not_used_and_go_first),
+        cmocka_unit_test(another_process_sees_it_at_once),
+        cmocka_unit_test(processes_share_a_directory),
+        cmocka_unit_test(a_full_disk_is_reported_once),
+        cmocka_unit_test(a_read_only_directory_is_read),
+        cmocka_unit_test(directories_of_others_are_refused),
+        cmocka_unit_test(temporary_files_of_the_dead_are_removed),
+        cmocka_unit_test(the_directory_can_be_listed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that are cut, flipped, forged or links: an error or a miss, never another content. */
+#define _GNU_SOURCE
+#include "unit/kv_depot.h"
+#include "unit/mem_fail.h"
+
+#include "kv/store_file.h"
+
+struct bytes {
+    uint8_t *at;
+    size_t n;
+};
+
+static struct bytes slurp(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    struct bytes b = {.n = (size_t)ftell(f)};
+    b.at = mem_alloc(b.n);
+    rewind(f);
+    assert_int_equal(fread(b.at, 1, b.n, f), b.n);
+    fclose(f);
+    return b;
+}
+
+static void spill(const char *path, const void *at, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(at, 1, n, f), n);
+    fclose(f);
+}
+
+static const struct kv_save_options whose = {.identity = 42, .model = "a world", .codec = "f16"};
+
+/* A saved session of 300 tokens, 20 more that wait, and a line to load it into. */
+struct saved {
+    struct depot *d;
+    char path[128];
+    struct bytes file;
+};
+
+static void saved_open(struct saved *s)
+{
+    struct err err;
+    s->d = depot_open(1 << 20);
+    struct world_line *l = &s->d->w.line[0];
+    assert_int_equal(world_step(&s->d->w, l, 300, 300), INGLE_OK);
+    snprintf(s->path, sizeof s->path, "%s/session", s->d->dir);
+    if (kv_save(l->t, s->path, &whose, l->token, 320, "mark", 4, &err))
+        fail_msg("%s", err.msg);
+    s->file = slurp(s->path);
+}
+
+static void saved_close(struct saved *s)
+{
+    mem_free(s->file.at);
+    depot_close(s->d);
+}
+
+static ingle_status load(struct saved *s, struct err *err)
+{
+    struct world_line *l = &s->d->w.line[1];
+    int32_t *tokens = NULL;
+    int64_t n = 0;
+    void *mark = NULL;
+    size_t mark_bytes = 0;
+    const ingle_status st = kv_load(l->t, s->path, &whose, &tokens, &n, &mark, &mark_bytes, err);
+    if (!st) {
+        assert_int_equal(n, 320);
+        assert_memory_equal(tokens, l->token, 320 * sizeof *tokens);
+        assert_true(mark_bytes == 4 && memcmp(mark, "mark", 4) == 0);
+        l->length = l->rewind_to = 300;
+    }
+    world_check(&s->d->w, l);
+    mem_free(tokens);
+    mem_free(mark);
+    return st;
+}
+
+static void a_session_comes_back_from_its_file(void **state)
+{
+    (void)state;
+    struct saved s;
+    struct err err;
+    saved_open(&s);
+    assert_int_equal(load(&s, &err), INGLE_OK);
+    assert_int_equal(world_step(&s.d->w, &s.d->w.line[1], 200, 200), INGLE_OK);
+    world_check(&s.d->w, &s.d->w.line[1]);
+    assert_int_equal(load(&s, &err), INGLE_OK);
+    struct world_line *l = &s.d->w.line[2]; /* of nothing */
+    assert_int_equal(kv_save(l->t, s.path, &whose, l->token, 0, NULL, 0, &err), INGLE_OK);
+    int32_t *tokens;
+    int64_t n;
+    void *mark;
+    size_t mark_bytes;
+    assert_int_equal(kv_load(l->t, s.path, &whose, &tokens, &n, &mark, &mark_bytes, &err), INGLE_OK);
+    assert_true(n == 0 && mark_bytes == 0);
+    mem_free(tokens);
+    mem_free(mark);
+    assert_int_equal(kv_save(l->t, "/nonexistent/x", &whose, l->token, 0, NULL, 0, &err),
+                     INGLE_NOTFOUND);
+    assert_int_equal(kv_save(l->t, "/tmp/", &whose, l->token, 0, NULL, 0, &err), INGLE_ARG);
+    saved_close(&s);
+}
+
+static void every_cut_and_every_flip_is_seen(void **state)
+{
+    (void)state;
+    struct saved s;
+    struct err err;
+    saved_open(&s);
+    for (size_t n = 0; n < s.file.n; n += n < 5000 ? 1 : 61) {
+        spill(s.path, s.file.at, n);
+        assert_int_equal(load(&s, &err), INGLE_FORMAT);
+    }
+    spill(s.path, s.file.at, s.file.n);
+    const int fd = open(s.path, O_WRONLY);
+    assert_true(fd >= 0);
+    for (size_t bit = 0; bit < s.file.n * 8; bit += bit < 8 * 1024 ? 1 : 211) {
+        const uint8_t flipped = (uint8_t)(s.file.at[bit / 8] ^ (1 << bit % 8));
+        assert_int_equal(pwrite(fd, &flipped, 1, (off_t)(bit / 8)), 1);
+        const ingle_status st = load(&s, &err);
+        /* A version or byte order that we do not know is another matter than damage. */
+        const bool named = bit / 8 >= 8 && bit / 8 < 16;
+        if (st != (named ? INGLE_UNSUP : INGLE_FORMAT))
+            fail_msg("bit %zu: %d", bit, (int)st);
+        assert_int_equal(pwrite(fd, &s.file.at[bit / 8], 1, (off_t)(bit / 8)), 1);
+    }
+    close(fd);
+    assert_int_equal(load(&s, &err), INGLE_OK);
+    spill(s.path, s.file.at, s.file.n);
+    FILE *f = fopen(s.path, "ab"); /* too long */
+    fputc(0, f);
+    fclose(f);
+    assert_int_equal(load(&s, &err), INGLE_FORMAT);
+    saved_close(&s);
+}
+
+static void seal(struct bytes *b)
+{
+    struct kv_file_header h;
+    memcpy(&h, b->at, sizeof h);
+    h.sum = kv_file_header_sum(&h);
+    memcpy(b->at, &h, sizeof h);
+}
+
+/* The header says something else, and its checksum is right. */
+static void forged_headers_are_refused(void **state)
+{
+    (void)state;
+    static const uint64_t values[] = {0, 1, 2, 127, 299, 301, 321, 4096, 1 << 20, UINT32_MAX,
+                                      UINT64_C(1) << 40, UINT64_C(1) << 41, INT64_MAX,
+                                      UINT64_MAX / 16, UINT64_MAX - 4095, UINT64_MAX};
+    static const size_t fields[] = {
+        offsetof(struct kv_file_header, from),       offsetof(struct kv_file_header, length),
+        offsetof(struct kv_file_header, n_tokens),   offsetof(struct kv_file_header, n_pages),
+        offsetof(struct kv_file_header, mark_bytes), offsetof(struct kv_file_header, meta_bytes),
+        offsetof(struct kv_file_header, file_bytes), offsetof(struct kv_file_header, n_groups),
+        offsetof(struct kv_file_header, identity),   offsetof(struct kv_file_header, context),
+        offsetof(struct kv_file_header, meta_sum)};
+    struct saved s;
+    struct err err;
+    saved_open(&s);
+    struct bytes b = {mem_alloc(s.file.n), s.file.n};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            memcpy(b.at, s.file.at, b.n);
+            memcpy(b.at + fields[i], &values[k], sizeof values[k]);
+            const bool shorter_mark =
+                fields[i] == offsetof(struct kv_file_header, mark_bytes) && values[k] < 2048;
+            if (memcmp(b.at, s.file.at, b.n) == 0 || shorter_mark)
+                continue; /* no contradiction: a seal is no secret */
+            seal(&b);
+            spill(s.path, b.at, b.n);
+            const ingle_status st = load(&s, &err);
+            assert_true(st == INGLE_FORMAT || st == INGLE_UNSUP || st == INGLE_LIMIT);
+        }
+    /* A version that is to come. */
+    const uint32_t version = KV_FILE_VERSION + 1;
+    memcpy(b.at, s.file.at, b.n);
+    memcpy(b.at + offsetof(struct kv_file_header, version), &version, sizeof version);
+    seal(&b);
+    spill(s.path, b.at, b.n);
+    assert_int_equal(load(&s, &err), INGLE_UNSUP);
+    assert_non_null(strstr(err.msg, "version 2, this program knows 1"));
+    mem_free(b.at);
+    saved_close(&s);
+}
+
+static void another_models_session_is_refused(void **state)
+{
+    (void)state;
+    struct saved s;
+    struct err err;
+    saved_open(&s);
+    struct world_line *l = &s.d->w.line[2];
+    int32_t *tokens;
+    int64_t n;
+    void *mark;
+    size_t mark_bytes;
+    struct kv_save_options o = whose;
+    o.identity = 43;
+    assert_int_equal(kv_load(l->t, s.path, &o, &tokens, &n, &mark, &mark_bytes, &err), INGLE_UNSUP);
+    assert_non_null(strstr(err.msg, "another model's ('a world')"));
+    o = whose;
+    o.numerics = "reference";
+    assert_int_equal(kv_load(l->t, s.path, &o, &tokens, &n, &mark, &mark_bytes, &err), INGLE_UNSUP);
+    assert_non_null(strstr(err.msg, "'f16 exact', not 'f16 reference'"));
+    world_line_close(l);
+    world_line_open(&s.d->w, 2, 310);
+    assert_int_equal(kv_load(l->t, s.path, &whose, &tokens, &n, &mark, &mark_bytes, &err),
+                     INGLE_LIMIT);
+    world_check(&s.d->w, l);
+    saved_close(&s);
+}
+
+static void running_out_of_memory_changes_nothing(void **state)
+{
+    (void)state;
+    struct saved s;
+    struct err err;
+    saved_open(&s);
+    ingle_status st = INGLE_NOMEM;
+    for (int fail = 1; st; fail++) {
+        mem_fail_in = fail;
+        st = load(&s, &err);
+        mem_fail_in = 0;
+        assert_true(!st || st == INGLE_NOMEM || st == INGLE_LIMIT);
+    }
+    st = INGLE_NOMEM;
+    const struct world_line *l = &s.d->w.line[0];
+    for (int fail = 1; st; fail++) {
+        mem_fail_in = fail;
+        st = kv_save(l->t, s.path, &whose, l->token, 320, "mark", 4, &err);
+        mem_fail_in = 0;
+        assert_true(!st || st == INGLE_NOMEM);
+    }
+    assert_int_equal(load(&s, &err), INGLE_OK);
+    saved_close(&s);
+}
+
+/* ---- in the store ---- */
+
+static void last_path(void *arg, const char *path)
+{
+    strcpy(arg, path);
+}
+
+/* A store with one file of 300 tokens, closed. */
+static struct depot *one_file(char path[512], struct bytes *file)
+{
+    struct depot *d = depot_open(1 << 20);
+    depot_put(d, 0, 0, 300);
+    kv_store_close(d->store);
+    d->store = NULL;
+    assert_int_equal(depot_files(d, last_path, path), 1);
+    *file = slurp(path);
+    return d;
+}
+
+static void damage_in_the_store_costs_a_recomputation(void **state)
+{
+    (void)state;
+    char path[512];
+    struct bytes file;
+    struct depot *d = one_file(path, &file);
+    for (size_t at = 0; at < file.n; at += at < 300 ? 7 : 397)
+        for (int cut = 0; cut < 2; cut++) {
+            file.at[at] ^= 16;
+            spill(path, file.at, cut ? at : file.n);
+            file.at[at] ^= 16;
+            depot_open_store(d);
+            d->n_warned = 0;
+            const int64_t got = depot_get(d, 1, 0, 1000);
+            assert_true(got <= 0);
+            assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+            const bool foreign = !cut && at >= 8 && at < 16; /* another version's: left alone */
+            assert_int_equal(d->n_warned, foreign ? 0 : 1);
+            assert_int_equal(depot_files(d, NULL, NULL), foreign ? 1 : 0);
+            assert_int_equal(depot_counts(d).damaged, foreign ? 0 : 1);
+            kv_store_close(d->store);
+        }
+    spill(path, file.at, file.n);
+    depot_open_store(d);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 300);
+    mem_free(file.at);
+    depot_close(d);
+}
+
+static void forged_files_of_the_store_are_refused(void **state)
+{
+    (void)state;
+    char path[512];
+    struct bytes file;
+    struct depot *d = one_file(path, &file);
+    struct kv_file_header h;
+    for (int i = 0; i < 5; i++) {
+        struct bytes b = {mem_alloc(file.n), file.n};
+        memcpy(b.at, file.at, b.n);
+        memcpy(&h, b.at, sizeof h);
+        int32_t *token = (int32_t *)(void *)(b.at + sizeof h);
+        switch (i) {
+        case 0: token[17]++; break; /* other tokens than the name's */
+        case 1: h.context.lo++; break;
+        case 2: h.key.hi++; break;
+        case 3: h.from = 128; break;
+        case 4: h.n_tokens = 299; h.length = 299; break;
+        }
+        h.meta_sum = kv_file_sum(token, h.meta_bytes);
+        h.sum = kv_file_header_sum(&h);
+        memcpy(b.at, &h, sizeof h);
+        spill(path, b.at, b.n);
+        mem_free(b.at);
+        depot_open_store(d);
+        const int64_t got = depot_get(d, 1, 0, 1000);
+        assert_true(got <= 0);
+        kv_store_close(d->store);
+    }
+    mem_free(file.at);
+    depot_open_store(d);
+    depot_close(d);
+}
+
+static void links_are_not_followed(void **state)
+{
+    (void)state;
+    char path[512], elsewhere[128];
+    struct bytes file;
+    struct depot *d = one_file(path, &file);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", d->dir);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    depot_open_store(d);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    assert_int_equal(d->n_warned, 1);
+    assert_int_equal(access(elsewhere, R_OK), 0);
+    assert_int_equal(access(path, F_OK), -1);
+    kv_store_close(d->store);
+    assert_int_equal(mkdir(path, 0700), 0); /* nor are directories removed */
+    depot_open_store(d);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    depot_reopen(d);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+    mem_free(file.at);
+    depot_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_comes_back_from_its_file),
+        cmocka_unit_test(every_cut_and_every_flip_is_seen),
+        cmocka_unit_test(forged_headers_are_refused),
+        cmocka_unit_test(another_models_session_is_refused),
+        cmocka_unit_test(running_out_of_memory_changes_nothing),
+        cmocka_unit_test(damage_in_the_store_costs_a_recomputation),
+        cmocka_unit_test(forged_files_of_the_store_are_refused),
+        cmocka_unit_test(links_are_not_followed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
