@@ -274,10 +274,8 @@ ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
     struct err err;
     struct ingle_request *r;
     double retry = -1;
-    uint64_t salt = 0;
     ingle_status st = engine_request_create(&r, s, o, &err);
     if (!st) {
-        salt = r->salt;
         pthread_mutex_lock(&s->lock);
         st = sched_queue_put(s->queue, &r->ticket, o->user, &err);
         if (!st) {
@@ -292,8 +290,6 @@ ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
         if (st)
             engine_request_free(r);
     }
-    if (!st)
-        session_prefetch(s->e->runner, salt, o->prompt, o->n_prompt);
     if (st && retry_seconds)
         *retry_seconds = retry;
     return engine_say(error, st, &err);
