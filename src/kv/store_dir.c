@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COARSE_NS = 50000000 }; /* a directory changed twice within this may not show it */
+enum {
+    COARSE_NS = 50000000, /* a directory changed twice within this may not show it */
+    SCAN_PAUSE = 100,     /* times what a scan took */
+};
 
 /* The names of a directory, one after another in `next()`. */
 static DIR *names_of(int dir)
@@ -104,6 +108,7 @@ void kv_store_run_scan(struct kv_store *s)
 {
     struct stat st;
     struct timespec now;
+    const uint64_t start = clock_now();
     for (size_t i = 0; i < s->index.n; i++)
         s->index.entry[i].seen = s->index.entry[i].state == KV_ENTRY_PENDING;
     pthread_mutex_unlock(&s->lock);
@@ -123,6 +128,8 @@ void kv_store_run_scan(struct kv_store *s)
     s->scan_ns = age > COARSE_NS ? (int64_t)st.st_mtim.tv_nsec : -1;
     s->scan = false;
     s->scanned = true;
+    const uint64_t end = clock_now();
+    s->scan_after = end + SCAN_PAUSE * (end - start);
     if (d)
         closedir(d);
     pthread_cond_broadcast(&s->news);
@@ -133,7 +140,7 @@ void kv_store_refresh(struct kv_store *s)
     struct stat st;
     const bool known = fstat(s->dir, &st) == 0;
     pthread_mutex_lock(&s->lock);
-    if (s->scanned && known &&
+    if (s->scanned && known && clock_now() >= s->scan_after &&
         ((int64_t)st.st_mtim.tv_sec != s->scan_s || (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
         s->scan = true;
         pthread_cond_signal(&s->work);

@@ -75,6 +75,7 @@ struct kv_store {
     /* Sync: the rest under `lock` */
     bool stop, saving, scan, scanned;
     int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
+    uint64_t scan_after;     /* no scan before this time: they may take 1 % of it */
     struct kv_index index;
     struct kv_job *first, *last, *running, *finished;
     size_t n_queued;
