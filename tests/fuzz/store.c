@@ -48,8 +48,9 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
         h.file_bytes = n;
     }
     /* One page of each group. */
-    const size_t sums = sizeof h + (size_t)((h.n_tokens * 4 + 7) & ~7);
-    if ((how & SEAL_PAGES) && h.n_tokens > 0 && h.n_tokens < 500 && h.meta_bytes < n &&
+    const bool few = h.n_tokens > 0 && h.n_tokens < 500;
+    const size_t sums = sizeof h + (few ? (size_t)((h.n_tokens * 4 + 7) & ~7) : 0);
+    if ((how & SEAL_PAGES) && few && h.meta_bytes < n &&
         sums + 2 * sizeof(struct kv_key) <= n && sizeof h + h.meta_bytes + 192 <= n) {
         const struct kv_key sum[2] = {kv_file_sum(at + sizeof h + h.meta_bytes, 64),
                                       kv_file_sum(at + sizeof h + h.meta_bytes + 64, 128)};
