@@ -331,8 +331,12 @@ bool text_s_members(struct schema *s, struct json_object *v, const struct schema
     const size_t n = text_g_ok(s->b) && properties ? (size_t)json_object_object_length(properties) : 0;
     m.at = mem_calloc(n + n_required + 1, sizeof *m.at);
     m.names = json_object_new_object();
-    if (!m.at || !m.names)
+    if (!m.at || !m.names) {
         text_g_nomem(s->b);
+        text_s_members_release(&m);
+        *out = m;
+        return false;
+    }
     if (text_g_ok(s->b) && properties) {
         json_object_object_foreach(properties, key, value)
         {
@@ -407,7 +411,7 @@ static struct grammar_piece compile_object(struct schema *s, struct json_object 
     uint32_t *rule = mem_calloc(m.n + 1, sizeof *rule);
     if (!rule)
         text_g_nomem(s->b);
-    for (size_t i = 0; i < m.n && text_g_ok(s->b); i++) {
+    for (size_t i = 0; rule && i < m.n && text_g_ok(s->b); i++) {
         const struct schema_path here = {&up, m.at[i].name, 0};
         const struct grammar_piece name =
             text_f_name(s->form, m.at[i].name, strlen(m.at[i].name));
@@ -416,7 +420,7 @@ static struct grammar_piece compile_object(struct schema *s, struct json_object 
     if (m.open && text_g_ok(s->b))
         other = member_rule(s, text_f_other_name(s->form, m.names), m.other, &at_more);
     const struct grammar_piece p =
-        text_g_ok(s->b) ? chain_members(s, &m, rule, other) : text_g_never(s->b);
+        rule && text_g_ok(s->b) ? chain_members(s, &m, rule, other) : text_g_never(s->b);
     mem_free(rule);
     text_s_members_release(&m);
     return p;
