@@ -20,8 +20,13 @@ bench:
 	out/release/bench_pool
 	out/release/bench_model assets/nano-gemma4-Q8_0.gguf read decode:64 decode:64@1024 prefill:512
 
+# Not part of check: it wants a quiet machine.  bench_check.py --record writes the ratios.
+bench-check:
+	@$(MAKE) --no-print-directory all P=release
+	@python3 scripts/bench_check.py out/release/kerncheck
+
 clean:
 	@rm -rf out
 
 $(shell mkdir -p out)
-.PHONY: all check asan tsan clang lint bench clean
+.PHONY: all check asan tsan clang lint bench bench-check clean
