@@ -228,7 +228,6 @@ static ingle_status read_and_check(struct kv_store *s, struct kv_read *r, struct
                              p->name);
                 r->failed = k;
                 r->cancel = true;
-                k = r->n_parts;
                 break;
             }
             continue;

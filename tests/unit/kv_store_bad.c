@@ -111,14 +111,14 @@ static void every_cut_and_every_flip_is_seen(void **state)
     struct saved s;
     struct err err;
     saved_open(&s);
-    for (size_t n = 0; n < s.file.n; n += n < 5000 ? 1 : 61) {
+    for (size_t n = 0; n < s.file.n; n += n < 600 ? 1 : 61) {
         spill(s.path, s.file.at, n);
         assert_int_equal(load(&s, &err), INGLE_FORMAT);
     }
     spill(s.path, s.file.at, s.file.n);
     const int fd = open(s.path, O_WRONLY);
     assert_true(fd >= 0);
-    for (size_t bit = 0; bit < s.file.n * 8; bit += bit < 8 * 1024 ? 1 : 211) {
+    for (size_t bit = 0; bit < s.file.n * 8; bit += bit < 8 * 300 ? 1 : 211) {
         const uint8_t flipped = (uint8_t)(s.file.at[bit / 8] ^ (1 << bit % 8));
         assert_int_equal(pwrite(fd, &flipped, 1, (off_t)(bit / 8)), 1);
         const ingle_status st = load(&s, &err);
@@ -266,7 +266,7 @@ static void damage_in_the_store_costs_a_recomputation(void **state)
     char path[512];
     struct bytes file;
     struct depot *d = one_file(path, &file);
-    for (size_t at = 0; at < file.n; at += at < 300 ? 7 : 397)
+    for (size_t at = 0; at < file.n; at += at < 300 ? 7 : 797)
         for (int cut = 0; cut < 2; cut++) {
             file.at[at] ^= 16;
             spill(path, file.at, cut ? at : file.n);
