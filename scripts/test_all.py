@@ -4,8 +4,8 @@
 usage: test_all.py [STAGE...]        (all stages when none is named)
 
 A stage counts each test program, each check and each fuzz target as one.  What it printed is
-in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; the
-exit status is 0 when none failed.
+in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed", and
+", N skipped" where packages could not be fetched; the exit status is 0 when none failed.
 """
 import concurrent.futures, json, os, pathlib, re, subprocess, sys, time
 
@@ -21,7 +21,7 @@ class Tally:
     """Counts results and prints one line for each."""
 
     def __init__(self):
-        self.passed = self.failed = 0
+        self.passed = self.failed = self.skipped = 0
         self.built = {}  # preset: whether it built
 
     def add(self, ok, what, seconds, log=None):
@@ -31,6 +31,10 @@ class Tally:
         if not ok and log:
             lines = log.read_text(errors="replace").splitlines()[-TAIL:]
             print("\n".join("     | " + line for line in lines), flush=True)
+
+    def skip(self, what, why):
+        self.skipped += 1
+        print(f"skip {what}: {why}", flush=True)
 
 
 def run(name, *command):
@@ -136,7 +140,31 @@ def fuzz(tally):
             tally.add(ok, target.name.replace("_", " ", 1), seconds, log)
 
 
-STAGES = {f.__name__: f for f in (release, checks, clang, asan, tsan, fuzz, tidy)}
+def packages_python():
+    """A Python with the vendors' packages, in a virtual environment; None: they cannot be had."""
+    python = OUT / "venv/bin/python"
+    wanted = ("openai", "anthropic", "pydantic")
+    if python.exists() and run("venv", str(python), "-c", "import " + ", ".join(wanted))[0]:
+        return python
+    if not run("venv", sys.executable, "-m", "venv", str(OUT / "venv"))[0]:
+        return None
+    pip = (str(python), "-m", "pip", "install", "--quiet", "--timeout", "10", "--retries", "1")
+    return python if run("venv pip", *pip, *wanted)[0] else None
+
+
+def serve(tally):
+    """The vendors' own packages against the server; the distribution has none of them."""
+    if not build(tally, "release"):
+        return
+    python = packages_python()
+    for script in sorted((ROOT / "tests/serve/sdk").glob("*_sdk.py")):
+        if python:
+            one(tally, script.stem, str(python), str(script), "out/release/ingle")
+        else:
+            tally.skip(script.stem, "its package could not be installed: out/logs/venv*.log")
+
+
+STAGES = {f.__name__: f for f in (release, checks, clang, asan, tsan, serve, fuzz, tidy)}
 
 
 def main(names):
@@ -148,7 +176,8 @@ def main(names):
     tally = Tally()
     for name in names or STAGES:
         STAGES[name](tally)
-    print(f"{tally.passed} passed, {tally.failed} failed")
+    skipped = f", {tally.skipped} skipped" if tally.skipped else ""
+    print(f"{tally.passed} passed, {tally.failed} failed{skipped}")
     return 1 if tally.failed else 0
 
 

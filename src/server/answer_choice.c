@@ -297,20 +297,35 @@ void answer_release_run(struct answer_run *r)
 
 /* ---- tokens ---- */
 
-/* What constrains the answer is in force from the end of the thought on. */
-static void constrain(struct answer_run *r)
+/* NULL: it is free. */
+static void follow(struct answer_run *r, const struct ingle_grammar *g)
 {
-    struct answer *a = r->a;
     struct ingle_error e;
     struct fault f = {0};
-    if (!a->grammar || a->grammar_first || r->constrained || ingle_reader_in_thought(r->reader))
-        return;
-    r->constrained = true;
-    const ingle_status st = ingle_request_constrain(r->part->request, r->local, a->grammar, &e);
+    const ingle_status st = ingle_request_constrain(r->part->request, r->local, g, &e);
     if (!st)
         return;
     request_fault_from(&f, st, "response_format", e.text);
-    answer_fail(a, &f);
+    answer_fail(r->a, &f);
+}
+
+/* A thought that has used its budget is closed; what constrains the answer is in force from
+ * the end of the thought on. */
+static void constrain(struct answer_run *r)
+{
+    const struct answer *a = r->a;
+    const bool later = a->grammar && !a->grammar_first;
+    if (r->constrained || !(later || a->closer))
+        return;
+    if (!ingle_reader_in_thought(r->reader)) {
+        if (later || r->closing)
+            follow(r, a->grammar);
+        r->constrained = later || r->closing;
+    } else if (a->closer && !r->closing &&
+               r->c.n_reasoning + r->undecided >= a->request.thinking_budget) {
+        r->closing = true;
+        follow(r, a->closer);
+    }
 }
 
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d)

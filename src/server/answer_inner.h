@@ -44,6 +44,7 @@ struct answer_run {
     size_t told;          /* tokens of c that the dialect has had */
     int64_t undecided;    /* tokens since the last event */
     bool reasoning;       /* the last event was reasoning, or the prompt ends in a thought */
+    bool closing;         /* the thought was too long: nothing but its end may come */
     bool constrained;     /* what is to follow the thought is in force */
     bool cut;             /* a second call would come: no more tokens */
     bool ended;
@@ -88,6 +89,7 @@ struct answer {
     struct answer_info info;
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
+    struct ingle_grammar *closer; /* the end of a thought; NULL: thoughts may be long */
 
     struct http_exchange *x; /* held; NULL: nobody listens */
     struct http_exchange *leaving; /* to be released when the lock is free */

@@ -110,6 +110,8 @@ static void append_text(const struct answer *a, struct answer_part *p, const cha
 
 static bool thinks(const struct answer *a)
 {
+    if (!a->request.thinking_budget)
+        return false;
     if (a->request.thinking == THINKING_DEFAULT)
         return a->core->o.thinking;
     return a->request.thinking == THINKING_ON;
@@ -344,6 +346,24 @@ static void make_grammar(struct answer *a, struct fault *f)
     a->grammar_first = a->grammar && !a->part[0].open_thought;
 }
 
+/* What ends a thought that has used its budget: one token. */
+static void make_closer(struct answer *a, struct fault *f)
+{
+    const char *end = is_gemma(a->info.llm) ? "<channel|>" : "</think>";
+    const int32_t id = ingle_find_token(a->info.llm, end, strlen(end));
+    struct ingle_error e;
+    struct str text;
+    if (f->kind || !a->request.chat || a->request.thinking_budget <= 0 || id < 0)
+        return;
+    str_init(&text);
+    str_addf(&text, "root ::= <[%d]>", id);
+    const ingle_status st =
+        ingle_grammar_open(&a->closer, a->info.llm, INGLE_GRAMMAR_GBNF, text.at, text.n, &e);
+    if (st)
+        request_fault(f, FAULT_ENGINE, NULL, "the end of a thought: %s", e.text);
+    str_release(&text);
+}
+
 /* ---- all of it ---- */
 
 static void init_run(struct answer *a, struct answer_part *p, int k)
@@ -420,6 +440,7 @@ void answer_prepare(struct answer *a, struct fault *f)
     make_parts(a, f);
     make_prompts(a, f);
     make_grammar(a, f);
+    make_closer(a, f);
     if (a->core->o.verbose && !f->kind)
         keep_prompt_text(a);
     for (int i = 0; i < a->n_runs && !f->kind; i++) {

@@ -151,6 +151,8 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
     struct answer *a = p->a;
     answer_lock(a);
     struct answer_run *r = &p->run[index];
+    if (a->cancelled && why == INGLE_FINISH_ASKED)
+        why = INGLE_FINISH_CANCEL; /* a token came before the cancel took effect */
     if (why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE || why == INGLE_FINISH_CANCEL) {
         struct fault f = {0};
         fault_of(a, why, error, &f);

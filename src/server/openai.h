@@ -8,6 +8,7 @@
  * openai_completions.c  /v1/completions
  * openai_native.c       /completion, /completions
  * openai_write.c        usage, timings, probabilities, errors
+ * openai_routes.c       the endpoints
  */
 #ifndef INGLE_SERVER_OPENAI_H
 #define INGLE_SERVER_OPENAI_H
@@ -45,9 +46,25 @@ void openai_read_prompts(struct chat_request *r, struct json_object *v, bool *ma
 void openai_read_messages(struct chat_request *r, struct json_object *body, struct fault *f);
 void openai_read_tools(struct chat_request *r, struct json_object *body, struct openai_wish *w,
                        struct fault *f);
-/* A whole body of /chat/completions, without the socket: for tests. */
+/* A whole body of /chat/completions. */
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f);
+
+/* ---- the endpoints ---- */
+
+/* What one of them is made of. */
+struct openai_kind {
+    const struct dialect *dialect;
+    void *(*create)(void); /* its state, or NULL */
+    /* The whole body into *r and the state. */
+    void (*read)(struct chat_request *r, struct json_object *body, const struct answer_options *o,
+                 void *state, struct fault *f);
+};
+extern const struct openai_kind openai_kind_chat, openai_kind_text, openai_kind_native;
+
+struct serve;
+void openai_answer(struct serve *serve, struct http_exchange *x, const struct http_request *rq,
+                   const struct openai_kind *kind);
 
 /* ---- writing ---- */
 

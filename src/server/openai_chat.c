@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_chat - POST /chat/completions. */
 #include "server/openai.h"
-#include "server/serve.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -423,23 +422,20 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     w->include_usage = w->include_usage || (r->stream && o->always_usage);
 }
 
-void openai_chat(struct serve *serve, struct http_exchange *x, const struct http_request *rq)
+static void read_chat(struct chat_request *r, struct json_object *body,
+                      const struct answer_options *o, void *state, struct fault *f)
 {
-    const struct answer_options *o = answer_get_options(serve->answers);
-    struct chat_request r;
-    struct fault f = {0};
+    openai_read_chat(r, body, o, &((struct chat *)state)->wish, f);
+}
+
+static void *create_chat(void)
+{
     struct chat *s = mem_zalloc(sizeof *s);
-    if (!s) {
-        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
-        return;
-    }
+    if (!s)
+        return NULL;
     s->last = -1;
     str_init(&s->head);
-    request_init(&r, &o->sampling);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f);
-    if (body)
-        openai_read_chat(&r, body, o, &s->wish, &f);
-    json_object_put(body);
-    answer_start(serve->answers, x, rq, &r, &chat_dialect, s, &f);
-    request_release(&r);
+    return s;
 }
+
+const struct openai_kind openai_kind_chat = {&chat_dialect, create_chat, read_chat};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_completions - POST /v1/completions: prompts are continued as they stand. */
 #include "server/openai.h"
-#include "server/serve.h"
 
 #include "base/mem.h"
 
@@ -13,7 +12,7 @@ struct text {
     struct str head;   /* the members that all chunks share */
     size_t *n_told;    /* [n_choices] tokens with probabilities */
     size_t *offset;    /* [n_choices] characters of their texts */
-    int n_choices, n_ended;
+    int n_choices;
 };
 
 static void chunk_open(const struct text *s, int index, struct str *out)
@@ -224,8 +223,9 @@ static void read_best_of(struct chat_request *r, struct json_object *body, struc
 }
 
 static void read_text(struct chat_request *r, struct json_object *body,
-                      const struct answer_options *o, struct openai_wish *w, struct fault *f)
+                      const struct answer_options *o, void *state, struct fault *f)
 {
+    struct openai_wish *w = &((struct text *)state)->wish;
     bool many;
     struct str suffix;
     str_init(&suffix);
@@ -247,26 +247,12 @@ static void read_text(struct chat_request *r, struct json_object *body,
     w->include_usage = w->include_usage || (r->stream && o->always_usage);
 }
 
-void openai_completions(struct serve *serve, struct http_exchange *x, const struct http_request *rq)
+static void *create_text(void)
 {
-    if (strncmp(rq->path, "/v1/", 4) != 0) {
-        openai_native(serve, x, rq); /* as llama-server has it */
-        return;
-    }
-    const struct answer_options *o = answer_get_options(serve->answers);
-    struct chat_request r;
-    struct fault f = {0};
     struct text *s = mem_zalloc(sizeof *s);
-    if (!s) {
-        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
-        return;
-    }
-    str_init(&s->head);
-    request_init(&r, &o->sampling);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f);
-    if (body)
-        read_text(&r, body, o, &s->wish, &f);
-    json_object_put(body);
-    answer_start(serve->answers, x, rq, &r, &text_dialect, s, &f);
-    request_release(&r);
+    if (s)
+        str_init(&s->head);
+    return s;
 }
+
+const struct openai_kind openai_kind_text = {&text_dialect, create_text, read_text};

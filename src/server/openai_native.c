@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_native - POST /completion and /completions in the form of llama-server. */
 #include "server/openai.h"
-#include "server/serve.h"
 
 #include "base/mem.h"
 
@@ -387,8 +386,9 @@ static void read_fields(struct native *s, struct json_object *body, struct fault
 }
 
 static void read_native(struct chat_request *r, struct json_object *body,
-                        const struct answer_options *o, struct native *s, struct fault *f)
+                        const struct answer_options *o, void *state, struct fault *f)
 {
+    struct native *s = state;
     int64_t n_probs = 0;
     r->max_tokens = o->max_tokens;
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
@@ -405,22 +405,12 @@ static void read_native(struct chat_request *r, struct json_object *body,
     r->keep_tokens = s->wish.return_tokens;
 }
 
-void openai_native(struct serve *serve, struct http_exchange *x, const struct http_request *rq)
+static void *create_native(void)
 {
-    const struct answer_options *o = answer_get_options(serve->answers);
-    struct chat_request r;
-    struct fault f = {0};
     struct native *s = mem_zalloc(sizeof *s);
-    if (!s) {
-        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
-        return;
-    }
-    s->last = -1;
-    request_init(&r, &o->sampling);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f);
-    if (body)
-        read_native(&r, body, o, s, &f);
-    json_object_put(body);
-    answer_start(serve->answers, x, rq, &r, &native_dialect, s, &f);
-    request_release(&r);
+    if (s)
+        s->last = -1;
+    return s;
 }
+
+const struct openai_kind openai_kind_native = {&native_dialect, create_native, read_native};

@@ -367,6 +367,22 @@ class Chat(unittest.TestCase):
             self.assertNotIn("reasoning_content", r["choices"][0]["message"], s)
             self.assertEqual(r["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
 
+    def test_budget_of_a_thought(self):
+        whole = self.ask(user("What is 8+9?", think=True))
+        long = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        for more in ({"thinking_budget_tokens": 6}, {"reasoning": {"enabled": True, "max_tokens": 6}},
+                     {"thinking": {"type": "enabled", "budget_tokens": 6}}):
+            r = self.ask(user("What is 8+9?", **{"think": True, **more}))
+            m = r["choices"][0]["message"]
+            self.assertTrue(m["reasoning_content"] and m["content"], m)
+            self.assertLess(r["usage"]["completion_tokens_details"]["reasoning_tokens"], long)
+            self.assertTrue(whole["choices"][0]["message"]["reasoning_content"]
+                            .startswith(m["reasoning_content"]))
+        c = self.one(user("What is 8+9?", think=True, thinking_budget_tokens=6, grammar='root ::= "yes"'))
+        self.assertEqual(c["message"]["content"], "yes")
+        c = self.one(user("What is 8+9?", think=True, thinking_budget_tokens=0))
+        self.assertNotIn("reasoning_content", c["message"])
+
     def test_probabilities_are_of_the_content_alone(self):
         c = self.one(user("What is 8+9?", think=True, logprobs=True))
         self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]), "17")
