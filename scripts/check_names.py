@@ -14,6 +14,7 @@ for obj in objects:
     if room in ("base", "server"):
         # cpu_machine.c keeps to its own name or to that of its door, cpu.h.
         prefixes = (file + "_", file.split("_")[0] + "_")
+        prefixes += ("server_",) if room == "server" else ()
         exact = {file}
     else:
         prefixes = (room + "_", "ingle_") if room == "engine" else (room + "_",)

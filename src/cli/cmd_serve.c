@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* A signal handler has no other way to reach the main thread. */
@@ -44,6 +47,48 @@ static int on_progress(void *arg, const char *job, double done, double total)
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     callbacks.progress(callbacks.arg, job, done, total);
     return n_signals > 0;
+}
+
+/* Tells systemd (Type=notify), if that started us. */
+static void notify(const char *text)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof to.sun_path)
+        return;
+    memcpy(to.sun_path, path, strlen(path));
+    if (path[0] == '@')
+        to.sun_path[0] = 0; /* a name that is no file */
+    const int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    if (fd < 0)
+        return;
+    const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to, n);
+    close(fd);
+}
+
+/* How often systemd wants to hear that all is well; 0: never. */
+static double watchdog_seconds(void)
+{
+    const char *us = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+    if (!us || (pid && strtol(pid, NULL, 10) != (long)getpid()))
+        return 0;
+    return strtod(us, NULL) / 1e6;
+}
+
+/* Until a signal comes.  A step that hangs ends the good news, and systemd starts us anew. */
+static void serve_until_signal(struct server *s)
+{
+    struct pollfd p = {.fd = wake[0], .events = POLLIN};
+    const double limit = watchdog_seconds();
+    const int ms = limit > 0 && limit < 4 ? (int)(limit * 250) + 1 : 1000;
+    notify("READY=1");
+    while (!n_signals) {
+        (void)poll(&p, 1, ms);
+        if (limit > 0 && server_alive(s, limit))
+            notify("WATCHDOG=1");
+    }
+    notify("STOPPING=1");
 }
 
 static void describe(const struct cli *c, const struct server_info *i)
@@ -90,9 +135,7 @@ int cli_serve(struct cli *c)
     server_describe(s, &info);
     describe(c, &info);
     cli_push(c);
-    struct pollfd p = {.fd = wake[0], .events = POLLIN};
-    while (!n_signals)
-        (void)poll(&p, 1, 1000);
+    serve_until_signal(s);
     server_drain(s);
     server_close(s);
     return CLI_OK;

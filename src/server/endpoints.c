@@ -18,7 +18,7 @@ enum { MAX_TEXT = 16 << 20, MAX_TOKENS = 4 << 20 };
 
 void endpoints_health(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    const enum serve_phase phase = server_phase(s);
+    const enum serve_phase phase = serve_phase(s);
     struct str out;
     if (phase != SERVE_READY) {
         const struct serve_error e = {.status = 503, .retry_seconds = 2};
@@ -63,7 +63,7 @@ static void put_model(const struct serve *s, struct str *out)
         "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "temperature",
         "tool_choice", "tools", "top_k", "top_logprobs", "top_p",
     };
-    const bool loaded = server_phase(s) != SERVE_LOADING;
+    const bool loaded = serve_phase(s) != SERVE_LOADING;
     const char *alias;
     write_open(out, '{');
     write_member(out, "id", s->model_id);
@@ -108,7 +108,7 @@ static void put_anthropic_model(const struct serve *s, struct str *out)
     write_member(out, "id", s->model_id);
     write_member(out, "display_name", s->model_id);
     write_member(out, "created_at", "2026-01-01T00:00:00Z");
-    if (server_phase(s) != SERVE_LOADING) {
+    if (serve_phase(s) != SERVE_LOADING) {
         write_member_int(out, "max_input_tokens", s->engine_info.n_ctx);
         write_member_int(out, "max_tokens", s->engine_info.n_ctx);
     }

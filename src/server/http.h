@@ -74,6 +74,8 @@ void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg)
 /* A reference, for another thread; each hold is ended by one release. */
 void http_hold(struct http_exchange *x);
 void http_release(struct http_exchange *x);
+/* A number for http_options.over; inside the handler. */
+void http_tag(struct http_exchange *x, int tag);
 /* free_fn(arg) is called when the last reference goes (on whatever thread); neither of the
  * two functions above is called after it. */
 void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg);
@@ -106,6 +108,8 @@ struct http_options {
      * words.  NULL: plain text. */
     void (*refuse)(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
                    const char *reason);
+    /* An exchange whose tag is not 0 is over.  On the I/O thread; may be NULL. */
+    void (*over)(void *arg, int tag);
     void (*tick)(void *arg); /* on the I/O thread, ten times a second; may be NULL */
     void *arg;
 };

@@ -57,6 +57,8 @@ void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg)
     x->own_arg = arg;
 }
 
+void http_tag(struct http_exchange *x, int tag) { x->tag = tag; }
+
 void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg)
 {
     x->gone_fn = fn;
@@ -380,6 +382,8 @@ void http_exchange_over(struct http_exchange *x)
     x->conn = NULL;
     pthread_mutex_unlock(&x->lock);
     h->bodies_bytes -= x->n_body;
+    if (x->tag && h->o.over)
+        h->o.over(h->o.arg, x->tag);
     atomic_fetch_sub(&h->n_exchanges, 1);
     http_release(x);
 }

@@ -54,6 +54,7 @@ struct http_exchange {
     /* I/O thread only */
     struct http_conn *conn; /* NULL: over */
     bool suspended, answered, handled, gone_called, close;
+    int tag;
     int refused;         /* status, decided while the body arrives; 0: none */
     const char *reason;
     void (*gone_fn)(void *arg);

@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+enum serve_phase serve_phase(const struct serve *s)
+{
+    return (enum serve_phase)atomic_load(&s->phase);
+}
+
 const char *serve_path(const struct http_request *rq)
 {
     const char *p = rq->path;

@@ -12,6 +12,7 @@
 #include "ingle/ingle.h"
 #include "server/http.h"
 #include "server/write.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ struct responses_store;
 enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
 
 struct serve {
+    atomic_int phase; /* enum serve_phase */
     /* These are there from the start. */
     const struct ingle_config *config; /* the options, also those of group "server" */
     struct ingle_callbacks callbacks;
@@ -44,7 +46,7 @@ struct serve {
     const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
 };
 /* May be asked from any thread. */
-enum serve_phase server_phase(const struct serve *s);
+enum serve_phase serve_phase(const struct serve *s);
 
 typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
                             const struct http_request *rq);

@@ -11,11 +11,11 @@
 #include "base/num.h"
 #include "server/answer.h"
 #include "server/auth.h"
+#include "server/guard.h"
 #include "server/metrics.h"
 #include "server/responses.h"
 #include "server/serve.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -25,18 +25,13 @@ enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 
 struct server {
     struct serve serve; /* first: endpoints get it */
-    atomic_int phase;
     const char *host[8];
     int n_hosts;
     const char *unix_path;
     char model_id[128], fingerprint[64];
     char *tls_cert, *tls_key;
+    struct guard *guard; /* NULL: none */
 };
-
-enum serve_phase server_phase(const struct serve *s)
-{
-    return (enum serve_phase)atomic_load(&((const struct server *)s)->phase);
-}
 
 /* ---- the way of a request ---- */
 
@@ -171,7 +166,7 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
             return;
         }
     }
-    const enum serve_phase phase = server_phase(&s->serve);
+    const enum serve_phase phase = serve_phase(&s->serve);
     if (!r && other_method)
         serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes",
                    rq->method, rq->path);
@@ -184,11 +179,30 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
         unavailable(x, rq, phase);
 }
 
+/* False: the request was there twice when the server died, and is refused. */
+static bool guarded(struct server *s, struct http_exchange *x, const struct http_request *rq)
+{
+    if (!s->guard || !rq->n_body)
+        return true;
+    const int place = guard_enter(s->guard, rq->body, rq->n_body);
+    if (place == -2) {
+        serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true},
+                   "the server died twice while it computed this request");
+        return false;
+    }
+    http_tag(x, place + 1);
+    return true;
+}
+
+static void over(void *arg, int tag) { guard_leave(((struct server *)arg)->guard, tag - 1); }
+
 static void handle(void *arg, struct http_exchange *x, const struct http_request *rq)
 {
     struct server *s = arg;
     bool other_method;
     const struct route *r = find_route(rq, &other_method);
+    if (!guarded(s, x, rq))
+        return;
     r->fn(&s->serve, x, rq); /* admit() has seen that there is one */
 }
 
@@ -203,7 +217,7 @@ static void refuse(void *arg, struct http_exchange *x, const struct http_request
 static void tick(void *arg)
 {
     const struct server *s = arg;
-    if (server_phase(&s->serve) != SERVE_LOADING)
+    if (serve_phase(&s->serve) != SERVE_LOADING)
         answer_tick(s->serve.answers);
 }
 
@@ -320,6 +334,7 @@ static ingle_status start_http(struct server *s, struct err *err)
         .admit = admit,
         .handle = handle,
         .refuse = refuse,
+        .over = over,
         .tick = tick,
         .arg = s,
     };
@@ -345,6 +360,9 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = read_access(s, err);
     if (!st)
         st = read_tls(s, err);
+    const char *state = ingle_config_text(o->config, "state-dir", 0);
+    if (!st && state)
+        st = guard_open(&s->guard, state, err);
     if (!st)
         st = start_http(s, err);
     if (st) {
@@ -421,7 +439,7 @@ ingle_status server_load(struct server *s, struct err *err)
     const ingle_status st = open_answers(s, err);
     if (st)
         return st;
-    atomic_store(&s->phase, SERVE_READY);
+    atomic_store(&s->serve.phase, SERVE_READY);
     return INGLE_OK;
 }
 
@@ -440,7 +458,9 @@ static void wait_for_answers(const struct server *s, double seconds)
 
 void server_drain(struct server *s)
 {
-    atomic_store(&s->phase, SERVE_DRAINING);
+    atomic_store(&s->serve.phase, SERVE_DRAINING);
+    if (s->guard)
+        guard_pardon(s->guard);
     http_close_listener(s->serve.http);
     wait_for_answers(s, ingle_config_number(s->serve.config, "drain"));
     /* Those that are left get the error of their dialect, and a moment to take it. */
@@ -461,6 +481,7 @@ void server_close(struct server *s)
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);
     metrics_close(s->serve.metrics);
+    guard_close(s->guard);
     auth_close(s->serve.auth);
     mem_free(s->tls_cert);
     if (s->tls_key)
@@ -491,7 +512,7 @@ void server_describe(const struct server *s, struct server_info *out)
 bool server_alive(struct server *s, double seconds)
 {
     struct ingle_scheduler_status now;
-    if (server_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
+    if (serve_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
         return true;
     (void)ingle_scheduler_status(s->serve.scheduler, &now, NULL, 0);
     return now.since_step_seconds < seconds;

@@ -352,6 +352,38 @@ class Starting(unittest.TestCase):
             p.stdout.close()
             self.assertFalse(os.path.exists(path))
 
+    def test_a_request_that_kills(self):
+        with tempfile.TemporaryDirectory() as folder:
+            body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True}
+            for _ in range(2):
+                server = Server(INGLE, "--state-dir", folder)
+                s = server.begin("/v1/chat/completions", body)
+                while not any(q["is_processing"] for q in server.get("/slots")[2]):
+                    pass
+                server.process.kill()
+                server.process.wait()
+                s.close()
+                server.reader.join()
+                server.process.stdout.close()
+            server = Server(INGLE, "--state-dir", folder)
+            status, h, r = server.post("/v1/chat/completions", body)
+            self.assertEqual((status, h["x-should-retry"]), (500, "false"), r)
+            self.assertEqual(server.post("/v1/chat/completions", QUESTION)[0], 200)
+            self.assertEqual(server.close(), 0)
+
+    def test_systemd(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            path = os.path.join(folder, "notify")
+            s.bind(path)
+            s.settimeout(60)
+            p = subprocess.Popen([INGLE, "serve", "--port", "0"], stdout=subprocess.DEVNULL,
+                                 env={**os.environ, "NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
+            self.assertEqual([s.recv(99) for _ in range(3)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+            p.terminate()
+            while (word := s.recv(99)) != b"STOPPING=1":
+                self.assertEqual(word, b"WATCHDOG=1")
+            self.assertEqual(p.wait(60), 0)
+
     def test_leaving(self):
         body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
         server = Server(INGLE)  # what runs is finished
