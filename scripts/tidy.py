@@ -42,7 +42,7 @@ def main():
         return 1
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     src = str(ROOT / "src") + "/"
-    entries = [e for e in entries if e["file"].startswith(src)]
+    entries = [e for e in entries if e["file"].startswith(src) and e["file"].endswith(".c")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         said = [s.strip() for s in pool.map(tidy, entries) if s.strip()]
     print("\n".join(said) if said else f"tidy: ok, {len(entries)} files")

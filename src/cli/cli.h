@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "ingle/ingle.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 /* What standard error shows: reports and the progress of long jobs. */
 struct cli_screen {
+    pthread_mutex_t lock; /* what follows `progress`, and standard error: reports come from any thread */
     bool terminal, colour;
     ingle_report_level level; /* up to this one */
     bool progress;

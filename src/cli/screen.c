@@ -17,6 +17,7 @@ void cli_screen_init(struct cli_screen *s, const struct ingle_config *config)
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     const bool quiet = ingle_config_flag(config, "quiet");
     *s = (struct cli_screen){.tenth = -1};
+    pthread_mutex_init(&s->lock, NULL);
     s->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
     s->colour = s->terminal && !(no_color && *no_color);
     s->progress = !quiet;
@@ -25,12 +26,20 @@ void cli_screen_init(struct cli_screen *s, const struct ingle_config *config)
                                                       : INGLE_REPORT_WARN;
 }
 
-void cli_screen_clear(struct cli_screen *s)
+/* With the lock held. */
+static void clear(struct cli_screen *s)
 {
     if (s->line_open)
         fputs("\r\033[K", stderr);
     s->line_open = false;
     s->job[0] = 0;
+}
+
+void cli_screen_clear(struct cli_screen *s)
+{
+    pthread_mutex_lock(&s->lock);
+    clear(s);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
@@ -40,8 +49,10 @@ static void on_report(void *arg, ingle_report_level level, const char *kind, con
     struct cli *c = arg;
     if (level > c->screen.level)
         return;
-    cli_screen_clear(&c->screen);
+    pthread_mutex_lock(&c->screen.lock);
+    clear(&c->screen);
     fprintf(stderr, "ingle: %s: %s '%s': %s\n", word[level], kind, subject, text);
+    pthread_mutex_unlock(&c->screen.lock);
 }
 
 /* "load  [#####.....]  52 %  3 s left" */
@@ -58,15 +69,12 @@ static void draw_bar(const struct cli_screen *s, double share, double elapsed_s)
     fflush(stderr);
 }
 
-static int on_progress(void *arg, const char *job, double done, double total)
+/* With the lock held. */
+static void show_progress(struct cli_screen *s, const char *job, double done, double total)
 {
-    struct cli *c = arg;
-    struct cli_screen *s = &c->screen;
-    if (!s->progress || !(total > 0))
-        return 0;
     const uint64_t now = clock_now();
     if (strncmp(s->job, job, sizeof s->job - 1) != 0) {
-        cli_screen_clear(s);
+        clear(s);
         snprintf(s->job, sizeof s->job, "%s", job);
         s->began = s->drawn = now;
         s->tenth = -1;
@@ -76,8 +84,8 @@ static int on_progress(void *arg, const char *job, double done, double total)
     if (share >= 1) {
         if (!s->terminal && s->tenth >= 0)
             fprintf(stderr, "%s: done in %.1f s\n", job, elapsed);
-        cli_screen_clear(s);
-        return 0;
+        clear(s);
+        return;
     }
     /* A job that will be over within a second is not worth a line. */
     const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2);
@@ -89,6 +97,16 @@ static int on_progress(void *arg, const char *job, double done, double total)
         s->tenth = (int)(share * 10);
         fprintf(stderr, "%s: %.0f %%\n", job, share * 100);
     }
+}
+
+static int on_progress(void *arg, const char *job, double done, double total)
+{
+    struct cli *c = arg;
+    if (!c->screen.progress || !(total > 0))
+        return 0;
+    pthread_mutex_lock(&c->screen.lock);
+    show_progress(&c->screen, job, done, total);
+    pthread_mutex_unlock(&c->screen.lock);
     return 0;
 }
 
