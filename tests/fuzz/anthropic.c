@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         dialect_fault(&anthropic_dialect, s, &f);
     } else {
         dialect_render(&r);
-        dialect_play(&anthropic_dialect, s, &r, r.stream, "f", text, n);
+        dialect_play(&anthropic_dialect, s, NULL, &r, r.stream, "f", text, n);
     }
     anthropic_free(s);
     request_release(&r);

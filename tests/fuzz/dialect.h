@@ -37,7 +37,7 @@ static inline void dialect_render(const struct chat_request *r)
     json_object_put(tools);
 }
 
-/* Each "data: " line of a stream, or the one value of a reply. */
+/* Each "data: " line of a stream but the one that ends it, or the one value of a reply. */
 static inline void dialect_check(const struct str *out, bool stream)
 {
     const struct json_limits limits = {.depth = 100};
@@ -50,15 +50,17 @@ static inline void dialect_check(const struct str *out, bool stream)
     while ((at = strstr(at, "\ndata: "))) {
         at += 7;
         const size_t n = strcspn(at, "\n");
-        BUG_IF(json_gate(at, n, &limits, NULL) != INGLE_OK);
+        const bool over = n == 6 && memcmp(at, "[DONE]", 6) == 0;
+        BUG_IF(!over && json_gate(at, n, &limits, NULL) != INGLE_OK);
     }
 }
 
-/* Plays an answer in which the model says the fuzzer's bytes and calls a tool with them. */
-static inline void dialect_play(const struct dialect *d, void *state, const struct chat_request *q,
+/* llm may be NULL for a dialect that spells no tokens.  Plays an answer in which the model says the fuzzer's bytes and calls a tool with them. */
+static inline void dialect_play(const struct dialect *d, void *state, const struct ingle_model *llm,
+                                const struct chat_request *q,
                                 bool stream, const char *name, const char *text, size_t n)
 {
-    const struct answer_info info = {.model = "m", .fingerprint = "f", .id = "0123", .n_prompt = 9,
+    const struct answer_info info = {.llm = llm, .model = "m", .fingerprint = "f", .id = "0123", .n_prompt = 9,
                                      .request = q};
     struct answer_choice c = {.finish = ANSWER_CALLS, .n_calls = 1};
     struct answer_call call = {.id = "call_0123"};

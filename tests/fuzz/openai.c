@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         check(&r);
         if (r.chat)
             dialect_render(&r);
-        dialect_play(kind->dialect, state, &r, r.stream, "f", text, n - 1);
+        dialect_play(kind->dialect, state, model, &r, r.stream, "f", text, n - 1);
     }
     kind->dialect->free(state);
     request_release(&r);

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     } else {
         dialect_render(&r);
         const char *name = s->n_tools ? s->tool[n % s->n_tools].flat.at : "f";
-        dialect_play(&responses_dialect, s, &r, s->stream, name, text, n);
+        dialect_play(&responses_dialect, s, NULL, &r, s->stream, name, text, n);
     }
     responses_free(s);
     request_release(&r);
