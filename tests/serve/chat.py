@@ -550,7 +550,9 @@ class Leaving(unittest.TestCase):
                 r = self.server.events("/v1/chat/completions", body)[-2][1]
             else:
                 r = self.ask(body)[2]
-            self.assertTrue(r["timings"]["ingle"]["attached"], r)
+            # A fast machine has read the prompt by then: what it read is not read again.
+            again = r["usage"]["prompt_tokens"] - r["usage"]["prompt_tokens_details"]["cached_tokens"]
+            self.assertTrue(r["timings"]["ingle"]["attached"] or again < 64, r)
 
     def test_full(self):
         body = user("Count from 1 to 20.", ignore_eos=True, stream=True)

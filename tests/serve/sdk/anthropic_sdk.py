@@ -173,7 +173,7 @@ class Sdk(serving.Case):
         self.create(user("What is the capital of Peru?"))
         u = self.create(user("What is the capital of Peru?")).usage
         self.assertGreater(u.cache_read_input_tokens, 0)
-        self.assertEqual(u.input_tokens, 1)
+        self.assertLess(u.input_tokens, 16)
 
     def test_bad_request(self):
         with self.assertRaises(anthropic.BadRequestError) as e:
