@@ -421,7 +421,8 @@ ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
     return engine_say(error, kv_store_list(dir, pass_entry, &l, &err), &err);
 }
 
-static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p,
+/* asked: the limit is the caller's, not the machine's. */
+static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p, bool asked,
                            struct err *err)
 {
     char list[256];
@@ -430,9 +431,9 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     for (int i = 0; i < p->n_items && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", i ? ", " : "",
                                p->item[i].name, size_of(p->item[i].bytes).text);
-    return err_set(err, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s are free; %s",
+    return err_set(err, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s %s; %s",
                    e->model->path, size_of(p->total_bytes).text, list, (long long)p->n_ctx,
-                   size_of(p->limit_bytes).text, p->advice);
+                   size_of(p->limit_bytes).text, asked ? "were allowed" : "are free", p->advice);
 }
 
 static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
@@ -444,7 +445,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     if (st)
         return st;
     if (!plan.fits)
-        return refuse(e, &plan, err);
+        return refuse(e, &plan, o->memory_bytes != 0, err);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
            "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
            size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);

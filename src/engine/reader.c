@@ -99,10 +99,13 @@ static void take_event(void *arg, enum text_event_kind kind, int call, const cha
     struct ingle_reader *r = arg;
     if (r->stopped)
         return;
-    if (kind == TEXT_EVENT_CONTENT)
+    if (kind == TEXT_EVENT_CONTENT) {
         add_content(r, bytes, n);
-    else
-        send(r, same[kind], call, bytes, n);
+        return;
+    }
+    if (r->held.n) /* a stop string does not go on behind what comes between */
+        let_out(r, r->held.n);
+    send(r, same[kind], call, bytes, n);
 }
 
 static ingle_status take_stops(struct ingle_reader *r, const struct ingle_reader_options *o,

@@ -322,25 +322,59 @@ static bool attach(struct answer_core *c, struct http_exchange *x,
         a->info.attached = true;
         a->open = a->headers_out = false;
         str_clear(&a->out);
-        if (a->begun && a->request.stream)
+        if (a->begun && a->request.stream) {
             a->dialect->begin(a->state, &a->info, &a->out);
+            a->open = a->dialect->begins_at_once;
+            answer_flush(a);
+        }
     }
     answer_unlock(a);
     answer_unref(a);
     return live;
 }
 
+static void refuse_waiting(struct answer *a)
+{
+    struct fault f = {0};
+    request_fault(&f, FAULT_BUSY, NULL, "the request waited %g s for its turn (--queue-timeout)",
+                  a->core->o.queue_seconds);
+    f.retry_seconds = a->core->o.queue_seconds;
+    answer_fail(a, &f);
+}
+
+static void tick_one(struct answer *a, uint64_t now)
+{
+    const struct answer_options *o = &a->core->o;
+    const uint64_t grace = (uint64_t)(o->grace_seconds * 1e9);
+    const uint64_t queue = (uint64_t)(o->queue_seconds * 1e9);
+    if (a->orphaned && now > a->orphaned && now - a->orphaned > grace)
+        answer_cancel(a);
+    if (queue && a->n_open && !a->begun && !a->fault.kind && !a->cancelled && now > a->started &&
+        now - a->started > queue)
+        refuse_waiting(a);
+    answer_submit_rest(a);
+}
+
+/* Ending an answer takes the core's lock, so each one is held and visited without it. */
 void answer_tick(struct answer_core *c)
 {
-    const uint64_t now = clock_now(), grace = (uint64_t)(c->o.grace_seconds * 1e9);
-    pthread_mutex_lock(&c->lock);
-    for (struct answer *a = c->first; a; a = a->next) {
-        pthread_mutex_lock(&a->lock);
-        if (a->orphaned && now - a->orphaned > grace)
-            answer_cancel(a);
-        pthread_mutex_unlock(&a->lock);
+    const uint64_t now = clock_now();
+    struct answer *a = NULL, *next;
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        next = a ? a->next : c->first;
+        while (next && !try_ref(next))
+            next = next->next;
+        pthread_mutex_unlock(&c->lock);
+        if (a)
+            answer_unref(a);
+        a = next;
+        if (!a)
+            break;
+        answer_lock(a);
+        tick_one(a, now);
+        answer_unlock(a);
     }
-    pthread_mutex_unlock(&c->lock);
 }
 
 void answer_stop(struct answer_core *c)
@@ -411,7 +445,7 @@ static void check_stopping(struct answer_core *c, struct fault *f)
     f->retry_seconds = 5;
 }
 
-static void observe_refusal(const struct answer *a, const struct fault *f)
+static void observe_refusal(struct answer *a, const struct fault *f)
 {
     const struct answer_options *o = &a->core->o;
     const struct answer_record r = {.dialect = a->dialect->name,
@@ -419,6 +453,7 @@ static void observe_refusal(const struct answer *a, const struct fault *f)
                                     .status = f->status};
     if (o->observe)
         o->observe(o->arg, &r);
+    a->observed = true;
 }
 
 void answer_start(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,

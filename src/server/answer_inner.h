@@ -101,9 +101,12 @@ struct answer {
     bool headers_out;
     bool finished; /* the client has had all */
     bool cancelled;
+    bool observed; /* answer_options.observe was called */
 
     struct answer_part *part; /* [n_parts] */
-    int n_parts, n_open; /* parts that are not over */
+    int n_parts;
+    int n_submitted; /* the others found the queue full and are tried again */
+    int n_open;      /* parts that are not over */
     struct answer_run *run;
     struct answer_choice *shown; /* scratch of the result */
     struct str prompt_text;      /* options.verbose */
@@ -136,8 +139,11 @@ void answer_release_parts(struct answer *a);
 
 /* ---- answer_run.c ---- */
 
-/* Hands all parts to the scheduler; a->lock is held. */
+/* Hands the parts to the scheduler that it has not; a->lock is held.  Those that find the queue
+ * full behind others of this answer are left for the next call. */
 void answer_submit(struct answer *a, struct fault *f);
+/* The rest of them, on the I/O thread. */
+void answer_submit_rest(struct answer *a);
 void answer_begin(struct answer *a);
 
 /* ---- answer_choice.c ---- */

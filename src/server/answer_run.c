@@ -41,8 +41,10 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
     if (!a->begun) {
         a->begun = true;
         note_reuse(a, p, reuse);
-        if (a->request.stream && a->x)
+        if (a->request.stream && a->x) {
             a->dialect->begin(a->state, &a->info, &a->out);
+            a->open = a->open || a->dialect->begins_at_once;
+        }
         answer_flush(a);
     }
     answer_unlock(a);
@@ -253,7 +255,7 @@ static void send_result(struct answer *a)
     answer_finish(a);
 }
 
-static void observe(const struct answer *a)
+static void observe(struct answer *a)
 {
     const struct answer_options *o = &a->core->o;
     struct answer_record r = {.dialect = a->dialect->name, .outcome = "ok", .status = 200,
@@ -272,8 +274,9 @@ static void observe(const struct answer *a)
     if (a->n_steps > 1)
         r.mean_token_seconds =
             (double)(a->last_token - a->first_token) * 1e-9 / (double)(a->n_steps - 1);
-    if (o->observe)
+    if (o->observe && !a->observed)
         o->observe(o->arg, &r);
+    a->observed = true;
 }
 
 static void on_done(void *arg, const struct ingle_usage *usage)
@@ -283,7 +286,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     answer_lock(a);
     p->request = NULL;
     add_usage(&a->usage, p, usage);
-    if (--a->n_open == 0) {
+    if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
         if (a->x && !a->finished && !a->fault.kind)
             send_result(a);
         observe(a);
@@ -293,6 +296,15 @@ static void on_done(void *arg, const struct ingle_usage *usage)
 }
 
 /* ---- to the scheduler ---- */
+
+/* Seconds from now; 0: none. */
+static double deadline(const struct answer *a)
+{
+    const double most = a->core->o.request_seconds, asked = a->request.deadline_seconds;
+    const double all = most > 0 && (asked <= 0 || most < asked) ? most : asked;
+    const double left = all - (double)(clock_now() - a->started) * 1e-9;
+    return all <= 0 ? 0 : left > 1e-3 ? left : 1e-3;
+}
 
 static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t max_tokens,
                                 double *retry, struct ingle_error *e)
@@ -311,7 +323,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .grammar = a->grammar_first ? a->grammar : NULL,
         .priority = q->priority,
         .user = q->user.n ? q->user.at : NULL,
-        .deadline_seconds = q->deadline_seconds,
+        .deadline_seconds = deadline(a),
         .begin = on_begin,
         .progress = on_progress,
         .token = on_token,
@@ -345,22 +357,48 @@ static void say_refused(ingle_status st, double retry, const struct ingle_error 
  * context allows is not there, a shorter one will do. */
 static const int64_t LEAST_TOKENS = 64;
 
-void answer_submit(struct answer *a, struct fault *f)
+static ingle_status submit(struct answer *a, struct answer_part *p, double *retry,
+                           struct ingle_error *e)
 {
     const int64_t wish = a->request.max_tokens;
-    for (int i = 0; i < a->n_parts && !f->kind; i++) {
-        struct answer_part *p = &a->part[i];
+    int64_t n = wish;
+    ingle_status st = submit_part(a, p, n, retry, e);
+    if (st == INGLE_LIMIT && *retry < 0 && wish < 0)
+        n = a->core->o.n_ctx - (int64_t)p->n_ids;
+    while (st == INGLE_LIMIT && *retry < 0 && wish < 0 && n / 2 >= LEAST_TOKENS)
+        st = submit_part(a, p, n /= 2, retry, e);
+    return st;
+}
+
+void answer_submit(struct answer *a, struct fault *f)
+{
+    while (a->n_submitted < a->n_parts && !f->kind) {
         struct ingle_error e;
         double retry = -1;
-        int64_t n = wish;
-        ingle_status st = submit_part(a, p, n, &retry, &e);
-        if (st == INGLE_LIMIT && retry < 0 && wish < 0)
-            n = a->core->o.n_ctx - (int64_t)p->n_ids;
-        while (st == INGLE_LIMIT && retry < 0 && wish < 0 && n / 2 >= LEAST_TOKENS)
-            st = submit_part(a, p, n /= 2, &retry, &e);
-        if (st)
+        const ingle_status st = submit(a, &a->part[a->n_submitted], &retry, &e);
+        if (st == INGLE_LIMIT && retry >= 0 && a->n_submitted)
+            return;
+        if (st) {
             say_refused(st, retry, &e, f);
-        else
-            a->n_open++;
+            return;
+        }
+        a->n_submitted++;
+        a->n_open++;
     }
+}
+
+void answer_submit_rest(struct answer *a)
+{
+    struct fault f = {0};
+    if (!a->n_submitted || a->n_submitted == a->n_parts)
+        return;
+    if (!a->fault.kind && !a->cancelled)
+        answer_submit(a, &f);
+    if (f.kind)
+        answer_fail(a, &f);
+    if (!a->fault.kind && !a->cancelled)
+        return;
+    a->n_submitted = a->n_parts; /* nobody wants them any more */
+    if (!a->n_open)
+        observe(a);
 }

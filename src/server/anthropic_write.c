@@ -340,4 +340,5 @@ const struct dialect anthropic_dialect = {
     .error = on_error,
     .whole = on_whole,
     .free = on_free,
+    .begins_at_once = true,
 };

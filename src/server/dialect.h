@@ -11,8 +11,9 @@
  *     begin progress* { text | call_begin call_arguments* call_end }* end(one a choice) done
  *
  * with keepalive anywhere after 10 s of silence (also before begin), and error instead of the
- * rest.  What begin appends goes out with the first text, call, progress or keep-alive: until
- * then an error still gets its real status, and what begin appended is dropped.
+ * rest.  What begin appends goes out with the first text, call, progress or keep-alive (at once
+ * with begins_at_once): until then an error still gets its real status, and what begin appended
+ * is dropped.
  *
  * A whole reply: nothing but whole(), or error.
  *
@@ -136,6 +137,8 @@ struct dialect {
     /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are
      * events of the stream, too: the dialect's clients look for them there. */
     bool faults_in_stream;
+    /* What begin appends goes out at once: clients wait for it with a shorter patience. */
+    bool begins_at_once;
 };
 
 #endif

@@ -115,7 +115,31 @@ static void put_anthropic_model(const struct serve *s, struct str *out)
     write_close(out, '}');
 }
 
-/* Codex reads its catalogue from here and falls back to its own when it is empty. */
+/* Codex reads its catalogue from here and falls back to its own when it is empty.  What only
+ * the server knows replaces what the file has. */
+static void put_codex(const struct serve *s, struct str *out)
+{
+    write_key(out, "models");
+    write_open(out, '[');
+    if (s->codex_model && serve_phase(s) != SERVE_LOADING) {
+        write_open(out, '{');
+        write_member(out, "slug", s->model_id);
+        write_member(out, "display_name", s->model_id);
+        write_member_int(out, "context_window", s->engine_info.n_ctx);
+        json_object_object_foreach(s->codex_model, key, value)
+        {
+            if (strcmp(key, "slug") == 0 || strcmp(key, "display_name") == 0 ||
+                strcmp(key, "context_window") == 0)
+                continue;
+            write_string(out, key, strlen(key));
+            str_addc(out, ':');
+            request_add_value(out, value);
+        }
+        write_close(out, '}');
+    }
+    write_close(out, ']');
+}
+
 void endpoints_models(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     const bool anthropic = http_request_header(rq, "anthropic-version") != NULL;
@@ -136,7 +160,7 @@ void endpoints_models(struct serve *s, struct http_exchange *x, const struct htt
         write_member(&out, "first_id", s->model_id);
         write_member(&out, "last_id", s->model_id);
     } else {
-        put_list(&out, "models", NULL, 0);
+        put_codex(s, &out);
     }
     write_close(&out, '}');
     serve_json(x, rq, &out);

@@ -34,6 +34,7 @@ struct serve {
     struct metrics *metrics;
     const char *model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
+    struct json_object *codex_model; /* entry of Codex's catalogue; NULL: none */
     struct responses_store *responses; /* answers that /v1/responses keeps */
 
     /* These once the phase is not SERVE_LOADING; no endpoint without SERVE_EARLY sees that. */

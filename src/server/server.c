@@ -279,6 +279,23 @@ static ingle_status read_tls(struct server *s, struct err *err)
     return st ? st : file_slurp(key, 1 << 20, &s->tls_key, &n, err);
 }
 
+static ingle_status read_codex_model(struct server *s, struct err *err)
+{
+    const char *path = ingle_config_text(s->serve.config, "codex-model", 0);
+    char *text;
+    size_t n;
+    if (!path)
+        return INGLE_OK;
+    ingle_status st = file_slurp(path, 1 << 20, &text, &n, err);
+    if (st)
+        return st;
+    st = json_parse(text, n, NULL, &s->serve.codex_model, err);
+    mem_free(text);
+    if (!st && !json_object_is_type(s->serve.codex_model, json_type_object))
+        st = err_set(err, INGLE_FORMAT, "it holds no JSON object");
+    return st ? err_prefix(err, "%s", path) : INGLE_OK;
+}
+
 /* The name of the model: what was asked for, else its file's without folder and ending. */
 static void name_model(struct server *s)
 {
@@ -360,6 +377,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = read_access(s, err);
     if (!st)
         st = read_tls(s, err);
+    if (!st)
+        st = read_codex_model(s, err);
     const char *state = ingle_config_text(o->config, "state-dir", 0);
     if (!st && state)
         st = guard_open(&s->guard, state, err);
@@ -386,6 +405,18 @@ static int parallel(const struct server *s)
     return n ? n : PARALLEL;
 }
 
+static bool knows(void *arg, const char *name, const char **known)
+{
+    const struct server *s = arg;
+    *known = s->model_id;
+    return serve_knows(&s->serve, name);
+}
+
+static void observe(void *arg, const struct answer_record *r)
+{
+    metrics_observe(((struct server *)arg)->serve.metrics, r);
+}
+
 static ingle_status open_answers(struct server *s, struct err *err)
 {
     const struct serve *v = &s->serve;
@@ -404,8 +435,11 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
         .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),
         .grace_seconds = ingle_config_number(v->config, "retry-grace"),
-        .observe = metrics_observe,
-        .arg = v->metrics,
+        .queue_seconds = ingle_config_number(v->config, "queue-timeout"),
+        .request_seconds = ingle_config_number(v->config, "max-request-seconds"),
+        .knows = ingle_config_flag(v->config, "strict-model") ? knows : NULL,
+        .observe = observe,
+        .arg = s,
     };
     ingle_sampling_defaults(v->model, &o.sampling);
     ingle_config_sampling(v->config, &o.sampling);
@@ -480,6 +514,7 @@ void server_close(struct server *s)
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);
+    json_object_put(s->serve.codex_model);
     metrics_close(s->serve.metrics);
     guard_close(s->guard);
     auth_close(s->serve.auth);

@@ -5,8 +5,8 @@ usage: anthropic_messages.py INGLE [unittest options]
 """
 import json
 
-import serving
-from serving import WEATHER
+import client
+from client import WEATHER
 
 TOOL = {"name": "get_weather", "description": "Weather in a city", "input_schema": WEATHER}
 QUESTION = "What is the weather in Paris?"
@@ -25,15 +25,15 @@ def short(events):
     return [n for i, n in enumerate(names) if not i or names[i - 1] != n]
 
 
-class Messages(serving.Case):
+class Messages(client.Case):
     def whole(self, *messages, **body):
-        status, answer, _ = self.server.post("/v1/messages", dict(
+        status, _, answer = self.server.post("/v1/messages", dict(
             {"model": "claude", "max_tokens": 200, "messages": list(messages)}, **body))
         self.assertEqual(status, 200, answer)
         return answer
 
     def refused(self, status, **body):
-        got, answer, headers = self.server.post("/v1/messages", body)
+        got, headers, answer = self.server.post("/v1/messages", body)
         self.assertEqual(got, status, answer)
         self.assertEqual(answer["type"], "error")
         self.assertEqual(answer["request_id"], headers["request-id"])
@@ -125,7 +125,7 @@ class Messages(serving.Case):
 
     def count(self, *messages, **body):
         return self.server.post("/v1/messages/count_tokens",
-                                dict({"messages": list(messages)}, **body))[1]["input_tokens"]
+                                dict({"messages": list(messages)}, **body))[2]["input_tokens"]
 
     def test_thinking_comes_back(self):
         ask, on = user("What is 8+9?"), {"type": "enabled", "budget_tokens": 1024}
@@ -190,12 +190,12 @@ class Messages(serving.Case):
 
     def test_count(self):
         body = {"messages": [user("Who are you?")], "tools": [TOOL], "system": "Answer briefly."}
-        status, n, _ = self.server.post("/v1/messages/count_tokens", body)
+        status, _, n = self.server.post("/v1/messages/count_tokens", body)
         self.assertEqual((status, list(n)), (200, ["input_tokens"]))
         usage = self.whole(**body)["usage"]
         self.assertEqual(n["input_tokens"],
                          usage["input_tokens"] + usage["cache_read_input_tokens"])
-        status, answer, _ = self.server.post("/v1/messages/count_tokens", {"messages": 1})
+        status, _, answer = self.server.post("/v1/messages/count_tokens", {"messages": 1})
         self.assertEqual((status, answer["error"]["type"]), (400, "invalid_request_error"))
 
     def test_bad_requests(self):
@@ -206,7 +206,7 @@ class Messages(serving.Case):
             "type": "image", "source": {"type": "base64", "data": ""}}])])["message"])
         self.assertEqual(self.refused(400, messages=[user("x")], stream=True, top_p=7)["type"],
                          "invalid_request_error")
-        status, answer, _ = self.server.ask("POST", "/v1/messages", b"nonsense")
+        status, _, answer = self.server.request("POST", "/v1/messages", b"nonsense")
         self.assertEqual((status, answer["type"]), (400, "error"))
 
     def test_overflow(self):
@@ -222,7 +222,7 @@ class Messages(serving.Case):
                    metadata={"user_id": "x"}, speed="fast", tools=None, stop_sequences=None)
 
 
-class KeepAlive(serving.Case):
+class KeepAlive(client.Case):
     options = ["--temp", "0", "--keep-alive", "0.1", "--parallel", "1"]
 
     def test_silence(self):
@@ -232,7 +232,7 @@ class KeepAlive(serving.Case):
             "messages": [user("Count from 1 to 60.")], "max_tokens": 2000, "stream": True,
             "output_config": {"format": {"type": "json_schema", "schema": schema}}})
         r.read(120)
-        status, n, _ = self.server.post("/v1/messages/count_tokens", {"messages": [user("hi")]})
+        status, _, n = self.server.post("/v1/messages/count_tokens", {"messages": [user("hi")]})
         self.assertEqual(status, 200)
         events = self.server.stream("/v1/messages", {"messages": [user("What is 7+5?")]})
         c.close()
@@ -241,20 +241,20 @@ class KeepAlive(serving.Case):
                          ["message_start"] + BLOCK + END)
 
 
-class DeepSeek(serving.Case):
+class DeepSeek(client.Case):
     @classmethod
     def setUpClass(cls):
-        cls.options = ["--temp", "0", "--model", serving.nano_v4()]
+        cls.options = ["--temp", "0", "--model", client.nano_v4()]
         super().setUpClass()
 
     def test_thinking(self):
         r = self.server.post("/v1/messages", {
             "messages": [user("What is 8+9?")], "max_tokens": 200,
-            "thinking": {"type": "enabled", "budget_tokens": 1024}})[1]
+            "thinking": {"type": "enabled", "budget_tokens": 1024}})[2]
         self.assertEqual(r["content"][0]["type"], "thinking", r)
 
     def test_call(self):
-        status, r, _ = self.server.post("/v1/messages", {
+        status, _, r = self.server.post("/v1/messages", {
             "messages": [user(QUESTION)], "max_tokens": 200, "tools": [TOOL],
             "tool_choice": {"type": "any"}})
         self.assertEqual(r["content"][-1]["type"], "tool_use", r)
@@ -262,4 +262,4 @@ class DeepSeek(serving.Case):
 
 
 if __name__ == "__main__":
-    serving.main()
+    client.main()

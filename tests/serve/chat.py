@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """chat.py INGLE - /chat/completions on the built-in model, as clients use it."""
-import json, os, sys, time, unittest
+import json, sys, time, unittest
 
-sys.path.insert(0, os.path.dirname(__file__))
-from client import Server, together  # noqa: E402
+import client
+from client import Case, Server, main, together
 
 INGLE = sys.argv[1]
 WEATHER = {"type": "function", "function": {
-    "name": "get_weather", "description": "Weather in a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
-                   "required": ["city"]}}}
+    "name": "get_weather", "description": "Weather in a city", "parameters": client.WEATHER}}
 LONG = " ".join(str(i % 140) for i in range(12000))
 
 
@@ -44,14 +42,8 @@ def joined(events):
     return out
 
 
-class Chat(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(INGLE, "-c", "4096", "--parallel", "4", "--verbose-replies")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.close() == 0
+class Chat(Case):
+    options = ["-c", "4096", "--parallel", "4", "--verbose-replies"]
 
     def ask(self, body, path="/v1/chat/completions", status=200):
         got, _, r = self.server.post(path, body)
@@ -275,7 +267,8 @@ class Chat(unittest.TestCase):
                 parts = joined(self.stream(body))[0]
                 self.assertEqual([x["arguments"] for x in parts["calls"]],
                                  [x["function"]["arguments"] for x in c["message"]["tool_calls"]])
-        c = self.one({**body, "parallel_tool_calls": False, "temperature": 1})
+        c = self.one({**body, "parallel_tool_calls": False, "temperature": 1,
+                      "seed": 1})
         self.assertEqual(len(c["message"]["tool_calls"]), 1)
 
     def test_tools_checked(self):
@@ -596,4 +589,4 @@ class Leaving(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

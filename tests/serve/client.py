@@ -1,7 +1,9 @@
 """client.py - starts `ingle serve` and speaks HTTP with it; standard library alone."""
-import http.client, json, re, socket, subprocess, threading, time
+import http.client, json, os, re, socket, subprocess, sys, threading, time, unittest
 
 TIMEOUT = 120
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+MODELS = ["../shared/models", "../../shared/models"]  # where models lie that a clone has not
 
 
 class Server:
@@ -20,6 +22,8 @@ class Server:
                 self.port = int(found[1])
                 break
         if not self.port:
+            self.process.stdout.close()
+            self.process.wait(TIMEOUT)
             raise RuntimeError("the server did not start: " + "".join(self.log))
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -60,12 +64,16 @@ class Server:
     def get(self, path, headers=None):
         return self.request("GET", path, None, headers)
 
-    def request(self, method, path, body, headers=None):
-        """(status, headers, body); the body as JSON where it is some."""
+    def open(self, method, path, body=None, headers=None):
+        """The connection and the answer, of which nothing was read yet."""
         c = self.connect()
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
-        r = c.getresponse()
+        return c, c.getresponse()
+
+    def request(self, method, path, body=None, headers=None):
+        """(status, headers, body); the body as JSON where it is some."""
+        c, r = self.open(method, path, body, headers)
         raw = r.read()
         c.close()
         if "json" in (r.getheader("Content-Type") or ""):
@@ -78,9 +86,7 @@ class Server:
     def events(self, path, body, headers=None):
         """The events of a stream: a list of (event name or None, data); comments are
         ("comment", text).  Fails when the answer is no stream."""
-        c = self.connect()
-        c.request("POST", path, json.dumps(body), headers or {})
-        r = c.getresponse()
+        c, r = self.open("POST", path, body, headers)
         raw = r.read().decode()
         c.close()
         assert r.status == 200, (r.status, raw)
@@ -100,6 +106,10 @@ class Server:
             if data is not None:
                 out.append((name, data if data == "[DONE]" else json.loads(data)))
         return out
+
+    def stream(self, path, body):
+        """events() of a body that asks for a stream."""
+        return self.events(path, dict(body, stream=True))
 
     def begin(self, path, body):
         """Sends a request and does not wait: a socket that has not been read."""
@@ -128,3 +138,29 @@ def together(functions):
     if errors:
         raise errors[0]
     return results
+
+
+class Case(unittest.TestCase):
+    """Tests of one server, started once for a class: `options`."""
+    options = ["--temp", "0"]
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(sys.argv[1], *cls.options)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.close() == 0, "".join(cls.server.log)
+
+
+def nano_v4():
+    for folder in MODELS:
+        path = os.path.join(folder, "nano-v4", "nano-v4-Q8_0.gguf")
+        if os.path.exists(path):
+            return path
+    raise unittest.SkipTest("no nano DeepSeek V4 model here")
+
+
+def main():
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -2,22 +2,15 @@
 """completions.py INGLE - /v1/completions and llama-server's /completion on the built-in model."""
 import math, os, sys, unittest
 
-sys.path.insert(0, os.path.dirname(__file__))
-from client import Server, together  # noqa: E402
+from client import Case, Server, main, together
 
 INGLE = sys.argv[1]
 PROMPT = "Once upon a time there was a"
 MIXED = {"temperature": 1.4, "top_k": 0, "top_p": 1}
 
 
-class Both(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(INGLE, "-c", "4096", "--parallel", "4")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.close() == 0
+class Both(Case):
+    options = ["-c", "4096", "--parallel", "4"]
 
     path = "/v1/completions"
 
@@ -220,4 +213,4 @@ class Native(Both):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -1,32 +1,23 @@
 #!/usr/bin/env python3
 """deepseek.py INGLE - /chat/completions on the nano DeepSeek V4 file, where there is one."""
-import json, os, sys, unittest
+import json
 
-sys.path.insert(0, os.path.dirname(__file__))
-from client import Server, together  # noqa: E402
+import client
+from client import Case, together
 
-INGLE = sys.argv[1]
-ROOTS = ("tests/data/nano-v4", "../shared/models/nano-v4", "../../shared/models/nano-v4")
-MODEL = next((f for f in (r + "/nano-v4-Q8_0.gguf" for r in ROOTS) if os.path.exists(f)), None)
 WEATHER = {"type": "function", "function": {
-    "name": "get_weather", "description": "Weather in a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
-                   "required": ["city"]}}}
+    "name": "get_weather", "description": "Weather in a city", "parameters": client.WEATHER}}
 
 
 def user(text, **more):
     return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
 
 
-@unittest.skipUnless(MODEL, "there is no nano DeepSeek V4 file")
-class DeepSeek(unittest.TestCase):
+class DeepSeek(Case):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(INGLE, "-m", MODEL, "-c", "2048", "--parallel", "4")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.close() == 0
+        cls.options = ["-m", client.nano_v4(), "-c", "2048", "--parallel", "4"]
+        super().setUpClass()
 
     def one(self, body):
         status, _, r = self.server.post("/v1/chat/completions", body)
@@ -97,4 +88,4 @@ class DeepSeek(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    client.main()

@@ -4,8 +4,7 @@ normal request is answered."""
 import contextlib, http.client, json, os, random, resource, signal, socket, ssl, subprocess, sys
 import tempfile, threading, time, unittest
 
-sys.path.insert(0, os.path.dirname(__file__))
-from client import Server, together  # noqa: E402
+from client import Case, Server, main, together
 
 INGLE = sys.argv[1]
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -30,16 +29,8 @@ def status_of(answer):
     return int(answer.split()[1]) if answer.startswith(b"HTTP/1.") else 0
 
 
-class WithServer(unittest.TestCase):
-    OPTIONS = []
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(INGLE, *cls.OPTIONS)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.close() == 0
+class WithServer(Case):
+    options = []
 
     def tearDown(self):
         self.well()
@@ -74,7 +65,7 @@ class WithServer(unittest.TestCase):
 
 
 class Bytes(WithServer):
-    OPTIONS = ["--max-body", "64M"]
+    options = ["--max-body", "64M"]
 
     def test_garbage(self):
         r = random.Random(1)
@@ -153,7 +144,7 @@ class Bytes(WithServer):
 
 
 class Leaving(WithServer):
-    OPTIONS = ["-c", "4096", "--chunk", "64", "--retry-grace", "0.1"]
+    options = ["-c", "4096", "--chunk", "64", "--retry-grace", "0.1"]
 
     def test_during_the_prompt(self):
         before = self.metric("ingle_client_gone_total")
@@ -187,7 +178,7 @@ class Leaving(WithServer):
 
 
 class Slow(WithServer):
-    OPTIONS = ["--header-timeout", "0.5", "--body-timeout", "0.5", "--idle-timeout", "0.5",
+    options = ["--header-timeout", "0.5", "--body-timeout", "0.5", "--idle-timeout", "0.5",
                "--stall-timeout", "0.5"]
 
     def test_slow_header_body_and_idle(self):
@@ -415,4 +406,4 @@ class Starting(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    main()

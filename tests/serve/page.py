@@ -8,7 +8,7 @@ Exit 77 (skipped) where there is no chromium and chromedriver.
 import sys
 
 import browser
-import serving
+import client
 
 SEND = "#send"
 ANSWERED = """const a = document.querySelectorAll('.message.assistant'), last = a[a.length - 1];
@@ -112,7 +112,7 @@ def reading(b):
 
 
 def test(ingle, folder):
-    with serving.Server(program=ingle) as s:
+    with client.Server(ingle) as s:
         url = f"http://127.0.0.1:{s.port}/"
         b = browser.Browser()
         shot = (lambda name: b.shot(f"{folder}/{name}.png")) if folder else (lambda name: None)

@@ -5,8 +5,8 @@ usage: responses.py INGLE [unittest options]
 """
 import json
 
-import serving
-from serving import WEATHER
+import client
+from client import WEATHER
 
 TOOL = {"type": "function", "name": "get_weather", "description": "Weather in a city",
         "parameters": WEATHER}
@@ -36,14 +36,14 @@ def text_of(response):
                    for part in item["content"])
 
 
-class Responses(serving.Case):
+class Responses(client.Case):
     def whole(self, **body):
-        status, answer, _ = self.server.post("/v1/responses", body)
+        status, _, answer = self.server.post("/v1/responses", body)
         self.assertEqual(status, 200, answer)
         return answer
 
     def refused(self, status, **body):
-        got, answer, _ = self.server.post("/v1/responses", body)
+        got, _, answer = self.server.post("/v1/responses", body)
         self.assertEqual(got, status, answer)
         self.assertEqual(answer["error"]["type"], "invalid_request_error")
         return answer["error"]
@@ -121,7 +121,7 @@ class Responses(serving.Case):
         thought = dict(r["output"][0], content=None)
         self.assertTrue(thought["encrypted_content"])
         count = lambda items: self.server.post("/v1/responses/input_tokens", {
-            "input": items, "reasoning": {"effort": "high"}})[1]["input_tokens"]
+            "input": items, "reasoning": {"effort": "high"}})[2]["input_tokens"]
         self.assertGreater(count([ask, thought, r["output"][1]]), count([ask, r["output"][1]]))
         self.assertEqual(count([ask, thought, r["output"][1], more]),
                          count([ask, r["output"][0], r["output"][1], more]))
@@ -197,11 +197,11 @@ class Responses(serving.Case):
         self.assertEqual(text_of(second), "Your name is Ada.")
         self.assertEqual(second["previous_response_id"], first["id"])
         self.assertGreater(second["usage"]["input_tokens_details"]["cached_tokens"], 0)
-        self.assertEqual(self.server.get("/v1/responses/" + first["id"])[1], first)
-        status, gone, _ = self.server.ask("DELETE", "/v1/responses/" + first["id"])
+        self.assertEqual(self.server.get("/v1/responses/" + first["id"])[2], first)
+        status, _, gone = self.server.request("DELETE", "/v1/responses/" + first["id"])
         self.assertEqual((status, gone["deleted"], gone["id"]), (200, True, first["id"]))
         self.assertEqual(self.server.get("/v1/responses/" + first["id"])[0], 404)
-        self.assertEqual(self.server.ask("DELETE", "/v1/responses/" + first["id"])[0], 404)
+        self.assertEqual(self.server.request("DELETE", "/v1/responses/" + first["id"])[0], 404)
         self.refused(404, input="x", previous_response_id=first["id"])
         self.whole(input="x", previous_response_id=second["id"], max_output_tokens=1)
         hidden = self.whole(input="hi", store=False)
@@ -209,7 +209,7 @@ class Responses(serving.Case):
 
     def test_streams_are_kept(self):
         final = self.events(input="hi")[-1][1]["response"]
-        self.assertEqual(self.server.get("/v1/responses/" + final["id"])[1], final)
+        self.assertEqual(self.server.get("/v1/responses/" + final["id"])[2], final)
 
     def test_item_reference(self):
         item = self.whole(input="My name is Ada.")["output"][0]
@@ -220,7 +220,7 @@ class Responses(serving.Case):
         self.refused(404, input=[{"type": "item_reference", "id": "msg_none"}])
 
     def test_count(self):
-        status, n, _ = self.server.post("/v1/responses/input_tokens", {"input": "Who are you?"})
+        status, _, n = self.server.post("/v1/responses/input_tokens", {"input": "Who are you?"})
         self.assertEqual((status, n["object"]), (200, "response.input_tokens"))
         self.assertEqual(n["input_tokens"],
                          self.whole(input="Who are you?")["usage"]["input_tokens"])
@@ -231,8 +231,8 @@ class Responses(serving.Case):
         self.assertEqual(self.refused(400, input=[1])["param"], "input[0]")
         self.assertEqual(self.refused(400, input="x", stream=True, temperature=9)["param"],
                          "temperature")
-        self.assertEqual(self.server.ask("POST", "/v1/responses", b"{")[0], 400)
-        self.assertEqual(self.server.ask("POST", "/v1/responses", b"[]")[0], 400)
+        self.assertEqual(self.server.request("POST", "/v1/responses", b"{")[0], 400)
+        self.assertEqual(self.server.request("POST", "/v1/responses", b"[]")[0], 400)
 
     def test_overflow(self):
         long = "What is the capital of Norway? " * 2000
@@ -246,7 +246,7 @@ class Responses(serving.Case):
         self.assertTrue(failed["id"].startswith("resp_"))
 
 
-class KeepAlive(serving.Case):
+class KeepAlive(client.Case):
     options = ["--temp", "0", "--keep-alive", "0.1", "--parallel", "1"]
 
     def test_silence(self):
@@ -260,24 +260,24 @@ class KeepAlive(serving.Case):
         c.close()
         names = [n for n, _ in events]
         self.assertEqual(names[:2], DONE)
-        self.assertNotIn("", names)
+        self.assertNotIn("comment", names)
         self.assertEqual(short(events), DONE + TEXT + END)
         self.assertEqual([d["sequence_number"] for _, d in events], list(range(len(events))))
 
 
-class Bounded(serving.Case):
+class Bounded(client.Case):
     options = ["--temp", "0", "--max-responses", "2"]
 
     def test_eviction(self):
-        ids = [self.server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1})[1]["id"]
+        ids = [self.server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1})[2]["id"]
                for _ in range(3)]
         self.assertEqual([self.server.get("/v1/responses/" + i)[0] for i in ids], [404, 200, 200])
 
 
-class DeepSeek(serving.Case):
+class DeepSeek(client.Case):
     @classmethod
     def setUpClass(cls):
-        cls.options = ["--temp", "0", "--model", serving.nano_v4()]
+        cls.options = ["--temp", "0", "--model", client.nano_v4()]
         super().setUpClass()
 
     def test_thoughts(self):
@@ -288,10 +288,10 @@ class DeepSeek(serving.Case):
         self.assertEqual(events[-1][1]["response"]["output"][0]["type"], "reasoning")
 
     def test_call(self):
-        status, r, _ = self.server.post("/v1/responses", {"input": QUESTION, "tools": [TOOL],
+        status, _, r = self.server.post("/v1/responses", {"input": QUESTION, "tools": [TOOL],
                                                           "tool_choice": "required"})
         self.assertEqual(r["output"][-1]["type"], "function_call", r["output"])
 
 
 if __name__ == "__main__":
-    serving.main()
+    client.main()

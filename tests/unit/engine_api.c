@@ -314,6 +314,42 @@ static void stop_strings_cross_tokens(void **state)
     ingle_model_close(m);
 }
 
+/* The kinds of events in their order, and the content of each. */
+static void note_order(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
+{
+    char *order = arg;
+    const size_t at = strlen(order);
+    (void)call;
+    snprintf(order + at, 200 - at, "%c%.*s ", "crbae"[kind], kind == INGLE_EVENT_CONTENT ? (int)n : 0,
+             text ? text : "");
+}
+
+/* What could have become a stop string goes out before the call behind it, not after. */
+static void stop_strings_end_at_calls(void **state)
+{
+    (void)state;
+    struct ingle_model *m;
+    struct ingle_reader *r;
+    char order[200] = "";
+    static const char text[] = "one t<|tool_call>call:f{}<tool_call|>two";
+    const char *const stop[] = {"two"};
+    const struct ingle_reader_options o = {.stop = stop, .n_stop = 1, .tools = true};
+    enum ingle_end end = INGLE_END_NONE;
+    int32_t *ids;
+    size_t n;
+    must(ingle_model_open(&m, NULL, NULL, &error));
+    must(ingle_reader_open(&r, m, &o, note_order, order, &error));
+    must(ingle_tokenize(m, text, sizeof text - 1, INGLE_PARSE_SPECIAL, &ids, &n, &error));
+    for (size_t i = 0; i < n && !end; i++)
+        must(ingle_reader_token(r, ids[i], &end, &error));
+    const char *call = strstr(order, "t b ");
+    assert_non_null(call);
+    assert_null(strstr(call + 2, "t "));
+    ingle_free(ids);
+    ingle_reader_close(r);
+    ingle_model_close(m);
+}
+
 static void thoughts_and_ends(void **state)
 {
     (void)state;
@@ -342,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_step_can_be_taken_again),
         cmocka_unit_test(a_plan_says_what_would_fit),
         cmocka_unit_test(stop_strings_cross_tokens),
+        cmocka_unit_test(stop_strings_end_at_calls),
         cmocka_unit_test(thoughts_and_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import serving
-from serving import WEATHER
+import client
+from client import WEATHER
 
 try:
     import anthropic
@@ -33,7 +33,7 @@ def user(text):
     return [{"role": "user", "content": text}]
 
 
-class Sdk(serving.Case):
+class Sdk(client.Case):
     def setUp(self):
         self.client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{self.server.port}",
                                           api_key="none", max_retries=0)
@@ -193,7 +193,7 @@ class Sdk(serving.Case):
         self.assertEqual(self.create(user("What is 7+5?")).content[0].text, "12")
 
 
-class Keys(serving.Case):
+class Keys(client.Case):
     @classmethod
     def setUpClass(cls):
         import tempfile
@@ -220,4 +220,4 @@ class Keys(serving.Case):
 
 
 if __name__ == "__main__":
-    serving.main()
+    client.main()

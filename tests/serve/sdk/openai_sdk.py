@@ -6,7 +6,8 @@ usage: PYTHON openai_sdk.py INGLE      PYTHON has the packages openai and pydant
 import asyncio, json, os, sys, threading, unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from client import Server  # noqa: E402
+import client  # noqa: E402
+from client import Case, Server, main  # noqa: E402
 
 try:
     import openai
@@ -34,14 +35,8 @@ def user(text):
     return [{"role": "user", "content": text}]
 
 
-class Sdk(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(INGLE, "-c", "4096", "--parallel", "4")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.close() == 0
+class Sdk(Case):
+    options = ["-c", "4096", "--parallel", "4"]
 
     def setUp(self):
         self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none", max_retries=0)
@@ -367,4 +362,4 @@ class Sdk(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -9,8 +9,8 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import serving
-from serving import WEATHER
+import client
+from client import WEATHER
 
 try:
     import openai
@@ -31,7 +31,7 @@ class Person(pydantic.BaseModel):
     age: int
 
 
-class Sdk(serving.Case):
+class Sdk(client.Case):
     def setUp(self):
         self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1",
                                     api_key="none", max_retries=0)
@@ -200,4 +200,4 @@ class Sdk(serving.Case):
 
 
 if __name__ == "__main__":
-    serving.main()
+    client.main()
