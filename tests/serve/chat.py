@@ -268,7 +268,7 @@ class Chat(Case):
                 self.assertEqual([x["arguments"] for x in parts["calls"]],
                                  [x["function"]["arguments"] for x in c["message"]["tool_calls"]])
         c = self.one({**body, "parallel_tool_calls": False, "temperature": 1,
-                      "seed": 1})
+                      "thinking_budget_tokens": 64})
         self.assertEqual(len(c["message"]["tool_calls"]), 1)
 
     def test_tools_checked(self):
