@@ -14,7 +14,7 @@ OUT = ROOT / "out"
 LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))
-FUZZ_HALF = ("anthropic", "grammar", "openai", "responses", "schema", "store")  # half of it
+FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
 TAIL = 40  # lines of a failed log
 
 

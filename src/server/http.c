@@ -204,6 +204,16 @@ static void connection_notified(void *arg, struct MHD_Connection *mhd, void **co
         close_connection(h, c);
 }
 
+/* The client sends no more, and what it sent has been read.  The library forgets an end that
+ * came together with the last bytes (one edge of epoll for both, and it reads only until a
+ * read comes back short), and would keep the connection until its time is over. */
+static void end_input(const struct http_conn *c)
+{
+    char byte;
+    if (c->phase != HTTP_ANSWER && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        shutdown(c->fd, SHUT_RDWR);
+}
+
 static void hung_up(struct http *h, const struct epoll_event *e)
 {
     const size_t fd = e->data.u64 >> 8 & 0xFFFFFF;
@@ -211,12 +221,14 @@ static void hung_up(struct http *h, const struct epoll_event *e)
     struct http_conn *c = fd < h->n_by_fd ? h->by_fd[fd] : NULL;
     if (!c || c->generation != generation)
         return;
+    c->input_over = true;
+    end_input(c);
     if (h->o.half_close_ok && !(e->events & (EPOLLHUP | EPOLLERR)))
         return;
     c->hung_up = true;
     struct http_exchange *x = c->x;
     if (!x || c->phase != HTTP_ANSWER)
-        return; /* the library reads what there is, and sees the end itself */
+        return; /* what was sent before is answered still */
     pthread_mutex_lock(&x->lock);
     const bool ended = x->state == HTTP_ENDED;
     pthread_mutex_unlock(&x->lock);
@@ -231,6 +243,8 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     const double phase = (double)(now - c->since) / 1e9, quiet = (double)(now - c->last) / 1e9;
     const struct http_options *o = &h->o;
     bool late = false;
+    if (c->input_over)
+        end_input(c);
     switch (c->phase) {
     case HTTP_HEADER:
         late = phase > o->header_seconds;

@@ -26,7 +26,10 @@ struct http_conn {
     enum http_phase phase;
     uint64_t since, last; /* start of the phase, last piece of it; ns */
     size_t n_body;        /* bytes of this body, also dropped ones */
-    bool hung_up;         /* the client has ended its sending side, or all */
+    bool input_over;      /* the client has ended its sending side, or all */
+    bool hung_up;         /* and is taken to have left */
+    const char *uri;      /* [n_uri] as it came, while the head is looked at */
+    size_t n_uri;
     bool bad_uri;
     unsigned char address[16];
     bool counted;         /* the address counts for max_per_address */

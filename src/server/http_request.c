@@ -76,16 +76,20 @@ static const char *head_fault(const struct http_conn *c, const char *version, co
     struct headers h = {0};
     if (HAS_LAYOUT)
         h.next = version + strlen(version) + 2;
+    /* Of the words of the request's line each ends where the next begins, one byte between. */
+    h.bad_layout = c->uri != method + strlen(method) + 1 || version != c->uri + c->n_uri + 1;
     MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, look_at_header, &h);
     const union MHD_ConnectionInfo *i =
         MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     h.bad_layout |= !i || h.next + 2 != method + i->header_size;
+    if (!is_token(method, strlen(method)))
+        return "the request's method holds bytes that no method may hold";
     if (c->bad_uri)
         return "the request's path holds bytes that no path may hold";
     if (h.bad_name || h.bad_value)
         return "a header holds bytes that no header may hold";
     if (HAS_LAYOUT && h.bad_layout)
-        return "a header is folded, or holds a zero or a bare line feed";
+        return "the head is folded, or holds a zero, a bare line feed or a second space";
     if (h.n_length > 1)
         return "there is more than one content-length";
     if (h.n_length && h.n_encoding)
@@ -296,6 +300,8 @@ void *http_request_uri(void *arg, const char *uri, struct MHD_Connection *mhd)
     c->mhd = mhd;
     c->phase = HTTP_HEADER;
     c->since = c->last = clock_now();
+    c->uri = uri;
+    c->n_uri = strlen(uri);
     c->bad_uri = strstr(uri, "%00") != NULL;
     for (const char *p = uri; *p; p++)
         c->bad_uri |= (unsigned char)*p <= ' ' || *p == 0x7F;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "server/http.h"
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -270,6 +271,9 @@ static void bad_heads_are_refused(void **state)
         BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n folded\r\nY: c\r\n\r\n", 400),
         BAD("GET / HTTP/1.1\r\nHost: a\nX: a\r\nY: b\r\n\r\n", 400),
         BAD("GET / HTTP/1.1\r\nHost: a\r\nX{: a\r\n\r\n", 400),
+        BAD("\001GET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        BAD("G\0ET / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        BAD("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         BAD("GET /a%00b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         BAD("GET / HTTP/1.1\r\n\r\n", 400),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
@@ -344,6 +348,31 @@ static void streams_arrive_whole(void **state)
     wait_for(&s->n_freed, 1);
     assert_int_equal(atomic_load(&s->n_gone), 0);
     close_site(s);
+}
+
+/* The end of what a client sends may come in one event with the last bytes of it. */
+static void half_a_head_is_not_waited_for(void **state)
+{
+    (void)state;
+    static const char *const half[] = {"GET /a HT", "GET /a HTTP/1.1\r\nHost: a\r\n",
+                                       "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
+    for (int half_close_ok = 0; half_close_ok < 2; half_close_ok++) {
+        struct site *s = open_site((struct http_options){.half_close_ok = half_close_ok,
+                                                         .header_seconds = 1000,
+                                                         .body_seconds = 1000});
+        for (int i = 0; i < 300; i++) {
+            char to[4096];
+            const int fd = dial(s);
+            tell(fd, half[i % 3]);
+            shutdown(fd, SHUT_WR);
+            hear(fd, to, sizeof to, NULL);
+            if (recv(fd, to, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN)
+                fail_msg("still open after: %s", half[i % 3]);
+            close(fd);
+        }
+        assert_int_equal(atomic_load(&s->n_handled), 0);
+        close_site(s);
+    }
 }
 
 static void one_who_leaves_is_noticed_while_suspended(void **state)
@@ -544,6 +573,7 @@ int main(void)
         cmocka_unit_test(bad_heads_are_refused),
         cmocka_unit_test(bodies_have_a_limit),
         cmocka_unit_test(streams_arrive_whole),
+        cmocka_unit_test(half_a_head_is_not_waited_for),
         cmocka_unit_test(one_who_leaves_is_noticed_while_suspended),
         cmocka_unit_test(a_half_closed_client_may_wait),
         cmocka_unit_test(one_who_does_not_read_is_dropped),
