@@ -434,15 +434,20 @@ static void check_model(const struct answer *a, struct fault *f)
                       a->request.model.at, known);
 }
 
-static void check_stopping(struct answer_core *c, struct fault *f)
+static void check_stopping(bool stopping, struct fault *f)
 {
-    pthread_mutex_lock(&c->lock);
-    const bool stopping = c->stopping;
-    pthread_mutex_unlock(&c->lock);
     if (!stopping || f->kind)
         return;
     request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");
     f->retry_seconds = 5;
+}
+
+static bool is_stopping(struct answer_core *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool stopping = c->stopping;
+    pthread_mutex_unlock(&c->lock);
+    return stopping;
 }
 
 static void observe_refusal(struct answer *a, const struct fault *f)
@@ -465,7 +470,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     struct fault f = given ? *given : (struct fault){0};
     uint8_t digest[SHA256_BYTES];
     digest_of(rq, d, digest);
-    check_stopping(c, &f);
+    check_stopping(is_stopping(c), &f);
     const bool attached = !f.kind && attach(c, x, digest, &state);
     if (!r->user.n && rq->user)
         str_adds(&r->user, rq->user);
@@ -485,8 +490,11 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
         check_model(a, &f);
     if (!f.kind)
         answer_prepare(a, &f);
-    answer_lock(a);
+    pthread_mutex_lock(&c->lock);
     memcpy(a->digest, digest, sizeof digest); /* from now on it may be found */
+    pthread_mutex_unlock(&c->lock);
+    answer_lock(a);
+    check_stopping(a->cancelled, &f); /* while the prompt was read */
     if (!listen(a, x))
         http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
     else if (!f.kind)

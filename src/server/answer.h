@@ -2,7 +2,7 @@
  * answer - the generation core: one request of a client from its fields to its last byte.
  *
  * answer_start() checks the request, renders and tokenises it, compiles its grammar and hands
- * it to the scheduler, all on the I/O thread.  The tokens come back on the scheduler's thread,
+ * it to the scheduler, all in the handler of the request.  The tokens come back on the scheduler's thread,
  * go through a reader, and the dialect turns them into bytes for the exchange.  Headers wait
  * for the first token or the first keep-alive, so that what fails before has a real status.
  *
@@ -68,8 +68,8 @@ void answer_close(struct answer_core *a);
 int64_t answer_running(struct answer_core *a);
 
 /* Answers x: takes state and what r holds (r itself stays the caller's, empty), on failure as
- * well: then the error is sent.  f: a fault of the parser, sent as it is.  On the I/O thread,
- * inside the handler of rq. */
+ * well: then the error is sent.  f: a fault of the parser, sent as it is.  Inside the handler
+ * of rq. */
 void answer_start(struct answer_core *a, struct http_exchange *x, const struct http_request *rq,
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *f);

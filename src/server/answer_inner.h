@@ -79,7 +79,7 @@ struct answer {
     struct answer_core *core;
     struct answer *next, **before; /* Sync: core->lock, which is taken before an answer's */
     atomic_int refs;               /* Sync: atomic */
-    uint8_t digest[SHA256_BYTES];  /* of user, dialect and body; the I/O thread's */
+    uint8_t digest[SHA256_BYTES];  /* Sync: core->lock; of user, dialect and body */
 
     /* Sync: lock for all that follows, once the answer has been submitted. */
     pthread_mutex_t lock;

@@ -335,6 +335,14 @@ static void handle_events(struct http *h, const struct epoll_event *e, int n)
     }
 }
 
+/* For so long nobody else was attended to. */
+static void count_turn(struct http *h, uint64_t ns)
+{
+    atomic_fetch_add(&h->busy_ns, ns);
+    if (ns > atomic_load(&h->longest_ns))
+        atomic_store(&h->longest_ns, ns);
+}
+
 static void *io_thread(void *arg)
 {
     struct http *h = arg;
@@ -342,6 +350,7 @@ static void *io_thread(void *arg)
     uint64_t next_tick = clock_now() + TICK_NS;
     while (!atomic_load(&h->stop)) {
         const int n = epoll_wait(h->epoll, e, EVENTS, wait_ms(h, next_tick));
+        const uint64_t began = clock_now();
         if (h->listening && atomic_load(&h->no_more)) {
             stop_listening(h);
             h->listening = false;
@@ -357,8 +366,10 @@ static void *io_thread(void *arg)
             tick(h, now);
             next_tick = now + TICK_NS;
         }
+        count_turn(h, clock_now() - began);
     }
     stop_listening(h);
+    attend_ready(h);
     for (size_t i = 0; i < h->n_by_fd; i++)
         if (h->by_fd[i] && h->by_fd[i]->x)
             http_exchange_drop(h->by_fd[i]->x);
@@ -543,7 +554,8 @@ ingle_status http_open(struct http **out, const struct http_options *o, struct e
     ingle_status st = INGLE_OK;
     h->epoll = epoll_create1(EPOLL_CLOEXEC);
     h->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (h->epoll < 0 || h->wake < 0 || pthread_mutex_init(&h->lock, NULL))
+    if (h->epoll < 0 || h->wake < 0 || pthread_mutex_init(&h->lock, NULL) ||
+        pthread_mutex_init(&h->handling, NULL))
         st = err_set(err, INGLE_IO, "no epoll: %s", strerror(errno));
     if (getrandom(&h->id_seed, sizeof h->id_seed, 0) != (ssize_t)sizeof h->id_seed)
         h->id_seed = clock_now();
@@ -553,6 +565,8 @@ ingle_status http_open(struct http **out, const struct http_options *o, struct e
         st = start_library(h, err);
     if (!st)
         st = listen_all(h, err);
+    if (!st && !(http_lane_start(&h->lane[0], h, false) && http_lane_start(&h->lane[1], h, true)))
+        st = err_set(err, INGLE_NOMEM, "no threads for requests");
     if (!st) {
         h->thread_runs = pthread_create(&h->thread, NULL, io_thread, h) == 0;
         if (!h->thread_runs)
@@ -574,10 +588,20 @@ void http_close_listener(struct http *h)
     (void)eventfd_write(h->wake, 1);
 }
 
+void http_stop_handlers(struct http *h)
+{
+    atomic_store(&h->no_handlers, true);
+    pthread_mutex_lock(&h->handling); /* the I/O thread's own has ended */
+    pthread_mutex_unlock(&h->handling);
+    for (int i = 0; i < 2; i++)
+        http_lane_stop(&h->lane[i]);
+}
+
 void http_close(struct http *h)
 {
     if (!h)
         return;
+    http_stop_handlers(h);
     atomic_store(&h->stop, true);
     if (h->wake >= 0)
         (void)eventfd_write(h->wake, 1);
@@ -599,6 +623,7 @@ void http_close(struct http *h)
     if (h->epoll >= 0)
         close(h->epoll);
     pthread_mutex_destroy(&h->lock);
+    pthread_mutex_destroy(&h->handling);
     mem_free(h->by_fd);
     mem_free(h);
 }
@@ -614,5 +639,7 @@ void http_counters(const struct http *h, struct http_counters *out)
         .n_overruns = atomic_load(&h->n_overruns),
         .n_open = atomic_load(&h->n_open),
         .n_exchanges = atomic_load(&h->n_exchanges),
+        .busy_seconds = (double)atomic_load(&h->busy_ns) * 1e-9,
+        .longest_seconds = (double)atomic_load(&h->longest_ns) * 1e-9,
     };
 }

@@ -3,14 +3,16 @@
  *
  * One I/O thread does everything with sockets (libmicrohttpd parses; our own epoll loop
  * drives it, watches for clients that leave, and keeps the time).  An exchange is one
- * request and its answer.  The handler is called on the I/O thread when the body is
- * complete; it must not block: it answers at once, or keeps the exchange with http_hold()
- * and lets another thread answer later.
+ * request and its answer.  The handler is called when the body is complete: on the I/O
+ * thread if there is none (then it must not take long), else on a thread for small bodies or
+ * on one for large ones, so that no client waits for another one's megabytes.  It answers at
+ * once, or keeps the exchange with http_hold() and lets another thread answer later.
  *
  * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end).
  * These calls may come from any thread, one at a time for one exchange, and never block:
  * what the client has not read yet waits in memory, and a client that leaves more than
- * options.ring_bytes unread, or takes nothing for stall_seconds, is dropped.
+ * options.ring_bytes unread for a fifth of a second (four times as much: at once), or takes
+ * nothing for stall_seconds, is dropped.
  *
  * The functions given to http_on_gone() and http_silence() are called on the I/O thread,
  * never after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
@@ -64,8 +66,8 @@ size_t http_unread(struct http_exchange *x);
 /* ---- the exchange's life ---- */
 
 /* Called once on the I/O thread if the client leaves, or is dropped, before http_reply() or
- * http_end(); within 50 ms of the event.  Set it in the handler; if the client has left
- * already it is called soon. */
+ * http_end(); within 50 ms of the event, but not before the handler has returned.  Set it in
+ * the handler. */
 void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg);
 /* fn is called on the I/O thread each time `seconds` have passed without a write, from the
  * handler's return until the answer ends: for keep-alive.  It may write.  Set it in the
@@ -120,6 +122,8 @@ MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *
 int http_port(const struct http *h);
 /* No new connections from now on; those that are open go on. */
 void http_close_listener(struct http *h);
+/* No handler is called from now on; those that run have ended.  Requests get a 503. */
+void http_stop_handlers(struct http *h);
 /* Ends every exchange (their on_gone is called), the thread, and the sockets. */
 void http_close(struct http *h);
 
@@ -127,6 +131,8 @@ struct http_counters {
     uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_gone, n_overruns;
     int64_t n_open, n_exchanges;
     uint64_t bodies_bytes;
+    double busy_seconds;    /* of the I/O thread, */
+    double longest_seconds; /* ... and the longest time that it was not there for others */
 };
 void http_counters(const struct http *h, struct http_counters *out);
 

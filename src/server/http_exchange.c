@@ -15,6 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* How much more than ring_bytes may wait for a moment. */
+enum { BURST = 4, BURST_NS = 200 * 1000 * 1000 };
+
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c)
 {
     struct http_exchange *x = mem_zalloc(sizeof *x);
@@ -165,6 +168,16 @@ void http_begin(struct http_exchange *x, int status, const char *content_type)
 
 size_t http_exchange_unread(const struct http_exchange *x) { return x->n_out - x->n_sent; }
 
+/* A burst of large events may be more than the limit before the I/O thread has had its turn:
+ * that is no fault of the client's. */
+static bool is_overrun(const struct http_exchange *x, size_t unread)
+{
+    const size_t limit = x->http->o.ring_bytes;
+    if (unread <= limit)
+        return false;
+    return unread / BURST > limit || x->last_write - x->last_drain > BURST_NS;
+}
+
 bool http_write(struct http_exchange *x, const void *bytes, size_t n)
 {
     pthread_mutex_lock(&x->lock);
@@ -174,7 +187,7 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
         x->last_write = clock_now();
         if (!unread)
             x->last_drain = x->last_write;
-        if (unread > x->http->o.ring_bytes) {
+        if (is_overrun(x, unread)) {
             atomic_fetch_add(&x->http->n_overruns, 1);
             ok = false;
         } else {
@@ -213,6 +226,14 @@ size_t http_unread(struct http_exchange *x)
     return n;
 }
 
+void http_exchange_return(struct http_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->returned = true;
+    http_exchange_wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
 /* ---- the I/O thread's side ---- */
 
 /* Tells the owner, once, and only of an answer that had not been finished. */
@@ -242,6 +263,8 @@ void http_exchange_drop(struct http_exchange *x)
     const bool was_ended = x->state == HTTP_ENDED;
     x->gone = true;
     pthread_mutex_unlock(&x->lock);
+    if (x->away)
+        return; /* the rest when it comes back */
     tell_gone(x, was_ended);
     /* libmicrohttpd sees the end of the connection in whatever it does with it. */
     shutdown(x->conn->fd, SHUT_RDWR);
@@ -253,8 +276,14 @@ void http_exchange_attend(struct http_exchange *x)
     if (!x->conn)
         return;
     pthread_mutex_lock(&x->lock);
-    const bool gone = x->gone;
+    const bool away = x->away && !x->returned;
+    const bool gone = x->gone || (x->conn->hung_up && x->away && x->state != HTTP_ENDED);
     pthread_mutex_unlock(&x->lock);
+    if (away)
+        return;
+    if (x->away)
+        x->last_silence = clock_now();
+    x->away = false;
     if (gone)
         http_exchange_drop(x);
     else
@@ -264,6 +293,8 @@ void http_exchange_attend(struct http_exchange *x)
 void http_exchange_tick(struct http_exchange *x, uint64_t now)
 {
     const struct http *h = x->http;
+    if (x->away)
+        return;
     pthread_mutex_lock(&x->lock);
     const bool ended = x->state == HTTP_ENDED;
     const bool waits = x->answered && (ended || http_exchange_unread(x));

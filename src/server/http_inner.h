@@ -54,7 +54,14 @@ struct http_exchange {
     bool queued;
     struct http_exchange *next;
 
-    /* I/O thread only */
+    bool returned; /* the handler's thread is through with it */
+
+    /* Sync: http->lock */
+    struct http_exchange *next_away;
+
+    /* I/O thread only; what handlers set (tag, close, gone_fn to silence_ns) belongs to the
+     * handler's thread while it is away */
+    bool away;
     struct http_conn *conn; /* NULL: over */
     bool suspended, answered, handled, gone_called, close;
     int tag;
@@ -75,6 +82,16 @@ struct http_exchange {
     void *own_arg;
 };
 
+/* A thread that handles requests with a body. */
+struct http_lane {
+    struct http *http;
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool large, runs;
+    struct http_exchange *first, *last; /* Sync: http->lock */
+    bool stop;                          /* Sync: http->lock */
+};
+
 struct http {
     struct http_options o;
     struct MHD_Daemon *mhd;
@@ -90,12 +107,16 @@ struct http {
     uint32_t generation;
     uint64_t id_seed, id_count;
     size_t bodies_bytes; /* I/O thread only */
+    struct http_lane lane[2]; /* for small bodies, for large ones */
+    pthread_mutex_t handling; /* while the I/O thread itself calls a handler */
+    atomic_bool no_handlers;
 
     pthread_mutex_t lock;
     struct http_exchange *ready; /* Sync: lock */
 
     atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns;
     atomic_int_least64_t n_open, n_exchanges;
+    atomic_uint_least64_t busy_ns, longest_ns;
 };
 
 /* http_exchange.c */
@@ -106,6 +127,8 @@ void http_exchange_wake(struct http_exchange *x);
 void http_exchange_attend(struct http_exchange *x);
 /* The client is not there any more. */
 void http_exchange_drop(struct http_exchange *x);
+/* From the handler's thread: the I/O thread goes on with it. */
+void http_exchange_return(struct http_exchange *x);
 /* Keep-alive and stall; called ten times a second. */
 void http_exchange_tick(struct http_exchange *x, uint64_t now);
 /* Queues the answer if it has begun, else suspends the connection. */
@@ -121,6 +144,16 @@ enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const
 void *http_request_uri(void *arg, const char *uri, struct MHD_Connection *mhd);
 void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
                             enum MHD_RequestTerminationCode why);
+
+/* Calls the handler, or refuses; on the thread that has x. */
+void http_request_handle(struct http_exchange *x);
+
+/* http_lane.c */
+bool http_lane_start(struct http_lane *lane, struct http *h, bool large);
+/* What waits is handled first. */
+void http_lane_stop(struct http_lane *lane);
+/* x goes away to be handled; false: there is nobody to do so. */
+bool http_lane_put(struct http_exchange *x);
 
 /* http.c */
 struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);

@@ -247,20 +247,36 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *data, size
     return MHD_YES;
 }
 
-static void call_handler(struct http_exchange *x)
+void http_request_handle(struct http_exchange *x)
+{
+    struct http *h = x->http;
+    if (x->refused)
+        refuse(x, x->refused, x->reason);
+    else if (begun(x))
+        return;
+    else if (atomic_load(&h->no_handlers))
+        refuse(x, 503, "the server is stopping");
+    else
+        h->o.handle(h->o.arg, x, &x->rq);
+}
+
+/* False: it is away. */
+static bool call_handler(struct http_exchange *x)
 {
     struct http *h = x->http;
     x->handled = true;
     x->conn->phase = HTTP_ANSWER;
-    if (x->refused) {
-        refuse(x, x->refused, x->reason);
-        return;
-    }
     x->rq.body = x->body ? x->body : "";
     x->rq.n_body = x->n_body;
-    if (!begun(x))
-        h->o.handle(h->o.arg, x, &x->rq);
+    x->away = x->n_body && !x->refused && !begun(x);
+    if (x->away && http_lane_put(x))
+        return false;
+    x->away = false;
+    pthread_mutex_lock(&h->handling);
+    http_request_handle(x);
+    pthread_mutex_unlock(&h->handling);
     x->last_silence = clock_now();
+    return true;
 }
 
 enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const char *url,
@@ -279,7 +295,11 @@ enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const
     if (x->answered)
         return MHD_YES;
     if (!x->handled) {
-        call_handler(x);
+        if (!call_handler(x)) {
+            x->suspended = true;
+            MHD_suspend_connection(mhd);
+            return MHD_YES;
+        }
         /* The client may have hung up while the body came; what is finished is still sent. */
         pthread_mutex_lock(&x->lock);
         const bool ended = x->state == HTTP_ENDED;

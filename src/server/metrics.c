@@ -178,6 +178,10 @@ static void put_http(struct str *out, const struct http_counters *n)
         (double)n->n_gone);
     put(out, "ingle_client_overrun_total", "counter", "Clients that did not read.",
         (double)n->n_overruns);
+    put(out, "ingle_io_busy_seconds_total", "counter", "Time that the I/O thread worked.",
+        n->busy_seconds);
+    put(out, "ingle_io_longest_seconds", "gauge", "Longest time between two looks at all clients.",
+        n->longest_seconds);
     put(out, "ingle_http_connections_open", "gauge", "Open connections.", (double)n->n_open);
 }
 

@@ -2,8 +2,8 @@
  * serve - what all endpoints of the server share: the model, the scheduler, the answers, and
  * how an error looks.
  *
- * An endpoint is a line in routes.inc and a function of this type, called on the I/O thread
- * with the whole body: it checks the request, submits work, and returns.
+ * An endpoint is a line in routes.inc and a function of this type, called with the
+ * whole body on one of HTTP's threads (http.h): it checks the request, submits work, and returns.
  */
 #ifndef INGLE_SERVER_SERVE_H
 #define INGLE_SERVER_SERVE_H

@@ -508,6 +508,8 @@ void server_close(struct server *s)
         return;
     /* The scheduler first: it ends the running answers in their own words. */
     answer_stop(s->serve.answers);
+    if (s->serve.http)
+        http_stop_handlers(s->serve.http); /* none of them meets a closed scheduler */
     ingle_scheduler_close(s->serve.scheduler);
     http_close(s->serve.http);
     answer_close(s->serve.answers);

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests with a body are handled on threads of their own, one for small bodies and one for
+ * large ones: reading, rendering and tokenising megabytes takes seconds, and the I/O thread
+ * has other clients.  While a request is away the I/O thread leaves it and its connection
+ * alone; a client that leaves meanwhile is noted, and its owner is told afterwards.
+ */
+#define _GNU_SOURCE /* gettid */
+#include "server/http_inner.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* What takes a few milliseconds; and by how much the thread for more stands back. */
+enum { SMALL_BODY = 64 * 1024, LARGE_NICE = 5 };
+
+static void stand_back(void)
+{
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + LARGE_NICE);
+}
+
+/* The next request; NULL: there will be none. */
+static struct http_exchange *take(struct http_lane *lane)
+{
+    struct http *h = lane->http;
+    pthread_mutex_lock(&h->lock);
+    while (!lane->first && !lane->stop)
+        pthread_cond_wait(&lane->wake, &h->lock);
+    struct http_exchange *x = lane->first;
+    if (x)
+        lane->first = x->next_away;
+    if (x && !lane->first)
+        lane->last = NULL;
+    pthread_mutex_unlock(&h->lock);
+    return x;
+}
+
+static void *lane_main(void *arg)
+{
+    struct http_lane *lane = arg;
+    if (lane->large)
+        stand_back();
+    for (struct http_exchange *x; (x = take(lane)); http_release(x)) {
+        if (!http_gone(x))
+            http_request_handle(x);
+        http_exchange_return(x);
+    }
+    return NULL;
+}
+
+bool http_lane_start(struct http_lane *lane, struct http *h, bool large)
+{
+    sigset_t all, before;
+    lane->http = h;
+    lane->large = large;
+    if (pthread_cond_init(&lane->wake, NULL))
+        return false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lane->runs = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!lane->runs)
+        pthread_cond_destroy(&lane->wake);
+    return lane->runs;
+}
+
+void http_lane_stop(struct http_lane *lane)
+{
+    if (!lane->runs)
+        return;
+    pthread_mutex_lock(&lane->http->lock);
+    lane->stop = true;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->http->lock);
+    pthread_join(lane->thread, NULL);
+    pthread_cond_destroy(&lane->wake);
+    lane->runs = false;
+}
+
+bool http_lane_put(struct http_exchange *x)
+{
+    struct http *h = x->http;
+    struct http_lane *lane = &h->lane[x->n_body > SMALL_BODY];
+    pthread_mutex_lock(&h->lock);
+    const bool open = !lane->stop;
+    if (open) {
+        x->next_away = NULL;
+        *(lane->last ? &lane->last->next_away : &lane->first) = x;
+        lane->last = x;
+        pthread_cond_signal(&lane->wake);
+        http_hold(x);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return open;
+}
