@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "unit/gz.h"
+#include "unit/xz.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -247,10 +247,10 @@ static void check_nano(const char *target, const char *block, enum device_numeri
     float *streams = mem_calloc((size_t)(CTX * d.width), sizeof *streams);
     size_t n;
     struct json_object *golden, *prompts;
-    char *text = test_slurp_gz(ref, &n); /* plain files, too */
+    char *text = test_slurp(ref, &n);
     assert_non_null(text);
     GOLDEN_OK(json_parse(text, n, NULL, &golden, &e));
-    free(text);
+    mem_free(text);
     prompts = member(golden, "prompts");
     for (size_t i = 0; i < json_object_array_length(prompts); i++) {
         struct json_object *p = json_object_array_get_idx(prompts, i), *rows = member(p, "rows");

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "unit/gz.h"
+#include "unit/xz.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,18 +24,20 @@ static const struct bound rounded = {2.5, 0.2};
 
 enum { MAX_TOKENS = 1024 };
 
-static const char *root(void)
+/* The path of a file of the model, "" for the checkpoint itself; false if it is not here. */
+static bool find(const char *file, char *path, size_t cap)
 {
     static const char *const roots[] = {"tests/data/nano-v4", "../shared/models/nano-v4", "../../shared/models/nano-v4"};
     struct stat st;
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
-        char golden[100];
-        snprintf(golden, sizeof golden, "%s/golden.json", roots[i]);
-        if (!stat(golden, &st))
-            return roots[i];
+        snprintf(path, cap, "%s/%s", roots[i], *file ? file : "config.json");
+        if (stat(path, &st))
+            continue;
+        snprintf(path, cap, "%s/%s", roots[i], file);
+        return true;
     }
-    print_message("not in this clone: nano-v4\n");
-    return NULL;
+    print_message("not in this clone: nano-v4 %s\n", *file ? file : "checkpoint");
+    return false;
 }
 
 static struct json_object *member(struct json_object *o, const char *key)
@@ -46,17 +48,17 @@ static struct json_object *member(struct json_object *o, const char *key)
     return v;
 }
 
-static struct json_object *read_golden(const char *dir)
+static struct json_object *read_golden(void)
 {
     struct err e;
     char path[200];
     size_t n;
     struct json_object *o;
-    snprintf(path, sizeof path, "%s/golden.json", dir);
-    char *text = test_slurp_gz(path, &n); /* plain files, too */
+    assert_true(find("golden.json", path, sizeof path));
+    char *text = test_slurp(path, &n);
     assert_non_null(text);
     GOLDEN_OK(json_parse(text, n, NULL, &o, &e));
-    free(text);
+    mem_free(text);
     return o;
 }
 
@@ -115,20 +117,13 @@ static void complete(struct golden_model *g, const char *file, struct json_objec
 static void check_kv(const char *file, enum device_numerics numerics, enum kern_kv_codec codec,
                      struct bound bound)
 {
-    const char *dir = root();
     char path[200];
-    struct stat st;
     struct golden_model g;
     struct difference d = {0};
-    if (!dir)
+    if (!find(file, path, sizeof path))
         return;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    if (stat(path, &st)) {
-        print_message("not in this clone: %s\n", file);
-        return;
-    }
     golden_open(&g, path, &(struct golden_options){.numerics = numerics, .codec = codec, .n_ctx = MAX_TOKENS});
-    struct json_object *golden = read_golden(dir), *prompts = member(golden, "prompts");
+    struct json_object *golden = read_golden(), *prompts = member(golden, "prompts");
     for (size_t i = 0; i < json_object_array_length(prompts); i++)
         complete(&g, file, json_object_array_get_idx(prompts, i), &d);
     const double rms = sqrt(d.sum / (double)d.n);
@@ -178,22 +173,20 @@ static void caches(void **state)
 }
 
 /* All rows of logits of the longest prompt, with the reference arithmetic. */
-static float *all_logits(const char *dir, const char *file, int64_t *n)
+static float *all_logits(const char *path, int64_t *n)
 {
     struct err e;
     struct golden_model g;
     struct session *s;
-    char path[200];
     int32_t in[MAX_TOKENS], longest[MAX_TOKENS];
     int64_t n_in = 0;
-    struct json_object *golden = read_golden(dir), *prompts = member(golden, "prompts");
+    struct json_object *golden = read_golden(), *prompts = member(golden, "prompts");
     for (size_t i = 0; i < json_object_array_length(prompts); i++) {
         const int64_t k = ids(member(json_object_array_get_idx(prompts, i), "prompt_ids"), in);
         if (k > n_in)
             memcpy(longest, in, (size_t)(n_in = k) * sizeof *in);
     }
     json_object_put(golden);
-    snprintf(path, sizeof path, "%s/%s", dir, file);
     golden_open(&g, path, &(struct golden_options){.numerics = DEVICE_REFERENCE, .n_ctx = MAX_TOKENS});
     GOLDEN_OK(session_create(&s, g.runner, &e));
     float *logits = golden_logits(&g, s, longest, n_in, 0, NULL);
@@ -207,19 +200,15 @@ static float *all_logits(const char *dir, const char *file, int64_t *n)
 static void formats_hold_equal_values(void **state)
 {
     (void)state;
-    const char *dir = root();
-    char path[200];
-    struct stat st;
-    if (!dir)
-        return;
-    snprintf(path, sizeof path, "%s/quantised", dir);
-    if (stat(path, &st))
-        return;
-    int64_t n[3];
     static const char *const files[] = {"quantised", "", "nano-v4-BF16.gguf"};
+    char path[3][200];
+    int64_t n[3];
     float *logits[3];
     for (int i = 0; i < 3; i++)
-        logits[i] = all_logits(dir, files[i], &n[i]);
+        if (!find(files[i], path[i], sizeof path[i]))
+            return;
+    for (int i = 0; i < 3; i++)
+        logits[i] = all_logits(path[i], &n[i]);
     for (int i = 1; i < 3; i++) {
         assert_int_equal(n[0], n[i]);
         assert_memory_equal(logits[0], logits[i], (size_t)n[0] * sizeof(float));

@@ -3,20 +3,20 @@
 
 #include "io/io.h"
 #include "text/text.h"
-#include "unit/gz.h"
+#include "unit/xz.h"
 #include <stdio.h>
 #include <string.h>
 
 static struct json_object *load(const char *path)
 {
     size_t n;
-    char *text = test_slurp_gz(path, &n);
+    char *text = test_slurp(path, &n);
     assert_non_null(text);
     struct json_object *o = NULL;
     struct err err;
     if (json_parse(text, n, NULL, &o, &err) != INGLE_OK)
         fail_msg("%s: %s", path, err.msg);
-    free(text);
+    mem_free(text);
     return o;
 }
 
@@ -66,7 +66,7 @@ static void check_case(enum text_chat_family family, struct json_object *c, size
 static void gemma_prompts_equal_the_template(void **state)
 {
     (void)state;
-    struct json_object *cases = load("tests/data/text/gemma4-template-vectors.json.gz");
+    struct json_object *cases = load("tests/data/text/gemma4-template-vectors.json.xz");
     assert_int_equal(json_object_array_length(cases), 608);
     for (size_t i = 0; i < 608; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
@@ -79,7 +79,7 @@ static void gemma_prompts_equal_the_template(void **state)
 static void gemma_interleaved_conversations_follow_the_canonical_rules(void **state)
 {
     (void)state;
-    struct json_object *cases = load("tests/data/text/gemma4-interleaved-template-vectors.json.gz");
+    struct json_object *cases = load("tests/data/text/gemma4-interleaved-template-vectors.json.xz");
     assert_int_equal(json_object_array_length(cases), 64);
     for (size_t i = 0; i < 64; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
@@ -111,7 +111,7 @@ enum { N_DEEPSEEK_MARKERS = sizeof deepseek_marker / sizeof *deepseek_marker };
 static void deepseek_prompts_equal_the_encoder(void **state)
 {
     (void)state;
-    struct json_object *cases = load("tests/data/text/deepseek-v4-template-vectors.json.gz");
+    struct json_object *cases = load("tests/data/text/deepseek-v4-template-vectors.json.xz");
     assert_int_equal(json_object_array_length(cases), 309);
     for (size_t i = 0; i < 309; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
@@ -207,22 +207,22 @@ static const char *name_in(enum text_chat_family family, const char *path)
     size_t n_file, n;
     const char *jinja;
     struct io_file *f;
-    char *gguf = test_slurp_gz(path, &n_file);
+    char *gguf = test_slurp(path, &n_file);
     assert_non_null(gguf);
     assert_int_equal(io_open_memory(&f, path, gguf, n_file, NULL, NULL), INGLE_OK);
     assert_int_equal(io_get_str(io_metadata(f), "tokenizer.chat_template", &jinja, &n, NULL),
                      INGLE_OK);
     const char *name = text_chat_template_name(family, jinja, n);
     io_close(f);
-    free(gguf);
+    mem_free(gguf);
     return name ? name : "unknown";
 }
 
 static void templates_are_known_by_their_hash(void **state)
 {
     (void)state;
-    static const char gemma[] = "tests/data/vocab/gemma-4-vocab.gguf.gz";
-    static const char deepseek[] = "tests/data/vocab/deepseek-v4-vocab.gguf.gz";
+    static const char gemma[] = "tests/data/vocab/gemma-4-vocab.gguf.xz";
+    static const char deepseek[] = "tests/data/vocab/deepseek-v4-vocab.gguf.xz";
     assert_null(text_chat_template_name(TEXT_CHAT_GEMMA4, "{{ bos_token }}", 15));
     assert_null(text_chat_template_name(TEXT_CHAT_DEEPSEEK_V4, "", 0));
     assert_string_equal(name_in(TEXT_CHAT_GEMMA4, gemma), "gemma4 older, 12045 bytes");

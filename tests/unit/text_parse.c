@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "text/text.h"
-#include "unit/gz.h"
+#include "unit/xz.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -153,11 +153,11 @@ static void check_file(enum text_chat_family family, const char *path, size_t n_
                        const char *thought)
 {
     size_t n;
-    char *text = test_slurp_gz(path, &n);
+    char *text = test_slurp(path, &n);
     assert_non_null(text);
     struct json_object *file;
     assert_int_equal(json_parse(text, n, NULL, &file, NULL), INGLE_OK);
-    free(text);
+    mem_free(text);
     struct json_object *cases = member(file, "cases");
     assert_int_equal(json_object_array_length(cases), n_cases);
     for (size_t i = 0; i < n_cases; i++) {
@@ -191,14 +191,14 @@ static void check_file(enum text_chat_family family, const char *path, size_t n_
 static void gemma_output_is_read_by_the_rules_however_it_is_cut(void **state)
 {
     (void)state;
-    check_file(TEXT_CHAT_GEMMA4, "tests/data/text/gemma4-parse-vectors.json.gz", 104,
+    check_file(TEXT_CHAT_GEMMA4, "tests/data/text/gemma4-parse-vectors.json.xz", 104,
                "open_thought");
 }
 
 static void deepseek_output_is_read_by_the_rules_however_it_is_cut(void **state)
 {
     (void)state;
-    check_file(TEXT_CHAT_DEEPSEEK_V4, "tests/data/text/deepseek-v4-parse-vectors.json.gz", 98,
+    check_file(TEXT_CHAT_DEEPSEEK_V4, "tests/data/text/deepseek-v4-parse-vectors.json.xz", 98,
                "thinking");
 }
 

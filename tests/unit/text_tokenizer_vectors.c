@@ -52,8 +52,8 @@ static void for_each_case(int which, const char *suffix, int n_expected, case_fn
     char path[128];
     size_t n;
     int n_cases = 0;
-    snprintf(path, sizeof path, "tests/data/vocab/%s%s.jsonl.gz", family[which].name, suffix);
-    char *text = test_slurp_gz(path, &n);
+    snprintf(path, sizeof path, "tests/data/vocab/%s%s.jsonl.xz", family[which].name, suffix);
+    char *text = test_slurp(path, &n);
     assert_non_null(text);
     for (char *line = text, *end; line < text + n; line = end + 1) {
         end = memchr(line, '\n', (size_t)(text + n - line));
@@ -67,7 +67,7 @@ static void for_each_case(int which, const char *suffix, int n_expected, case_fn
         n_cases++;
     }
     assert_int_equal(n_cases, n_expected);
-    free(text);
+    mem_free(text);
 }
 
 static void expect_ids(json_object *o, const struct text_ids *got)

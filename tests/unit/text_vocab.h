@@ -5,7 +5,7 @@
 #include "io/io.h"
 #include "base/mem.h"
 #include "text/tokenizer.h"
-#include "unit/gz.h"
+#include "unit/xz.h"
 #include "unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static inline void vocab_release(struct text_vocab *v)
     vocab_free(v->merge_bytes);
 }
 
-/* A tokenizer from tests/data/vocab/NAME-vocab.gguf.gz. */
+/* A tokenizer from tests/data/vocab/NAME-vocab.gguf.xz. */
 static inline struct tokenizer *vocab_tokenizer(const char *name)
 {
     char path[128];
@@ -106,8 +106,8 @@ static inline struct tokenizer *vocab_tokenizer(const char *name)
     struct io_file *f = NULL;
     struct text_vocab v;
     struct tokenizer *t = NULL;
-    snprintf(path, sizeof path, "tests/data/vocab/%s-vocab.gguf.gz", name);
-    char *gguf = test_slurp_gz(path, &n);
+    snprintf(path, sizeof path, "tests/data/vocab/%s-vocab.gguf.xz", name);
+    char *gguf = test_slurp(path, &n);
     assert_non_null(gguf);
     assert_int_equal(io_open_memory(&f, path, gguf, n, NULL, &err), INGLE_OK);
     vocab_from_gguf(&v, f, path);
@@ -115,7 +115,7 @@ static inline struct tokenizer *vocab_tokenizer(const char *name)
         fail_msg("%s", err.msg);
     vocab_release(&v);
     io_close(f);
-    free(gguf);
+    mem_free(gguf);
     return t;
 }
 
