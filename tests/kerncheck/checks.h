@@ -17,7 +17,18 @@ int check_latent(uint64_t seed, uint32_t cpu);
 /* Rates of each kernel that cpu allows, on standard output. */
 void bench_attend(uint32_t cpu);
 void bench_latent(uint32_t cpu);
-void bench_matmul(uint32_t cpu, const char *type, int n_threads, int rounds);
+struct bench_matmul {
+    uint32_t cpu;
+    const char *type; /* NULL: all */
+    int n_threads, rounds;
+    int64_t out, in;
+};
+void bench_matmul(const struct bench_matmul *o);
+
+/* Operations a second, in 1e9, of FMA or (integers) of pairs of VPMADDUBSW and VPADDW on
+ * 256-bit registers; 0 where cpu has no AVX2. */
+struct pool;
+double calibrate(struct pool *pool, int n_threads, uint32_t cpu, bool integers);
 
 struct noise {
     uint64_t s;

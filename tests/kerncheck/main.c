@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kerncheck - every kernel that this machine can run against its plain twin, and their
  * speed.  usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench [--threads=N] [--rounds=N]
- * [--type=NAME]] */
+ * [--type=NAME] [--shape=OUTxIN]] */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
 #include "kern/kern.h"
@@ -28,9 +28,8 @@ int main(int argc, char **argv)
 {
     uint64_t seed = 1;
     uint32_t cpu = cpu_detect();
-    const char *type = NULL;
+    struct bench_matmul o = {.n_threads = 2, .rounds = 5, .out = 4096, .in = 4096};
     bool bench = false;
-    int n_threads = 2, rounds = 5;
     for (int i = 1; i < argc; i++) {
         uint32_t mask;
         if (!strncmp(argv[i], "--seed=", 7)) {
@@ -38,26 +37,31 @@ int main(int argc, char **argv)
         } else if (!strncmp(argv[i], "--cpu=", 6) && cpu_level(argv[i] + 6, &mask)) {
             cpu &= mask;
         } else if (!strncmp(argv[i], "--type=", 7)) {
-            type = argv[i] + 7;
+            o.type = argv[i] + 7;
         } else if (!strncmp(argv[i], "--threads=", 10)) {
-            n_threads = atoi(argv[i] + 10);
+            o.n_threads = atoi(argv[i] + 10);
         } else if (!strncmp(argv[i], "--rounds=", 9)) {
-            rounds = atoi(argv[i] + 9);
+            o.rounds = atoi(argv[i] + 9);
+        } else if (!strncmp(argv[i], "--shape=", 8)) {
+            char *x;
+            o.out = strtoll(argv[i] + 8, &x, 10);
+            o.in = *x == 'x' ? strtoll(x + 1, NULL, 10) : 0;
         } else if (!strcmp(argv[i], "--bench")) {
             bench = true;
         } else {
             printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
-                   "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N] [--type=NAME]\n");
+                   "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
+                   "            [--type=NAME] [--shape=OUTxIN]\n");
             return 2;
         }
     }
     if (bench) {
-        if (!type)
+        if (!o.type) {
             bench_latent(cpu);
-        if (!type)
             bench_attend(cpu);
-        bench_matmul(cpu, type, n_threads < 1 ? 1 : n_threads,
-                     rounds < 1 ? 1 : rounds > 32 ? 32 : rounds);
+        }
+        o.cpu = cpu;
+        bench_matmul(&o);
         return 0;
     }
     struct kern_table t;
