@@ -205,6 +205,7 @@ void bench_matmul(const struct bench_matmul *o)
     if (o->out < 1 || o->in < 1 || o->out > 1 << 20 || o->in > 1 << 20 ||
         pool_create(&b.pool, b.n_threads, true, &err) != INGLE_OK)
         exit(1);
+    pool_enter(b.pool);
     const size_t x_bytes = sizeof(float) * MAX_ROWS * (size_t)o->in;
     const size_t y_bytes = sizeof(float) * MAX_ROWS * (size_t)o->out;
     float *x = take(x_bytes), *y = take(y_bytes);
@@ -234,5 +235,6 @@ void bench_matmul(const struct bench_matmul *o)
             mem_big_free(q[k], kern_act_bytes((enum kern_act_kind)k, MAX_ROWS, o->in));
     mem_big_free(x, x_bytes);
     mem_big_free(y, y_bytes);
+    pool_leave(b.pool);
     pool_free(b.pool);
 }

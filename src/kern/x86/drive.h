@@ -17,10 +17,10 @@
 typedef void drive_tile_fn(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,
                            int64_t stride, bool first);
 
-enum { DRIVE_MAX = 8 }; /* rows of the widest tile */
+enum { DRIVE_MAX = 8, DRIVE_TILES = 6 }; /* rows of the widest tile, number of tiles */
 
 struct drive {
-    struct { drive_tile_fn *fn; int32_t c; } tile[6]; /* widest first, to c = 1 */
+    struct { drive_tile_fn *fn; int32_t c; } tile[DRIVE_TILES]; /* widest first, to c = 1 */
     int32_t block;      /* k of a block: 1, 32 or 256 */
     int32_t spread;       /* drive_run_spread(): blocks at a time, within a stretch, ... */
     int32_t spread_bytes; /* ... and bytes of each when spread */
@@ -63,14 +63,28 @@ static inline void drive_tile(const struct kern_matmul *m, const struct drive *d
         memcpy(y + j * m->y_stride, part + j * KERN_PANEL, (size_t)width * sizeof *y);
 }
 
+/* The tile for the next of n rows.  Where there is one for each number of rows they are
+ * shared out evenly (8 as 4 + 4, not 6 + 2: each tile unpacks the weights anew). */
+static inline int drive_next(const struct drive *d, int64_t n)
+{
+    const int64_t most = d->tile[0].c, even = num_div_up(n, num_div_up(n, most));
+    int t = (int)(most - even);
+    if (t < DRIVE_TILES && d->tile[t].c == even)
+        return t;
+    for (t = 0; d->tile[t].c > n;)
+        t++;
+    return t;
+}
+
 /* All rows over n blocks of one panel. */
 static inline void drive_stretch(const struct kern_matmul *m, const struct drive *d,
                                  const uint8_t *w, int64_t p, int64_t b, int64_t n)
 {
-    int64_t i = 0;
-    for (int t = 0; i < m->n; t++)
-        for (const int c = d->tile[t].c; m->n - i >= c; i += c)
-            drive_tile(m, d, d->tile[t].fn, c, w, p, b, n, i);
+    for (int64_t i = 0; i < m->n;) {
+        const int t = drive_next(d, m->n - i);
+        drive_tile(m, d, d->tile[t].fn, d->tile[t].c, w, p, b, n, i);
+        i += d->tile[t].c;
+    }
 }
 
 /* A stretch of a panel stays in the first cache while all rows pass by.  Stretches come in the
@@ -116,6 +130,7 @@ static inline void drive_run_spread(const struct kern_matmul *m, const struct dr
 #define EACH_2(F, a) EACH_1(F, a) F(1, a)
 #define EACH_3(F, a) EACH_2(F, a) F(2, a)
 #define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
+#define EACH_5(F, a) EACH_4(F, a) F(4, a)
 #define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
 #define EACH_8(F, a)                                                             \
     EACH_4(F, a) F(4, a) F(5, a) F(6, a) \

@@ -7,14 +7,12 @@
  *   e2m1 doubled, bias 16:       12 * 127 * 16 = 24384
  *   5-bit, bias 16:              16 * 127 * 16 = 32512;  unsigned, 16 k: 31 * 127 * 8 = 31496
  *   6-bit, 16 k, bias 32:        32 * 127 * 8  = 32512
- *   8-bit codes are two 4-bit halves.
+ *   8-bit values: each pair goes to 32 bits by itself.
  * Then vpmaddwd with ones or integer sub-scales makes exact 32-bit sums. */
 #include "kern/kernels.h"
 #include "kern/x86/drive.h"
 
 #include <immintrin.h>
-
-enum { AHEAD = 2048 }; /* bytes of a panel between the line in use and the one asked for */
 
 /* The compiler must not reorder these sums: it would keep all products alive and spill. */
 #define KEEP(v) __asm__("" : "+x"(v))
@@ -77,21 +75,23 @@ static ATTR_INLINE __m256i quad_1(const uint8_t *g, int j)
 {
     return masked(half_line(g), j, 1, 2);
 }
-static ATTR_INLINE __m256i quad_8_low(const uint8_t *g, int j)
+/* The value, signed. */
+static ATTR_INLINE __m256i quad_8(const uint8_t *g, int j)
 {
-    return _mm256_and_si256(half_line(g + 64 * j), bytes(15));
-}
-static ATTR_INLINE __m256i quad_8_high(const uint8_t *g, int j)
-{
-    return masked(half_line(g + 64 * j), 4, 0, 15);
+    return _mm256_xor_si256(half_line(g + 64 * j), bytes(128));
 }
 
-/* Scales of a super-block stand behind its codes but are wanted with them: their lines are
- * asked for two chunks ahead. */
-static inline void fetch(const uint8_t *at, int n_bytes)
+/* Asks for what comes after a chunk of n_lines, in n parts of which this is part i: each
+ * line twice, long before its use into the second cache and shortly before into the first
+ * (Zen 4, two cores, one row: 0.94 of the read rate, against 0.82 with one of them). */
+static ATTR_INLINE void fetch(const uint8_t *chunk, int i, int n, int n_lines)
 {
-    for (int i = 0; i < n_bytes; i += 64)
-        _mm_prefetch((const char *)at + AHEAD + i, _MM_HINT_T0);
+    const char *at = (const char *)chunk;
+    const int from = (n_lines * i + n - 1) / n, to = (n_lines * (i + 1) + n - 1) / n;
+    for (int l = from; l < to; l++) {
+        _mm_prefetch(at + 64 * l + 16384, _MM_HINT_T1);
+        _mm_prefetch(at + 64 * l + 2048, _MM_HINT_T0);
+    }
 }
 
 /* 2^(e - 128), NaN for 255. */
@@ -158,22 +158,20 @@ static inline __m256 half_ue4m3(const uint8_t *at)
 #define Q3(g, j) quad_3(g, j)
 #define Q2(g, j) quad_2(g, j)
 #define Q1(g, j) quad_1(g, j)
-#define Q8_LOW(g, j) quad_8_low(g, j)
-#define Q8_HIGH(g, j) quad_8_high(g, j)
+#define Q8(g, j) quad_8(g, j)
 #define QTABLE(g, j) _mm256_shuffle_epi8(table, quad_4(g, j))
-#define QTABLE_LOW(g, j) _mm256_shuffle_epi8(table_low, quad_4(g, j))
-#define QTABLE_HIGH(g, j) _mm256_shuffle_epi8(table_high, quad_4(g, j))
 #define NO_SETUP
 #define E2M1_SETUP const __m256i table = lut(quant_e2m1_doubled, 16);
-/* Values plus 128, as two halves of 4 bits. */
-#define NL4_SETUP                                                                  \
-    const __m256i full_ = lut(quant_nl4, 128);                                     \
-    const __m256i table_low = _mm256_and_si256(full_, bytes(15));                  \
-    const __m256i table_high = _mm256_and_si256(_mm256_srli_epi16(full_, 4), bytes(15));
+#define NL4_SETUP const __m256i table = lut(quant_nl4, 0);
 
+/* A tile for each number of rows. */
+#define EACH_TILE(TILE, name, ...)                                                    \
+    TILE(name, 1, __VA_ARGS__) TILE(name, 2, __VA_ARGS__) TILE(name, 3, __VA_ARGS__)  \
+    TILE(name, 4, __VA_ARGS__) TILE(name, 5, __VA_ARGS__) TILE(name, 6, __VA_ARGS__)
 #define KERNEL(name, block_)                                                       \
     static const struct drive drive_##name = {                                                \
-        {{tile_##name##_4, 4}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, 0, 0}; \
+        {{tile_##name##_6, 6}, {tile_##name##_5, 5}, {tile_##name##_4, 4},                    \
+         {tile_##name##_3, 3}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, 0, 0};    \
     void kern_matmul_##name##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)       \
     {                                                                                         \
         drive_run(m, &drive_##name, p0, p1);                                                  \
@@ -197,14 +195,12 @@ static inline __m256 half_ue4m3(const uint8_t *at)
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
                 const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
                                        (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
-                fetch(group, KERN_GROUP_BYTES(bits));                                        \
+                fetch(chunk, i, n_group, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64); \
                 GROUP(C)                                                                     \
             }                                                                                \
     }
 #define TILES32(name, bits, n_group, scales, shift, SETUP, GROUP)                    \
-    TILE32(tile_##name, 1, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    TILE32(tile_##name, 2, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
-    TILE32(tile_##name, 4, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
+    EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     KERNEL(name, 32)
 
 #define PAIRS8(c) words32(X32(c)->pairs8)
@@ -265,25 +261,41 @@ TILES32(q4_1, 4, 1, DM, 0, NO_SETUP, GROUP_Q4_1)
     EACH_##C(ADD_MIN, _)
 TILES32(q5_1, 5, 1, DM, 0, NO_SETUP, GROUP_Q5_1)
 
-#define SAVE_HIGH(c, _)                                                                       \
-    const __m256i start##c = words32(&X32(c)->start128);                                      \
-    const __m256i s0##c = _mm256_add_epi32(start##c, _mm256_madd_epi16(lo##c, sixteens_)),    \
-                  s1##c = _mm256_add_epi32(start##c, _mm256_madd_epi16(hi##c, sixteens_));
-#define FINISH_LOW(c, _)                                                                      \
-    ADD_Y(_mm256_fmadd_ps, c, _mm256_add_epi32(s0##c, _mm256_madd_epi16(lo##c, ones)),        \
-          _mm256_add_epi32(s1##c, _mm256_madd_epi16(hi##c, ones)), d, X32(c)->scale)
-#define GROUP_D8(C, low, high)                                \
-    const __m256i sixteens_ = _mm256_set1_epi16(16);          \
-    EACH_##C(BEGIN, ZERO)                                     \
-    QUADS(C, high)                                            \
-    EACH_##C(SAVE_HIGH, _)                                    \
-    EACH_##C(RESTART, ZERO)                                   \
-    QUADS(C, low)                                             \
+/* Values of 8 bits: a pair of products fits 16 bits and no more, so each goes to 32 bits at
+ * once.  The sign of a value goes to the activation, -128 is 128 without its sign. */
+#define START_WIDE(c, _) __m256i t0##c = _mm256_setzero_si256(), t1##c = t0##c;
+#define DOT_SIGNED(c, j, half, factor)                                                      \
+    {                                                                                       \
+        const __m256i x_ = _mm256_sign_epi8(words32(XQ(c) + 4 * (j)), v_);                  \
+        t##half##c = _mm256_add_epi32(t##half##c,                                           \
+                                      _mm256_madd_epi16(_mm256_maddubs_epi16(w_, x_), factor)); \
+        KEEP(t##half##c);                                                                   \
+    }
+#define DOT_SIGNED0(c, j) DOT_SIGNED(c, j, 0, factor0)
+#define DOT_SIGNED1(c, j) DOT_SIGNED(c, j, 1, factor1)
+#define QUAD_SIGNED(C, quad, j)                                               \
+    {                                                                         \
+        const __m256i v_ = quad(group, j), w_ = _mm256_abs_epi8(v_);          \
+        EACH_##C(DOT_SIGNED0, j)                                              \
+    }                                                                         \
+    {                                                                         \
+        const __m256i v_ = quad(group + 32, j), w_ = _mm256_abs_epi8(v_);     \
+        EACH_##C(DOT_SIGNED1, j)                                              \
+    }
+#define QUADS_SIGNED(C, quad)                                                 \
+    QUAD_SIGNED(C, quad, 0) QUAD_SIGNED(C, quad, 1) QUAD_SIGNED(C, quad, 2)   \
+    QUAD_SIGNED(C, quad, 3) QUAD_SIGNED(C, quad, 4) QUAD_SIGNED(C, quad, 5)   \
+    QUAD_SIGNED(C, quad, 6) QUAD_SIGNED(C, quad, 7)
+#define FINISH_WIDE(c, _) ADD_Y(_mm256_fmadd_ps, c, t0##c, t1##c, d, X32(c)->scale)
+#define GROUP_D8(C, quad)                                     \
+    const __m256i factor0 = ones, factor1 = ones;             \
+    EACH_##C(START_WIDE, _)                                   \
+    QUADS_SIGNED(C, quad)                                     \
     D_SCALES                                                  \
-    EACH_##C(FINISH_LOW, _)
-#define GROUP_Q8_0(C) GROUP_D8(C, Q8_LOW, Q8_HIGH)
+    EACH_##C(FINISH_WIDE, _)
+#define GROUP_Q8_0(C) GROUP_D8(C, Q8)
 TILES32(q8_0, 8, 2, D, 0, NO_SETUP, GROUP_Q8_0)
-#define GROUP_IQ4_NL(C) GROUP_D8(C, QTABLE_LOW, QTABLE_HIGH)
+#define GROUP_IQ4_NL(C) GROUP_D8(C, QTABLE)
 TILES32(iq4_nl, 4, 2, D, 0, NL4_SETUP, GROUP_IQ4_NL)
 
 #define GROUP_MXFP4(C)                                                      \
@@ -385,21 +397,16 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
         for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
             EACH_##C(ZERO_T, _)                                                              \
-            fetch(s + 2 * KERN_CHUNK_BYTES(bits, scales, 8, 0) - AHEAD,                      \
-                  KERN_SCALES_BYTES(scales, 8, 0));                                          \
             for (int h = 0; h < 8; h++) {                                                    \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                fetch(chunk + h * (KERN_CHUNK_BYTES(bits, scales, 8, 0) / 8),                \
-                      KERN_CHUNK_BYTES(bits, scales, 8, 0) / 8);                             \
+                fetch(chunk, h, 8, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64);               \
                 GROUP(C)                                                                     \
             }                                                                                \
             END(C)                                                                           \
         }                                                                                    \
     }
 #define TILES256(name, bits, scales, SETUP, GROUP, END)                      \
-    TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    TILE256(tile_##name, 2, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
-    TILE256(tile_##name, 4, bits, KERN_SCALES_##scales, SETUP, GROUP, END)   \
+    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, SETUP, GROUP, END) \
     KERNEL(name, 256)
 
 #define END_MIN32(C)                                                                  \
@@ -441,19 +448,10 @@ TILES256(q3_k, 3, SUB16, NO_SETUP, GROUP_Q3_K, END_SUB16)
     EACH_##C(FINISH_DMIN, _)
 TILES256(q2_k, 2, SUB16_NIB, NO_SETUP, GROUP_Q2_K, END_Q2_K)
 
-/* The high halves start from -8 times the sums: -128 in all. */
-#define PAIRS8_256(c)                                        \
-    _mm256_add_epi16(_mm256_srai_epi16(PAIRS32_LOW(c), 2),   \
-                     _mm256_srai_epi16(PAIRS32_HIGH(c), 2))
-#define GROUP_IQ4_XS(C)                                                 \
-    EACH_##C(BEGIN, PAIRS8_256)                                         \
-    QUADS(C, QTABLE_HIGH)                                               \
-    SUBS(s + 16 * h, doubled_s8)                                        \
-    const __m256i high0 = _mm256_slli_epi16(sub0, 4), high1 = _mm256_slli_epi16(sub1, 4); \
-    EACH_##C(ADD_T, high)                                               \
-    EACH_##C(RESTART, ZERO)                                             \
-    QUADS(C, QTABLE_LOW)                                                \
-    EACH_##C(ADD_T, sub)
+#define GROUP_IQ4_XS(C)                                                                  \
+    SUBS(s + 16 * h, doubled_s8)                                                         \
+    const __m256i factor0 = sub0, factor1 = sub1;                                        \
+    QUADS_SIGNED(C, QTABLE)
 #define END_SUB8(C) D_AT(s + 128) EACH_##C(FINISH_D, _)
 TILES256(iq4_xs, 4, SUB8, NL4_SETUP, GROUP_IQ4_XS, END_SUB8)
 
@@ -521,11 +519,12 @@ TILES256(tq2_0, 2, NONE, NO_SETUP, GROUP_TQ2_0, END_TQ2_0)
             EACH_##C(FINISH_D, _)                                                             \
         }                                                                                     \
     }
-STORED(1) STORED(2) STORED(4)
+STORED(1) STORED(2) STORED(3) STORED(4) STORED(5) STORED(6)
 
 void kern_matmul_stored_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive d = {
-        {{stored_4, 4}, {stored_2, 2}, {stored_1, 1}}, 256, 4, STORED_BYTES};
+        {{stored_6, 6}, {stored_5, 5}, {stored_4, 4}, {stored_3, 3}, {stored_2, 2}, {stored_1, 1}},
+        256, 4, STORED_BYTES};
     drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }
