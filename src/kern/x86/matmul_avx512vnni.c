@@ -75,17 +75,17 @@ static ATTR_INLINE __m512i quad_1(const uint8_t *g, int j)
     return _mm512_and_si512(moved(line(g), j, 1), bytes(2));
 }
 
-/* Asks for what comes after a chunk of n_lines, in n parts of which this is part i.  A tile
- * that waits for memory more than it computes (lean) leaves it to the processor to read on
- * and only shows it where.  Others ask for every line, once, into the second cache: one line
- * in nine left out costs half of the speed (Zen 4). */
-static ATTR_INLINE void fetch(const uint8_t *chunk, int i, int n, int n_lines, bool lean)
+/* Asks for what comes after a chunk of n_lines, in n parts of which this is part i.  Tiles of
+ * up to `lean` rows compute less than they wait: one row leaves all to the processor, which
+ * reads on by itself (any hint costs a tenth, Zen 4), more rows show it where.  Other tiles ask
+ * for every line, once, into the second cache: one line in nine left out costs half. */
+static ATTR_INLINE void fetch(const uint8_t *chunk, int i, int n, int n_lines, int rows, int lean)
 {
     const char *at = (const char *)chunk;
     const int from = (n_lines * i + n - 1) / n, to = (n_lines * (i + 1) + n - 1) / n;
-    if (lean)
+    if (rows > 1 && rows <= lean)
         _mm_prefetch(at + 64 * from + 4096, _MM_HINT_T0);
-    for (int l = from; !lean && l < to; l++)
+    for (int l = from; rows > lean && l < to; l++)
         _mm_prefetch(at + 64 * l + 8192, _MM_HINT_T1);
 }
 
@@ -146,7 +146,7 @@ static inline __m512 half_ue4m3(const uint8_t *at)
                 const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
                                        (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
                 fetch(chunk, i, n_group, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, \
-                      (C) <= (lean));                                                   \
+                      C, lean);                                                         \
                 GROUP(C)                                                                     \
             }                                                                                \
         EACH_##C(STORE_Y, _)                                                                    \
@@ -322,7 +322,7 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
             EACH_##C(ZERO_T, _)                                                                 \
             for (int h = 0; h < 8; h++) {                                                    \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                fetch(chunk, h, 8, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, (C) <= (lean)); \
+                fetch(chunk, h, 8, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C, lean); \
                 GROUP(C)                                                                     \
             }                                                                                \
             END(C)                                                                           \
