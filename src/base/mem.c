@@ -3,9 +3,11 @@
 #include "base/mem.h"
 
 #include "base/num.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { BIG_PAGE = 2 << 20 };
 
@@ -55,21 +57,37 @@ void mem_free(void *p)
     free(p);
 }
 
+/* What is mapped for n bytes: whole huge pages, unless that takes a sixteenth more. */
+static size_t big_bytes(size_t n)
+{
+    const size_t whole = n > SIZE_MAX - BIG_PAGE ? n : (n + BIG_PAGE - 1) / BIG_PAGE * BIG_PAGE;
+    return n < BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
+}
+
+/* From a border of huge pages on: what lies before the first one is on small pages, which are
+ * read at less than half of the rate (Zen 4, a guest). */
 void *mem_big_alloc(size_t n_bytes)
 {
-    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+    const size_t n = big_bytes(n_bytes), spare = n < BIG_PAGE || n > SIZE_MAX - BIG_PAGE ? 0 : BIG_PAGE;
+    uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    if (n_bytes >= BIG_PAGE)
-        (void)madvise(p, n_bytes, MADV_HUGEPAGE); /* a hint: small pages work too */
-    return p;
+    if (!spare)
+        return p;
+    const size_t before = (BIG_PAGE - (uintptr_t)p % BIG_PAGE) % BIG_PAGE;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (before + n + page - 1) / page * page;
+    if (before)
+        munmap(p, before);
+    if (end < n + spare)
+        munmap(p + end, n + spare - end);
+    (void)madvise(p + before, n, MADV_HUGEPAGE); /* a hint: small pages work too */
+    return p + before;
 }
 
 void mem_big_free(void *p, size_t n_bytes)
 {
     if (p)
-        munmap(p, n_bytes ? n_bytes : 1);
+        munmap(p, big_bytes(n_bytes));
 }
 
 bool mem_grow(void *p, size_t *cap, size_t n, size_t size)
