@@ -81,8 +81,8 @@ static struct made make_step(struct ingle_scheduler *s)
             fill_row(s, &s->slot[i], &s->row[m.n_rows]);
             s->who[m.n_rows++] = &s->slot[i];
         }
-    sched_step_plan(s->row, m.n_rows, s->max_rows, s->max_logits,
-                    sched_pace_rows(&s->pace, s->row, m.n_rows, s->max_rows), s->turn++);
+    sched_pace_plan(&s->pace, s->row, m.n_rows,
+                    &(struct sched_room){s->max_rows, s->max_logits, s->turn++});
     for (int answers = 1; answers >= 0; answers--)
         for (int64_t i = 0; i < m.n_rows; i++)
             if (s->row[i].n && s->row[i].answers == (answers == 1))

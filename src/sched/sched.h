@@ -59,16 +59,21 @@ struct sched_row {
     bool all_logits;    /* each of its rows is a row of logits */
     int priority;
     const void *user;
-    double row_seconds; /* prompts: what one of its rows took lately; 0: not known */
+    double row_seconds; /* prompts: what one of its rows took lately beside answers; 0: not known */
     int64_t n;          /* result: rows in this step */
 };
 
-/* Divides max_rows rows and max_logits rows of logits among row[0, n).  Answers get a row
- * each (when there are more of them than rows of logits: from `turn` on, so that a growing
- * turn serves all), prompts share at most prompt_rows: the higher priority first, among
- * equals evenly by user, then evenly by request. */
-void sched_step_plan(struct sched_row *row, int64_t n, int64_t max_rows, int64_t max_logits,
-                     int64_t prompt_rows, uint64_t turn);
+struct sched_room {
+    int64_t rows, logits; /* of a step at most */
+    uint64_t turn;        /* grows from step to step */
+};
+
+/* Divides the room among row[0, n).  Answers get a row each (when there are more of them than
+ * rows of logits: from `turn` on, so that a growing turn serves all), prompts share at most
+ * prompt_rows: the higher priority first, among equals evenly by user, then evenly by
+ * request. */
+void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *room,
+                     int64_t prompt_rows);
 
 /* ---- the pace ---- */
 
@@ -83,14 +88,15 @@ struct sched_pace {
         int64_t n_answers;
     } seen[SCHED_PACE_SEEN]; /* the last steps of answers alone, in turn */
     int64_t next, mixed_steps;
+    double row_seconds; /* of a row in the last steps of prompts alone */
 };
 
 /* A step of that many answers alone; 0: not known yet. */
 double sched_pace_answers(const struct sched_pace *p, int64_t n_answers);
-/* Rows of prompts that fit beside the answers among row[0, n) (all of max_rows when there is
- * none); 0: the next step is for the answers alone. */
-int64_t sched_pace_rows(const struct sched_pace *p, const struct sched_row *row, int64_t n,
-                        int64_t max_rows);
+/* sched_step_plan() with as many rows of prompts as fit beside the answers: none when the step
+ * is to be a measure, else one at least.  Without answers: what half a second computes. */
+void sched_pace_plan(const struct sched_pace *p, struct sched_row *row, int64_t n,
+                     const struct sched_room *room);
 /* A planned step took that long: row_seconds of the prompts in it follow. */
 void sched_pace_note(struct sched_pace *p, struct sched_row *row, int64_t n, double seconds);
 

@@ -125,10 +125,11 @@ static int64_t plan_class(struct sched_row *row, int64_t n_row, int priority, in
     return n;
 }
 
-void sched_step_plan(struct sched_row *row, int64_t n, int64_t max_rows, int64_t max_logits,
-                     int64_t prompt_rows, uint64_t turn)
+void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *room,
+                     int64_t prompt_rows)
 {
-    struct left left = {max_rows, max_logits};
+    struct left left = {room->rows, room->logits};
+    const uint64_t turn = room->turn;
     int highest = INT32_MIN;
     for (int64_t i = 0; i < n; i++) {
         row[i].n = 0;

@@ -42,7 +42,7 @@ static struct outcome play(struct machine *m, struct sched_pace *p)
             row[n] = (struct sched_row){.pending = LONG - done, .row_seconds = cost};
             at[n++] = done;
         }
-        sched_step_plan(row, n, 512, 16, sched_pace_rows(p, row, n, 512), (uint64_t)step);
+        sched_pace_plan(p, row, n, &(struct sched_room){512, 16, (uint64_t)step});
         const double t = took(m, row, n, at), alone = m->base + ANSWERS * m->answer;
         sched_pace_note(p, row, n, t);
         if (step < 50)
@@ -92,19 +92,88 @@ static void what_is_asked_for_is_the_aim(void **state)
     assert_true(o.longest > 8 && o.longest < 10.5);
 }
 
+static int64_t rows_of(const struct sched_row *row, int64_t n)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += row[i].answers ? 0 : row[i].n;
+    return sum;
+}
+
+static const struct sched_room ROOM = {512, 16, 0};
+
 static void nobody_else_means_all_rows(void **state)
 {
     (void)state;
     struct sched_pace p = {0};
     struct sched_row row[2] = {{.pending = 1000}, {.pending = 1000}};
-    assert_int_equal(sched_pace_rows(&p, row, 2, 512), 512);
+    sched_pace_plan(&p, row, 2, &ROOM);
+    assert_int_equal(rows_of(row, 2), 512);
     assert_true(sched_pace_answers(&p, 3) == 0);
     row[0].answers = true;
-    assert_int_equal(sched_pace_rows(&p, row, 2, 512), 0); /* an answer alone comes first */
-    row[0].n = 1;
+    row[0].pending = 1;
+    sched_pace_plan(&p, row, 2, &ROOM);
+    assert_int_equal(rows_of(row, 2), 0); /* an answer alone comes first */
     sched_pace_note(&p, row, 1, 0.1);
     assert_true(sched_pace_answers(&p, 1) == 0.1);
-    assert_int_equal(sched_pace_rows(&p, row, 2, 512), 1); /* and a prompt begins with little */
+    sched_pace_plan(&p, row, 2, &ROOM);
+    assert_int_equal(rows_of(row, 2), 1); /* and a prompt begins with little */
+}
+
+/* One who comes while a prompt is computed alone does not wait long for the end of a step. */
+static void steps_of_prompts_alone_are_not_endless(void **state)
+{
+    (void)state;
+    struct sched_pace p = {0};
+    struct sched_row row[1] = {{.pending = 100000}};
+    for (int i = 0; i < 20; i++) {
+        sched_pace_plan(&p, row, 1, &ROOM);
+        sched_pace_note(&p, row, 1, 0.002 * (double)row[0].n);
+    }
+    assert_in_range(row[0].n, 240, 250);
+    for (int i = 0; i < 20; i++) {
+        sched_pace_plan(&p, row, 1, &ROOM);
+        sched_pace_note(&p, row, 1, (double)row[0].n);
+    }
+    assert_int_equal(row[0].n, 128); /* less would be slower, and not by much shorter */
+}
+
+/* What a row took in large steps, or far away, says little of one beside answers. */
+static void a_prompt_begins_anew_beside_answers(void **state)
+{
+    (void)state;
+    struct sched_pace p = {0};
+    struct sched_row row[2] = {{.pending = 1, .answers = true, .n = 1},
+                               {.pending = 100000, .row_seconds = 1e-6}};
+    sched_pace_note(&p, row, 1, 0.1);
+    sched_pace_plan(&p, row + 1, 1, &ROOM);
+    sched_pace_note(&p, row + 1, 1, 0.5);
+    sched_pace_plan(&p, row, 2, &ROOM);
+    assert_int_equal(row[1].n, 1);
+}
+
+/* The shares go by priority and user: the time counts, not the number of rows. */
+static void unequal_prompts_keep_within_the_time(void **state)
+{
+    (void)state;
+    struct sched_pace p = {0};
+    int user[2];
+    struct sched_row row[4] = {
+        {.pending = 1, .answers = true, .n = 1},
+        {.pending = 9999, .row_seconds = 0.02, .priority = 1, .user = &user[0]},
+        {.pending = 9999, .row_seconds = 0.0001, .user = &user[0]},
+        {.pending = 9999, .row_seconds = 0.0001, .user = &user[1]},
+    };
+    sched_pace_note(&p, row, 1, 0.1);
+    sched_pace_plan(&p, row, 4, &ROOM);
+    assert_in_range(row[1].n, 4, 5);
+    assert_int_equal(row[2].n + row[3].n, 0);
+    row[1].priority = 0;
+    sched_pace_plan(&p, row, 4, &ROOM);
+    double seconds = 0;
+    for (int i = 1; i < 4; i++)
+        seconds += (double)row[i].n * row[i].row_seconds;
+    assert_true(seconds > 0.04 && seconds <= 0.1);
 }
 
 static void one_slow_step_changes_little(void **state)
@@ -124,6 +193,9 @@ int main(void)
         cmocka_unit_test(a_long_prompt_never_freezes_the_answers),
         cmocka_unit_test(what_is_asked_for_is_the_aim),
         cmocka_unit_test(nobody_else_means_all_rows),
+        cmocka_unit_test(steps_of_prompts_alone_are_not_endless),
+        cmocka_unit_test(a_prompt_begins_anew_beside_answers),
+        cmocka_unit_test(unequal_prompts_keep_within_the_time),
         cmocka_unit_test(one_slow_step_changes_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

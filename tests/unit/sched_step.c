@@ -21,13 +21,13 @@ static void answers_take_a_row_each_and_prompts_the_rest(void **state)
         {.pending = 5000},
         {.pending = 1, .answers = true},
     };
-    sched_step_plan(row, 3, 512, 16, 100, 0);
+    sched_step_plan(row, 3, &(struct sched_room){512, 16, 0}, 100);
     assert_int_equal(row[0].n, 1);
     assert_int_equal(row[1].n, 100);
     assert_int_equal(row[2].n, 1);
-    sched_step_plan(row, 3, 50, 16, 100, 7);
+    sched_step_plan(row, 3, &(struct sched_room){50, 16, 7}, 100);
     assert_int_equal(row[1].n, 48);
-    sched_step_plan(row, 3, 512, 16, 0, 7);
+    sched_step_plan(row, 3, &(struct sched_room){512, 16, 7}, 0);
     assert_int_equal(sum(row, 3), 2);
 }
 
@@ -41,7 +41,7 @@ static void prompts_share_evenly_by_user_then_by_request(void **state)
         {.pending = 1000, .user = "b"},
     };
     row[1].user = row[2].user = row[0].user;
-    sched_step_plan(row, 4, 512, 16, 400, 0);
+    sched_step_plan(row, 4, &(struct sched_room){512, 16, 0}, 400);
     assert_int_equal(row[3].n, 200);
     assert_int_equal(row[2].n, 10);
     assert_int_equal(row[0].n, 95);
@@ -56,7 +56,7 @@ static void the_higher_priority_takes_what_it_wants(void **state)
         {.pending = 60, .priority = 5},
         {.pending = 1000, .priority = 0},
     };
-    sched_step_plan(row, 3, 100, 16, 100, 3);
+    sched_step_plan(row, 3, &(struct sched_room){100, 16, 3}, 100);
     assert_int_equal(row[1].n, 60);
     assert_int_equal(row[2].n, 40);
     assert_int_equal(row[0].n, 0);
@@ -71,7 +71,7 @@ static void a_pause_and_the_rows_of_logits_are_limits(void **state)
         {.pending = 5},
         {.pending = 5},
     };
-    sched_step_plan(row, 4, 512, 16, 512, 0);
+    sched_step_plan(row, 4, &(struct sched_room){512, 16, 0}, 512);
     assert_int_equal(row[0].n, 30);
     assert_true(row[1].n >= 1 && row[1].n <= 16);
     const int64_t logits = row[1].n + (row[2].n == 5) + (row[3].n == 5);
@@ -91,7 +91,7 @@ static void few_rows_of_logits_go_round(void **state)
             row[i] = (struct sched_row){.pending = 1, .answers = true};
         for (int i = 0; i < 2; i++)
             row[K + i] = (struct sched_row){.pending = left[i] ? left[i] : 1, .answers = !left[i]};
-        sched_step_plan(row, K + 2, 8, 1, 2, turn);
+        sched_step_plan(row, K + 2, &(struct sched_room){8, 1, turn}, 2);
         int64_t logits = 0;
         for (int i = 0; i < K + 2; i++) {
             logits += row[i].answers ? row[i].n : row[i].n == row[i].pending;
@@ -129,7 +129,7 @@ static void random_plans_keep_the_limits(void **state)
             row[i].all_logits = y / 65536 % 5 == 0;
             row[i].priority = (int)(y / 524288 % 3);
         }
-        sched_step_plan(row, n, max_rows, max_logits, prompts, (uint64_t)r[4]);
+        sched_step_plan(row, n, &(struct sched_room){max_rows, max_logits, (uint64_t)r[4]}, prompts);
         int64_t rows = 0, logits = 0, prompt_rows = 0;
         for (int i = 0; i < n; i++) {
             assert_true(row[i].n >= 0 && row[i].n <= row[i].pending);
