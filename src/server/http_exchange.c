@@ -15,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How much more than ring_bytes may wait for a moment. */
+/* A burst of large events may be more than ring_bytes before the I/O thread has had its turn,
+ * which is no fault of the client's: so many times as much, and so long. */
 enum { BURST = 4, BURST_NS = 200 * 1000 * 1000 };
 
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c)
@@ -168,16 +169,6 @@ void http_begin(struct http_exchange *x, int status, const char *content_type)
 
 size_t http_exchange_unread(const struct http_exchange *x) { return x->n_out - x->n_sent; }
 
-/* A burst of large events may be more than the limit before the I/O thread has had its turn:
- * that is no fault of the client's. */
-static bool is_overrun(const struct http_exchange *x, size_t unread)
-{
-    const size_t limit = x->http->o.ring_bytes;
-    if (unread <= limit)
-        return false;
-    return unread / BURST > limit || x->last_write - x->last_drain > BURST_NS;
-}
-
 bool http_write(struct http_exchange *x, const void *bytes, size_t n)
 {
     pthread_mutex_lock(&x->lock);
@@ -187,7 +178,7 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
         x->last_write = clock_now();
         if (!unread)
             x->last_drain = x->last_write;
-        if (is_overrun(x, unread)) {
+        if (unread / BURST > x->http->o.ring_bytes) {
             atomic_fetch_add(&x->http->n_overruns, 1);
             ok = false;
         } else {
@@ -297,12 +288,14 @@ void http_exchange_tick(struct http_exchange *x, uint64_t now)
         return;
     pthread_mutex_lock(&x->lock);
     const bool ended = x->state == HTTP_ENDED;
-    const bool waits = x->answered && (ended || http_exchange_unread(x));
+    const size_t unread = http_exchange_unread(x);
+    const bool waits = x->answered && (ended || unread);
     const uint64_t drain = x->last_drain, written = x->last_write;
     pthread_mutex_unlock(&x->lock);
     /* The last bytes of a finished answer lie in buffers that nobody tells about. */
     const double limit = h->o.stall_seconds * (ended ? 3 : 1);
-    if (waits && now > drain && (double)(now - drain) > limit * 1e9) {
+    const bool late = waits && now > drain && (double)(now - drain) > limit * 1e9;
+    if (late || (!ended && unread > h->o.ring_bytes && now > drain + BURST_NS)) {
         atomic_fetch_add(&x->http->n_overruns, 1);
         http_exchange_drop(x);
         return;
