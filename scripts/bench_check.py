@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RATIOS = os.path.join(ROOT, "tests", "bench", "ratios.json")
 TYPES = ["Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16"]
 LEAST = 0.85
-LINE = re.compile(r"kern_matmul_(\S+)_(avx2|avx512|avx512vnni|avxvnni|amx)\s+M=1\s+\S+ GB/s (\S+) of read")
+LINE = re.compile(r"kern_matmul_(\S+)_(avx2|avx512|avx512vnni|avx512vbmi|avxvnni|amx)\s+M=1\s+\S+ GB/s (\S+) of read")
 COST = re.compile(r"(\d+): (\S+)x")
 
 

@@ -5,7 +5,7 @@ import concurrent.futures, os, pathlib, subprocess, sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-Iinclude", "-Isrc"]
 X86 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
-       "-mavx512cd", "-mavx512vnni"]
+       "-mavx512cd", "-mavx512vnni", "-mavx512vbmi"]
 
 
 def alone(header, compiler, std, language):

@@ -43,30 +43,100 @@ static int has(const struct book *b, size_t k)
     return b->bitmap[k / 8] >> k % 8 & 1;
 }
 
-static void expand(const struct book *b, FILE *out)
+/* The next point of a bitmap: level numbers of its coordinates.  Starts at idx[0] = -1. */
+static int next_point(const struct book *b, int idx[8], size_t *k)
 {
-    int idx[8] = {0}, n = 0;
-    size_t k = 0;
-    fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
     for (;;) {
-        int sum = 0;
-        for (int i = 0; i < b->dim; i++)
-            sum += idx[i];
-        if ((strcmp(b->parity, "all") == 0 || sum % 2 == 0) && has(b, k++)) {
-            fprintf(out, "%s0x", n++ % 4 ? " " : "\n    ");
-            for (int i = b->dim; i--;)
-                fprintf(out, "%02x", (unsigned)b->level[idx[i]] & 255);
-            fprintf(out, "u,");
-        }
-        int i = 0;
+        int sum = 0, i = 0;
         while (i < b->dim && ++idx[i] == b->n_levels)
             idx[i++] = 0;
         if (i == b->dim)
-            break;
+            return 0;
+        for (i = 0; i < b->dim; i++)
+            sum += idx[i];
+        if ((strcmp(b->parity, "all") == 0 || sum % 2 == 0) && has(b, (*k)++))
+            return 1;
+    }
+}
+
+/* Points of 256, 8 coordinates and at most 4 levels fit two bytes. */
+static void codes(const struct book *b, FILE *out)
+{
+    fprintf(out, "\nconst uint8_t quant_codes_%s[2][%d] = {{", b->name, b->n);
+    for (int half = 0; half < 2; half++) {
+        int idx[8] = {-1}, n = 0;
+        size_t k = 0;
+        while (next_point(b, idx, &k)) {
+            const int *i = idx + 4 * half;
+            fprintf(out, "%s%d,", n++ % 16 ? " " : "\n    ", i[0] | i[1] << 2 | i[2] << 4 | i[3] << 6);
+        }
+        fprintf(out, half ? "\n}};\n" : "\n}, {");
+    }
+}
+
+/* Which half of a point coordinate i is in: chosen so that neither has more than 64 values. */
+static int half_of(int i)
+{
+    return 0x8E >> i & 1;
+}
+
+static void put_bytes(FILE *out, const unsigned char *v, int n, const char *end)
+{
+    for (int i = 0; i < n; i++)
+        fprintf(out, "%s%d,", i % 16 ? " " : "\n    ", v[i]);
+    fprintf(out, "\n%s", end);
+}
+
+static void halves(const struct book *b, FILE *out)
+{
+    static unsigned char id[2][256], value[8][64];
+    int idx[8] = {-1}, n = 0, n_ids[2] = {0};
+    size_t k = 0;
+    memset(value, 0, sizeof value);
+    for (; next_point(b, idx, &k); n++)
+        for (int half = 0; half < 2; half++) {
+            int j = 0, same = 0;
+            for (; j < n_ids[half] && !same; j += !same) {
+                same = 1;
+                for (int i = 0; i < 8; i++)
+                    same &= half_of(i) != half || value[i][j] == b->level[idx[i]];
+            }
+            if (j == 64)
+                die("too many half points", b->name);
+            for (int i = 0; i < 8; i++)
+                if (half_of(i) == half)
+                    value[i][j] = (unsigned char)b->level[idx[i]];
+            n_ids[half] += j == n_ids[half];
+            id[half][n] = (unsigned char)j;
+        }
+    fprintf(out, "\nconst uint8_t quant_halves_%s[2][256] = {{", b->name);
+    put_bytes(out, id[0], 256, "}, {");
+    put_bytes(out, id[1], 256, "}};\n");
+    fprintf(out, "\nconst uint8_t quant_values_%s[8][64] = {", b->name);
+    for (int i = 0; i < 8; i++) {
+        fprintf(out, "{");
+        put_bytes(out, value[i], 64, i < 7 ? "}, " : "}};\n");
+    }
+}
+
+static void expand(const struct book *b, FILE *out)
+{
+    int idx[8] = {-1}, n = 0;
+    size_t k = 0;
+    fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
+    while (next_point(b, idx, &k)) {
+        fprintf(out, "%s0x", n++ % 4 ? " " : "\n    ");
+        for (int i = b->dim; i--;)
+            fprintf(out, "%02x", (unsigned)b->level[idx[i]] & 255);
+        fprintf(out, "u,");
     }
     fprintf(out, "\n};\n");
     if (n != b->n)
         die("wrong number of points", b->name);
+    if (b->n == 256 && b->dim == 8 && b->n_levels <= 4) {
+        codes(b, out);
+        halves(b, out);
+    }
 }
 
 static void read_head(struct book *b, const char *line)

@@ -20,6 +20,7 @@ static const struct {
     {"avxvnni", CPU_AVXVNNI},
     {"avx512", CPU_AVX512},
     {"avx512vnni", CPU_AVX512VNNI},
+    {"avx512vbmi", CPU_AVX512VBMI},
     {"amx", CPU_AMX},
 };
 enum { N_LEVELS = sizeof level / sizeof *level };
@@ -99,6 +100,9 @@ uint32_t cpu_detect(void)
     mask |= CPU_AVX512;
     if (has(c7, 1u << 11))
         mask |= CPU_AVX512VNNI;
+    /* VBMI, GFNI, VNNI, BITALG */
+    if (has(c7, 1u << 1 | 1u << 8 | 1u << 11 | 1u << 12))
+        mask |= CPU_AVX512VBMI;
     /* BF16, TILE, INT8 */
     if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) &&
         amx_granted())

@@ -14,14 +14,15 @@ enum {
     CPU_AVXVNNI = 1 << 1,    /* AVX2 and VEX VPDPBUSD */
     CPU_AVX512 = 1 << 2,     /* F, BW, DQ, VL, CD */
     CPU_AVX512VNNI = 1 << 3, /* AVX512 and VNNI */
+    CPU_AVX512VBMI = 1 << 5, /* AVX512VNNI and VBMI, BITALG, GFNI */
     CPU_AMX = 1 << 4,        /* AMX-TILE, AMX-INT8, AMX-BF16, granted by the system */
 };
 
 /* The bundles of this machine (0 on other architectures: the plain C kernels run). */
 uint32_t cpu_detect(void);
 
-/* Masks for "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "amx": the named level and
- * all below it.  False: no such name. */
+/* Masks for "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx": the named
+ * level and all below it.  False: no such name. */
 bool cpu_level(const char *name, uint32_t *mask);
 
 /* The name of the highest bundle in the mask, "ref" for none. */

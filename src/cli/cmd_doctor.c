@@ -39,8 +39,10 @@ static void read_huge_pages(char *out, size_t n)
 
 static void add_bundles(char *out, size_t n, uint32_t have)
 {
-    static const char *const level[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
-    static const uint32_t bit[] = {CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AVX512VNNI, CPU_AMX};
+    static const char *const level[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi",
+                                        "amx"};
+    static const uint32_t bit[] = {CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AVX512VNNI,
+                                   CPU_AVX512VBMI, CPU_AMX};
     size_t at = 0;
     out[0] = 0;
     for (size_t i = 0; i < sizeof bit / sizeof *bit; i++)

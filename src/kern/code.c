@@ -21,6 +21,11 @@ static const struct kern_code codes[KERN_CODE_N] = {
                         .chunk_bytes = KERN_CHUNK_BYTES(bits_, KERN_SCALES_##scales_, n, shift)},
     KERN_CODE_LIST(X)
 #undef X
+#define X(id, factor_)                                                          \
+    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_, .n_group = 16, \
+                        .chunk_bytes = KERN_POINT_CHUNK},
+    KERN_POINT_LIST(X)
+#undef X
 #define X(id, factor_) \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_},
     KERN_STORED_LIST(X)
@@ -42,6 +47,7 @@ static bool code_of(uint32_t type, uint32_t *code)
     case QUANT_FP8_B32: *code = KERN_CODE_F8; return true;
 #define X(id, ...) case QUANT_##id: *code = KERN_CODE_##id; return true;
     KERN_CODE_LIST(X)
+    KERN_POINT_LIST(X)
     KERN_STORED_LIST(X)
 #undef X
     default: return false;
@@ -211,7 +217,12 @@ void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
 {
     const struct kern_code *c = &codes[w->code];
     const uint8_t *panel = kern_code_panel(w, p, i * (c->act == KERN_ACT_Q32 ? 32 : 256));
-    if (!c->bits) {
+    if (!c->bits && c->n_group) {
+        uint8_t stored[sizeof(struct quant_iq2_xxs)];
+        kern_points_get(w, p, i, r, stored);
+        kern_stored_read(w->code, stored, b);
+        b->d *= c->factor;
+    } else if (!c->bits) {
         const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
         kern_stored_read(w->code, panel + ((size_t)r * n + (size_t)i) * n_bytes, b);
         b->d *= c->factor;
@@ -269,6 +280,12 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
     if (c->act == KERN_ACT_F32) {
         for (int64_t k = 0; k < m->in; k++)
             dst[k] = kern_code_float(m, p, k, r);
+    } else if (!c->bits && c->n_group) {
+        for (int64_t i = 0; i < m->in / 256; i++) {
+            uint8_t stored[sizeof(struct quant_iq2_xxs)];
+            kern_points_get(m, p, i, r, stored);
+            quant_decode(m->type, stored, dst + 256 * i, 256);
+        }
     } else if (!c->bits) {
         const size_t row = (size_t)(m->in / 256) * quant_info(m->type)->n_bytes;
         quant_decode(m->type, kern_code_panel(m, p, 0) + (size_t)r * row, dst, (size_t)m->in);

@@ -12,8 +12,14 @@
  * are one array of 16 per kind: bytes or halves, row by row.
  *
  * Float panels are [k][16].  F8 is e4m3 codes with a power-of-two scale for 32 k: chunks of
- * 4 groups, codes [128][16], then scales [4][16].  Stored panels are the 16 rows as they stand in the file, row
- * after row, padded to a multiple of 64 bytes; rows past the end are zero.
+ * 4 groups, codes [128][16], then scales [4][16].
+ *
+ * Points are numbers of a book, stored bits interleaved: a group is a line of numbers, byte
+ * 4 r + l for point l (k = 8 l ...) of row r, and a line of words of 32 bits, row by row, of
+ * 4 x 7 sign bits and the scale in the top 4; a chunk is 16 groups, then halves d [2][16].
+ *
+ * Stored panels are the 16 rows as they stand in the file, row after row, padded to a multiple
+ * of 64 bytes; rows past the end are zero.
  */
 #ifndef INGLE_KERN_CODE_H
 #define INGLE_KERN_CODE_H
@@ -42,9 +48,11 @@
     X(IQ4_XS, Q256, 4, 0, quant_nl4, 8, SUB8, 0)       \
     X(TQ2_0, Q256, 2, 1, NULL, 8, NONE, 0)
 
-/* Stored codes: name, factor on the stored d. */
+/* Points: name, factor on the stored d. */
+#define KERN_POINT_LIST(X) X(IQ2_XXS, 0.125f)
+
+/* Stored codes: the same. */
 #define KERN_STORED_LIST(X) \
-    X(IQ2_XXS, 0.125f)      \
     X(IQ2_XS, 0.125f)       \
     X(IQ2_S, 0.125f)        \
     X(IQ3_XXS, 0.25f)       \
@@ -56,7 +64,7 @@
 enum {
     KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16, KERN_CODE_F8,
 #define X(name, ...) KERN_CODE_##name,
-    KERN_CODE_LIST(X) KERN_STORED_LIST(X)
+    KERN_CODE_LIST(X) KERN_POINT_LIST(X) KERN_STORED_LIST(X)
 #undef X
     KERN_CODE_N
 };
@@ -77,12 +85,12 @@ struct kern_code {
     const char *name;
     enum kern_act_kind act;
     enum kern_scales scales;
-    int bits;            /* of a code; 0: float or stored */
+    int bits;            /* of a code; 0: float, points or stored */
     int bias;            /* value = code - bias ... */
     const int8_t *table; /* ... or table[code] */
     int n_group;         /* groups of 32 in a chunk */
     int scale_shift;
-    float factor;        /* stored: on d */
+    float factor;        /* points, stored: on d */
     size_t chunk_bytes;
 };
 
@@ -91,6 +99,7 @@ extern const int8_t kern_code_pm1[2];
 const struct kern_code *kern_code_find(uint32_t code);
 
 enum { KERN_F8_CHUNK = 2112, KERN_F8_SCALES = 2048 };
+enum { KERN_POINT_GROUP = 128, KERN_POINT_D = 2048, KERN_POINT_CHUNK = 2112 };
 
 /* Bytes of the codes of a group; where the scales of a chunk begin. */
 #define KERN_GROUP_BYTES(bits) (64 * (bits))
@@ -121,6 +130,9 @@ void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
                     struct kern_block *b);
 /* The same from the stored form of a type that runs from it. */
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
+/* A stored block of points as block i of row r of panel p, and back. */
+void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r, const uint8_t *stored);
+void kern_points_get(const struct kern_matrix *w, int64_t p, int64_t i, int r, uint8_t *stored);
 
 /* Weight k of row r of panel p of a matrix whose code is float. */
 float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r);
@@ -160,6 +172,15 @@ static inline uint8_t *kern_code_stretch(const struct kern_matrix *w, int64_t p,
     const size_t n = (size_t)(left < KERN_BAND ? left : KERN_BAND);
     return w->at + (size_t)first * w->panel_bytes + (size_t)s * w->stretch_bytes * n +
            (size_t)(p - first) * kern_code_stretch_bytes(w, s);
+}
+/* Group h of block i of panel p of points, and where that block's d are. */
+static inline uint8_t *kern_points_group(uint8_t *panel, int64_t i, int h)
+{
+    return panel + (size_t)(i / 2) * KERN_POINT_CHUNK + KERN_POINT_GROUP * (size_t)(8 * (i % 2) + h);
+}
+static inline uint8_t *kern_points_d(uint8_t *panel, int64_t i)
+{
+    return panel + (size_t)(i / 2) * KERN_POINT_CHUNK + KERN_POINT_D + 32 * (size_t)(i % 2);
 }
 /* Where panel p would begin if it had no gaps and weight k of it stood where it does. */
 static inline uint8_t *kern_code_panel(const struct kern_matrix *w, int64_t p, int64_t k)

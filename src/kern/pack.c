@@ -359,6 +359,9 @@ void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *
         for (int r = 0; r < n_rows; r++, stored += row_bytes) {
             if (c->bits)
                 pack_row(m, c, p, r, stored, info);
+            else if (c->act == KERN_ACT_Q256 && c->n_group)
+                for (int64_t i = 0; i < m->in / 256; i++)
+                    kern_points_put(m, p, i, r, stored + (size_t)i * info->n_bytes);
             else if (c->act != KERN_ACT_F32)
                 memcpy(kern_code_panel(m, p, 0) + (size_t)r * row_bytes, stored, row_bytes);
             for (int64_t k = 0; c->act == KERN_ACT_F32 && k < m->in; k += m->stretch)

@@ -92,7 +92,7 @@ static void any_cut_of_a_prompt(void **state)
 static void any_threads_and_kernels(void **state)
 {
     (void)state;
-    static const char *const levels[] = {"ref", "avx2", "avx512", "avx512vnni"};
+    static const char *const levels[] = {"ref", "avx2", "avx512", "avx512vnni", "avx512vbmi"};
     for (int m = 0; m < N_MODELS; m++) {
         struct golden_model g;
         int32_t tokens[N];
@@ -100,21 +100,21 @@ static void any_threads_and_kernels(void **state)
         golden_open(&g, models[m].path, &plain);
         float *want = fresh(&g, tokens, N, 0);
         golden_close(&g);
-        for (int i = 0; i < 7; i++) {
+        for (int i = 0; i < 8; i++) {
             struct golden_options o = plain;
             uint32_t mask = UINT32_MAX;
-            if (i < 4)
+            if (i < 5)
                 assert_true(cpu_level(levels[i], &mask));
             else
-                o.n_threads = (int[]){1, 3, 5}[i - 4];
-            if (i < 4 && strcmp(cpu_name(mask & cpu_detect()), levels[i]))
+                o.n_threads = (int[]){1, 3, 5}[i - 5];
+            if (i < 5 && strcmp(cpu_name(mask & cpu_detect()), levels[i]))
                 print_message("not on this machine: %s\n", levels[i]);
             /* ref has no bits set; bit 31 is no bundle */
             o.cpu = mask | UINT32_C(1) << 31;
             golden_open(&g, models[m].path, &o);
             const int64_t n = i ? N : 140; /* plain C is slow */
             float *got = fresh(&g, tokens, n, 0);
-            same(i < 4 ? levels[i] : "threads", got, want, n * g.info.n_vocab);
+            same(i < 5 ? levels[i] : "threads", got, want, n * g.info.n_vocab);
             mem_free(got);
             golden_close(&g);
         }

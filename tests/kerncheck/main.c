@@ -11,7 +11,7 @@ static const struct level {
     const char *name;
     uint32_t bit;
 } levels[] = {{"ref", 0}, {"avx2", CPU_AVX2}, {"avxvnni", CPU_AVXVNNI}, {"avx512", CPU_AVX512},
-              {"avx512vnni", CPU_AVX512VNNI}, {"amx", CPU_AMX}};
+              {"avx512vnni", CPU_AVX512VNNI}, {"avx512vbmi", CPU_AVX512VBMI}, {"amx", CPU_AMX}};
 
 static void print_covered(uint32_t cpu)
 {

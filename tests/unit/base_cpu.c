@@ -12,7 +12,8 @@
 static void test_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"ref", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
+    static const char *const names[] = {"ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi",
+                                        "amx"};
     uint32_t below = 0, mask = 99;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(cpu_level(names[i], &mask));
@@ -54,6 +55,9 @@ static void test_detect_agrees_with_the_system(void **state)
     assert_int_equal(!!(mask & CPU_AVX2), avx2);
     assert_int_equal(!!(mask & CPU_AVX512), avx512);
     assert_int_equal(!!(mask & CPU_AVX512VNNI), avx512 && flag(line, "avx512_vnni"));
+    assert_int_equal(!!(mask & CPU_AVX512VBMI),
+                     avx512 && flag(line, "avx512_vnni") && flag(line, "avx512vbmi") &&
+                         flag(line, "avx512_bitalg") && flag(line, "gfni"));
     assert_int_equal(!!(mask & CPU_AVXVNNI), avx2 && flag(line, "avx_vnni"));
     if (mask & CPU_AMX)
         assert_true(flag(line, "amx_int8"));

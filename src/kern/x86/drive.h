@@ -41,26 +41,33 @@ static inline const uint8_t *drive_x(const struct kern_matmul *m, const struct d
     }
 }
 
-/* n blocks from b on, at w, of panel p, times c rows from i on. */
-static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
-                              drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
+/* n blocks at w of panel p times the c rows x, which give output rows from i on. */
+static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn, int c, const uint8_t *w,
+                                 const uint8_t *const *x, int64_t p, bool first, int64_t n, int64_t i)
 {
     const int width = kern_matmul_width(m, p);
-    const uint8_t *x[DRIVE_MAX];
-    for (int j = 0; j < c; j++)
-        x[j] = drive_x(m, d, i + j, b);
     float *y = m->y + i * m->y_stride + p * KERN_PANEL;
     if (LIKELY(width == KERN_PANEL)) {
-        fn(w, n, x, y, m->y_stride, b == 0);
+        fn(w, n, x, y, m->y_stride, first);
         return;
     }
     float part[DRIVE_MAX * KERN_PANEL];
     memset(part, 0, sizeof part);
-    for (int j = 0; j < c && b; j++)
+    for (int j = 0; j < c && !first; j++)
         memcpy(part + j * KERN_PANEL, y + j * m->y_stride, (size_t)width * sizeof *y);
-    fn(w, n, x, part, KERN_PANEL, b == 0);
+    fn(w, n, x, part, KERN_PANEL, first);
     for (int j = 0; j < c; j++)
         memcpy(y + j * m->y_stride, part + j * KERN_PANEL, (size_t)width * sizeof *y);
+}
+
+/* n blocks from b on, at w, of panel p, times c rows from i on. */
+static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
+                              drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
+{
+    const uint8_t *x[DRIVE_MAX];
+    for (int j = 0; j < c; j++)
+        x[j] = drive_x(m, d, i + j, b);
+    drive_tile_at(m, fn, c, w, x, p, b == 0, n, i);
 }
 
 /* The tile for the next of n rows.  Where there is one for each number of rows they are
@@ -114,15 +121,19 @@ static inline void drive_run_spread(const struct kern_matmul *m, const struct dr
                                     drive_spread_fn *spread, int64_t p0, int64_t p1)
 {
     ATTR_ALIGNED(64) uint8_t scratch[DRIVE_SCRATCH];
-    const int64_t n_blocks = m->w->in / d->block;
-    for (int64_t p = p0; p < p1; p++)
-        for (int64_t b = 0; b < n_blocks; b += d->spread) {
-            const uint8_t *panel = kern_code_panel(m->w, p, b * d->block);
-            const int64_t n = num_min(d->spread, n_blocks - b);
-            for (int64_t i = 0; i < n; i++)
-                spread(m->w, panel, b + i, scratch + i * d->spread_bytes);
-            drive_stretch(m, d, scratch, p, b, n);
-        }
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block;
+    for (int64_t end; p0 < p1; p0 = end) {
+        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
+        for (int64_t b0 = 0; b0 < n_blocks; b0 += step)
+            for (int64_t p = p0; p < end; p++)
+                for (int64_t b = b0; b < num_min(n_blocks, b0 + step); b += d->spread) {
+                    const uint8_t *panel = kern_code_panel(m->w, p, b * d->block);
+                    const int64_t n = num_min(d->spread, num_min(n_blocks, b0 + step) - b);
+                    for (int64_t i = 0; i < n; i++)
+                        spread(m->w, panel, b + i, scratch + i * d->spread_bytes);
+                    drive_stretch(m, d, scratch, p, b, n);
+                }
+    }
 }
 
 /* Macros over the columns of a tile: F(c, a). */

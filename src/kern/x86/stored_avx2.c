@@ -62,15 +62,19 @@ static inline __m128i nibbles(__m128i v)
     const __m128i low = _mm_set1_epi8(15);
     return _mm_unpacklo_epi8(_mm_and_si128(v, low), _mm_and_si128(_mm_srli_epi16(v, 4), low));
 }
-/* Eight words of 4 x 7 sign bits and a scale in the top 4: signs, and sub-scales of 32. */
-static inline void words_of_32(const struct row *r, __m256i w, uint32_t sign[8])
+/* Signs of eight words of 4 x 7 sign bits and a scale in the top 4. */
+static inline __m256i signs_of_words(__m256i w)
 {
-    const __m256i x = _mm256_or_si256(
+    return even_signs(_mm256_or_si256(
         _mm256_or_si256(_mm256_and_si256(w, _mm256_set1_epi32(0x7F)),
                         _mm256_and_si256(_mm256_slli_epi32(w, 1), _mm256_set1_epi32(0x7F00))),
         _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(w, 2), _mm256_set1_epi32(0x7F0000)),
-                        _mm256_and_si256(_mm256_slli_epi32(w, 3), _mm256_set1_epi32(0x7F000000))));
-    _mm256_store_si256((__m256i *)(void *)sign, even_signs(x));
+                        _mm256_and_si256(_mm256_slli_epi32(w, 3), _mm256_set1_epi32(0x7F000000)))));
+}
+/* The scales of such words of a row: sub-scales of 32. */
+static inline void words_of_32(const struct row *r, __m256i w, uint32_t sign[8])
+{
+    _mm256_store_si256((__m256i *)(void *)sign, signs_of_words(w));
     const __m256i s = _mm256_srli_epi32(w, 28);
     const __m128i s16 = _mm_packus_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     const __m128i s8 = _mm_packus_epi16(s16, s16);
@@ -85,19 +89,6 @@ static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint
     return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c],
                               (long long)book[d]);
 }
-static uint16_t expand_iq2_xxs(const uint8_t *at, const struct row *r)
-{
-    ATTR_ALIGNED(32) uint32_t sign[8];
-    const __m256 a = _mm256_castsi256_ps(load256(at + 2)), b = _mm256_castsi256_ps(load256(at + 34));
-    const __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
-    words_of_32(r, _mm256_permute4x64_epi64(odd, 0xD8), sign);
-    for (int h = 0; h < 8; h++) {
-        const uint8_t *idx = at + 2 + 8 * h;
-        put(r, h, with_signs(points8(quant_book_iq2_xxs, idx[0], idx[1], idx[2], idx[3]), sign[h]));
-    }
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
 static uint16_t expand_iq2_xs(const uint8_t *at, const struct row *r)
 {
     ATTR_ALIGNED(32) uint16_t idx[32];
@@ -267,7 +258,6 @@ static uint16_t expand_tq1_0(const uint8_t *at, const struct row *r)
 static uint16_t expand_row(uint32_t code, const uint8_t *at, const struct row *r)
 {
     switch (code) {
-    case KERN_CODE_IQ2_XXS: return expand_iq2_xxs(at, r);
     case KERN_CODE_IQ2_XS: return expand_iq2_xs(at, r);
     case KERN_CODE_IQ2_S: return expand_iq2_s(at, r);
     case KERN_CODE_IQ3_XXS: return expand_iq3_xxs(at, r);
@@ -324,6 +314,67 @@ static inline void transpose_bytes(const uint8_t *at, uint8_t *to)
 #undef ROW
 }
 
+static void put_d(uint8_t *chunk, const uint8_t *halves, float factor)
+{
+    for (int i = 0; i < 2; i++)
+        _mm256_store_ps((float *)(void *)(chunk + STORED_D + 32 * i),
+                        _mm256_mul_ps(_mm256_cvtph_ps(load128(halves + 16 * i)), _mm256_set1_ps(factor)));
+}
+
+/* Eight codes of point l of 8 rows: the halves of two lines. */
+static ATTR_INLINE void spread_points(const uint8_t *number, __m256i sign, int l, uint8_t *lines)
+{
+    const uint64_t *book = quant_book_iq2_xxs;
+#define POINT(r) (long long)book[number[4 * (r) + l]]
+    const __m256 a = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(0), POINT(1), POINT(4), POINT(5)));
+    const __m256 b = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(2), POINT(3), POINT(6), POINT(7)));
+#undef POINT
+    const __m256i first = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+    const __m256i last = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+    const __m256i each = _mm256_shuffle_epi8(
+        sign, _mm256_add_epi8(_mm256_set1_epi8((char)l),
+                              _mm256_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0, 0x0C0C0C0C, 0x08080808,
+                                               0x04040404, 0)));
+    const __m256i low = _mm256_set1_epi32(0x08040201), high = _mm256_set1_epi32((int)0x80402010u);
+    const __m256i m0 = _mm256_cmpeq_epi8(_mm256_and_si256(each, low), low);
+    const __m256i m1 = _mm256_cmpeq_epi8(_mm256_and_si256(each, high), high);
+    const __m256i bias = _mm256_set1_epi8(STORED_BIAS);
+    /* p, or -p = ~p + 1 */
+    _mm256_store_si256((__m256i *)(void *)lines,
+                       _mm256_add_epi8(_mm256_xor_si256(first, m0), _mm256_sub_epi8(bias, m0)));
+    _mm256_store_si256((__m256i *)(void *)(lines + 64),
+                       _mm256_add_epi8(_mm256_xor_si256(last, m1), _mm256_sub_epi8(bias, m1)));
+}
+
+static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *chunk)
+{
+    const uint8_t *at = panel + (b / 2) * KERN_POINT_CHUNK, *d = at + KERN_POINT_D + b % 2 * 32;
+    at += b % 2 * 8 * KERN_POINT_GROUP;
+    for (int h = 0; h < 8; h++, at += KERN_POINT_GROUP) {
+        const __m256i w0 = load256(at + 64), w1 = load256(at + 96);
+        const __m256i s0 = signs_of_words(w0), s1 = signs_of_words(w1);
+        uint8_t *lines = chunk + 512 * h;
+        _mm_prefetch((const char *)at + 8192, _MM_HINT_T1);
+        _mm_prefetch((const char *)at + 8192 + 64, _MM_HINT_T1);
+        spread_points(at, s0, 0, lines);
+        spread_points(at + 32, s1, 0, lines + 32);
+        spread_points(at, s0, 1, lines + 128);
+        spread_points(at + 32, s1, 1, lines + 160);
+        spread_points(at, s0, 2, lines + 256);
+        spread_points(at + 32, s1, 2, lines + 288);
+        spread_points(at, s0, 3, lines + 384);
+        spread_points(at + 32, s1, 3, lines + 416);
+        /* 2 s + 1: the lowest bit is set whatever it was */
+        const __m256i sub = _mm256_permute4x64_epi64(
+            _mm256_packus_epi32(_mm256_srli_epi32(w0, 27), _mm256_srli_epi32(w1, 27)), 0xD8);
+        const __m128i bytes = _mm_or_si128(
+            _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1)), _mm_set1_epi8(1));
+        _mm_store_si128((__m128i *)(void *)(chunk + STORED_SUB + 32 * h), bytes);
+        _mm_store_si128((__m128i *)(void *)(chunk + STORED_SUB + 32 * h + 16), bytes);
+    }
+    put_d(chunk, d, kern_code_find(w->code)->factor);
+}
+
 void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
                              uint8_t *chunk)
 {
@@ -331,6 +382,10 @@ void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, 
     const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
     const size_t share = (w->panel_bytes / n + 63) / 64 * 64;
     uint16_t d[KERN_PANEL];
+    if (w->code == KERN_CODE_IQ2_XXS) {
+        expand_points(w, panel, b, chunk);
+        return;
+    }
     /* The part of the next panel that will be wanted when this panel is done. */
     for (size_t i = 0; i < share; i += 64)
         _mm_prefetch((const char *)panel + w->panel_bytes + (size_t)b * share + i, _MM_HINT_T1);
@@ -343,10 +398,5 @@ void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, 
         transpose(rows + h * GROUP_STEP + 256, chunk + h * GROUP_STEP + 32);
     }
     transpose_bytes(subs, chunk + STORED_SUB);
-    const __m256 factor = _mm256_set1_ps(kern_code_find(w->code)->factor);
-    for (int i = 0; i < 2; i++) {
-        const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(d + 8 * i));
-        _mm256_store_ps((float *)(void *)(chunk + STORED_D + 32 * i),
-                        _mm256_mul_ps(_mm256_cvtph_ps(half), factor));
-    }
+    put_d(chunk, (const uint8_t *)d, kern_code_find(w->code)->factor);
 }
