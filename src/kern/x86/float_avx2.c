@@ -5,7 +5,13 @@
 
 #include <immintrin.h>
 
-enum { AHEAD = 4096 };
+/* Asks for the lines after the one at `at`: long before their use into the second cache,
+ * shortly before into the first. */
+static inline void fetch(const uint8_t *at)
+{
+    _mm_prefetch((const char *)at + 16384, _MM_HINT_T1);
+    _mm_prefetch((const char *)at + 2048, _MM_HINT_T0);
+}
 
 static inline __m256 load_f32(const uint8_t *at)
 {
@@ -43,7 +49,7 @@ static inline __m256 load_bf16(const uint8_t *at)
         for (int64_t k = 0; k < n; k++) {                                                  \
             const uint8_t *at = w + k * (line);                                              \
             if ((line) == 64 || !(k & 1))                                                    \
-                _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                         \
+                fetch(at);                                                               \
             const __m256 w0 = load_##type(at), w1 = load_##type(at + (line) / 2);            \
             EACH_##C(ADD, _)                                                                 \
         }                                                                                    \
@@ -52,10 +58,13 @@ static inline __m256 load_bf16(const uint8_t *at)
 #define TILES(type, line)                                                         \
     TILE(type, 1, line)                                                                      \
     TILE(type, 2, line)                                                                      \
+    TILE(type, 3, line)                                                                      \
     TILE(type, 4, line)                                                                      \
+    TILE(type, 5, line)                                                                      \
     TILE(type, 6, line)                                                                      \
     static const struct drive drive_##type = {                                               \
-        {{tile_##type##_6, 6}, {tile_##type##_4, 4}, {tile_##type##_2, 2}, {tile_##type##_1, 1}}, \
+        {{tile_##type##_6, 6}, {tile_##type##_5, 5}, {tile_##type##_4, 4},                   \
+         {tile_##type##_3, 3}, {tile_##type##_2, 2}, {tile_##type##_1, 1}},                  \
         1, 0, 0};                                                                    \
     void kern_matmul_##type##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
     {                                                                                        \
@@ -100,7 +109,7 @@ static inline __m256 e8m0(const uint8_t *at)
             const __m256 s0 = e8m0(scale), s1 = e8m0(scale + 8);  \
             for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
                 if (!(k & 3))                                                                \
-                    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);                     \
+                    fetch(at);                                                               \
                 const __m256i v_ = e4m3_halves(at);                                          \
                 const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v_)), s0);       \
                 const __m256 w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v_, 1)), s1);  \
@@ -109,7 +118,7 @@ static inline __m256 e8m0(const uint8_t *at)
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
-TILE_F8(1) TILE_F8(2) TILE_F8(4) TILE_F8(6)
+TILE_F8(1) TILE_F8(2) TILE_F8(3) TILE_F8(4) TILE_F8(5) TILE_F8(6)
 
 /* A group as f32 [32][16]. */
 static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
@@ -120,7 +129,7 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
     (void)w;
     for (int k = 0; k < 32; k++, at += 16, to += 64) {
         const __m256i v = e4m3_halves(at);
-        _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+        fetch(at);
         _mm256_store_ps((float *)(void *)to,
                         _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v)), s0));
         _mm256_store_ps((float *)(void *)(to + 32),
@@ -133,15 +142,15 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
     {                                                                                         \
         tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
     }
-SPREAD(1) SPREAD(2) SPREAD(4) SPREAD(6)
+SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
 
 void kern_matmul_f8_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive few = {
-        {{tile_f8_6, 6}, {tile_f8_4, 4}, {tile_f8_2, 2}, {tile_f8_1, 1}},
+        {{tile_f8_6, 6}, {tile_f8_5, 5}, {tile_f8_4, 4}, {tile_f8_3, 3}, {tile_f8_2, 2}, {tile_f8_1, 1}},
         32, 0, 0};
     static const struct drive many = {
-        {{spread_6, 6}, {spread_4, 4}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
+        {{spread_6, 6}, {spread_5, 5}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
     if (m->n <= 8)
         drive_run(m, &few, p0, p1);
     else
