@@ -91,6 +91,7 @@ def checks(tally):
     one(tally, "text", "python3", "scripts/check_text.py")
     one(tally, "length", "python3", "scripts/check_length.py")
     one(tally, "headers", "python3", "scripts/check_headers.py")
+    one(tally, "openapi", "python3", "scripts/check_openapi.py")
     one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
     if build(tally, "release"):
         one(tally, "names", "python3", "scripts/check_names.py", "out/release")
@@ -145,7 +146,7 @@ def fuzz(tally):
 def packages_python():
     """A Python with the vendors' packages, in a virtual environment; None: they cannot be had."""
     python = OUT / "venv/bin/python"
-    wanted = ("openai", "anthropic", "pydantic")
+    wanted = ("openai", "anthropic", "pydantic", "schemathesis", "openapi_spec_validator")
     if python.exists() and run("venv", str(python), "-c", "import " + ", ".join(wanted))[0]:
         return python
     if not run("venv", sys.executable, "-m", "venv", str(OUT / "venv"))[0]:

@@ -347,6 +347,9 @@ struct ingle_session;
 INGLE_API ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine *e,
                                           struct ingle_error *error);
 INGLE_API void ingle_session_close(struct ingle_session *s);
+/* Whose cached prefixes it may use (NULL: everybody's), as ingle_request_options.user.  The
+ * session is empty after a change. */
+INGLE_API void ingle_session_set_user(struct ingle_session *s, const char *user);
 
 /* Where the first `kept` tokens came from: the session itself, the prefix cache in memory,
  * or the store on disk; and if tokens that were once computed had to wait again, why. */

@@ -68,6 +68,9 @@ struct ingle_session {
     struct session *s;
 };
 
+/* Users share no cached prefix, in memory or on disk; NULL: 0. */
+uint64_t engine_salt_of(const char *user);
+
 /* The built-in model (engine/nano.S). */
 extern const unsigned char engine_nano[];
 extern const unsigned char engine_nano_end[];

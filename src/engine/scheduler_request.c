@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/sha256.h"
 
 #include <string.h>
 
@@ -75,21 +74,6 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
     return INGLE_OK;
 }
 
-/* Users share no cached prefix, in memory or on disk. */
-static uint64_t salt_of(const char *user)
-{
-    struct sha256 h;
-    uint8_t hash[SHA256_BYTES];
-    uint64_t salt;
-    if (!user)
-        return 0;
-    sha256_init(&h);
-    sha256_add(&h, user, strlen(user));
-    sha256_end(&h, hash);
-    memcpy(&salt, hash, sizeof salt);
-    return salt ? salt : 1;
-}
-
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
@@ -102,7 +86,7 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->o = *o;
     r->o.user = NULL;
     r->o.n = o->n ? o->n : 1;
-    r->salt = salt_of(o->user);
+    r->salt = engine_salt_of(o->user);
     const int64_t room = s->n_ctx - o->n_prompt;
     r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
     r->n_open = r->o.n;

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/sha256.h"
 #include "engine/words.h"
 
 #include <stdio.h>
@@ -39,6 +40,25 @@ void ingle_session_close(struct ingle_session *s)
         return;
     session_free(s->s);
     mem_free(s);
+}
+
+uint64_t engine_salt_of(const char *user)
+{
+    struct sha256 h;
+    uint8_t hash[SHA256_BYTES];
+    uint64_t salt;
+    if (!user)
+        return 0;
+    sha256_init(&h);
+    sha256_add(&h, user, strlen(user));
+    sha256_end(&h, hash);
+    memcpy(&salt, hash, sizeof salt);
+    return salt ? salt : 1;
+}
+
+void ingle_session_set_user(struct ingle_session *s, const char *user)
+{
+    session_set_salt(s->s, engine_salt_of(user));
 }
 
 static ingle_status check_tokens(const struct ingle_session *s, const int32_t *token, int64_t n,

@@ -52,6 +52,8 @@ struct answer_options {
      * 404, and *known says which there are. */
     bool (*knows)(void *arg, const char *name, const char **known);
     void (*observe)(void *arg, const struct answer_record *r);
+    /* The tokens of the first prompt, when its answer has ended; NULL: nobody wants them. */
+    void (*keep)(void *arg, const struct chat_request *r, const int32_t *prompt, size_t n);
     void *arg;
 };
 

@@ -287,6 +287,8 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     p->request = NULL;
     add_usage(&a->usage, p, usage);
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
+        if (a->core->o.keep && !a->fault.kind)
+            a->core->o.keep(a->core->o.arg, &a->request, a->part[0].ids, a->part[0].n_ids);
         if (a->x && !a->finished && !a->fault.kind)
             send_result(a);
         observe(a);

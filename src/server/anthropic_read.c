@@ -271,6 +271,8 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
     char subject[64];
     if (!json_object_is_type(tool, json_type_object)) {
         fail_type(d, where, "a tool", tool, "an object");
+    } else if (view_get(tool, "type") && !type.at) {
+        fail_type(d, where, "'type'", view_get(tool, "type"), "a string");
     } else if (type.at && !view_is(type, "custom")) {
         report(d->sink, INGLE_REPORT_NOTE, "tool", view_cut(type, subject),
                "skipped: its schema is the provider's secret");
@@ -396,7 +398,8 @@ static void read_stops(struct reader *d, struct json_object *body, struct chat_r
 static void read_fields(struct reader *d, struct json_object *body, struct anthropic *s,
                         struct chat_request *r)
 {
-    const struct view effort = view_member(view_get(body, "output_config"), "effort");
+    struct json_object *config = request_get_object(body, "output_config", d->fault);
+    const struct view effort = view_member(config, "effort");
     int64_t top_k = r->sampling.top_k;
     request_get_text(body, "model", 256, &r->model, d->fault);
     request_get_bool(body, "stream", &r->stream, d->fault);
@@ -405,6 +408,8 @@ static void read_fields(struct reader *d, struct json_object *body, struct anthr
     request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
     request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
     r->sampling.top_k = (int32_t)top_k;
+    if (view_get(config, "effort") && !effort.at)
+        fail_type(d, "output_config.effort", "'effort'", view_get(config, "effort"), "a string");
     if (effort.at) {
         /* It says how hard to think, not whether. */
         request_effort(r, effort.at);

@@ -7,6 +7,7 @@
 #include "server/metrics.h"
 #include "server/openai.h"
 #include "server/serve.h"
+#include "server/slots.h"
 
 #include "base/utf8.h"
 
@@ -377,6 +378,15 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
     }
     write_close(&out, ']');
     serve_json(x, rq, &out);
+}
+
+void endpoints_slot(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    if (s->slots)
+        slots_answer(s->slots, s, x, rq);
+    else
+        serve_fail(x, rq, &(struct serve_error){.status = 501, .no_retry = true},
+                   "started without --slot-save-path");
 }
 
 void endpoints_metrics(struct serve *s, struct http_exchange *x, const struct http_request *rq)

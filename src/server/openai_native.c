@@ -146,7 +146,7 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_member_int(out, "index", c->index);
     write_member_string(out, "content", c->content.at, stream ? 0 : c->content.n);
     put_tokens(s, c, first, out);
-    write_member_int(out, "id_slot", 0);
+    write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_bool(out, "stop", true);
     write_member(out, "model", s->info->model);
     write_member_int(out, "tokens_predicted", c->n_generated);
@@ -256,7 +256,7 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     write_member_string(out, "content", text, n);
     put_tokens(s, c, first, out);
     write_member_bool(out, "stop", false);
-    write_member_int(out, "id_slot", 0);
+    write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)

@@ -60,8 +60,8 @@ static const struct whole_field wholes[] = {
 
 /* Fields of llama-server that change nothing here, but must not be nonsense. */
 static const struct whole_field ignored[] = {
-    {"n_keep", -1, 0},      {"n_discard", 0, 0},          {"min_keep", 0, 0},
-    {"id_slot", -1, 0},     {"t_max_predict_ms", -1, 0},  {"n_indent", 0, 0},
+    {"n_keep", -1, 0},           {"n_discard", 0, 0}, {"min_keep", 0, 0},
+    {"t_max_predict_ms", -1, 0}, {"n_indent", 0, 0},
 };
 
 static void read_numbers(struct chat_request *r, struct json_object *body, struct fault *f)
@@ -211,7 +211,7 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
                           const struct answer_options *o, struct fault *f)
 {
-    int64_t priority = 0;
+    int64_t priority = 0, slot = -1;
     float deadline = 0;
     read_numbers(r, body, f);
     read_seed(r, body, f);
@@ -220,7 +220,9 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_bool(body, "ignore_eos", &r->ignore_end, f);
     request_get_int(body, "priority", -10, 10, &priority, f);
     request_get_number(body, "deadline_seconds", 0, 1e6, &deadline, f);
+    request_get_int(body, "id_slot", -1, INT32_MAX, &slot, f);
     r->priority = (int)priority;
+    r->id_slot = slot < 0 ? 0 : (int)slot;
     r->deadline_seconds = (double)deadline;
 }
 

@@ -11,6 +11,8 @@
 
 extern const unsigned char page_html[];
 extern const unsigned char page_html_end[];
+extern const unsigned char page_openapi[];
+extern const unsigned char page_openapi_end[];
 
 enum { HASH_TEXT = 45 }; /* base64 of 32 bytes and a 0 */
 
@@ -59,4 +61,12 @@ void page_get(struct serve *s, struct http_exchange *x, const struct http_reques
     http_header(x, "Content-Security-Policy", policy);
     http_header(x, "Referrer-Policy", "no-referrer");
     http_reply(x, 200, "text/html; charset=utf-8", page_html, n);
+}
+
+void page_openapi_get(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    (void)s;
+    (void)rq;
+    http_reply(x, 200, "application/json", page_openapi,
+               (size_t)(page_openapi_end - page_openapi));
 }

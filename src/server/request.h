@@ -133,6 +133,7 @@ struct chat_request {
     bool stream;
     bool include_usage;   /* the dialect's business */
     bool return_progress; /* the dialect is told how far the prompt is */
+    int id_slot; /* where llama.cpp's clients find the conversation again */
     int priority;
     double deadline_seconds; /* 0: none */
     struct str user;         /* whose share it is */

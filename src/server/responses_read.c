@@ -306,6 +306,8 @@ static void read_item(struct responses_reader *d, struct json_object *item,
     const struct view type = view_member(item, "type");
     if (!json_object_is_type(item, json_type_object))
         fail(d, where, "an item", item, "an object");
+    else if (view_get(item, "type") && !type.at)
+        fail(d, where, "'type'", view_get(item, "type"), "a string");
     else if (!type.at || view_is(type, "message"))
         read_message(d, item, where);
     else if (view_is(type, "reasoning"))
@@ -352,9 +354,12 @@ static void read_items(struct responses_reader *d, struct json_object *items,
 
 static void read_previous(struct responses_reader *d, struct json_object *body)
 {
-    const struct view id = view_member(body, "previous_response_id");
+    struct json_object *previous = view_get(body, "previous_response_id");
+    const struct view id = view_of(previous);
     struct json_object *items = NULL;
     struct str text;
+    if (previous && !id.at)
+        fail(d, "previous_response_id", "'previous_response_id'", previous, "a string");
     if (!id.at)
         return;
     str_init(&text);
@@ -392,7 +397,8 @@ static void read_input(struct responses_reader *d, struct json_object *body)
 static void read_format(struct responses_reader *d, struct json_object *body,
                         struct chat_request *r)
 {
-    struct json_object *format = view_get(view_get(body, "text"), "format");
+    struct json_object *text = request_get_object(body, "text", d->fault);
+    struct json_object *format = text ? request_get_object(text, "format", d->fault) : NULL;
     struct json_object *schema = view_get(format, "schema");
     const struct view type = view_member(format, "type");
     if (!format || view_is(type, "text"))
@@ -422,12 +428,25 @@ static bool has_word(struct json_object *list, const char *word)
     return false;
 }
 
+/* Words that are not known ask for what is not here. */
+static void check_include(struct responses_reader *d, struct json_object *body)
+{
+    struct json_object *list = request_get_array(body, "include", 64, d->fault);
+    for (size_t i = 0; list && i < json_object_array_length(list); i++)
+        if (!json_object_is_type(json_object_array_get_idx(list, i), json_type_string))
+            fail(d, "include", "an item of 'include'", json_object_array_get_idx(list, i), "a string");
+}
+
 static void read_reasoning_field(struct responses_reader *d, struct json_object *body,
                                  struct chat_request *r)
 {
-    struct json_object *reasoning = view_get(body, "reasoning");
+    static const char *const words[] = {"effort", "summary"};
+    struct json_object *reasoning = request_get_object(body, "reasoning", d->fault);
     const struct view effort = view_member(reasoning, "effort");
     const struct view summary = view_member(reasoning, "summary");
+    for (size_t i = 0; i < 2; i++)
+        if (view_get(reasoning, words[i]) && !view_member(reasoning, words[i]).at)
+            fail(d, "reasoning", words[i], view_get(reasoning, words[i]), "a string");
     if (effort.at)
         request_effort(r, effort.at);
     d->state->summary = summary.at && !view_is(summary, "none");
@@ -443,7 +462,9 @@ static void refuse(struct responses_reader *d, struct json_object *body)
                           "'%s' is not kept here: send input, instructions or "
                           "previous_response_id",
                           field[i]);
-    if (json_object_get_boolean(view_get(body, "background")))
+    bool background = false;
+    request_get_bool(body, "background", &background, d->fault);
+    if (background)
         drop(d, VIEW("background"), "the answer is given at once");
 }
 
@@ -519,6 +540,7 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     struct json_object *instructions = view_get(body, "instructions");
     bool keep = true;
     refuse(d, body);
+    check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
     request_get_bool(body, "stream", &r->stream, d->fault);
     request_get_bool(body, "store", &keep, d->fault);

@@ -21,6 +21,7 @@ struct auth;
 struct answer_core;
 struct metrics;
 struct responses_store;
+struct slots;
 
 enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
 
@@ -34,6 +35,7 @@ struct serve {
     struct metrics *metrics;
     const char *model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
+    struct slots *slots;             /* NULL: none are saved */
     struct json_object *codex_model; /* entry of Codex's catalogue; NULL: none */
     struct responses_store *responses; /* answers that /v1/responses keeps */
 

@@ -15,13 +15,14 @@
 #include "server/metrics.h"
 #include "server/responses.h"
 #include "server/serve.h"
+#include "server/slots.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
-enum { PARALLEL = 4, LAST_WORDS_S = 2 };
+enum { PARALLEL = 4, LAST_WORDS_S = 2, ALLOW = 64 };
 
 struct server {
     struct serve serve; /* first: endpoints get it */
@@ -66,14 +67,29 @@ static bool path_matches(const char *pattern, const char *path)
     return !*pattern && !*path;
 }
 
+/* A path that stands there as it is comes before one with "{}". */
+static bool is_literal(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
+        if (strcmp(routes[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static bool serves(const struct route *r, const char *path, bool literal)
+{
+    return literal ? strcmp(r->path, path) == 0 : path_matches(r->path, path);
+}
+
 /* The endpoint; NULL and whether the path exists with another method. */
 static const struct route *find_route(const struct http_request *rq, bool *other_method)
 {
     const char *path = serve_path(rq);
     const char *method = strcmp(rq->method, "HEAD") == 0 ? "GET" : rq->method;
+    const bool literal = is_literal(path);
     *other_method = false;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!path_matches(routes[i].path, path))
+        if (!serves(&routes[i], path, literal))
             continue;
         if (strcmp(routes[i].method, method) == 0)
             return &routes[i];
@@ -120,18 +136,35 @@ static bool browser_may(const struct server *s, struct http_exchange *x,
     return true;
 }
 
+/* "GET, HEAD, OPTIONS": what the path takes. */
+static void list_methods(const struct http_request *rq, char out[ALLOW])
+{
+    const bool literal = is_literal(serve_path(rq));
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const size_t n = strlen(out);
+        if (serves(&routes[i], serve_path(rq), literal) && !strstr(out, routes[i].method))
+            snprintf(out + n, (size_t)ALLOW - n, "%s%s", routes[i].method,
+                     strcmp(routes[i].method, "GET") == 0 ? ", HEAD, " : ", ");
+    }
+    const size_t n = strlen(out);
+    snprintf(out + n, (size_t)ALLOW - n, "OPTIONS");
+}
+
 /* OPTIONS: what a browser asks before it sends the real request. */
 static void preflight(const struct server *s, struct http_exchange *x,
                       const struct http_request *rq)
 {
     const char *asked = http_request_header(rq, "access-control-request-headers");
+    char allow[ALLOW];
+    list_methods(rq, allow);
     if (auth_cors(s->serve.auth, http_request_header(rq, "origin"))) {
-        http_header(x, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+        http_header(x, "Access-Control-Allow-Methods", allow);
         http_header(x, "Access-Control-Allow-Headers",
                     asked ? asked : "Authorization, Content-Type, X-Api-Key");
         http_header(x, "Access-Control-Max-Age", "600");
     }
-    http_header(x, "Allow", "GET, POST, DELETE, OPTIONS");
+    http_header(x, "Allow", allow);
     http_reply(x, 200, "text/plain", "", 0);
 }
 
@@ -140,6 +173,15 @@ static void unavailable(struct http_exchange *x, const struct http_request *rq,
 {
     const struct serve_error e = {.status = 503, .retry_seconds = phase == SERVE_LOADING ? 2 : 5};
     serve_fail(x, rq, &e, phase == SERVE_LOADING ? "Loading model" : "the server is stopping");
+}
+
+static void wrong_method(struct http_exchange *x, const struct http_request *rq)
+{
+    char allow[ALLOW];
+    list_methods(rq, allow);
+    http_header(x, "Allow", allow);
+    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes", rq->method,
+               rq->path);
 }
 
 /* The headers are there: everything that can be refused without the body is. */
@@ -168,8 +210,7 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
     }
     const enum serve_phase phase = serve_phase(&s->serve);
     if (!r && other_method)
-        serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes",
-                   rq->method, rq->path);
+        wrong_method(x, rq);
     else if (!r)
         serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"},
                    "there is no endpoint %s %s", rq->method, rq->path);
@@ -296,6 +337,12 @@ static ingle_status read_codex_model(struct server *s, struct err *err)
     return st ? err_prefix(err, "%s", path) : INGLE_OK;
 }
 
+static int parallel(const struct server *s)
+{
+    const int n = (int)ingle_config_number(s->serve.config, "parallel");
+    return n ? n : PARALLEL;
+}
+
 /* The name of the model: what was asked for, else its file's without folder and ending. */
 static void name_model(struct server *s)
 {
@@ -379,6 +426,9 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = read_tls(s, err);
     if (!st)
         st = read_codex_model(s, err);
+    const char *slots = ingle_config_text(o->config, "slot-save-path", 0);
+    if (!st && slots)
+        st = slots_open(&s->serve.slots, slots, parallel(s), err);
     const char *state = ingle_config_text(o->config, "state-dir", 0);
     if (!st && state)
         st = guard_open(&s->guard, state, err);
@@ -399,17 +449,17 @@ static ingle_status told(struct err *err, const struct ingle_error *error)
     return error->status ? err_set(err, error->status, "%s", error->text) : INGLE_OK;
 }
 
-static int parallel(const struct server *s)
-{
-    const int n = (int)ingle_config_number(s->serve.config, "parallel");
-    return n ? n : PARALLEL;
-}
-
 static bool knows(void *arg, const char *name, const char **known)
 {
     const struct server *s = arg;
     *known = s->model_id;
     return serve_knows(&s->serve, name);
+}
+
+static void keep(void *arg, const struct chat_request *r, const int32_t *prompt, size_t n)
+{
+    slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL, prompt,
+               n);
 }
 
 static void observe(void *arg, const struct answer_record *r)
@@ -439,6 +489,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .request_seconds = ingle_config_number(v->config, "max-request-seconds"),
         .knows = ingle_config_flag(v->config, "strict-model") ? knows : NULL,
         .observe = observe,
+        .keep = v->slots ? keep : NULL,
         .arg = s,
     };
     ingle_sampling_defaults(v->model, &o.sampling);
@@ -510,6 +561,7 @@ void server_close(struct server *s)
     answer_stop(s->serve.answers);
     if (s->serve.http)
         http_stop_handlers(s->serve.http); /* none of them meets a closed scheduler */
+    slots_close(s->serve.slots);
     ingle_scheduler_close(s->serve.scheduler);
     http_close(s->serve.http);
     answer_close(s->serve.answers);

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "server/slots.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "server/request.h"
+#include "server/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_NAME = 128 };
+
+struct slot {
+    char *user;
+    int32_t *ids; /* NULL: nothing was computed here */
+    size_t n;
+};
+
+enum action { SAVE, RESTORE, ERASE };
+
+/* What a request wants and what came of it. */
+struct task {
+    struct slots *slots;
+    struct serve *serve;
+    struct http_exchange *x; /* held */
+    const struct http_request *rq;
+    enum action action;
+    int id;
+    char name[MAX_NAME + 1];
+    char file[20 + MAX_NAME]; /* its name in the directory */
+    char path[60 + MAX_NAME];
+    struct slot slot; /* its own */
+    ingle_status status;
+    struct ingle_error error;
+    double seconds;
+    uint64_t n_bytes;
+};
+
+struct slots {
+    int dir; /* a descriptor */
+    int n;
+    pthread_mutex_t lock;
+    struct slot slot[SLOTS_MAX]; /* Sync: lock */
+    atomic_bool busy; /* somebody has all that follows */
+    bool started;     /* the thread was, and is to be joined */
+    pthread_t thread;
+    struct task task;
+};
+
+static void release(struct slot *s)
+{
+    mem_free(s->user);
+    mem_free(s->ids);
+    *s = (struct slot){0};
+}
+
+ingle_status slots_open(struct slots **out, const char *directory, int n_slots, struct err *err)
+{
+    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, INGLE_IO, "--slot-save-path %s: %s", directory, strerror(errno));
+    struct slots *s = mem_zalloc(sizeof *s);
+    if (!s || pthread_mutex_init(&s->lock, NULL)) {
+        mem_free(s);
+        (void)close(fd);
+        return err_set(err, INGLE_NOMEM, "no memory for slots");
+    }
+    s->dir = fd;
+    s->n = n_slots < SLOTS_MAX ? n_slots : SLOTS_MAX;
+    atomic_init(&s->busy, false);
+    *out = s;
+    return INGLE_OK;
+}
+
+void slots_close(struct slots *s)
+{
+    if (!s)
+        return;
+    if (s->started)
+        (void)pthread_join(s->thread, NULL);
+    for (int i = 0; i < SLOTS_MAX; i++)
+        release(&s->slot[i]);
+    pthread_mutex_destroy(&s->lock);
+    (void)close(s->dir);
+    mem_free(s);
+}
+
+/* ---- what a slot holds ---- */
+
+/* Takes *from. */
+static void put(struct slots *s, int id, struct slot *from)
+{
+    pthread_mutex_lock(&s->lock);
+    release(&s->slot[id]);
+    s->slot[id] = *from;
+    pthread_mutex_unlock(&s->lock);
+    *from = (struct slot){0};
+}
+
+static bool fill(struct slot *s, const char *user, const int32_t *ids, size_t n)
+{
+    s->user = user ? mem_strdup(user) : NULL;
+    s->ids = mem_calloc(n, sizeof *s->ids);
+    if (!s->ids || (user && !s->user)) {
+        release(s);
+        return false;
+    }
+    memcpy(s->ids, ids, n * sizeof *ids);
+    s->n = n;
+    return true;
+}
+
+void slots_keep(struct slots *s, int id, const char *user, const int32_t *prompt, size_t n)
+{
+    struct slot new = {0};
+    if (id >= 0 && id < s->n && fill(&new, user, prompt, n))
+        put(s, id, &new);
+}
+
+static bool same_user(const struct slot *s, const char *user)
+{
+    return s->user && user ? strcmp(s->user, user) == 0 : !s->user && !user;
+}
+
+/* A copy of what a user's slot holds; false: nothing. */
+static bool look(struct slots *s, int id, const char *user, struct slot *out)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct slot *from = &s->slot[id];
+    const bool ok = from->ids && same_user(from, user) && fill(out, user, from->ids, from->n);
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+/* ---- on the scheduler's thread ---- */
+
+static ingle_status save(struct ingle_session *session, struct task *t, struct ingle_error *e)
+{
+    struct ingle_reuse reuse;
+    ingle_status st =
+        ingle_session_sync(session, t->slot.ids, (int64_t)t->slot.n, &reuse, e);
+    if (!st)
+        st = ingle_session_rewind(session, reuse.kept, e);
+    if (!st && !ingle_session_length(session)) {
+        *e = (struct ingle_error){.status = INGLE_NOTFOUND,
+                                  .text = "what the slot computed is no longer in the cache"};
+        return INGLE_NOTFOUND;
+    }
+    return st ? st : ingle_session_save(session, t->path, e);
+}
+
+static ingle_status restore(struct ingle_session *session, struct task *t, struct ingle_error *e)
+{
+    ingle_status st = ingle_session_load(session, t->path, e);
+    return st ? st : ingle_session_remember(session, e);
+}
+
+static void compute(struct ingle_engine *engine, void *arg)
+{
+    struct task *t = arg;
+    struct ingle_session *session;
+    const uint64_t start = clock_now();
+    t->status = ingle_session_open(&session, engine, &t->error);
+    if (t->status)
+        return;
+    ingle_session_set_user(session, t->slot.user);
+    t->status = (t->action == SAVE ? save : restore)(session, t, &t->error);
+    t->seconds = (double)(clock_now() - start) * 1e-9;
+    if (!t->status) {
+        int64_t n;
+        const int32_t *ids = ingle_session_tokens(session, &n);
+        struct slot now = {0};
+        if (fill(&now, t->slot.user, ids, (size_t)n)) {
+            release(&t->slot);
+            t->slot = now;
+        }
+    }
+    ingle_session_close(session);
+}
+
+/* ---- one operation ---- */
+
+/* The same name of two users is two files.  The directory is named by its descriptor, so that
+ * nothing that is done to its path leads elsewhere; the library follows no links in it. */
+static void name_file(struct task *t)
+{
+    struct sha256 h;
+    uint8_t hash[SHA256_BYTES];
+    char prefix[20] = "";
+    if (t->slot.user) {
+        sha256_init(&h);
+        sha256_add(&h, t->slot.user, strlen(t->slot.user));
+        sha256_end(&h, hash);
+        for (int i = 0; i < 8; i++)
+            snprintf(prefix + 2 * i, 3, "%02x", hash[i]);
+        prefix[16] = '@';
+    }
+    snprintf(t->file, sizeof t->file, "%s%s", prefix, t->name);
+    snprintf(t->path, sizeof t->path, "/proc/self/fd/%d/%s", t->slots->dir, t->file);
+}
+
+static bool find_file(struct task *t)
+{
+    struct stat st;
+    if (fstatat(t->slots->dir, t->file, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+        return false;
+    t->n_bytes = (uint64_t)st.st_size;
+    return true;
+}
+
+static void put_done(const struct task *t, struct str *out)
+{
+    const bool saved = t->action == SAVE;
+    write_open(out, '{');
+    write_member_int(out, "id_slot", t->id);
+    write_member(out, "filename", t->name);
+    write_member_int(out, saved ? "n_saved" : "n_restored", (int64_t)t->slot.n);
+    write_key(out, saved ? "n_written" : "n_read");
+    write_uint(out, t->n_bytes);
+    write_key(out, "timings");
+    write_open(out, '{');
+    write_member_number(out, saved ? "save_ms" : "restore_ms", t->seconds * 1e3);
+    write_close(out, '}');
+    write_close(out, '}');
+}
+
+/* The text names the file as the client does. */
+static void fail(struct task *t)
+{
+    struct serve_error e = serve_error_of(t->status);
+    const char *text = t->error.text;
+    const size_t n = strlen(t->path);
+    const bool named = strncmp(text, t->path, n) == 0;
+    serve_fail(t->x, t->rq, &e, "%s%s", named ? t->name : "", named ? text + n : text);
+}
+
+static void *work(void *arg)
+{
+    struct slots *s = arg;
+    struct task *t = &s->task;
+    struct str out;
+    ingle_scheduler_call(t->serve->scheduler, compute, t);
+    if (t->status) {
+        fail(t);
+    } else {
+        (void)find_file(t);
+        str_init(&out);
+        put_done(t, &out);
+        if (t->action == RESTORE) {
+            struct slot now = t->slot;
+            t->slot = (struct slot){0};
+            put(s, t->id, &now);
+        }
+        serve_json(t->x, t->rq, &out);
+    }
+    release(&t->slot);
+    http_release(t->x);
+    atomic_store(&s->busy, false);
+    return NULL;
+}
+
+/* s->busy is this task's. */
+static void start(struct slots *s, struct task *t)
+{
+    if (s->started)
+        (void)pthread_join(s->thread, NULL);
+    s->started = false;
+    s->task = *t;
+    http_hold(t->x);
+    if (pthread_create(&s->thread, NULL, work, s) == 0) {
+        s->started = true;
+        return;
+    }
+    serve_fail(t->x, t->rq, &(struct serve_error){.status = 500}, "no thread for a slot");
+    release(&s->task.slot);
+    http_release(t->x);
+    atomic_store(&s->busy, false);
+}
+
+/* ---- the request ---- */
+
+static bool is_name(const char *s)
+{
+    const size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    return n && n <= MAX_NAME && !s[n] && s[0] != '.';
+}
+
+static void read_name(struct task *t, struct fault *f)
+{
+    struct str name;
+    struct json_object *body = f->kind ? NULL : request_body(t->rq->body, t->rq->n_body, f);
+    str_init(&name);
+    if (body)
+        request_get_text(body, "filename", 4096, &name, f);
+    json_object_put(body);
+    if (!f->kind && (!is_name(name.at) || strlen(name.at) != name.n))
+        request_fault(f, FAULT_REQUEST, "filename",
+                      "'filename' is no name of 1 to %d letters, digits, _ - and ., which is not first",
+                      (int)MAX_NAME);
+    if (!f->kind)
+        snprintf(t->name, sizeof t->name, "%s", name.at);
+    str_release(&name);
+}
+
+static void read_id(struct task *t, struct fault *f)
+{
+    const char *at = serve_path(t->rq) + strlen("/slots/");
+    char *end;
+    const long id = strtol(at, &end, 10);
+    if (*at < '0' || *at > '9' || *end || id >= t->slots->n)
+        request_fault(f, FAULT_REQUEST, "id", "slot '%.40s' is none of 0 to %d", at, t->slots->n - 1);
+    t->id = f->kind ? 0 : (int)id;
+}
+
+static void read_task(struct task *t, struct fault *f)
+{
+    static const char *const words[] = {"save", "restore", "erase"};
+    const char *action = http_request_query(t->rq, "action");
+    size_t i = 0;
+    while (i < 3 && !(action && strcmp(action, words[i]) == 0))
+        i++;
+    if (i == 3)
+        request_fault(f, FAULT_REQUEST, "action", "'action' is '%.40s', not save, restore or erase",
+                      action ? action : "");
+    t->action = (enum action)i;
+    read_id(t, f);
+    if (t->action != ERASE)
+        read_name(t, f);
+    else if (t->rq->n_body)
+        json_object_put(request_body(t->rq->body, t->rq->n_body, f));
+}
+
+static const char *user_of(const struct http_request *rq)
+{
+    return rq->user && *rq->user ? rq->user : NULL;
+}
+
+static void erase(struct task *t)
+{
+    struct slot old = {0}, none = {0};
+    struct str out;
+    if (look(t->slots, t->id, user_of(t->rq), &old))
+        put(t->slots, t->id, &none);
+    str_init(&out);
+    write_open(&out, '{');
+    write_member_int(&out, "id_slot", t->id);
+    write_member_int(&out, "n_erased", (int64_t)old.n);
+    write_close(&out, '}');
+    serve_json(t->x, t->rq, &out);
+    release(&old);
+}
+
+/* What is there to be saved, or into what is restored; false: answered. */
+static bool prepare(struct task *t)
+{
+    const char *user = user_of(t->rq);
+    if (t->action == SAVE && !look(t->slots, t->id, user, &t->slot)) {
+        serve_fail(t->x, t->rq, &(struct serve_error){.status = 404},
+                   "slot %d has computed nothing yet", t->id);
+        return false;
+    }
+    if (t->action == RESTORE && user && !(t->slot.user = mem_strdup(user))) {
+        serve_fail(t->x, t->rq, &(struct serve_error){.status = 500}, "out of memory");
+        return false;
+    }
+    name_file(t);
+    if (t->action == RESTORE && !find_file(t)) {
+        serve_fail(t->x, t->rq, &(struct serve_error){.status = 404, .param = "filename"},
+                   "there is no file '%s'", t->name);
+        release(&t->slot);
+        return false;
+    }
+    return true;
+}
+
+void slots_answer(struct slots *s, struct serve *v, struct http_exchange *x,
+                  const struct http_request *rq)
+{
+    struct task t = {.slots = s, .serve = v, .x = x, .rq = rq};
+    struct fault f = {0};
+    read_task(&t, &f);
+    if (f.kind) {
+        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param}, "%s", f.message);
+    } else if (t.action == ERASE) {
+        erase(&t);
+    } else if (atomic_exchange(&s->busy, true)) {
+        const struct serve_error e = {.status = 503, .retry_seconds = 1};
+        serve_fail(x, rq, &e, "another slot is being saved or restored");
+    } else if (prepare(&t)) {
+        start(s, &t);
+    } else {
+        atomic_store(&s->busy, false);
+    }
+}

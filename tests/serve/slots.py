@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""slots.py INGLE - conversations that are saved, restored and erased; files that are no such thing."""
+import json
+import os
+import sys
+import tempfile
+
+from client import Case, Server, main
+
+LONG = " ".join(str(i) for i in range(300))
+NAMES = ("../x", "/etc/passwd", ".x", "a/b", "", "x" * 129, "a\0b", 5, None, "ä")
+
+
+class Slots(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.options = ["--temp", "0", "-c", "2048", "--slot-save-path", cls.folder.name]
+        super().setUpClass()
+
+    def slot(self, action, id=0, status=200, **body):
+        got, _, r = self.server.post(f"/slots/{id}?action={action}", body)
+        self.assertEqual(got, status, r)
+        return r
+
+    def complete(self, **more):
+        status, _, r = self.server.post("/completion", {"prompt": LONG, "n_predict": 8, **more})
+        self.assertEqual(status, 200, r)
+        return r
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def test_there_and_back(self):
+        first = self.complete(id_slot=1)
+        self.assertEqual(first["id_slot"], 1)
+        saved = self.slot("save", 1, filename="a-1_b.bin")
+        self.assertGreater(saved["n_saved"], 400)
+        self.assertEqual(saved["n_written"], os.path.getsize(self.path("a-1_b.bin")))
+        self.assertGreaterEqual(saved["timings"]["save_ms"], 0)
+        with Server(sys.argv[1], *self.options) as other:
+            status, _, r = other.post("/v1/slots/2?action=restore", {"filename": "a-1_b.bin"})
+            self.assertEqual(status, 200, r)
+            self.assertEqual(r["n_restored"], saved["n_saved"])
+            self.assertEqual(r["n_read"], saved["n_written"])
+            again = other.post("/completion", {"prompt": LONG, "n_predict": 8})[2]
+            self.assertEqual(again["content"], first["content"])
+            self.assertEqual(again["timings"]["cache_n"], r["n_restored"])
+            other.post("/slots/2?action=save", {"filename": "again"})
+        self.assertEqual(self.slot("erase", 1)["n_erased"], first["tokens_evaluated"])
+        self.assertEqual(self.slot("erase", 1)["n_erased"], 0)
+        self.slot("save", 1, status=404, filename="none")
+
+    def test_conversation(self):
+        body = {"messages": [{"role": "system", "content": LONG},
+                             {"role": "user", "content": "Who are you?"}]}
+        text = self.server.post("/v1/chat/completions", body)[2]["choices"][0]["message"]["content"]
+        saved = self.slot("save", filename="chat")
+        body["messages"] += [{"role": "assistant", "content": text},
+                             {"role": "user", "content": "What is 7+5?"}]
+        with Server(sys.argv[1], *self.options) as other:
+            other.post("/slots/0?action=restore", {"filename": "chat"})
+            r = other.post("/v1/chat/completions", body)[2]
+            self.assertEqual(r["timings"]["cache_n"], saved["n_saved"])
+
+    def test_names(self):
+        self.complete()
+        for name in NAMES:
+            for action in "save", "restore":
+                self.slot(action, status=400, filename=name)
+        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith(".")], [])
+        self.slot("restore", status=404, filename="nowhere")
+        os.symlink("/etc/passwd", self.path("link"))
+        os.mkdir(self.path("folder"))
+        for name in "link", "folder":
+            self.slot("restore", status=404, filename=name)
+        with open("/etc/passwd") as f:
+            before = f.read()
+        self.slot("save", filename="link")  # in its place, not behind it
+        self.assertFalse(os.path.islink(self.path("link")))
+        with open("/etc/passwd") as f:
+            self.assertEqual(f.read(), before)
+
+    def test_damage(self):
+        self.complete()
+        self.slot("save", filename="whole")
+        with open(self.path("whole"), "rb") as f:
+            whole = f.read()
+        n = len(whole)
+        pieces = [whole[:k] for k in (0, 1, 64, 4096, n // 2, n - 1)] + [whole + b"x", b"nonsense" * 1000]
+        for at in (0, 9, 40, 100, 200, n // 2, n - 5):
+            pieces.append(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1:])
+        for piece in pieces:
+            with open(self.path("bad"), "wb") as f:
+                f.write(piece)
+            r = self.slot("restore", status=400, filename="bad")
+            self.assertNotIn(self.folder.name, r["error"]["message"])
+        self.slot("restore", filename="whole")
+
+    def test_requests(self):
+        for id in (4, 999999999999, -1, "x", "0/1"):
+            status = self.server.post(f"/slots/{id}?action=save", {"filename": "a"})[0]
+            self.assertIn(status, (400, 404), id)
+        for action in ("", "boo"):
+            self.slot(action, status=400, filename="a")
+        self.assertEqual(self.server.request("POST", "/slots/0", "{}")[0], 400)
+        self.assertEqual(self.server.request("POST", "/slots/0?action=save", "{")[0], 400)
+
+
+class Keys(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        keys = os.path.join(cls.folder.name, "keys")
+        with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("anna:one\nbert:two\n")
+        cls.options = ["--temp", "0", "--api-key-file", keys, "--slot-save-path", cls.folder.name]
+        super().setUpClass()
+
+    def test_users_are_apart(self):
+        def post(key, path, body):
+            return self.server.post(path, body, {"X-Api-Key": key})[0]
+        self.assertEqual(post("one", "/completion", {"prompt": LONG, "n_predict": 1}), 200)
+        self.assertEqual(post("two", "/slots/0?action=save", {"filename": "a"}), 404)
+        self.assertEqual(post("one", "/slots/0?action=save", {"filename": "a"}), 200)
+        self.assertEqual(post("two", "/slots/0?action=restore", {"filename": "a"}), 404)
+        self.assertEqual(post("one", "/slots/0?action=restore", {"filename": "a"}), 200)
+        self.assertEqual(post("none", "/slots/0?action=restore", {"filename": "a"}), 401)
+
+
+class Without(Case):
+    def test_not_asked_for(self):
+        self.assertEqual(self.server.post("/slots/0?action=save", {"filename": "a"})[0], 501)
+
+    def test_nowhere(self):
+        with self.assertRaisesRegex(RuntimeError, "slot-save-path"):
+            Server(sys.argv[1], "--slot-save-path", "/nowhere")
+
+    def test_methods(self):
+        for path, want in (("/v1/models", "GET, HEAD, OPTIONS"), ("/completion", "POST, OPTIONS"),
+                           ("/responses/x", "GET, HEAD, DELETE, OPTIONS"), ("/responses/input_tokens", "POST, OPTIONS")):
+            status, headers, _ = self.server.request("PATCH", path)
+            self.assertEqual((status, headers["Allow"]), (405, want))
+            self.assertEqual(self.server.request("OPTIONS", path)[1]["Allow"], want)
+
+    def test_description(self):
+        status, headers, r = self.server.get("/openapi.json")
+        self.assertEqual((status, headers["Content-Type"]), (200, "application/json"))
+        with open("share/openapi.json") as f:
+            self.assertEqual(r, json.load(f))
+
+
+if __name__ == "__main__":
+    main()
