@@ -467,7 +467,9 @@ enum ingle_grammar_kind {
     INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/grammars.md */
     INGLE_GRAMMAR_REGEX,       /* text: a regular expression for the whole answer */
     INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required" or a name,
-                                  "parallel": bool}: one call or more in the model's own form */
+                                  "parallel": bool}: one call or more in the model's own form;
+                                  with "answer" (a JSON schema, or true for any object) they
+                                  or a JSON text of it */
 };
 /* INGLE_ARG, INGLE_UNSUP: the text names rule, keyword or limit.  Ended with
  * ingle_grammar_close(), after the requests that use it. */

@@ -2,6 +2,10 @@
 /*
  * grammar - ingle_grammar_*: compiled grammars, and the trie of a model's vocabulary that
  * they share.
+ *
+ * Many requests bring the same grammar.  The last ones are kept compiled, with some
+ * matchers of answers that have ended: these know the states of the grammar and their
+ * masks, which are most of the work.
  */
 #include "engine/engine.h"
 
@@ -10,16 +14,125 @@
 #include "engine/words.h"
 
 #include <pthread.h>
+#include <string.h>
+
+enum { MOST_KEPT = 16, MOST_KEPT_BYTES = 256 * 1024, MOST_IDLE = 8, MOST_IDLE_OF_ONE = 4 };
+
+struct compiled {
+    struct compiled *next;
+    int refs; /* Sync: words->lock; handles, rules, and the list's own */
+    bool listed;
+    enum ingle_grammar_kind kind;
+    char *text;
+    size_t n;
+    struct text_grammar *g;
+    struct text_matcher *idle[MOST_IDLE_OF_ONE]; /* Sync: words->lock */
+    int n_idle;
+};
 
 struct engine_words {
     pthread_mutex_t lock;
     struct text_grammar_vocab *vocab; /* Sync: lock.  NULL until the first grammar is used */
+    struct compiled *first;           /* Sync: lock.  The last ones used come first */
+    int n_idle;                       /* Sync: lock.  Of all that are listed */
 };
 
 struct ingle_grammar {
     const struct ingle_model *m;
-    struct text_grammar *g;
+    struct compiled *c; /* a reference */
 };
+
+/* ---- compiled grammars; all with words->lock held ---- */
+
+static void free_compiled(struct compiled *c)
+{
+    for (int i = 0; i < c->n_idle; i++)
+        text_matcher_free(c->idle[i]);
+    text_grammar_free(c->g);
+    mem_free(c->text);
+    mem_free(c);
+}
+
+static void unref(struct compiled *c)
+{
+    if (--c->refs == 0)
+        free_compiled(c);
+}
+
+static void unlist(struct engine_words *w, struct compiled **at)
+{
+    struct compiled *c = *at;
+    *at = c->next;
+    c->listed = false;
+    w->n_idle -= c->n_idle;
+    unref(c);
+}
+
+static void list_first(struct engine_words *w, struct compiled *c)
+{
+    struct compiled **at;
+    int n = 1;
+    c->next = w->first;
+    w->first = c;
+    for (at = &c->next; *at && n < MOST_KEPT; at = &(*at)->next)
+        n++;
+    while (*at)
+        unlist(w, at);
+}
+
+/* With a reference, or NULL. */
+static struct compiled *find(struct engine_words *w, enum ingle_grammar_kind kind, const char *text,
+                             size_t n)
+{
+    struct compiled **at = &w->first;
+    while (*at && !((*at)->kind == kind && (*at)->n == n && (!n || memcmp((*at)->text, text, n) == 0)))
+        at = &(*at)->next;
+    struct compiled *c = *at;
+    if (!c)
+        return NULL;
+    *at = c->next;
+    list_first(w, c);
+    c->refs++;
+    return c;
+}
+
+/* Makes room for one more of c; false: there is none. */
+static bool room_for_idle(struct engine_words *w, const struct compiled *c)
+{
+    struct compiled *oldest = NULL;
+    if (!c->listed || c->n_idle >= MOST_IDLE_OF_ONE)
+        return false;
+    if (w->n_idle < MOST_IDLE)
+        return true;
+    for (struct compiled *i = w->first; i; i = i->next)
+        oldest = i->n_idle && i != c ? i : oldest;
+    if (!oldest)
+        return false;
+    text_matcher_free(oldest->idle[--oldest->n_idle]);
+    w->n_idle--;
+    return true;
+}
+
+static struct text_matcher *take_idle(struct engine_words *w, struct compiled *c)
+{
+    if (!c->n_idle)
+        return NULL;
+    w->n_idle -= c->listed;
+    return c->idle[--c->n_idle];
+}
+
+/* Takes m. */
+static void put_idle(struct engine_words *w, struct compiled *c, struct text_matcher *m)
+{
+    if (!room_for_idle(w, c)) {
+        text_matcher_free(m);
+        return;
+    }
+    c->idle[c->n_idle++] = m;
+    w->n_idle++;
+}
+
+/* ---- a model's words ---- */
 
 ingle_status engine_words_open(struct engine_words **out, struct err *err)
 {
@@ -36,6 +149,8 @@ void engine_words_close(struct engine_words *w)
 {
     if (!w)
         return;
+    while (w->first)
+        unlist(w, &w->first);
     pthread_mutex_destroy(&w->lock);
     text_grammar_vocab_free(w->vocab);
     mem_free(w);
@@ -76,6 +191,32 @@ static ingle_status compile(struct text_grammar **out, const struct ingle_model 
     return err_set(err, INGLE_ARG, "grammar kind %d is unknown", (int)kind);
 }
 
+/* A new one with a reference, which is kept if it is not too large. */
+static ingle_status make(struct compiled **out, const struct ingle_model *m,
+                         enum ingle_grammar_kind kind, const char *text, size_t n, struct err *err)
+{
+    struct compiled *c = mem_zalloc(sizeof *c);
+    if (!c)
+        return err_set(err, INGLE_NOMEM, "no memory for a grammar");
+    const ingle_status st = compile(&c->g, m, kind, text, n, err);
+    if (st) {
+        mem_free(c);
+        return st;
+    }
+    c->refs = 1;
+    c->kind = kind;
+    c->n = n;
+    *out = c;
+    if (n > MOST_KEPT_BYTES || !(c->text = mem_strndup(n ? text : "", n)) ||
+        pthread_mutex_lock(&m->words->lock))
+        return INGLE_OK;
+    c->refs++;
+    c->listed = true;
+    list_first(m->words, c);
+    (void)pthread_mutex_unlock(&m->words->lock);
+    return INGLE_OK;
+}
+
 static ingle_status open_grammar(struct ingle_grammar *g, const struct ingle_model *m,
                                  enum ingle_grammar_kind kind, const char *text, size_t n,
                                  struct err *err)
@@ -86,8 +227,15 @@ static ingle_status open_grammar(struct ingle_grammar *g, const struct ingle_mod
         st = err_set(err, INGLE_ARG, "a grammar has no text");
     if (!st)
         st = vocab_of(m, &vocab, err);
+    if (st)
+        return st;
     g->m = m;
-    return st ? st : compile(&g->g, m, kind, text, n, err);
+    n = text ? n : 0;
+    if (pthread_mutex_lock(&m->words->lock) == 0) {
+        g->c = find(m->words, kind, text, n);
+        (void)pthread_mutex_unlock(&m->words->lock);
+    }
+    return g->c ? INGLE_OK : make(&g->c, m, kind, text, n, err);
 }
 
 ingle_status ingle_grammar_open(struct ingle_grammar **out, const struct ingle_model *m,
@@ -110,14 +258,19 @@ void ingle_grammar_close(struct ingle_grammar *g)
 {
     if (!g)
         return;
-    text_grammar_free(g->g);
+    (void)pthread_mutex_lock(&g->m->words->lock);
+    unref(g->c);
+    (void)pthread_mutex_unlock(&g->m->words->lock);
     mem_free(g);
 }
 
 /* ---- drawing ---- */
 
 struct engine_rule {
+    struct engine_words *words;
+    struct compiled *c; /* a reference */
     struct text_matcher *matcher;
+    bool failed; /* the matcher's tables may be half made */
     uint64_t *allowed; /* [(n_vocab + 63) / 64] */
     size_t n_words, n_matcher_words;
 };
@@ -134,11 +287,22 @@ ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_gramm
     struct engine_rule *r = mem_zalloc(sizeof *r);
     if (!r)
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
+    r->words = m->words;
+    (void)pthread_mutex_lock(&m->words->lock);
+    r->c = g->c;
+    r->c->refs++;
+    r->matcher = take_idle(m->words, r->c);
+    (void)pthread_mutex_unlock(&m->words->lock);
     r->n_words = ((size_t)n_vocab + 63) / 64;
     r->n_matcher_words = (engine_n_tokens(m) + 63) / 64;
     r->allowed = mem_calloc(r->n_words + 1, sizeof *r->allowed);
-    st = r->allowed ? text_matcher_create(&r->matcher, g->g, vocab, err)
-                    : err_set(err, INGLE_NOMEM, "no memory for a grammar's mask");
+    if (!r->allowed)
+        st = err_set(err, INGLE_NOMEM, "no memory for a grammar's mask");
+    else if (r->matcher)
+        st = text_matcher_reset(r->matcher, err);
+    else
+        st = text_matcher_create(&r->matcher, g->c->g, vocab, err);
+    r->failed = st != INGLE_OK;
     if (st)
         engine_rule_close(r);
     else
@@ -150,7 +314,13 @@ void engine_rule_close(struct engine_rule *r)
 {
     if (!r)
         return;
-    text_matcher_free(r->matcher);
+    (void)pthread_mutex_lock(&r->words->lock);
+    if (r->failed || !r->matcher)
+        text_matcher_free(r->matcher);
+    else
+        put_idle(r->words, r->c, r->matcher);
+    unref(r->c);
+    (void)pthread_mutex_unlock(&r->words->lock);
     mem_free(r->allowed);
     mem_free(r);
 }
@@ -159,6 +329,7 @@ ingle_status engine_rule_mask(struct engine_rule *r, const uint64_t **allowed, s
 {
     const uint64_t *bit;
     const ingle_status st = text_matcher_mask(r->matcher, &bit, err);
+    r->failed = r->failed || st;
     if (st)
         return st;
     for (size_t i = 0; i < r->n_words; i++)
@@ -170,10 +341,14 @@ ingle_status engine_rule_mask(struct engine_rule *r, const uint64_t **allowed, s
 ingle_status engine_rule_allows(struct engine_rule *r, int32_t token, bool *allows,
                                 struct err *err)
 {
-    return text_matcher_allows(r->matcher, token, allows, err);
+    const ingle_status st = text_matcher_allows(r->matcher, token, allows, err);
+    r->failed = r->failed || st;
+    return st;
 }
 
 ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err)
 {
-    return text_matcher_accept(r->matcher, token, err);
+    const ingle_status st = text_matcher_accept(r->matcher, token, err);
+    r->failed = r->failed || st;
+    return st;
 }

@@ -323,26 +323,40 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
         str_add_json(&s, r->tool_name.at, r->tool_name.n);
     else
         str_adds(&s, "\"required\"");
+    if (r->tool_choice == TOOLS_AUTO) {
+        str_adds(&s, ",\"answer\":");
+        if (r->grammar_kind == INGLE_GRAMMAR_JSON)
+            str_adds(&s, "true");
+        else
+            str_add(&s, r->grammar.at, r->grammar.n);
+    }
     str_adds(&s, r->parallel_calls ? ",\"parallel\":true}" : ",\"parallel\":false}");
     if (str_ok(&s))
-        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f);
+        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f); /* the text tells which, or "answer" */
     else
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a grammar");
     str_release(&s);
 }
 
-/* Tools that the model may or may not call leave the answer free: a call is no JSON text. */
+/* Tools that the model may or may not call stand beside JSON, which a call cannot be taken for;
+ * of other grammars nobody knows what in them would be a call. */
 static void make_grammar(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
     const bool tools = r->tools.n && r->tool_choice != TOOLS_NONE;
     if (f->kind)
         return;
-    if (tools && r->tool_choice != TOOLS_AUTO)
+    const bool json = r->grammar_kind == INGLE_GRAMMAR_JSON ||
+                      r->grammar_kind == INGLE_GRAMMAR_JSON_SCHEMA;
+    const char *param = r->grammar_param ? r->grammar_param : "response_format";
+    if (tools && r->tool_choice == TOOLS_AUTO && r->has_grammar && !json)
+        request_fault(f, FAULT_REQUEST, param,
+                      "'%s' cannot stand beside tools that may be called: JSON can, or tool_choice "
+                      "none or required", param);
+    else if (tools && (r->tool_choice != TOOLS_AUTO || r->has_grammar))
         open_tools_grammar(a, f);
     else if (r->has_grammar && !tools)
-        open_grammar(a, r->grammar_kind, &r->grammar,
-                     r->grammar_param ? r->grammar_param : "response_format", f);
+        open_grammar(a, r->grammar_kind, &r->grammar, param, f);
     a->grammar_first = a->grammar && !a->part[0].open_thought;
 }
 

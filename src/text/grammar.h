@@ -32,7 +32,7 @@ MUST_CHECK ingle_status text_grammar_json(struct text_grammar **out, struct err 
 MUST_CHECK ingle_status text_grammar_schema(struct text_grammar **out, const char *text, size_t n,
                                             const struct report_sink *sink, struct err *err);
 /* {"tools": [...], "choice": "required" or a name, "parallel": bool} to calls in the form of
- * a family. */
+ * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them. */
 MUST_CHECK ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
                                            const struct report_sink *sink, struct err *err);
@@ -57,6 +57,8 @@ MUST_CHECK ingle_status text_matcher_create(struct text_matcher **out,
                                             const struct text_grammar *g,
                                             const struct text_grammar_vocab *v, struct err *err);
 void text_matcher_free(struct text_matcher *m);
+/* Back to the start, for another answer: what was found out about the grammar stays. */
+MUST_CHECK ingle_status text_matcher_reset(struct text_matcher *m, struct err *err);
 
 /* *allowed: one bit a token, [(n_vocab + 63) / 64], valid until the next call on m.  The
  * tokens that end an answer are among them exactly where the text may end, or where no

@@ -199,6 +199,14 @@ static void enter(struct text_matcher *m, struct err *err)
         text_match_trim(m);
 }
 
+ingle_status text_matcher_reset(struct text_matcher *m, struct err *err)
+{
+    enter(m, err);
+    m->ended = m->stuck = m->too_deep = false;
+    m->state = text_match_start(m);
+    return m->status;
+}
+
 ingle_status text_matcher_mask(struct text_matcher *m, const uint64_t **allowed, struct err *err)
 {
     enter(m, err);

@@ -20,7 +20,7 @@ enum { MOST_TOOLS = 1024, MOST_NAME = 128 };
 struct tools {
     struct grammar_builder b;
     struct schema s;
-    struct text_form gemma, dsml, raw;
+    struct text_form gemma, dsml, raw, json;
     const char *choice; /* NULL: any of them */
     bool parallel;
     enum text_chat_family family;
@@ -231,6 +231,25 @@ static struct grammar_piece calls(struct tools *t, struct json_object *list)
     return text_g_cat(b, text_g_cat(b, open, one), tag(t, "</", "tool_calls>"));
 }
 
+/* What may stand there instead of calls: JSON text of a schema, true for any object. */
+static struct grammar_piece answer(struct tools *t, struct json_object *v)
+{
+    static const struct schema_path at = {NULL, "answer: #", 0};
+    struct json_object *any = NULL;
+    if (json_object_is_type(v, json_type_boolean)) {
+        v = any = json_tokener_parse("{\"type\":\"object\"}");
+        if (!v)
+            text_g_nomem(&t->b);
+    }
+    t->s.root = v;
+    t->s.form = &t->json;
+    const struct grammar_piece p =
+        v ? text_s_compile(&t->s, v, &at, SCHEMA_ALL) : text_g_never(&t->b);
+    text_s_finish(&t->s);
+    json_object_put(any);
+    return p;
+}
+
 static void read_choice(struct tools *t, struct json_object *o)
 {
     struct json_object *choice = get(o, "choice"), *parallel = get(o, "parallel");
@@ -259,11 +278,15 @@ ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family
     x.gemma = (struct text_form){.b = &x.b, .t = t, .kind = FORM_GEMMA};
     x.dsml = (struct text_form){.b = &x.b, .t = t, .kind = FORM_DSML};
     x.raw = (struct text_form){.b = &x.b, .t = t, .kind = FORM_RAW};
+    x.json = (struct text_form){.b = &x.b, .kind = FORM_JSON};
     text_s_init(&x.s, &x.b, sink);
     read_choice(&x, o);
     const uint32_t root = text_g_rule(&x.b, "root", 4);
+    struct grammar_piece all = text_g_ok(&x.b) ? calls(&x, get(o, "tools")) : text_g_never(&x.b);
+    if (text_g_ok(&x.b) && get(o, "answer"))
+        all = text_g_alt(&x.b, all, answer(&x, get(o, "answer")));
     if (text_g_ok(&x.b))
-        text_g_body(&x.b, root, calls(&x, get(o, "tools")));
+        text_g_body(&x.b, root, all);
     text_s_release(&x.s);
     json_object_put(o);
     return text_g_end(&x.b, root, out);

@@ -271,6 +271,28 @@ class Chat(Case):
                       "thinking_budget_tokens": 64})
         self.assertEqual(len(c["message"]["tool_calls"]), 1)
 
+    def test_calls_or_json(self):
+        """With a format beside tools an answer is either: a call, or JSON of the schema."""
+        schema = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
+                  "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"enum": [7, 8]}}}
+        for form in ({"type": "json_schema", "json_schema": {"schema": schema}}, {"type": "json_object"}):
+            body = user("What is the weather in Paris?", tools=[WEATHER], response_format=form,
+                        max_tokens=300)
+            c = self.one(body)
+            self.assertEqual(c["finish_reason"], "tool_calls", c)
+            self.assertEqual(json.loads(c["message"]["tool_calls"][0]["function"]["arguments"]),
+                             {"city": "Paris"})
+            for more in ({}, {"think": True, "thinking_budget_tokens": 20}):
+                c = self.one({**body, "logit_bias": [["<|tool_call>", False]], **more})
+                self.assertNotIn("tool_calls", c["message"])
+                if form["type"] == "json_schema":
+                    self.assertEqual(set(json.loads(c["message"]["content"])), {"name", "age"})
+                else:
+                    self.assertEqual(c["message"]["content"][0], "{")
+        for form in ({"response_format": {"type": "regex", "pattern": "a+"}}, {"grammar": 'root ::= "a"'}):
+            self.refused(user("x", tools=[WEATHER], **form))
+            self.one(user("x", tools=[WEATHER], tool_choice="none", max_tokens=5, **form))
+
     def test_tools_checked(self):
         function = WEATHER["function"]
         for bad in ({"type": "custom", "custom": {}}, {"type": "function"}, 5,

@@ -3,6 +3,7 @@
 #include "unit/unit.h"
 
 #include "ingle/ingle.h"
+#include <stdio.h>
 #include <string.h>
 
 struct desk {
@@ -99,6 +100,35 @@ static void test_answers(void **state)
     ingle_grammar_close(g);
 }
 
+/* Grammars that are opened again share what was found out about them, and draw the same. */
+static void test_again(void **state)
+{
+    struct desk *d = *state;
+    struct ingle_grammar *g[20];
+    char regex[20][40], *first[20];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 20; i++) {
+            snprintf(regex[i], sizeof regex[i], "[a-f]{%d}( [0-9]+){1,3}", i % 19 + 1);
+            assert_int_equal(ingle_grammar_open(&g[i], d->model, INGLE_GRAMMAR_REGEX, regex[i],
+                                                strlen(regex[i]), NULL),
+                             INGLE_OK);
+        }
+        for (int i = 0; i < 20; i++) {
+            char *text = answer(d, g[i], 1, (uint64_t)(i % 19));
+            if (round || i == 19) {
+                assert_string_equal(text, first[i % 19]);
+                ingle_free(text);
+            } else {
+                first[i] = text;
+            }
+        }
+        for (int i = 0; i < 20; i++)
+            ingle_grammar_close(g[i]);
+    }
+    for (int i = 0; i < 19; i++)
+        ingle_free(first[i]);
+}
+
 static void test_refused(void **state)
 {
     struct desk *d = *state;
@@ -126,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, open_desk, close_desk);
