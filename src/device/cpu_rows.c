@@ -27,7 +27,8 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
     for (int64_t i = chunk * APPEND_ROWS; i < end; i++) {
         int64_t pos;
         const struct device_span *span = device_cpu_span(a->span, i, &pos);
-        job->d->kern.latent.write(&form, device_cpu_row(a->s, span, pos), a->x.at + i * a->x.stride);
+        if (span->page[pos / (KERN_PAGE / a->s->every)])
+            job->d->kern.latent.write(&form, device_cpu_row(a->s, span, pos), a->x.at + i * a->x.stride);
     }
 }
 
@@ -87,7 +88,9 @@ static void compress_chunk(void *arg, int64_t chunk, int worker)
         const int64_t pos = (block + 1) * c->ratio - n + i;
         if (pos < 0)
             continue;
-        const float *row = device_cpu_row(&c->in, in, pos);
+        const float *row = c->step.at && pos >= in->pos0
+                               ? c->step.at + (in->row0 + pos - in->pos0) * c->step.stride
+                               : device_cpu_row(&c->in, in, pos);
         value[members] = row + (c->overlap && i >= c->ratio ? half : 0);
         gate[members] = value[members] + wide;
         members++;
@@ -189,10 +192,22 @@ static void best_cut(struct best *b)
     b->n = b->k;
 }
 
+/* Whether one of 16 is at least edge: few are, and vectors tell. */
+static bool any_of_16(const float *x, float edge)
+{
+    int any = 0;
+    for (int i = 0; i < 16; i++)
+        any |= x[i] >= edge;
+    return any;
+}
+
 static void best_find(struct best *b, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (!(x[i] > b->edge))
+        if (i % 16 == 0)
+            while (i + 16 <= n && !any_of_16(x + i, b->edge))
+                i += 16;
+        if (i == n || !(x[i] > b->edge))
             continue;
         b->x[b->n++] = x[i];
         if (b->n == b->cap)
@@ -215,8 +230,11 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
     to = n > s->top_k ? num_min(to, n) : 0;
     for (int64_t w = from; w < to;) {
         const int64_t m = num_min(per_page - w % per_page, to - w);
-        const struct kern_scores k = {device_cpu_row_form(&s->keys), device_cpu_row(&s->keys, span, w), m,
-                                      a->q.at + i * a->q.stride, a->weight.at + i * a->weight.stride, s->n_heads};
+        const int64_t after = num_min(per_page, to - w - m);
+        const struct kern_scores k = {
+            .form = device_cpu_row_form(&s->keys), .keys = device_cpu_row(&s->keys, span, w), .n = m,
+            .q = a->q.at + i * a->q.stride, .weight = a->weight.at + i * a->weight.stride, .n_heads = s->n_heads,
+            .next = after ? device_cpu_row(&s->keys, span, w + m) : NULL, .n_next = after};
         job->d->kern.latent.scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
         w += m;
     }
@@ -243,9 +261,13 @@ static void choose_row(const struct select_job *job, int64_t i, float *slot)
     best_find(&best, slot, n);
     for (int64_t w = 0; w < best.n; w++)
         equal -= best.x[w] > best.edge;
-    for (int64_t w = 0; w < n && taken < top_k; w++)
-        if (slot[w] >= best.edge && (slot[w] > best.edge || equal-- > 0))
+    for (int64_t w = 0; w < n && taken < top_k; w++) {
+        if (w % 16 == 0)
+            while (w + 16 <= n && !any_of_16(slot + w, best.edge))
+                w += 16;
+        if (w < n && slot[w] >= best.edge && (slot[w] > best.edge || equal-- > 0))
             sel[taken++] = (int32_t)w;
+    }
 }
 
 static float *slot_at(const struct select_job *job, int64_t i)

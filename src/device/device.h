@@ -235,6 +235,8 @@ struct device_compress {
     const double *inv_freq;           /* [n_pairs]: the last 2 n_pairs of a row are rotated */
     int64_t n_pairs;
     bool hadamard;                    /* then kern_row_hadamard() */
+    struct rows step; /* what `in` has for the spans' own positions: [row][in.width]; pages of
+                       * `in` may lack them.  at NULL: pages have everything */
 };
 void device_compress(struct device *d, const struct device_compress *c,
                      const struct device_span *in, const struct device_span *out,

@@ -160,7 +160,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
 
 struct need {
     struct runner_plan part;
-    uint64_t sessions, tokens, total; /* sessions: keys and values; tokens: what else they have */
+    /* Of all sessions: pages, those of windows among them, tokens, samplers. */
+    uint64_t sessions, windows, tokens, samplers, total;
 };
 
 /* What runner options r need for n_sessions; the prefix cache gets half a session when
@@ -180,7 +181,10 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     uint64_t sum;
     const bool ok = num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
                     num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
+                    num_mul_u64(out->part.kv_window_bytes, (uint64_t)n_sessions, &out->windows) &&
+                    num_mul_u64(out->part.sampler_bytes, (uint64_t)n_sessions, &out->samplers) &&
                     num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
+                    num_add_u64(sum, out->samplers, &sum) &&
                     num_add_u64(sum, out->tokens, &sum) &&
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
@@ -293,11 +297,13 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         uint64_t bytes;
     } item[] = {
         {"weights", e->weight_bytes},
-        {"keys and values", need->sessions},
+        {"keys and values", need->sessions - need->windows},
+        {"windows", need->windows},
         {"prefix cache", need->part.kv_tree_bytes},
         {"tokens", need->tokens},
         {"activations", need->part.arena_bytes},
         {"logits", need->part.logits_bytes},
+        {"samplers", need->samplers},
     };
     out->n_items = (int)(sizeof item / sizeof *item);
     for (int i = 0; i < out->n_items; i++) {

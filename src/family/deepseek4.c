@@ -20,11 +20,14 @@
 /* ---- what positions leave behind ---- */
 
 /*
- * Compressed rows are kept for good.  Latents and what feeds the open blocks of 128 are
- * needed for a window, what feeds the open blocks of 4 for 8 positions: they lie in pages
- * by absolute position, so that a rewind, a fork or a restore needs nothing else.
+ * Compressed rows are kept for good.  Latents are needed for a window, what feeds the open
+ * blocks of 4 for 8 positions, of 128 for their page: they lie in pages by absolute position,
+ * so that a rewind, a fork or a restore needs nothing else.  A step pools its own positions
+ * from where it computed them: pages get what is left open at its end.
  */
-enum { GROUP_FULL, GROUP_WINDOW, GROUP_CSA };
+enum { GROUP_FULL, GROUP_WINDOW, GROUP_CSA, GROUP_HCA, GROUPS };
+
+static_assert(KV_PAGE % RATIO_HCA == 0, "blocks lie within pages");
 
 static void add_stream(struct kv_spec *s, int64_t layer, uint32_t group, int64_t width,
                        int64_t tail, enum kern_kv_codec codec, int64_t every)
@@ -44,24 +47,27 @@ static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, str
                                  struct err *err)
 {
     const struct deepseek4 *g = self;
-    bool has[3] = {false, true, false};
-    struct kv_spec spec = {.n_groups = 3};
+    bool has[GROUPS] = {false, true};
+    struct kv_spec spec = {0};
     spec.stream = mem_calloc((size_t)g->n_layers * 5, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
     for (int64_t i = 0; i < g->n_layers; i++)
-        has[GROUP_FULL] |= g->layer[i].ratio != 0, has[GROUP_CSA] |= g->layer[i].ratio == RATIO_CSA;
+        has[GROUP_FULL] |= g->layer[i].ratio != 0, has[GROUP_CSA] |= g->layer[i].ratio == RATIO_CSA,
+            has[GROUP_HCA] |= g->layer[i].ratio == RATIO_HCA;
     /* Groups without streams are left out; the order stays. */
-    uint32_t group[3], n = 0;
-    for (int k = 0; k < 3; k++)
+    uint32_t group[GROUPS], n = 0;
+    for (int k = 0; k < GROUPS; k++)
         group[k] = has[k] ? n++ : 0;
     spec.n_groups = n;
-    spec.group[group[GROUP_WINDOW]].window = num_max(g->window, RATIO_HCA);
+    spec.group[group[GROUP_WINDOW]].window = g->window;
     if (has[GROUP_CSA])
-        spec.group[group[GROUP_CSA]].window = 2 * RATIO_CSA;
+        spec.group[group[GROUP_CSA]].window = 2 * RATIO_CSA, spec.group[group[GROUP_CSA]].ends = true;
+    if (has[GROUP_HCA]) /* an open block is within the page of the last position */
+        spec.group[group[GROUP_HCA]].window = 1, spec.group[group[GROUP_HCA]].ends = true;
     for (int64_t i = 0; i < g->n_layers; i++) {
         const struct layer *l = &g->layer[i];
-        const uint32_t in = group[l->ratio == RATIO_CSA ? GROUP_CSA : GROUP_WINDOW];
+        const uint32_t in = group[l->ratio == RATIO_CSA ? GROUP_CSA : GROUP_HCA];
         add_stream(&spec, i, group[GROUP_WINDOW], g->head, g->n_rot, codec, 1);
         if (l->ratio) {
             add_stream(&spec, i, in, 2 * l->comp.wide, 0, KERN_KV_F32, 1);
@@ -123,7 +129,7 @@ static void compress(struct pass *p, const struct layer *l, const struct compres
 {
     add_ape(p, c, l->ratio, rows_columns(value_gate, c->wide, c->wide));
     family_rows_append(p->f, c->in, value_gate);
-    family_compress(p->f, c->in, c->out, l->ratio == RATIO_CSA, c->norm, p->g->eps, p->g->inv_freq[1],
+    family_compress(p->f, c->in, value_gate, c->out, l->ratio == RATIO_CSA, c->norm, p->g->eps, p->g->inv_freq[1],
                     p->g->n_rot / 2);
 }
 

@@ -126,13 +126,13 @@ bool family_is_rotated(const struct family_forward *f, uint32_t stream)
     return f->kv->stream[stream].k_codec == KERN_KV_FP4;
 }
 
-void family_compress(const struct family_forward *f, uint32_t in, uint32_t out, bool overlap,
+void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out, bool overlap,
                      const struct device_vector *norm, float eps, const double *inv_freq,
                      int64_t n_pairs)
 {
     const size_t mark = device_mark(f->device);
     struct device_compress c = {rows_stream(f, in), rows_stream(f, out), 0, overlap, norm, eps,
-                                inv_freq, n_pairs, family_is_rotated(f, out)};
+                                inv_freq, n_pairs, family_is_rotated(f, out), x};
     c.ratio = c.out.every;
     const struct device_span dry = {0, f->step->n_rows, 0, NULL};
     const struct device_span *a = spans(f, f->kv->stream[in].group);

@@ -125,7 +125,7 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
 /* Rows of the stream are kept as kern_row_hadamard() of themselves, which FP4 was made for:
  * family_compress() writes them so, and queries for them must be rotated, too. */
 bool family_is_rotated(const struct family_forward *f, uint32_t stream);
-void family_compress(const struct family_forward *f, uint32_t in, uint32_t out, bool overlap,
+void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out, bool overlap,
                      const struct device_vector *norm, float eps, const double *inv_freq,
                      int64_t n_pairs);
 struct family_choice family_select(const struct family_forward *f, uint32_t keys, struct rows q,

@@ -60,7 +60,7 @@ static void run(const struct kern_latent_table *t, const struct kern_row *form, 
             kern_kv_read(block, false, width, d->values, i, out + width);
         }
     }
-    const struct kern_scores s = {*form, d->stored, ROWS, d->x, d->x, HEADS};
+    const struct kern_scores s = {*form, d->stored, ROWS, d->x, d->x, HEADS, NULL, 0};
     t->scores(&s, out, d->scratch);
     t->pool(value, gate, ROWS, width, out + ROWS, d->scratch, d->scratch + width);
 }

@@ -24,6 +24,8 @@ struct kern_scores {
     const float *q;      /* f32 [n_heads][width] */
     const float *weight; /* f32 [n_heads] */
     int64_t n_heads;
+    const void *next;    /* keys that will be asked for next and may be fetched, or NULL */
+    int64_t n_next;
 };
 
 /* Floats of scratch for kern_latent_table.scores. */

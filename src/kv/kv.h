@@ -60,6 +60,7 @@ struct kv_spec {
     struct {
         int64_t window;
         size_t page_bytes;
+        bool ends; /* a step writes no page that falls away when it is committed as a whole */
     } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
     uint32_t n_streams;
     struct kv_stream *stream; /* owned; ended with kv_spec_release() */
@@ -76,6 +77,9 @@ MUST_CHECK ingle_status kv_layout(struct kv_spec *s, struct err *err);
  * restore points are cached only while there is room.  False: no such number. */
 MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
                               uint64_t *out);
+/* The same, and how much of it is of window groups, which does not grow with n_tokens. */
+MUST_CHECK bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
+                              uint64_t *out, uint64_t *windows);
 
 /* ---- the pool: pages with a budget ---- */
 
@@ -111,7 +115,8 @@ void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
 
 /* Makes positions [length, length + n) writable, until t is forked, put into the tree,
- * rewound or attached: pages exist and are this timeline's own.
+ * rewound or attached: pages exist and are this timeline's own.  A group whose steps write
+ * their ends alone gets pages for those: then all n must be committed.
  * Evicts restore points by value when the pool is full; INGLE_LIMIT if that is not enough
  * (nothing has changed then).  Length stays. */
 MUST_CHECK ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *err);

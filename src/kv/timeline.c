@@ -74,7 +74,8 @@ static void table_set(struct kv_table *b, int64_t i, struct kv_page *pg)
 
 static void table_drop(struct kv_timeline *t, struct kv_table *b, int64_t i)
 {
-    kv_page_unref(t->pool, b->page[i]);
+    if (b->page[i])
+        kv_page_unref(t->pool, b->page[i]);
     table_set(b, i, NULL);
 }
 
@@ -110,14 +111,30 @@ static struct kv_page *timeline_shared(const struct kv_timeline *t, uint32_t g)
     return pg->refs > 1 ? pg : NULL;
 }
 
-/* Bytes of new pages up to page `end`; least: as if tree and store had no pages. */
-static bool timeline_need(const struct kv_timeline *t, int64_t end, bool least, uint64_t *out)
+/* The first page behind the length that an extend to `to` positions must have. */
+static int64_t timeline_wants(const struct kv_timeline *t, uint32_t g, int64_t to)
+{
+    const struct kv_spec *s = t->pool->spec;
+    const int64_t here = num_div_up(t->length, KV_PAGE);
+    return s->group[g].ends ? num_max(here, kv_timeline_first(s, g, num_max(0, to - KV_REWIND))) : here;
+}
+
+/* Pages that group g lacks for an extend to `to` positions. */
+static int64_t timeline_lacks(const struct kv_timeline *t, uint32_t g, int64_t to)
+{
+    int64_t n = 0;
+    for (int64_t i = timeline_wants(t, g, to); i < num_div_up(to, KV_PAGE); i++)
+        n += i >= t->table[g].end || !t->table[g].page[i];
+    return n;
+}
+
+/* Bytes of new pages for `to` positions; least: as if tree and store had no pages. */
+static bool timeline_need(const struct kv_timeline *t, int64_t to, bool least, uint64_t *out)
 {
     uint64_t sum = 0, bytes;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
-        const struct kv_table *b = &t->table[g];
         const struct kv_page *shared = timeline_shared(t, g);
-        uint64_t n = end > b->end ? (uint64_t)(end - b->end) : 0;
+        uint64_t n = (uint64_t)timeline_lacks(t, g, to);
         n += shared && !(least && shared->refs - 1 == shared->held + shared->kept);
         if (!num_mul_u64(n, t->pool->spec->group[g].page_bytes, &bytes) ||
             !num_add_u64(sum, bytes, &sum))
@@ -127,13 +144,13 @@ static bool timeline_need(const struct kv_timeline *t, int64_t end, bool least, 
     return true;
 }
 
-/* Makes room in the budget for all that an extend to page `end` takes, so that it fails
+/* Makes room in the budget for all that an extend by n positions takes, so that it fails
  * before anything has changed or been evicted. */
-static ingle_status timeline_room(struct kv_timeline *t, int64_t n, int64_t end, struct err *err)
+static ingle_status timeline_room(struct kv_timeline *t, int64_t n, struct err *err)
 {
     struct kv_pool *p = t->pool;
     uint64_t need = UINT64_MAX;
-    if (!timeline_need(t, end, true, &need) ||
+    if (!timeline_need(t, t->length + n, true, &need) ||
         need > p->budget_bytes - p->used_bytes + p->cached_bytes)
         return err_set(err, INGLE_LIMIT,
                        "%lld more tokens after %lld need %llu bytes of KV pages: %llu of %llu are "
@@ -143,26 +160,27 @@ static ingle_status timeline_room(struct kv_timeline *t, int64_t n, int64_t end,
                        (unsigned long long)p->used_bytes, (unsigned long long)p->budget_bytes,
                        (unsigned long long)p->cached_bytes);
     for (;;) {
-        BUG_IF(!timeline_need(t, end, false, &need));
+        BUG_IF(!timeline_need(t, t->length + n, false, &need));
         if (need <= p->budget_bytes - p->used_bytes)
             return INGLE_OK;
         BUG_IF(!kv_page_evict(p));
     }
 }
 
-/* Takes pages of group g up to page `end`, and one for a copy of the shared page.  False:
- * out of memory, with what was taken still there. */
-static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t end, struct kv_page **own)
+/* Takes the pages that group g lacks for `to` positions, and one for a copy of the shared
+ * page.  False: out of memory, with what was taken still there. */
+static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t to, struct kv_page **own)
 {
     struct kv_table *b = &t->table[g];
     *own = NULL;
     if (timeline_shared(t, g) && !(*own = kv_page_take(t->pool, g)))
         return false;
-    while (b->end < end) {
-        struct kv_page *pg = kv_page_take(t->pool, g);
+    b->end = num_max(b->end, num_div_up(to, KV_PAGE));
+    for (int64_t i = timeline_wants(t, g, to); i < num_div_up(to, KV_PAGE); i++) {
+        struct kv_page *pg = b->page[i] ? b->page[i] : kv_page_take(t->pool, g);
         if (!pg)
             return false;
-        table_set(b, b->end++, pg);
+        table_set(b, i, pg);
     }
     return true;
 }
@@ -186,8 +204,7 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
     if (!n)
         return INGLE_OK;
     const uint32_t n_groups = t->pool->spec->n_groups;
-    const int64_t end = num_div_up(t->length + n, KV_PAGE);
-    const ingle_status status = timeline_room(t, n, end, err);
+    const ingle_status status = timeline_room(t, n, err);
     if (status != INGLE_OK)
         return status;
 
@@ -196,7 +213,7 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
     bool got = true;
     for (uint32_t g = 0; g < n_groups; g++) {
         had[g] = t->table[g].end;
-        got = got && timeline_take(t, g, end, &own[g]);
+        got = got && timeline_take(t, g, t->length + n, &own[g]);
     }
     for (uint32_t g = 0; g < n_groups; g++) {
         if (got && own[g])
@@ -225,6 +242,7 @@ void kv_timeline_commit(struct kv_timeline *t, int64_t n)
         const int64_t keep = kv_timeline_first(t->pool->spec, g, num_max(0, t->length - KV_REWIND));
         while (b->first < keep && b->first < b->end)
             table_drop(t, b, b->first++);
+        BUG_IF(n && b->first < b->end && !b->page[b->first]); /* not all of the step */
     }
 }
 
@@ -299,31 +317,42 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
     t->length = t->ready = length;
 }
 
-/* Pages that n positions touch wherever they begin, of a timeline of n_pages in all. */
+/* Pages that n > 0 positions touch wherever they begin, of a timeline of n_pages in all. */
 static uint64_t span_pages(int64_t n, uint64_t n_pages)
 {
-    const uint64_t span = (uint64_t)num_div_up(n, KV_PAGE) + 1;
+    const uint64_t span = (uint64_t)num_div_up(n - 1, KV_PAGE) + 1;
     return span < n_pages ? span : n_pages;
 }
 
-bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out)
+bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out, uint64_t *windows)
 {
     const int64_t most = INT64_MAX / 4;
     if (n_tokens < 0 || n_tokens > most || n_step < 0 || n_step > most)
         return false;
     const uint64_t n_pages = (uint64_t)num_div_up(n_tokens, KV_PAGE);
-    uint64_t sum = 0;
+    uint64_t sum = 0, part = 0;
     for (uint32_t g = 0; g < s->n_groups && n_pages; g++) {
         const int64_t window = s->group[g].window;
         if (window > most)
             return false;
         /* Kept whole: a restore point shares all but the last page. */
         uint64_t n = n_pages + 1, bytes;
-        if (window)
-            n = span_pages(window + KV_REWIND + n_step, n_pages) + span_pages(window, n_pages);
+        if (window) {
+            const uint64_t all = span_pages(window + KV_REWIND + n_step, n_pages);
+            const uint64_t ends = 2 * span_pages(window + KV_REWIND, n_pages);
+            n = (s->group[g].ends && ends < all ? ends : all) + span_pages(window, n_pages);
+        }
         if (!num_mul_u64(n, s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
             return false;
+        part += window ? bytes : 0;
     }
     *out = sum;
+    *windows = part;
     return true;
+}
+
+bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out)
+{
+    uint64_t windows;
+    return kv_plan_parts(s, n_tokens, n_step, out, &windows);
 }

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "session/run.h"
+#include "session/sample.h"
 #include <stdio.h>
 
 enum { DEFAULT_ROWS = 512, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
@@ -49,11 +50,12 @@ static ingle_status plan(const struct family *fam, const void *self,
 {
     struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
     size_t logits;
-    if (!kv_plan_bytes(spec, o->n_ctx, o->max_rows, &p.kv_session_bytes) ||
+    if (!kv_plan_parts(spec, o->n_ctx, o->max_rows, &p.kv_session_bytes, &p.kv_window_bytes) ||
         !num_mul((size_t)o->max_logits, (size_t)(info->n_vocab + 16) * sizeof(float), &logits))
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)o->n_ctx);
     p.logits_bytes = logits;
+    p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
     p.arena_bytes = dry_run(fam, self, info, d, spec, o);

@@ -159,6 +159,12 @@ static bool copy_list(void *out, const void *from, size_t n, size_t size)
     return true;
 }
 
+uint64_t session_sample_bytes(int64_t n_vocab)
+{
+    const struct sampler *s = NULL;
+    return (uint64_t)n_vocab * (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare);
+}
+
 static bool take_memory(struct sampler *s, const struct sample_options *o)
 {
     const size_t v = (size_t)s->n_vocab;

@@ -69,6 +69,9 @@ void session_sample_defaults(struct sample_options *o); /* everything off, greed
 
 struct sampler;
 
+/* Bytes that a sampler keeps for a vocabulary (DRY and lists of tokens take more). */
+uint64_t session_sample_bytes(int64_t n_vocab);
+
 /* For logits of n_vocab (>= 1) tokens and histories of which at most the last n_history
  * tokens are looked at.  INGLE_ARG names the option, its value and its range. */
 MUST_CHECK ingle_status session_sample_create(struct sampler **out, const struct sample_options *o,

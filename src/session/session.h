@@ -36,6 +36,8 @@ struct session;
 /* The plan before anything large is taken. */
 struct runner_plan {
     uint64_t kv_session_bytes, token_bytes; /* of a session: pages; its tokens and page tables */
+    uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
+    uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
 };
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,

@@ -50,7 +50,7 @@ static void score(const struct kern_table *t, const struct kern_row *f, struct d
     const struct kern_row key = {f->codec, KEY, 0};
     const size_t bytes = kern_row_bytes(key.codec, KEY, 0);
     for (int64_t i = 0; i < n; i += 32) {
-        const struct kern_scores s = {key, d->stored + (size_t)i * bytes, 32, d->q, d->x, HEADS};
+        const struct kern_scores s = {key, d->stored + (size_t)i * bytes, 32, d->q, d->x, HEADS, NULL, 0};
         t->latent.scores(&s, d->score + i, d->scratch);
     }
 }

@@ -97,7 +97,7 @@ static int check_scores(struct world *w, const struct set *s, const struct kern_
 {
     const size_t bytes = kern_row_bytes(f->codec, f->width, f->tail);
     const int64_t from = noise_below(r, ROWS), n = noise_below(r, ROWS - from + 1);
-    const struct kern_scores all = {*f, w->stored, ROWS, w->q, w->weight, 1 + noise_below(r, HEADS)};
+    const struct kern_scores all = {*f, w->stored, ROWS, w->q, w->weight, 1 + noise_below(r, HEADS), NULL, 0};
     struct kern_scores some = all;
     some.keys = w->stored + (size_t)from * bytes;
     some.n = n;

@@ -240,7 +240,7 @@ static void overlap_pooling(void **state)
     device_rows_append(device, &in, &span, 1, rows_of(rows[0], 8, IN));
     /* An epsilon that dwarfs the row: the norm divides by a known number. */
     const float eps = 1e12f;
-    const struct device_compress c = {in, out, 4, true, norm, eps, NULL, 0, false};
+    const struct device_compress c = {in, out, 4, true, norm, eps, NULL, 0, false, {0}};
     device_compress(device, &c, &span, &span, 1);
     static const double want[2] = {28.6575513, 45.0106307};
     for (int w = 0; w < 2; w++) {

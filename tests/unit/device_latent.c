@@ -105,7 +105,7 @@ static void append(struct world *w, int64_t pos0, int64_t n)
         ones[i] = 1.0f + (float)i / 100;
     struct device_vector *norm;
     OK(device_vector_create(&norm, w->d, ones, WIDTH, &e));
-    struct device_compress c = {w->in, w->far4, 4, true, norm, 1e-6f, w->inv_freq, N_PAIRS, false};
+    struct device_compress c = {w->in, w->far4, 4, true, norm, 1e-6f, w->inv_freq, N_PAIRS, false, {0}};
     device_begin(w->d, NULL);
     device_rows_append(w->d, &w->near, &span, 1, rows_columns(all, 0, WIDTH));
     device_rows_append(w->d, &w->in, &span, 1, all);
@@ -265,7 +265,7 @@ static void rotated(void **state)
         ones[i] = 1.0f;
     struct device_vector *norm;
     OK(device_vector_create(&norm, w.d, ones, WIDTH, &e));
-    struct device_compress c = {w.in, w.far4, 4, true, norm, 1e-6f, w.inv_freq, N_PAIRS, false};
+    struct device_compress c = {w.in, w.far4, 4, true, norm, 1e-6f, w.inv_freq, N_PAIRS, false, {0}};
     device_begin(w.d, NULL);
     device_rows_append(w.d, &w.in, &span, 1, rows_of(w.x, 0, KERN_PAGE, 4 * WIDTH));
     for (int block = 0; block < 32; block += 31) {

@@ -42,6 +42,20 @@ static void a_window_keeps_what_is_seen_and_what_a_rewind_needs(void **state)
     }
 }
 
+static void ends_of_steps_take_no_pages_for_the_rest(void **state)
+{
+    (void)state;
+    static struct world w;
+    window_world(&w, 8, 0);
+    w.spec.group[1].ends = true;
+    assert_int_equal(world_step(&w, &w.line[0], 600, 600), INGLE_OK);
+    struct kv_pool_counts n;
+    kv_pool_count(w.pool, &n);
+    assert_true(n.peak_bytes == 5 * w.spec.group[0].page_bytes + w.spec.group[1].page_bytes);
+    world_check(&w, &w.line[0]);
+    world_close(&w);
+}
+
 static void a_rewind_too_far_changes_nothing(void **state)
 {
     (void)state;
@@ -195,6 +209,8 @@ static void random_operations_leave_what_the_model_says(void **state)
         for (int64_t g = 0; g < n_groups; g++)
             world_group(&w, world_pick(&w, 0, 1) ? world_pick(&w, 1, 400) : 0,
                         (uint32_t)world_pick(&w, 1, 3));
+        for (uint32_t g = 0; g < w.spec.n_groups && seed % 2; g++)
+            w.spec.group[g].ends = w.spec.group[g].window && world_pick(&w, 0, 1);
         world_open(&w, (uint64_t)world_pick(&w, 16, 400) * 1024);
         for (int i = 0; i < WORLD_LINES; i++) {
             world_line_open(&w, i, world_pick(&w, 1, WORLD_MAX));
@@ -219,6 +235,7 @@ static void a_plan_is_enough(void **state)
         w.seed = seed;
         world_group(&w, 0, 1);
         world_group(&w, world_pick(&w, 1, 700), 2);
+        w.spec.group[1].ends = seed % 2;
         const int64_t n_step = world_pick(&w, 1, 300), n_tokens = world_pick(&w, 1, WORLD_MAX);
         uint64_t bytes;
         assert_true(kv_plan_bytes(&w.spec, n_tokens, n_step, &bytes));
@@ -241,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_keeps_what_is_seen_and_what_a_rewind_needs),
+        cmocka_unit_test(ends_of_steps_take_no_pages_for_the_rest),
         cmocka_unit_test(a_rewind_too_far_changes_nothing),
         cmocka_unit_test(the_limit_of_tokens_is_an_error_with_numbers),
         cmocka_unit_test(a_full_pool_is_an_error_and_changes_nothing),

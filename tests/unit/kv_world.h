@@ -118,8 +118,18 @@ static inline void world_write(const struct world *w, const struct world_line *l
     for (uint32_t g = 0; g < w->spec.n_groups; g++)
         for (uint32_t s = 0; s < w->rows[g]; s++) {
             const uint64_t v = world_mix(chain, g * 64 + s);
-            memcpy(world_at(w, l, g, s, pos), &v, sizeof v);
+            if (!w->spec.group[g].ends || kv_timeline_pages(l->t, g)[pos / KV_PAGE])
+                memcpy(world_at(w, l, g, s, pos), &v, sizeof v);
         }
+}
+
+/* Steps of a group that writes their ends alone are committed as a whole or not at all. */
+static inline bool world_has_ends(const struct world *w)
+{
+    bool ends = false;
+    for (uint32_t g = 0; g < w->spec.n_groups; g++)
+        ends |= w->spec.group[g].ends;
+    return ends;
 }
 
 static inline uint64_t world_chain(const int32_t *token, int64_t n)
@@ -187,7 +197,8 @@ static inline void world_operate(struct world *w, struct world_line *l)
     if (op < 60) {
         const int64_t most = world_pick(w, 0, 3) ? 40 : 500,
                       n = num_min(world_pick(w, 0, most), l->max - l->length);
-        const ingle_status s = world_step(w, l, n, world_pick(w, 0, 1) ? n : world_pick(w, 0, n));
+        const int64_t part = world_has_ends(w) ? 0 : world_pick(w, 0, n);
+        const ingle_status s = world_step(w, l, n, world_pick(w, 0, 1) ? n : part);
         assert_true(s == INGLE_OK || s == INGLE_LIMIT);
     } else if (op < 85) {
         const int64_t to =

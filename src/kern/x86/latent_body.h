@@ -5,6 +5,7 @@
 #include "kern/latent.h"
 #include "kern/x86/lanes_exp.h"
 #include "kern/x86/row_part.h"
+#include <immintrin.h>
 #include <math.h>
 
 #ifdef __AVX512F__
@@ -44,6 +45,16 @@ LANES_INLINE void take(int n_heads, int n_tiles, const float *keys, int64_t widt
     }
 }
 
+/* Pages are apart, and what a page holds of one layer is too short for the processor to
+ * read on by itself.  Sixteen keys ahead for sixteen that are scored. */
+LANES_INLINE void fetch_next(const struct kern_scores *s, int64_t j)
+{
+    const int64_t n = s->n_next - j < KERN_ROW_TILE ? s->n_next - j : KERN_ROW_TILE;
+    const size_t bytes = kern_row_bytes(s->form.codec, s->form.width, s->form.tail);
+    for (int64_t at = 0; at < n * (int64_t)bytes; at += 64)
+        _mm_prefetch((const char *)s->next + (size_t)j * bytes + (size_t)at, _MM_HINT_T0);
+}
+
 /* Keys [j, j + n) with n <= 16 n_tiles. */
 LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t j, int64_t n,
                               float *score, float *scratch)
@@ -54,6 +65,7 @@ LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t 
     struct v16 sum[2];
     for (int p = 0; p < n_tiles; p++) {
         const int64_t from = p * KERN_ROW_TILE, left = n - from;
+        fetch_next(s, j + from);
         kern_row_tile_avx2(&s->form, (const uint8_t *)s->keys + (size_t)(j + from) * bytes,
                            left < KERN_ROW_TILE ? left : KERN_ROW_TILE, rows, keys + from * width);
         sum[p] = v_zero();
