@@ -488,6 +488,21 @@ int64_t answer_count(const struct answer_core *c, const struct chat_request *r, 
     return answer_render(c, r, NULL, f);
 }
 
+void answer_reply_count(const struct answer_core *c, struct http_exchange *x,
+                        const struct chat_request *r, const struct dialect *d, void *state,
+                        const char *more, struct fault *f)
+{
+    struct str out;
+    str_init(&out);
+    const int64_t n = f->kind ? -1 : answer_count(c, r, f);
+    if (f->kind)
+        d->error(state, f, false, &out);
+    else
+        str_addf(&out, "{%s\"input_tokens\":%lld}", more, (long long)n);
+    http_reply(x, f->kind ? f->status : 200, "application/json", out.at, out.n);
+    str_release(&out);
+}
+
 int64_t answer_render(const struct answer_core *c, const struct chat_request *r, struct str *text,
                       struct fault *f)
 {

@@ -37,18 +37,11 @@ void anthropic_count_tokens(struct serve *v, struct http_exchange *x,
     struct chat_request r;
     struct anthropic *s;
     struct fault f = {0};
-    struct str out;
     read_body(v, rq, &r, &s, &f);
-    const int64_t n = f.kind ? -1 : answer_count(v->answers, &r, &f);
-    str_init(&out);
-    if (f.kind) {
-        anthropic_put_error(&out, &f, rq->id);
-        http_reply(x, f.status, "application/json", out.at, out.n);
-        str_release(&out);
-    } else {
-        str_addf(&out, "{\"input_tokens\":%lld}", (long long)n);
-        serve_json(x, rq, &out);
-    }
+    if (s)
+        answer_reply_count(v->answers, x, &r, &anthropic_dialect, s, "", &f);
+    else
+        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
     anthropic_free(s);
     request_release(&r);
 }

@@ -80,6 +80,14 @@ void openai_put_text_logprobs(struct str *out, const struct answer_choice *c, si
 const char *openai_finish(const struct answer_choice *c);
 /* A sibling of finish_reason where there is more to say: a stop string, a full context. */
 void openai_put_finish_details(struct str *out, const struct answer_choice *c);
+/* The member prompt_progress. */
+void openai_put_progress(struct str *out, const struct answer_progress *p);
+/* What their dialects share: a comment, an error, and nothing where raw text has no calls. */
+void openai_keepalive(void *state, const struct answer_info *i, struct str *out);
+void openai_error(void *state, const struct fault *f, bool in_stream, struct str *out);
+void openai_no_call(void *state, const struct answer_choice *c, size_t call, struct str *out);
+void openai_no_call_arguments(void *state, const struct answer_choice *c, size_t call,
+                              const char *text, size_t n, struct str *out);
 /* {"error": {...}} */
 void openai_put_fault(struct str *out, const struct fault *f);
 /* id, object, created, model, system_fingerprint; prefix: "chatcmpl-". */

@@ -105,13 +105,7 @@ static void chat_progress(void *state, const struct answer_progress *p, struct s
     struct chat *s = state;
     chunk_open(s, out);
     write_close(out, ']');
-    write_key(out, "prompt_progress");
-    write_open(out, '{');
-    write_member_int(out, "total", p->n_prompt);
-    write_member_int(out, "cache", p->n_cached);
-    write_member_int(out, "processed", p->n_done);
-    write_member_int(out, "time_ms", (int64_t)(p->seconds * 1e3));
-    write_close(out, '}');
+    openai_put_progress(out, p);
     str_adds(out, "}\n\n");
 }
 
@@ -138,11 +132,10 @@ static void chat_text(void *state, const struct answer_choice *c, enum answer_te
     delta_close(s, c, out);
 }
 
-static void chat_call_begin(void *state, const struct answer_choice *c, size_t call,
-                            struct str *out)
+/* A delta with a call up to the members of its function; first: its id and type are told. */
+static void call_open(struct chat *s, const struct answer_choice *c, size_t call, bool first,
+                      struct str *out)
 {
-    struct chat *s = state;
-    const struct answer_call *k = &c->call[call];
     delta_open(s, c->index, out);
     if (s->wish.legacy_functions) {
         write_key(out, "function_call");
@@ -151,47 +144,39 @@ static void chat_call_begin(void *state, const struct answer_choice *c, size_t c
         write_open(out, '[');
         write_open(out, '{');
         write_member_int(out, "index", (int64_t)call);
-        write_member(out, "id", k->id);
-        write_member(out, "type", "function");
+        if (first) {
+            write_member(out, "id", c->call[call].id);
+            write_member(out, "type", "function");
+        }
         write_key(out, "function");
     }
     write_open(out, '{');
-    write_member_string(out, "name", k->name.at, k->name.n);
-    write_member(out, "arguments", "");
+}
+
+static void call_close(struct chat *s, const struct answer_choice *c, struct str *out)
+{
     write_close(out, '}');
     if (!s->wish.legacy_functions)
         str_adds(out, "}]");
     delta_close(s, c, out);
+}
+
+static void chat_call_begin(void *state, const struct answer_choice *c, size_t call,
+                            struct str *out)
+{
+    const struct answer_call *k = &c->call[call];
+    call_open(state, c, call, true, out);
+    write_member_string(out, "name", k->name.at, k->name.n);
+    write_member(out, "arguments", "");
+    call_close(state, c, out);
 }
 
 static void chat_call_arguments(void *state, const struct answer_choice *c, size_t call,
                                 const char *text, size_t n, struct str *out)
 {
-    struct chat *s = state;
-    delta_open(s, c->index, out);
-    if (s->wish.legacy_functions) {
-        write_key(out, "function_call");
-    } else {
-        write_key(out, "tool_calls");
-        write_open(out, '[');
-        write_open(out, '{');
-        write_member_int(out, "index", (int64_t)call);
-        write_key(out, "function");
-    }
-    write_open(out, '{');
+    call_open(state, c, call, false, out);
     write_member_string(out, "arguments", text, n);
-    write_close(out, '}');
-    if (!s->wish.legacy_functions)
-        str_adds(out, "}]");
-    delta_close(s, c, out);
-}
-
-static void chat_call_end(void *state, const struct answer_choice *c, size_t call, struct str *out)
-{
-    (void)state;
-    (void)c;
-    (void)call;
-    (void)out;
+    call_close(state, c, out);
 }
 
 static const char *finish(const struct chat *s, const struct answer_choice *c)
@@ -250,23 +235,6 @@ static void chat_done(void *state, const struct answer_result *r, struct str *ou
         str_adds(out, "}\n\n");
     }
     str_adds(out, "data: [DONE]\n\n");
-}
-
-static void chat_keepalive(void *state, const struct answer_info *i, struct str *out)
-{
-    (void)state;
-    (void)i;
-    str_adds(out, ": keep-alive\n\n");
-}
-
-static void chat_error(void *state, const struct fault *f, bool in_stream, struct str *out)
-{
-    (void)state;
-    if (in_stream)
-        str_adds(out, "data: ");
-    openai_put_fault(out, f);
-    if (in_stream)
-        str_adds(out, "\n\n");
 }
 
 /* ---- a whole reply ---- */
@@ -363,11 +331,11 @@ static const struct dialect chat_dialect = {
     .text = chat_text,
     .call_begin = chat_call_begin,
     .call_arguments = chat_call_arguments,
-    .call_end = chat_call_end,
+    .call_end = openai_no_call,
     .end = chat_end,
     .done = chat_done,
-    .keepalive = chat_keepalive,
-    .error = chat_error,
+    .keepalive = openai_keepalive,
+    .error = openai_error,
     .whole = chat_whole,
     .free = chat_free,
 };

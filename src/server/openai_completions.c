@@ -80,23 +80,6 @@ static void text_text(void *state, const struct answer_choice *c, enum answer_te
     chunk_close(s, out);
 }
 
-/* Raw text has no calls. */
-static void text_call(void *state, const struct answer_choice *c, size_t call, struct str *out)
-{
-    (void)state;
-    (void)c;
-    (void)call;
-    (void)out;
-}
-
-static void text_call_arguments(void *state, const struct answer_choice *c, size_t call,
-                                const char *text, size_t n, struct str *out)
-{
-    (void)text;
-    (void)n;
-    text_call(state, c, call, out);
-}
-
 static void text_end(void *state, const struct answer_choice *c, struct str *out)
 {
     struct text *s = state;
@@ -121,23 +104,6 @@ static void text_done(void *state, const struct answer_result *r, struct str *ou
         str_adds(out, "}\n\n");
     }
     str_adds(out, "data: [DONE]\n\n");
-}
-
-static void text_keepalive(void *state, const struct answer_info *i, struct str *out)
-{
-    (void)state;
-    (void)i;
-    str_adds(out, ": keep-alive\n\n");
-}
-
-static void text_error(void *state, const struct fault *f, bool in_stream, struct str *out)
-{
-    (void)state;
-    if (in_stream)
-        str_adds(out, "data: ");
-    openai_put_fault(out, f);
-    if (in_stream)
-        str_adds(out, "\n\n");
 }
 
 static void text_whole(void *state, const struct answer_result *r, struct str *out)
@@ -182,13 +148,13 @@ static const struct dialect text_dialect = {
     .begin = text_begin,
     .progress = text_progress,
     .text = text_text,
-    .call_begin = text_call,
-    .call_arguments = text_call_arguments,
-    .call_end = text_call,
+    .call_begin = openai_no_call,
+    .call_arguments = openai_no_call_arguments,
+    .call_end = openai_no_call,
     .end = text_end,
     .done = text_done,
-    .keepalive = text_keepalive,
-    .error = text_error,
+    .keepalive = openai_keepalive,
+    .error = openai_error,
     .whole = text_whole,
     .free = text_free,
 };

@@ -20,13 +20,6 @@ struct reading {
     size_t n_results; /* answers to them so far */
 };
 
-static bool is_text(struct json_object *v) { return json_object_is_type(v, json_type_string); }
-
-static bool text_is(struct json_object *v, const char *word)
-{
-    return is_text(v) && strcmp(json_object_get_string(v), word) == 0;
-}
-
 static bool has_items(struct json_object *v)
 {
     return json_object_is_type(v, json_type_array) && json_object_array_length(v) > 0;
@@ -59,16 +52,16 @@ static void put_part(struct reading *m, struct json_object *part, size_t k)
         return;
     }
     struct json_object *type = request_get(part, "type");
-    const char *key = text_is(type, "refusal") ? "refusal" : "text";
-    const bool known = !type || text_is(type, "text") || text_is(type, "refusal") ||
-                       text_is(type, "input_text") || text_is(type, "output_text");
+    const char *key = request_text_is(type, "refusal") ? "refusal" : "text";
+    const bool known = !type || request_text_is(type, "text") || request_text_is(type, "refusal") ||
+                       request_text_is(type, "input_text") || request_text_is(type, "output_text");
     if (!known) {
         say(m, member, "has the type %.60s: this version reads text alone",
             json_object_get_string(type));
         return;
     }
     struct json_object *text = request_get(part, key);
-    if (!is_text(text)) {
+    if (!request_is_text(text)) {
         say(m, member, "has no string '%s'", key);
         return;
     }
@@ -88,7 +81,7 @@ static void put_content(struct reading *m, struct json_object *o, bool needed)
         write_member(m->out, "content", "");
         return;
     }
-    if (is_text(v)) {
+    if (request_is_text(v)) {
         put_text(m->out, "content", v);
         return;
     }
@@ -109,7 +102,7 @@ static void put_content(struct reading *m, struct json_object *o, bool needed)
 static void put_id(struct str *out, const char *key, struct json_object *id, size_t number)
 {
     write_key(out, key);
-    if (is_text(id) && json_object_get_string_len(id))
+    if (request_is_text(id) && json_object_get_string_len(id))
         write_text(out, json_object_get_string(id));
     else
         str_addf(out, "\"call_%zu\"", number);
@@ -119,7 +112,7 @@ static void put_function(struct reading *m, struct json_object *fn, const char *
 {
     struct json_object *name = request_get(fn, "name");
     struct json_object *arguments = request_get(fn, "arguments");
-    if (!is_text(name)) {
+    if (!request_is_text(name)) {
         say(m, member, "has no string 'name'");
         return;
     }
@@ -127,12 +120,12 @@ static void put_function(struct reading *m, struct json_object *fn, const char *
     write_open(m->out, '{');
     put_text(m->out, "name", name);
     write_key(m->out, "arguments");
-    if (is_text(arguments) && json_object_get_string_len(arguments))
+    if (request_is_text(arguments) && json_object_get_string_len(arguments))
         write_string(m->out, json_object_get_string(arguments),
                      (size_t)json_object_get_string_len(arguments));
     else if (json_object_is_type(arguments, json_type_object))
         request_add_value(m->out, arguments);
-    else if (!arguments || is_text(arguments))
+    else if (!arguments || request_is_text(arguments))
         write_text(m->out, "{}");
     else
         say(m, member, "has 'arguments' that are neither a string nor an object");
@@ -193,11 +186,12 @@ static void put_assistant(struct reading *m, struct json_object *o)
         say(m, "tool_calls", "is no list");
         return;
     }
-    if (!is_text(reasoning))
+    if (!request_is_text(reasoning))
         reasoning = request_get(o, "reasoning");
     const bool called = has_items(calls) || json_object_is_type(legacy, json_type_object);
-    put_content(m, o, !called && !is_text(reasoning) && !is_text(request_get(o, "refusal")));
-    if (is_text(reasoning))
+    put_content(m, o, !called && !request_is_text(reasoning) &&
+                          !request_is_text(request_get(o, "refusal")));
+    if (request_is_text(reasoning))
         put_text(m->out, "reasoning_content", reasoning);
     if (has_items(calls))
         put_calls(m, calls);
@@ -217,7 +211,7 @@ static void put_message(struct reading *m, struct json_object *o)
         json_object_is_type(o, json_type_object) ? request_get(o, "role") : NULL;
     const char *ours = NULL;
     for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
-        if (text_is(role, roles[k].theirs))
+        if (request_text_is(role, roles[k].theirs))
             ours = roles[k].ours;
     if (!ours) {
         say(m, "role", "is not system, developer, user, assistant or tool");
@@ -231,7 +225,7 @@ static void put_message(struct reading *m, struct json_object *o)
         put_content(m, o, true);
     if (strcmp(ours, "tool") == 0)
         put_id(m->out, "tool_call_id", request_get(o, "tool_call_id"), m->n_results++);
-    if (is_text(request_get(o, "name")))
+    if (request_is_text(request_get(o, "name")))
         put_text(m->out, "name", request_get(o, "name"));
     write_close(m->out, '}');
 }
@@ -263,7 +257,7 @@ static bool check_function(struct json_object *fn, const char *where, size_t k, 
     snprintf(param, sizeof param, "%s[%zu]", where, k);
     struct json_object *name =
         json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
-    if (!is_text(name) || json_object_get_string_len(name) < 1 ||
+    if (!request_is_text(name) || json_object_get_string_len(name) < 1 ||
         json_object_get_string_len(name) > REQUEST_MAX_TOOL_NAME) {
         request_fault(f, FAULT_REQUEST, param, "'%s' has no name of 1 to %d bytes", param,
                       (int)REQUEST_MAX_TOOL_NAME);
@@ -275,7 +269,7 @@ static bool check_function(struct json_object *fn, const char *where, size_t k, 
         return false;
     }
     struct json_object *description = request_get(fn, "description");
-    if (description && !is_text(description)) {
+    if (description && !request_is_text(description)) {
         request_fault(f, FAULT_REQUEST, param, "the description of '%s' is no string", param);
         return false;
     }
@@ -311,7 +305,7 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
             struct json_object *type =
                 json_object_is_type(tool, json_type_object) ? request_get(tool, "type") : NULL;
             fn = json_object_is_type(tool, json_type_object) ? request_get(tool, "function") : NULL;
-            if (type && !text_is(type, "function"))
+            if (type && !request_text_is(type, "function"))
                 request_fault(f, FAULT_REQUEST, "tools", "'tools[%zu].type' is %.60s, not function",
                               k, json_object_get_string(type));
         }
@@ -326,7 +320,7 @@ static bool knows_tool(const struct chat_request *r, struct json_object *list, b
         struct json_object *fn = json_object_array_get_idx(list, k);
         if (wrapped)
             fn = request_get(fn, "function");
-        if (text_is(request_get(fn, "name"), r->tool_name.at))
+        if (request_text_is(request_get(fn, "name"), r->tool_name.at))
             return true;
     }
     return false;
@@ -345,15 +339,15 @@ static void read_choice(struct chat_request *r, struct json_object *v, const cha
         else
             name = request_get(json_object_is_type(fn, json_type_object) ? fn : v, "name");
     }
-    if (is_text(name)) {
+    if (request_is_text(name)) {
         r->tool_choice = TOOLS_NAMED;
         str_clear(&r->tool_name);
         str_adds(&r->tool_name, json_object_get_string(name));
-    } else if (text_is(v, "none")) {
+    } else if (request_text_is(v, "none")) {
         r->tool_choice = TOOLS_NONE;
-    } else if (text_is(v, "required") || text_is(v, "any")) {
+    } else if (request_text_is(v, "required") || request_text_is(v, "any")) {
         r->tool_choice = TOOLS_REQUIRED;
-    } else if (!text_is(v, "auto")) {
+    } else if (!request_text_is(v, "auto")) {
         request_fault(f, FAULT_REQUEST, param,
                       "'%s' is not none, auto, required or the name of a function", param);
     }

@@ -233,13 +233,8 @@ static void native_progress(void *state, const struct answer_progress *p, struct
     write_open(out, '{');
     write_member(out, "content", "");
     write_member_bool(out, "stop", false);
-    write_key(out, "prompt_progress");
-    write_open(out, '{');
-    write_member_int(out, "total", p->n_prompt);
-    write_member_int(out, "cache", p->n_cached);
-    write_member_int(out, "processed", p->n_done);
-    write_member_int(out, "time_ms", (int64_t)(p->seconds * 1e3));
-    str_adds(out, "}}\n\n");
+    openai_put_progress(out, p);
+    str_adds(out, "}\n\n");
 }
 
 static void native_text(void *state, const struct answer_choice *c, enum answer_text kind,
@@ -264,23 +259,6 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     str_adds(out, "}\n\n");
     if (known)
         s->n_told[c->index] = c->n_tokens;
-}
-
-/* Raw text has no calls. */
-static void native_call(void *state, const struct answer_choice *c, size_t call, struct str *out)
-{
-    (void)state;
-    (void)c;
-    (void)call;
-    (void)out;
-}
-
-static void native_call_arguments(void *state, const struct answer_choice *c, size_t call,
-                                  const char *text, size_t n, struct str *out)
-{
-    (void)text;
-    (void)n;
-    native_call(state, c, call, out);
 }
 
 static void put_end(const struct native *s, const struct answer_choice *c,
@@ -308,23 +286,6 @@ static void native_done(void *state, const struct answer_result *r, struct str *
     const struct native *s = state;
     if (s->last >= 0)
         put_end(s, &r->choice[s->last], r, out);
-}
-
-static void native_keepalive(void *state, const struct answer_info *i, struct str *out)
-{
-    (void)state;
-    (void)i;
-    str_adds(out, ": keep-alive\n\n");
-}
-
-static void native_error(void *state, const struct fault *f, bool in_stream, struct str *out)
-{
-    (void)state;
-    if (in_stream)
-        str_adds(out, "data: ");
-    openai_put_fault(out, f);
-    if (in_stream)
-        str_adds(out, "\n\n");
 }
 
 static void native_whole(void *state, const struct answer_result *r, struct str *out)
@@ -358,13 +319,13 @@ static const struct dialect native_dialect = {
     .begin = native_begin,
     .progress = native_progress,
     .text = native_text,
-    .call_begin = native_call,
-    .call_arguments = native_call_arguments,
-    .call_end = native_call,
+    .call_begin = openai_no_call,
+    .call_arguments = openai_no_call_arguments,
+    .call_end = openai_no_call,
     .end = native_end,
     .done = native_done,
-    .keepalive = native_keepalive,
-    .error = native_error,
+    .keepalive = openai_keepalive,
+    .error = openai_error,
     .whole = native_whole,
     .free = native_free,
 };

@@ -10,13 +10,6 @@
 
 enum { MAX_TEXT = 64 << 20, MAX_GRAMMAR = 1 << 20, MAX_WORD = 256 };
 
-static bool is_text(struct json_object *v) { return json_object_is_type(v, json_type_string); }
-
-static bool text_is(struct json_object *v, const char *word)
-{
-    return is_text(v) && strcmp(json_object_get_string(v), word) == 0;
-}
-
 static bool is_number(struct json_object *v)
 {
     return json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double);
@@ -159,7 +152,7 @@ static void read_bias_list(struct chat_request *r, struct json_object *list,
         struct json_object *token = json_object_array_get_idx(pair, 0);
         if (!bias_of(json_object_array_get_idx(pair, 1), &bias, f))
             return;
-        if (!is_text(token) && !json_object_is_type(token, json_type_int))
+        if (!request_is_text(token) && !json_object_is_type(token, json_type_int))
             request_fault(f, FAULT_REQUEST, "logit_bias", "'logit_bias[%zu]' names no token", i);
         else
             bias_text(r, json_object_get_string(token), bias, o, f);
@@ -233,14 +226,14 @@ void openai_read_stop(struct chat_request *r, struct json_object *body, struct f
     struct json_object *v = request_get(body, "stop");
     if (!v || f->kind)
         return;
-    if (is_text(v)) {
+    if (request_is_text(v)) {
         request_add_stop(r, json_object_get_string(v), (size_t)json_object_get_string_len(v), "stop", f);
         return;
     }
     v = request_get_array(body, "stop", REQUEST_MAX_STOPS, f);
     for (size_t i = 0; v && i < json_object_array_length(v) && !f->kind; i++) {
         struct json_object *s = json_object_array_get_idx(v, i);
-        if (!is_text(s))
+        if (!request_is_text(s))
             request_fault(f, FAULT_REQUEST, "stop", "'stop[%zu]' is no string", i);
         else
             request_add_stop(r, json_object_get_string(s), (size_t)json_object_get_string_len(s),
@@ -322,15 +315,15 @@ static void read_response_format(struct chat_request *r, struct json_object *bod
         return;
     struct json_object *type = request_get(format, "type");
     struct json_object *schema = request_get(format, "schema");
-    if (!type || text_is(type, "text"))
+    if (!type || request_text_is(type, "text"))
         return;
-    if (text_is(type, "json_schema"))
+    if (request_text_is(type, "json_schema"))
         read_json_schema(r, format, f);
-    else if (text_is(type, "json_object") && schema)
+    else if (request_text_is(type, "json_object") && schema)
         take_schema(r, schema, "response_format.schema", f);
-    else if (text_is(type, "json_object"))
+    else if (request_text_is(type, "json_object"))
         take_grammar(r, INGLE_GRAMMAR_JSON, "", 0, "response_format", f);
-    else if (text_is(type, "regex") && is_text(request_get(format, "pattern")))
+    else if (request_text_is(type, "regex") && request_is_text(request_get(format, "pattern")))
         take_grammar(r, INGLE_GRAMMAR_REGEX, json_object_get_string(request_get(format, "pattern")),
                      (size_t)json_object_get_string_len(request_get(format, "pattern")),
                      "response_format", f);
@@ -349,7 +342,7 @@ void openai_read_format(struct chat_request *r, struct json_object *body, struct
         take_schema(r, schema, "json_schema", f);
     if (!grammar || f->kind)
         return;
-    if (!is_text(grammar))
+    if (!request_is_text(grammar))
         request_fault(f, FAULT_REQUEST, "grammar", "'grammar' is no string");
     else if (json_object_get_string_len(grammar))
         take_grammar(r, INGLE_GRAMMAR_GBNF, json_object_get_string(grammar),
@@ -372,7 +365,7 @@ static void read_think(struct chat_request *r, struct json_object *o, const char
         return;
     if (json_object_is_type(v, json_type_boolean))
         think(r, json_object_get_boolean(v));
-    else if (is_text(v))
+    else if (request_is_text(v))
         request_effort(r, json_object_get_string(v));
     else
         request_fault(f, FAULT_REQUEST, name, "'%s' is neither a boolean nor a word", name);
@@ -394,8 +387,8 @@ static void read_thinking_object(struct chat_request *r, struct json_object *bod
         return;
     }
     struct json_object *type = request_get(v, "type");
-    if (is_text(type))
-        think(r, !text_is(type, "disabled"));
+    if (request_is_text(type))
+        think(r, !request_text_is(type, "disabled"));
     read_budget(r, v, "budget_tokens", f);
 }
 
@@ -483,7 +476,7 @@ static void read_mixed(struct chat_request *r, struct json_object *list,
         struct json_object *v = json_object_array_get_idx(list, i);
         if (json_object_is_type(v, json_type_int))
             add_id(p, &cap, v, o, f);
-        else if (is_text(v))
+        else if (request_is_text(v))
             add_text(p, &cap, v, o, f);
         else
             request_fault(f, FAULT_REQUEST, "prompt", "'prompt' has an item %zu that is neither a "
@@ -508,7 +501,7 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
             request_fault(f, FAULT_REQUEST, "prompt", "'prompt' has images or sounds: this version "
                                                       "reads text alone");
     }
-    if (!is_text(text)) {
+    if (!request_is_text(text)) {
         request_fault(f, FAULT_REQUEST, "prompt",
                       "'prompt' is neither a string nor a list of tokens");
         return;

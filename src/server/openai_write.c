@@ -290,3 +290,49 @@ void openai_put_fault(struct str *out, const struct fault *f)
     write_close(out, '}');
     write_close(out, '}');
 }
+
+/* ---- what dialects share ---- */
+
+void openai_put_progress(struct str *out, const struct answer_progress *p)
+{
+    write_key(out, "prompt_progress");
+    write_open(out, '{');
+    write_member_int(out, "total", p->n_prompt);
+    write_member_int(out, "cache", p->n_cached);
+    write_member_int(out, "processed", p->n_done);
+    write_member_int(out, "time_ms", (int64_t)(p->seconds * 1e3));
+    write_close(out, '}');
+}
+
+void openai_keepalive(void *state, const struct answer_info *i, struct str *out)
+{
+    (void)state;
+    (void)i;
+    str_adds(out, ": keep-alive\n\n");
+}
+
+void openai_error(void *state, const struct fault *f, bool in_stream, struct str *out)
+{
+    (void)state;
+    if (in_stream)
+        str_adds(out, "data: ");
+    openai_put_fault(out, f);
+    if (in_stream)
+        str_adds(out, "\n\n");
+}
+
+void openai_no_call(void *state, const struct answer_choice *c, size_t call, struct str *out)
+{
+    (void)state;
+    (void)c;
+    (void)call;
+    (void)out;
+}
+
+void openai_no_call_arguments(void *state, const struct answer_choice *c, size_t call,
+                              const char *text, size_t n, struct str *out)
+{
+    (void)text;
+    (void)n;
+    openai_no_call(state, c, call, out);
+}

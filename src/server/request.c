@@ -75,6 +75,13 @@ struct json_object *request_get(struct json_object *o, const char *name)
     return json_object_object_get_ex(o, name, &v) ? v : NULL;
 }
 
+bool request_is_text(struct json_object *v) { return json_object_is_type(v, json_type_string); }
+
+bool request_text_is(struct json_object *v, const char *word)
+{
+    return request_is_text(v) && strcmp(json_object_get_string(v), word) == 0;
+}
+
 static const char *type_of(struct json_object *v)
 {
     switch (json_object_get_type(v)) {

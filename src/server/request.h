@@ -62,6 +62,8 @@ enum {
 struct json_object *request_body(const char *text, size_t n, struct fault *f);
 /* The member, or NULL when it is absent or null. */
 struct json_object *request_get(struct json_object *o, const char *name);
+bool request_is_text(struct json_object *v);
+bool request_text_is(struct json_object *v, const char *word);
 /* Each leaves *out alone when the member is absent.  name is what faults call it. */
 void request_get_bool(struct json_object *o, const char *name, bool *out, struct fault *f);
 void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max,

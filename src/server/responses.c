@@ -47,19 +47,12 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
     struct chat_request r;
     struct responses *s;
     struct fault f = {0};
-    struct str out;
     read_body(v, rq, &r, &s, &f);
-    const int64_t n = f.kind ? -1 : answer_count(v->answers, &r, &f);
-    str_init(&out);
-    if (f.kind) {
-        openai_put_fault(&out, &f);
-        http_reply(x, f.status, "application/json", out.at, out.n);
-        str_release(&out);
-    } else {
-        str_addf(&out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%lld}",
-                 (long long)n);
-        serve_json(x, rq, &out);
-    }
+    if (s)
+        answer_reply_count(v->answers, x, &r, &responses_dialect, s,
+                           "\"object\":\"response.input_tokens\",", &f);
+    else
+        no_memory(x, rq);
     responses_free(s);
     request_release(&r);
 }

@@ -302,8 +302,9 @@ static void read_name(struct task *t, struct fault *f)
     str_init(&name);
     if (body)
         request_get_text(body, "filename", 4096, &name, f);
+    const bool there = body && request_get(body, "filename");
     json_object_put(body);
-    if (!f->kind && (!is_name(name.at) || strlen(name.at) != name.n))
+    if (!f->kind && (there || t->action != ERASE) && (!is_name(name.at) || strlen(name.at) != name.n))
         request_fault(f, FAULT_REQUEST, "filename",
                       "'filename' is no name of 1 to %d letters, digits, _ - and ., which is not first",
                       (int)MAX_NAME);
@@ -334,10 +335,8 @@ static void read_task(struct task *t, struct fault *f)
                       action ? action : "");
     t->action = (enum action)i;
     read_id(t, f);
-    if (t->action != ERASE)
+    if (t->action != ERASE || t->rq->n_body)
         read_name(t, f);
-    else if (t->rq->n_body)
-        json_object_put(request_body(t->rq->body, t->rq->n_body, f));
 }
 
 static const char *user_of(const struct http_request *rq)
