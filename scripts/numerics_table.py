@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """numerics_table.py INGLE MODEL [MODEL ...] - what int8 activations and narrow KV cost.
 
-Each model is held against itself with --numerics reference and float32 KV, on the golden
-conversations of the nano model: KL divergence, equal best tokens, relative RMS of logits."""
+Each model, exact and fast, is held against itself with --numerics reference and float32 KV, on the
+golden conversations of the nano model: KL divergence, equal best tokens, relative RMS of logits."""
 import json, pathlib, subprocess, sys, tempfile
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests/data/nano/golden.json"
@@ -20,11 +20,12 @@ def main(ingle, models):
             base = [ingle, "eval", "-q", "-m", model, "--tokens", tokens]
             subprocess.run(base + ["--numerics", "reference", "--kv", "f32", "--logits", saved],
                            check=True, stdout=subprocess.DEVNULL)
-            for kv in ("f32", "f16", "bf16", "q8_0"):
-                out = subprocess.run(base + ["--kv", kv, "--against", saved, "--json"],
+            for numerics, kv in [("exact", k) for k in ("f32", "f16", "bf16", "q8_0")] + [("fast", "f32")]:
+                out = subprocess.run(base + ["--numerics", numerics, "--kv", kv, "--against", saved, "--json"],
                                      check=True, capture_output=True, text=True).stdout
                 r = json.loads(out)
-                print(f"| {pathlib.Path(model).name} | {kv} | {r['kl']:.1e} | {r['kl_max']:.1e} | "
+                name = pathlib.Path(model).name + (", fast" if numerics == "fast" else "")
+                print(f"| {name} | {kv} | {r['kl']:.1e} | {r['kl_max']:.1e} | "
                       f"{100 * r['same_top']:.1f} % | {r['relative_rms']:.1e} | {r['perplexity']:.1f} |")
 
 

@@ -245,7 +245,7 @@ struct ingle_engine_options {
     int threads;           /* 0: one a physical core, within the cgroup's quota */
     bool no_pin;           /* do not bind threads to cores */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
-    const char *numerics;  /* "exact" (or NULL), "reference" */
+    const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
     const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8" */
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
     int64_t max_rows;      /* tokens in the largest step; 0: 512 */
@@ -304,7 +304,9 @@ INGLE_API void ingle_engine_close(struct ingle_engine *e);
 struct ingle_engine_info {
     int threads;
     const char *cpu; /* the instruction set in use: "avx512vnni" */
-    const char *numerics, *kv;
+    const char *numerics; /* in effect: of "fast" its recipe, "fast-pairs", or "exact" if nothing */
+                          /* would be faster */
+    const char *kv;
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
     int64_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;

@@ -20,7 +20,7 @@ static const struct {
     {"avxvnni", CPU_AVXVNNI},
     {"avx512", CPU_AVX512},
     {"avx512vnni", CPU_AVX512VNNI},
-    {"avx512vbmi", CPU_AVX512VBMI},
+    {"avx512vbmi", CPU_AVX512VBMI | CPU_BF16PAIRS},
     {"amx", CPU_AMX},
 };
 enum { N_LEVELS = sizeof level / sizeof *level };
@@ -60,6 +60,14 @@ static uint64_t xcr0(void)
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
+}
+
+static bool is_amd(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) &&
+           ((b == 0x68747541 && d == 0x69746e65 && c == 0x444d4163) || /* AuthenticAMD */
+            (b == 0x6f677948 && d == 0x6e65476e && c == 0x656e6975));  /* HygonGenuine */
 }
 
 /* Linux grants the tile registers to a process that asks, once for all its threads. */
@@ -103,6 +111,8 @@ uint32_t cpu_detect(void)
     /* VBMI, GFNI, VNNI, BITALG */
     if (has(c7, 1u << 1 | 1u << 8 | 1u << 11 | 1u << 12))
         mask |= CPU_AVX512VBMI;
+    if (mask & CPU_AVX512VBMI && has(a71, 1u << 5) && is_amd())
+        mask |= CPU_BF16PAIRS;
     /* BF16, TILE, INT8 */
     if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) &&
         amx_granted())

@@ -16,6 +16,9 @@ enum {
     CPU_AVX512VNNI = 1 << 3, /* AVX512 and VNNI */
     CPU_AVX512VBMI = 1 << 5, /* AVX512VNNI and VBMI, BITALG, GFNI */
     CPU_AMX = 1 << 4,        /* AMX-TILE, AMX-INT8, AMX-BF16, granted by the system */
+    CPU_BF16PAIRS = 1 << 6,  /* a VDPBF16PS that does twice FMA's work; part of the level avx512vbmi. */
+                             /* Intel's does half of it and does not count. */
+    CPU_AMX_EMULATED = 1 << 7, /* no machine has it: tests run the kernels for AMX in plain C */
 };
 
 /* The bundles of this machine (0 on other architectures: the plain C kernels run). */

@@ -123,6 +123,13 @@ void cli_answer_print(FILE *to, const struct cli_answer *a);
 MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
                                         struct ingle_engine **out, struct ingle_error *error);
 
+/* bench_fast.c */
+enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */
+/* Prints how far the logits of *engine (closed and set to NULL) are from exact ones, over the
+ * last tokens of ids [n]; CLI_OK, or the exit code after saying why. */
+int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **engine,
+                   const struct ingle_engine_options *o, const int32_t *ids, int64_t n, bool json);
+
 /* experts.c */
 /* Adds how often each expert was chosen to the file at path ("-": prints it to standard
  * error); CLI_OK, or the exit code after saying why. */

@@ -153,6 +153,15 @@ static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)
     return CLI_OK;
 }
 
+/* What coarser arithmetic costs: the last rows of a prompt beside exact ones. */
+static int measure_error(struct bench *b, struct ingle_engine_options *o)
+{
+    ingle_session_close(b->base);
+    ingle_session_close(b->work);
+    b->base = b->work = NULL;
+    return cli_bench_fast(b->c, b->model, &b->engine, o, b->ids, b->n_prompt, b->json);
+}
+
 static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, int64_t longest)
 {
     struct ingle_error error;
@@ -164,6 +173,9 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
     struct pool *pool = NULL;
     struct cpu_machine machine;
     ingle_config_engine(b->c->config, &o);
+    const bool fast = o.numerics && strcmp(o.numerics, "fast") == 0;
+    if (fast)
+        o.max_logits = CLI_FAST_STEP;
     if (!o.n_ctx)
         o.n_ctx = longest + b->n_prompt + b->n_answer + 1;
     if (cli_open_model(b->c, &b->model, &error) ||
@@ -194,7 +206,7 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
             return cli_fail(b->c, &error);
     if (ingle_config_flag(b->c->config, "profile"))
         print_profile(b);
-    return CLI_OK;
+    return fast && b->n_prompt > 1 ? measure_error(b, &o) : CLI_OK;
 }
 
 int cli_bench(struct cli *c)

@@ -18,6 +18,7 @@ struct prepared {
 
 struct task {
     const struct device_product *p;
+    kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_matmul mm;
     int64_t first;  /* chunk number of the first chunk */
@@ -41,9 +42,17 @@ struct job {
     int64_t widest;
 };
 
+/* The kernel of fast numerics, or NULL. */
+static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p)
+{
+    return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &p->w->m) : NULL;
+}
+
 static enum kern_act_kind act_kind(const struct device *d, const struct device_product *p)
 {
-    return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32 : p->w->m.act;
+    return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
+           : fast_kernel(d, p)             ? KERN_ACT_BF16
+                                           : p->w->m.act;
 }
 
 static bool same_act(const struct device *d, const struct device_product *a,
@@ -153,7 +162,7 @@ static void job_chunk(void *arg, int64_t call, int worker)
     if (j->decoded)
         kern_matmul_reference(&t->mm, p0, p1, j->decoded + worker * j->widest);
     else
-        j->d->kern.matmul.run[t->w.code](&t->mm, p0, p1);
+        t->run(&t->mm, p0, p1);
     scale_rows(j, t, p0, p1);
 }
 
@@ -203,6 +212,9 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         struct task *t = &task[j.n_tasks++];
         t->p = p;
         t->w = p->w->m;
+        t->run = fast_kernel(d, p);
+        if (!t->run)
+            t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
         t->w.at += (size_t)p->index * p->w->stack_bytes;
         t->mm = (struct kern_matmul){&t->w, &r->act, p->row, p->y.n, p->y.at, p->y.stride};
         t->first = n_chunks;

@@ -30,6 +30,7 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     }
     kern_table_init(&d->kern, o->cpu & cpu_detect());
     kern_self_test(&d->kern, d->sink);
+    kern_matmul_calibrate(&d->kern.matmul, d->sink);
     *out = d;
     return INGLE_OK;
 }
@@ -56,6 +57,13 @@ struct pool *device_pool(struct device *d)
 enum device_numerics device_numerics(const struct device *d)
 {
     return d->numerics;
+}
+
+const char *device_numerics_name(const struct device *d)
+{
+    if (d->numerics == DEVICE_FAST)
+        return d->n_fast ? d->kern.matmul.recipe : "exact";
+    return d->numerics == DEVICE_EXACT ? "exact" : "reference";
 }
 
 /* ---- scratch ---- */

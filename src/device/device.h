@@ -24,6 +24,7 @@
 enum device_numerics {
     DEVICE_EXACT,     /* int8 activations against quantised weights: one arithmetic */
     DEVICE_REFERENCE, /* f32 activations against decoded weights, f64 sums: slow */
+    DEVICE_FAST,      /* bf16 products of float weights where those are faster; else exact */
 };
 
 struct device_options {
@@ -42,6 +43,10 @@ void device_free(struct device *d);
 const struct kern_table *device_kernels(const struct device *d);
 struct pool *device_pool(struct device *d);
 enum device_numerics device_numerics(const struct device *d);
+/* What the matrices made so far compute with, and what results may be kept under: "exact",
+ * "reference", a recipe of kern/matmul.h such as "fast-pairs"; DEVICE_FAST is "exact" as long
+ * as no matrix has a faster kernel. */
+const char *device_numerics_name(const struct device *d);
 
 /* ---- weights ---- */
 

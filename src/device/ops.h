@@ -75,6 +75,7 @@ struct device {
     struct kern_table kern;
     struct pool *pool;
     enum device_numerics numerics;
+    int64_t n_fast; /* matrices with a kernel of fast numerics */
     const struct report_sink *sink;
     /* The arena of the step. */
     uint8_t *arena;

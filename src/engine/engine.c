@@ -33,8 +33,10 @@ static ingle_status read_device_options(const struct ingle_engine *e,
         out->numerics = DEVICE_EXACT;
     else if (strcmp(o->numerics, "reference") == 0)
         out->numerics = DEVICE_REFERENCE;
+    else if (strcmp(o->numerics, "fast") == 0)
+        out->numerics = DEVICE_FAST;
     else
-        return err_set(err, INGLE_ARG, "numerics '%s' are neither exact nor reference", o->numerics);
+        return err_set(err, INGLE_ARG, "numerics '%s' are none of exact, fast and reference", o->numerics);
     return INGLE_OK;
 }
 
@@ -148,7 +150,10 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
                "the model has %lld rows of logits, the tokenizer %zu tokens",
                (long long)e->info.n_vocab, engine_n_tokens(e->model));
     e->cpu = cpu_name(device_kernels(e->device)->cpu);
-    e->numerics = device_numerics(e->device) == DEVICE_EXACT ? "exact" : "reference";
+    e->numerics = device_numerics_name(e->device);
+    if (!st && device_numerics(e->device) == DEVICE_FAST && strcmp(e->numerics, "exact") == 0)
+        report(&e->sink, INGLE_REPORT_WARN, "numerics", "fast",
+               "no kernel on this machine is faster than exact for this model; exact used");
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
         e->identity = identity(e, meta);

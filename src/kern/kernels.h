@@ -5,6 +5,7 @@
 #define INGLE_KERN_KERNELS_H
 
 #include "kern/code.h"
+#include <math.h>
 
 #define KERN_MATMUL(needs, code, fn) kern_matmul_fn fn;
 #include "kern/matmul.inc"
@@ -12,5 +13,21 @@
 #define KERN_ACT(needs, kind, fn) kern_act_fn fn;
 #include "kern/act.inc"
 #undef KERN_ACT
+
+#define KERN_MANY(needs, code, fn) kern_matmul_fn fn;
+#include "kern/many.inc"
+#undef KERN_MANY
+#define KERN_FAST_LAW(recipe, fn) kern_matmul_fn fn;
+#define KERN_FAST(needs, recipe, code, fn) kern_matmul_fn fn;
+#include "kern/fast.inc"
+#undef KERN_FAST
+#undef KERN_FAST_LAW
+
+/* x as bf16, to nearest even; subnormal numbers are zeros. */
+static inline uint16_t kern_fast_bf16(float x)
+{
+    const uint16_t h = quant_f32_to_bf16(x);
+    return fabsf(x) < 0x1p-126f ? h & 0x8000 : h;
+}
 
 #endif

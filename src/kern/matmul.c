@@ -20,6 +20,30 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
         t->act[KERN_ACT_##kind] = fn;
 #include "kern/act.inc"
 #undef KERN_ACT
+#define KERN_MANY(needs, code, fn)                     \
+    if (((needs) & ~cpu) == 0) {                       \
+        t->many[KERN_CODE_##code] = fn;                \
+        t->many_name[KERN_CODE_##code] = #fn;          \
+        t->many_from[KERN_CODE_##code] = INT64_MAX;    \
+    }
+#include "kern/many.inc"
+#undef KERN_MANY
+#define KERN_FAST_LAW(recipe, fn)
+#define KERN_FAST(needs, recipe_, code, fn)    \
+    if (((needs) & ~cpu) == 0) {               \
+        t->fast[KERN_CODE_##code] = fn;        \
+        t->fast_name[KERN_CODE_##code] = #fn;  \
+        t->recipe = recipe_;                   \
+    }
+#include "kern/fast.inc"
+#undef KERN_FAST
+#undef KERN_FAST_LAW
+}
+
+/* Blocks of 32 k and no rest. */
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w)
+{
+    return w->in % 32 ? NULL : t->fast[w->code];
 }
 
 void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, float *scratch)

@@ -24,6 +24,13 @@
  * Int to float rounds to nearest even.  The kernels expect the default rounding mode with
  * subnormal numbers on.
  *
+ * --numerics fast is another arithmetic, for float weights but F32 ones: weights and
+ * activations are rounded to bf16, and then (fast.inc)
+ *   fast-pairs  acc = fma(w[k + 1], x[k + 1], acc), acc = fma(w[k], x[k], acc) for k = 0, 2, ...
+ *   fast-tiles  32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
+ *               acc = acc + (e + o)
+ * Both count subnormal numbers as zeros of their sign, on the way in and out.
+ *
  * Activations of a group (32 or 256 along k): scale = max|x| / 127 and q = x * (127 / max)
  * rounded half to even, each operation in f32.  A group below 2^-100 everywhere counts as
  * zero (scale 0); one that holds a NaN or an infinity has scale NaN and q 0, so that it
@@ -41,7 +48,8 @@
 enum { KERN_PANEL = 16, KERN_BAND = 4 }; /* output rows in a panel, panels in a band */
 
 /* How activations are prepared for a matrix. */
-enum kern_act_kind { KERN_ACT_F32, KERN_ACT_Q32, KERN_ACT_Q256, KERN_ACT_KINDS };
+/* BF16 is for --numerics fast, whatever the matrix says. */
+enum kern_act_kind { KERN_ACT_F32, KERN_ACT_Q32, KERN_ACT_Q256, KERN_ACT_BF16, KERN_ACT_KINDS };
 
 /* A weight matrix in memory.  Plain data; the bytes belong to whoever allocated them. */
 struct kern_matrix {
@@ -75,7 +83,7 @@ struct kern_act {
     int64_t n, k;
     const float *x;   /* f32 [n][stride]; what KERN_ACT_F32 kernels read */
     int64_t stride;
-    uint8_t *q;       /* Q32, Q256: [n][row_bytes], blocks of kern/code.h */
+    uint8_t *q;       /* Q32, Q256: [n][row_bytes], blocks of kern/code.h; BF16: [n][k], then zeros */
     size_t row_bytes;
 };
 
@@ -104,7 +112,30 @@ struct kern_matmul_table {
     kern_matmul_fn *run[KERN_CODES]; /* by kern_matrix.code */
     kern_act_fn *act[KERN_ACT_KINDS]; /* NULL for F32 */
     const char *name[KERN_CODES];    /* of the chosen kernel, for reports */
+    /* Kernels that may be faster from some rows on; run's bits.  NULL: none. */
+    kern_matmul_fn *many[KERN_CODES];
+    const char *many_name[KERN_CODES];
+    int64_t many_from[KERN_CODES];   /* INT64_MAX: never; as long as nobody has measured */
+    /* --numerics fast: */
+    kern_matmul_fn *fast[KERN_CODES]; /* NULL: exact is as fast */
+    const char *fast_name[KERN_CODES];
+    const char *recipe;              /* which arithmetic they have: "fast-pairs"; NULL: none */
 };
+
+/* Measures from how many rows on t->many is faster, where there is one (some milliseconds; else
+ * nothing): the choice is one of speed, not of bits.  Reports what it finds. */
+struct report_sink;
+void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink);
+/* The kernel for a product of w with n rows. */
+static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t,
+                                               const struct kern_matrix *w, int64_t n)
+{
+    return t->many[w->code] && n >= t->many_from[w->code] ? t->many[w->code] : t->run[w->code];
+}
+
+/* The kernel of --numerics fast for w, whose activations are of kind BF16; NULL: w runs as
+ * in exact.  A choice by code and width alone, so that results do not depend on a batch. */
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w);
 
 /* The fastest kernels that cpu allows. */
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);

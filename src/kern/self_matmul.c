@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/self.h"
+#include <string.h>
 
 static const struct kernel {
     uint32_t needs, code;
@@ -24,6 +25,18 @@ static const struct quantiser {
 #define KERN_ACT(needs, kind, fn) {needs, KERN_ACT_##kind, fn},
 #include "kern/act.inc"
 #undef KERN_ACT
+};
+
+/* What the recipes of --numerics fast compute. */
+static const struct law {
+    const char *recipe;
+    kern_matmul_fn *fn;
+} laws[] = {
+#define KERN_FAST_LAW(recipe, fn) {recipe, fn},
+#define KERN_FAST(needs, recipe, code, fn)
+#include "kern/fast.inc"
+#undef KERN_FAST
+#undef KERN_FAST_LAW
 };
 
 enum { OUT = 20, IN = 256, ROWS = 5, ROW_BYTES = IN * 4 };
@@ -61,16 +74,17 @@ static kern_act_fn *act_twin(enum kern_act_kind kind)
     return NULL;
 }
 
-static bool same(struct data *d, const struct kern_matrix *w, kern_matmul_fn *fn)
+static bool same(struct data *d, const struct kern_matrix *w, enum kern_act_kind kind,
+                 kern_matmul_fn *law, kern_matmul_fn *fn)
 {
     static const int32_t row[ROWS] = {4, 0, 2, 2, 1};
     struct kern_act a;
-    kern_act_init(&a, w->act, ROWS, IN, d->x, IN, d->act);
-    if (act_twin(w->act))
-        act_twin(w->act)(&a, 0, ROWS);
+    kern_act_init(&a, kind, ROWS, IN, d->x, IN, d->act);
+    if (act_twin(kind))
+        act_twin(kind)(&a, 0, ROWS);
     for (int64_t n = 1; n <= ROWS; n += ROWS - 1) {
         struct kern_matmul m = {w, &a, row, n, d->want, OUT};
-        twin(w->code)(&m, 0, w->n_panels);
+        law(&m, 0, w->n_panels);
         m.y = d->got;
         fn(&m, 0, w->n_panels);
         if (!kern_self_same(d->want, d->got, n * OUT))
@@ -88,8 +102,9 @@ static bool act_same(struct data *d, enum kern_act_kind kind, kern_act_fn *fn)
     fn(&a, 0, ROWS);
     for (int64_t r = 0; r < ROWS; r++)
         if (memcmp(d->act + (size_t)r * a.row_bytes, d->panel + (size_t)r * a.row_bytes,
-                   kind == KERN_ACT_Q32 ? IN / 32 * sizeof(struct kern_act32)
-                                        : IN / 256 * sizeof(struct kern_act256)) != 0)
+                   kind == KERN_ACT_Q32    ? IN / 32 * sizeof(struct kern_act32)
+                   : kind == KERN_ACT_Q256 ? IN / 256 * sizeof(struct kern_act256)
+                                           : IN * sizeof(uint16_t)) != 0)
             return false;
     return true;
 }
@@ -111,12 +126,12 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, t->run[code]))
+    if (same(d, &w, w.act, twin(code), t->run[code]))
         return 0;
     const char *bad = t->name[code];
     for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;)
         if (kernels[i].code == code && (kernels[i].needs & ~cpu) == 0 &&
-            same(d, &w, kernels[i].fn)) {
+            same(d, &w, w.act, twin(code), kernels[i].fn)) {
             t->run[code] = kernels[i].fn;
             t->name[code] = kernels[i].name;
             break;
@@ -124,6 +139,70 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
     report(sink, INGLE_REPORT_WARN, "kernel", bad,
            "differs from the plain kernel; '%s' is used instead", t->name[code]);
     return 1;
+}
+
+/* Rows that fill a tile, and some more, by their order and in another one. */
+static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn)
+{
+    enum { N = 19 };
+    ATTR_ALIGNED(64) uint8_t mem[N * IN * 3];
+    float x[N * IN], want[N * OUT], got[N * OUT];
+    int32_t row[N];
+    struct kern_act a;
+    kern_self_fill(x, N * IN, 17);
+    kern_act_init(&a, w->act, N, IN, x, IN, mem);
+    act_twin(w->act)(&a, 0, N);
+    for (int i = 0; i < N; i++)
+        row[i] = (i * 7 + 3) % N;
+    for (int listed = 0; listed < 2; listed++) {
+        struct kern_matmul m = {w, &a, listed ? row : NULL, N, want, OUT};
+        law(&m, 0, w->n_panels);
+        m.y = got;
+        fn(&m, 0, w->n_panels);
+        if (!kern_self_same(want, got, N * OUT))
+            return false;
+    }
+    return true;
+}
+
+static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
+                     const struct report_sink *sink)
+{
+    struct kern_matrix w;
+    if (!t->many[code] || !matrix_of(code, &w))
+        return 0;
+    w.at = d->panel;
+    kern_pack(&w, 0, w.n_panels, d->stored);
+    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, twin(code), t->many[code]))
+        return 0;
+    report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
+           "differs from the plain kernel; '%s' is used instead", t->name[code]);
+    t->many[code] = NULL;
+    return 1;
+}
+
+/* One that differs takes the others with it: a recipe is what all do. */
+static int test_fast(struct kern_matmul_table *t, struct data *d, const struct report_sink *sink)
+{
+    kern_matmul_fn *law = NULL;
+    for (size_t i = 0; t->recipe && i < sizeof laws / sizeof *laws; i++)
+        if (strcmp(laws[i].recipe, t->recipe) == 0)
+            law = laws[i].fn;
+    for (uint32_t code = 0; law && code < KERN_CODE_N; code++) {
+        struct kern_matrix w;
+        if (!t->fast[code] || !matrix_of(code, &w))
+            continue;
+        w.at = d->panel;
+        kern_pack(&w, 0, w.n_panels, d->stored);
+        if (same(d, &w, KERN_ACT_BF16, law, t->fast[code]))
+            continue;
+        report(sink, INGLE_REPORT_WARN, "kernel", t->fast_name[code],
+               "differs from the plain kernel; there are no fast numerics");
+        memset(t->fast, 0, sizeof t->fast);
+        t->recipe = NULL;
+        return 1;
+    }
+    return 0;
 }
 
 static int test_act(struct kern_matmul_table *t, uint32_t cpu, enum kern_act_kind kind,
@@ -137,7 +216,8 @@ static int test_act(struct kern_matmul_table *t, uint32_t cpu, enum kern_act_kin
             t->act[kind] = quantisers[i].fn;
             break;
         }
-    report(sink, INGLE_REPORT_WARN, "kernel", kind == KERN_ACT_Q32 ? "act q32" : "act q256",
+    static const char *const name[KERN_ACT_KINDS] = {"", "act q32", "act q256", "act bf16"};
+    report(sink, INGLE_REPORT_WARN, "kernel", name[kind],
            "differs from the plain kernel; a slower one is used instead");
     return 1;
 }
@@ -151,6 +231,6 @@ int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struc
     for (int kind = KERN_ACT_Q32; kind < KERN_ACT_KINDS; kind++)
         n_bad += test_act(t, cpu, (enum kern_act_kind)kind, &d, sink);
     for (uint32_t code = 0; code < KERN_CODE_N; code++)
-        n_bad += test_code(t, cpu, code, &d, sink);
-    return n_bad;
+        n_bad += test_code(t, cpu, code, &d, sink) + test_many(t, code, &d, sink);
+    return n_bad + test_fast(t, &d, sink);
 }

@@ -31,7 +31,7 @@ struct options {
     const char *path, *cpu;
     int n_threads;
     int64_t n_ctx, chunk;
-    bool pin, profile;
+    bool pin, profile, fast;
 };
 
 struct bench {
@@ -109,7 +109,8 @@ static void open_model(struct bench *b)
         exit(1);
     }
     const struct device_options d = {
-        .n_threads = b->o.n_threads, .pin = b->o.pin, .cpu = cpu, .sink = &sink};
+        .n_threads = b->o.n_threads, .pin = b->o.pin, .cpu = cpu,
+        .numerics = b->o.fast ? DEVICE_FAST : DEVICE_EXACT, .sink = &sink};
     must(device_create(&b->device, &d, &e), &e);
     must(io_open(&b->file, b->o.path, &sink, &e), &e);
     must(io_get_str(io_metadata(b->file), "general.architecture", &arch, &n, &e), &e);
@@ -258,7 +259,7 @@ static void measure_all(struct bench *b, int n, char **text)
 
 static const char usage[] =
     "usage: bench_model FILE [-t threads] [-l cpu level] [-c context] [-k chunk] [-u unpinned]\n"
-    "                   [-p profile] read | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
+    "                   [-p profile] [-f fast numerics] read | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
 
 int main(int argc, char **argv)
 {
@@ -275,6 +276,8 @@ int main(int argc, char **argv)
         const char c = argv[i][1];
         if (c == 'p')
             b.o.profile = true;
+        else if (c == 'f')
+            b.o.fast = true;
         else if (c == 'u')
             b.o.pin = false;
         else if (i + 1 == argc)

@@ -85,7 +85,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .store = o->store,
                                      .store_min_tokens = o->store_min,
                                      .identity = model_identity(g->model),
-                                     .numerics = o->numerics == DEVICE_EXACT ? "exact" : "reference",
+                                     .numerics = device_numerics_name(g->device),
                                      .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
 }

@@ -17,12 +17,17 @@
 
 /* Sliding and full layers, K = V, int8 activations; experts; shared keys and values;
  * compressed rows, their choice and hyper-connections. */
-static const struct { const char *path, *golden; } models[] = {
-    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors"},
-    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors"},
-    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors"},
-    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors"},
+static const struct {
+    const char *path, *golden;
+    enum device_numerics numerics;
+} models[] = {
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", DEVICE_EXACT},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT},
+    /* FP8 and BF16: another arithmetic, the same contract */
+    {"tests/data/goldens/deepseek_v4_published/model.safetensors", "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST},
 };
 enum { N_MODELS = sizeof models / sizeof *models, N = 300 };
 
@@ -36,7 +41,17 @@ static void prompt(int model, int32_t out[N])
     mem_free(ids);
 }
 
-static const struct golden_options plain = {.codec = KERN_KV_F16, .tree_bytes = 64 << 20};
+static struct golden_options plain(int model)
+{
+    return (struct golden_options){
+        .numerics = models[model].numerics, .codec = KERN_KV_F16, .tree_bytes = 64 << 20};
+}
+
+static void open_plain(struct golden_model *g, int model)
+{
+    const struct golden_options o = plain(model);
+    golden_open(g, models[model].path, &o);
+}
 
 static float *fresh(struct golden_model *g, const int32_t *tokens, int64_t n, int64_t chunk)
 {
@@ -77,7 +92,7 @@ static void any_cut_of_a_prompt(void **state)
         struct golden_model g;
         int32_t tokens[N];
         prompt(m, tokens);
-        golden_open(&g, models[m].path, &plain);
+        open_plain(&g, m);
         float *whole = fresh(&g, tokens, N, 0);
         for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
             float *cut = fresh(&g, tokens, N, chunks[i]);
@@ -97,11 +112,12 @@ static void any_threads_and_kernels(void **state)
         struct golden_model g;
         int32_t tokens[N];
         prompt(m, tokens);
-        golden_open(&g, models[m].path, &plain);
+        open_plain(&g, m);
         float *want = fresh(&g, tokens, N, 0);
         golden_close(&g);
-        for (int i = 0; i < 8; i++) {
-            struct golden_options o = plain;
+        /* Each recipe of fast is one instruction set's. */
+        for (int i = models[m].numerics == DEVICE_FAST ? 5 : 0; i < 8; i++) {
+            struct golden_options o = plain(m);
             uint32_t mask = UINT32_MAX;
             if (i < 5)
                 assert_true(cpu_level(levels[i], &mask));
@@ -133,7 +149,7 @@ static void alone_or_in_a_batch(void **state)
         float *want[K];
         struct session *s[K];
         int64_t done[K] = {0};
-        golden_open(&g, models[m].path, &plain);
+        open_plain(&g, m);
         for (int k = 0; k < K; k++) {
             prompt(m, tokens[k]);
             for (int i = 0; i < k * 40; i++)
@@ -190,7 +206,7 @@ static void after_a_rewind(void **state)
         struct session *s;
         int32_t tokens[N], other[64];
         prompt(m, tokens);
-        golden_open(&g, models[m].path, &plain);
+        open_plain(&g, m);
         float *want = fresh(&g, tokens, N, 0);
         GOLDEN_OK(session_create(&s, g.runner, &e));
         mem_free(golden_logits(&g, s, tokens, N, 0, NULL));
@@ -221,7 +237,7 @@ static void forked_and_diverged(void **state)
         memcpy(other, tokens, sizeof other);
         for (int i = 201; i < N; i++)
             other[i] = tokens[i - 100];
-        golden_open(&g, models[m].path, &plain);
+        open_plain(&g, m);
         const int64_t v = g.info.n_vocab;
         float *want_a = fresh(&g, tokens, N, 0), *want_b = fresh(&g, other, N, 0);
         GOLDEN_OK(session_create(&a, g.runner, &e));
@@ -254,7 +270,7 @@ static void restored_from_the_tree(void **state)
         int32_t tokens[N];
         struct session_reuse reuse;
         const float *last;
-        struct golden_options o = plain;
+        struct golden_options o = plain(m);
         o.restore_every = 96;
         prompt(m, tokens);
         golden_open(&g, models[m].path, &o);
@@ -299,7 +315,7 @@ static void restored_from_disk(void **state)
             struct session_reuse reuse;
             const float *last;
             char dir[] = "/tmp/ingle-store-XXXXXX";
-            struct golden_options o = plain;
+            struct golden_options o = plain(m);
             const bool latent = strstr(models[m].path, "deepseek") != NULL;
             /* q8_0 wants heads of a multiple of 32; fp8 is for latent rows alone */
             const bool q8_0 = strstr(models[m].path, "nano-gemma4") != NULL;

@@ -184,7 +184,7 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
     b->bytes = num_max(least_bytes, (int64_t)kern_matrix_bytes(w));
     b->memory = take((size_t)b->bytes);
     const int64_t n = make_weights(b, w);
-    b->m = (struct kern_matmul){w, act, NULL, 1, y, w->out};
+    b->m = (struct kern_matmul){w, &act[w->act], NULL, 1, y, w->out};
 #define KERN_MATMUL(needs, code_, fn_)                                                   \
     if ((needs) && ((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {           \
         b->fn = fn_;                                                                     \
@@ -192,6 +192,23 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
     }
 #include "kern/matmul.inc"
 #undef KERN_MATMUL
+#define KERN_MANY(needs, code_, fn_)                                                \
+    if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \
+        b->fn = fn_;                                                                     \
+        bench_kernel(b, #fn_, w, n);                                                     \
+    }
+#include "kern/many.inc"
+#undef KERN_MANY
+    b->m.x = &act[KERN_ACT_BF16];
+#define KERN_FAST_LAW(recipe, fn)
+#define KERN_FAST(needs, recipe, code_, fn_)                                             \
+    if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \
+        b->fn = fn_;                                                                     \
+        bench_kernel(b, #fn_, w, n);                                                     \
+    }
+#include "kern/fast.inc"
+#undef KERN_FAST
+#undef KERN_FAST_LAW
     mem_big_free(b->memory, (size_t)b->bytes);
 }
 
@@ -228,7 +245,7 @@ void bench_matmul(const struct bench_matmul *o)
         struct kern_matrix w;
         if (quant_info(type) && (!o->type || !strcmp(o->type, quant_info(type)->name)) &&
             kern_matrix_init(&w, type, o->out, o->in, NULL) == INGLE_OK)
-            bench_type(&b, &w, &act[w.act], y);
+            bench_type(&b, &w, act, y);
     }
     for (int k = 0; k < KERN_ACT_KINDS; k++)
         if (q[k])

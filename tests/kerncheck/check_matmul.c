@@ -16,6 +16,21 @@ static const struct kernel {
 #define KERN_MATMUL(needs, code, fn) {#fn, needs, KERN_CODE_##code, fn},
 #include "kern/matmul.inc"
 #undef KERN_MATMUL
+#define KERN_MANY(needs, code, fn) {#fn, needs, KERN_CODE_##code, fn},
+#include "kern/many.inc"
+#undef KERN_MANY
+};
+
+static const struct fast {
+    const char *name, *recipe;
+    uint32_t needs, code; /* needs 0: the law of the recipe, of any code */
+    kern_matmul_fn *fn;
+} fast[] = {
+#define KERN_FAST_LAW(recipe, fn) {#fn, recipe, 0, 0, fn},
+#define KERN_FAST(needs, recipe, code, fn) {#fn, recipe, needs, KERN_CODE_##code, fn},
+#include "kern/fast.inc"
+#undef KERN_FAST
+#undef KERN_FAST_LAW
 };
 
 static const struct quantiser {
@@ -358,6 +373,98 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     return bad;
 }
 
+/* The plain product of a recipe is close to the one in double precision: weights and
+ * activations are off by 2^-9 of themselves, sums by 2^-24 at each k. */
+static int check_law(const struct fast *law, const struct kern_matmul *m, const struct acts *s)
+{
+    const struct kern_matrix *w = m->w;
+    float *row = take((size_t)w->in * sizeof *row);
+    int bad = 0;
+    for (int64_t o = 0; o < w->out && !bad; o++) {
+        kern_unpack_row(w, o, row);
+        for (int64_t i = 0; i < m->n && !bad; i++) {
+            double sum = 0, mass = 0;
+            for (int64_t k = 0; k < w->in; k++) {
+                const double v = (double)row[k] * (double)s->a.x[i * s->a.stride + k];
+                sum += v;
+                mass += fabs(v);
+            }
+            const double bound = mass * (0x1.1p-8 + (double)w->in * 0x1p-23) + 1e-36;
+            const double got = (double)m->y[i * m->y_stride + o];
+            if (mass < 1e37 && !(fabs(got - sum) <= bound)) {
+                printf("%s on %s: %g, in double precision %g, bound %g\n", law->name,
+                       quant_info(w->type)->name, got, sum, bound);
+                bad = 1;
+            }
+        }
+    }
+    mem_free(row);
+    return bad;
+}
+
+static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, int64_t n,
+                      uint32_t cpu)
+{
+    struct weights w;
+    struct acts s;
+    struct product want, got;
+    int bad = 0;
+    weights_make(&w, r, type, out, in);
+    const bool plain = noise_below(r, 2);
+    acts_make(&s, r, KERN_ACT_BF16, n, in, plain);
+    bad += check_acts(&s, cpu);
+    int32_t *row = take((size_t)n * sizeof *row);
+    for (int64_t i = 0; i < n; i++)
+        row[i] = (int32_t)noise_below(r, n);
+    for (size_t l = 0; l < sizeof fast / sizeof *fast; l++) {
+        if (fast[l].needs)
+            continue;
+        product_make(&want, r, &w, &s, NULL, n);
+        product_run(&want, fast[l].fn, 0);
+        bad += plain ? check_law(&fast[l], &want.m, &s) : 0;
+        want.m.row = row;
+        product_run(&want, fast[l].fn, 0);
+        got = want;
+        got.mem = take(got.n * sizeof *got.mem);
+        got.m.y = got.mem + GUARD;
+        for (size_t i = 0; i < sizeof fast / sizeof *fast; i++) {
+            const struct fast *k = &fast[i];
+            if (!k->needs || k->code != w.m.code || (k->needs & ~cpu) ||
+                strcmp(k->recipe, fast[l].recipe) != 0)
+                continue;
+            product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
+            bool same = product_same(&want, &got);
+            const int64_t one = noise_below(r, n); /* one row alone */
+            struct kern_matmul alone = got.m;
+            alone.row = &row[one];
+            alone.n = 1;
+            alone.y = got.m.y + one * got.m.y_stride;
+            memset(alone.y, 0x11, (size_t)out * sizeof(float));
+            k->fn(&alone, 0, w.m.n_panels);
+            same = same && product_same(&want, &got);
+            if (!same) {
+                printf("%s on %s %lld x %lld, %lld rows differs\n", k->name, quant_info(type)->name,
+                       (long long)out, (long long)in, (long long)n);
+                bad++;
+            }
+        }
+        mem_free(got.mem);
+        mem_free(want.mem);
+    }
+    mem_free(row);
+    acts_free(&s);
+    weights_free(&w);
+    return bad;
+}
+
+static bool is_fast(uint32_t code)
+{
+    for (size_t i = 0; i < sizeof fast / sizeof *fast; i++)
+        if (fast[i].needs && fast[i].code == code)
+            return true;
+    return false;
+}
+
 int check_matmul(uint64_t seed, uint32_t cpu)
 {
     struct noise r = {seed};
@@ -373,6 +480,9 @@ int check_matmul(uint64_t seed, uint32_t cpu)
             bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
                                block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
                                cpu);
+        for (int i = 0; is_fast(m.code) && i < 3; i++)
+            bad += check_fast(&r, type, 1 + noise_below(&r, 100), 32 * (1 + noise_below(&r, 40)),
+                              1 + noise_below(&r, i ? 40 : 6), cpu);
     }
     return bad;
 }

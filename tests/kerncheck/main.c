@@ -11,7 +11,8 @@ static const struct level {
     const char *name;
     uint32_t bit;
 } levels[] = {{"ref", 0}, {"avx2", CPU_AVX2}, {"avxvnni", CPU_AVXVNNI}, {"avx512", CPU_AVX512},
-              {"avx512vnni", CPU_AVX512VNNI}, {"avx512vbmi", CPU_AVX512VBMI}, {"amx", CPU_AMX}};
+              {"avx512vnni", CPU_AVX512VNNI}, {"avx512vbmi", CPU_AVX512VBMI}, {"amx", CPU_AMX},
+              {"amx-emulated", CPU_AMX_EMULATED}};
 
 static void print_covered(uint32_t cpu)
 {
@@ -64,6 +65,8 @@ int main(int argc, char **argv)
         bench_matmul(&o);
         return 0;
     }
+    if (cpu & CPU_AVX512VNNI)
+        cpu |= CPU_AMX_EMULATED;
     struct kern_table t;
     kern_table_init(&t, cpu);
     int bad = kern_self_test(&t, NULL);

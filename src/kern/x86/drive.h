@@ -31,11 +31,13 @@ static inline const uint8_t *drive_x(const struct kern_matmul *m, const struct d
                                      int64_t i, int64_t b)
 {
     const int64_t row = kern_matmul_row(m, i);
-    switch (m->w->act) {
+    switch (m->x->kind) {
     case KERN_ACT_Q32:
         return m->x->q + (size_t)row * m->x->row_bytes + (size_t)b * sizeof(struct kern_act32);
     case KERN_ACT_Q256:
         return m->x->q + (size_t)row * m->x->row_bytes + (size_t)b * sizeof(struct kern_act256);
+    case KERN_ACT_BF16:
+        return m->x->q + (size_t)row * m->x->row_bytes + (size_t)(b * d->block) * sizeof(uint16_t);
     default:
         return (const uint8_t *)(m->x->x + row * m->x->stride + b * d->block);
     }
