@@ -46,13 +46,15 @@ LANES_INLINE void take(int n_heads, int n_tiles, const float *keys, int64_t widt
 }
 
 /* Pages are apart, and what a page holds of one layer is too short for the processor to
- * read on by itself.  Sixteen keys ahead for sixteen that are scored. */
+ * read on by itself: sixteen keys ahead for sixteen that are scored.  Into the second cache;
+ * what is asked for in the first one waits (Zen 4, keys of 128 bytes in 400 MB: 30 ns a key
+ * alone, 26 into the first, 12 into the second; 10 in cache). */
 LANES_INLINE void fetch_next(const struct kern_scores *s, int64_t j)
 {
     const int64_t n = s->n_next - j < KERN_ROW_TILE ? s->n_next - j : KERN_ROW_TILE;
     const size_t bytes = kern_row_bytes(s->form.codec, s->form.width, s->form.tail);
     for (int64_t at = 0; at < n * (int64_t)bytes; at += 64)
-        _mm_prefetch((const char *)s->next + (size_t)j * bytes + (size_t)at, _MM_HINT_T0);
+        _mm_prefetch((const char *)s->next + (size_t)j * bytes + (size_t)at, _MM_HINT_T1);
 }
 
 /* Keys [j, j + n) with n <= 16 n_tiles. */
