@@ -20,6 +20,12 @@ bench:
 	out/release/bench_pool
 	out/release/bench_model assets/nano-gemma4-Q8_0.gguf read decode:64 decode:64@1024 prefill:512
 
+# What a server does under load; tests/bench/serve.py --help.
+bench-serve:
+	@cmake --preset release >/dev/null && cmake --build --preset release --target ingle
+	@python3 tests/bench/serve.py load out/release/ingle
+	@python3 tests/bench/serve.py slow out/release/ingle
+
 # Not part of check: it wants a quiet machine.  bench_check.py --record writes the ratios.
 bench-check:
 	@$(MAKE) --no-print-directory all P=release
@@ -29,4 +35,4 @@ clean:
 	@rm -rf out
 
 $(shell mkdir -p out)
-.PHONY: all check asan tsan clang lint bench bench-check clean
+.PHONY: all check asan tsan clang lint bench bench-serve bench-check clean

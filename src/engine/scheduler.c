@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L /* pthread_sigmask */
+#define _GNU_SOURCE /* pthread_setname_np */
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
@@ -200,6 +200,8 @@ static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int failed = pthread_create(&s->thread, NULL, thread_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed)
+        pthread_setname_np(s->thread, "ingle-engine");
     return failed ? err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler")
                   : INGLE_OK;
 }

@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -569,7 +570,9 @@ ingle_status http_open(struct http **out, const struct http_options *o, struct e
         st = err_set(err, INGLE_NOMEM, "no threads for requests");
     if (!st) {
         h->thread_runs = pthread_create(&h->thread, NULL, io_thread, h) == 0;
-        if (!h->thread_runs)
+        if (h->thread_runs)
+            pthread_setname_np(h->thread, "ingle-io");
+        else
             st = err_set(err, INGLE_NOMEM, "no thread for the HTTP server");
     }
     if (st) {
@@ -609,6 +612,8 @@ void http_close(struct http *h)
         pthread_join(h->thread, NULL);
     if (h->mhd)
         MHD_stop_daemon(h->mhd); /* completes what is left */
+    while (atomic_load(&h->n_signals))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     for (int i = 0; i < h->n_listeners; i++)
         close(h->listener[i]);
     if (h->unix_bound)

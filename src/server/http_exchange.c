@@ -77,11 +77,13 @@ void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg)
     x->last_silence = clock_now();
 }
 
-void http_exchange_wake(struct http_exchange *x)
+/* Asks the I/O thread to look after x, whose lock is held.  The result is for signal_thread(), when
+ * the lock is free: the I/O thread would only wait for it. */
+static struct http *queue(struct http_exchange *x)
 {
     struct http *h = x->http;
     if (!h)
-        return;
+        return NULL;
     pthread_mutex_lock(&h->lock);
     const bool first = !h->ready;
     if (!x->queued) {
@@ -91,8 +93,19 @@ void http_exchange_wake(struct http_exchange *x)
         http_hold(x);
     }
     pthread_mutex_unlock(&h->lock);
-    if (first)
-        (void)eventfd_write(h->wake, 1);
+    if (!first)
+        return NULL;
+    atomic_fetch_add(&h->n_signals, 1);
+    return h;
+}
+
+/* h waits for it before it is freed. */
+static void signal_thread(struct http *h)
+{
+    if (!h)
+        return;
+    (void)eventfd_write(h->wake, 1);
+    atomic_fetch_sub(&h->n_signals, 1);
 }
 
 /* ---- the writers' side ---- */
@@ -148,29 +161,32 @@ static bool start(struct http_exchange *x, int status, const char *content_type)
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
                 size_t n)
 {
+    struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
     if (start(x, status, content_type)) {
         x->whole = true;
         x->state = HTTP_ENDED;
         if (!append(x, bytes, n))
             x->gone = true;
-        http_exchange_wake(x);
+        h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
+    signal_thread(h);
 }
 
 void http_begin(struct http_exchange *x, int status, const char *content_type)
 {
     pthread_mutex_lock(&x->lock);
-    if (start(x, status, content_type))
-        http_exchange_wake(x);
+    struct http *h = start(x, status, content_type) ? queue(x) : NULL;
     pthread_mutex_unlock(&x->lock);
+    signal_thread(h);
 }
 
 size_t http_exchange_unread(const struct http_exchange *x) { return x->n_out - x->n_sent; }
 
 bool http_write(struct http_exchange *x, const void *bytes, size_t n)
 {
+    struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
     bool ok = x->http && !x->gone && x->state == HTTP_STARTED;
     if (ok) {
@@ -185,20 +201,23 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
             ok = append(x, bytes, n);
         }
         x->gone = !ok;
-        http_exchange_wake(x);
+        h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
+    signal_thread(h);
     return ok;
 }
 
 void http_end(struct http_exchange *x)
 {
+    struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
     if (x->state == HTTP_STARTED && !x->gone) {
         x->state = HTTP_ENDED;
-        http_exchange_wake(x);
+        h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
+    signal_thread(h);
 }
 
 bool http_gone(struct http_exchange *x)
@@ -221,8 +240,9 @@ void http_exchange_return(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->returned = true;
-    http_exchange_wake(x);
+    struct http *h = queue(x);
     pthread_mutex_unlock(&x->lock);
+    signal_thread(h);
 }
 
 /* ---- the I/O thread's side ---- */

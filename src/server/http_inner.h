@@ -113,6 +113,7 @@ struct http {
 
     pthread_mutex_t lock;
     struct http_exchange *ready; /* Sync: lock */
+    atomic_int n_signals;        /* threads about to wake this one */
 
     atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns;
     atomic_int_least64_t n_open, n_exchanges;
@@ -121,8 +122,6 @@ struct http {
 
 /* http_exchange.c */
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);
-/* Asks the I/O thread to look after x.  x->lock is held. */
-void http_exchange_wake(struct http_exchange *x);
 /* The I/O thread looks after it: calls gone, resumes the connection. */
 void http_exchange_attend(struct http_exchange *x);
 /* The client is not there any more. */

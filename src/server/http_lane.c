@@ -62,7 +62,9 @@ bool http_lane_start(struct http_lane *lane, struct http *h, bool large)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     lane->runs = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!lane->runs)
+    if (lane->runs)
+        pthread_setname_np(lane->thread, large ? "ingle-large" : "ingle-small");
+    else
         pthread_cond_destroy(&lane->wake);
     return lane->runs;
 }
