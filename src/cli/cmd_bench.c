@@ -11,7 +11,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTHS = 32, MAX_REPEATS = 1000, READ_BYTES = 256 << 20 };
+enum {
+    MAX_DEPTHS = 32,
+    MAX_REPEATS = 1000,
+    MAX_OPS = 64,
+    READ_BYTES = 256 << 20,
+    STREAMS = 8,
+};
+static const double foreign_most = 0.06; /* a round with more is measured again */
+
+/* What the machine could do around a measurement. */
+struct limits {
+    double read; /* bytes a second */
+    struct tool_peak peak[TOOL_PEAKS];
+    size_t n_peaks;
+};
+
+/* The rounds of one test. */
+struct rounds {
+    const char *test;
+    int64_t depth, n;
+    bool one_by_one;
+    double bytes; /* read from memory for it: weights, keys and values */
+    double seconds[MAX_REPEATS], foreign[MAX_REPEATS], read_share[MAX_REPEATS];
+    int64_t done;
+    struct ingle_profile op[MAX_OPS];
+    int n_ops;
+};
 
 struct bench {
     struct cli *c;
@@ -19,10 +45,15 @@ struct bench {
     struct ingle_engine *engine;
     struct ingle_session *base, *work; /* base holds the depth, work is forked from it */
     struct ingle_engine_info info;
-    double read_per_s;
+    struct pool *pool; /* for what the machine can do */
+    struct tool_memory memory;
+    struct limits last;
+    uint32_t cpu;
+    int n_logical;
+    double huge;
     int64_t n_prompt, n_answer, n_repeats;
     int32_t *ids; /* enough of them */
-    bool json;
+    bool json, pinned, profile;
 };
 
 static int by_value(const void *a, const void *b)
@@ -52,50 +83,197 @@ static ingle_status time_tokens(struct bench *b, int64_t n, bool one_by_one, dou
     return st;
 }
 
-static void print_result(const struct bench *b, const char *test, int64_t depth, int64_t n,
-                         double seconds, double least, double most)
+/* ---- the limits of the machine ---- */
+
+static void measure_limits(struct bench *b)
 {
-    const double per_s = (double)n / seconds;
-    /* Of dense weights every step reads all once. */
-    const double share = strcmp(test, "decode") == 0 && !b->info.n_experts && b->read_per_s > 0
-                             ? per_s * (double)b->info.weight_bytes / b->read_per_s
-                             : 0;
+    struct limits *l = &b->last;
+    pool_enter(b->pool);
+    const double eight = tool_memory_read(&b->memory, b->pool, STREAMS);
+    const double four = tool_memory_read(&b->memory, b->pool, STREAMS / 2);
+    l->read = eight > four ? eight : four;
+    l->n_peaks = tool_peaks(b->pool, b->cpu, l->peak, TOOL_PEAKS);
+    pool_leave(b->pool);
+}
+
+/* The highest of the peaks that an operation could reach: integers for products, floats else. */
+static double peak_of(const struct limits *l, const char *op)
+{
+    const bool integers = strcmp(op, "matmul") == 0;
+    double best = 0;
+    for (size_t i = 0; i < l->n_peaks; i++) {
+        const char *name = l->peak[i].name;
+        const bool is_int = strncmp(name, "vnni", 4) == 0 || strcmp(name, "maddubs") == 0;
+        const bool is_float = strncmp(name, "fma", 3) == 0;
+        if ((integers ? is_int : is_float) && l->peak[i].ops_per_s > best)
+            best = l->peak[i].ops_per_s;
+    }
+    return best;
+}
+
+static ingle_status open_limits(struct bench *b, const struct ingle_engine_options *o, struct err *err)
+{
+    struct cpu_machine machine;
+    uint32_t mask = UINT32_MAX;
+    cpu_machine_read(&machine);
+    b->n_logical = machine.n_logical;
+    (void)cpu_level(b->info.cpu, &mask);
+    b->cpu = mask & cpu_detect();
+    b->pinned = !o->no_pin;
+    b->huge = tool_huge_share();
+    ingle_status st = pool_create(&b->pool, b->info.threads, b->pinned, err);
+    if (!st)
+        st = tool_memory_create(&b->memory, b->pool, READ_BYTES, err);
+    if (!st)
+        measure_limits(b);
+    return st;
+}
+
+/* ---- rounds ---- */
+
+static double middle(const double *v, int64_t n)
+{
+    double copy[MAX_REPEATS];
+    memcpy(copy, v, (size_t)n * sizeof *v);
+    qsort(copy, (size_t)n, sizeof *copy, by_value);
+    return copy[n / 2];
+}
+
+/* Takes the work once without counting it, and finds what it reads. */
+static ingle_status warm(struct bench *b, struct rounds *r, struct ingle_error *error)
+{
+    double s;
+    const int64_t n = r->one_by_one && r->n > 4 ? 4 : r->n;
+    if (!n)
+        return INGLE_OK;
+    ingle_engine_profile(b->engine, true);
+    const ingle_status st = time_tokens(b, n, r->one_by_one, &s, error);
+    r->n_ops = ingle_engine_profile_read(b->engine, r->op, MAX_OPS);
+    ingle_engine_profile(b->engine, false);
+    for (int i = 0; i < r->n_ops; i++)
+        r->bytes += r->op[i].bytes * (double)r->n / (double)n;
+    return st;
+}
+
+static ingle_status one_round(struct bench *b, struct rounds *r, bool *quiet,
+                              struct ingle_error *error)
+{
+    struct tool_busy from, to;
+    const int64_t i = r->done;
+    if (!r->n)
+        return INGLE_OK;
+    tool_busy_read(&from);
+    const uint64_t start = clock_now();
+    const ingle_status st = time_tokens(b, r->n, r->one_by_one, &r->seconds[i], error);
+    if (st)
+        return st;
+    tool_busy_read(&to);
+    r->foreign[i] = tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, b->n_logical);
+    r->read_share[i] = r->bytes / r->seconds[i] / b->last.read;
+    *quiet &= r->foreign[i] <= foreign_most;
+    return INGLE_OK;
+}
+
+/* Rounds of all tests in turn; before each the limits are taken again. */
+static ingle_status run_rounds(struct bench *b, struct rounds *r, size_t n_tests,
+                               struct ingle_error *error)
+{
+    for (int64_t left = 2 * b->n_repeats, i = 0; i < b->n_repeats; left--) {
+        bool quiet = true;
+        measure_limits(b);
+        for (size_t t = 0; t < n_tests; t++)
+            if (one_round(b, &r[t], &quiet, error))
+                return error->status;
+        if (!quiet && left > b->n_repeats - i)
+            continue;
+        i++;
+        for (size_t t = 0; t < n_tests; t++)
+            r[t].done = i;
+    }
+    return INGLE_OK;
+}
+
+static void print_peaks(const struct bench *b)
+{
+    fputs("\"peak_GOPs\": {", stdout);
+    for (size_t i = 0; i < b->last.n_peaks; i++)
+        printf("%s\"%s\": %.1f", i ? ", " : "", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
+    fputs("}", stdout);
+}
+
+static void print_result(const struct bench *b, struct rounds *r)
+{
+    if (!r->n)
+        return;
+    const double seconds = middle(r->seconds, r->done), per_s = (double)r->n / seconds;
+    const double share = r->one_by_one ? middle(r->read_share, r->done) : 0;
+    const double foreign = middle(r->foreign, r->done);
+    qsort(r->seconds, (size_t)r->done, sizeof *r->seconds, by_value);
+    const double least = r->seconds[0], most = r->seconds[r->done - 1];
     if (b->json) {
         printf("{\"test\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"per_s\": %.6g, "
-               "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"read_share\": %.4g, "
-               "\"threads\": %d, \"cpu\": \"%s\", \"kv\": \"%s\", \"numerics\": \"%s\"}\n",
-               test, (long long)depth, (long long)n, per_s, seconds, least, most, share,
-               b->info.threads, b->info.cpu, b->info.kv, b->info.numerics);
+               "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": %lld, "
+               "\"read_share\": %.4g, \"bytes\": %.6g, ",
+               r->test, (long long)r->depth, (long long)r->n, per_s, seconds, least, most,
+               (most - least) / seconds, (long long)r->done, share, r->bytes);
+        printf("\"foreign\": %.4g, \"threads\": %d, \"pinned\": %s, \"cpu\": \"%s\", \"kv\": \"%s\", "
+               "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
+               foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
+               b->info.numerics, b->huge, b->last.read * 1e-9);
+        print_peaks(b);
+        puts("}");
     } else {
-        printf("%-8s %8lld %8lld %12.2f %11.3f %11.3f", test, (long long)depth, (long long)n, per_s,
-               least * 1e3, most * 1e3);
+        printf("%-8s %8lld %8lld %12.2f %11.3f %11.3f", r->test, (long long)r->depth, (long long)r->n,
+               per_s, least * 1e3, most * 1e3);
         if (share > 0)
             printf(" %8.1f %%", share * 100);
-        putchar('\n');
+        else
+            printf(" %10s", "");
+        printf(" %7.1f %%%s\n", foreign * 100, foreign > foreign_most ? " !" : "");
     }
     cli_push(b->c);
 }
 
-static ingle_status measure(struct bench *b, const char *test, int64_t depth, int64_t n,
-                            bool one_by_one, struct ingle_error *error)
+static void print_op(const struct bench *b, const struct rounds *r, const struct ingle_profile *p,
+                     double all_ns)
 {
-    double s[MAX_REPEATS], warm;
-    if (!n)
-        return INGLE_OK;
-    ingle_status st = time_tokens(b, one_by_one && n > 4 ? 4 : n, one_by_one, &warm, error);
-    for (int64_t i = 0; !st && i < b->n_repeats; i++)
-        st = time_tokens(b, n, one_by_one, &s[i], error);
-    if (st)
-        return st;
-    qsort(s, (size_t)b->n_repeats, sizeof *s, by_value);
-    print_result(b, test, depth, n, s[b->n_repeats / 2], s[0], s[b->n_repeats - 1]);
-    return INGLE_OK;
+    const double s = (double)p->ns * 1e-9, share = (double)p->ns / all_ns;
+    const double peak = peak_of(&b->last, p->op);
+    const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
+    if (b->json) {
+        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, \"ms\": %.3f, "
+               "\"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": %.4f}\n",
+               r->test, (long long)r->depth, p->op, (unsigned long long)p->calls, s * 1e3, share,
+               p->bytes / s * 1e-9, of_read, p->ops / s * 1e-9, of_peak);
+        return;
+    }
+    printf("  %-14s %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls, s * 1e3, share * 100);
+    if (p->ops > 0)
+        printf(" %8.1f GB/s %5.1f %% %8.1f GOP/s %5.1f %%", p->bytes / s * 1e-9, of_read * 100,
+               p->ops / s * 1e-9, of_peak * 100);
+    putchar('\n');
+}
+
+/* Of the warming run: what no operation accounts for is left out. */
+static void print_profile(const struct bench *b, const struct rounds *r)
+{
+    double all = 0;
+    for (int i = 0; i < r->n_ops; i++)
+        all += (double)r->op[i].ns;
+    if (!b->json && r->n_ops)
+        printf("  %-14s %8s %10s %9s %22s %23s\n", "operation", "calls", "ms", "share",
+               "memory, of what reads", "arithmetic, of the peak");
+    for (int i = 0; i < r->n_ops; i++)
+        print_op(b, r, &r->op[i], all);
 }
 
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
 {
+    static struct rounds r[2];
     const float *logits;
     ingle_status st = INGLE_OK;
+    r[0] = (struct rounds){.test = "prefill", .depth = depth, .n = b->n_prompt};
+    r[1] = (struct rounds){.test = "decode", .depth = depth, .n = b->n_answer, .one_by_one = true};
     ingle_session_close(b->base);
     ingle_session_close(b->work);
     b->base = b->work = NULL;
@@ -108,31 +286,31 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
         if (!st)
             st = ingle_session_finish(b->base, &logits, error);
     }
+    for (int i = 0; !st && i < 2; i++)
+        st = warm(b, &r[i], error);
     if (!st)
-        st = measure(b, "prefill", depth, b->n_prompt, false, error);
-    if (!st)
-        st = measure(b, "decode", depth, b->n_answer, true, error);
+        st = run_rounds(b, r, 2, error);
+    for (int i = 0; !st && i < 2; i++) {
+        print_result(b, &r[i]);
+        if (b->profile)
+            print_profile(b, &r[i]);
+    }
     return st;
 }
 
-static void print_profile(const struct bench *b)
+static void print_head(const struct bench *b)
 {
-    struct ingle_profile p[64];
-    const int n = ingle_engine_profile_read(b->engine, p, 64);
-    uint64_t all = 0;
-    for (int i = 0; i < n; i++)
-        all += p[i].ns;
-    if (!b->json)
-        printf("\n%-16s %12s %12s %8s\n", "operation", "calls", "ms", "share");
-    for (int i = 0; i < n; i++) {
-        if (!p[i].calls)
-            continue;
-        const double share = (double)p[i].ns / (double)(all ? all : 1);
-        printf(b->json ? "{\"op\": \"%s\", \"calls\": %llu, \"ms\": %.3f, \"share\": %.4f}\n"
-                       : "%-16s %12llu %12.3f %7.1f %%\n",
-               p[i].op, (unsigned long long)p[i].calls, (double)p[i].ns * 1e-6,
-               b->json ? share : share * 100);
-    }
+    struct cpu_machine machine;
+    cpu_machine_read(&machine);
+    printf("%s; %d threads%s, %s, keys and values %s, %s\nweights %.1f MiB, huge pages %.0f %%, memory reads "
+           "at %.1f GB/s",
+           machine.model[0] ? machine.model : "unknown processor", b->info.threads,
+           b->pinned ? ", bound to cores" : "", b->info.cpu, b->info.kv, b->info.numerics,
+           (double)b->info.weight_bytes / 1048576.0, b->huge * 100, b->last.read * 1e-9);
+    for (size_t i = 0; i < b->last.n_peaks; i++)
+        printf(", %s %.0f", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
+    printf("%s\n\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", b->last.n_peaks ? " GOP/s" : "", "test", "depth",
+           "tokens", "tokens/s", "least ms", "most ms", "read share", "foreign");
 }
 
 static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)
@@ -170,8 +348,6 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
                                      .callbacks = cli_callbacks(b->c)};
     const int64_t n_ids = num_max(longest, num_max(b->n_prompt, b->n_answer));
     struct err err;
-    struct pool *pool = NULL;
-    struct cpu_machine machine;
     ingle_config_engine(b->c->config, &o);
     const bool fast = o.numerics && strcmp(o.numerics, "fast") == 0;
     if (fast)
@@ -183,35 +359,26 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
         return cli_fail(b->c, &error);
     cli_interrupt_engine(b->engine);
     ingle_engine_info(b->engine, &b->info);
-    cpu_machine_read(&machine);
-    if (pool_create(&pool, b->info.threads, !o.no_pin, &err) == INGLE_OK &&
-        tool_machine_bandwidth(pool, READ_BYTES, 2, &b->read_per_s, &err))
-        b->read_per_s = 0;
-    pool_free(pool);
+    if (open_limits(b, &o, &err))
+        return cli_fail_err(b->c, &err);
     b->ids = mem_calloc((size_t)n_ids + 1, sizeof *b->ids);
     if (!b->ids)
         return cli_usage(b->c, "no memory for %lld tokens", (long long)n_ids);
     for (int64_t i = 0; i < n_ids; i++)
         b->ids[i] = (int32_t)((i * 7919 + 13) % b->info.n_vocab);
     if (!b->json)
-        printf("%s; %d threads, %s, keys and values %s, %s\nweights %.1f MiB, memory reads at %.1f "
-               "GB/s\n\n%-8s %8s %8s %12s %11s %11s %10s\n",
-               machine.model[0] ? machine.model : "unknown processor", b->info.threads, b->info.cpu,
-               b->info.kv, b->info.numerics, (double)b->info.weight_bytes / 1048576.0,
-               b->read_per_s / 1e9, "test", "depth", "tokens", "tokens/s", "least ms", "most ms",
-               "read share");
-    ingle_engine_profile(b->engine, ingle_config_flag(b->c->config, "profile"));
+        print_head(b);
     for (int64_t i = 0; i < n_depths; i++)
         if (measure_depth(b, depth[i], &error))
             return cli_fail(b->c, &error);
-    if (ingle_config_flag(b->c->config, "profile"))
-        print_profile(b);
     return fast && b->n_prompt > 1 ? measure_error(b, &o) : CLI_OK;
 }
 
 int cli_bench(struct cli *c)
 {
-    struct bench b = {.c = c, .json = ingle_config_flag(c->config, "json")};
+    struct bench b = {.c = c,
+                      .json = ingle_config_flag(c->config, "json"),
+                      .profile = ingle_config_flag(c->config, "profile")};
     int64_t depth[MAX_DEPTHS], n_depths, longest = 0;
     if (c->n_arg)
         return cli_usage(c, "'bench' takes no argument such as '%s'", c->arg[0]);
@@ -226,6 +393,8 @@ int cli_bench(struct cli *c)
     rc = run_bench(&b, depth, n_depths, longest);
     cli_interrupt_engine(NULL);
     mem_free(b.ids);
+    tool_memory_release(&b.memory);
+    pool_free(b.pool);
     ingle_session_close(b.base);
     ingle_session_close(b.work);
     ingle_engine_close(b.engine);

@@ -377,9 +377,23 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
     }
 }
 
+static struct device_cost cpu_cost(const struct device *d, enum device_op op, const void *args)
+{
+    (void)d;
+    switch (op) {
+    case DEVICE_OP_matmul:
+        return device_cpu_matmul_cost(args);
+    case DEVICE_OP_attend:
+        return device_cpu_attend_cost(args);
+    default:
+        return (struct device_cost){0, 0};
+    }
+}
+
 const struct device_ops device_cpu_ops = {
     .name = "cpu",
     .scratch = cpu_scratch,
+    .cost = cpu_cost,
     .run =
         {
             [DEVICE_OP_embed] = cpu_embed,

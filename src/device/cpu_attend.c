@@ -201,6 +201,26 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
     return workers + floats * sizeof(float);
 }
 
+/* Each span reads what it sees once. */
+struct device_cost device_cpu_attend_cost(const struct device_attend_args *a)
+{
+    const struct device_kv *kv = a->kv;
+    const double width = (double)(kv->k_width + kv->v_width);
+    const double bytes = (double)(kern_kv_block_bytes(kv->k_codec, true, kv->k_width) +
+                                  kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) / KERN_PAGE;
+    struct device_cost c = {0, 0};
+    for (int64_t i = 0; i < a->n_spans; i++) {
+        const struct device_span *s = &a->span[i];
+        const int64_t end = s->pos0 + s->n, first = a->window ? num_max(0, s->pos0 + 1 - a->window) : 0;
+        double seen = 0;
+        for (int64_t p = s->pos0; p < end; p++)
+            seen += (double)(a->window ? num_min(a->window, p + 1) : p + 1);
+        c.bytes += (double)(end - first) * (double)kv->n_heads * bytes;
+        c.ops += 2.0 * seen * (double)a->n_q_heads * width;
+    }
+    return c;
+}
+
 void device_cpu_attend(struct device *d, const void *args, void *scratch)
 {
     const struct device_attend_args *a = args;

@@ -94,6 +94,18 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
     return n;
 }
 
+/* Each matrix is read once. */
+struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a)
+{
+    struct device_cost c = {0, 0};
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct device_product *p = &a->p[i];
+        c.bytes += p->y.n ? (double)p->w->stack_bytes : 0;
+        c.ops += 2.0 * (double)p->y.n * (double)p->x.width * (double)p->y.width;
+    }
+    return c;
+}
+
 struct quantise {
     struct device *d;
     const struct kern_act *act;

@@ -174,6 +174,7 @@ void device_profile(struct device *d, bool on)
     d->profiled = on;
     memset(d->op_ns, 0, sizeof d->op_ns);
     memset(d->op_calls, 0, sizeof d->op_calls);
+    memset(d->op_cost, 0, sizeof d->op_cost);
 }
 
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max)
@@ -186,7 +187,8 @@ int device_profile_read(const struct device *d, struct device_profile *out, int 
     int n = 0;
     for (int i = 0; i < DEVICE_OPS && n < n_max; i++)
         if (d->op_calls[i])
-            out[n++] = (struct device_profile){name[i], d->op_calls[i], d->op_ns[i]};
+            out[n++] = (struct device_profile){name[i], d->op_calls[i], d->op_ns[i],
+                                               d->op_cost[i].bytes, d->op_cost[i].ops};
     return n;
 }
 
@@ -201,6 +203,9 @@ static void run(struct device *d, enum device_op op, const void *args)
         if (d->profiled) {
             d->op_ns[op] += clock_now() - t0;
             d->op_calls[op]++;
+            const struct device_cost c = d->ops->cost(d, op, args);
+            d->op_cost[op].bytes += c.bytes;
+            d->op_cost[op].ops += c.ops;
         }
     }
     d->used = mark;

@@ -113,8 +113,9 @@ bool device_runs(struct device *d);
 MUST_CHECK ingle_status device_status(const struct device *d, struct err *err);
 void device_fail(struct device *d, const struct err *err); /* keeps the first */
 
-/* Time spent per operation since device_profile(d, true), for `bench --profile`. */
-struct device_profile { const char *op; uint64_t calls, ns; };
+/* Time spent per operation since device_profile(d, true), for `bench --profile`; and, of those
+ * that have much, bytes of weights, keys and values, and multiplications and additions. */
+struct device_profile { const char *op; uint64_t calls, ns; double bytes, ops; };
 void device_profile(struct device *d, bool on);
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max);
 

@@ -50,11 +50,17 @@ struct device_kv_append_args { const struct device_kv *kv; const struct device_s
 struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
 struct device_weighted_sum_args { struct rows out, y; const int32_t *slot; const float *weight; int64_t k; };
 
+/* What an operation must move and compute, whoever does it. */
+struct device_cost { double bytes, ops; };
+
 struct device_ops {
     const char *name;
     /* Bytes of arena that an operation needs while it runs (at most, in a dry run). */
     size_t (*scratch)(const struct device *d, enum device_op op, const void *args);
     void (*run[DEVICE_OPS])(struct device *d, const void *args, void *scratch);
+    /* For the profile: weights or keys and values read from memory; zeros where it is too little
+     * to count. */
+    struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);
 };
 
 struct device_matrix {
@@ -87,6 +93,7 @@ struct device {
     /* Profile. */
     bool profiled;
     uint64_t op_ns[DEVICE_OPS], op_calls[DEVICE_OPS];
+    struct device_cost op_cost[DEVICE_OPS];
 };
 
 extern const struct device_ops device_cpu_ops;
@@ -96,9 +103,11 @@ extern const struct device_ops device_cpu_ops;
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);
 
 void device_cpu_matmul(struct device *d, const void *args, void *scratch);
+struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a);
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
+struct device_cost device_cpu_attend_cost(const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);

@@ -69,9 +69,32 @@ struct pool;
 
 /* What the threads of p read from memory together: bytes a second, the best of n_rounds
  * passes over a buffer of n_bytes (256 MiB or more, to be out of every cache), each thread
- * reading eight interleaved streams as the matrix kernels do. */
+ * reading eight interleaved streams. */
 MUST_CHECK ingle_status tool_machine_bandwidth(struct pool *p, size_t n_bytes, int n_rounds,
                                                double *bytes_per_s, struct err *err);
+/* The same in rounds that something else comes between: the buffer is kept. */
+struct tool_memory { char *at; size_t n_bytes; };
+MUST_CHECK ingle_status tool_memory_create(struct tool_memory *m, struct pool *p, size_t n_bytes,
+                                           struct err *err);
+void tool_memory_release(struct tool_memory *m);
+double tool_memory_read(const struct tool_memory *m, struct pool *p, int n_streams);
+
+/* What the arithmetic units of the threads do together, instruction by instruction, below a
+ * mask of instruction bundles: "fma", "maddubs", "vnni512", ...; returns how many. */
+struct tool_peak { const char *name; double ops_per_s; };
+enum { TOOL_PEAKS = 8 };
+size_t tool_peaks(struct pool *p, uint32_t cpu, struct tool_peak *out, size_t n_max);
+
+/* Processor time that was used since the machine started, by everyone and by this process, in
+ * seconds: what others took of it shows how far to trust a measurement. */
+struct tool_busy { double all, own; };
+void tool_busy_read(struct tool_busy *b);
+/* The share of n_processors that others used between two readings `seconds` apart. */
+double tool_busy_foreign(const struct tool_busy *from, const struct tool_busy *to, double seconds,
+                         int n_processors);
+
+/* The share of this process's own memory that lies on huge pages. */
+double tool_huge_share(void);
 
 /* The product kernels that this machine chooses below a mask of instruction bundles: tested
  * against the plain ones, then measured with data in the caches. */

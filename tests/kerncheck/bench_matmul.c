@@ -10,9 +10,11 @@
 #include "base/num.h"
 #include "base/pool.h"
 #include "kern/kernels.h"
+#include "tool/tool.h"
+#include <math.h>
 #include <stdlib.h>
 
-enum { MAX_ROWS = 512, MAX_ROUNDS = 32 };
+enum { MAX_ROWS = 512, MAX_ROUNDS = 32, READ_BYTES = 256 << 20 };
 static const int64_t least_bytes = 320 << 20;
 
 struct bench {
@@ -24,7 +26,7 @@ struct bench {
     int64_t bytes; /* of it */
     int n_threads, rounds;
     uint32_t cpu;
-    uint64_t sum[64]; /* per worker, so that reads are not dropped */
+    struct tool_memory read;
 };
 
 static void run_chunk(void *arg, int64_t chunk, int worker)
@@ -35,30 +37,27 @@ static void run_chunk(void *arg, int64_t chunk, int worker)
     b->fn(&b->m, p, num_min(p + b->grain, b->m.w->n_panels));
 }
 
-/* 256 KiB in four streams; asking ahead made it slower (Zen 4: 23 GB/s against 30). */
-static void read_chunk(void *arg, int64_t chunk, int worker)
-{
-    struct bench *b = arg;
-    const uint8_t *at = b->memory + chunk * (256 << 10);
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < 64 << 10; i += 64)
-        for (int s = 0; s < 4; s++) {
-            const uint8_t *line = at + s * (64 << 10) + i;
-            uint64_t v[8];
-            memcpy(v, line, sizeof v);
-            sum += v[0] ^ v[1] ^ v[2] ^ v[3] ^ v[4] ^ v[5] ^ v[6] ^ v[7];
-        }
-    b->sum[worker] += sum;
-}
-
 static double seconds(uint64_t since) { return (double)(clock_now() - since) * 1e-9; }
 
+/* The pattern that is fastest here. */
 static double read_rate(struct bench *b)
 {
-    const uint64_t t = clock_now();
-    const int64_t n = b->bytes / (256 << 10);
-    pool_run(b->pool, n, read_chunk, b);
-    return (double)(n * (256 << 10)) / seconds(t) * 1e-9;
+    static const int streams[] = {1, 4, 8};
+    double best = 0;
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++)
+        best = fmax(best, tool_memory_read(&b->read, b->pool, streams[i]));
+    return best * 1e-9;
+}
+
+/* 1e9 operations a second of a unit; 0 where cpu lacks it. */
+static double peak(struct bench *b, const char *unit)
+{
+    struct tool_peak p[TOOL_PEAKS];
+    const size_t n = tool_peaks(b->pool, b->cpu, p, TOOL_PEAKS);
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(p[i].name, unit))
+            return p[i].ops_per_s * 1e-9;
+    return 0;
 }
 
 static int compare(const void *a, const void *b)
@@ -133,8 +132,8 @@ static double time_rows(struct bench *b, struct kern_matrix *w, int64_t n, int64
 static void measure(struct bench *b, struct kern_matrix *w, int64_t n_copies, int r, struct figures *f)
 {
     f->read[r] = read_rate(b);
-    f->fma[r] = calibrate(b->pool, b->n_threads, b->cpu, false);
-    f->dot[r] = calibrate(b->pool, b->n_threads, b->cpu, true);
+    f->fma[r] = peak(b, "fma");
+    f->dot[r] = peak(b, "maddubs");
     double one = 0;
     for (int i = 0; i < N_ROWS; i++) {
         const double s = time_rows(b, w, n_rows[i], n_copies);
@@ -223,6 +222,8 @@ void bench_matmul(const struct bench_matmul *o)
         pool_create(&b.pool, b.n_threads, true, &err) != INGLE_OK)
         exit(1);
     pool_enter(b.pool);
+    if (tool_memory_create(&b.read, b.pool, (size_t)READ_BYTES, &err))
+        exit(1);
     const size_t x_bytes = sizeof(float) * MAX_ROWS * (size_t)o->in;
     const size_t y_bytes = sizeof(float) * MAX_ROWS * (size_t)o->out;
     float *x = take(x_bytes), *y = take(y_bytes);
@@ -252,6 +253,7 @@ void bench_matmul(const struct bench_matmul *o)
             mem_big_free(q[k], kern_act_bytes((enum kern_act_kind)k, MAX_ROWS, o->in));
     mem_big_free(x, x_bytes);
     mem_big_free(y, y_bytes);
+    tool_memory_release(&b.read);
     pool_leave(b.pool);
     pool_free(b.pool);
 }

@@ -25,11 +25,6 @@ struct bench_matmul {
 };
 void bench_matmul(const struct bench_matmul *o);
 
-/* Operations a second, in 1e9, of FMA or (integers) of pairs of VPMADDUBSW and VPADDW on
- * 256-bit registers; 0 where cpu has no AVX2. */
-struct pool;
-double calibrate(struct pool *pool, int n_threads, uint32_t cpu, bool integers);
-
 struct noise {
     uint64_t s;
 };

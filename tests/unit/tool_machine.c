@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
+#include "base/cpu.h"
 #include "base/pool.h"
 #include "tool/tool.h"
 #include <string.h>
@@ -30,11 +31,49 @@ static void test_refuses_nothing(void **state)
     pool_free(p);
 }
 
+static void test_peaks_and_others(void **state)
+{
+    (void)state;
+    struct pool *p;
+    struct tool_peak peak[TOOL_PEAKS];
+    struct tool_busy a, b;
+    struct tool_memory m;
+    const uint32_t cpu = cpu_detect();
+    assert_int_equal(pool_create(&p, 2, false, NULL), INGLE_OK);
+    tool_busy_read(&a);
+    const size_t n = tool_peaks(p, cpu, peak, TOOL_PEAKS);
+    assert_true(cpu & CPU_AVX2 ? n >= 2 : n == 0);
+    for (size_t i = 0; i < n; i++)
+        assert_true(peak[i].ops_per_s > 1e6 && strlen(peak[i].name) > 2);
+    assert_true(n < 2 || tool_peaks(p, cpu, peak, 1) == 1);
+    assert_int_equal(tool_peaks(p, 0, peak, TOOL_PEAKS), 0);
+    assert_int_equal(tool_memory_create(&m, p, 16 << 20, NULL), INGLE_OK);
+    for (int streams = 1; streams <= 8; streams *= 2)
+        assert_true(tool_memory_read(&m, p, streams) > 1e6);
+    tool_memory_release(&m);
+    tool_busy_read(&b);
+    assert_true(b.all >= a.all && b.own >= a.own);
+    assert_true(tool_huge_share() >= 0 && tool_huge_share() <= 1);
+    pool_free(p);
+}
+
+static void test_what_others_used(void **state)
+{
+    (void)state;
+    const struct tool_busy from = {10, 1}, to = {13, 2};
+    assert_true(tool_busy_foreign(&from, &to, 2, 2) == 0.5);
+    assert_true(tool_busy_foreign(&from, &from, 2, 2) == 0);
+    assert_true(tool_busy_foreign(&from, &to, 0, 2) == 0);
+    assert_true(tool_busy_foreign(&from, &(struct tool_busy){10, 5}, 2, 2) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bandwidth),
         cmocka_unit_test(test_refuses_nothing),
+        cmocka_unit_test(test_peaks_and_others),
+        cmocka_unit_test(test_what_others_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
