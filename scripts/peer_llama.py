@@ -16,9 +16,9 @@ percent and float files to rounding.  Without a model it takes those in tests/da
 bench measures in rounds.  In a round each side does the same work once, which of them begins
 changes from round to round, and the read rate of the machine is measured in between.  What
 is reported is the median of the ratios of the rounds, so that a machine that becomes slower
-or faster over minutes does not matter.  A round in which other processes used more than
---foreign of the machine is measured again, up to --retries times, and is marked if it never
-was quiet.  bench_model of the build (`cmake --build out/dev --target bench_model`) runs the
+or faster over minutes does not matter; of single tokens a round's median step counts.  A round
+in which other processes used more than --foreign of the machine is measured again, up to
+--retries times, and is marked if it never was quiet.  bench_model of the build (`cmake --build out/dev --target bench_model`) runs the
 ingle side in a process of its own.  One JSON line a round goes to --json, the table to
 standard output.
 """
@@ -248,9 +248,13 @@ def peer_measure(p, measure, tokens):
         p.decode(tokens[at:min(at + p.chunk, depth)], at, "none")
     start = time.monotonic()
     if kind == "decode":
+        steps = []
         for i in range(depth, depth + n):
+            start = time.monotonic()
             p.decode(tokens[i:i + 1], i, "last")
-    elif kind == "rows":
+            steps.append(time.monotonic() - start)
+        return n * sorted(steps)[n // 2]
+    if kind == "rows":
         p.decode(tokens[depth:depth + n], depth, "all")
     else:
         for at in range(depth, depth + n, p.chunk):
