@@ -12,6 +12,7 @@ number of threads:
     Q4_K 4 rows     the time of one row over that of four (2, 3 and 4 rows)
     Q4_K 64 rows    multiplications a second over those on registers (8 rows and more)
 
+One thread unless told: what two threads read depends on what strangers on the host do to the link.
 What is below 85 % is measured again, up to twice, and fails if it never was above.  Levels
 that the machine lacks, and ratios that are not recorded, fail nothing.  --record writes the
 medians of three runs.  It wants a quiet machine and is no part of ./test.
@@ -79,7 +80,7 @@ def main():
     known = json.load(open(a.ratios, encoding="utf-8")) if os.path.exists(a.ratios) else {}
     bad = n = 0
     for cpu in a.cpu or LEVELS:
-        for threads in a.threads or [1, 2]:
+        for threads in a.threads or [1]:
             group = f"{cpu}, {threads} thread{'s' * (threads > 1)}"
             want = known.get(group, {})
             for name in a.type or TYPES:
