@@ -114,6 +114,7 @@ struct ingle_model_info {
     const char *template_name; /* which known template the file holds; "" for none, "unknown" */
     int64_t n_vocab, n_layers, n_embd, n_ctx; /* 0: the file does not say */
     int64_t n_tensors;
+    uint64_t n_params; /* numbers in all tensors */
     uint64_t file_bytes;
     int32_t bos; /* -1: none */
     bool add_bos;

@@ -475,6 +475,19 @@ void ingle_model_close(struct ingle_model *m)
     mem_free(m);
 }
 
+static uint64_t count_params(const struct io_file *f)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; f && i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        uint64_t one = 1;
+        for (uint32_t k = 0; k < t->n_dims; k++)
+            one *= t->ne[k]; /* the reader of the file has seen that it fits */
+        n += one;
+    }
+    return n;
+}
+
 void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out)
 {
     *out = (struct ingle_model_info){
@@ -488,6 +501,7 @@ void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out)
         .n_embd = m->n_embd,
         .n_ctx = m->n_ctx,
         .n_tensors = m->file ? (int64_t)io_n_tensors(m->file) : 0,
+        .n_params = count_params(m->file),
         .file_bytes = m->file ? io_size(m->file) : 0,
         .bos = m->tokenizer ? text_bos(m->tokenizer) : -1,
         .add_bos = m->tokenizer && text_add_bos(m->tokenizer),

@@ -96,6 +96,8 @@ static void put_model(const struct serve *s, struct str *out)
     write_member_int(out, "n_vocab", s->engine_info.n_vocab);
     write_member_int(out, "n_ctx_train", s->info.n_ctx);
     write_member_int(out, "n_embd", s->engine_info.n_embd);
+    write_key(out, "n_params");
+    write_uint(out, s->info.n_params);
     write_key(out, "size");
     write_uint(out, s->info.file_bytes);
     write_close(out, '}');

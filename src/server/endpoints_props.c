@@ -168,6 +168,44 @@ static void put_capabilities(const struct serve *s, struct str *out)
     write_member(out, "speculative_mode", "off");
 }
 
+static void put_off(struct str *out, const char *key)
+{
+    write_key(out, key);
+    write_open(out, '{');
+    write_member_bool(out, "enabled", false);
+    write_close(out, '}');
+}
+
+/* Members that schema 2 has in any case. */
+static void put_schema(const struct serve *s, struct str *out)
+{
+    static const char *const samplers[] = {
+        "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
+        "frequency_penalty", "dry", "xtc", "logit_bias", "seed", "grammar", "json_schema",
+    };
+    write_key(out, "budget_envelope");
+    write_open(out, '{');
+    write_member_null(out, "model_card_source");
+    write_member_int(out, "default_max_tokens", answer_get_options(s->answers)->max_tokens);
+    write_member_int(out, "hard_limit_reply_budget", s->engine_info.n_ctx);
+    write_member_int(out, "think_max_tokens", s->engine_info.n_ctx);
+    write_key(out, "effort_tiers");
+    write_open(out, '{');
+    write_close(out, '}');
+    write_close(out, '}');
+    write_key(out, "sampling");
+    write_open(out, '{');
+    write_key(out, "capabilities");
+    write_open(out, '[');
+    for (size_t i = 0; i < sizeof samplers / sizeof *samplers; i++)
+        write_text(out, samplers[i]);
+    write_close(out, ']');
+    write_close(out, '}');
+    put_off(out, "full_cache");
+    put_off(out, "pflash");
+    put_off(out, "tool_replay");
+}
+
 static void put_state(struct serve *s, struct str *out)
 {
     struct ingle_scheduler_status now;
@@ -232,6 +270,7 @@ void endpoints_props(struct serve *s, struct http_exchange *x, const struct http
     write_close(&out, '}');
     put_endpoints(&out);
     put_capabilities(s, &out);
+    put_schema(s, &out);
     put_state(s, &out);
     put_limits(&out);
     put_options(s, &out);
