@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --numerics fast costs in accuracy: the same prompt in both arithmetics. */
+/* What --numerics fast costs in accuracy: the same prompt both ways. */
 #include "cli/cli.h"
 
 #include "base/mem.h"
