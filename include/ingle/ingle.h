@@ -257,6 +257,10 @@ struct ingle_engine_options {
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
+    const char *pack_cache; /* directory of files of packed weights; NULL: none */
+    bool pack_write;       /* one that is missing is written before the engine is open */
+    uint64_t pack_bytes;   /* what all of them may take; 0: what leaves a tenth of the disk free */
+    bool lock;             /* keep the weights in memory; what forbids it is reported */
     struct ingle_callbacks callbacks; /* copied */
 };
 
@@ -294,6 +298,26 @@ typedef void ingle_store_fn(void *arg, const struct ingle_store_entry *entry);
 /* Calls fn for every file of the store in dir, in no order.  Changes nothing. */
 INGLE_API ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
                                         struct ingle_error *error);
+
+/* A file in a directory of packed weights.  It is mapped at a start instead of reading and
+ * packing the model's own file; the bits are the same, and processes share the memory. */
+struct ingle_pack_entry {
+    const char *name;
+    const char *model;    /* path of the model, perhaps cut at its beginning */
+    uint64_t bytes;
+    int64_t age_seconds;  /* since it was used */
+    bool in_use, foreign; /* by a process, now; of another version of ingle */
+    bool temporary;       /* being written, or what a killed process left */
+    const char *damage;   /* NULL: none was found */
+};
+typedef void ingle_pack_fn(void *arg, const struct ingle_pack_entry *entry);
+/* verify: every byte is read and compared with its checksum. */
+INGLE_API ingle_status ingle_pack_list(const char *dir, bool verify, ingle_pack_fn *fn, void *arg,
+                                       struct ingle_error *error);
+/* Deletes all but what is being written.  A file in use takes its space until its user ends. */
+INGLE_API ingle_status ingle_pack_clear(const char *dir, int64_t *n_files, uint64_t *n_bytes,
+                                        struct ingle_error *error);
+
 /* o may be NULL: all defaults.  INGLE_LIMIT: it does not fit; the text has the numbers and
  * what would.  m is borrowed until ingle_engine_close(). */
 INGLE_API ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
@@ -312,6 +336,12 @@ struct ingle_engine_info {
     int64_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;
     uint64_t identity; /* hash of hyper-parameters, tensors and sampled weights */
+    bool mapped;             /* the matrices lie in a file of packed weights */
+    bool locked;             /* ... and stay in memory */
+    bool packed;             /* a file of packed weights was written */
+    uint64_t matrix_bytes;   /* of the matrices, as they lie in memory */
+    uint64_t huge_bytes;     /* of them on huge pages after loading; 0 if mapped */
+    double load_seconds;
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 

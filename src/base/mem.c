@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -88,6 +89,27 @@ void mem_big_free(void *p, size_t n_bytes)
 {
     if (p)
         munmap(p, big_bytes(n_bytes));
+}
+
+/* /proc/self/smaps: for each mapping "BEGIN-END flags ..." and lines of "Key: N kB". */
+uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
+{
+    char line[512];
+    const uint64_t first = (uint64_t)(uintptr_t)p, end = first + n_bytes;
+    uint64_t huge = 0;
+    bool inside = false;
+    FILE *f = fopen("/proc/self/smaps", "re");
+    if (!f)
+        return 0;
+    while (fgets(line, sizeof line, f)) {
+        unsigned long long a, b;
+        if (sscanf(line, "%llx-%llx ", &a, &b) == 2)
+            inside = a < end && b > first;
+        else if (inside && sscanf(line, "AnonHugePages: %llu kB", &a) == 1)
+            huge += (uint64_t)a * 1024;
+    }
+    fclose(f);
+    return huge < n_bytes ? huge : n_bytes;
 }
 
 bool mem_grow(void *p, size_t *cap, size_t n, size_t size)

@@ -10,6 +10,7 @@
 #include "base/attr.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 void *mem_alloc(size_t n_bytes);
 void *mem_zalloc(size_t n_bytes);
@@ -25,6 +26,9 @@ void mem_free(void *p);
  * grants them.  Ends with mem_big_free() and the same size. */
 void *mem_big_alloc(size_t n_bytes);
 void mem_big_free(void *p, size_t n_bytes);
+/* Bytes of such memory that lie on huge pages now, as the system tells; it may count a
+ * neighbour that the system has joined with it. */
+uint64_t mem_huge_bytes(const void *p, size_t n_bytes);
 
 /* Grows the array *p of *cap elements to hold at least n; capacity doubles.  False when
  * out of memory (the array is untouched). */

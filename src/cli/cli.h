@@ -130,6 +130,12 @@ enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a ti
 int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **engine,
                    const struct ingle_engine_options *o, const int32_t *ids, int64_t n, bool json);
 
+/* cmd_cache.c */
+/* Unless the options say where files of packed weights are: in the user's cache. */
+MUST_CHECK ingle_status cli_pack_default(struct cli *c, struct ingle_error *error);
+/* Tells how the weights came into memory, where that is news. */
+void cli_pack_say(struct cli *c, const struct ingle_engine *e);
+
 /* experts.c */
 /* Adds how often each expert was chosen to the file at path ("-": prints it to standard
  * error); CLI_OK, or the exit code after saying why. */
@@ -149,6 +155,6 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_doctor, cli_compare, cli_serve, cli_daemon;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon;
 
 #endif

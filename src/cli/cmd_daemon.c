@@ -668,6 +668,7 @@ static ingle_status open_engine(struct daemon *d, struct ingle_error *error)
     ingle_status st = ingle_engine_open(&d->engine, d->model, &e, error);
     if (st)
         return st;
+    cli_pack_say(d->c, d->engine);
     st = ingle_scheduler_open(&d->scheduler, d->engine, &o, error);
     if (st) {
         ingle_engine_close(d->engine);

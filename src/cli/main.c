@@ -26,6 +26,8 @@ static const struct cli_command commands[] = {
      "Tokens are read at once (prefill) and written one by one (decode) behind --depth tokens.\n"
      "read share: weights a second over what this machine reads from memory.\n",
      cli_bench},
+    {"cache", "", "list, write and delete files of packed weights, for starts without loading",
+     "A file takes about as much as the model's own.  Without an option they are listed.\n", cli_cache},
     {"doctor", "", "show the machine, what it measures, and the kernels chosen", NULL, cli_doctor},
     {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",
@@ -95,6 +97,9 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (rc)
         return rc;
     cli_screen_init(&c->screen, c->config);
+    struct ingle_error error;
+    if (cli_pack_default(c, &error))
+        return cli_fail(c, &error);
     rc = command->run(c);
     cli_screen_clear(&c->screen);
     const int flushed = cli_flush(c);

@@ -16,7 +16,10 @@ ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_l
 {
     struct ingle_engine_options o = {.max_logits = max_logits, .callbacks = cli_callbacks(c)};
     ingle_config_engine(c->config, &o);
-    return ingle_engine_open(out, m, &o, error);
+    const ingle_status st = ingle_engine_open(out, m, &o, error);
+    if (!st)
+        cli_pack_say(c, *out);
+    return st;
 }
 
 /* What --grammar, --json-schema, --json-object or --regex ask of every answer. */

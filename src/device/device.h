@@ -63,8 +63,9 @@ int64_t device_matrix_out(const struct device_matrix *m);
 int64_t device_matrix_in(const struct device_matrix *m);
 int64_t device_matrix_stack(const struct device_matrix *m);
 uint32_t device_matrix_type(const struct device_matrix *m);
-/* Takes the memory. */
-MUST_CHECK ingle_status device_matrix_reserve(struct device_matrix *m, struct err *err);
+/* Where its weights lie: device_matrix_bytes(), 64-byte aligned, borrowed until it is freed; const if
+ * device_matrix_load() is not used. */
+void device_matrix_place(struct device_matrix *m, void *at);
 /* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
  * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
  * rows. */

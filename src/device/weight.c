@@ -35,7 +35,6 @@ void device_matrix_free(struct device_matrix *m)
 {
     if (!m)
         return;
-    mem_big_free(m->m.at, m->m.at ? device_matrix_bytes(m) : 0);
     mem_free(m->scale);
     mem_free(m);
 }
@@ -65,15 +64,9 @@ uint32_t device_matrix_type(const struct device_matrix *m)
     return m->m.type;
 }
 
-ingle_status device_matrix_reserve(struct device_matrix *m, struct err *err)
+void device_matrix_place(struct device_matrix *m, void *at)
 {
-    if (m->m.at)
-        return INGLE_OK;
-    m->m.at = mem_big_alloc(device_matrix_bytes(m));
-    if (!m->m.at)
-        return err_set(err, INGLE_NOMEM, "no %llu bytes for a matrix",
-                       (unsigned long long)device_matrix_bytes(m));
-    return INGLE_OK;
+    m->m.at = at;
 }
 
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,

@@ -463,7 +463,12 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     e->kv = plan.kv;
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
         r.tree_budget_bytes = r.kv_budget_bytes;
-    st = model_load(e->weights, err);
+    const struct model_load_options load = {.pack_dir = o->pack_cache,
+                                            .pack_write = o->pack_write,
+                                            .pack_bytes = o->pack_bytes,
+                                            .identity = e->identity,
+                                            .lock = o->lock};
+    st = model_load_with(e->weights, &load, err);
     if (st)
         return st;
     return session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
@@ -501,7 +506,9 @@ void ingle_engine_close(struct ingle_engine *e)
 void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out)
 {
     struct kv_pool_counts kv;
+    struct model_loaded loaded;
     kv_pool_count(session_runner_pool(e->runner), &kv);
+    model_loaded(e->weights, &loaded);
     *out = (struct ingle_engine_info){
         .threads = pool_size(device_pool(e->device)),
         .cpu = e->cpu,
@@ -519,6 +526,12 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .kv_peak_bytes = kv.peak_bytes,
         .kv_budget_bytes = kv.budget_bytes,
         .identity = e->identity,
+        .mapped = loaded.mapped,
+        .locked = loaded.locked,
+        .packed = loaded.wrote,
+        .matrix_bytes = loaded.image_bytes,
+        .huge_bytes = loaded.huge_bytes,
+        .load_seconds = loaded.seconds,
     };
 }
 

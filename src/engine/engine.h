@@ -7,6 +7,7 @@
  * chat.c     conversations to prompts
  * reader.c   tokens of an answer to events
  * engine.c   weights, threads, KV memory: the plan and the machine
+ * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)

@@ -243,6 +243,20 @@ const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name
     return hit ? &f->tensor[hit - 1] : NULL;
 }
 
+size_t io_n_files(const struct io_file *f)
+{
+    return f->n_parts && f->part[0].fd < 0 ? 0 : f->n_parts;
+}
+
+bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out)
+{
+    struct stat st;
+    if (i >= io_n_files(f) || fstat(f->part[i].fd, &st) != 0 || (uint64_t)st.st_size != f->part[i].n_bytes)
+        return false;
+    *out = (struct io_stamp){f->part[i].n_bytes, (uint64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
+    return true;
+}
+
 ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst,
                      size_t n, struct err *err)
 {

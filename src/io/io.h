@@ -102,6 +102,15 @@ size_t io_n_tensors(const struct io_file *f);
 const struct io_tensor *io_tensor_at(const struct io_file *f, size_t i);
 const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name);
 
+/* The files that it consists of (none: it lies in memory), and what tells one version of a
+ * file from another, as it is now; false: it cannot be told. */
+size_t io_n_files(const struct io_file *f);
+struct io_stamp {
+    uint64_t n_bytes, inode;
+    int64_t mtime_s, mtime_ns;
+};
+bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out);
+
 /* Bytes [offset, offset + n) of a tensor into dst.  Any thread. */
 MUST_CHECK ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);
 /* The tensor's bytes in a read-only map (any alignment), or NULL if the file is not mapped.

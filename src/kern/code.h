@@ -134,6 +134,9 @@ void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b
 void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r, const uint8_t *stored);
 void kern_points_get(const struct kern_matrix *w, int64_t p, int64_t i, int r, uint8_t *stored);
 
+/* Panel p, of n_rows rows, from stored rows, for the types that have a fast way; false: others. */
+bool kern_pack_words(const struct kern_matrix *m, int64_t p, int n_rows, const uint8_t *stored);
+
 /* Weight k of row r of panel p of a matrix whose code is float. */
 float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r);
 

@@ -70,6 +70,10 @@ struct kern_matrix {
 MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in, struct err *err);
 static inline size_t kern_matrix_bytes(const struct kern_matrix *m) { return (size_t)m->n_panels * m->panel_bytes; }
 
+/* The layout of packed weights, of every code together: bump it with any change of what kern_pack()
+ * writes.  Files of packed weights carry it (tests/unit/kern_layout.c notices a forgotten bump). */
+enum { KERN_LAYOUT = 1 };
+
 /* Packs panels [p0, p1) from stored rows 16*p0 .. (rows: the stored bytes of row 16*p0 and
  * on, rows of quant_bytes(type, in, 1) bytes without padding).  Any thread, disjoint panels. */
 void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *rows);

@@ -300,25 +300,22 @@ static void put_scales256(const struct kern_code *c, uint8_t *chunk, int r, cons
         put_half(s + 32, r, w->m);
 }
 
-/* Row r of panel p of a packed code. */
-static void pack_row(const struct kern_matrix *m, const struct kern_code *c, int64_t p, int r,
-                     const uint8_t *stored, const struct quant_info *info)
+/* Block b, of n, of row r of panel p of a packed code. */
+static void pack_block(const struct kern_matrix *m, const struct kern_code *c, int64_t p, int r,
+                       const uint8_t *stored, int64_t b, int n)
 {
-    const int n = (int)info->n;
     struct raw w;
-    for (int64_t b = 0; b < m->in / n; b++, stored += info->n_bytes) {
-        uint8_t *panel = kern_code_panel(m, p, b * n);
-        raw_read(m->code, stored, &w);
-        for (int i = 0; i < n / 32; i++) {
-            const int64_t g = b * (n / 32) + i;
-            uint8_t *chunk = panel + (size_t)(g / c->n_group) * c->chunk_bytes;
-            const int at = (int)(g % c->n_group);
-            put_codes(c->bits, chunk + KERN_GROUP_BYTES(c->bits) * at, r, w.c + 32 * i);
-            if (c->act == KERN_ACT_Q32)
-                put_scale32(c, chunk, at, i, r, &w);
-            else if (i == 0)
-                put_scales256(c, chunk, r, &w);
-        }
+    uint8_t *panel = kern_code_panel(m, p, b * n);
+    raw_read(m->code, stored, &w);
+    for (int i = 0; i < n / 32; i++) {
+        const int64_t g = b * (n / 32) + i;
+        uint8_t *chunk = panel + (size_t)(g / c->n_group) * c->chunk_bytes;
+        const int at = (int)(g % c->n_group);
+        put_codes(c->bits, chunk + KERN_GROUP_BYTES(c->bits) * at, r, w.c + 32 * i);
+        if (c->act == KERN_ACT_Q32)
+            put_scale32(c, chunk, at, i, r, &w);
+        else if (i == 0)
+            put_scales256(c, chunk, r, &w);
     }
 }
 
@@ -353,16 +350,21 @@ void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *
     for (int64_t p = p0; p < p1; p++) {
         const int64_t left = m->out - p * KERN_PANEL;
         const int n_rows = left < KERN_PANEL ? (int)left : KERN_PANEL;
+        if (kern_pack_words(m, p, n_rows, stored)) {
+            stored += (size_t)n_rows * row_bytes;
+            continue;
+        }
         for (int64_t k = 0; k < m->in; k += m->stretch)
             memset(kern_code_stretch(m, p, k / m->stretch), 0,
                    kern_code_stretch_bytes(m, k / m->stretch));
+        for (int64_t b = 0; c->bits && b < m->in / info->n; b++)
+            for (int r = 0; r < n_rows; r++)
+                pack_block(m, c, p, r, stored + (size_t)r * row_bytes + (size_t)b * info->n_bytes, b, (int)info->n);
         for (int r = 0; r < n_rows; r++, stored += row_bytes) {
-            if (c->bits)
-                pack_row(m, c, p, r, stored, info);
-            else if (c->act == KERN_ACT_Q256 && c->n_group)
+            if (c->act == KERN_ACT_Q256 && c->n_group && !c->bits)
                 for (int64_t i = 0; i < m->in / 256; i++)
                     kern_points_put(m, p, i, r, stored + (size_t)i * info->n_bytes);
-            else if (c->act != KERN_ACT_F32)
+            else if (c->act != KERN_ACT_F32 && !c->bits)
                 memcpy(kern_code_panel(m, p, 0) + (size_t)r * row_bytes, stored, row_bytes);
             for (int64_t k = 0; c->act == KERN_ACT_F32 && k < m->in; k += m->stretch)
                 pack_floats(m, p, r, stored, k, num_min(m->in, k + m->stretch));

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * load - stored rows into device matrices, in parallel chunks that a worker's buffer holds,
- * so that no matrix is ever in memory twice.
+ * so that no matrix is ever in memory twice.  All matrices lie in one piece of memory, the
+ * image: new memory, or a file of packed weights.
  */
+#define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/parts.h"
+#include "model/packed.h"
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
-enum { CHUNK_BYTES = 4 << 20, FP8_TILE = 128, GROUP = 32 };
+enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20, FP8_TILE = 128, GROUP = 32 };
 
 bool model_loads_as(uint32_t stored, bool has_scale, uint32_t *type, enum conversion *from)
 {
@@ -156,9 +162,7 @@ static ingle_status load_sizes(struct load *l, const struct bound_matrix *b, str
 
 static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, struct err *err)
 {
-    ingle_status s = device_matrix_reserve(b->m, err);
-    if (!s)
-        s = load_sizes(l, b, err);
+    const ingle_status s = load_sizes(l, b, err);
     if (s)
         return s;
     l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
@@ -172,7 +176,7 @@ static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, st
     return INGLE_OK;
 }
 
-ingle_status model_load(struct model *m, struct err *err)
+static ingle_status load_all(struct model *m, struct err *err)
 {
     struct load l = {.m = m};
     l.err = mem_calloc((size_t)pool_size(device_pool(m->d)), sizeof *l.err);
@@ -189,4 +193,147 @@ ingle_status model_load(struct model *m, struct err *err)
     mem_free(l.buffer);
     mem_free(l.err);
     return s;
+}
+
+/* ---- the image ---- */
+
+static void place(struct model *m, const struct packed_want *w, const void *image)
+{
+    union {
+        const void *in;
+        void *out;
+    } p = {.in = image}; /* a mapped one is only read */
+    m->image = p.out;
+    m->loaded.image_bytes = w->head.image_bytes;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        device_matrix_place(m->matrix[i].m, m->image + w->matrix[i].at);
+}
+
+/* True: the weights lie in a file and are there. */
+static bool map(struct model *m, const struct packed_want *w, const char *dir)
+{
+    struct packed_file *f = mem_zalloc(sizeof *f);
+    const void *image;
+    if (!f || model_packed_map(dir, w, m->sink, f, &image, NULL)) {
+        mem_free(f);
+        return false;
+    }
+    m->file_of_image = f;
+    m->loaded.mapped = true;
+    place(m, w, image);
+    report(m->sink, INGLE_REPORT_DEBUG, "packed weights", dir, "%.2f GB are mapped", (double)w->head.image_bytes * 1e-9);
+    return true;
+}
+
+static ingle_status reserve(struct model *m, const struct packed_want *w, struct err *err)
+{
+    void *at = mem_big_alloc((size_t)w->head.image_bytes);
+    if (!at)
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
+                       (unsigned long long)w->head.image_bytes, io_path(m->file));
+    place(m, w, at);
+    return INGLE_OK;
+}
+
+/* A file that cannot be written is no failure. */
+static void write_file(struct model *m, const struct packed_want *w, const struct model_load_options *o)
+{
+    const struct packed_write how = {.o = o, .want = w, .model = m, .image = m->image, .sink = m->sink};
+    const uint64_t start = clock_now();
+    struct err err;
+    char name[PACKED_NAME_BYTES];
+    model_packed_name(name, w->head.key);
+    if (!w->head.n_sources) {
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir,
+               "are not written: the bytes of '%s' lie in no file, or have changed", io_path(m->file));
+    } else if (model_packed_write(&how, &err)) {
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir, "are not written: %s", err.msg);
+    } else {
+        m->loaded.wrote = true;
+        report(m->sink, INGLE_REPORT_NOTE, "packed weights", o->pack_dir,
+               "%s: wrote %.2f GB in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
+               name, (double)w->head.file_bytes * 1e-9, (double)(clock_now() - start) * 1e-9);
+    }
+}
+
+/* What is not locked is reported, with what would help. */
+static void lock(struct model *m)
+{
+    const uint64_t n = m->loaded.image_bytes;
+    struct rlimit limit;
+    if (mlock(m->image, (size_t)n) == 0) {
+        m->loaded.locked = true;
+        report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file), "%.2f GB of weights stay in memory",
+               (double)n * 1e-9);
+        return;
+    }
+    const int why = errno;
+    (void)munlock(m->image, (size_t)n); /* what was locked before it failed */
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < n)
+        report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file),
+               "weights of %llu KiB are not locked: the limit of locked memory (RLIMIT_MEMLOCK) is %llu KiB; raise it "
+               "with 'ulimit -l unlimited', LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (docker)",
+               (unsigned long long)(n / 1024), (unsigned long long)(limit.rlim_cur / 1024));
+    else
+        report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file), "weights of %llu KiB are not locked: %s",
+               (unsigned long long)(n / 1024), strerror(why));
+}
+
+static void count_huge(struct model *m)
+{
+    const uint64_t n = m->loaded.image_bytes, huge = mem_huge_bytes(m->image, (size_t)n);
+    m->loaded.huge_bytes = huge;
+    if (n >= LARGE && huge < n / 2)
+        report(m->sink, INGLE_REPORT_NOTE, "huge pages", io_path(m->file),
+               "%llu of %llu MiB of weights are on them; the others cost speed "
+               "(/sys/kernel/mm/transparent_hugepage/enabled should say madvise or always)",
+               (unsigned long long)(huge >> 20), (unsigned long long)(n >> 20));
+}
+
+ingle_status model_load_with(struct model *m, const struct model_load_options *o, struct err *err)
+{
+    static const struct model_load_options none = {0};
+    const uint64_t start = clock_now();
+    struct packed_want w;
+    o = o ? o : &none;
+    ingle_status s = model_packed_want_init(&w, m, o->identity, err);
+    if (s)
+        return s;
+    if (!o->pack_dir || !w.head.n_sources || !map(m, &w, o->pack_dir)) {
+        s = reserve(m, &w, err);
+        if (!s)
+            s = load_all(m, err);
+        if (!s && o->pack_dir && o->pack_write)
+            write_file(m, &w, o);
+    }
+    if (!s && o->lock)
+        lock(m);
+    if (!s && !m->loaded.mapped)
+        count_huge(m);
+    m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
+    model_packed_want_release(&w);
+    return s;
+}
+
+ingle_status model_load(struct model *m, struct err *err)
+{
+    return model_load_with(m, NULL, err);
+}
+
+void model_loaded(const struct model *m, struct model_loaded *out)
+{
+    *out = m->loaded;
+}
+
+void model_unload(struct model *m)
+{
+    if (m->loaded.mapped)
+        munmap(m->image, (size_t)m->loaded.image_bytes);
+    else
+        mem_big_free(m->image, (size_t)m->loaded.image_bytes);
+    m->image = NULL;
+    if (m->file_of_image)
+        model_packed_close(m->file_of_image);
+    mem_free(m->file_of_image);
+    m->file_of_image = NULL;
 }

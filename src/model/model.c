@@ -70,6 +70,7 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
+    model_unload(m);
     for (size_t i = 0; i < m->n_matrices; i++) {
         device_matrix_free(m->matrix[i].m);
         mem_free(m->matrix[i].part);

@@ -73,7 +73,46 @@ void model_skip(struct model *m, const char *prefix, const char *what);
 MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
+
+struct model_load_options {
+    const char *pack_dir;  /* files of packed weights, mapped instead of reading and packing; NULL: none */
+    bool pack_write;       /* one that is missing is written */
+    uint64_t pack_bytes;   /* what all files there may take; 0: what leaves a tenth of the disk free */
+    uint64_t identity;     /* of the model, part of a file's key */
+    bool lock;             /* keep the weights in memory; what forbids it is reported */
+};
+
+struct model_loaded {
+    bool mapped, locked;
+    bool wrote;           /* a file of packed weights */
+    uint64_t image_bytes; /* of the matrices, in one piece */
+    uint64_t huge_bytes;  /* of it on huge pages; 0 if mapped */
+    double seconds;
+};
+
+/* o: NULL for neither files nor locks. */
+MUST_CHECK ingle_status model_load_with(struct model *m, const struct model_load_options *o,
+                                        struct err *err);
 MUST_CHECK ingle_status model_load(struct model *m, struct err *err);
+void model_loaded(const struct model *m, struct model_loaded *out);
+
+struct model_pack_entry {
+    const char *name;  /* of the file */
+    const char *model; /* path of the model, cut; "" if damaged */
+    uint64_t bytes;
+    int64_t age_s;     /* since its last use */
+    bool in_use;       /* by a process, now */
+    bool foreign;      /* of another version of ingle */
+    bool temporary;    /* being written (in_use), or what a killed process left */
+    const char *damage; /* or NULL */
+};
+typedef void model_pack_fn(void *arg, const struct model_pack_entry *e);
+/* What is in a directory of packed weights; verify: all bytes are read and compared. */
+MUST_CHECK ingle_status model_pack_list(const char *dir, bool verify, model_pack_fn *fn, void *arg,
+                                        struct err *err);
+/* Deletes all of it but what is being written.  A file in use vanishes when its user ends. */
+MUST_CHECK ingle_status model_pack_clear(const char *dir, int64_t *n_files, uint64_t *n_bytes,
+                                         struct err *err);
 
 /* Hash of tensor names, types, shapes and sampled bytes: who this model is. */
 uint64_t model_identity(const struct model *m);

@@ -38,6 +38,8 @@ struct model_table {
     size_t row_bytes;
 };
 
+struct packed_file;
+
 struct model {
     struct io_file *file;
     struct device *d;
@@ -53,9 +55,16 @@ struct model {
     uint64_t n_bytes;
     struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];
     int n_skips;
+    /* The matrices, in one piece of memory. */
+    uint8_t *image;
+    struct model_loaded loaded;
+    struct packed_file *file_of_image; /* that is mapped, or NULL */
 };
 
 /* The type that a device loads for tensors of this one, and how; false: none. */
 bool model_loads_as(uint32_t stored, bool has_scale, uint32_t *type, enum conversion *from);
+
+/* Ends what model_load() began. */
+void model_unload(struct model *m);
 
 #endif

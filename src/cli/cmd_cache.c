@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of packed weights: where they are, what is there, making and deleting them. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double GB = 1e9;
+enum { SLOW_S = 3 }; /* a start that takes longer is worth a word */
+
+ingle_status cli_pack_default(struct cli *c, struct ingle_error *error)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    struct str path;
+    if (ingle_config_is_set(c->config, "pack-cache"))
+        return INGLE_OK;
+    str_init(&path);
+    if (cache && *cache == '/')
+        str_addf(&path, "%s/ingle/packed", cache);
+    else if (home && *home == '/')
+        str_addf(&path, "%s/.cache/ingle/packed", home);
+    ingle_status st = INGLE_OK;
+    if (path.n && str_ok(&path))
+        st = ingle_config_set(c->config, NULL, "pack-cache", path.at, error);
+    str_release(&path);
+    return st;
+}
+
+void cli_pack_say(struct cli *c, const struct ingle_engine *e)
+{
+    struct ingle_engine_info info;
+    ingle_engine_info(e, &info);
+    const char *dir = ingle_config_text(c->config, "pack-cache", 0);
+    const double gb = (double)info.matrix_bytes / GB;
+    if (!c->screen.progress)
+        return;
+    cli_screen_clear(&c->screen);
+    if (info.packed)
+        fprintf(stderr, "ingle: wrote %.2f GB of packed weights to %s: later starts take no time; 'ingle cache' "
+                "lists and deletes them\n", gb, dir);
+    else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > SLOW_S &&
+             !ingle_config_flag(c->config, "no-pack-cache"))
+        fprintf(stderr, "ingle: loading took %.1f s; with --pack once (%.2f GB on disk) later starts take no time\n",
+                info.load_seconds, gb);
+}
+
+struct shelf {
+    bool json;
+    int64_t n, n_damaged;
+    uint64_t bytes;
+};
+
+static const char *state_of(const struct ingle_pack_entry *e)
+{
+    if (e->temporary)
+        return e->in_use ? "being written" : "unfinished";
+    if (e->foreign)
+        return "of another version";
+    if (e->damage)
+        return "damaged";
+    return e->in_use ? "in use" : "ready";
+}
+
+static void print_entry(void *arg, const struct ingle_pack_entry *e)
+{
+    struct shelf *s = arg;
+    const bool damaged = e->damage && !e->foreign;
+    if (s->json) {
+        printf("%s\n {\"name\": \"%s\", \"bytes\": %llu, \"age_s\": %lld, \"state\": \"%s\", \"model\": ",
+               s->n ? "," : "", e->name, (unsigned long long)e->bytes, (long long)e->age_seconds, state_of(e));
+        cli_print_json(e->model, strlen(e->model));
+        if (e->damage) {
+            fputs(", \"why\": ", stdout);
+            cli_print_json(e->damage, strlen(e->damage));
+        }
+        putchar('}');
+    } else {
+        printf("%-12.12s %9.2f GB %8.1f h  %-18s %s\n", e->name, (double)e->bytes / GB,
+               (double)e->age_seconds / 3600, state_of(e), e->damage ? e->damage : e->model);
+    }
+    s->n++;
+    s->n_damaged += damaged;
+    s->bytes += e->bytes;
+}
+
+static int list(struct cli *c, const char *dir)
+{
+    struct shelf s = {.json = ingle_config_flag(c->config, "json")};
+    struct ingle_error error;
+    if (s.json)
+        fputs("{\"files\": [", stdout);
+    else
+        printf("%-12s %12s %10s  %-18s %s\n", "file", "size", "last used", "state", "model");
+    const ingle_status st =
+        ingle_pack_list(dir, ingle_config_flag(c->config, "verify"), print_entry, &s, &error);
+    if (st && st != INGLE_NOTFOUND) /* a directory that is not there is empty */
+        return cli_fail(c, &error);
+    if (s.json)
+        printf("], \"bytes\": %llu, \"damaged\": %lld}\n", (unsigned long long)s.bytes, (long long)s.n_damaged);
+    else
+        printf("%lld files, %.2f GB in %s\n", (long long)s.n, (double)s.bytes / GB, dir);
+    return s.n_damaged ? CLI_FAILURE : CLI_OK;
+}
+
+static int clear(struct cli *c, const char *dir)
+{
+    struct ingle_error error;
+    int64_t n = 0;
+    uint64_t bytes = 0;
+    const ingle_status st = ingle_pack_clear(dir, &n, &bytes, &error);
+    if (st && st != INGLE_NOTFOUND)
+        return cli_fail(c, &error);
+    printf("deleted %lld files, %.2f GB, in %s\n", (long long)n, (double)bytes / GB, dir);
+    return CLI_OK;
+}
+
+/* A small context: the weights are what matters. */
+static int add(struct cli *c, const char *dir)
+{
+    struct ingle_model *m = NULL;
+    struct ingle_engine *e = NULL;
+    struct ingle_error error;
+    struct ingle_engine_info info = {0};
+    struct ingle_engine_options o = {.callbacks = cli_callbacks(c)};
+    ingle_config_engine(c->config, &o);
+    o.pack_write = true;
+    o.n_ctx = 512;
+    int rc = CLI_OK;
+    if (cli_open_model(c, &m, &error) || ingle_engine_open(&e, m, &o, &error))
+        rc = cli_fail(c, &error);
+    else
+        ingle_engine_info(e, &info);
+    cli_screen_clear(&c->screen);
+    const double gb = (double)info.matrix_bytes / GB;
+    if (info.packed)
+        printf("wrote %.2f GB to %s\n", gb, dir);
+    else if (info.mapped)
+        printf("%.2f GB are there already, in %s\n", gb, dir);
+    else if (!rc)
+        rc = CLI_FAILURE; /* a warning has said why */
+    ingle_engine_close(e);
+    ingle_model_close(m);
+    return rc;
+}
+
+int cli_cache(struct cli *c)
+{
+    const char *dir = ingle_config_text(c->config, "pack-cache", 0);
+    const bool adds = ingle_config_flag(c->config, "add"), clears = ingle_config_flag(c->config, "clear"),
+               verifies = ingle_config_flag(c->config, "verify");
+    if (c->n_arg)
+        return cli_usage(c, "'cache' takes no argument such as '%s'", c->arg[0]);
+    if (adds + clears + verifies > 1)
+        return cli_usage(c, "options '--add', '--verify' and '--clear' exclude each other");
+    if (adds != ingle_config_is_set(c->config, "model"))
+        return cli_usage(c, adds ? "option '--add' wants a model: -m FILE" : "a model is only for '--add'");
+    if (!dir)
+        return cli_usage(c, "neither XDG_CACHE_HOME nor HOME is set: say '--pack-cache DIR'");
+    return adds ? add(c, dir) : clears ? clear(c, dir) : list(c, dir);
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cache - the directory of packed weights: one is mapped, one is written, old ones go. */
+#define _GNU_SOURCE
+#include "model/packed.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PIECE = 4 << 20,       /* written at once; a stop is noticed between two */
+    FLUSH = 64 << 20,      /* the disk begins to work after so much */
+    FREE_SHARE = 10,       /* this part of a file system stays free, ... */
+    FREE_FILES = 16,       /* ... or so many times the file: a small one cannot hurt */
+};
+
+static const char temporary[] = ".tmp";
+
+static bool is_temporary(const char *name)
+{
+    char whole[PACKED_NAME_BYTES];
+    const size_t n = strlen(name);
+    if (n <= 4 || n - 4 >= sizeof whole || strcmp(name + n - 4, temporary) != 0)
+        return false;
+    memcpy(whole, name, n - 4);
+    whole[n - 4] = 0;
+    return model_packed_is_name(whole);
+}
+
+static DIR *names_of(int dir)
+{
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+static ingle_status open_dir(const char *path, int *out, struct err *err)
+{
+    *out = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*out >= 0)
+        return INGLE_OK;
+    return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open the directory: %s",
+                   path, strerror(errno));
+}
+
+/* Whether a process has it open: it then holds a shared lock, a writer one of its own. */
+static bool in_use(int dir, const char *name)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    const bool used = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return used;
+}
+
+/* ---- finding ---- */
+
+static bool fits(const struct packed_file *f, const struct packed_want *w)
+{
+    const struct packed_header *a = &f->head, *b = &w->head;
+    return a->n_matrices == b->n_matrices && a->n_sources == b->n_sources && a->image_at == b->image_at &&
+           a->image_bytes == b->image_bytes && a->key.lo == b->key.lo && a->key.hi == b->key.hi &&
+           memcmp(f->matrix, w->matrix, a->n_matrices * sizeof *w->matrix) == 0 &&
+           memcmp(f->source, w->source, a->n_sources * sizeof *w->source) == 0;
+}
+
+static ingle_status map_image(struct packed_file *f, const char *name, const void **image, struct err *err)
+{
+    void *at = mmap(NULL, (size_t)f->head.image_bytes, PROT_READ, MAP_SHARED, f->fd, (off_t)f->head.image_at);
+    if (at == MAP_FAILED)
+        return err_set(err, INGLE_IO, "%s: cannot map %llu bytes: %s", name,
+                       (unsigned long long)f->head.image_bytes, strerror(errno));
+    *image = at;
+    return INGLE_OK;
+}
+
+ingle_status model_packed_map(const char *path, const struct packed_want *w, const struct report_sink *sink,
+                        struct packed_file *file, const void **image, struct err *err)
+{
+    char name[PACKED_NAME_BYTES];
+    int dir;
+    struct err why;
+    model_packed_name(name, w->head.key);
+    ingle_status s = open_dir(path, &dir, err);
+    if (s)
+        return INGLE_NOTFOUND;
+    s = model_packed_open(file, dir, name, &why);
+    if (!s && !fits(file, w)) {
+        s = err_set(&why, INGLE_FORMAT, "%s: damaged: it holds other weights than its name says", name);
+        model_packed_close(file);
+    }
+    if (!s) {
+        s = map_image(file, name, image, &why);
+        if (s)
+            model_packed_close(file);
+        else
+            (void)!futimens(file->fd, NULL); /* the time of its last use; not if it is another's */
+    }
+    if (s && s != INGLE_NOTFOUND) {
+        const bool gone = s == INGLE_FORMAT && unlinkat(dir, name, 0) == 0;
+        report(sink, INGLE_REPORT_WARN, "packed weights", path, "%s; %s the weights are packed again", why.msg,
+               gone ? "it is deleted," : "it is not used,");
+        s = err_set(err, INGLE_NOTFOUND, "%s", why.msg);
+    } else if (s) {
+        s = err_set(err, s, "%s", why.msg);
+    }
+    close(dir);
+    return s;
+}
+
+/* ---- room ---- */
+
+struct old { char name[PACKED_NAME_BYTES + 4]; uint64_t bytes; int64_t used; };
+
+static int by_use(const void *a, const void *b)
+{
+    const struct old *x = a, *y = b;
+    return (x->used > y->used) - (x->used < y->used);
+}
+
+/* Files that may go for this one: nobody uses them.  *kept_bytes: what the others take. */
+static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept_bytes)
+{
+    struct old *list = NULL;
+    size_t cap = 0;
+    DIR *d = names_of(dir);
+    *n = 0;
+    *kept_bytes = 0;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if ((!model_packed_is_name(e->d_name) && !is_temporary(e->d_name)) || strcmp(e->d_name, own) == 0 ||
+            fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (in_use(dir, e->d_name) || !mem_grow(&list, &cap, *n + 1, sizeof *list)) {
+            *kept_bytes += (uint64_t)st.st_size;
+            continue;
+        }
+        struct old *o = &list[(*n)++];
+        snprintf(o->name, sizeof o->name, "%.51s", e->d_name); /* it is of this length */
+        o->bytes = (uint64_t)st.st_blocks * 512;
+        o->used = is_temporary(e->d_name) ? 0 : (int64_t)st.st_mtime;
+    }
+    if (d)
+        closedir(d);
+    if (list)
+        qsort(list, *n, sizeof *list, by_use);
+    return list;
+}
+
+/* Of the same path, but not of the file that is there now, or of another version of ingle. */
+static bool outdated(int dir, const char *name, const struct packed_want *w)
+{
+    struct packed_file f;
+    const ingle_status s = model_packed_open(&f, dir, name, NULL);
+    if (s)
+        return s == INGLE_UNSUP || s == INGLE_FORMAT;
+    const bool same = strcmp(f.head.model, w->head.model) == 0;
+    model_packed_close(&f);
+    return same;
+}
+
+static uint64_t free_bytes(int dir, uint64_t *all)
+{
+    struct statvfs v;
+    if (fstatvfs(dir, &v) != 0)
+        return *all = UINT64_MAX; /* the writing will tell */
+    *all = (uint64_t)v.f_blocks * v.f_frsize;
+    return (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+/* Deletes what has to go for n bytes; INGLE_LIMIT: even that would not be enough. */
+static ingle_status make_room(int dir, const char *path, const struct packed_write *w, const char *own,
+                              uint64_t n, struct err *err)
+{
+    size_t n_old;
+    uint64_t kept, old_bytes = 0, all;
+    struct old *list = old_files(dir, own, &n_old, &kept);
+    for (size_t i = 0; i < n_old; i++)
+        old_bytes += list[i].bytes;
+    const uint64_t left = free_bytes(dir, &all);
+    const uint64_t many = n > UINT64_MAX / FREE_FILES ? UINT64_MAX : n * FREE_FILES;
+    const uint64_t spare = all == UINT64_MAX ? 0 : all / FREE_SHARE < many ? all / FREE_SHARE : many;
+    const uint64_t budget = w->o->pack_bytes ? w->o->pack_bytes : UINT64_MAX;
+    ingle_status s = INGLE_OK;
+    if (n > budget || kept > budget - n)
+        s = err_set(err, INGLE_LIMIT, "%s: %.1f GB of packed weights do not fit in the %.1f GB that it may take",
+                    path, (double)n * 1e-9, (double)budget * 1e-9);
+    else if (left != UINT64_MAX && (n > left + old_bytes || left + old_bytes - n < spare))
+        s = err_set(err, INGLE_LIMIT,
+                    "%s: %.1f GB of packed weights would leave less than %.1f GB of the file system free "
+                    "(%.1f of %.1f GB are)",
+                    path, (double)n * 1e-9, (double)spare * 1e-9, (double)left * 1e-9, (double)all * 1e-9);
+    for (size_t i = 0; !s && i < n_old; i++) {
+        const uint64_t now = free_bytes(dir, &all);
+        const bool room = (now == UINT64_MAX || (now >= n && now - n >= spare)) && kept + old_bytes <= budget - n;
+        if (room && !outdated(dir, list[i].name, w->want))
+            continue;
+        if (unlinkat(dir, list[i].name, 0) != 0)
+            continue;
+        old_bytes -= list[i].bytes;
+        report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%.1f GB) was deleted: %s",
+               list[i].name, (double)list[i].bytes * 1e-9, room ? "it is outdated" : "nothing was used less lately");
+    }
+    mem_free(list);
+    return s;
+}
+
+/* ---- writing ---- */
+
+static ingle_status fail(struct err *err, const char *path, const char *what)
+{
+    const int e = errno;
+    return err_set(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? INGLE_LIMIT : INGLE_IO,
+                   "%s: packed weights: %s: %s", path, what, strerror(e));
+}
+
+static ingle_status write_at(int fd, const char *path, const void *bytes, size_t n, uint64_t at,
+                             struct err *err)
+{
+    const char *from = bytes;
+    while (n) {
+        const ssize_t put = pwrite(fd, from, n, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return fail(err, path, "cannot write");
+        from += put;
+        at += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status write_image(int fd, const struct packed_write *w, struct packed_sum *sum, struct err *err)
+{
+    const struct packed_header *h = &w->want->head;
+    const uint8_t *image = w->image;
+    for (uint64_t at = 0; at < h->image_bytes; at += PIECE) {
+        const uint64_t left = h->image_bytes - at;
+        const size_t n = left < PIECE ? (size_t)left : PIECE;
+        if (at % PACKED_BLOCK == 0)
+            sum[at / PACKED_BLOCK] =
+                model_packed_sum_of(image + at, left < PACKED_BLOCK ? (size_t)left : PACKED_BLOCK);
+        const ingle_status s = write_at(fd, w->o->pack_dir, image + at, n, h->image_at + at, err);
+        if (s)
+            return s;
+        if (report_progress(w->sink, "write", (double)(at + n), (double)h->image_bytes))
+            return err_set(err, INGLE_CANCEL, "writing packed weights was cancelled");
+        if ((at + n) % FLUSH == 0)
+            (void)!sync_file_range(fd, (off_t)(h->image_at + at + n - FLUSH), FLUSH, SYNC_FILE_RANGE_WRITE);
+    }
+    return INGLE_OK;
+}
+
+static ingle_status write_all(int fd, const struct packed_write *w, struct err *err)
+{
+    const char *path = w->o->pack_dir;
+    struct packed_header h = w->want->head;
+    const size_t n_m = h.n_matrices * sizeof(struct packed_matrix), n_s = h.n_sources * sizeof(struct io_stamp);
+    const size_t n = n_m + n_s + h.n_blocks * sizeof(struct packed_sum);
+    if (fallocate(fd, 0, 0, (off_t)h.file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+        return fail(err, path, "cannot reserve space");
+    uint8_t *table = mem_zalloc(n);
+    if (!table)
+        return err_set(err, INGLE_NOMEM, "%s: no memory for the table of packed weights", path);
+    memcpy(table, w->want->matrix, n_m);
+    memcpy(table + n_m, w->want->source, n_s);
+    ingle_status s = write_image(fd, w, (struct packed_sum *)(void *)(table + n_m + n_s), err);
+    h.table_sum = model_packed_sum_of(table, n);
+    h.sum = model_packed_head_sum(&h);
+    if (!s)
+        s = write_at(fd, path, table, n, sizeof h, err);
+    if (!s && ftruncate(fd, (off_t)h.file_bytes) != 0)
+        s = fail(err, path, "cannot set the size");
+    /* The header comes last: whatever lies there before is no file of packed weights. */
+    if (!s && fdatasync(fd) != 0)
+        s = fail(err, path, "cannot sync");
+    if (!s)
+        s = write_at(fd, path, &h, sizeof h, 0, err);
+    if (!s && fsync(fd) != 0)
+        s = fail(err, path, "cannot sync");
+    mem_free(table);
+    return s;
+}
+
+static ingle_status make_dirs(const char *path, struct err *err)
+{
+    char *p = mem_strdup(path);
+    if (!p)
+        return err_set(err, INGLE_NOMEM, "%s: no memory", path);
+    bool ok = true;
+    for (char *at = strchr(p + 1, '/'); ok && at; at = strchr(at + 1, '/')) {
+        *at = 0;
+        ok = mkdir(p, 0700) == 0 || errno == EEXIST;
+        *at = '/';
+    }
+    ok = ok && (mkdir(p, 0700) == 0 || errno == EEXIST);
+    mem_free(p);
+    return ok ? INGLE_OK : fail(err, path, "cannot make the directory");
+}
+
+/* The temporary file, locked and empty; INGLE_UNSUP: another process is writing it. */
+static ingle_status open_temporary(int dir, const char *path, const char *name, int *out, struct err *err)
+{
+    struct stat mine, there;
+    const int fd = openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail(err, path, "cannot create a file");
+    /* It must still be the one of this name: a writer that was faster has renamed it. */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &mine) != 0 ||
+        fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) != 0 || mine.st_ino != there.st_ino ||
+        mine.st_dev != there.st_dev || mine.st_uid != geteuid())
+    {
+        close(fd);
+        return err_set(err, INGLE_UNSUP, "%s: another process is writing these packed weights", path);
+    }
+    if (ftruncate(fd, 0) != 0) {
+        const ingle_status s = fail(err, path, "cannot empty a file");
+        close(fd);
+        return s;
+    }
+    *out = fd;
+    return INGLE_OK;
+}
+
+static bool unchanged(const struct packed_want *w, const struct model *m)
+{
+    struct io_stamp now;
+    for (uint32_t i = 0; i < w->head.n_sources; i++)
+        if (!io_stamp(m->file, i, &now) || memcmp(&now, &w->source[i], sizeof now) != 0)
+            return false;
+    return true;
+}
+
+ingle_status model_packed_write(const struct packed_write *w, struct err *err)
+{
+    char name[PACKED_NAME_BYTES], tmp[PACKED_NAME_BYTES + 4];
+    const char *path = w->o->pack_dir;
+    struct stat st;
+    int dir, fd = -1;
+    model_packed_name(name, w->want->head.key);
+    snprintf(tmp, sizeof tmp, "%s%s", name, temporary);
+    ingle_status s = make_dirs(path, err);
+    if (!s)
+        s = open_dir(path, &dir, err);
+    if (s)
+        return s;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        s = err_set(err, INGLE_UNSUP, "%s: %s is there", path, name);
+    if (!s)
+        s = open_temporary(dir, path, tmp, &fd, err);
+    if (s) {
+        close(dir);
+        return s;
+    }
+    s = make_room(dir, path, w, tmp, w->want->head.file_bytes, err);
+    if (!s)
+        s = write_all(fd, w, err);
+    if (!s && !unchanged(w->want, w->model))
+        s = err_set(err, INGLE_UNSUP, "%s: the model's files changed while they were read", path);
+    if (!s && renameat(dir, tmp, dir, name) != 0)
+        s = fail(err, path, "cannot rename");
+    if (s)
+        (void)unlinkat(dir, tmp, 0);
+    else
+        (void)!fsync(dir);
+    close(fd);
+    close(dir);
+    return s;
+}
+
+/* ---- for people ---- */
+
+static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, void *arg)
+{
+    struct stat st;
+    struct err why = {0};
+    struct packed_file f;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    struct model_pack_entry e = {.name = name,
+                                 .model = "",
+                                 .bytes = (uint64_t)st.st_size,
+                                 .age_s = (int64_t)time(NULL) - (int64_t)st.st_mtime,
+                                 .in_use = in_use(dir, name),
+                                 .temporary = is_temporary(name)};
+    ingle_status s = e.temporary ? INGLE_NOTFOUND : model_packed_open(&f, dir, name, &why);
+    if (!s) {
+        e.model = f.head.model;
+        const ingle_status bad = verify ? model_packed_verify(&f, name, &why) : INGLE_OK;
+        e.damage = bad ? why.msg : NULL;
+    } else if (s != INGLE_NOTFOUND) {
+        e.foreign = s == INGLE_UNSUP;
+        e.damage = why.msg;
+    }
+    fn(arg, &e);
+    if (!s)
+        model_packed_close(&f);
+}
+
+ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, void *arg, struct err *err)
+{
+    int dir;
+    const ingle_status s = open_dir(path, &dir, err);
+    if (s)
+        return s;
+    DIR *d = names_of(dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (model_packed_is_name(e->d_name) || is_temporary(e->d_name))
+            list_one(dir, e->d_name, verify, fn, arg);
+    if (d)
+        closedir(d);
+    close(dir);
+    return INGLE_OK;
+}
+
+ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_bytes, struct err *err)
+{
+    int dir;
+    *n_files = 0;
+    *n_bytes = 0;
+    ingle_status s = open_dir(path, &dir, err);
+    if (s)
+        return s;
+    DIR *d = names_of(dir);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        const bool partial = is_temporary(e->d_name);
+        if ((!model_packed_is_name(e->d_name) && !partial) || (partial && in_use(dir, e->d_name)) ||
+            fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (unlinkat(dir, e->d_name, 0) == 0) {
+            *n_files += 1;
+            *n_bytes += (uint64_t)st.st_size;
+        } else if (!s) {
+            s = err_set(err, INGLE_IO, "%s: cannot delete %s: %s", path, e->d_name, strerror(errno));
+        }
+    }
+    if (d)
+        closedir(d);
+    close(dir);
+    return s;
+}

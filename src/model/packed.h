@@ -1,0 +1,107 @@
+/*
+ * packed - inside the room: the file of packed weights, and the directory of such files.
+ *
+ * A file holds the weights of one model as they lie in memory, so that the next start maps
+ * them instead of reading and packing: header, table (matrices, sources, sums of blocks),
+ * then, from a page border on, the image: every matrix at its place in one piece of memory.
+ *
+ * A file belongs to its sources (sizes, times, inodes), to the tensors and samples of their
+ * bytes (model_identity()), to the format of the file and to the layout of packed weights
+ * (KERN_LAYOUT).  All of that makes its key, and the key its name.  Nothing in it depends
+ * on the instruction set.
+ *
+ * Header and table are under checksums that every start checks.  The image is under sums
+ * of blocks that model_packed_verify() checks: reading all of it at a start is what the file is
+ * there to avoid.
+ */
+#ifndef INGLE_MODEL_PACKED_H
+#define INGLE_MODEL_PACKED_H
+
+#include "model/parts.h"
+#include <assert.h>
+
+enum {
+    PACKED_FORMAT = 1,
+    PACKED_BLOCK = 16 << 20, /* of the image, under one sum */
+    PACKED_ALIGN = 4096,     /* of the image and of a matrix in it */
+    PACKED_NAME_BYTES = 48,
+    PACKED_MAX_MATRICES = 1 << 20,
+    PACKED_MAX_SOURCES = 1 << 16,
+};
+
+struct packed_sum { uint64_t lo, hi; }; /* XXH3-128 */
+
+struct packed_header {
+    char magic[16];
+    uint32_t format, layout, endian, n_matrices, n_sources, n_blocks;
+    uint64_t file_bytes, image_at, image_bytes;
+    struct packed_sum key, table_sum;
+    char model[192];       /* its path, for people; cut */
+    struct packed_sum sum; /* of the header, with zeros here */
+};
+static_assert(sizeof(struct packed_header) == 304, "a file format: do not pad");
+static_assert(offsetof(struct packed_header, key) == 64, "a file format: do not reorder");
+
+struct packed_matrix {
+    uint64_t at, bytes; /* in the image */
+    int64_t out, in, n_stack;
+    uint32_t type, from; /* of the device; enum conversion */
+    uint64_t name;       /* hash of the first tensor's name */
+};
+static_assert(sizeof(struct packed_matrix) == 56, "a file format: do not pad");
+
+/* What a model wants of a file. */
+struct packed_want {
+    struct packed_header head; /* all but the sums */
+    struct packed_matrix *matrix;
+    struct io_stamp *source;
+};
+/* head.n_sources is 0 where a file cannot be: the model's bytes lie in no file, or it has
+ * changed since it was opened. */
+MUST_CHECK ingle_status model_packed_want_init(struct packed_want *w, const struct model *m,
+                                         uint64_t identity, struct err *err);
+void model_packed_want_release(struct packed_want *w);
+
+/* An open file whose header and table are good. */
+struct packed_file {
+    int fd; /* holds a shared lock: who wants to know whether the file is in use, asks for it */
+    struct packed_header head;
+    struct packed_matrix *matrix; /* in `table`, which is owned */
+    const struct io_stamp *source;
+    const struct packed_sum *block;
+    void *table;
+};
+/* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged. */
+MUST_CHECK ingle_status model_packed_open(struct packed_file *f, int dir, const char *name, struct err *err);
+void model_packed_close(struct packed_file *f);
+/* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: behind the header. */
+MUST_CHECK ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes,
+                                          const char *name, uint64_t *table_bytes, struct err *err);
+MUST_CHECK ingle_status model_packed_check_table(const struct packed_header *h, const void *table,
+                                           const char *name, struct err *err);
+struct packed_sum model_packed_sum_of(const void *at, size_t n);
+struct packed_sum model_packed_head_sum(const struct packed_header *h);
+/* Reads the whole image and compares its sums. */
+MUST_CHECK ingle_status model_packed_verify(const struct packed_file *f, const char *name, struct err *err);
+
+void model_packed_name(char out[PACKED_NAME_BYTES], struct packed_sum key);
+bool model_packed_is_name(const char *name);
+
+/* The image of a model that is in a file of the directory, mapped; *file stays open while
+ * it is.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and deleted. */
+MUST_CHECK ingle_status model_packed_map(const char *dir, const struct packed_want *w,
+                                   const struct report_sink *sink, struct packed_file *file,
+                                   const void **image, struct err *err);
+
+struct packed_write {
+    const struct model_load_options *o;
+    const struct packed_want *want;
+    const struct model *model;
+    const void *image;
+    const struct report_sink *sink;
+};
+/* Writes image under a temporary name, syncs and renames.  INGLE_LIMIT: there is no room;
+ * INGLE_CANCEL; INGLE_UNSUP: another process is at it, or the file is there. */
+MUST_CHECK ingle_status model_packed_write(const struct packed_write *w, struct err *err);
+
+#endif

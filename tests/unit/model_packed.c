@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of packed weights: the same bits, and whatever happens to the files, an answer. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "ingle/ingle.h"
+#include "model/packed.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char nano[] = "assets/nano-gemma4-Q8_0.gguf";
+static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
+
+static struct ingle_error error;
+static char dir[64], said[4096];
+
+static void must(ingle_status st)
+{
+    if (st)
+        fail_msg("%s", error.text);
+}
+
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    (void)arg;
+    (void)subject;
+    const size_t n = strlen(said);
+    if (level <= INGLE_REPORT_NOTE && strcmp(kind, "memory") != 0)
+        snprintf(said + n, sizeof said - n, "%s\n", text);
+}
+
+struct start {
+    bool write, lock;
+    uint64_t bytes;
+    const char *dir; /* NULL: the test's; "": none */
+    ingle_progress_fn *progress;
+};
+
+/* Starts an engine, computes, ends it: a hash of the logits of a few tokens. */
+static uint64_t start(const char *path, const struct start *how, struct ingle_engine_info *info)
+{
+    struct ingle_model *m;
+    struct ingle_engine *e;
+    struct ingle_session *s;
+    int32_t tokens[24];
+    const float *logits;
+    struct ingle_engine_options o = {.pack_cache = how->dir ? how->dir : dir,
+                                     .pack_write = how->write,
+                                     .pack_bytes = how->bytes,
+                                     .lock = how->lock,
+                                     .n_ctx = 512,
+                                     .threads = 2,
+                                     .callbacks = {.report = hear, .progress = how->progress}};
+    if (!*o.pack_cache)
+        o.pack_cache = NULL;
+    said[0] = 0;
+    must(ingle_model_open(&m, path, NULL, &error));
+    must(ingle_engine_open(&e, m, &o, &error));
+    ingle_engine_info(e, info);
+    for (int i = 0; i < 24; i++)
+        tokens[i] = (int32_t)((i * 7919 + 5) % info->n_vocab);
+    must(ingle_session_open(&s, e, &error));
+    must(ingle_session_sync(s, tokens, 24, NULL, &error));
+    must(ingle_session_finish(s, &logits, &error));
+    const struct packed_sum sum = model_packed_sum_of(logits, (size_t)info->n_vocab * sizeof *logits);
+    ingle_session_close(s);
+    ingle_engine_close(e);
+    ingle_model_close(m);
+    return sum.lo;
+}
+
+static const struct start plain = {.dir = ""}, use = {0}, write_it = {.write = true};
+
+static uint64_t plain_hash(const char *path)
+{
+    struct ingle_engine_info info;
+    const uint64_t h = start(path, &plain, &info);
+    assert_false(info.mapped || info.packed);
+    return h;
+}
+
+/* The only file in the directory that counts; "" when there is none. */
+static int files(char path[512])
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    path[0] = 0;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            snprintf(path, 512, "%s/%.200s", dir, e->d_name);
+            n++;
+        }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ingle-packed-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[512];
+    while (files(path))
+        if (unlink(path) != 0)
+            return -1;
+    return rmdir(dir);
+}
+
+static void written_and_mapped_starts_give_the_same_bits(void **state)
+{
+    static const char *const models[] = {
+        nano,
+        moe,
+        "tests/data/goldens/gemma4_moe",
+        "tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+        "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+        "tests/data/goldens/deepseek_v4_published",
+    };
+    (void)state;
+    struct ingle_engine_info info;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const uint64_t cold = plain_hash(models[i]);
+        assert_int_equal(start(models[i], &use, &info), cold); /* none is there, none is written */
+        assert_false(info.mapped || info.packed);
+        assert_int_equal(start(models[i], &write_it, &info), cold);
+        assert_true(info.packed && !info.mapped);
+        assert_non_null(strstr(said, "wrote"));
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(start(models[i], again ? &write_it : &use, &info), cold);
+            assert_true(info.mapped && !info.packed);
+            assert_true(info.huge_bytes == 0 && info.matrix_bytes > 0);
+        }
+    }
+    char path[512];
+    assert_int_equal(files(path), sizeof models / sizeof *models);
+}
+
+static void built_in_weights_have_no_file(void **state)
+{
+    (void)state;
+    char path[512];
+    struct ingle_engine_info info;
+    start(NULL, &use, &info);
+    assert_string_equal(said, "");
+    start(NULL, &write_it, &info);
+    assert_non_null(strstr(said, "lie in no file"));
+    assert_int_equal(files(path), 0);
+}
+
+static void flip(const char *path, uint64_t at)
+{
+    uint8_t b;
+    const int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, &b, 1, (off_t)at), 1);
+    b ^= 0x40;
+    assert_int_equal(pwrite(fd, &b, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static void any_flipped_bit_of_header_or_table_is_found(void **state)
+{
+    (void)state;
+    struct ingle_engine_info info;
+    struct packed_file f;
+    struct err err;
+    char path[512];
+    start(moe, &write_it, &info);
+    assert_int_equal(files(path), 1);
+    const char *name = strrchr(path, '/') + 1;
+    const int d = open(dir, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(model_packed_open(&f, d, name, &err), INGLE_OK);
+    const uint64_t end = sizeof f.head + f.head.n_matrices * sizeof *f.matrix +
+                         f.head.n_sources * sizeof *f.source + f.head.n_blocks * sizeof *f.block;
+    model_packed_close(&f);
+    for (uint64_t at = 0; at < end; at++) {
+        flip(path, at);
+        const ingle_status s = model_packed_open(&f, d, name, &err);
+        assert_true(s == INGLE_FORMAT || s == INGLE_UNSUP);
+        flip(path, at);
+    }
+    assert_int_equal(model_packed_open(&f, d, name, &err), INGLE_OK);
+    assert_int_equal(model_packed_verify(&f, name, &err), INGLE_OK);
+    flip(path, f.head.image_at + f.head.image_bytes / 2);
+    assert_int_equal(model_packed_verify(&f, name, &err), INGLE_FORMAT);
+    model_packed_close(&f);
+    close(d);
+}
+
+/* Bad files are reported, deleted and written again. */
+static void damaged_files_cost_a_start(void **state)
+{
+    (void)state;
+    const uint64_t cold = plain_hash(moe);
+    struct ingle_engine_info info;
+    struct stat st;
+    char path[512];
+    start(moe, &write_it, &info);
+    for (int how = 0; how < 5; how++) {
+        assert_int_equal(files(path), 1);
+        assert_int_equal(stat(path, &st), 0);
+        if (how == 0)
+            flip(path, 100);
+        else if (how == 1)
+            assert_int_equal(truncate(path, st.st_size - 1), 0);
+        else if (how == 2)
+            assert_int_equal(truncate(path, st.st_size + 4096), 0);
+        else if (how == 3)
+            assert_int_equal(truncate(path, 20), 0);
+        else
+            assert_int_equal(truncate(path, 0), 0);
+        assert_int_equal(start(moe, &use, &info), cold);
+        assert_false(info.mapped);
+        assert_non_null(strstr(said, "damaged"));
+        assert_int_equal(files(path), 0);
+        assert_int_equal(start(moe, &write_it, &info), cold);
+        assert_true(info.packed);
+    }
+    assert_int_equal(files(path), 1);
+    assert_int_equal(chmod(path, 0622), 0);
+    assert_int_equal(start(moe, &use, &info), cold); /* others may write to it: not used, not deleted */
+    assert_false(info.mapped);
+    assert_non_null(strstr(said, "by others"));
+    assert_int_equal(files(path), 1);
+}
+
+/* A file of other sources is not theirs, even under their name. */
+static void each_file_belongs_to_its_model(void **state)
+{
+    (void)state;
+    char copy[128], path[512], other[512];
+    struct ingle_engine_info info;
+    char *bytes;
+    size_t n;
+    assert_int_equal(file_slurp(moe, 64 << 20, &bytes, &n, NULL), INGLE_OK);
+    snprintf(copy, sizeof copy, "%s.gguf", dir);
+    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    start(copy, &write_it, &info);
+    assert_int_equal(files(other), 1);
+    bytes[n - 1] ^= 1; /* the same size; another file, another time */
+    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    start(copy, &use, &info);
+    assert_false(info.mapped);
+    start(copy, &write_it, &info); /* the file of what was at this path is outdated */
+    assert_true(info.packed);
+    assert_non_null(strstr(said, "outdated"));
+    assert_int_equal(files(path), 1);
+    assert_string_not_equal(path, other);
+    const uint64_t cold = plain_hash(copy);
+    assert_int_equal(start(copy, &use, &info), cold);
+    assert_true(info.mapped);
+
+    /* Under the name of another one. */
+    files(path);
+    start(moe, &write_it, &info);
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && strcmp(e->d_name, strrchr(path, '/') + 1) != 0)
+            snprintf(other, sizeof other, "%s/%.200s", dir, e->d_name);
+    closedir(d);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(start(moe, &use, &info), plain_hash(moe));
+    start(moe, &use, &info);
+    assert_false(info.mapped);
+    assert_int_equal(files(path), 0); /* damaged: deleted */
+    unlink(copy);
+    mem_free(bytes);
+}
+
+static void what_does_not_fit_is_not_written(void **state)
+{
+    (void)state;
+    char path[512], below[640];
+    struct ingle_engine_info info;
+    const struct start small = {.write = true, .bytes = 4096};
+    const uint64_t cold = plain_hash(moe);
+    assert_int_equal(start(moe, &small, &info), cold);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "do not fit"));
+    assert_int_equal(files(path), 0);
+
+    start(nano, &write_it, &info);
+    assert_int_equal(files(path), 1);
+    const struct start one = {.write = true, .bytes = info.matrix_bytes + 65536};
+    assert_int_equal(start(moe, &one, &info), cold); /* the older one has to go */
+    assert_true(info.packed);
+    assert_non_null(strstr(said, "was deleted"));
+    assert_int_equal(files(path), 1);
+
+    snprintf(below, sizeof below, "%s/below", path); /* a directory below a file */
+    const struct start nowhere = {.write = true, .dir = below};
+    assert_int_equal(start(moe, &nowhere, &info), cold);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "cannot make the directory"));
+}
+
+/* As a full disk would: the child may write no byte of a file. */
+static void a_full_disk_is_a_report(void **state)
+{
+    (void)state;
+    char path[512];
+    const pid_t child = fork();
+    if (child == 0) {
+        struct ingle_engine_info info;
+        const struct rlimit limit = {200000, 200000};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        start(moe, &write_it, &info);
+        _exit(info.packed || !strstr(said, "are not written") ? 1 : 0);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    assert_int_equal(files(path), 0);
+}
+
+static int die(void *arg, const char *job, double done, double total)
+{
+    (void)arg;
+    (void)done;
+    (void)total;
+    if (strcmp(job, "write") == 0)
+        raise(SIGKILL);
+    return 0;
+}
+
+static void a_killed_writer_leaves_nothing_that_is_used(void **state)
+{
+    (void)state;
+    char path[512];
+    struct ingle_engine_info info;
+    const struct start dying = {.write = true, .progress = die};
+    const uint64_t cold = plain_hash(nano);
+    const pid_t child = fork();
+    if (child == 0) {
+        start(nano, &dying, &info);
+        _exit(0);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+    assert_int_equal(files(path), 1);
+    assert_non_null(strstr(path, ".tmp"));
+    assert_int_equal(start(nano, &use, &info), cold);
+    assert_false(info.mapped);
+    assert_int_equal(start(nano, &write_it, &info), cold); /* takes the place over */
+    assert_true(info.packed);
+    assert_int_equal(files(path), 1);
+    assert_null(strstr(path, ".tmp"));
+    assert_int_equal(start(nano, &use, &info), cold);
+    assert_true(info.mapped);
+}
+
+static void one_process_writes(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    char path[512], tmp[600];
+    struct ingle_engine_info info;
+    const uint64_t cold = plain_hash(moe);
+    pid_t child[N];
+    for (int i = 0; i < N; i++)
+        if ((child[i] = fork()) == 0)
+            _exit(start(moe, &write_it, &info) == cold ? 0 : 1);
+    for (int i = 0; i < N; i++) {
+        int how;
+        assert_int_equal(waitpid(child[i], &how, 0), child[i]);
+        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    }
+    assert_int_equal(files(path), 1);
+    assert_null(strstr(path, ".tmp"));
+    assert_int_equal(start(moe, &use, &info), cold);
+    assert_true(info.mapped);
+
+    assert_int_equal(unlink(path), 0);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    const int fd = open(tmp, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(start(moe, &write_it, &info), cold);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "another process"));
+    close(fd);
+    assert_int_equal(start(moe, &write_it, &info), cold);
+    assert_true(info.packed);
+}
+
+static void weights_are_locked_or_it_is_said(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) { /* limits cannot be raised again */
+        struct ingle_engine_info info;
+        const struct start locked = {.write = true, .lock = true};
+        const struct rlimit none = {4096, 4096};
+        if (setrlimit(RLIMIT_MEMLOCK, &none) != 0)
+            _exit(2);
+        for (int mapped = 0; mapped < 2; mapped++) {
+            start(nano, &locked, &info);
+            /* root may lock whatever the limit says */
+            if (info.mapped != (mapped == 1) || (!info.locked && !strstr(said, "(RLIMIT_MEMLOCK) is 4 KiB")) ||
+                (info.locked && geteuid() != 0))
+                _exit(1);
+        }
+        _exit(0);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+struct seen { int n, ready, temporary, damaged; };
+
+static void look(void *arg, const struct ingle_pack_entry *e)
+{
+    struct seen *s = arg;
+    s->n++;
+    s->temporary += e->temporary;
+    s->damaged += e->damage != NULL;
+    s->ready += !e->temporary && !e->damage && !e->in_use;
+}
+
+static void files_are_listed_and_deleted(void **state)
+{
+    (void)state;
+    char path[512], tmp[600];
+    struct ingle_engine_info info;
+    struct seen s = {0};
+    int64_t n;
+    uint64_t bytes;
+    start(moe, &write_it, &info);
+    files(path);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    close(open(tmp, O_RDWR | O_CREAT, 0600));
+    must(ingle_pack_list(dir, true, look, &s, &error));
+    assert_true(s.n == 2 && s.ready == 1 && s.temporary == 1 && s.damaged == 0);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    flip(path, (uint64_t)st.st_size - 5000);
+    s = (struct seen){0};
+    must(ingle_pack_list(dir, false, look, &s, &error));
+    assert_int_equal(s.damaged, 0); /* only reading all of it can tell */
+    must(ingle_pack_list(dir, true, look, &s, &error));
+    assert_int_equal(s.damaged, 1);
+    must(ingle_pack_clear(dir, &n, &bytes, &error));
+    assert_true(n == 2 && bytes >= info.matrix_bytes);
+    assert_int_equal(files(path), 0);
+    assert_int_equal(ingle_pack_list("/nonexistent", false, look, &s, &error), INGLE_NOTFOUND);
+    assert_int_equal(ingle_pack_clear("/nonexistent", &n, &bytes, &error), INGLE_NOTFOUND);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(written_and_mapped_starts_give_the_same_bits),
+        TEST(built_in_weights_have_no_file),
+        TEST(any_flipped_bit_of_header_or_table_is_found),
+        TEST(damaged_files_cost_a_start),
+        TEST(each_file_belongs_to_its_model),
+        TEST(what_does_not_fit_is_not_written),
+        TEST(a_full_disk_is_a_report),
+        TEST(a_killed_writer_leaves_nothing_that_is_used),
+        TEST(one_process_writes),
+        TEST(weights_are_locked_or_it_is_said),
+        TEST(files_are_listed_and_deleted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
