@@ -57,7 +57,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", "--top-k", "2.5", code=2, says=["whole number"])
         self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
-        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB are free", "fit"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
         self.refuses("run", "--ctx", "-1", code=2, says=["0 to 16777216"])
         self.refuses("run", "--logit-bias", "x=1", code=2, says=["ID=NUMBER"])
         self.refuses("run", "--stop", code=2, says=["wants a value"])
@@ -84,7 +84,7 @@ class Commands(unittest.TestCase):
                 f.write(whole.replace(b"gemma4", b"gemma9", 1))
             self.refuses("run", "-m", other, "x", says=["gemma9", "gemma4"])
         self.refuses("run", "--memory", "1M", "x", says=["MiB", "quantisation"])
-        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB are free", "fit"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
         self.refuses("run", "--ctx", "16", "x " * 100, says=["16"])
         self.refuses("run", "-f", "no-such-file", says=["no-such-file"])
 
