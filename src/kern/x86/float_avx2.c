@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 /* Asks for the lines after the one at `at`: long before their use into the second cache,
- * shortly before into the first. */
+ * shortly before into the first.  One row leaves it to the processor. */
 static inline void fetch(const uint8_t *at)
 {
     _mm_prefetch((const char *)at + 16384, _MM_HINT_T1);
@@ -48,7 +48,7 @@ static inline __m256 load_bf16(const uint8_t *at)
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t k = 0; k < n; k++) {                                                  \
             const uint8_t *at = w + k * (line);                                              \
-            if ((line) == 64 || !(k & 1))                                                    \
+            if ((C) > 1 && ((line) == 64 || !(k & 1)))                                       \
                 fetch(at);                                                               \
             const __m256 w0 = load_##type(at), w1 = load_##type(at + (line) / 2);            \
             EACH_##C(ADD, _)                                                                 \
