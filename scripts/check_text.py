@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_text.py - the form of every text file in the tree.
 
-No tabs (but in Makefiles), no trailing blanks, a newline at the end, no invisible characters
+No tabs (but in Makefiles), no trailing blanks, a newline at the end, no marks of a merge, no invisible characters
 beyond ASCII, no path of somebody's machine, no words that announce unfinished work, an SPDX line
 on each source file, every package of scripts/packages in the README; then codespell."""
 import pathlib, re, subprocess, sys, unicodedata
@@ -9,6 +9,7 @@ import pathlib, re, subprocess, sys, unicodedata
 SKIP = ("tests/data/", "tests/fuzz/seeds/", "models/")
 TEXT = {".c", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake", ".in", ""}
 MACHINE = re.compile(r"(?<![\w./-])/(work|home|root|Users)/\w")
+CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented")
 SPELLING = "fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files',sav"
 
@@ -26,6 +27,8 @@ def look(name, text):
             yield where + "a tab"
         if line != line.rstrip():
             yield where + "trailing blanks"
+        if CONFLICT.match(line):
+            yield where + "a mark of an unfinished merge"
         if MACHINE.search(line) and name != "scripts/check_text.py":
             yield where + "a path of one machine"
         if UNFINISHED.search(line) and code:
