@@ -69,6 +69,7 @@ static void free_answer(struct answer *a)
     answer_release_parts(a);
     ingle_grammar_close(a->grammar);
     ingle_grammar_close(a->closer);
+    ingle_grammar_close(a->thought);
     if (a->state)
         a->dialect->free(a->state);
     request_release(&a->request);

@@ -90,6 +90,7 @@ struct answer {
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
     struct ingle_grammar *closer; /* the end of a thought; NULL: thoughts may be long */
+    struct ingle_grammar *thought; /* any text and its end; NULL: thoughts may end the answer */
 
     struct http_exchange *x; /* held; NULL: nobody listens */
     struct http_exchange *leaving; /* to be released when the lock is free */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char GEMMA_THOUGHT[] = "<|channel>thought\n";
@@ -360,22 +361,37 @@ static void make_grammar(struct answer *a, struct fault *f)
     a->grammar_first = a->grammar && !a->part[0].open_thought;
 }
 
-/* What ends a thought that has used its budget: one token. */
-static void make_closer(struct answer *a, struct fault *f)
+/* The end of a thought as a token; -1: the vocabulary has none. */
+static int32_t thought_end(const struct answer *a)
 {
     const char *end = is_gemma(a->info.llm) ? "<channel|>" : "</think>";
-    const int32_t id = ingle_find_token(a->info.llm, end, strlen(end));
+    return ingle_find_token(a->info.llm, end, strlen(end));
+}
+
+static void open_thought_grammar(struct answer *a, struct ingle_grammar **out, const char *text,
+                                 struct fault *f)
+{
     struct ingle_error e;
-    struct str text;
-    if (f->kind || !a->request.chat || a->request.thinking_budget <= 0 || id < 0)
-        return;
-    str_init(&text);
-    str_addf(&text, "root ::= <[%d]>", id);
     const ingle_status st =
-        ingle_grammar_open(&a->closer, a->info.llm, INGLE_GRAMMAR_GBNF, text.at, text.n, &e);
+        ingle_grammar_open(out, a->info.llm, INGLE_GRAMMAR_GBNF, text, strlen(text), &e);
     if (st)
-        request_fault(f, FAULT_ENGINE, NULL, "the end of a thought: %s", e.text);
-    str_release(&text);
+        request_fault(f, FAULT_ENGINE, NULL, "a grammar for thoughts: %s", e.text);
+}
+
+/* A thought that has used its budget ends: one token.  And where something is to follow, it
+ * ends by nothing else: neither with the answer itself, nor in a call. */
+static void make_thought(struct answer *a, struct fault *f)
+{
+    char text[64];
+    const int32_t id = thought_end(a);
+    if (f->kind || !a->request.chat || id < 0)
+        return;
+    snprintf(text, sizeof text, "root ::= <[%d]>", id);
+    if (a->request.thinking_budget > 0)
+        open_thought_grammar(a, &a->closer, text, f);
+    snprintf(text, sizeof text, "root ::= .* <[%d]>", id);
+    if (a->grammar && !a->grammar_first && !f->kind)
+        open_thought_grammar(a, &a->thought, text, f);
 }
 
 /* ---- all of it ---- */
@@ -454,7 +470,7 @@ void answer_prepare(struct answer *a, struct fault *f)
     make_parts(a, f);
     make_prompts(a, f);
     make_grammar(a, f);
-    make_closer(a, f);
+    make_thought(a, f);
     if (a->core->o.verbose && !f->kind)
         keep_prompt_text(a);
     for (int i = 0; i < a->n_runs && !f->kind; i++) {

@@ -267,9 +267,30 @@ class Chat(Case):
                 parts = joined(self.stream(body))[0]
                 self.assertEqual([x["arguments"] for x in parts["calls"]],
                                  [x["function"]["arguments"] for x in c["message"]["tool_calls"]])
-        c = self.one({**body, "parallel_tool_calls": False, "temperature": 1, "seed": 4,
-                      "thinking_budget_tokens": 64})
-        self.assertEqual(len(c["message"]["tool_calls"]), 1)
+        for seed in range(1, 9):
+            c = self.one({**body, "parallel_tool_calls": False, "temperature": 1, "seed": seed,
+                          "thinking_budget_tokens": 64})
+            if c["finish_reason"] != "length":
+                self.assertEqual(len(c["message"]["tool_calls"]), 1)
+
+    def test_forced_calls_of_any_seed(self):
+        """Whatever is drawn, the call is there, or the answer was too long and says so."""
+        bodies = [user("Who are you?", tools=[WEATHER], tool_choice="required", max_tokens=300, seed=seed,
+                       **{**client.HOT, "think": seed % 2 == 0}) for seed in range(1, 25)]
+        for c in together([lambda b=b: self.one(b) for b in bodies]):
+            if c["finish_reason"] == "length":
+                continue
+            self.assertEqual(c["finish_reason"], "tool_calls", c)
+            for call in c["message"]["tool_calls"]:
+                self.assertEqual(list(json.loads(call["function"]["arguments"])), ["city"])
+
+    def test_format_behind_a_thought_of_any_seed(self):
+        """The same for what a format asks for: a thought does not end the answer."""
+        for seed in range(1, 9):
+            c = self.one(user("What is 7+5?", json_schema={"type": "boolean"}, think=True, seed=seed,
+                              max_tokens=300, **client.HOT))
+            if c["finish_reason"] == "stop":
+                self.assertIn(json.loads(c["message"]["content"]), (True, False))
 
     def test_calls_or_json(self):
         """With a format beside tools an answer is either: a call, or JSON of the schema."""

@@ -3,6 +3,7 @@ import http.client, json, os, re, socket, subprocess, sys, threading, time, unit
 
 TIMEOUT = 120
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+HOT = {"temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0}  # anything may be drawn
 
 
 class Server:

@@ -71,6 +71,15 @@ class DeepSeek(Case):
                                                            "maximum": 19}, **more))
             self.assertRegex(c["message"]["content"], r"^\s*1\d\s*$")
 
+    def test_forced_calls_of_any_seed(self):
+        """A thought that the model would end the answer in ends before the call."""
+        body = user("Who are you?", tools=[WEATHER], tool_choice="required", max_tokens=300)
+        bodies = [{**body, **client.HOT, "seed": seed, "think": seed % 3 > 0} for seed in range(1, 25)]
+        for c in together([lambda b=b: self.one(b) for b in bodies]):
+            self.assertIn(c["finish_reason"], ("tool_calls", "length"), c)
+            for call in c["message"].get("tool_calls", []):
+                self.assertEqual(list(json.loads(call["function"]["arguments"])), ["city"])
+
     def test_prefill(self):
         m = [{"role": "user", "content": "What is the capital of Italy?"},
              {"role": "assistant", "content": "The capital of"}]
