@@ -9,6 +9,7 @@
 #include "text/grammar_schema.h"
 
 #include "base/mem.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +88,7 @@ static uint32_t count_of(struct schema *s, struct json_object *v, const char *ke
     const double x = json_object_get_double(n);
     const bool number = json_object_is_type(n, json_type_int) ||
                         json_object_is_type(n, json_type_double);
-    if (!number || !(x >= 0) || x != (double)(int64_t)x)
+    if (!number || !(x >= 0) || floor(x) < x)
         text_s_fail(s, INGLE_ARG, at, "'%s' is no whole number at or above 0", key);
     else if (x > GRAMMAR_MAX_REPEAT)
         text_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key, GRAMMAR_MAX_REPEAT);

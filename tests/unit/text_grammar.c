@@ -204,6 +204,7 @@ static const struct {
     {SCHEMA, INGLE_ARG, "{\"type\":\"array\",\"minItems\":3,\"maxItems\":2}", "minItems"},
     {SCHEMA, INGLE_ARG, "{\"type\":\"array\",\"minItems\":-1}", "minItems"},
     {SCHEMA, INGLE_LIMIT, "{\"type\":\"array\",\"minItems\":1e9}", "minItems"},
+    {SCHEMA, INGLE_LIMIT, "{\"type\":\"string\",\"minLength\":4e36}", "minLength"},
     {SCHEMA, INGLE_UNSUP, "{\"properties\":{\"a\":{\"not\":{}}}}", "'#/properties/a': 'not'"},
     {SCHEMA, INGLE_UNSUP, "{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
     {SCHEMA, INGLE_UNSUP, "{\"multipleOf\":2}", "multipleOf"},
