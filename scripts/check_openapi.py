@@ -11,7 +11,8 @@ READERS = {  # who reads the body of a path
     "/chat/completions /completions /completion": "openai_read openai_messages openai_chat "
                                                   "openai_completions openai_native",
     "/messages": "anthropic_read",
-    "/responses": "responses_read responses_tools",
+    "/responses /conversations /conversations/{id} /conversations/{id}/items":
+        "responses_read responses_tools conversations",
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/tape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -153,7 +154,9 @@ void answer_flush(struct answer *a)
 {
     if (!a->open || !a->out.n)
         return;
-    if (a->x && !a->finished) {
+    if (a->request.tape && !a->finished) {
+        tape_write(a->request.tape, a->out.at, a->out.n);
+    } else if (a->x && !a->finished) {
         if (!a->headers_out) {
             http_begin(a->x, 200, "text/event-stream");
             a->headers_out = true;
@@ -161,6 +164,14 @@ void answer_flush(struct answer *a)
         http_write(a->x, a->out.at, a->out.n);
     }
     str_clear(&a->out);
+}
+
+void answer_end_stream(struct answer *a)
+{
+    if (a->request.tape)
+        tape_end(a->request.tape);
+    else
+        http_end(a->x);
 }
 
 void answer_finish(struct answer *a)
@@ -183,13 +194,13 @@ static void fail_headers(struct http_exchange *x, const struct fault *f)
 /* Whether an error that comes before the headers is an event of the stream. */
 static bool belongs_in_stream(const struct answer *a, const struct fault *f)
 {
-    return a->request.stream && a->dialect->faults_in_stream &&
+    return a->request.stream && a->dialect->faults_in_stream && !a->request.tape &&
            (f->kind == FAULT_CONTEXT || f->kind == FAULT_ENGINE || f->kind == FAULT_DEADLINE);
 }
 
 static void send_fault(struct answer *a, const struct fault *f)
 {
-    if (!a->headers_out && !belongs_in_stream(a, f)) {
+    if (a->x && !a->headers_out && !belongs_in_stream(a, f)) {
         str_clear(&a->out);
         a->dialect->error(a->state, f, false, &a->out);
         fail_headers(a->x, f);
@@ -199,7 +210,7 @@ static void send_fault(struct answer *a, const struct fault *f)
     a->dialect->error(a->state, f, true, &a->out);
     a->open = true;
     answer_flush(a);
-    http_end(a->x);
+    answer_end_stream(a);
 }
 
 void answer_cancel(struct answer *a)
@@ -216,7 +227,7 @@ void answer_fail(struct answer *a, const struct fault *f)
 {
     if (!a->fault.kind)
         a->fault = *f;
-    if (a->x && !a->finished)
+    if (answer_heard(a) && !a->finished)
         send_fault(a, f);
     answer_finish(a);
     answer_cancel(a);
@@ -348,7 +359,8 @@ static void tick_one(struct answer *a, uint64_t now)
     const struct answer_options *o = &a->core->o;
     const uint64_t grace = (uint64_t)(o->grace_seconds * 1e9);
     const uint64_t queue = (uint64_t)(o->queue_seconds * 1e9);
-    if (a->orphaned && now > a->orphaned && now - a->orphaned > grace)
+    if ((a->orphaned && now > a->orphaned && now - a->orphaned > grace) ||
+        (a->request.tape && tape_cancelled(a->request.tape)))
         answer_cancel(a);
     if (queue && a->n_open && !a->begun && !a->fault.kind && !a->cancelled && now > a->started &&
         now - a->started > queue)
@@ -462,6 +474,34 @@ static void observe_refusal(struct answer *a, const struct fault *f)
     a->observed = true;
 }
 
+/* The answer goes on without its client, which gets to know where to find it. */
+static void hand_over(struct answer *a, struct http_exchange *x)
+{
+    static const char nomem[] = "{\"error\":{\"message\":\"no memory for a stream\","
+                                "\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+    struct str reply;
+    str_init(&reply);
+    a->dialect->accepted(a->state, &a->info, &reply, &a->out);
+    let_go(a);
+    a->open = true;
+    answer_flush(a);
+    if (!a->request.follow)
+        http_reply(x, 200, "application/json", reply.at, reply.n);
+    else if (!tape_listen(a->request.tape, x, 0))
+        http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
+    str_release(&reply);
+}
+
+/* x gets the faults until then. */
+static bool attend(struct answer *a, struct http_exchange *x)
+{
+    if (!a->request.tape)
+        return listen(a, x);
+    http_hold(x);
+    a->x = x;
+    return true;
+}
+
 void answer_start(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *given)
@@ -496,13 +536,15 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     pthread_mutex_unlock(&c->lock);
     answer_lock(a);
     check_stopping(a->cancelled, &f); /* while the prompt was read */
-    if (!listen(a, x))
+    if (!attend(a, x))
         http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
     else if (!f.kind)
         answer_submit(a, &f);
     if (f.kind && a->x) {
         observe_refusal(a, &f);
         answer_fail(a, &f);
+    } else if (a->request.tape && a->x) {
+        hand_over(a, x);
     }
     answer_unlock(a);
     answer_unref(a);

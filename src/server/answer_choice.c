@@ -11,7 +11,7 @@
 
 static bool gathers(const struct answer *a) { return a->request.logprobs || a->request.keep_tokens; }
 
-static bool streams(const struct answer *a) { return a->request.stream && a->x && !a->finished; }
+static bool streams(const struct answer *a) { return a->request.stream && answer_heard(a) && !a->finished; }
 
 static void nomem(struct answer *a)
 {

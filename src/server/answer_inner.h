@@ -124,11 +124,15 @@ void answer_ref(struct answer *a);
 void answer_unref(struct answer *a); /* with no lock held */
 void answer_lock(struct answer *a);
 void answer_unlock(struct answer *a);
+/* Whether anybody gets what it says. */
+static inline bool answer_heard(const struct answer *a) { return a->x || a->request.tape; }
 /* Sends what is in out, if it may go. */
 void answer_flush(struct answer *a);
 /* The client gets an error, the parts are cancelled. */
 void answer_fail(struct answer *a, const struct fault *f);
 void answer_cancel(struct answer *a);
+/* The stream's last bytes are out. */
+void answer_end_stream(struct answer *a);
 /* The client has had all: lets go of the exchange. */
 void answer_finish(struct answer *a);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/tape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
     if (!a->begun) {
         a->begun = true;
         note_reuse(a, p, reuse);
-        if (a->request.stream && a->x) {
+        if (a->request.stream && answer_heard(a)) {
             a->dialect->begin(a->state, &a->info, &a->out);
             a->open = a->open || a->dialect->begins_at_once;
         }
@@ -112,7 +113,7 @@ static int on_token(void *arg, int index, const struct ingle_drawn *d)
     answer_lock(a);
     if (index < 0) {
         more = take_prompt_token(p, d);
-    } else if (!a->x || a->fault.kind || a->cancelled) {
+    } else if (!answer_heard(a) || a->fault.kind || a->cancelled) {
         answer_cancel(a); /* nobody took the place of the client that left */
         more = false;
     } else {
@@ -158,7 +159,7 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
     if (why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE || why == INGLE_FINISH_CANCEL) {
         struct fault f = {0};
         fault_of(a, why, error, &f);
-        if (!a->fault.kind && (a->x || why != INGLE_FINISH_CANCEL))
+        if (!a->fault.kind && (answer_heard(a) || why != INGLE_FINISH_CANCEL))
             answer_fail(a, &f);
         r->ended = true;
     } else if (!a->fault.kind) {
@@ -241,7 +242,7 @@ static void send_result(struct answer *a)
         a->dialect->done(a->state, &res, &a->out);
         a->open = true;
         answer_flush(a);
-        http_end(a->x);
+        answer_end_stream(a);
     } else {
         a->dialect->whole(a->state, &res, &a->out);
         if (!str_ok(&a->out)) {
@@ -260,7 +261,10 @@ static void observe(struct answer *a)
     const struct answer_options *o = &a->core->o;
     struct answer_record r = {.dialect = a->dialect->name, .outcome = "ok", .status = 200,
                               .usage = a->usage, .attached = a->info.attached};
-    if (a->fault.kind) {
+    if (a->request.tape && tape_cancelled(a->request.tape)) {
+        r.status = 0;
+        r.outcome = "cancelled";
+    } else if (a->fault.kind) {
         r.status = a->fault.status;
         r.outcome = a->fault.kind == FAULT_DEADLINE ? "timeout"
                     : a->fault.kind == FAULT_ENGINE ? "error"
@@ -289,7 +293,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
         if (a->core->o.keep && !a->fault.kind)
             a->core->o.keep(a->core->o.arg, &a->request, a->part[0].ids, a->part[0].n_ids);
-        if (a->x && !a->finished && !a->fault.kind)
+        if (answer_heard(a) && !a->finished && !a->fault.kind)
             send_result(a);
         observe(a);
     }

@@ -130,6 +130,9 @@ struct dialect {
     void (*keepalive)(void *state, const struct answer_info *i, struct str *out);
     /* The body of an error reply (in_stream false), or the events that end a stream. */
     void (*error)(void *state, const struct fault *f, bool in_stream, struct str *out);
+    /* Only with request.tape, once and first: the answer will be computed whoever listens.  reply is
+     * what a client gets that does not; out is the beginning of the stream. */
+    void (*accepted)(void *state, const struct answer_info *i, struct str *reply, struct str *out);
     /* The body of a whole reply. */
     void (*whole)(void *state, const struct answer_result *r, struct str *out);
     /* Ends state. */

@@ -2,6 +2,7 @@
 #include "server/request.h"
 
 #include "base/mem.h"
+#include "server/tape.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -251,6 +252,8 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
 
 void request_release(struct chat_request *r)
 {
+    tape_unref(r->tape);
+    r->tape = NULL;
     str_release(&r->model);
     str_release(&r->messages);
     str_release(&r->tools);

@@ -133,6 +133,8 @@ struct chat_request {
     bool parallel_calls;
 
     bool stream;
+    struct tape *tape; /* owned: the stream goes there and the answer needs no client; or NULL */
+    bool follow;       /* with a tape: the client listens to it */
     bool include_usage;   /* the dialect's business */
     bool return_progress; /* the dialect is told how far the prompt is */
     int id_slot; /* where llama.cpp's clients find the conversation again */

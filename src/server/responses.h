@@ -12,6 +12,9 @@
 #include "base/report.h"
 #include "server/convert.h"
 #include "server/dialect.h"
+#include "server/tape.h"
+
+struct http_request;
 
 /* ---- store ---- */
 
@@ -22,16 +25,36 @@ MUST_CHECK ingle_status responses_store_create(struct responses_store **out,
                                                       size_t n_max, size_t n_bytes,
                                                       struct err *err);
 void responses_store_free(struct responses_store *s);
-/* items: elements of a JSON array, the whole conversation up to the answer; response: the
- * answer as an object.  user: who may see it.  An answer larger than the store is not kept. */
+/* What is kept of an answer, or of a conversation under its own id. */
+struct responses_kept {
+    const struct str *items;  /* elements of a JSON array: the whole conversation up to the answer */
+    size_t n_input;           /* of them those before the answer */
+    const struct str *object; /* as clients see it */
+    struct tape *tape;        /* its stream, or NULL */
+    bool open;                /* it is being computed, and stays until it is not */
+};
+/* user: who may see it.  An answer larger than the store is not kept. */
 void responses_store_add(struct responses_store *s, const char *user, const char *id,
-                                const struct str *items, const struct str *response);
-enum responses_part { RESPONSES_ITEMS, RESPONSES_OBJECT };
-/* Appends what is kept under id; false when there is nothing of that user. */
+                         const struct responses_kept *k);
+/* Changes items, object (NULL: as they are) and open of one that is open; false: there is none. */
+bool responses_store_set(struct responses_store *s, const char *user, const char *id,
+                         const struct responses_kept *k);
+/* fn may change both texts; when it returns false, nothing is changed.  False: that, or there is nothing of
+ * that user. */
+bool responses_store_change(struct responses_store *s, const char *user, const char *id,
+                            bool (*fn)(void *arg, struct str *items, struct str *object), void *arg);
+/* Appends to what is not NULL, and fills in the rest; tape is a reference. */
+struct responses_found {
+    struct str *items, *object;
+    size_t n_input;
+    bool open;
+    struct tape *tape;
+};
+/* False when there is nothing of that user; *out is unchanged then. */
 bool responses_store_get(struct responses_store *s, const char *user, const char *id,
-                                enum responses_part part, struct str *out);
-bool responses_store_delete(struct responses_store *s, const char *user,
-                                   const char *id);
+                         struct responses_found *out);
+/* What is being computed is cancelled. */
+bool responses_store_delete(struct responses_store *s, const char *user, const char *id);
 /* Appends the item of that id from the oldest answer that has it. */
 bool responses_store_item(struct responses_store *s, const char *user,
                                  struct view id, struct str *out);
@@ -61,14 +84,31 @@ enum responses_open {
     RESPONSES_CALL
 };
 
+/* ---- items ---- */
+
+/* Appends the item as the store keeps it: messages with their type, an id and a list of parts.
+ * base and n make the id. */
+void responses_keep_item(struct str *out, struct json_object *item, const char *base, size_t n);
+void responses_random(char hex[33]);
+/* Appends {"object":"list",...}, the page of a list of items that the query asks for: limit, order,
+ * after (rq NULL: the first hundred).  items: elements; n: how many of them count. */
+void responses_page(const struct http_request *rq, const struct str *items, size_t n,
+                    struct str *out, struct fault *f);
+
 /* A request on its way to an answer: the dialect's state. */
 struct responses {
     struct responses_store *store; /* NULL: the answer is not kept */
+    struct responses_store *conversations; /* NULL: it belongs to none */
+    struct str conversation; /* its id */
     struct str user;
+    struct tape *tape; /* a reference; NULL: it is not computed in the background */
+    bool background;
     struct responses_tool *tool;
     size_t n_tools, cap_tools;
     struct str echo;  /* members of the response object that repeat the request */
     struct str items; /* elements: the conversation up to the answer, for the store */
+    size_t n_items, new_at; /* how many, and where those of this request begin */
+    char base[33]; /* of the ids that items get */
     bool summary;     /* thoughts are shown as summaries, not as raw text */
     bool sealed;      /* thoughts carry encrypted_content */
     bool logprobs;
@@ -77,6 +117,7 @@ struct responses {
     struct str model;
     int64_t created;
     bool stream, begun;
+    bool accepted; /* the store has it, open */
     int64_t sequence; /* of the next event */
     struct str output; /* elements: the items that are done */
     size_t n_output;   /* and the number of the open one */
@@ -97,6 +138,10 @@ struct responses_reader {
     int depth;                 /* of references */
 };
 
+/* Appends the items of an array to *out as the store keeps them, or a fault: a request with them
+ * would be refused. */
+void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,
+                           struct str *out, struct fault *fault);
 /* Reads a body.  *out is the state for the dialect and is written in any case but NULL when
  * memory runs out; *r is initialised.  store and sink may be NULL. */
 void responses_read(struct json_object *body, struct responses_store *store,

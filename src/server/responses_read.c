@@ -267,6 +267,13 @@ static void read_mcp_call(struct responses_reader *d, struct json_object *item,
 static void read_item(struct responses_reader *d, struct json_object *item,
                       const char *where);
 
+static void keep(struct responses_reader *d, struct json_object *item)
+{
+    struct responses *s = d->state;
+    view_put_comma(&s->items);
+    responses_keep_item(&s->items, item, s->base, s->n_items++);
+}
+
 static void read_reference(struct responses_reader *d, struct json_object *item,
                            const char *where)
 {
@@ -281,6 +288,7 @@ static void read_reference(struct responses_reader *d, struct json_object *item,
         d->depth++;
         read_item(d, found, where);
         d->depth--;
+        keep(d, found);
     }
     json_object_put(found);
     str_release(&text);
@@ -345,49 +353,87 @@ static void read_items(struct responses_reader *d, struct json_object *items,
         struct json_object *item = json_object_array_get_idx(items, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         read_item(d, item, where);
-        if (d->state->store && !view_is(view_member(item, "type"), "item_reference")) {
-            view_put_comma(&d->state->items);
-            view_put_json(&d->state->items, item);
-        }
+        if (!d->fault->kind && !view_is(view_member(item, "type"), "item_reference"))
+            keep(d, item);
     }
+}
+
+/* What is kept under id comes first. */
+static void read_kept(struct responses_reader *d, struct view id, const char *field, const char *what,
+                      const char *advice)
+{
+    struct json_object *items = NULL;
+    struct str text;
+    struct responses_found found = {.items = &text};
+    str_init(&text);
+    str_addc(&text, '[');
+    if (!d->store || !responses_store_get(d->store, d->state->user.at, id.at, &found))
+        missing(d, field, what, id, advice);
+    else if (found.open)
+        request_fault(d->fault, FAULT_REQUEST, field, "the %s '%.100s' is not complete yet", what, id.at);
+    tape_unref(found.tape);
+    str_addc(&text, ']');
+    if (!d->fault->kind && json_parse(text.at, text.n, NULL, &items, NULL) == INGLE_OK)
+        read_items(d, items, field);
+    d->convert.failed = d->convert.failed || (!d->fault->kind && !items);
+    json_object_put(items);
+    str_release(&text);
 }
 
 static void read_previous(struct responses_reader *d, struct json_object *body)
 {
     struct json_object *previous = view_get(body, "previous_response_id");
     const struct view id = view_of(previous);
-    struct json_object *items = NULL;
-    struct str text;
     if (previous && !id.at)
         fail(d, "previous_response_id", "'previous_response_id'", previous, "a string");
-    if (!id.at)
+    else if (previous && view_get(body, "conversation"))
+        request_fault(d->fault, FAULT_REQUEST, "previous_response_id",
+                      "'previous_response_id' and 'conversation' exclude each other");
+    else if (previous && view_starts(id, "conv_"))
+        missing(d, "previous_response_id", "response", id, "");
+    else if (previous)
+        read_kept(d, id, "previous_response_id", "response", ": send the whole input");
+}
+
+static bool is_conversation(struct view id)
+{
+    return view_starts(id, "conv_") && strlen(id.at) == id.n;
+}
+
+/* An id, or an object with one. */
+static void read_conversation(struct responses_reader *d, struct json_object *body)
+{
+    struct json_object *v = view_get(body, "conversation");
+    struct view id = view_of(v);
+    if (json_object_is_type(v, json_type_object))
+        id = view_member(v, "id");
+    if (!v)
         return;
-    str_init(&text);
-    str_addc(&text, '[');
-    if (!d->store ||
-        !responses_store_get(d->store, d->state->user.at, id.at, RESPONSES_ITEMS,
-                                    &text))
-        missing(d, "previous_response_id", "response", id, ": send the whole input");
-    str_addc(&text, ']');
-    if (!d->fault->kind && json_parse(text.at, text.n, NULL, &items, NULL) == INGLE_OK)
-        read_items(d, items, "previous_response_id");
-    d->convert.failed = d->convert.failed || (!d->fault->kind && !items);
-    json_object_put(items);
-    str_release(&text);
+    if (!id.at)
+        fail(d, "conversation", "'conversation'", v, "an id, or an object with one");
+    else if (!is_conversation(id))
+        missing(d, "conversation", "conversation", id, "");
+    else
+        read_kept(d, id, "conversation", "conversation", "");
+    str_add(&d->state->conversation, id.at, id.at ? id.n : 0);
+    d->state->conversations = d->store;
 }
 
 static void read_input(struct responses_reader *d, struct json_object *body)
 {
     struct json_object *input = view_get(body, "input");
     if (json_object_is_type(input, json_type_string)) {
+        struct json_object *item = json_object_new_object();
         convert_user(&d->convert, view_of(input));
-        view_put_comma(&d->state->items);
-        str_adds(&d->state->items, "{\"type\":\"message\",\"role\":\"user\",\"content\":");
-        view_put_json(&d->state->items, input);
-        str_addc(&d->state->items, '}');
+        if (!item || json_object_object_add(item, "role", json_object_new_string("user")) ||
+            json_object_object_add(item, "content", json_object_get(input)))
+            d->convert.failed = true;
+        else
+            keep(d, item);
+        json_object_put(item);
     } else if (json_object_is_type(input, json_type_array)) {
         read_items(d, input, "input");
-    } else if (input || !view_get(body, "previous_response_id")) {
+    } else if (input || !(view_get(body, "previous_response_id") || view_get(body, "conversation"))) {
         fail(d, "input", "'input'", input, "a string or an array");
     }
 }
@@ -455,17 +501,17 @@ static void read_reasoning_field(struct responses_reader *d, struct json_object 
 /* What cannot be ignored without the client taking another thing for its answer. */
 static void refuse(struct responses_reader *d, struct json_object *body)
 {
-    static const char *const field[] = {"conversation", "prompt"};
-    for (size_t i = 0; i < 2; i++)
-        if (view_get(body, field[i]))
-            request_fault(d->fault, FAULT_REQUEST, field[i],
-                          "'%s' is not kept here: send input, instructions or "
-                          "previous_response_id",
-                          field[i]);
-    bool background = false;
-    request_get_bool(body, "background", &background, d->fault);
-    if (background)
-        drop(d, VIEW("background"), "the answer is given at once");
+    if (view_get(body, "prompt"))
+        request_fault(d->fault, FAULT_REQUEST, "prompt",
+                      "'prompt' is not kept here: send input and instructions");
+}
+
+static void read_background(struct responses_reader *d, struct json_object *body, bool keep_it)
+{
+    request_get_bool(body, "background", &d->state->background, d->fault);
+    if (d->state->background && !keep_it)
+        request_fault(d->fault, FAULT_REQUEST, "background",
+                      "'background' needs 'store': the answer is fetched from there");
 }
 
 static void read_sampling(struct responses_reader *d, struct json_object *body,
@@ -503,9 +549,10 @@ static void echo(struct str *s, struct json_object *body, const char *key, const
         str_adds(s, otherwise);
 }
 
-static void echo_all(struct str *s, struct json_object *body, const struct chat_request *r,
+static void echo_all(struct responses *t, struct json_object *body, const struct chat_request *r,
                      bool store)
 {
+    struct str *s = &t->echo;
     struct json_object *reasoning = view_get(body, "reasoning");
     char number[32];
     echo(s, body, "instructions", "null");
@@ -519,7 +566,15 @@ static void echo_all(struct str *s, struct json_object *body, const struct chat_
     view_put_json(s, view_get(reasoning, "effort"));
     str_adds(s, ",\"summary\":");
     view_put_json(s, view_get(reasoning, "summary"));
-    str_adds(s, "},\"background\":false,\"service_tier\":\"default\"");
+    str_addf(s, "},\"background\":%s", t->background ? "true" : "false");
+    if (t->conversation.n) {
+        str_adds(s, ",\"conversation\":{\"id\":");
+        view_put(s, view_str(&t->conversation));
+        str_addc(s, '}');
+    } else {
+        str_adds(s, ",\"conversation\":null");
+    }
+    str_adds(s, ",\"service_tier\":\"default\"");
     str_addf(s, ",\"store\":%s", store ? "true" : "false");
     snprintf(number, sizeof number, "%.6g", (double)r->sampling.temperature);
     echo(s, body, "temperature", number);
@@ -538,26 +593,29 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
 {
     struct responses *s = d->state;
     struct json_object *instructions = view_get(body, "instructions");
-    bool keep = true;
+    bool keep_it = true;
     refuse(d, body);
     check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
     request_get_bool(body, "stream", &r->stream, d->fault);
-    request_get_bool(body, "store", &keep, d->fault);
+    request_get_bool(body, "store", &keep_it, d->fault);
+    read_background(d, body, keep_it);
     request_get_bool(body, "parallel_tool_calls", &r->parallel_calls, d->fault);
     read_sampling(d, body, r);
     read_reasoning_field(d, body, r);
     read_format(d, body, r);
-    s->store = keep ? d->store : NULL;
+    s->store = keep_it ? d->store : NULL;
     s->stream = r->stream;
-    s->sealed = !keep || has_word(view_get(body, "include"), "reasoning.encrypted_content");
+    s->sealed = !keep_it || has_word(view_get(body, "include"), "reasoning.encrypted_content");
     if (instructions)
         read_content(d, instructions, convert_system, "instructions");
     responses_read_tools(d, view_get(body, "tools"), "tools");
     read_previous(d, body);
+    read_conversation(d, body);
+    s->new_at = s->items.n;
     read_input(d, body);
     responses_read_choice(d, view_get(body, "tool_choice"), r);
-    echo_all(&s->echo, body, r, keep);
+    echo_all(s, body, r, keep_it);
 }
 
 static struct responses *new_state(const char *user)
@@ -566,6 +624,8 @@ static struct responses *new_state(const char *user)
     if (!s)
         return NULL;
     str_init(&s->user);
+    str_init(&s->conversation);
+    responses_random(s->base);
     str_init(&s->echo);
     str_init(&s->items);
     str_init(&s->model);
@@ -589,6 +649,8 @@ void responses_free(struct responses *s)
     }
     mem_free(s->tool);
     str_release(&s->user);
+    str_release(&s->conversation);
+    tape_unref(s->tape);
     str_release(&s->echo);
     str_release(&s->items);
     str_release(&s->model);
@@ -625,4 +687,24 @@ void responses_read(struct json_object *body, struct responses_store *store,
         request_fault_from(fault, st, NULL, err.msg);
     convert_give(&d.convert, &r->messages, &r->tools);
     convert_release(&d.convert);
+}
+
+void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,
+                           struct str *out, struct fault *fault)
+{
+    struct responses_reader d = {.state = new_state(user), .store = store, .fault = fault};
+    if (!d.state) {
+        request_fault_from(fault, INGLE_NOMEM, NULL, "no memory for items");
+        return;
+    }
+    convert_init(&d.convert);
+    if (!json_object_is_type(items, json_type_array))
+        fail(&d, "items", "'items'", items, "an array");
+    else
+        read_items(&d, items, "items");
+    if (d.convert.failed || !str_ok(&d.state->items))
+        request_fault_from(fault, INGLE_NOMEM, NULL, "no memory for items");
+    str_add(out, d.state->items.at, d.state->items.n);
+    convert_release(&d.convert);
+    responses_free(d.state);
 }

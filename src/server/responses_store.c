@@ -3,13 +3,18 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/tape.h"
 
 #include <pthread.h>
 #include <string.h>
 
 struct entry {
     struct entry *next; /* the next newer one */
-    struct str user, id, items, response;
+    struct str user, id, items, object;
+    size_t n_input; /* of the items */
+    struct tape *tape; /* a reference, or NULL */
+    size_t tape_bytes; /* of it, when it ended */
+    bool open;         /* being computed: it stays */
 };
 
 struct responses_store {
@@ -26,13 +31,14 @@ static void entry_free(struct entry *e)
     str_release(&e->user);
     str_release(&e->id);
     str_release(&e->items);
-    str_release(&e->response);
+    str_release(&e->object);
+    tape_unref(e->tape);
     mem_free(e);
 }
 
 static size_t entry_bytes(const struct entry *e)
 {
-    return sizeof *e + e->user.n + e->id.n + e->items.n + e->response.n;
+    return sizeof *e + e->user.n + e->id.n + e->items.n + e->object.n + e->tape_bytes;
 }
 
 ingle_status responses_store_create(struct responses_store **out, size_t n_max, size_t n_bytes,
@@ -53,7 +59,7 @@ ingle_status responses_store_create(struct responses_store **out, size_t n_max, 
 }
 
 /* Takes *at out of the list. */
-static void unlink_entry(struct responses_store *s, struct entry **at)
+static struct entry *take_out(struct responses_store *s, struct entry **at)
 {
     struct entry *e = *at;
     *at = e->next;
@@ -61,7 +67,12 @@ static void unlink_entry(struct responses_store *s, struct entry **at)
         s->newest = at;
     s->n--;
     s->n_bytes -= entry_bytes(e);
-    entry_free(e);
+    return e;
+}
+
+static void unlink_entry(struct responses_store *s, struct entry **at)
+{
+    entry_free(take_out(s, at));
 }
 
 void responses_store_free(struct responses_store *s)
@@ -80,30 +91,49 @@ static void init_text(struct str *s, const char *at, size_t n)
     str_add(s, at, n);
 }
 
+/* The oldest that are not open go until there is room for n_bytes and one more. */
+static void make_room(struct responses_store *s, size_t n_bytes)
+{
+    struct entry **at = &s->oldest;
+    while (*at && (s->n >= s->n_max || s->n_bytes > s->n_bytes_max - n_bytes))
+        if ((*at)->open)
+            at = &(*at)->next;
+        else
+            unlink_entry(s, at);
+}
+
+static void append(struct responses_store *s, struct entry *e)
+{
+    e->next = NULL;
+    *s->newest = e;
+    s->newest = &e->next;
+    s->n++;
+    s->n_bytes += entry_bytes(e);
+}
+
 void responses_store_add(struct responses_store *s, const char *user, const char *id,
-                         const struct str *items, const struct str *response)
+                         const struct responses_kept *k)
 {
     struct entry *e = mem_zalloc(sizeof *e);
     if (!e)
         return;
     init_text(&e->user, user, strlen(user));
     init_text(&e->id, id, strlen(id));
-    init_text(&e->items, items->at, items->n);
-    init_text(&e->response, response->at, response->n);
-    const bool whole = str_ok(items) && str_ok(response) && str_ok(&e->user) && str_ok(&e->id) &&
-                       str_ok(&e->items) && str_ok(&e->response);
+    init_text(&e->items, k->items->at, k->items->n);
+    init_text(&e->object, k->object->at, k->object->n);
+    e->n_input = k->n_input;
+    e->tape = k->tape ? tape_ref(k->tape) : NULL;
+    e->open = k->open;
+    const bool whole = str_ok(k->items) && str_ok(k->object) && str_ok(&e->user) &&
+                       str_ok(&e->id) && str_ok(&e->items) && str_ok(&e->object);
     const size_t n_bytes = entry_bytes(e);
     if (!whole || n_bytes > s->n_bytes_max) {
         entry_free(e);
         return;
     }
     pthread_mutex_lock(&s->lock);
-    while (s->oldest && (s->n >= s->n_max || s->n_bytes > s->n_bytes_max - n_bytes))
-        unlink_entry(s, &s->oldest);
-    *s->newest = e;
-    s->newest = &e->next;
-    s->n++;
-    s->n_bytes += n_bytes;
+    make_room(s, n_bytes);
+    append(s, e);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -116,14 +146,88 @@ static struct entry **find(struct responses_store *s, const char *user, const ch
     return at;
 }
 
+static bool set_text(struct str *to, const struct str *from)
+{
+    struct str new;
+    init_text(&new, from->at, from->n);
+    if (!str_ok(&new) || !str_ok(from)) {
+        str_release(&new);
+        return false;
+    }
+    str_release(to);
+    *to = new;
+    return true;
+}
+
+/* Takes e, which is in no list, back as the newest one; too large it goes. */
+static void put_back(struct responses_store *s, struct entry *e)
+{
+    const size_t n_bytes = entry_bytes(e);
+    if (n_bytes > s->n_bytes_max) {
+        entry_free(e);
+        return;
+    }
+    make_room(s, n_bytes);
+    append(s, e);
+}
+
+bool responses_store_set(struct responses_store *s, const char *user, const char *id,
+                         const struct responses_kept *k)
+{
+    pthread_mutex_lock(&s->lock);
+    struct entry **at = find(s, user, id);
+    const bool found = *at && (*at)->open;
+    if (found) {
+        struct entry *e = take_out(s, at);
+        (void)(k->object && set_text(&e->object, k->object));
+        (void)(k->items && set_text(&e->items, k->items));
+        e->open = k->open;
+        if (!e->open && e->tape)
+            e->tape_bytes = tape_bytes(e->tape);
+        put_back(s, e);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+bool responses_store_change(struct responses_store *s, const char *user, const char *id,
+                            bool (*fn)(void *arg, struct str *items, struct str *object), void *arg)
+{
+    bool ok = false;
+    pthread_mutex_lock(&s->lock);
+    struct entry **at = find(s, user, id);
+    if (*at) {
+        struct entry *e = take_out(s, at);
+        struct str items, object;
+        init_text(&items, e->items.at, e->items.n);
+        init_text(&object, e->object.at, e->object.n);
+        ok = str_ok(&items) && str_ok(&object) && fn(arg, &items, &object) && str_ok(&items) &&
+             str_ok(&object) && items.n < s->n_bytes_max / 2 && object.n < s->n_bytes_max / 4;
+        struct str *old[2] = {&e->items, &e->object}, *new[2] = {&items, &object};
+        for (int i = 0; i < 2; i++) {
+            str_release(ok ? old[i] : new[i]);
+            if (ok)
+                *old[i] = *new[i];
+        }
+        put_back(s, e);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
 bool responses_store_get(struct responses_store *s, const char *user, const char *id,
-                         enum responses_part part, struct str *out)
+                         struct responses_found *out)
 {
     pthread_mutex_lock(&s->lock);
     const struct entry *e = *find(s, user, id);
     if (e) {
-        const struct str *text = part == RESPONSES_ITEMS ? &e->items : &e->response;
-        str_add(out, text->at, text->n);
+        if (out->items)
+            str_add(out->items, e->items.at, e->items.n);
+        if (out->object)
+            str_add(out->object, e->object.at, e->object.n);
+        out->n_input = e->n_input;
+        out->open = e->open;
+        out->tape = e->tape ? tape_ref(e->tape) : NULL;
     }
     pthread_mutex_unlock(&s->lock);
     return e != NULL;
@@ -134,8 +238,11 @@ bool responses_store_delete(struct responses_store *s, const char *user, const c
     pthread_mutex_lock(&s->lock);
     struct entry **at = find(s, user, id);
     const bool found = *at != NULL;
-    if (found)
+    if (found) {
+        if ((*at)->open && (*at)->tape)
+            tape_cancel((*at)->tape);
         unlink_entry(s, at);
+    }
     pthread_mutex_unlock(&s->lock);
     return found;
 }

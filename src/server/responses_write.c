@@ -390,6 +390,65 @@ static void put_logprobs(struct str *out, const struct answer_choice *c, size_t 
     }
 }
 
+/* ---- what is kept ---- */
+
+static void full_id(const struct responses *s, char id[48])
+{
+    snprintf(id, 48, "resp_%s", s->id);
+}
+
+/* Keeps the response object that out holds from `at` on. */
+static void keep_object(const struct responses *s, const struct str *out, size_t at,
+                        const struct str *items, bool open)
+{
+    char id[48];
+    struct str object;
+    if (!s->store)
+        return;
+    str_init(&object);
+    str_add(&object, out->at + at, out->n - at);
+    full_id(s, id);
+    const struct responses_kept k = {.items = items, .n_input = s->n_items, .object = &object,
+                                     .tape = s->tape, .open = open};
+    if (str_ok(out) && s->accepted)
+        (void)responses_store_set(s->store, s->user.at, id, &k);
+    else if (str_ok(out) && items)
+        responses_store_add(s->store, s->user.at, id, &k);
+    str_release(&object);
+}
+
+static bool append_items(void *arg, struct str *items, struct str *object)
+{
+    const struct str *new = arg;
+    (void)object;
+    if (new->n)
+        view_put_comma(items);
+    str_add(items, new->at, new->n);
+    return str_ok(new);
+}
+
+/* What this request brought, and the answer, become part of the conversation. */
+static void keep_conversation(const struct responses *s)
+{
+    struct str new;
+    const size_t comma = s->new_at && s->items.n > s->new_at;
+    if (!s->conversations)
+        return;
+    str_init(&new);
+    str_add(&new, s->items.at + s->new_at + comma, s->items.n - s->new_at - comma);
+    (void)responses_store_change(s->conversations, s->user.at, s->conversation.at, append_items, &new);
+    str_release(&new);
+}
+
+static bool is_cancelled(const struct responses *s) { return s->tape && tape_cancelled(s->tape); }
+
+static const char *status_of(const struct responses *s, const struct answer_result *r)
+{
+    if (is_cancelled(s))
+        return "cancelled";
+    return r->choice[0].finish != ANSWER_LENGTH ? "completed" : "incomplete";
+}
+
 /* ---- the dialect ---- */
 
 static void take_info(struct responses *s, const struct answer_info *i)
@@ -407,7 +466,8 @@ static void begin_stream(struct responses *s, struct str *out)
     if (s->begun)
         return;
     s->begun = true;
-    put_life(s, out, "response.created", &e);
+    if (!s->accepted)
+        put_life(s, out, "response.created", &e);
     put_life(s, out, "response.in_progress", &e);
 }
 
@@ -416,6 +476,14 @@ static void on_begin(void *state, const struct answer_info *i, struct str *out)
     struct responses *s = state;
     take_info(s, i);
     begin_stream(s, out);
+    if (!s->accepted || is_cancelled(s))
+        return;
+    const struct ending e = {.status = "in_progress"};
+    struct str object;
+    str_init(&object);
+    put_response(s, &object, &e);
+    keep_object(s, &object, 0, NULL, true);
+    str_release(&object);
 }
 
 static void on_keepalive(void *state, const struct answer_info *i, struct str *out)
@@ -507,29 +575,38 @@ static void on_end(void *state, const struct answer_choice *c, struct str *out)
 /* The answer is over: keeps it, and appends it to *out. */
 static void put_result(struct responses *s, const struct answer_result *r, struct str *out)
 {
-    const bool whole = r->choice[0].finish != ANSWER_LENGTH;
-    const struct ending e = {.status = whole ? "completed" : "incomplete", .result = r};
+    const struct ending e = {.status = status_of(s, r), .result = r};
     const size_t at = out->n;
     put_response(s, out, &e);
-    if (!s->store || !str_ok(out) || !str_ok(&s->output))
+    if (!str_ok(out) || !str_ok(&s->output))
         return;
-    char id[48];
-    struct str response;
-    str_init(&response);
-    str_add(&response, out->at + at, out->n - at);
     if (s->output.n)
         view_put_comma(&s->items);
     str_add(&s->items, s->output.at, s->output.n);
-    snprintf(id, sizeof id, "resp_%s", s->id);
-    responses_store_add(s->store, s->user.at, id, &s->items, &response);
-    str_release(&response);
+    keep_object(s, out, at, &s->items, false);
+    if (!is_cancelled(s))
+        keep_conversation(s);
+}
+
+/* Nobody need wait: where the answer will be found, and the beginning of its stream. */
+static void on_accepted(void *state, const struct answer_info *i, struct str *reply, struct str *out)
+{
+    const struct ending e = {.status = "queued"};
+    struct responses *s = state;
+    take_info(s, i);
+    put_response(s, reply, &e);
+    keep_object(s, reply, 0, &s->items, true);
+    s->accepted = true;
+    put_life(s, out, "response.created", &e);
+    put_life(s, out, "response.queued", &e);
 }
 
 static void on_done(void *state, const struct answer_result *r, struct str *out)
 {
     struct responses *s = state;
-    const bool whole = r->choice[0].finish != ANSWER_LENGTH;
-    event_begin(s, out, whole ? "response.completed" : "response.incomplete");
+    char type[32];
+    snprintf(type, sizeof type, "response.%s", status_of(s, r));
+    event_begin(s, out, type);
     write_key(out, "response");
     put_result(s, r, out);
     event_end(out);
@@ -578,7 +655,9 @@ static const char *error_code(const struct fault *f)
 static void on_error(void *state, const struct fault *f, bool in_stream, struct str *out)
 {
     struct responses *s = state;
-    const struct ending e = {.status = "failed", .error_code = error_code(f),
+    const bool cancelled = is_cancelled(s);
+    const struct ending e = {.status = cancelled ? "cancelled" : "failed",
+                             .error_code = cancelled ? NULL : error_code(f),
                              .error_text = f->message};
     if (!in_stream) {
         openai_put_fault(out, f);
@@ -589,7 +668,14 @@ static void on_error(void *state, const struct fault *f, bool in_stream, struct 
         snprintf(s->id, sizeof s->id, "%032llx", (unsigned long long)s->created);
     }
     begin_stream(s, out);
-    put_life(s, out, "response.failed", &e);
+    put_life(s, out, is_cancelled(s) ? "response.cancelled" : "response.failed", &e);
+    if (!s->accepted)
+        return;
+    struct str object;
+    str_init(&object);
+    put_response(s, &object, &e);
+    keep_object(s, &object, 0, NULL, false);
+    str_release(&object);
 }
 
 static void on_free(void *state) { responses_free(state); }
@@ -605,6 +691,7 @@ const struct dialect responses_dialect = {
     .done = on_done,
     .keepalive = on_keepalive,
     .error = on_error,
+    .accepted = on_accepted,
     .whole = on_whole,
     .free = on_free,
     .faults_in_stream = true,

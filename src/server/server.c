@@ -16,6 +16,7 @@
 #include "server/responses.h"
 #include "server/serve.h"
 #include "server/slots.h"
+#include "server/tape.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -260,6 +261,7 @@ static void tick(void *arg)
     const struct server *s = arg;
     if (serve_phase(&s->serve) != SERVE_LOADING)
         answer_tick(s->serve.answers);
+    tape_tick(s->serve.tapes);
 }
 
 /* ---- options ---- */
@@ -406,6 +408,16 @@ static ingle_status start_http(struct server *s, struct err *err)
     return http_open(&s->serve.http, &o, err);
 }
 
+/* A stream takes at most a quarter of what is kept, a client's unread part of it half of what would
+ * have it dropped. */
+static ingle_status open_tapes(struct server *s, struct err *err)
+{
+    const struct ingle_config *c = s->serve.config;
+    return tape_open_all(&s->serve.tapes, (size_t)ingle_config_number(c, "max-responses-bytes") / 4,
+                      (size_t)ingle_config_number(c, "max-unread") / 2,
+                      ingle_config_number(c, "keep-alive"), err);
+}
+
 ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
 {
     struct server *s = mem_zalloc(sizeof *s);
@@ -418,6 +430,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     ingle_status st = responses_store_create(
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
         (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
+    if (!st)
+        st = open_tapes(s, err);
     if (!st)
         st = metrics_open(&s->serve.metrics, err);
     if (!st)
@@ -568,6 +582,7 @@ void server_close(struct server *s)
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);
+    tape_close_all(s->serve.tapes);
     json_object_put(s->serve.codex_model);
     metrics_close(s->serve.metrics);
     guard_close(s->guard);

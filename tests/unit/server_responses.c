@@ -237,7 +237,9 @@ static void bad_requests_are_named(void **state)
     refuses("{\"input\":\"x\",\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}}",
             "tool_choice", "there is no tool 'f'");
     refuses("{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"xml\"}}}", "text.format", "xml");
-    refuses("{\"input\":\"x\",\"conversation\":\"c\"}", "conversation", "not kept");
+    refuses("{\"input\":\"x\",\"conversation\":\"c\"}", "conversation", "no conversation");
+    refuses("{\"input\":\"x\",\"prompt\":{}}", "prompt", "not kept");
+    refuses("{\"input\":\"x\",\"background\":true,\"store\":false}", "background", "store");
     refuses("{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id",
             "resp_1");
 }
@@ -379,7 +381,7 @@ static void add(struct responses_store *s, const char *user, const char *id, con
     str_init(&r);
     str_adds(&i, items);
     str_addf(&r, "{\"id\":\"%s\"}", id);
-    responses_store_add(s, user, id, &i, &r);
+    responses_store_add(s, user, id, &(struct responses_kept){.items = &i, .object = &r});
     str_release(&i);
     str_release(&r);
 }
@@ -388,7 +390,9 @@ static bool has(struct responses_store *s, const char *user, const char *id)
 {
     struct str out;
     str_init(&out);
-    const bool found = responses_store_get(s, user, id, RESPONSES_OBJECT, &out);
+    struct responses_found f = {.object = &out};
+    const bool found = responses_store_get(s, user, id, &f);
+    assert_true(!f.open && !f.tape);
     assert_true(found == (out.n > 0));
     str_release(&out);
     return found;

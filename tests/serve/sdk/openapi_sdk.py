@@ -31,7 +31,8 @@ def spec(folder):
     with open(SPEC) as f:
         doc = json.load(f)
     openapi_spec_validator.validate(doc)
-    del doc["components"]["schemas"]["ResponsesRequest"]["properties"]["previous_response_id"]
+    for name in ("previous_response_id", "conversation"):
+        del doc["components"]["schemas"]["ResponsesRequest"]["properties"][name]
     path = os.path.join(folder, "openapi.json")
     with open(path, "w") as f:
         json.dump(doc, f)

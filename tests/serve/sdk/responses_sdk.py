@@ -6,6 +6,7 @@ usage: PYTHON responses_sdk.py INGLE      PYTHON has the packages openai and pyd
 import json
 import os
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -197,6 +198,61 @@ class Sdk(client.Case):
                                           stream=True) as stream:
             next(iter(stream))
         self.assertEqual(self.create(input="What is 7+5?").output_text, "12")
+
+    def poll(self, r):
+        while r.status in ("queued", "in_progress"):
+            time.sleep(0.02)
+            r = self.client.responses.retrieve(r.id)
+            types.Response.model_validate(r.to_dict())
+        return r
+
+    def test_background(self):
+        r = self.poll(self.create(input="Count from 1 to 20.", background=True))
+        self.assertEqual((r.status, r.output_text), ("completed", " ".join(map(str, range(1, 21)))))
+        self.assertEqual(list(self.client.responses.input_items.list(r.id))[0].content[0].text,
+                         "Count from 1 to 20.")
+        self.client.responses.delete(r.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(r.id)
+
+    def test_background_stream_goes_on(self):
+        first = []
+        with self.client.responses.create(model="any", input="Count from 1 to 50.", background=True,
+                                          stream=True) as stream:
+            for e in stream:
+                first.append(e)
+                if len(first) == 9:
+                    break
+        r = first[0].response
+        rest = list(self.client.responses.retrieve(r.id, stream=True,
+                                                   starting_after=first[-1].sequence_number))
+        for e in first + rest:
+            EVENT.validate_python(e.to_dict())
+        self.assertEqual([e.sequence_number for e in first + rest], list(range(len(first + rest))))
+        self.assertEqual("".join(e.delta for e in first + rest if e.type == "response.output_text.delta"),
+                         self.client.responses.retrieve(r.id).output_text)
+
+    def test_background_cancel(self):
+        r = self.create(input="Tell me a story.", background=True, extra_body={"text": {"format": {
+            "type": "json_schema", "name": "n", "schema": {"type": "array", "minItems": 4000}}}})
+        self.assertEqual(self.client.responses.cancel(r.id).status, "cancelled")
+        self.assertEqual(self.poll(self.client.responses.retrieve(r.id)).status, "cancelled")
+
+    def test_conversations(self):
+        c = self.client.conversations.create(metadata={"a": "b"}, items=[
+            {"type": "message", "role": "user", "content": "My name is Leo."}])
+        r = self.create(input="What is the capital of Italy?", conversation=c.id)
+        self.assertEqual(r.conversation.id, c.id)
+        items = list(self.client.conversations.items.list(c.id, order="asc", limit=2))
+        self.assertEqual([i.role for i in items], ["user", "user", "assistant"])
+        self.assertEqual(items[2].content[0].text, r.output_text)
+        self.assertEqual(self.client.conversations.update(c.id, metadata={"x": "y"}).metadata, {"x": "y"})
+        new = self.client.conversations.items.create(c.id, items=[{"role": "user", "content": "one"}]).data[0]
+        self.assertEqual(self.client.conversations.items.retrieve(new.id, conversation_id=c.id), new)
+        self.assertEqual(self.client.conversations.items.delete(new.id, conversation_id=c.id).id, c.id)
+        self.assertTrue(self.client.conversations.delete(c.id).deleted)
+        with self.assertRaises(openai.NotFoundError):
+            self.create(input="x", conversation=c.id)
 
 
 if __name__ == "__main__":
