@@ -59,16 +59,20 @@ static int next_point(const struct book *b, int idx[8], size_t *k)
     }
 }
 
-/* Points of 256, 8 coordinates and at most 4 levels fit two bytes. */
+/* Numbers of levels of the first and of the last half of the coordinates, in a byte each: four of
+ * 2 bits or two of 3. */
 static void codes(const struct book *b, FILE *out)
 {
+    const int bits = b->n_levels <= 4 ? 2 : 3;
     fprintf(out, "\nconst uint8_t quant_codes_%s[2][%d] = {{", b->name, b->n);
     for (int half = 0; half < 2; half++) {
         int idx[8] = {-1}, n = 0;
         size_t k = 0;
         while (next_point(b, idx, &k)) {
-            const int *i = idx + 4 * half;
-            fprintf(out, "%s%d,", n++ % 16 ? " " : "\n    ", i[0] | i[1] << 2 | i[2] << 4 | i[3] << 6);
+            int v = 0;
+            for (int i = 0; i < b->dim / 2; i++)
+                v |= idx[half * b->dim / 2 + i] << bits * i;
+            fprintf(out, "%s%d,", n++ % 16 ? " " : "\n    ", v);
         }
         fprintf(out, half ? "\n}};\n" : "\n}, {");
     }
@@ -133,10 +137,10 @@ static void expand(const struct book *b, FILE *out)
     fprintf(out, "\n};\n");
     if (n != b->n)
         die("wrong number of points", b->name);
-    if (b->n == 256 && b->dim == 8 && b->n_levels <= 4) {
+    if (b->n <= 1024)
         codes(b, out);
+    if (b->n == 256 && b->dim == 8)
         halves(b, out);
-    }
 }
 
 static void read_head(struct book *b, const char *line)

@@ -21,9 +21,9 @@ static const struct kern_code codes[KERN_CODE_N] = {
                         .chunk_bytes = KERN_CHUNK_BYTES(bits_, KERN_SCALES_##scales_, n, shift)},
     KERN_CODE_LIST(X)
 #undef X
-#define X(id, factor_)                                                          \
+#define X(id, factor_, lines, behind)                                                        \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_, .n_group = 16, \
-                        .chunk_bytes = KERN_POINT_CHUNK},
+                        .chunk_bytes = KERN_CHUNK_##id},
     KERN_POINT_LIST(X)
 #undef X
 #define X(id, factor_) \
@@ -218,7 +218,7 @@ void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
     const struct kern_code *c = &codes[w->code];
     const uint8_t *panel = kern_code_panel(w, p, i * (c->act == KERN_ACT_Q32 ? 32 : 256));
     if (!c->bits && c->n_group) {
-        uint8_t stored[sizeof(struct quant_iq2_xxs)];
+        uint8_t stored[KERN_POINT_BYTES];
         kern_points_get(w, p, i, r, stored);
         kern_stored_read(w->code, stored, b);
         b->d *= c->factor;
@@ -282,7 +282,7 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
             dst[k] = kern_code_float(m, p, k, r);
     } else if (!c->bits && c->n_group) {
         for (int64_t i = 0; i < m->in / 256; i++) {
-            uint8_t stored[sizeof(struct quant_iq2_xxs)];
+            uint8_t stored[KERN_POINT_BYTES];
             kern_points_get(m, p, i, r, stored);
             quant_decode(m->type, stored, dst + 256 * i, 256);
         }

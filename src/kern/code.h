@@ -14,9 +14,15 @@
  * Float panels are [k][16].  F8 is e4m3 codes with a power-of-two scale for 32 k: chunks of
  * 4 groups, codes [128][16], then scales [4][16].
  *
- * Points are numbers of a book, stored bits interleaved: a group is a line of numbers, byte
- * 4 r + l for point l (k = 8 l ...) of row r, and a line of words of 32 bits, row by row, of
- * 4 x 7 sign bits and the scale in the top 4; a chunk is 16 groups, then halves d [2][16].
+ * Points are numbers of a book, the stored bytes interleaved.  A group has one line of numbers
+ * (books of 8 coordinates; byte 4 r + l for point l, k = 8 l ..., of row r) or two (of 4; line m
+ * has the points 4 m + l), and one of signs, byte 4 r + l for k = 8 l ...:
+ *   IQ2_XXS, IQ3_XXS  words of 32 bits of 4 x 7 sign bits and the sub-scale in the top 4;
+ *   IQ2_XS            bit 8 of the number in bit 0, seven signs above it;
+ *   IQ2_S, IQ3_S      eight signs.
+ * A chunk is 16 groups; behind their lines are, for each group, bytes of high bits of the numbers
+ * row by row (IQ2_S, IQ3_S) and of two sub-scales (IQ2_XS, IQ2_S; IQ3_S: for two groups); then
+ * halves d [2][16].
  *
  * Stored panels are the 16 rows as they stand in the file, row after row, padded to a multiple
  * of 64 bytes; rows past the end are zero.
@@ -48,15 +54,16 @@
     X(IQ4_XS, Q256, 4, 0, quant_nl4, 8, SUB8, 0)       \
     X(TQ2_0, Q256, 2, 1, NULL, 8, NONE, 0)
 
-/* Points: name, factor on the stored d. */
-#define KERN_POINT_LIST(X) X(IQ2_XXS, 0.125f)
+/* Points: name, factor on the stored d, lines of a group, bytes behind them in a chunk. */
+#define KERN_POINT_LIST(X)     \
+    X(IQ2_XXS, 0.125f, 2, 64)  \
+    X(IQ2_XS, 0.125f, 2, 320)  \
+    X(IQ2_S, 0.125f, 2, 576)   \
+    X(IQ3_XXS, 0.25f, 3, 64)   \
+    X(IQ3_S, 1.0f, 3, 448)
 
 /* Stored codes: the same. */
 #define KERN_STORED_LIST(X) \
-    X(IQ2_XS, 0.125f)       \
-    X(IQ2_S, 0.125f)        \
-    X(IQ3_XXS, 0.25f)       \
-    X(IQ3_S, 1.0f)          \
     X(IQ1_S, 0.125f)        \
     X(IQ1_M, 0.125f)        \
     X(TQ1_0, 1.0f)
@@ -99,7 +106,15 @@ extern const int8_t kern_code_pm1[2];
 const struct kern_code *kern_code_find(uint32_t code);
 
 enum { KERN_F8_CHUNK = 2112, KERN_F8_SCALES = 2048 };
-enum { KERN_POINT_GROUP = 128, KERN_POINT_D = 2048, KERN_POINT_CHUNK = 2112 };
+/* Points: bytes of the lines of a group and of a chunk; what is behind the lines. */
+enum {
+#define X(id, factor, n_lines, n_behind)                     \
+    KERN_GROUP_##id = 64 * (n_lines),                        \
+    KERN_BEHIND_##id = 16 * KERN_GROUP_##id,                 \
+    KERN_CHUNK_##id = KERN_BEHIND_##id + (n_behind),
+    KERN_POINT_LIST(X)
+#undef X
+};
 
 /* Bytes of the codes of a group; where the scales of a chunk begin. */
 #define KERN_GROUP_BYTES(bits) (64 * (bits))
@@ -130,7 +145,8 @@ void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
                     struct kern_block *b);
 /* The same from the stored form of a type that runs from it. */
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
-/* A stored block of points as block i of row r of panel p, and back. */
+/* A stored block of points as block i of row r of panel p, and back (to KERN_POINT_BYTES). */
+enum { KERN_POINT_BYTES = sizeof(struct quant_iq3_s) };
 void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r, const uint8_t *stored);
 void kern_points_get(const struct kern_matrix *w, int64_t p, int64_t i, int r, uint8_t *stored);
 
@@ -175,15 +191,6 @@ static inline uint8_t *kern_code_stretch(const struct kern_matrix *w, int64_t p,
     const size_t n = (size_t)(left < KERN_BAND ? left : KERN_BAND);
     return w->at + (size_t)first * w->panel_bytes + (size_t)s * w->stretch_bytes * n +
            (size_t)(p - first) * kern_code_stretch_bytes(w, s);
-}
-/* Group h of block i of panel p of points, and where that block's d are. */
-static inline uint8_t *kern_points_group(uint8_t *panel, int64_t i, int h)
-{
-    return panel + (size_t)(i / 2) * KERN_POINT_CHUNK + KERN_POINT_GROUP * (size_t)(8 * (i % 2) + h);
-}
-static inline uint8_t *kern_points_d(uint8_t *panel, int64_t i)
-{
-    return panel + (size_t)(i / 2) * KERN_POINT_CHUNK + KERN_POINT_D + 32 * (size_t)(i % 2);
 }
 /* Where panel p would begin if it had no gaps and weight k of it stood where it does. */
 static inline uint8_t *kern_code_panel(const struct kern_matrix *w, int64_t p, int64_t k)

@@ -72,7 +72,7 @@ static inline size_t kern_matrix_bytes(const struct kern_matrix *m) { return (si
 
 /* The layout of packed weights, of every code together: bump it with any change of what kern_pack()
  * writes.  Files of packed weights carry it (tests/unit/kern_layout.c notices a forgotten bump). */
-enum { KERN_LAYOUT = 1 };
+enum { KERN_LAYOUT = 2 };
 
 /* Packs panels [p0, p1) from stored rows 16*p0 .. (rows: the stored bytes of row 16*p0 and
  * on, rows of quant_bytes(type, in, 1) bytes without padding).  Any thread, disjoint panels. */

@@ -133,32 +133,6 @@ static void read_tq1_0(const struct quant_tq1_0 *s, struct kern_block *b)
             *q++ = trit(s->qh[j], pow3[n]);
 }
 
-void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r, const uint8_t *stored)
-{
-    uint8_t *panel = kern_code_panel(w, p, 256 * i);
-    struct quant_iq2_xxs s;
-    memcpy(&s, stored, sizeof s);
-    for (int h = 0; h < 8; h++) {
-        uint8_t *group = kern_points_group(panel, i, h);
-        memcpy(group + 4 * r, s.q + 4 * h, 4);
-        memcpy(group + 64 + 4 * r, s.q + 4 * h + 2, 4);
-    }
-    memcpy(kern_points_d(panel, i) + 2 * r, &s.d, sizeof s.d);
-}
-
-void kern_points_get(const struct kern_matrix *w, int64_t p, int64_t i, int r, uint8_t *stored)
-{
-    uint8_t *panel = kern_code_panel(w, p, 256 * i);
-    struct quant_iq2_xxs s;
-    for (int h = 0; h < 8; h++) {
-        const uint8_t *group = kern_points_group(panel, i, h);
-        memcpy(s.q + 4 * h, group + 4 * r, 4);
-        memcpy(s.q + 4 * h + 2, group + 64 + 4 * r, 4);
-    }
-    memcpy(&s.d, kern_points_d(panel, i) + 2 * r, sizeof s.d);
-    memcpy(stored, &s, sizeof s);
-}
-
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b)
 {
     memset(b->min, 0, sizeof b->min);

@@ -68,16 +68,21 @@ extern const int8_t quant_nl4[16];          /* IQ4_NL, IQ4_XS */
 extern const int8_t quant_e2m1_doubled[16]; /* MXFP4, NVFP4 */
 /* Points of the IQ types: byte j from the lowest is coordinate j (signed for iq1). */
 extern const uint64_t quant_book_iq2_xxs[256];
-/* The same points as bytes.  Codes: numbers of the levels (8, 25, 43) of the first and of the
- * last four coordinates, 2 bits each.  Halves: coordinates {0, 4, 5, 6} take 64 different
+/* The same points as bytes.  Codes: numbers of the levels of the first and of the last half of
+ * the coordinates, four of 2 bits each (levels 8, 25, 43) or two of 3 (4, 12 .. 52, 62 for
+ * IQ3_XXS, 1, 3 .. 15 for IQ3_S).  Halves, of IQ2_XXS: coordinates {0, 4, 5, 6} take 64 different
  * values together, {1, 2, 3, 7} 63; a point's two numbers among them, and what they stand for. */
 extern const uint8_t quant_codes_iq2_xxs[2][256];
 extern const uint8_t quant_halves_iq2_xxs[2][256];
 extern const uint8_t quant_values_iq2_xxs[8][64]; /* of coordinate i, by the number of its half */
 extern const uint64_t quant_book_iq2_xs[512];
+extern const uint8_t quant_codes_iq2_xs[2][512];
 extern const uint64_t quant_book_iq2_s[1024];
+extern const uint8_t quant_codes_iq2_s[2][1024];
 extern const uint32_t quant_book_iq3_xxs[256];
+extern const uint8_t quant_codes_iq3_xxs[2][256];
 extern const uint32_t quant_book_iq3_s[512];
+extern const uint8_t quant_codes_iq3_s[2][512];
 extern const uint64_t quant_book_iq1[2048]; /* IQ1_S, IQ1_M */
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ROWS = 83, IN = 1280, KNOWN_LAYOUT = 1 }; /* five whole panels and a part, a stretch and a part */
+enum { ROWS = 83, IN = 1280, KNOWN_LAYOUT = 2 }; /* five whole panels and a part, a stretch and a part */
 
 static const struct { const char *type; uint64_t hash; } known[] = {
     {"F32", 0x00fcdde7607cc754},
@@ -27,12 +27,12 @@ static const struct { const char *type; uint64_t hash; } known[] = {
     {"Q5_K", 0xba827e3b8a45d781},
     {"Q6_K", 0x982dc836914b4fba},
     {"IQ2_XXS", 0x3ca2d8398ffe8f01},
-    {"IQ2_XS", 0xf4c7baa4b3792767},
-    {"IQ3_XXS", 0x8c4cb9881e89f5c2},
+    {"IQ2_XS", 0x6d40b242955777e4},
+    {"IQ3_XXS", 0x1914fda9cdac481e},
     {"IQ1_S", 0xabda27343763407d},
     {"IQ4_NL", 0xddf32b92537f4184},
-    {"IQ3_S", 0x44e2a3e2b287eb0c},
-    {"IQ2_S", 0x83f0e163d460b4dc},
+    {"IQ3_S", 0x2e4206325c3f653a},
+    {"IQ2_S", 0x91f2119799658431},
     {"IQ4_XS", 0x94e3f261caba5349},
     {"IQ1_M", 0xc40ff745dd0abbbc},
     {"BF16", 0x6fe8bf31c8ee3ef4},

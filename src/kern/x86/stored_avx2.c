@@ -28,18 +28,6 @@ static inline void put_sub(const struct row *r, int g, uint32_t v)
 {
     r->sub[g] = (uint8_t)v;
 }
-/* Points, negative where a bit of sign is set, plus the bias. */
-static inline __m256i with_signs(__m256i points, uint32_t sign)
-{
-    const __m256i which = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
-                                             0x0303030303030303);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    const __m256i s = _mm256_shuffle_epi8(_mm256_set1_epi32((int)sign), which);
-    const __m256i m = _mm256_cmpeq_epi8(_mm256_and_si256(s, bit), bit);
-    return _mm256_add_epi8(_mm256_sub_epi8(_mm256_xor_si256(points, m), m),
-                           _mm256_set1_epi8(STORED_BIAS));
-}
-
 /* Bytes of seven sign bits: the eighth makes the number of ones even. */
 static inline __m256i even_signs(__m256i x)
 {
@@ -50,18 +38,6 @@ static inline __m256i even_signs(__m256i x)
     const __m256i b = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16(x, 4), low));
     return _mm256_or_si256(x, _mm256_xor_si256(a, b));
 }
-/* 2 s + 1 of 16 bytes s. */
-static inline void put_subs(const struct row *r, __m128i s)
-{
-    _mm_store_si128((__m128i *)(void *)r->sub,
-                    _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1)));
-}
-/* Nibbles of the low 8 bytes in order. */
-static inline __m128i nibbles(__m128i v)
-{
-    const __m128i low = _mm_set1_epi8(15);
-    return _mm_unpacklo_epi8(_mm_and_si128(v, low), _mm_and_si128(_mm_srli_epi16(v, 4), low));
-}
 /* Signs of eight words of 4 x 7 sign bits and a scale in the top 4. */
 static inline __m256i signs_of_words(__m256i w)
 {
@@ -71,106 +47,14 @@ static inline __m256i signs_of_words(__m256i w)
         _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(w, 2), _mm256_set1_epi32(0x7F0000)),
                         _mm256_and_si256(_mm256_slli_epi32(w, 3), _mm256_set1_epi32(0x7F000000)))));
 }
-/* The scales of such words of a row: sub-scales of 32. */
-static inline void words_of_32(const struct row *r, __m256i w, uint32_t sign[8])
-{
-    _mm256_store_si256((__m256i *)(void *)sign, signs_of_words(w));
-    const __m256i s = _mm256_srli_epi32(w, 28);
-    const __m128i s16 = _mm_packus_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    const __m128i s8 = _mm_packus_epi16(s16, s16);
-    put_subs(r, _mm_unpacklo_epi8(s8, s8));
-}
 static inline __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
 static inline __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-static inline __m128i load_low(const void *at) { return _mm_loadl_epi64((const __m128i *)at); }
 
 static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c],
                               (long long)book[d]);
 }
-static uint16_t expand_iq2_xs(const uint8_t *at, const struct row *r)
-{
-    ATTR_ALIGNED(32) uint16_t idx[32];
-    ATTR_ALIGNED(32) uint32_t sign[8];
-    const uint8_t *q = at + offsetof(struct quant_iq2_xs, q);
-    const __m256i a = load256(q), b = load256(q + 32), low = _mm256_set1_epi16(511);
-    _mm256_store_si256((__m256i *)(void *)idx, _mm256_and_si256(a, low));
-    _mm256_store_si256((__m256i *)(void *)(idx + 16), _mm256_and_si256(b, low));
-    const __m256i seven = _mm256_packus_epi16(_mm256_srli_epi16(a, 9), _mm256_srli_epi16(b, 9));
-    _mm256_store_si256((__m256i *)(void *)sign,
-                       even_signs(_mm256_permute4x64_epi64(seven, 0xD8)));
-    put_subs(r, nibbles(load_low(at + offsetof(struct quant_iq2_xs, sc))));
-    for (int h = 0; h < 8; h++) {
-        const uint16_t *i = idx + 4 * h;
-        put(r, h, with_signs(points8(quant_book_iq2_xs, i[0], i[1], i[2], i[3]), sign[h]));
-    }
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint16_t expand_iq2_s(const uint8_t *at, const struct row *r)
-{
-    ATTR_ALIGNED(32) uint16_t idx[32];
-    const uint8_t *sign = at + offsetof(struct quant_iq2_s, sign);
-    const uint8_t *low = at + offsetof(struct quant_iq2_s, idx);
-    const __m256i qh = _mm256_broadcastsi128_si256(load_low(at + offsetof(struct quant_iq2_s, qh)));
-    const __m256i up = _mm256_set1_epi64x(0x0004001000400100), two = _mm256_set1_epi16(0x300);
-    for (int i = 0; i < 2; i++) { /* index bits 8 and 9: two bits of byte k / 4 */
-        const __m256i at_k = _mm256_add_epi8(
-            _mm256_setr_epi8(0, -9, 0, -9, 0, -9, 0, -9, 1, -9, 1, -9, 1, -9, 1, -9, 2, -9, 2, -9,
-                             2, -9, 2, -9, 3, -9, 3, -9, 3, -9, 3, -9),
-            _mm256_set1_epi8((char)(4 * i)));
-        const __m256i high = _mm256_and_si256(
-            _mm256_mullo_epi16(_mm256_shuffle_epi8(qh, at_k), up), two);
-        _mm256_store_si256((__m256i *)(void *)(idx + 16 * i),
-                           _mm256_or_si256(high, _mm256_cvtepu8_epi16(load128(low + 16 * i))));
-    }
-    put_subs(r, nibbles(load_low(at + offsetof(struct quant_iq2_s, sc))));
-    for (int h = 0; h < 8; h++) {
-        const uint16_t *i = idx + 4 * h;
-        put(r, h, with_signs(points8(quant_book_iq2_s, i[0], i[1], i[2], i[3]),
-                             load32(sign + 4 * h)));
-    }
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint16_t expand_iq3_xxs(const uint8_t *at, const struct row *r)
-{
-    ATTR_ALIGNED(32) uint32_t sign[8];
-    words_of_32(r, load256(at + offsetof(struct quant_iq3_xxs, w)), sign);
-    for (int h = 0; h < 8; h++) {
-        const uint8_t *i = at + offsetof(struct quant_iq3_xxs, idx) + 8 * h;
-        const uint32_t *book = quant_book_iq3_xxs;
-        put(r, h, with_signs(_mm256_setr_epi32((int)book[i[0]], (int)book[i[1]], (int)book[i[2]],
-                                               (int)book[i[3]], (int)book[i[4]], (int)book[i[5]],
-                                               (int)book[i[6]], (int)book[i[7]]), sign[h]));
-    }
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint16_t expand_iq3_s(const uint8_t *at, const struct row *r)
-{
-    const uint8_t *low = at + offsetof(struct quant_iq3_s, idx);
-    const uint8_t *qh = at + offsetof(struct quant_iq3_s, qh);
-    const uint8_t *sign = at + offsetof(struct quant_iq3_s, sign);
-    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
-    const __m128i s = nibbles(_mm_cvtsi32_si128((int)load32(at + offsetof(struct quant_iq3_s, sc))));
-    put_subs(r, _mm_unpacklo_epi8(s, s));
-    for (int h = 0; h < 8; h++) {
-        ATTR_ALIGNED(16) uint16_t i[8];
-        const uint32_t *book = quant_book_iq3_s;
-        const __m128i set = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16(qh[h]), bit), bit);
-        _mm_store_si128((__m128i *)(void *)i,
-                        _mm_or_si128(_mm_and_si128(set, _mm_set1_epi16(256)),
-                                     _mm_cvtepu8_epi16(load_low(low + 8 * h))));
-        put(r, h, with_signs(_mm256_setr_epi32((int)book[i[0]], (int)book[i[1]], (int)book[i[2]],
-                                               (int)book[i[3]], (int)book[i[4]], (int)book[i[5]],
-                                               (int)book[i[6]], (int)book[i[7]]),
-                             load32(sign + 4 * h)));
-    }
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
 /* 8 T + delta + bias; delta: bytes. */
 static inline __m256i with_delta(__m256i points, __m256i delta)
 {
@@ -258,10 +142,6 @@ static uint16_t expand_tq1_0(const uint8_t *at, const struct row *r)
 static uint16_t expand_row(uint32_t code, const uint8_t *at, const struct row *r)
 {
     switch (code) {
-    case KERN_CODE_IQ2_XS: return expand_iq2_xs(at, r);
-    case KERN_CODE_IQ2_S: return expand_iq2_s(at, r);
-    case KERN_CODE_IQ3_XXS: return expand_iq3_xxs(at, r);
-    case KERN_CODE_IQ3_S: return expand_iq3_s(at, r);
     case KERN_CODE_IQ1_S: return expand_iq1_s(at, r);
     case KERN_CODE_IQ1_M: return expand_iq1_m(at, r);
     case KERN_CODE_TQ1_0: return expand_tq1_0(at, r);
@@ -321,58 +201,176 @@ static void put_d(uint8_t *chunk, const uint8_t *halves, float factor)
                         _mm256_mul_ps(_mm256_cvtph_ps(load128(halves + 16 * i)), _mm256_set1_ps(factor)));
 }
 
-/* Eight codes of point l of 8 rows: the halves of two lines. */
-static ATTR_INLINE void spread_points(const uint8_t *number, __m256i sign, int l, uint8_t *lines)
+/* ---- points: a group of 8 rows at a time; its numbers are 16-bit, [8 rows][4] in each line ---- */
+
+/* The points' values, with signs and bias, as half a line: bit i of a row's dword of `sign` in `bit`
+ * is for byte i.  -p = ~p + 1. */
+static ATTR_INLINE void put_signed(uint8_t *half_line, __m256i v, __m256i sign, __m256i bit)
 {
-    const uint64_t *book = quant_book_iq2_xxs;
+    const __m256i m = _mm256_cmpeq_epi8(_mm256_and_si256(sign, bit), bit);
+    _mm256_store_si256((__m256i *)(void *)half_line,
+                       _mm256_add_epi8(_mm256_xor_si256(v, m), _mm256_sub_epi8(_mm256_set1_epi8(STORED_BIAS), m)));
+}
+
+/* Sign byte l of each of 8 rows, four times. */
+static ATTR_INLINE __m256i sign_bytes(__m256i sign, int l)
+{
+    return _mm256_shuffle_epi8(
+        sign, _mm256_add_epi8(_mm256_set1_epi8((char)l),
+                              _mm256_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0, 0x0C0C0C0C, 0x08080808,
+                                               0x04040404, 0)));
+}
+
+/* Point l of 4, of 8 coordinates: two half lines. */
+static ATTR_INLINE void spread_eight(const uint64_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
+{
 #define POINT(r) (long long)book[number[4 * (r) + l]]
     const __m256 a = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(0), POINT(1), POINT(4), POINT(5)));
     const __m256 b = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(2), POINT(3), POINT(6), POINT(7)));
 #undef POINT
-    const __m256i first = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
-    const __m256i last = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
-    const __m256i each = _mm256_shuffle_epi8(
-        sign, _mm256_add_epi8(_mm256_set1_epi8((char)l),
-                              _mm256_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0, 0x0C0C0C0C, 0x08080808,
-                                               0x04040404, 0)));
-    const __m256i low = _mm256_set1_epi32(0x08040201), high = _mm256_set1_epi32((int)0x80402010u);
-    const __m256i m0 = _mm256_cmpeq_epi8(_mm256_and_si256(each, low), low);
-    const __m256i m1 = _mm256_cmpeq_epi8(_mm256_and_si256(each, high), high);
-    const __m256i bias = _mm256_set1_epi8(STORED_BIAS);
-    /* p, or -p = ~p + 1 */
-    _mm256_store_si256((__m256i *)(void *)lines,
-                       _mm256_add_epi8(_mm256_xor_si256(first, m0), _mm256_sub_epi8(bias, m0)));
-    _mm256_store_si256((__m256i *)(void *)(lines + 64),
-                       _mm256_add_epi8(_mm256_xor_si256(last, m1), _mm256_sub_epi8(bias, m1)));
+    const __m256i each = sign_bytes(sign, l);
+    put_signed(lines + 128 * l, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), each,
+               _mm256_set1_epi32(0x08040201));
+    put_signed(lines + 128 * l + 64, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)), each,
+               _mm256_set1_epi32((int)0x80402010u));
+}
+
+/* Points 2 l and 2 l + 1 of 8, of 4 coordinates: the same. */
+static ATTR_INLINE void spread_four(const uint32_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
+{
+#define POINTS(n)                                                                             \
+    _mm256_setr_epi32((int)book[(n)[0]], (int)book[(n)[4]], (int)book[(n)[8]], (int)book[(n)[12]], \
+                      (int)book[(n)[16]], (int)book[(n)[20]], (int)book[(n)[24]], (int)book[(n)[28]])
+    const uint16_t *n = number + 32 * (l / 2) + 2 * (l % 2);
+    const __m256i each = sign_bytes(sign, l);
+    put_signed(lines + 128 * l, POINTS(n), each, _mm256_set1_epi32(0x08040201));
+    put_signed(lines + 128 * l + 64, POINTS(n + 1), each, _mm256_set1_epi32((int)0x80402010u));
+#undef POINTS
+}
+
+/* Numbers of 8 rows of a line, with bits from 8 on: 16 of them at a time. */
+static ATTR_INLINE void put_numbers(uint16_t *number, const uint8_t *line, __m256i high0, __m256i high1)
+{
+    _mm256_store_si256((__m256i *)(void *)number,
+                       _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line)), high0));
+    _mm256_store_si256((__m256i *)(void *)(number + 16),
+                       _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line + 16)), high1));
+}
+/* Bits bit, bit + step, ... of the bytes of rows r .. r + 3 moved to bit 8 and on; mask: 0x100 or 0x300. */
+static ATTR_INLINE __m256i high_bits(const uint8_t *bytes, int r, int bit, int step, int mask)
+{
+    const __m256i which = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1, 2, -1, 2, -1, 2,
+                                           -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
+    const __m256i b = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load32(bytes + r)), which);
+    const uint64_t up = UINT64_C(1) << (8 - bit) | UINT64_C(1) << (24 - bit - step) |
+                        UINT64_C(1) << (40 - bit - 2 * step) | UINT64_C(1) << (56 - bit - 3 * step);
+    return _mm256_and_si256(_mm256_mullo_epi16(b, _mm256_set1_epi64x((long long)up)), _mm256_set1_epi16((short)mask));
+}
+
+/* Bytes of 16 rows as sub-scales 2 s + 1 of both halves of group h: low and high nibbles. */
+static ATTR_INLINE void put_subs(uint8_t *chunk, int h, __m128i low, __m128i high)
+{
+    const __m128i one = _mm_set1_epi8(1), mask = _mm_set1_epi8(30);
+    uint8_t *to = chunk + STORED_SUB + 32 * h;
+    _mm_store_si128((__m128i *)(void *)to, _mm_or_si128(_mm_and_si128(_mm_slli_epi16(low, 1), mask), one));
+    _mm_store_si128((__m128i *)(void *)(to + 16), _mm_or_si128(_mm_and_si128(_mm_srli_epi16(high, 3), mask), one));
+}
+/* The same of words whose top four bits are s, for all 32. */
+static ATTR_INLINE void put_word_subs(uint8_t *chunk, int h, const uint8_t *words)
+{
+    const __m256i sub = _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(_mm256_srli_epi32(load256(words), 28), _mm256_srli_epi32(load256(words + 32), 28)), 0xD8);
+    const __m128i s = _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1));
+    put_subs(chunk, h, s, _mm_slli_epi16(s, 4));
+}
+
+/* What a group is read from. */
+struct points {
+    const uint8_t *line, *high, *sub;
+};
+/* Numbers and signs of rows [8 i, 8 i + 8), by type. */
+#define NUMBERS_PLAIN(m) put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, _mm256_setzero_si256(), _mm256_setzero_si256());
+#define NUMBERS_HIGH(m, bit, step, mask)                                                       \
+    put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, high_bits(g->high, 8 * i, bit, step, mask), \
+                high_bits(g->high, 8 * i + 4, bit, step, mask));
+#define EIGHT(book) \
+    for (int l = 0; l < 4; l++) \
+        spread_eight(book, number, sign, l, to);
+#define FOUR(book) \
+    for (int l = 0; l < 4; l++) \
+        spread_four(book, number, sign, l, to);
+
+#define EXPAND(name, NUMBERS, SIGN, SPREAD)                                                    \
+    static void expand_##name(const struct points *g, uint8_t *lines)                          \
+    {                                                                                          \
+        ATTR_ALIGNED(32) uint16_t number[64];                                                  \
+        for (int i = 0; i < 2; i++) {                                                          \
+            uint8_t *to = lines + 32 * i;                                                      \
+            NUMBERS                                                                            \
+            const __m256i sign = SIGN;                                                         \
+            SPREAD                                                                             \
+        }                                                                                      \
+    }
+EXPAND(iq2_xxs, NUMBERS_PLAIN(0), signs_of_words(load256(g->line + 64 + 32 * i)), EIGHT(quant_book_iq2_xxs))
+#define NUMBERS_XS                                                                             \
+    const __m256i bit = _mm256_and_si256(load256(g->line + 64 + 32 * i), _mm256_set1_epi8(1)); \
+    put_numbers(number, g->line + 32 * i,                                                      \
+                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bit)), 8),       \
+                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(bit, 1)), 8));
+EXPAND(iq2_xs, NUMBERS_XS,
+       even_signs(_mm256_and_si256(_mm256_srli_epi16(load256(g->line + 64 + 32 * i), 1), _mm256_set1_epi8(127))),
+       EIGHT(quant_book_iq2_xs))
+EXPAND(iq2_s, NUMBERS_HIGH(0, 0, 2, 0x300), load256(g->line + 64 + 32 * i), EIGHT(quant_book_iq2_s))
+EXPAND(iq3_xxs, NUMBERS_PLAIN(0) NUMBERS_PLAIN(1), signs_of_words(load256(g->line + 128 + 32 * i)),
+       FOUR(quant_book_iq3_xxs))
+EXPAND(iq3_s, NUMBERS_HIGH(0, 0, 1, 0x100) NUMBERS_HIGH(1, 4, 1, 0x100), load256(g->line + 128 + 32 * i),
+       FOUR(quant_book_iq3_s))
+
+/* Group h of a block, from g, of which it is group at of its chunk. */
+static void expand_group(uint32_t code, const struct points *g, int h, uint8_t *chunk)
+{
+    uint8_t *lines = chunk + 512 * h;
+    switch (code) {
+    case KERN_CODE_IQ2_XXS:
+        expand_iq2_xxs(g, lines);
+        put_word_subs(chunk, h, g->line + 64);
+        return;
+    case KERN_CODE_IQ2_XS:
+        expand_iq2_xs(g, lines);
+        put_subs(chunk, h, load128(g->sub), load128(g->sub));
+        return;
+    case KERN_CODE_IQ2_S:
+        expand_iq2_s(g, lines);
+        put_subs(chunk, h, load128(g->sub), load128(g->sub));
+        return;
+    case KERN_CODE_IQ3_XXS:
+        expand_iq3_xxs(g, lines);
+        put_word_subs(chunk, h, g->line + 128);
+        return;
+    default: { /* IQ3_S: sub-scales of two groups in a byte */
+        expand_iq3_s(g, lines);
+        const __m128i s = load128(g->sub);
+        put_subs(chunk, h, h % 2 ? _mm_srli_epi16(s, 4) : s, h % 2 ? s : _mm_slli_epi16(s, 4));
+    }
+    }
 }
 
 static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *chunk)
 {
-    const uint8_t *at = panel + (b / 2) * KERN_POINT_CHUNK, *d = at + KERN_POINT_D + b % 2 * 32;
-    at += b % 2 * 8 * KERN_POINT_GROUP;
-    for (int h = 0; h < 8; h++, at += KERN_POINT_GROUP) {
-        const __m256i w0 = load256(at + 64), w1 = load256(at + 96);
-        const __m256i s0 = signs_of_words(w0), s1 = signs_of_words(w1);
-        uint8_t *lines = chunk + 512 * h;
-        _mm_prefetch((const char *)at + 8192, _MM_HINT_T1);
-        _mm_prefetch((const char *)at + 8192 + 64, _MM_HINT_T1);
-        spread_points(at, s0, 0, lines);
-        spread_points(at + 32, s1, 0, lines + 32);
-        spread_points(at, s0, 1, lines + 128);
-        spread_points(at + 32, s1, 1, lines + 160);
-        spread_points(at, s0, 2, lines + 256);
-        spread_points(at + 32, s1, 2, lines + 288);
-        spread_points(at, s0, 3, lines + 384);
-        spread_points(at + 32, s1, 3, lines + 416);
-        /* 2 s + 1: the lowest bit is set whatever it was */
-        const __m256i sub = _mm256_permute4x64_epi64(
-            _mm256_packus_epi32(_mm256_srli_epi32(w0, 27), _mm256_srli_epi32(w1, 27)), 0xD8);
-        const __m128i bytes = _mm_or_si128(
-            _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1)), _mm_set1_epi8(1));
-        _mm_store_si128((__m128i *)(void *)(chunk + STORED_SUB + 32 * h), bytes);
-        _mm_store_si128((__m128i *)(void *)(chunk + STORED_SUB + 32 * h + 16), bytes);
+    const struct kern_code *c = kern_code_find(w->code);
+    const bool four = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ3_XXS;
+    const bool high = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ2_S;
+    const size_t group = four ? 192 : 128;
+    const uint8_t *at = panel + (size_t)(b / 2) * c->chunk_bytes, *behind = at + 16 * group;
+    for (int h = 0; h < 8; h++) {
+        const size_t g = (size_t)(b % 2 * 8 + h);
+        const struct points from = {at + g * group, behind + 16 * g,
+                                    behind + (high ? 256 : 0) + 16 * (w->code == KERN_CODE_IQ3_S ? g / 2 : g)};
+        for (size_t i = 0; i < group; i += 64)
+            _mm_prefetch((const char *)from.line + 8192 + i, _MM_HINT_T1);
+        expand_group(w->code, &from, h, chunk);
     }
-    put_d(chunk, d, kern_code_find(w->code)->factor);
+    put_d(chunk, at + c->chunk_bytes - 64 + b % 2 * 32, c->factor);
 }
 
 void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
@@ -382,7 +380,7 @@ void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, 
     const size_t n_bytes = quant_info(w->type)->n_bytes, n = (size_t)(w->in / 256);
     const size_t share = (w->panel_bytes / n + 63) / 64 * 64;
     uint16_t d[KERN_PANEL];
-    if (w->code == KERN_CODE_IQ2_XXS) {
+    if (w->code >= KERN_CODE_IQ2_XXS && w->code <= KERN_CODE_IQ3_S) {
         expand_points(w, panel, b, chunk);
         return;
     }
