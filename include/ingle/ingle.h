@@ -139,6 +139,20 @@ enum {
 INGLE_API ingle_status ingle_tokenize(const struct ingle_model *m, const char *text, size_t n,
                                       int flags, int32_t **ids, size_t *n_ids,
                                       struct ingle_error *error);
+/* What bounds the work of making tokens, which may take seconds for megabytes of text. */
+struct ingle_bounds {
+    /* 0: any number.  A text of which its bytes alone tell that it has more is refused at once
+     * (INGLE_LIMIT), one that turns out to have more than twice as many when that is seen; one
+     * with a few more is counted to its end. */
+    int64_t max_tokens;
+    int64_t least;           /* after INGLE_LIMIT: so many tokens there are at least */
+    bool (*stop)(void *arg); /* NULL, or asked every few milliseconds: true is INGLE_CANCEL */
+    void *arg;
+};
+INGLE_API ingle_status ingle_tokenize_within(const struct ingle_model *m, const char *text,
+                                             size_t n, int flags, struct ingle_bounds *bounds,
+                                             int32_t **ids, size_t *n_ids,
+                                             struct ingle_error *error);
 /* The bytes of the tokens; special: control tokens show their spelling, else nothing.
  * *text [*n] has a 0 behind it and is ended with ingle_free(). */
 INGLE_API ingle_status ingle_detokenize(const struct ingle_model *m, const int32_t *ids,
@@ -162,6 +176,7 @@ struct ingle_chat {
     bool preserve_thinking;    /* older turns keep their thoughts */
     bool no_generation_prompt; /* do not ask for an answer */
     const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
+    struct ingle_bounds *bounds; /* NULL: none */
 };
 
 struct ingle_prompt {

@@ -3,6 +3,9 @@
 #include "base/mem.h"
 
 #include "base/num.h"
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +59,13 @@ char *mem_strdup(const char *s)
 void mem_free(void *p)
 {
     free(p);
+}
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }
 
 /* What is mapped for n bytes: whole huge pages, unless that takes a sixteenth more. */

@@ -22,6 +22,10 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p);
 
+/* Gives the system back what the allocator keeps for later, as far as it can.  Takes
+ * milliseconds: for those who have just freed much and expect no more of it. */
+void mem_trim(void);
+
 /* Large memory, 64-byte aligned at least, zero, backed by huge pages where the system
  * grants them.  Ends with mem_big_free() and the same size. */
 void *mem_big_alloc(size_t n_bytes);

@@ -56,13 +56,14 @@ static ingle_status count_stable(const struct tokenizer *tokenizer, const struct
 
 /* Takes the text of p; ids only when there is a tokenizer. */
 static ingle_status give_prompt(enum text_chat_family family, const struct tokenizer *tokenizer,
-                                struct text_prompt *p, struct ingle_prompt *out, struct err *err)
+                                struct text_prompt *p, struct ingle_bounds *bounds,
+                                struct ingle_prompt *out, struct err *err)
 {
     struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
     struct text_ids ids = {0};
     if (tokenizer) {
-        ingle_status st = text_encode(tokenizer, p->text.at, p->text.n, false, p->special,
-                                      p->n_special, &ids, err);
+        ingle_status st = engine_encode(tokenizer, p->text.at, p->text.n, false, p->special,
+                                        p->n_special, bounds, &ids, err);
         if (!st)
             st = count_stable(tokenizer, p, ids.n, &r.n_stable, err);
         if (st) {
@@ -117,7 +118,7 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         st = err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
                      "version reads text alone", p.n_media);
     if (!st)
-        st = give_prompt(m->chat, m->tokenizer, &p, out, err);
+        st = give_prompt(m->chat, m->tokenizer, &p, c->bounds, out, err);
     text_prompt_release(&p);
     json_object_put(messages);
     json_object_put(tools);
@@ -151,7 +152,7 @@ static ingle_status render_case(const char *family, const struct ingle_model *m,
     if (!st)
         st = text_chat_render_case(f, c, &p, err);
     if (!st)
-        st = give_prompt(f, m ? m->tokenizer : NULL, &p, out, err);
+        st = give_prompt(f, m ? m->tokenizer : NULL, &p, NULL, out, err);
     text_prompt_release(&p);
     json_object_put(c);
     return st;

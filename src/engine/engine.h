@@ -79,6 +79,11 @@ extern const unsigned char engine_nano_end[];
 size_t engine_n_tokens(const struct ingle_model *m); /* 0: no tokenizer */
 /* INGLE_UNSUP when the model has no tokenizer. */
 MUST_CHECK ingle_status engine_need_words(const struct ingle_model *m, struct err *err);
+/* text_encode_within(); bounds may be NULL. */
+MUST_CHECK ingle_status engine_encode(const struct tokenizer *t, const char *text, size_t n,
+                                      bool add_special, const struct text_range *specials,
+                                      size_t n_specials, struct ingle_bounds *bounds,
+                                      struct text_ids *out, struct err *err);
 MUST_CHECK ingle_status engine_vocab_gguf(struct tokenizer **out, const struct io_meta *meta,
                                           const char *source, struct err *err);
 /* *out is ended with mem_free(). */

@@ -537,16 +537,32 @@ const void *ingle_nano(size_t *n_bytes)
 
 /* ---- tokens ---- */
 
+ingle_status engine_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+                           const struct text_range *specials, size_t n_specials,
+                           struct ingle_bounds *bounds, struct text_ids *out, struct err *err)
+{
+    if (!bounds)
+        return text_encode(t, text, n, add_special, specials, n_specials, out, err);
+    struct text_bounds b = {.stop = bounds->stop, .arg = bounds->arg};
+    if (bounds->max_tokens > 0)
+        b.max_tokens = (size_t)bounds->max_tokens;
+    const ingle_status st =
+        text_encode_within(t, text, n, add_special, specials, n_specials, &b, out, err);
+    bounds->least = (int64_t)b.least;
+    return st;
+}
+
 static ingle_status tokenize(const struct ingle_model *m, const char *text, size_t n, int flags,
-                             int32_t **ids, size_t *n_ids, struct err *err)
+                             struct ingle_bounds *bounds, int32_t **ids, size_t *n_ids,
+                             struct err *err)
 {
     struct text_ids list = {0};
     const struct text_range all = {0, n};
     const bool special = (flags & INGLE_PARSE_SPECIAL) != 0;
     ingle_status st = engine_need_words(m, err);
     if (!st)
-        st = text_encode(m->tokenizer, text, n, (flags & INGLE_ADD_SPECIAL) != 0,
-                         special ? &all : NULL, special, &list, err);
+        st = engine_encode(m->tokenizer, text, n, (flags & INGLE_ADD_SPECIAL) != 0,
+                           special ? &all : NULL, special, bounds, &list, err);
     if (st) {
         text_ids_release(&list);
         return st;
@@ -558,11 +574,18 @@ static ingle_status tokenize(const struct ingle_model *m, const char *text, size
     return INGLE_OK;
 }
 
+ingle_status ingle_tokenize_within(const struct ingle_model *m, const char *text, size_t n,
+                                   int flags, struct ingle_bounds *bounds, int32_t **ids,
+                                   size_t *n_ids, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, tokenize(m, text, n, flags, bounds, ids, n_ids, &err), &err);
+}
+
 ingle_status ingle_tokenize(const struct ingle_model *m, const char *text, size_t n, int flags,
                             int32_t **ids, size_t *n_ids, struct ingle_error *error)
 {
-    struct err err;
-    return engine_say(error, tokenize(m, text, n, flags, ids, n_ids, &err), &err);
+    return ingle_tokenize_within(m, text, n, flags, NULL, ids, n_ids, error);
 }
 
 static ingle_status detokenize(const struct ingle_model *m, const int32_t *ids, size_t n_ids,

@@ -466,9 +466,12 @@ static bool is_stopping(struct answer_core *c)
 static void observe_refusal(struct answer *a, const struct fault *f)
 {
     const struct answer_options *o = &a->core->o;
+    const bool gone = http_gone(a->asker);
     const struct answer_record r = {.dialect = a->dialect->name,
-                                    .outcome = f->kind == FAULT_ENGINE ? "error" : "rejected",
-                                    .status = f->status};
+                                    .outcome = gone                      ? "cancelled"
+                                               : f->kind == FAULT_ENGINE ? "error"
+                                                                         : "rejected",
+                                    .status = gone ? 0 : f->status};
     if (o->observe)
         o->observe(o->arg, &r);
     a->observed = true;
@@ -525,6 +528,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
         http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
         return;
     }
+    a->asker = x;
     fill_info(a);
     request_check(&a->request, &f);
     if (!f.kind)

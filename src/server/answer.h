@@ -76,17 +76,15 @@ void answer_start(struct answer_core *a, struct http_exchange *x, const struct h
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *f);
 
-/* Tokens of the request's prompts, without running it; -1 and a fault. */
-int64_t answer_count(const struct answer_core *a, const struct chat_request *r, struct fault *f);
-
 /* Answers x with {MORE"input_tokens":N}, or the fault in the words of the dialect. */
 void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,
                         const char *more, struct fault *f);
 
-/* The same, and the prompt's text as the model sees it, appended. */
-int64_t answer_render(const struct answer_core *a, const struct chat_request *r, struct str *text,
-                      struct fault *f);
+/* Tokens of the request's prompts, without running it; -1 and a fault.  The prompt's text as the
+ * model sees it is appended to *text, if there is one. */
+int64_t answer_render(const struct answer_core *a, struct http_exchange *x,
+                      const struct chat_request *r, struct str *text, struct fault *f);
 
 /* Bytes of a token, appended; control tokens by their spelling. */
 void answer_token_bytes(const struct ingle_model *m, int32_t id, struct str *out);

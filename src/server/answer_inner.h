@@ -81,6 +81,9 @@ struct answer {
     atomic_int refs;               /* Sync: atomic */
     uint8_t digest[SHA256_BYTES];  /* Sync: core->lock; of user, dialect and body */
 
+    struct http_exchange *asker; /* whose request is being read */
+    bool counted;                /* its tokens are counted, however many there are */
+
     /* Sync: lock for all that follows, once the answer has been submitted. */
     pthread_mutex_t lock;
     struct chat_request request;

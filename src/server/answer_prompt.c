@@ -91,17 +91,45 @@ static bool append_ids(struct answer_part *p, const int32_t *ids, size_t n)
     return true;
 }
 
+static bool is_gone(void *arg) { return http_gone(arg); }
+
+/* Nobody waits for the tokens of a client that has left, nor for those of a text that cannot be
+ * answered. */
+static struct ingle_bounds bounds_of(const struct answer *a)
+{
+    return (struct ingle_bounds){.max_tokens = a->counted ? 0 : a->core->o.n_ctx,
+                                 .stop = is_gone,
+                                 .arg = a->asker};
+}
+
+static void say_untokenised(const struct answer *a, ingle_status st, const struct ingle_bounds *b,
+                            const struct ingle_error *e, struct fault *f)
+{
+    const char *what = a->request.chat ? "messages" : "prompt";
+    if (st != INGLE_LIMIT || !b->least) {
+        request_fault_from(f, st, what, e->text);
+        return;
+    }
+    request_fault(f, FAULT_CONTEXT, what,
+                  "the prompt has at least %lld tokens, the context holds %lld",
+                  (long long)b->least, (long long)a->core->o.n_ctx);
+    f->n_prompt = b->least;
+    f->n_ctx = a->core->o.n_ctx;
+}
+
 static void append_text(const struct answer *a, struct answer_part *p, const char *text, size_t n,
                         int flags, struct fault *f)
 {
     struct ingle_error e;
+    struct ingle_bounds b = bounds_of(a);
     int32_t *ids;
     size_t n_ids;
     if (f->kind)
         return;
-    const ingle_status st = ingle_tokenize(a->info.llm, text, n, flags, &ids, &n_ids, &e);
+    const ingle_status st =
+        ingle_tokenize_within(a->info.llm, text, n, flags, &b, &ids, &n_ids, &e);
     if (st) {
-        request_fault_from(f, st, a->request.chat ? "messages" : "prompt", e.text);
+        say_untokenised(a, st, &b, &e, f);
         return;
     }
     if (!append_ids(p, ids, n_ids))
@@ -162,7 +190,9 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
 {
     const bool gemma = is_gemma(a->info.llm);
     const bool tools = a->request.tools.n && a->request.tool_choice != TOOLS_NONE;
+    struct ingle_bounds bounds = bounds_of(a);
     const struct ingle_chat c = {
+        .bounds = &bounds,
         .messages = messages->at,
         .n_messages = messages->n,
         .tools = tools ? a->request.tools.at : NULL,
@@ -175,7 +205,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
     struct ingle_error e;
     const ingle_status st = ingle_chat_render(a->info.llm, &c, &prompt, &e);
     if (st) {
-        request_fault_from(f, st, "messages", e.text);
+        say_untokenised(a, st, &bounds, &e, f);
         return;
     }
     p->ids = prompt.ids;
@@ -499,18 +529,13 @@ void answer_release_parts(struct answer *a)
     mem_free(a->shown);
 }
 
-int64_t answer_count(const struct answer_core *c, const struct chat_request *r, struct fault *f)
-{
-    return answer_render(c, r, NULL, f);
-}
-
 void answer_reply_count(const struct answer_core *c, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,
                         const char *more, struct fault *f)
 {
     struct str out;
     str_init(&out);
-    const int64_t n = f->kind ? -1 : answer_count(c, r, f);
+    const int64_t n = f->kind ? -1 : answer_render(c, x, r, NULL, f);
     if (f->kind)
         d->error(state, f, false, &out);
     else
@@ -519,10 +544,11 @@ void answer_reply_count(const struct answer_core *c, struct http_exchange *x,
     str_release(&out);
 }
 
-int64_t answer_render(const struct answer_core *c, const struct chat_request *r, struct str *text,
-                      struct fault *f)
+int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
+                      const struct chat_request *r, struct str *text, struct fault *f)
 {
-    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .request = *r};
+    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .counted = true,
+                       .request = *r};
     a.info.llm = c->o.model;
     str_init(&a.out);
     /* A copy of the only member that rendering changes. */

@@ -216,6 +216,8 @@ static void put_piece(const struct ingle_model *m, int32_t id, struct str *out)
     str_release(&piece);
 }
 
+static bool is_gone(void *arg) { return http_gone(arg); }
+
 static void put_tokens(const struct serve *s, struct http_exchange *x,
                        const struct http_request *rq, const struct str *text, int flags,
                        bool pieces)
@@ -224,8 +226,9 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     struct str out;
     int32_t *ids;
     size_t n;
+    struct ingle_bounds bounds = {.stop = is_gone, .arg = x};
     const ingle_status st =
-        ingle_tokenize(s->model, text->at, text->n, flags, &ids, &n, &error);
+        ingle_tokenize_within(s->model, text->at, text->n, flags, &bounds, &ids, &n, &error);
     if (st) {
         const struct serve_error e = serve_error_of(st);
         serve_fail(x, rq, &e, "%s", error.text);
@@ -323,7 +326,7 @@ void endpoints_apply_template(struct serve *s, struct http_exchange *x,
         openai_read_chat(&r, body, o, &wish, &f);
     json_object_put(body);
     if (!f.kind)
-        (void)answer_render(s->answers, &r, &text, &f);
+        (void)answer_render(s->answers, x, &r, &text, &f);
     request_release(&r);
     if (f.kind) {
         fail(x, rq, &f);

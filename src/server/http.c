@@ -269,6 +269,21 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     shutdown(c->fd, SHUT_RDWR);
 }
 
+/* A crowd has gone: the allocator keeps what it took, in holes between what is left, until it
+ * is told. */
+enum { CROWD = 32 };
+
+static void give_back(struct http *h)
+{
+    const int64_t n = atomic_load(&h->n_exchanges);
+    if (n > h->most_exchanges)
+        h->most_exchanges = n;
+    if (h->most_exchanges < CROWD || n > h->most_exchanges / 4)
+        return;
+    h->most_exchanges = n;
+    http_lane_trim(h);
+}
+
 static void tick(struct http *h, uint64_t now)
 {
     for (size_t i = 0; i < h->n_by_fd; i++)
@@ -278,6 +293,7 @@ static void tick(struct http *h, uint64_t now)
         listen_again(h);
     if (h->o.tick)
         h->o.tick(h->o.arg);
+    give_back(h);
 }
 
 /* ---- the loop ---- */
@@ -538,6 +554,9 @@ static void fill_defaults(struct http_options *o)
     o->body_bytes = o->body_bytes ? o->body_bytes : (size_t)64 << 20;
     if (!o->bodies_bytes && !num_mul(o->body_bytes, 4, &o->bodies_bytes))
         o->bodies_bytes = SIZE_MAX;
+    o->max_reading = o->max_reading ? o->max_reading : 256;
+    if (!o->reading_bytes && !num_mul(o->body_bytes, 2, &o->reading_bytes))
+        o->reading_bytes = SIZE_MAX;
     o->ring_bytes = o->ring_bytes ? o->ring_bytes : 256 * 1024;
     o->header_seconds = o->header_seconds > 0 ? o->header_seconds : 10;
     o->body_seconds = o->body_seconds > 0 ? o->body_seconds : 30;
@@ -633,7 +652,7 @@ void http_close(struct http *h)
     mem_free(h);
 }
 
-void http_counters(const struct http *h, struct http_counters *out)
+void http_counters(struct http *h, struct http_counters *out)
 {
     *out = (struct http_counters){
         .n_connections = atomic_load(&h->n_connections),
@@ -646,5 +665,12 @@ void http_counters(const struct http *h, struct http_counters *out)
         .n_exchanges = atomic_load(&h->n_exchanges),
         .busy_seconds = (double)atomic_load(&h->busy_ns) * 1e-9,
         .longest_seconds = (double)atomic_load(&h->longest_ns) * 1e-9,
+        .bodies_bytes = atomic_load(&h->bodies_bytes),
     };
+    pthread_mutex_lock(&h->lock);
+    for (int i = 0; i < 2; i++) {
+        out->n_reading += h->lane[i].n;
+        out->reading_bytes += h->lane[i].n_bytes;
+    }
+    pthread_mutex_unlock(&h->lock);
 }

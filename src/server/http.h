@@ -31,7 +31,7 @@ struct http_exchange;
 struct http_request {
     const char *method; /* "GET" */
     const char *path;   /* percent-decoded, query cut, one trailing slash stripped ("/" stays) */
-    const char *body;   /* [n_body] and a 0 behind it; valid until the last release */
+    const char *body;   /* [n_body] and a 0 behind it; inside the handler only */
     size_t n_body;
     const char *user;   /* name of the API key that was used, "" */
     const char *id;     /* "req_0123456789abcdef", sent as x-request-id and request-id */
@@ -96,6 +96,10 @@ struct http_options {
     size_t header_bytes;   /* of request line and headers; 0: 32 KiB */
     size_t body_bytes;     /* 0: 64 MiB */
     size_t bodies_bytes;   /* of all bodies at once; 0: 4 x body_bytes */
+    /* Requests whose bodies wait for the thread that handles them, small and large ones apart;
+     * more are refused with 429.  0: 256, 2 x body_bytes; one that waits alone may be larger. */
+    int max_reading;
+    size_t reading_bytes;
     size_t ring_bytes;     /* unread bytes of a stream; 0: 256 KiB */
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
@@ -130,10 +134,12 @@ void http_close(struct http *h);
 struct http_counters {
     uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_gone, n_overruns;
     int64_t n_open, n_exchanges;
-    uint64_t bodies_bytes;
+    int64_t n_reading;        /* requests that wait for their handler */
+    uint64_t reading_bytes;   /* ... and their bodies */
+    uint64_t bodies_bytes;    /* of all requests that arrive, wait, or are being read */
     double busy_seconds;    /* of the I/O thread, */
     double longest_seconds; /* ... and the longest time that it was not there for others */
 };
-void http_counters(const struct http *h, struct http_counters *out);
+void http_counters(struct http *h, struct http_counters *out);
 
 #endif

@@ -292,8 +292,10 @@ void http_exchange_attend(struct http_exchange *x)
     pthread_mutex_unlock(&x->lock);
     if (away)
         return;
-    if (x->away)
+    if (x->away) {
         x->last_silence = clock_now();
+        http_request_forget_body(x);
+    }
     x->away = false;
     if (gone)
         http_exchange_drop(x);
@@ -425,7 +427,8 @@ void http_exchange_over(struct http_exchange *x)
     x->conn->x = NULL;
     x->conn = NULL;
     pthread_mutex_unlock(&x->lock);
-    h->bodies_bytes -= x->n_body;
+    atomic_fetch_sub(&h->bodies_bytes, x->n_body);
+    x->n_body = 0;
     if (x->tag && h->o.over)
         h->o.over(h->o.arg, x->tag);
     atomic_fetch_sub(&h->n_exchanges, 1);

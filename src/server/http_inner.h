@@ -67,6 +67,7 @@ struct http_exchange {
     int tag;
     int refused;         /* status, decided while the body arrives; 0: none */
     const char *reason;
+    double retry_seconds; /* ... and when it may be tried again; 0: not said */
     void (*gone_fn)(void *arg);
     void *gone_arg;
     void (*silence_fn)(void *arg);
@@ -88,8 +89,12 @@ struct http_lane {
     pthread_t thread;
     pthread_cond_t wake;
     bool large, runs;
-    struct http_exchange *first, *last; /* Sync: http->lock */
-    bool stop;                          /* Sync: http->lock */
+    /* Sync: http->lock, as all below */
+    struct http_exchange *first, *last;
+    bool stop, trim;       /* trim: the allocator's memory is to be given back */
+    int n;                 /* requests that wait, */
+    size_t n_bytes;        /* ... and their bodies */
+    double byte_seconds;   /* what a byte takes, of late */
 };
 
 struct http {
@@ -106,7 +111,8 @@ struct http {
     size_t n_by_fd;
     uint32_t generation;
     uint64_t id_seed, id_count;
-    size_t bodies_bytes; /* I/O thread only */
+    atomic_size_t bodies_bytes; /* written by the I/O thread alone */
+    int64_t most_exchanges;     /* since memory was given back; I/O thread only */
     struct http_lane lane[2]; /* for small bodies, for large ones */
     pthread_mutex_t handling; /* while the I/O thread itself calls a handler */
     atomic_bool no_handlers;
@@ -144,6 +150,8 @@ void *http_request_uri(void *arg, const char *uri, struct MHD_Connection *mhd);
 void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
                             enum MHD_RequestTerminationCode why);
 
+/* The body has been read: nobody needs it any more.  I/O thread. */
+void http_request_forget_body(struct http_exchange *x);
 /* Calls the handler, or refuses; on the thread that has x. */
 void http_request_handle(struct http_exchange *x);
 
@@ -151,8 +159,11 @@ void http_request_handle(struct http_exchange *x);
 bool http_lane_start(struct http_lane *lane, struct http *h, bool large);
 /* What waits is handled first. */
 void http_lane_stop(struct http_lane *lane);
-/* x goes away to be handled; false: there is nobody to do so. */
-bool http_lane_put(struct http_exchange *x);
+enum http_lane_answer { HTTP_LANE_TAKEN, HTTP_LANE_FULL, HTTP_LANE_STOPS };
+/* x goes away to be handled, if there is room; else *retry says when there will be. */
+enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry);
+/* The thread for large bodies gives the allocator's memory back when it has nothing to do. */
+void http_lane_trim(struct http *h);
 
 /* http.c */
 struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);

@@ -4,11 +4,15 @@
  * large ones: reading, rendering and tokenising megabytes takes seconds, and the I/O thread
  * has other clients.  While a request is away the I/O thread leaves it and its connection
  * alone; a client that leaves meanwhile is noted, and its owner is told afterwards.
+ *
+ * What waits here is bounded by number and by bytes.  What one byte took of late says when
+ * those that are refused should try again.
  */
 #define _GNU_SOURCE /* gettid */
 #include "server/http_inner.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -27,15 +31,36 @@ static struct http_exchange *take(struct http_lane *lane)
 {
     struct http *h = lane->http;
     pthread_mutex_lock(&h->lock);
-    while (!lane->first && !lane->stop)
-        pthread_cond_wait(&lane->wake, &h->lock);
+    while (!lane->first && !lane->stop) {
+        const bool trim = lane->trim;
+        lane->trim = false;
+        if (trim) {
+            pthread_mutex_unlock(&h->lock);
+            mem_trim();
+            pthread_mutex_lock(&h->lock);
+        } else {
+            pthread_cond_wait(&lane->wake, &h->lock);
+        }
+    }
     struct http_exchange *x = lane->first;
-    if (x)
+    if (x) {
         lane->first = x->next_away;
+        lane->n--;
+        lane->n_bytes -= x->n_body;
+    }
     if (x && !lane->first)
         lane->last = NULL;
     pthread_mutex_unlock(&h->lock);
     return x;
+}
+
+/* A body of n bytes took so long; the mean forgets slowly. */
+static void note(struct http_lane *lane, size_t n, double seconds)
+{
+    const double each = seconds / (double)(n ? n : 1);
+    pthread_mutex_lock(&lane->http->lock);
+    lane->byte_seconds += (each - lane->byte_seconds) / (lane->byte_seconds > 0 ? 8 : 1);
+    pthread_mutex_unlock(&lane->http->lock);
 }
 
 static void *lane_main(void *arg)
@@ -44,8 +69,12 @@ static void *lane_main(void *arg)
     if (lane->large)
         stand_back();
     for (struct http_exchange *x; (x = take(lane)); http_release(x)) {
-        if (!http_gone(x))
+        const size_t n = x->n_body;
+        const uint64_t began = clock_now();
+        if (!http_gone(x)) {
             http_request_handle(x);
+            note(lane, n, (double)(clock_now() - began) * 1e-9);
+        }
         http_exchange_return(x);
     }
     return NULL;
@@ -82,19 +111,37 @@ void http_lane_stop(struct http_lane *lane)
     lane->runs = false;
 }
 
-bool http_lane_put(struct http_exchange *x)
+enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry)
 {
     struct http *h = x->http;
     struct http_lane *lane = &h->lane[x->n_body > SMALL_BODY];
+    enum http_lane_answer answer = HTTP_LANE_TAKEN;
     pthread_mutex_lock(&h->lock);
-    const bool open = !lane->stop;
-    if (open) {
+    if (lane->stop) {
+        answer = HTTP_LANE_STOPS;
+    } else if (lane->n && (lane->n >= h->o.max_reading || lane->n_bytes > h->o.reading_bytes ||
+                           x->n_body > h->o.reading_bytes - lane->n_bytes)) {
+        const double wait = lane->byte_seconds * (double)lane->n_bytes;
+        answer = HTTP_LANE_FULL;
+        *retry = wait < 1 ? 1 : wait > 60 ? 60 : wait;
+    } else {
         x->next_away = NULL;
         *(lane->last ? &lane->last->next_away : &lane->first) = x;
         lane->last = x;
+        lane->n++;
+        lane->n_bytes += x->n_body;
         pthread_cond_signal(&lane->wake);
         http_hold(x);
     }
     pthread_mutex_unlock(&h->lock);
-    return open;
+    return answer;
+}
+
+void http_lane_trim(struct http *h)
+{
+    struct http_lane *lane = &h->lane[1];
+    pthread_mutex_lock(&h->lock);
+    lane->trim = true;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&h->lock);
 }

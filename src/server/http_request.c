@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -106,8 +108,13 @@ static const char *head_fault(const struct http_conn *c, const char *version, co
 static void refuse(struct http_exchange *x, int status, const char *reason)
 {
     struct http *h = x->http;
+    char seconds[32];
     atomic_fetch_add(&h->n_bad, 1);
-    x->close = true;
+    x->close = status != 429; /* what was too much in all was read, and is no fault of its form */
+    if (x->retry_seconds > 0) {
+        snprintf(seconds, sizeof seconds, "%.0f", ceil(x->retry_seconds));
+        http_header(x, "Retry-After", seconds);
+    }
     if (h->o.refuse) {
         h->o.refuse(h->o.arg, x, &x->rq, status, reason);
         return;
@@ -208,19 +215,21 @@ static enum MHD_Result first_call(struct http *h, struct MHD_Connection *mhd, co
     return begun(x) && (x->close || has_body(x)) ? http_exchange_answer(x) : MHD_YES;
 }
 
-static void forget_body(struct http_exchange *x)
+void http_request_forget_body(struct http_exchange *x)
 {
-    x->http->bodies_bytes -= x->n_body;
+    atomic_fetch_sub(&x->http->bodies_bytes, x->n_body);
     mem_free(x->body);
     x->body = NULL;
-    x->n_body = x->cap_body = 0;
+    x->rq.body = "";
+    x->n_body = x->cap_body = x->rq.n_body = 0;
 }
 
-static void refuse_later(struct http_exchange *x, int status, const char *reason)
+static void refuse_later(struct http_exchange *x, int status, const char *reason, double retry)
 {
     x->refused = status;
     x->reason = reason;
-    forget_body(x);
+    x->retry_seconds = retry;
+    http_request_forget_body(x);
 }
 
 static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t n)
@@ -233,16 +242,16 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *data, size
         return c->n_body / 2 > h->o.body_bytes ? MHD_NO : MHD_YES;
     size_t want;
     if (c->n_body > h->o.body_bytes) {
-        refuse_later(x, 413, "the request's body is too large");
-    } else if (n > h->o.bodies_bytes - h->bodies_bytes) {
-        refuse_later(x, 503, "too many large requests at once");
+        refuse_later(x, 413, "the request's body is too large", 0);
+    } else if (n > h->o.bodies_bytes - atomic_load(&h->bodies_bytes)) {
+        refuse_later(x, 503, "too many large requests at once", 1);
     } else if (!num_add(x->n_body, n + 1, &want) || !mem_grow(&x->body, &x->cap_body, want, 1)) {
-        refuse_later(x, 503, "out of memory for the request's body");
+        refuse_later(x, 503, "out of memory for the request's body", 1);
     } else {
         memcpy(x->body + x->n_body, data, n);
         x->n_body += n;
         x->body[x->n_body] = 0;
-        h->bodies_bytes += n;
+        atomic_fetch_add(&h->bodies_bytes, n);
     }
     return MHD_YES;
 }
@@ -264,17 +273,22 @@ void http_request_handle(struct http_exchange *x)
 static bool call_handler(struct http_exchange *x)
 {
     struct http *h = x->http;
+    enum http_lane_answer answer = HTTP_LANE_STOPS;
+    double retry = 0;
     x->handled = true;
     x->conn->phase = HTTP_ANSWER;
     x->rq.body = x->body ? x->body : "";
     x->rq.n_body = x->n_body;
     x->away = x->n_body && !x->refused && !begun(x);
-    if (x->away && http_lane_put(x))
+    if (x->away && (answer = http_lane_put(x, &retry)) == HTTP_LANE_TAKEN)
         return false;
     x->away = false;
+    if (answer == HTTP_LANE_FULL)
+        refuse_later(x, 429, "too many requests wait to be read (--max-reading)", retry);
     pthread_mutex_lock(&h->handling);
     http_request_handle(x);
     pthread_mutex_unlock(&h->handling);
+    http_request_forget_body(x);
     x->last_silence = clock_now();
     return true;
 }

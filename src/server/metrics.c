@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/responses.h"
 #include "server/serve.h"
 
 #include <pthread.h>
@@ -182,6 +183,11 @@ static void put_http(struct str *out, const struct http_counters *n)
         n->busy_seconds);
     put(out, "ingle_io_longest_seconds", "gauge", "Longest time between two looks at all clients.",
         n->longest_seconds);
+    put(out, "ingle_http_bodies_bytes", "gauge", "Bodies that arrive, wait or are being read.",
+        (double)n->bodies_bytes);
+    put(out, "ingle_http_reading", "gauge", "Requests whose bodies wait to be read.",
+        (double)n->n_reading);
+    put(out, "ingle_http_reading_bytes", "gauge", "Their bodies.", (double)n->reading_bytes);
     put(out, "ingle_http_connections_open", "gauge", "Open connections.", (double)n->n_open);
 }
 
@@ -189,6 +195,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
 {
     struct ingle_scheduler_status now;
     struct http_counters http;
+    size_t n_responses, responses_bytes;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
     http_counters(s->http, &http);
     pthread_mutex_lock(&m->lock);
@@ -206,6 +213,10 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     pthread_mutex_unlock(&m->lock);
     put_caches(out, &now);
     put_http(out, &http);
+    responses_store_count(s->responses, &n_responses, &responses_bytes);
+    put(out, "ingle_responses_kept", "gauge", "Answers kept for previous_response_id.",
+        (double)n_responses);
+    put(out, "ingle_responses_kept_bytes", "gauge", "Their bytes.", (double)responses_bytes);
     put(out, "ingle_watchdog_age_seconds", "gauge", "Age of the step that runs.",
         now.since_step_seconds);
 }

@@ -53,6 +53,7 @@ struct responses_found {
 /* False when there is nothing of that user; *out is unchanged then. */
 bool responses_store_get(struct responses_store *s, const char *user, const char *id,
                          struct responses_found *out);
+void responses_store_count(struct responses_store *s, size_t *n, size_t *n_bytes);
 /* What is being computed is cancelled. */
 bool responses_store_delete(struct responses_store *s, const char *user, const char *id);
 /* Appends the item of that id from the oldest answer that has it. */

@@ -137,6 +137,14 @@ void responses_store_add(struct responses_store *s, const char *user, const char
     pthread_mutex_unlock(&s->lock);
 }
 
+void responses_store_count(struct responses_store *s, size_t *n, size_t *n_bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    *n = s->n;
+    *n_bytes = s->n_bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* The place of an entry in the list; what stands there is NULL if there is none. */
 static struct entry **find(struct responses_store *s, const char *user, const char *id)
 {

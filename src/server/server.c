@@ -391,6 +391,8 @@ static ingle_status start_http(struct server *s, struct err *err)
         .header_bytes = (size_t)ingle_config_number(c, "max-header"),
         .body_bytes = (size_t)ingle_config_number(c, "max-body"),
         .bodies_bytes = (size_t)ingle_config_number(c, "max-bodies"),
+        .max_reading = (int)ingle_config_number(c, "max-reading"),
+        .reading_bytes = (size_t)ingle_config_number(c, "max-reading-bytes"),
         .ring_bytes = (size_t)ingle_config_number(c, "max-unread"),
         .header_seconds = ingle_config_number(c, "header-timeout"),
         .body_seconds = ingle_config_number(c, "body-timeout"),

@@ -11,7 +11,7 @@
 
 void text_bpe_init(struct text_bpe *b, const struct tokenizer *t)
 {
-    *b = (struct text_bpe){.t = t};
+    *b = (struct text_bpe){.t = t, .patience = TEXT_PATIENCE};
 }
 
 void text_bpe_release(struct text_bpe *b)
@@ -21,8 +21,25 @@ void text_bpe_release(struct text_bpe *b)
     text_bpe_init(b, b->t);
 }
 
+bool text_bpe_may_go_on(struct text_bpe *b)
+{
+    struct text_bounds *l = b->bounds;
+    b->patience = TEXT_PATIENCE;
+    if (!l)
+        return true;
+    if (l->stop && l->stop(l->arg)) {
+        b->why = INGLE_CANCEL;
+    } else if (l->max_tokens && b->out->n / 2 > l->max_tokens) {
+        b->why = INGLE_LIMIT;
+        l->least = b->out->n;
+    }
+    return !b->why;
+}
+
 bool text_bpe_add(struct text_bpe *b, int32_t id)
 {
+    if (!text_bpe_step(b))
+        return false;
     if (b->n_symbols == b->cap_symbols &&
         !mem_grow(&b->symbol, &b->cap_symbols, b->n_symbols + 1, sizeof *b->symbol))
         return false;
@@ -75,6 +92,8 @@ static bool merge_all(struct text_bpe *b)
     while (b->n_heap) {
         const uint64_t key = heap_pop(b);
         const struct text_merge *m = &b->t->merge[key >> 32];
+        if (!text_bpe_step(b))
+            return false;
         const uint32_t i = (uint32_t)key, dead = sym[i].next;
         /* A pair is stale when one of its symbols was merged meanwhile. */
         if (sym[i].id != m->left || dead == NONE || sym[dead].id != m->right)
@@ -112,7 +131,7 @@ bool text_bpe_finish(struct text_bpe *b, struct text_ids *out)
         b->symbol[i].next = i + 1 < n ? i + 1 : NONE;
     }
     for (uint32_t i = 0; ok && i + 1 < n; i++)
-        ok = offer(b, i);
+        ok = text_bpe_step(b) && offer(b, i);
     ok = ok && merge_all(b);
     for (uint32_t i = 0; ok && i < n; i = b->symbol[i].next)
         ok = emit(b->t, b->symbol[i].id, out);

@@ -99,6 +99,37 @@ static ingle_status check(size_t n, const struct text_range *specials, size_t n_
     return INGLE_OK;
 }
 
+size_t text_least_tokens(const struct tokenizer *t, const char *text, size_t n)
+{
+    uint64_t sum = 0; /* at most 2^30 bytes of 2^20 each */
+    for (size_t i = 0; i < n; i++)
+        sum += t->share[(unsigned char)text[i]];
+    return (size_t)(sum >> TEXT_SHARE_BITS);
+}
+
+/* False: the bytes alone tell that there are too many tokens. */
+static bool fits(struct text_bpe *b, const char *text, size_t n)
+{
+    struct text_bounds *l = b->bounds;
+    b->why = INGLE_OK;
+    if (!l || !l->max_tokens)
+        return true;
+    l->least = text_least_tokens(b->t, text, n);
+    if (l->least > l->max_tokens)
+        b->why = INGLE_LIMIT;
+    return !b->why;
+}
+
+static ingle_status say_failed(const struct text_bpe *b, size_t n, struct err *err)
+{
+    if (b->why == INGLE_LIMIT)
+        return err_set(err, INGLE_LIMIT, "a text of %zu bytes has at least %zu tokens, at most %zu "
+                       "fit", n, b->bounds->least, b->bounds->max_tokens);
+    if (b->why == INGLE_CANCEL)
+        return err_set(err, INGLE_CANCEL, "cancelled while a text of %zu bytes became tokens", n);
+    return err_set(err, INGLE_NOMEM, "no memory for the tokens of %zu bytes", n);
+}
+
 ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n, bool add_special,
                               const struct text_range *specials, size_t n_specials,
                               struct text_ids *out, struct err *err)
@@ -109,38 +140,52 @@ ingle_status text_encode_with(struct text_bpe *b, const char *text, size_t n, bo
         return status;
     const size_t n_before = out->n;
     size_t done = 0;
+    b->out = out;
+    if (!fits(b, text, n))
+        goto failed;
     if (add_special && t->add_bos && !text_ids_push(out, t->bos))
-        goto nomem;
+        goto failed;
     for (size_t i = 0; i < n_specials; i++) {
         for (size_t at = specials[i].begin; at < specials[i].end;) {
+            if (!text_bpe_step(b))
+                goto failed;
             const int32_t id = text_special_at(t, text + at, specials[i].end - at);
             if (id < 0) {
                 at++;
                 continue;
             }
             if (!encode_plain(b, text + done, at - done, out) || !text_ids_push(out, id))
-                goto nomem;
+                goto failed;
             at += text_token_bytes(t, id);
             done = at;
         }
     }
     if (!encode_plain(b, text + done, n - done, out))
-        goto nomem;
+        goto failed;
     return INGLE_OK;
 
-nomem:
+failed:
     out->n = n_before;
-    return err_set(err, INGLE_NOMEM, "no memory for the tokens of %zu bytes", n);
+    return say_failed(b, n, err);
+}
+
+ingle_status text_encode_within(const struct tokenizer *t, const char *text, size_t n,
+                                bool add_special, const struct text_range *specials,
+                                size_t n_specials, struct text_bounds *bounds,
+                                struct text_ids *out, struct err *err)
+{
+    struct text_bpe b;
+    text_bpe_init(&b, t);
+    b.bounds = bounds;
+    const ingle_status status =
+        text_encode_with(&b, text, n, add_special, specials, n_specials, out, err);
+    text_bpe_release(&b);
+    return status;
 }
 
 ingle_status text_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
                          const struct text_range *specials, size_t n_specials, struct text_ids *out,
                          struct err *err)
 {
-    struct text_bpe b;
-    text_bpe_init(&b, t);
-    const ingle_status status =
-        text_encode_with(&b, text, n, add_special, specials, n_specials, out, err);
-    text_bpe_release(&b);
-    return status;
+    return text_encode_within(t, text, n, add_special, specials, n_specials, NULL, out, err);
 }

@@ -432,6 +432,7 @@ ingle_status text_tokenizer_create(struct tokenizer **out, const struct text_voc
         text_tokenizer_free(t);
         return status;
     }
+    text_fill_shares(t);
     *out = t;
     return INGLE_OK;
 }

@@ -90,6 +90,26 @@ MUST_CHECK ingle_status text_encode(const struct tokenizer *t, const char *text,
                                     bool add_special, const struct text_range *specials,
                                     size_t n_specials, struct text_ids *out, struct err *err);
 
+/* What bounds the work of one call.  An encode call may take seconds for megabytes without a
+ * space, so those who cannot wait say when it ends early. */
+struct text_bounds {
+    /* 0: any number.  A text whose bytes alone tell that it has more tokens is refused at once
+     * (INGLE_LIMIT), one that turns out to have more than twice as many when that is seen; one
+     * with a few more is counted to its end. */
+    size_t max_tokens;
+    size_t least;            /* after INGLE_LIMIT: so many tokens it has at least */
+    bool (*stop)(void *arg); /* NULL, or asked every few milliseconds: true is INGLE_CANCEL */
+    void *arg;
+};
+
+/* text_encode() within bounds. */
+MUST_CHECK ingle_status text_encode_within(const struct tokenizer *t, const char *text, size_t n,
+                                           bool add_special, const struct text_range *specials,
+                                           size_t n_specials, struct text_bounds *bounds,
+                                           struct text_ids *out, struct err *err);
+/* So many tokens these bytes give at least.  Fast: it looks at bytes, not at words. */
+size_t text_least_tokens(const struct tokenizer *t, const char *text, size_t n);
+
 /* Appends the bytes of one token.  show_control: control tokens give their spelling, else
  * nothing; user-defined ones always show.  INGLE_ARG: id outside the vocabulary. */
 MUST_CHECK ingle_status text_decode(const struct tokenizer *t, int32_t id, bool show_control,

@@ -15,6 +15,8 @@ enum {
     TEXT_SPECIAL_MAX_BYTES = 1 << 10, /* bounds the work per byte of text */
     TEXT_MAX_BYTES = 1 << 30,         /* of one text */
     TEXT_N_ENDS = 5,
+    TEXT_PATIENCE = 1 << 14, /* symbols between two looks at the bounds: a few milliseconds */
+    TEXT_SHARE_BITS = 20,
 };
 
 /* The pair left, right becomes result.  Its index is its rank: lower merges first. */
@@ -41,7 +43,22 @@ struct tokenizer {
     uint32_t first_special[257]; /* specials whose first byte is b: [b] to [b + 1] */
     int32_t byte_id[256];        /* the token that stands for a byte */
     int32_t ascii_id[128];       /* Gemma: the plain token of a character, -1: none */
+    /* Bit c of [b]: some merge joins a part that ends with byte b and one that begins with c.
+     * Where none does, a text can be cut and its parts merged apart.  Gemma alone; its U+2581
+     * counts as the space that it stands for. */
+    uint8_t joins[256][32];
+    /* The share of a token that a byte is at least, in units of 2^-TEXT_SHARE_BITS: one by the
+     * length of the longest token that holds it. */
+    uint32_t share[256];
 };
+
+static inline bool text_joins(const struct tokenizer *t, unsigned char last, unsigned char first)
+{
+    return t->joins[last][first >> 3] >> (first & 7) & 1;
+}
+
+/* Fills joins and share from tokens and merges. */
+void text_fill_shares(struct tokenizer *t);
 
 static inline size_t text_token_bytes(const struct tokenizer *t, int32_t id)
 {
@@ -81,16 +98,28 @@ struct text_bpe {
     uint64_t *heap; /* rank and position of pairs that may be merged */
     size_t n_symbols, cap_symbols, n_heap, cap_heap;
     uint64_t n_steps; /* pairs looked at and heap levels walked: tests hold it against n */
+    struct text_bounds *bounds; /* NULL: none */
+    const struct text_ids *out; /* whose tokens count for them */
+    int patience;               /* steps until they are looked at again */
+    ingle_status why;           /* of the last false, if it was not memory; else INGLE_OK */
 };
+
+/* Looks at the bounds.  False: the call ends, b->why says why. */
+MUST_CHECK bool text_bpe_may_go_on(struct text_bpe *b);
+
+static inline bool text_bpe_step(struct text_bpe *b)
+{
+    return --b->patience > 0 || text_bpe_may_go_on(b);
+}
 
 void text_bpe_init(struct text_bpe *b, const struct tokenizer *t);
 void text_bpe_release(struct text_bpe *b);
 MUST_CHECK bool text_bpe_add(struct text_bpe *b, int32_t id);
 /* Merges the symbols that were added, appends their ids to out and starts anew.
- * False: out of memory. */
+ * False: out of memory, or what b->why says; so it is with the two below. */
 MUST_CHECK bool text_bpe_finish(struct text_bpe *b, struct text_ids *out);
 
-/* Well-formed text without specials.  False: out of memory. */
+/* Well-formed text without specials. */
 MUST_CHECK bool text_gemma_encode(struct text_bpe *b, const char *text, size_t n,
                                   struct text_ids *out);
 MUST_CHECK bool text_deepseek_encode(struct text_bpe *b, const char *text, size_t n,

@@ -5,6 +5,9 @@ Clients of all dialects ask, stream, read slowly, leave, send garbage; prompts s
 the caches are too small for them, and a store on disk is in use.  Every answer that ends is
 compared with the one that was computed alone before.  Now and then all clients pause, and what
 the server holds then is measured: after a first part, neither memory nor descriptors may grow.
+What the server keeps on purpose is full before that: the caches soon are, and the answers that
+/v1/responses keeps (by default 1,000, which would take half an hour) are made before the clients
+come.  Their bytes are told beside the memory.
 Standard library only."""
 import argparse, concurrent.futures, contextlib, json, os, random, re, shutil, socket, struct
 import sys, tempfile, threading, time
@@ -140,7 +143,7 @@ def gathered_message(events):
 # ---- a server and its clients ----
 
 class Soak:
-    def __init__(self, ingle, name, options, folder, n_clients, n_questions):
+    def __init__(self, ingle, name, options, folder, n_clients, n_questions, max_responses):
         self.name = name
         base = [*options, "-c", "8192", "-q"]
         with Server(ingle, *base, "--parallel", "1") as alone:
@@ -148,7 +151,9 @@ class Soak:
             self.questions = [(p, b, self.alone(alone, p, b)) for p, b in asked]
         self.server = Server(ingle, *base, "--parallel", "6", "--cache", "6M", "--store", folder,
                              "--store-size", "24M", "--max-waiting", "16", "--retry-grace", "0.5",
-                             "--stall-timeout", "3", "--max-unread", "8K", "--max-responses", "40")
+                             "--stall-timeout", "3", "--max-unread", "8K",
+                             *(["--max-responses", str(max_responses)] if max_responses else []))
+        self.fill(max_responses or 1000)
         self.go, self.stop = threading.Event(), threading.Event()
         self.lock = threading.Lock()
         self.counts, self.bad, self.samples = {}, [], []
@@ -162,6 +167,14 @@ class Soak:
         status, _, r = server.post(path, body)
         assert status == 200, (path, body, r)
         return essence(path, r)
+
+    def fill(self, n):
+        """Answers like those to come, until no more are kept."""
+        asked = [q for p, q, _ in self.questions if p == "/v1/responses" and q["store"]]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for status, _, r in pool.map(lambda i: self.server.post("/v1/responses", asked[i % len(asked)]),
+                                         range(n + 8)):
+                assert status == 200, r
 
     def count(self, what, bad=None):
         with self.lock:
@@ -261,7 +274,7 @@ class Soak:
 
     def resting(self):
         text = self.server.get("/metrics")[2]
-        n = {k: float(v) for k, v in re.findall(r"^(\S+) ([0-9.e+-]+)$", text, re.M)}
+        self.seen = n = {k: float(v) for k, v in re.findall(r"^(\S+) ([0-9.e+-]+)$", text, re.M)}
         return (n["llamacpp:requests_processing"] + n["llamacpp:requests_deferred"] == 0 and
                 n["ingle_http_connections_open"] <= 1)
 
@@ -323,6 +336,8 @@ def main():
     p.add_argument("--minutes", type=float, default=0.4, help="how long (default: %(default)s)")
     p.add_argument("--clients", type=int, default=8, help="of each server (default: %(default)s)")
     p.add_argument("--questions", type=int, default=140, help="different ones (default: %(default)s)")
+    p.add_argument("--max-responses", type=int, default=40,
+                   help="answers that the servers keep; 0: as many as by default (default: %(default)s)")
     p.add_argument("--warm", type=float, help="minutes before memory is compared (default: 5, or a third)")
     o = p.parse_args()
     models = {"gemma4": []} | ({"deepseek4": ["-m", V4]} if V4 else {})
@@ -333,14 +348,15 @@ def main():
     try:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             soaks = list(pool.map(lambda m: Soak(o.ingle, m[0], m[1], os.path.join(root, m[0]), o.clients,
-                                                 o.questions), models.items()))
+                                                 o.questions, o.max_responses), models.items()))
         begun = time.monotonic()
         while (t := time.monotonic() - begun) < o.minutes * 60:
             time.sleep(min(pause, max(0.1, o.minutes * 60 - t)))
             for s in soaks:
                 rss, fds, threads = s.rest()
                 print(f"{(time.monotonic() - begun) / 60:6.2f} min {s.name:10} {sum(s.counts.values()):8} requests, "
-                      f"{len(s.bad)} wrong, {rss} KiB, {fds} descriptors, {threads} threads", flush=True)
+                      f"{len(s.bad)} wrong, {rss} KiB ({s.seen['ingle_responses_kept_bytes'] / 1024:.0f} in "
+                      f"{s.seen['ingle_responses_kept']:.0f} answers), {fds} descriptors, {threads} threads", flush=True)
             n_warm += (time.monotonic() - begun) < warm * 60
     finally:
         for s in soaks:

@@ -251,12 +251,128 @@ static void a_text_has_a_limit(void **state)
     text_tokenizer_free(t);
 }
 
+static bool at_once(void *arg)
+{
+    return ++*(int *)arg > 2;
+}
+
+/* Of any text the bytes promise no more tokens than there are. */
+static void bytes_tell_the_least_tokens(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"gemma-4", "deepseek-v4"};
+    for (size_t k = 0; k < 2; k++) {
+        struct tokenizer *t = vocab_tokenizer(name[k]);
+        uint64_t rng = 7;
+        for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+            char *text = repeat(hostile[i], 3000);
+            struct text_ids ids = {0};
+            assert_int_equal(text_encode(t, text, 3000, false, NULL, 0, &ids, NULL), INGLE_OK);
+            assert_true(text_least_tokens(t, text, 3000) <= ids.n);
+            text_ids_release(&ids);
+            mem_free(text);
+        }
+        for (int round = 0; round < 300; round++) { /* tokens in a row */
+            char text[4096];
+            size_t n = 0, len;
+            struct text_ids ids = {0};
+            while (n + 300 < sizeof text) {
+                const int32_t id = (int32_t)(next(&rng) % text_n_tokens(t));
+                const char *s = text_token(t, id, &len);
+                if (len < 300) {
+                    memcpy(text + n, s, len);
+                    n += len;
+                }
+            }
+            const struct text_range all = {0, n};
+            assert_int_equal(text_encode(t, text, n, false, &all, (size_t)round % 2, &ids, NULL), INGLE_OK);
+            assert_true(text_least_tokens(t, text, n) <= ids.n);
+            text_ids_release(&ids);
+        }
+        text_tokenizer_free(t);
+    }
+}
+
+/* A line in one piece and merged apart at its borders: the same tokens. */
+static void cuts_change_nothing(void **state)
+{
+    (void)state;
+    struct tokenizer *t = vocab_tokenizer("gemma-4");
+    uint64_t rng = 3;
+    for (int round = 0; round < 300; round++) {
+        int32_t want[600];
+        char text[600];
+        size_t n = 0, n_want = 0, len;
+        struct text_ids ids = {0};
+        while (n + 40 < sizeof text) {
+            const int32_t id = (int32_t)(next(&rng) % text_n_tokens(t));
+            const char *s = text_token(t, id, &len);
+            if (len < 30 && text_token_type(t, id) == TEXT_NORMAL && !memchr(s, '\n', len)) {
+                memcpy(text + n, s, len);
+                n += len;
+            }
+        }
+        for (size_t i = 0; i < n; i += len, n_want++) {
+            for (len = 1; i + len < n && ((unsigned char)text[i + len] & 0xC0) == 0x80; len++)
+                ;
+            want[n_want] = text[i] == ' ' ? text_find(t, "\xE2\x96\x81", 3) : text_find(t, text + i, len);
+            if (want[n_want] < 0 || !text_is_plain(t, want[n_want]))
+                n_want = sizeof want; /* bytes: the plain rule does not know them */
+            if (n_want >= sizeof want / sizeof *want)
+                break;
+        }
+        if (n_want >= sizeof want / sizeof *want)
+            continue;
+        n_want = plain_bpe(t, want, n_want);
+        assert_int_equal(text_encode(t, text, n, false, NULL, 0, &ids, NULL), INGLE_OK);
+        assert_int_equal(ids.n, n_want);
+        assert_memory_equal(ids.id, want, n_want * sizeof *want);
+        text_ids_release(&ids);
+    }
+    text_tokenizer_free(t);
+}
+
+static void a_call_ends_within_its_bounds(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    struct tokenizer *t = vocab_tokenizer("gemma-4");
+    struct err err = {0};
+    struct text_ids ids = {0};
+    int asked = 0;
+    struct text_bounds l = {.stop = at_once, .arg = &asked};
+    for (int words = 0; words < 2; words++) {
+        char *text = repeat(words ? "the lazy dog. " : "a", N);
+        asked = 0;
+        l.max_tokens = 0;
+        assert_int_equal(text_encode_within(t, text, N, false, NULL, 0, &l, &ids, &err),
+                         INGLE_CANCEL);
+        assert_int_equal(asked, 3);
+        asked = -1000000;
+        l.max_tokens = 1000; /* told by the bytes */
+        assert_int_equal(text_encode_within(t, text, N, false, NULL, 0, &l, &ids, &err),
+                         INGLE_LIMIT);
+        assert_int_equal(asked, -1000000);
+        assert_true(l.least > 1000 && l.least < N);
+        l.max_tokens = l.least; /* seen on the way, or at the end */
+        const ingle_status st = text_encode_within(t, text, N, false, NULL, 0, &l, &ids, &err);
+        assert_int_equal(st, words ? INGLE_LIMIT : INGLE_OK);
+        assert_int_equal(st ? ids.n : 0, 0);
+        assert_true(!words || l.least > 2 * l.max_tokens);
+        text_ids_release(&ids);
+        mem_free(text);
+    }
+    text_tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_equals_the_plain_rule), cmocka_unit_test(gemma_costs_are_linear),
         cmocka_unit_test(deepseek_costs_are_linear),     cmocka_unit_test(nested_merges_are_linear),
         cmocka_unit_test(specials_are_linear),           cmocka_unit_test(a_text_has_a_limit),
+        cmocka_unit_test(bytes_tell_the_least_tokens), cmocka_unit_test(cuts_change_nothing),
+        cmocka_unit_test(a_call_ends_within_its_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
