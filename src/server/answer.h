@@ -30,6 +30,12 @@ struct answer_record {
     bool attached;               /* took over the request of a client that had left */
 };
 
+struct answer_tokens {
+    const int32_t *prompt, *drawn; /* [n_prompt], [n_drawn] */
+    size_t n_prompt, n_drawn;
+    size_t n_stable; /* of the prompt, what later ones begin with; 0: not known */
+};
+
 struct answer_options {
     const struct ingle_model *model;
     struct ingle_scheduler *scheduler;
@@ -52,8 +58,8 @@ struct answer_options {
      * 404, and *known says which there are. */
     bool (*knows)(void *arg, const char *name, const char **known);
     void (*observe)(void *arg, const struct answer_record *r);
-    /* The tokens of the first prompt, when its answer has ended; NULL: nobody wants them. */
-    void (*keep)(void *arg, const struct chat_request *r, const int32_t *prompt, size_t n);
+    /* The first prompt and its first answer, when it has ended; NULL: nobody wants them. */
+    void (*keep)(void *arg, const struct chat_request *r, const struct answer_tokens *t);
     void *arg;
 };
 

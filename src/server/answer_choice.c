@@ -283,6 +283,7 @@ void answer_release_run(struct answer_run *r)
     struct answer_choice *c = &r->c;
     ingle_reader_close(r->reader);
     mem_free(r->pending);
+    mem_free(r->drawn);
     for (size_t i = 0; i < c->n_calls; i++) {
         str_release(&c->call[i].name);
         str_release(&c->call[i].arguments);
@@ -336,6 +337,8 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
     struct ingle_error e;
     c->n_generated++;
     c->logprob_sum += (double)d->logprob;
+    if (a->core->o.keep && mem_grow(&r->drawn, &r->cap_drawn, r->n_drawn + 1, sizeof *r->drawn))
+        r->drawn[r->n_drawn++] = d->id;
     if (ingle_model_is_end(a->info.llm, d->id))
         return true; /* it shows nothing, and whether it ends is the scheduler's business */
     if (gathers(a) && !add_pending(r, d)) {

@@ -283,6 +283,15 @@ static void observe(struct answer *a)
     a->observed = true;
 }
 
+static void keep_tokens(const struct answer *a)
+{
+    const struct answer_part *p = &a->part[0];
+    const struct answer_run *r = &p->run[0];
+    if (a->core->o.keep && !a->fault.kind)
+        a->core->o.keep(a->core->o.arg, &a->request,
+                        &(struct answer_tokens){p->ids, r->drawn, p->n_ids, r->n_drawn, p->n_stable});
+}
+
 static void on_done(void *arg, const struct ingle_usage *usage)
 {
     struct answer_part *p = arg;
@@ -291,8 +300,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     p->request = NULL;
     add_usage(&a->usage, p, usage);
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
-        if (a->core->o.keep && !a->fault.kind)
-            a->core->o.keep(a->core->o.arg, &a->request, a->part[0].ids, a->part[0].n_ids);
+        keep_tokens(a);
         if (answer_heard(a) && !a->finished && !a->fault.kind)
             send_result(a);
         observe(a);

@@ -472,10 +472,9 @@ static bool knows(void *arg, const char *name, const char **known)
     return serve_knows(&s->serve, name);
 }
 
-static void keep(void *arg, const struct chat_request *r, const int32_t *prompt, size_t n)
+static void keep(void *arg, const struct chat_request *r, const struct answer_tokens *t)
 {
-    slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL, prompt,
-               n);
+    slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL, t);
 }
 
 static void observe(void *arg, const struct answer_record *r)

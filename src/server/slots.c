@@ -4,7 +4,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/sha256.h"
+#include "server/answer.h"
 #include "server/request.h"
 #include "server/serve.h"
 
@@ -22,8 +24,9 @@ enum { MAX_NAME = 128 };
 
 struct slot {
     char *user;
-    int32_t *ids; /* NULL: nothing was computed here */
+    int32_t *ids; /* [n + 1], the last one is none; NULL: nothing was computed here */
     size_t n;
+    size_t n_stable; /* of them those that a later prompt begins with; 0: all */
 };
 
 enum action { SAVE, RESTORE, ERASE };
@@ -37,13 +40,14 @@ struct task {
     enum action action;
     int id;
     char name[MAX_NAME + 1];
-    char file[20 + MAX_NAME]; /* its name in the directory */
-    char path[60 + MAX_NAME];
+    char file[2][24 + MAX_NAME]; /* its names in the directory: the whole, and what is stable */
+    char path[2][64 + MAX_NAME];
     struct slot slot; /* its own */
     ingle_status status;
     struct ingle_error error;
     double seconds;
     uint64_t n_bytes;
+    size_t n_tokens;
 };
 
 struct slots {
@@ -107,23 +111,34 @@ static void put(struct slots *s, int id, struct slot *from)
     *from = (struct slot){0};
 }
 
-static bool fill(struct slot *s, const char *user, const int32_t *ids, size_t n)
+/* All tokens of *t, one behind the other. */
+static bool fill(struct slot *s, const char *user, const struct answer_tokens *t)
 {
+    size_t n;
     s->user = user ? mem_strdup(user) : NULL;
-    s->ids = mem_calloc(n, sizeof *s->ids);
+    s->ids = num_add(t->n_prompt, t->n_drawn, &n) ? mem_calloc(n + 1, sizeof *s->ids) : NULL;
     if (!s->ids || (user && !s->user)) {
         release(s);
         return false;
     }
-    memcpy(s->ids, ids, n * sizeof *ids);
+    memcpy(s->ids, t->prompt, t->n_prompt * sizeof *s->ids);
+    if (t->n_drawn)
+        memcpy(s->ids + t->n_prompt, t->drawn, t->n_drawn * sizeof *s->ids);
     s->n = n;
+    s->n_stable = t->n_stable;
     return true;
 }
 
-void slots_keep(struct slots *s, int id, const char *user, const int32_t *prompt, size_t n)
+static bool copy(struct slot *to, const struct slot *from)
+{
+    return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = from->n,
+                                                        .n_stable = from->n_stable});
+}
+
+void slots_keep(struct slots *s, int id, const char *user, const struct answer_tokens *t)
 {
     struct slot new = {0};
-    if (id >= 0 && id < s->n && fill(&new, user, prompt, n))
+    if (id >= 0 && id < s->n && fill(&new, user, t))
         put(s, id, &new);
 }
 
@@ -137,32 +152,78 @@ static bool look(struct slots *s, int id, const char *user, struct slot *out)
 {
     pthread_mutex_lock(&s->lock);
     const struct slot *from = &s->slot[id];
-    const bool ok = from->ids && same_user(from, user) && fill(out, user, from->ids, from->n);
+    const bool ok = from->ids && same_user(from, user) && copy(out, from);
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
 
 /* ---- on the scheduler's thread ---- */
 
-static ingle_status save(struct ingle_session *session, struct task *t, struct ingle_error *e)
+/* What the cache has of the first n tokens; *kept: how many.  A sync never takes its last token
+ * from there: it gets one more. */
+static ingle_status fetch(struct ingle_session *session, const struct task *t, size_t n, int64_t *kept,
+                          struct ingle_error *e)
 {
     struct ingle_reuse reuse;
-    ingle_status st =
-        ingle_session_sync(session, t->slot.ids, (int64_t)t->slot.n, &reuse, e);
-    if (!st)
-        st = ingle_session_rewind(session, reuse.kept, e);
-    if (!st && !ingle_session_length(session)) {
+    const ingle_status st = ingle_session_sync(session, t->slot.ids, (int64_t)n + 1, &reuse, e);
+    *kept = st ? 0 : reuse.kept;
+    return st ? st : ingle_session_rewind(session, reuse.kept, e);
+}
+
+/* Where a later prompt begins, if that is not the end. */
+static ingle_status save_stable(struct ingle_session *session, struct task *t, int64_t whole,
+                                struct ingle_error *e)
+{
+    const int64_t stable = (int64_t)t->slot.n_stable;
+    int64_t kept = 0;
+    ingle_status st = INGLE_OK;
+    if (stable && stable < whole)
+        st = fetch(session, t, t->slot.n_stable, &kept, e);
+    if (!st && kept && kept < whole)
+        return ingle_session_save(session, t->path[1], e);
+    (void)unlinkat(t->slots->dir, t->file[1], 0); /* what another conversation has left */
+    return st;
+}
+
+static ingle_status save(struct ingle_session *session, struct task *t, struct ingle_error *e)
+{
+    int64_t whole;
+    ingle_status st = fetch(session, t, t->slot.n, &whole, e);
+    if (!st && !whole) {
         *e = (struct ingle_error){.status = INGLE_NOTFOUND,
                                   .text = "what the slot computed is no longer in the cache"};
         return INGLE_NOTFOUND;
     }
-    return st ? st : ingle_session_save(session, t->path, e);
+    if (!st)
+        st = ingle_session_save(session, t->path[0], e);
+    t->slot.n = st ? t->slot.n : (size_t)whole;
+    return st ? st : save_stable(session, t, whole, e);
+}
+
+static ingle_status load(struct ingle_session *session, const char *path, struct ingle_error *e)
+{
+    const ingle_status st = ingle_session_load(session, path, e);
+    return st ? st : ingle_session_remember(session, e);
 }
 
 static ingle_status restore(struct ingle_session *session, struct task *t, struct ingle_error *e)
 {
-    ingle_status st = ingle_session_load(session, t->path, e);
-    return st ? st : ingle_session_remember(session, e);
+    int64_t stable = 0, n;
+    ingle_status st = INGLE_OK;
+    if (faccessat(t->slots->dir, t->file[1], F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        st = load(session, t->path[1], e);
+        stable = ingle_session_length(session);
+    }
+    if (!st)
+        st = load(session, t->path[0], e);
+    const int32_t *ids = ingle_session_tokens(session, &n);
+    struct slot now = {0};
+    if (!st && fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n,
+                                                                .n_stable = (size_t)stable})) {
+        release(&t->slot);
+        t->slot = now;
+    }
+    return st;
 }
 
 static void compute(struct ingle_engine *engine, void *arg)
@@ -176,15 +237,6 @@ static void compute(struct ingle_engine *engine, void *arg)
     ingle_session_set_user(session, t->slot.user);
     t->status = (t->action == SAVE ? save : restore)(session, t, &t->error);
     t->seconds = (double)(clock_now() - start) * 1e-9;
-    if (!t->status) {
-        int64_t n;
-        const int32_t *ids = ingle_session_tokens(session, &n);
-        struct slot now = {0};
-        if (fill(&now, t->slot.user, ids, (size_t)n)) {
-            release(&t->slot);
-            t->slot = now;
-        }
-    }
     ingle_session_close(session);
 }
 
@@ -205,16 +257,22 @@ static void name_file(struct task *t)
             snprintf(prefix + 2 * i, 3, "%02x", hash[i]);
         prefix[16] = '@';
     }
-    snprintf(t->file, sizeof t->file, "%s%s", prefix, t->name);
-    snprintf(t->path, sizeof t->path, "/proc/self/fd/%d/%s", t->slots->dir, t->file);
+    for (int i = 0; i < 2; i++) {
+        snprintf(t->file[i], sizeof t->file[i], "%s%s%s", i ? "." : "", prefix, t->name);
+        snprintf(t->path[i], sizeof t->path[i], "/proc/self/fd/%d/%s", t->slots->dir, t->file[i]);
+    }
 }
 
+/* Of both files; false: the first one is not there. */
 static bool find_file(struct task *t)
 {
     struct stat st;
-    if (fstatat(t->slots->dir, t->file, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
-        return false;
-    t->n_bytes = (uint64_t)st.st_size;
+    t->n_bytes = 0;
+    for (int i = 0; i < 2; i++)
+        if (!fstatat(t->slots->dir, t->file[i], &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
+            t->n_bytes += (uint64_t)st.st_size;
+        else if (!i)
+            return false;
     return true;
 }
 
@@ -224,7 +282,7 @@ static void put_done(const struct task *t, struct str *out)
     write_open(out, '{');
     write_member_int(out, "id_slot", t->id);
     write_member(out, "filename", t->name);
-    write_member_int(out, saved ? "n_saved" : "n_restored", (int64_t)t->slot.n);
+    write_member_int(out, saved ? "n_saved" : "n_restored", (int64_t)t->n_tokens);
     write_key(out, saved ? "n_written" : "n_read");
     write_uint(out, t->n_bytes);
     write_key(out, "timings");
@@ -239,33 +297,41 @@ static void fail(struct task *t)
 {
     struct serve_error e = serve_error_of(t->status);
     const char *text = t->error.text;
-    const size_t n = strlen(t->path);
-    const bool named = strncmp(text, t->path, n) == 0;
-    serve_fail(t->x, t->rq, &e, "%s%s", named ? t->name : "", named ? text + n : text);
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(t->path[i]);
+        if (strncmp(text, t->path[i], n) == 0) {
+            serve_fail(t->x, t->rq, &e, "%s%s%s", i ? "." : "", t->name, text + n);
+            return;
+        }
+    }
+    serve_fail(t->x, t->rq, &e, "%s", text);
 }
 
 static void *work(void *arg)
 {
     struct slots *s = arg;
-    struct task *t = &s->task;
+    struct task task = s->task, *t = &task;
     struct str out;
     ingle_scheduler_call(t->serve->scheduler, compute, t);
+    if (!t->status && t->action == RESTORE) {
+        struct slot now = t->slot;
+        t->slot = (struct slot){0};
+        t->n_tokens = now.n;
+        put(s, t->id, &now);
+    } else {
+        t->n_tokens = t->slot.n;
+    }
+    atomic_store(&s->busy, false); /* a client that has its reply may come at once */
     if (t->status) {
         fail(t);
     } else {
         (void)find_file(t);
         str_init(&out);
         put_done(t, &out);
-        if (t->action == RESTORE) {
-            struct slot now = t->slot;
-            t->slot = (struct slot){0};
-            put(s, t->id, &now);
-        }
         serve_json(t->x, t->rq, &out);
     }
     release(&t->slot);
     http_release(t->x);
-    atomic_store(&s->busy, false);
     return NULL;
 }
 

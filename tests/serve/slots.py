@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 
+import client
 from client import Case, Server, main
 
 LONG = " ".join(str(i) for i in range(300))
@@ -12,11 +13,13 @@ NAMES = ("../x", "/etc/passwd", ".x", "a/b", "", "x" * 129, "a\0b", 5, None, "ä
 
 
 class Slots(Case):
+    model = []
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.options = ["--temp", "0", "-c", "2048", "--slot-save-path", cls.folder.name]
+        cls.options = ["--temp", "0", "-c", "2048", "--slot-save-path", cls.folder.name, *cls.model]
         super().setUpClass()
 
     def slot(self, action, id=0, status=200, **body):
@@ -33,10 +36,13 @@ class Slots(Case):
         return os.path.join(self.folder.name, name)
 
     def test_there_and_back(self):
-        first = self.complete(id_slot=1)
-        self.assertEqual(first["id_slot"], 1)
+        """Prompt and answer but for its last token, which nothing was computed of."""
+        chat = self.server.post("/apply-template", {"messages": [
+            {"role": "system", "content": LONG}, {"role": "user", "content": "Count from 1 to 60."}]})[2]
+        first = self.complete(prompt=chat["prompt"], id_slot=1, n_predict=50, return_tokens=True)
+        self.assertEqual((first["id_slot"], len(first["tokens"])), (1, 50))
         saved = self.slot("save", 1, filename="a-1_b.bin")
-        self.assertGreater(saved["n_saved"], 400)
+        self.assertEqual(saved["n_saved"], first["tokens_evaluated"] + 49)
         self.assertEqual(saved["n_written"], os.path.getsize(self.path("a-1_b.bin")))
         self.assertGreaterEqual(saved["timings"]["save_ms"], 0)
         with Server(sys.argv[1], *self.options) as other:
@@ -44,11 +50,19 @@ class Slots(Case):
             self.assertEqual(status, 200, r)
             self.assertEqual(r["n_restored"], saved["n_saved"])
             self.assertEqual(r["n_read"], saved["n_written"])
-            again = other.post("/completion", {"prompt": LONG, "n_predict": 8})[2]
-            self.assertEqual(again["content"], first["content"])
-            self.assertEqual(again["timings"]["cache_n"], r["n_restored"])
             other.post("/slots/2?action=save", {"filename": "again"})
-        self.assertEqual(self.slot("erase", 1)["n_erased"], first["tokens_evaluated"])
+            self.assertEqual(os.path.getsize(self.path("again")), r["n_read"])
+            ids = other.post("/tokenize", {"content": chat["prompt"]})[2]["tokens"]
+            more = {"prompt": [*ids, *first["tokens"]], "n_predict": 20, "temperature": 1, "seed": 3,
+                    "n_probs": 5}
+            again = other.post("/completion", more)[2]
+            self.assertEqual(again["timings"]["cache_n"], r["n_restored"])
+        with Server(sys.argv[1], *self.options) as cold:  # the same bits as without a file
+            r = cold.post("/completion", more)[2]
+            self.assertEqual(r["timings"]["cache_n"], 0)
+            self.assertEqual(r["content"], again["content"])
+            self.assertEqual(r["completion_probabilities"], again["completion_probabilities"])
+        self.assertEqual(self.slot("erase", 1)["n_erased"], first["tokens_evaluated"] + 50)
         self.assertEqual(self.slot("erase", 1)["n_erased"], 0)
         self.slot("save", 1, status=404, filename="none")
 
@@ -60,16 +74,26 @@ class Slots(Case):
         body["messages"] += [{"role": "assistant", "content": text},
                              {"role": "user", "content": "What is 7+5?"}]
         with Server(sys.argv[1], *self.options) as other:
-            other.post("/slots/0?action=restore", {"filename": "chat"})
+            r = other.post("/slots/0?action=restore", {"filename": "chat"})[2]
+            self.assertEqual((r["n_restored"], r["n_read"]), (saved["n_saved"], saved["n_written"]))
+            other.post("/slots/0?action=save", {"filename": "again"})
             r = other.post("/v1/chat/completions", body)[2]
-            self.assertEqual(r["timings"]["cache_n"], saved["n_saved"])
+            whole = r["timings"]["cache_n"]
+        with Server(sys.argv[1], *self.options) as other:
+            other.post("/slots/0?action=restore", {"filename": "again"})
+            r = other.post("/v1/chat/completions", body)[2]
+            self.assertEqual(r["timings"]["cache_n"], whole)
+        # What the server that computed it would have taken up.
+        r = self.server.post("/v1/chat/completions", body)[2]
+        self.assertEqual(r["timings"]["cache_n"], whole)
+        self.assertGreater(whole, 400)
 
     def test_names(self):
         self.complete()
         for name in NAMES:
             for action in "save", "restore":
                 self.slot(action, status=400, filename=name)
-        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith(".")], [])
+        self.assertEqual([n for n in os.listdir(self.folder.name) if n.startswith("..") or n == ".x"], [])
         self.slot("restore", status=404, filename="nowhere")
         os.symlink("/etc/passwd", self.path("link"))
         os.mkdir(self.path("folder"))
@@ -106,6 +130,11 @@ class Slots(Case):
             self.slot(action, status=400, filename="a")
         self.assertEqual(self.server.request("POST", "/slots/0", "{}")[0], 400)
         self.assertEqual(self.server.request("POST", "/slots/0?action=save", "{")[0], 400)
+
+
+class DeepSeek(Slots):
+    """The same with windows, compressed rows and their open blocks."""
+    model = ["-m", client.nano_v4()]
 
 
 class Keys(Case):
