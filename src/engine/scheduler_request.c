@@ -177,6 +177,11 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
     pthread_mutex_lock(&s->lock);
     sched_queue_leave(s->queue, &r->ticket);
     count_end(s, r, why);
+    /* Whoever has the answer sees that nothing is at work for it. */
+    s->status.n_running = s->o.max_running - s->n_free;
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->seen[i].request == r->number)
+            s->seen[i] = (struct ingle_slot){0};
     pthread_mutex_unlock(&s->lock);
     if (r->o.done)
         r->o.done(r->o.arg, &r->usage);

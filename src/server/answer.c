@@ -432,9 +432,10 @@ static void fill_info(struct answer *a)
     a->info.fingerprint = o->fingerprint;
     a->info.created = (int64_t)now.tv_sec;
     a->info.n_ctx = o->n_ctx;
+    a->info.n_vocab = o->n_vocab;
     a->info.request = &a->request;
     a->info.llm = o->model;
-    if (!a->request.seeded)
+    if (!a->request.seeded && !o->seeded)
         random_bytes(&a->request.sampling.seed, sizeof a->request.sampling.seed);
 }
 

@@ -44,6 +44,7 @@ struct answer_options {
     const char *name;        /* of the model, in replies */
     const char *fingerprint; /* "b0.1.0-89abcdef" */
     struct ingle_sampling sampling; /* where a request says nothing */
+    bool seeded; /* sampling.seed is that of requests without one; else each gets one of its own */
     bool thinking, preserve_thinking;
     const char *effort;      /* or NULL */
     int64_t max_tokens;      /* where a request says nothing; -1: what the context holds */

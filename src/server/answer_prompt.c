@@ -199,6 +199,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
         .n_tools = tools ? a->request.tools.n : 0,
         .thinking = pre->there ? pre->reasoning.n != 0 : thinks(a),
         .preserve_thinking = a->request.preserve_thinking || a->core->o.preserve_thinking,
+        .no_generation_prompt = a->request.no_generation_prompt && !pre->there,
         .effort = effort_of(a, gemma),
     };
     struct ingle_prompt prompt = {0};
@@ -239,7 +240,8 @@ static void render_chat(struct answer *a, struct answer_part *p, struct fault *f
         json_object_put(messages);
         return;
     }
-    take_prefill(messages, &pre, f);
+    if (!a->request.no_prefill)
+        take_prefill(messages, &pre, f);
     if (pre.there && !f->kind) {
         str_clear(&a->request.messages);
         request_add_value(&a->request.messages, messages);
@@ -302,8 +304,8 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
     if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
         return;
     request_fault(f, FAULT_CONTEXT, a->request.chat ? "messages" : "prompt",
-                  "the prompt has %lld tokens, the context holds %lld", (long long)n,
-                  (long long)n_ctx);
+                  "the prompt has %lld tokens and exceeds the available context size of %lld tokens",
+                  (long long)n, (long long)n_ctx);
     f->n_prompt = n;
     f->n_ctx = n_ctx;
 }
@@ -501,7 +503,7 @@ void answer_prepare(struct answer *a, struct fault *f)
     make_prompts(a, f);
     make_grammar(a, f);
     make_thought(a, f);
-    if (a->core->o.verbose && !f->kind)
+    if ((a->core->o.verbose || a->request.verbose) && !f->kind)
         keep_prompt_text(a);
     for (int i = 0; i < a->n_runs && !f->kind; i++) {
         struct ingle_error e;

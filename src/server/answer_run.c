@@ -30,6 +30,24 @@ static void note_reuse(struct answer *a, const struct answer_part *p,
     str_release(&text);
 }
 
+/* How far the prompt is; at first: what was there already. */
+static void tell_progress(struct answer_part *p, int64_t n_done)
+{
+    struct answer *a = p->a;
+    if (!a->x || !a->request.stream || !a->request.return_progress)
+        return;
+    const struct answer_progress now = {
+        .n_prompt = (int64_t)p->n_ids,
+        .n_cached = p->n_kept,
+        .n_done = n_done,
+        .seconds = n_done > p->n_kept ? (double)(clock_now() - p->begun) * 1e-9 : 0,
+    };
+    const size_t before = a->out.n;
+    a->dialect->progress(a->state, &now, &a->out);
+    a->open = a->open || a->out.n > before;
+    answer_flush(a);
+}
+
 static void on_begin(void *arg, const struct ingle_reuse *reuse)
 {
     struct answer_part *p = arg;
@@ -47,6 +65,7 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
             a->open = a->open || a->dialect->begins_at_once;
         }
         answer_flush(a);
+        tell_progress(p, p->n_kept);
     }
     answer_unlock(a);
 }
@@ -54,21 +73,10 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
 static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
 {
     struct answer_part *p = arg;
-    struct answer *a = p->a;
-    answer_lock(a);
-    if (a->x && a->request.stream && a->request.return_progress) {
-        const struct answer_progress now = {
-            .n_prompt = n_prompt,
-            .n_cached = p->n_kept,
-            .n_done = n_done,
-            .seconds = (double)(clock_now() - p->begun) * 1e-9,
-        };
-        const size_t before = a->out.n;
-        a->dialect->progress(a->state, &now, &a->out);
-        a->open = a->open || a->out.n > before;
-        answer_flush(a);
-    }
-    answer_unlock(a);
+    (void)n_prompt;
+    answer_lock(p->a);
+    tell_progress(p, n_done);
+    answer_unlock(p->a);
 }
 
 /* ---- tokens ---- */

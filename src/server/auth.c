@@ -223,7 +223,7 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
 {
     for (const char *p = origins; *p;) {
         const size_t n = strcspn(p, ", ");
-        const bool fine = (n == 1 && *p == '*') || strncmp(p, "http://", 7) == 0 ||
+        const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) || strncmp(p, "http://", 7) == 0 ||
                           strncmp(p, "https://", 8) == 0;
         if (n && (!fine || p[n - 1] == '/'))
             return err_set(err, INGLE_ARG,
@@ -240,11 +240,31 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
     return INGLE_OK;
 }
 
+/* "http://localhost:3000" and the like: a page of this machine. */
+static bool is_local(const char *origin)
+{
+    static const char *const name[] = {"localhost", "127.0.0.1", "[::1]"};
+    const size_t scheme = strncmp(origin, "http://", 7) == 0    ? 7
+                          : strncmp(origin, "https://", 8) == 0 ? 8
+                                                                : 0;
+    for (size_t i = 0; scheme && i < sizeof name / sizeof *name; i++) {
+        const size_t n = strlen(name[i]);
+        const char *port = origin + scheme + n;
+        if (strncasecmp(origin + scheme, name[i], n) == 0 &&
+            (!*port || (*port == ':' && port[1] && !port[1 + strspn(port + 1, "0123456789")])))
+            return true;
+    }
+    return false;
+}
+
 const char *auth_cors(const struct auth *a, const char *origin)
 {
-    for (size_t i = 0; origin && i < a->origin.n; i++)
+    for (size_t i = 0; origin && i < a->origin.n; i++) {
         if (strcmp(a->origin.at[i], "*") == 0 || strcasecmp(a->origin.at[i], origin) == 0)
             return a->origin.at[i];
+        if (strcmp(a->origin.at[i], "localhost") == 0 && is_local(origin))
+            return origin;
+    }
     return NULL;
 }
 

@@ -31,13 +31,13 @@ struct answer_info {
     int64_t created;         /* seconds since 1970 */
     char id[33];             /* random hex digits, for the dialect to put behind a prefix */
     int64_t n_prompt;        /* tokens, of all prompts together */
-    int64_t n_ctx;
+    int64_t n_ctx, n_vocab;
     const struct chat_request *request;
     struct ingle_reuse reuse; /* zero before begin; of the first prompt */
     char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
     const struct ingle_model *llm;
     bool attached;      /* the client of a request that another one had left */
-    const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies */
+    const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies or request.verbose */
 };
 
 enum answer_finish {

@@ -11,6 +11,7 @@
 
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_TEXT = 16 << 20, MAX_TOKENS = 4 << 20 };
@@ -65,18 +66,22 @@ static void put_model(const struct serve *s, struct str *out)
         "tool_choice", "tools", "top_k", "top_logprobs", "top_p",
     };
     const bool loaded = serve_phase(s) != SERVE_LOADING;
-    const char *alias;
+    static const struct {
+        const char *name, *option;
+    } lists[] = {{"aliases", "alias"}, {"tags", "tag"}};
+    const char *word;
     write_open(out, '{');
     write_member(out, "id", s->model_id);
     write_member(out, "object", "model");
     write_member_int(out, "created", s->created);
     write_member(out, "owned_by", "ingle");
-    write_key(out, "aliases");
-    write_open(out, '[');
-    for (size_t i = 0; (alias = ingle_config_text(s->config, "alias", i)); i++)
-        write_text(out, alias);
-    write_close(out, ']');
-    put_list(out, "tags", NULL, 0);
+    for (size_t k = 0; k < 2; k++) {
+        write_key(out, lists[k].name);
+        write_open(out, '[');
+        for (size_t i = 0; (word = ingle_config_text(s->config, lists[k].option, i)); i++)
+            write_text(out, word);
+        write_close(out, ']');
+    }
     write_key(out, "architecture");
     write_open(out, '{');
     put_list(out, "input_modalities", text, 1);
@@ -372,13 +377,15 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
         write_member_bool(&out, "is_processing", q->request != 0);
         write_member_int(&out, "n_prompt_tokens", q->n_prompt);
         write_member_int(&out, "n_prompt_tokens_processed", q->n_prefilled);
-        write_key(&out, "next_token");
+        write_key(&out, "next_token"); /* a list of one, as llama-server sends it */
+        write_open(&out, '[');
         write_open(&out, '{');
         write_member_bool(&out, "has_next_token", q->request != 0);
         write_member_int(&out, "n_decoded", q->n_generated);
         write_member_int(&out, "n_remain",
-                         q->max_tokens < 0 ? -1 : q->max_tokens - q->n_generated);
+                         q->request && q->max_tokens >= 0 ? q->max_tokens - q->n_generated : -1);
         write_close(&out, '}');
+        write_close(&out, ']');
         write_close(&out, '}');
     }
     write_close(&out, ']');
@@ -399,6 +406,9 @@ void endpoints_metrics(struct serve *s, struct http_exchange *x, const struct ht
     struct str out;
     str_init(&out);
     metrics_write(s->metrics, s, &out);
+    char start[24];
+    snprintf(start, sizeof start, "%lld", (long long)s->created);
+    http_header(x, "Process-Start-Time-Unix", start);
     if (str_ok(&out))
         http_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", out.at, out.n);
     else

@@ -31,7 +31,7 @@ struct metrics {
     struct histogram first_token, token, queue, prefill; /* Sync: lock, as all below */
     struct kind kind[MAX_KINDS];
     int n_kinds;
-    int64_t n_tokens_max, drafts;
+    int64_t n_tokens_max;
 };
 
 ingle_status metrics_open(struct metrics **out, struct err *err)
@@ -124,6 +124,8 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
 {
     put(out, "llamacpp:prompt_tokens_total", "counter", "Number of prompt tokens processed.",
         (double)n->prompt_tokens);
+    put(out, "llamacpp:prompt_tokens_cached_total", "counter",
+        "Number of prompt tokens that came from the cache.", (double)n->cached_tokens);
     put(out, "llamacpp:prompt_seconds_total", "counter", "Prompt process time", n->prompt_seconds);
     put(out, "llamacpp:tokens_predicted_total", "counter", "Number of generation tokens processed.",
         (double)n->generated_tokens);
@@ -147,6 +149,7 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
         (double)n->drafted_tokens);
     put(out, "llamacpp:spec_decode_num_accepted_tokens_total", "counter",
         "Drafted tokens that were accepted.", (double)n->accepted_tokens);
+    put(out, "llamacpp:spec_decode_num_drafts_total", "counter", "Drafts.", 0);
 }
 
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)

@@ -80,8 +80,16 @@ void openai_put_text_logprobs(struct str *out, const struct answer_choice *c, si
 const char *openai_finish(const struct answer_choice *c);
 /* A sibling of finish_reason where there is more to say: a stop string, a full context. */
 void openai_put_finish_details(struct str *out, const struct answer_choice *c);
-/* The member prompt_progress. */
-void openai_put_progress(struct str *out, const struct answer_progress *p);
+/* The member prompt_progress, and timings if they were asked for. */
+void openai_put_progress(struct str *out, const struct answer_progress *p, bool timings);
+/* The timings of an answer that goes on (timings_per_token). */
+struct openai_timer {
+    uint64_t begun;
+    double prompt_seconds; /* up to the first token */
+};
+void openai_timer_start(struct openai_timer *t);
+void openai_put_timer(struct str *out, struct openai_timer *t, const struct answer_info *i,
+                      int64_t n_predicted);
 /* What their dialects share: a comment, an error, and nothing where raw text has no calls. */
 void openai_keepalive(void *state, const struct answer_info *i, struct str *out);
 void openai_error(void *state, const struct fault *f, bool in_stream, struct str *out);

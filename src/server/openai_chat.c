@@ -2,7 +2,6 @@
 /* openai_chat - POST /chat/completions. */
 #include "server/openai.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -16,7 +15,7 @@ struct chat {
     int n_ended;
     int last;           /* the choice whose end waits for the timings, or -1 */
     size_t n_told[MAX_CHOICES]; /* tokens with probabilities */
-    uint64_t begun;
+    struct openai_timer timer;
 };
 
 /* ---- a stream ---- */
@@ -36,21 +35,6 @@ static void delta_open(const struct chat *s, int index, struct str *out)
     write_member_int(out, "index", index);
     write_key(out, "delta");
     write_open(out, '{');
-}
-
-/* timings: of one token of a stream that asked for them. */
-static void put_timings_so_far(const struct chat *s, const struct answer_choice *c, struct str *out)
-{
-    const double seconds = (double)(clock_now() - s->begun) * 1e-9;
-    write_key(out, "timings");
-    write_open(out, '{');
-    write_member_int(out, "cache_n", s->info->reuse.kept);
-    write_member_int(out, "prompt_n", s->info->n_prompt - s->info->reuse.kept);
-    write_member_int(out, "predicted_n", c->n_generated);
-    write_member_number(out, "predicted_ms", seconds * 1e3);
-    write_member_number(out, "predicted_per_second",
-                        seconds > 0 ? (double)c->n_generated / seconds : 0);
-    write_close(out, '}');
 }
 
 /* Tokens from s->n_told on, if probabilities were asked for. */
@@ -80,7 +64,7 @@ static void delta_close(struct chat *s, const struct answer_choice *c, struct st
     if (s->wish.include_usage)
         write_member_null(out, "usage");
     if (s->wish.timings_per_token && c)
-        put_timings_so_far(s, c, out);
+        openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
 }
 
@@ -88,7 +72,7 @@ static void chat_begin(void *state, const struct answer_info *i, struct str *out
 {
     struct chat *s = state;
     s->info = i;
-    s->begun = clock_now();
+    openai_timer_start(&s->timer);
     str_clear(&s->head);
     write_open(&s->head, '{');
     openai_put_head(&s->head, i, "chatcmpl-", "chat.completion.chunk");
@@ -105,7 +89,7 @@ static void chat_progress(void *state, const struct answer_progress *p, struct s
     struct chat *s = state;
     chunk_open(s, out);
     write_close(out, ']');
-    openai_put_progress(out, p);
+    openai_put_progress(out, p, s->wish.timings_per_token);
     str_adds(out, "}\n\n");
 }
 
@@ -372,12 +356,28 @@ static void read_modalities(struct json_object *body, struct fault *f)
         request_fault(f, FAULT_REQUEST, "audio", "this version answers in text alone");
 }
 
+/* What vLLM and transformers say about the end of the prompt.  Without a word a last message of
+ * the assistant is continued, any other is answered. */
+static void read_ending(struct chat_request *r, struct json_object *body, struct fault *f)
+{
+    bool ask = false, go_on = false;
+    const bool silent = !request_get(body, "add_generation_prompt");
+    request_get_bool(body, "add_generation_prompt", &ask, f);
+    request_get_bool(body, "continue_final_message", &go_on, f);
+    if (ask && go_on)
+        request_fault(f, FAULT_REQUEST, "continue_final_message",
+                      "'continue_final_message' and 'add_generation_prompt' cannot both be true");
+    r->no_generation_prompt = !silent && !ask;
+    r->no_prefill = !silent && !go_on;
+}
+
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f)
 {
     r->max_tokens = o->max_tokens;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_messages(r, body, f);
+    read_ending(r, body, f);
     openai_read_tools(r, body, w, f);
     openai_read_count(r, body, f);
     openai_read_sampling(r, body, o, f);

@@ -4,12 +4,14 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_FIELDS = 64 };
 
 struct native {
     struct openai_wish wish;
+    struct openai_timer timer;
     const struct answer_info *info;
     bool many;                   /* a list of prompts gets a list of answers */
     struct json_object *fields;  /* response_fields, or NULL */
@@ -75,8 +77,32 @@ static void put_probabilities(const struct answer_choice *c, size_t first, struc
     write_close(out, ']');
 }
 
-static void put_settings(const struct chat_request *r, struct str *out)
+static void put_bias(struct str *out, int32_t token, float bias)
 {
+    write_open(out, '{');
+    write_member_int(out, "token", token);
+    write_key(out, "bias");
+    write_float(out, bias); /* -inf: null */
+    write_close(out, '}');
+}
+
+/* What was asked for, and the ends of an answer when they are ignored. */
+static void put_biases(const struct answer_info *info, struct str *out)
+{
+    const struct chat_request *r = info->request;
+    write_key(out, "logit_bias");
+    write_open(out, '[');
+    for (size_t k = 0; k < r->n_bias; k++)
+        put_bias(out, r->bias[k].token, r->bias[k].bias);
+    for (int32_t id = 0; r->ignore_end && id < info->n_vocab; id++)
+        if (ingle_model_is_end(info->llm, id))
+            put_bias(out, id, -INFINITY);
+    write_close(out, ']');
+}
+
+static void put_settings(const struct answer_info *info, struct str *out)
+{
+    const struct chat_request *r = info->request;
     const struct ingle_sampling *p = &r->sampling;
     write_key(out, "generation_settings");
     write_open(out, '{');
@@ -109,6 +135,10 @@ static void put_settings(const struct chat_request *r, struct str *out)
     write_member_int(out, "dry_allowed_length", p->dry_allowed_length);
     write_member_int(out, "dry_penalty_last_n", p->dry_window);
     write_member_int(out, "n_probs", r->logprobs ? r->n_top : 0);
+    write_member_int(out, "mirostat", 0);
+    write_member_int(out, "adaptive_target", -1); /* off: there is no such sampler */
+    write_member_int(out, "adaptive_decay", 0);
+    put_biases(info, out);
     write_member_bool(out, "ignore_eos", r->ignore_end);
     write_member_bool(out, "stream", r->stream);
     write_key(out, "stop");
@@ -151,7 +181,7 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_member(out, "model", s->info->model);
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
-    put_settings(s->info->request, out);
+    put_settings(s->info, out);
     put_prompt(s, c, out);
     write_member_bool(out, "has_new_line", memchr(c->content.at, '\n', c->content.n) != NULL);
     write_member_bool(out, "truncated", false);
@@ -165,9 +195,8 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_close(out, '}');
 }
 
-/* What a path of response_fields like "generation_settings/seed" leads to, or NULL; *name is
- * its last word. */
-static struct json_object *follow(struct json_object *o, const char *path, const char **name)
+/* What a path of response_fields like "generation_settings/seed" leads to, or NULL. */
+static struct json_object *follow(struct json_object *o, const char *path)
 {
     for (;;) {
         char word[128];
@@ -176,7 +205,6 @@ static struct json_object *follow(struct json_object *o, const char *path, const
             return NULL;
         memcpy(word, path, n);
         word[n] = 0;
-        *name = path;
         if (!json_object_object_get_ex(o, word, &o))
             return NULL;
         if (!path[n])
@@ -195,12 +223,12 @@ static void pick_fields(const struct native *s, size_t from, struct str *out)
     str_init(&picked);
     write_open(&picked, '{');
     for (size_t i = 0; i < json_object_array_length(s->fields); i++) {
-        struct json_object *path = json_object_array_get_idx(s->fields, i);
-        const char *name = NULL;
-        struct json_object *v = follow(whole, json_object_get_string(path), &name);
+        const char *path = json_object_get_string(json_object_array_get_idx(s->fields, i));
+        struct json_object *v = follow(whole, path);
         if (!v)
             continue;
-        write_key(&picked, name);
+        write_string(&picked, path, strlen(path));
+        str_addc(&picked, ':');
         request_add_value(&picked, v);
     }
     write_close(&picked, '}');
@@ -219,6 +247,7 @@ static void native_begin(void *state, const struct answer_info *i, struct str *o
     struct native *s = state;
     (void)out;
     s->info = i;
+    openai_timer_start(&s->timer);
     if (s->n_told)
         return;
     const size_t n = i->request->n_prompts * (size_t)i->request->n;
@@ -228,12 +257,12 @@ static void native_begin(void *state, const struct answer_info *i, struct str *o
 
 static void native_progress(void *state, const struct answer_progress *p, struct str *out)
 {
-    (void)state;
+    const struct native *s = state;
     str_adds(out, "data: ");
     write_open(out, '{');
     write_member(out, "content", "");
     write_member_bool(out, "stop", false);
-    openai_put_progress(out, p);
+    openai_put_progress(out, p, s->wish.timings_per_token);
     str_adds(out, "}\n\n");
 }
 
@@ -256,6 +285,8 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)
         put_probabilities(c, first, out);
+    if (s->wish.timings_per_token)
+        openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
     if (known)
         s->n_told[c->index] = c->n_tokens;
@@ -360,6 +391,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     openai_read_format(r, body, f);
     request_get_int(body, "n_probs", 0, 64, &n_probs, f);
     request_get_bool(body, "return_tokens", &s->wish.return_tokens, f);
+    s->wish.return_tokens = s->wish.return_tokens || r->stream;
     read_fields(s, body, f);
     r->logprobs = n_probs > 0;
     r->n_top = (int)n_probs;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai.h"
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include <string.h>
 
@@ -66,20 +67,45 @@ static void put_reuse(struct str *out, const struct answer_result *r)
     write_close(out, '}');
 }
 
+/* The member timings, still open.  The first token of each of n_choices comes with the end of the
+ * prompt and took no time of its own. */
+static void put_times(struct str *out, int64_t n_cached, int64_t n_prompt, double prompt_seconds,
+                      int64_t n_predicted, int n_choices, double predicted_seconds)
+{
+    write_key(out, "timings");
+    write_open(out, '{');
+    write_member_int(out, "cache_n", n_cached);
+    write_member_int(out, "prompt_n", n_prompt);
+    write_member_number(out, "prompt_ms", prompt_seconds * 1e3);
+    put_rate(out, "prompt_per_token_ms", "prompt_per_second", n_prompt, prompt_seconds);
+    write_member_int(out, "predicted_n", n_predicted);
+    write_member_number(out, "predicted_ms", predicted_seconds * 1e3);
+    put_rate(out, "predicted_per_token_ms", "predicted_per_second",
+             n_predicted > n_choices ? n_predicted - n_choices : 0, predicted_seconds);
+}
+
+void openai_timer_start(struct openai_timer *t)
+{
+    t->begun = clock_now();
+    t->prompt_seconds = 0;
+}
+
+void openai_put_timer(struct str *out, struct openai_timer *t, const struct answer_info *i,
+                      int64_t n_predicted)
+{
+    const double seconds = (double)(clock_now() - t->begun) * 1e-9;
+    if (t->prompt_seconds <= 0)
+        t->prompt_seconds = seconds;
+    put_times(out, i->reuse.kept, i->n_prompt - i->reuse.kept, t->prompt_seconds, n_predicted, 1,
+              seconds - t->prompt_seconds);
+    write_close(out, '}');
+}
+
 void openai_put_timings(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
-    const int64_t n_prompt = u->n_prompt - u->reuse.kept;
-    write_key(out, "timings");
-    write_open(out, '{');
-    write_member_int(out, "cache_n", u->reuse.kept);
-    write_member_int(out, "prompt_n", n_prompt);
-    write_member_number(out, "prompt_ms", u->prefill_seconds * 1e3);
-    put_rate(out, "prompt_per_token_ms", "prompt_per_second", n_prompt, u->prefill_seconds);
-    write_member_int(out, "predicted_n", u->n_generated);
-    write_member_number(out, "predicted_ms", u->decode_seconds * 1e3);
-    put_rate(out, "predicted_per_token_ms", "predicted_per_second", u->n_generated,
-             u->decode_seconds);
+    put_times(out, u->reuse.kept, u->n_prompt - u->reuse.kept, u->prefill_seconds, u->n_generated,
+              r->n_choices, u->decode_seconds);
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_reuse(out, r);
@@ -293,7 +319,7 @@ void openai_put_fault(struct str *out, const struct fault *f)
 
 /* ---- what dialects share ---- */
 
-void openai_put_progress(struct str *out, const struct answer_progress *p)
+void openai_put_progress(struct str *out, const struct answer_progress *p, bool timings)
 {
     write_key(out, "prompt_progress");
     write_open(out, '{');
@@ -301,6 +327,10 @@ void openai_put_progress(struct str *out, const struct answer_progress *p)
     write_member_int(out, "cache", p->n_cached);
     write_member_int(out, "processed", p->n_done);
     write_member_int(out, "time_ms", (int64_t)(p->seconds * 1e3));
+    write_close(out, '}');
+    if (!timings)
+        return;
+    put_times(out, p->n_cached, p->n_done - p->n_cached, p->seconds, 0, 0, 0);
     write_close(out, '}');
 }
 

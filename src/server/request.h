@@ -102,6 +102,8 @@ struct chat_request {
     enum request_thinking thinking;
     struct str effort; /* "low", "medium", "high", "max", or "" */
     bool preserve_thinking;
+    bool no_generation_prompt; /* the answer is not asked for: the model goes on behind the last message */
+    bool no_prefill; /* a last assistant message is complete */
     int64_t thinking_budget; /* tokens of a thought at most; -1: no limit */
 
     struct request_prompt *prompt; /* [n_prompts] */
@@ -136,6 +138,7 @@ struct chat_request {
     struct tape *tape; /* owned: the stream goes there and the answer needs no client; or NULL */
     bool follow;       /* with a tape: the client listens to it */
     bool include_usage;   /* the dialect's business */
+    bool verbose;         /* the reply carries the rendered prompt */
     bool return_progress; /* the dialect is told how far the prompt is */
     int id_slot; /* where llama.cpp's clients find the conversation again */
     int priority;

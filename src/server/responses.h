@@ -12,6 +12,7 @@
 #include "base/report.h"
 #include "server/convert.h"
 #include "server/dialect.h"
+#include "server/openai.h"
 #include "server/tape.h"
 
 struct http_request;
@@ -113,6 +114,9 @@ struct responses {
     bool summary;     /* thoughts are shown as summaries, not as raw text */
     bool sealed;      /* thoughts carry encrypted_content */
     bool logprobs;
+    bool timings; /* timings_per_token */
+    struct openai_timer timer;
+    const struct answer_info *info; /* once it has begun */
 
     char id[33];      /* "" before the first function of the dialect was called */
     struct str model;

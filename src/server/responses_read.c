@@ -598,6 +598,8 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
     request_get_bool(body, "stream", &r->stream, d->fault);
+    request_get_bool(body, "return_progress", &r->return_progress, d->fault);
+    request_get_bool(body, "timings_per_token", &d->state->timings, d->fault);
     request_get_bool(body, "store", &keep_it, d->fault);
     read_background(d, body, keep_it);
     request_get_bool(body, "parallel_tool_calls", &r->parallel_calls, d->fault);

@@ -475,6 +475,8 @@ static void on_begin(void *state, const struct answer_info *i, struct str *out)
 {
     struct responses *s = state;
     take_info(s, i);
+    s->info = i;
+    openai_timer_start(&s->timer);
     begin_stream(s, out);
     if (!s->accepted || is_cancelled(s))
         return;
@@ -484,6 +486,18 @@ static void on_begin(void *state, const struct answer_info *i, struct str *out)
     put_response(s, &object, &e);
     keep_object(s, &object, 0, NULL, true);
     str_release(&object);
+}
+
+/* llama-server's: how far the prompt is, in an event that clients skip. */
+static void on_progress(void *state, const struct answer_progress *p, struct str *out)
+{
+    const struct ending e = {.status = "in_progress", .brief = true};
+    struct responses *s = state;
+    event_begin(s, out, "response.in_progress");
+    write_key(out, "response");
+    put_response(s, out, &e);
+    openai_put_progress(out, p, s->timings);
+    event_end(out);
 }
 
 static void on_keepalive(void *state, const struct answer_info *i, struct str *out)
@@ -524,6 +538,8 @@ static void add_text(struct responses *s, const struct answer_choice *c, enum an
         str_add(out, s->logprob.at + before + comma, s->logprob.n - before - comma);
         str_addc(out, ']');
     }
+    if (s->timings && s->info)
+        openai_put_timer(out, &s->timer, s->info, c->n_generated);
     event_end(out);
 }
 
@@ -609,6 +625,8 @@ static void on_done(void *state, const struct answer_result *r, struct str *out)
     event_begin(s, out, type);
     write_key(out, "response");
     put_result(s, r, out);
+    if (s->timings)
+        openai_put_timings(out, r);
     event_end(out);
 }
 
@@ -683,6 +701,7 @@ static void on_free(void *state) { responses_free(state); }
 const struct dialect responses_dialect = {
     .name = "openai-responses",
     .begin = on_begin,
+    .progress = on_progress,
     .text = on_text,
     .call_begin = on_call_begin,
     .call_arguments = on_call_arguments,

@@ -120,7 +120,8 @@ static bool browser_may(const struct server *s, struct http_exchange *x,
         serve_fail(x, rq, &no, "host '%s' is not allowed: see --allowed-host", host);
         return false;
     }
-    if (origin && !auth_origin(s->serve.auth, origin, host)) {
+    /* A preflight is answered: that the answer names no origin is the refusal. */
+    if (origin && strcmp(rq->method, "OPTIONS") != 0 && !auth_origin(s->serve.auth, origin, host)) {
         serve_fail(x, rq, &no, "origin '%s' is not allowed: see --cors-origins", origin);
         return false;
     }
@@ -493,6 +494,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .max_running = parallel(s),
         .name = v->model_id,
         .fingerprint = v->fingerprint,
+        .seeded = ingle_config_is_set(v->config, "seed"),
         .thinking = ingle_config_flag(v->config, "think"),
         .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
         .any_top = ingle_config_flag(v->config, "many-logprobs"),

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""llama.py INGLE - what clients of llama-server look for beyond the words of OpenAI."""
+import sys
+
+from client import Case, main
+
+CHAT = "/v1/chat/completions"
+TIMES = {"cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n",
+         "predicted_ms", "predicted_per_token_ms", "predicted_per_second"}
+
+
+def user(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
+
+
+class Llama(Case):
+    options = ["-c", "1024", "--parallel", "2", "--seed", "42", "--chunk", "32", "--temp", "1",
+               "--alias", "one", "--tag", "small", "--tag", "code"]
+
+    def native(self, prompt, **more):
+        status, _, r = self.server.post("/completion", {"prompt": prompt, "ignore_eos": True, **more})
+        self.assertEqual(status, 200, r)
+        return r
+
+    def test_the_servers_seed(self):
+        one, two, other = (self.native("Once upon a time", n_predict=16, **more)
+                           for more in ({}, {}, {"seed": 43}))
+        self.assertEqual(one["generation_settings"]["seed"], 42)
+        self.assertEqual(one["content"], two["content"])
+        self.assertNotEqual(one["content"], other["content"])
+
+    def test_tokens_of_a_stream(self):
+        got = self.server.stream("/completion", {"prompt": "Once upon", "n_predict": 8, "temperature": 0,
+                                                 "ignore_eos": True})
+        ids = [t for _, e in got for t in e["tokens"]]
+        whole = self.native("Once upon", n_predict=8, temperature=0, return_tokens=True)
+        self.assertEqual(ids, whole["tokens"])
+        self.assertEqual(self.native("Once upon", n_predict=2)["tokens"], [])
+
+    def test_fields_keep_their_path(self):
+        r = self.native("Once", n_predict=3, response_fields=["content", "generation_settings/n_predict",
+                                                              "no/such"])
+        self.assertEqual(set(r), {"content", "generation_settings/n_predict"})
+        self.assertEqual(r["generation_settings/n_predict"], 3)
+
+    def test_biases_that_count(self):
+        r = self.native("Once", n_predict=2, logit_bias=[[7, -2], [8, False]])
+        biases = r["generation_settings"]["logit_bias"]
+        self.assertEqual(biases[:2], [{"token": 7, "bias": -2}, {"token": 8, "bias": None}])
+        self.assertTrue(biases[2:] and all(b["bias"] is None for b in biases[2:]), biases)
+        r = self.native("Once", n_predict=2, ignore_eos=False)
+        self.assertEqual(r["generation_settings"]["logit_bias"], [])
+
+    def test_rates(self):
+        t = self.native("Once", n_predict=1)["timings"]
+        self.assertEqual((t["predicted_n"], t["predicted_per_second"], t["predicted_per_token_ms"]), (1, 0, 0))
+        t = self.native("Once", n_predict=16)["timings"]
+        self.assertAlmostEqual(t["predicted_per_second"], 15e3 / t["predicted_ms"])
+
+    def test_progress_and_timings(self):
+        prompt = "the quick brown fox jumps over the lazy dog " * 8
+        wish = {"return_progress": True, "timings_per_token": True}
+        for path, body in (("/completion", {"prompt": prompt, "n_predict": 4, "ignore_eos": True}),
+                           (CHAT, user(prompt, max_tokens=4, ignore_eos=True))):
+            events = [e for _, e in self.server.stream(path, {**body, **wish}) if e != "[DONE]"]
+            steps = [e for e in events if "prompt_progress" in e]
+            self.assertGreater(len(steps), 2, path)
+            first, last = steps[0]["prompt_progress"], steps[-1]["prompt_progress"]
+            self.assertEqual(first["processed"], first["cache"])
+            self.assertEqual(last["processed"], last["total"])
+            self.assertEqual((steps[0]["timings"]["prompt_n"], steps[0]["timings"]["prompt_ms"]), (0, 0))
+            for a, b in zip(steps, steps[1:]):
+                self.assertLess(a["prompt_progress"]["processed"], b["prompt_progress"]["processed"])
+                self.assertLessEqual(a["timings"]["prompt_ms"], b["timings"]["prompt_ms"])
+            texts = [e for e in events[events.index(steps[-1]) + 1:] if "timings" in e]
+            self.assertTrue(texts, path)
+            for e in steps + texts:
+                self.assertLessEqual(TIMES, set(e["timings"]))
+            prompt = "a slow red hen sits under the old tree " * 8
+
+    def test_progress_of_responses(self):
+        events = self.server.stream("/v1/responses", {
+            "input": "This is a test. " * 20, "max_output_tokens": 4, "return_progress": True,
+            "timings_per_token": True})
+        steps = [e for name, e in events if "prompt_progress" in e]
+        self.assertGreater(len(steps), 1)
+        self.assertEqual({e["type"] for e in steps}, {"response.in_progress"})
+        deltas = [e for name, e in events if name == "response.output_text.delta"]
+        self.assertTrue(deltas and all(TIMES <= set(e["timings"]) for e in deltas), deltas)
+        self.assertIn("timings", events[-1][1])
+        self.assertEqual([e["sequence_number"] for _, e in events], list(range(len(events))))
+        plain = self.server.stream("/v1/responses", {"input": "Hello", "max_output_tokens": 4})
+        self.assertFalse([e for _, e in plain if "timings" in e or "prompt_progress" in e])
+
+    def test_count_of_a_conversation(self):
+        body = user("What is the best book?")
+        status, _, r = self.server.post(CHAT + "/input_tokens", body)
+        self.assertEqual((status, r["object"]), (200, "response.input_tokens"), r)
+        status, _, whole = self.server.post(CHAT, {**body, "max_tokens": 1})
+        self.assertEqual(r["input_tokens"], whole["usage"]["prompt_tokens"])
+        status, _, r = self.server.post(CHAT + "/input_tokens", {"messages": 1})
+        self.assertEqual((status, r["error"]["type"]), (400, "invalid_request_error"), r)
+
+    def test_verbose(self):
+        for wish in (True, False):
+            r = self.server.post(CHAT, user("Which book?", max_tokens=1, verbose=wish))[2]
+            self.assertEqual("Which book?" in r.get("__verbose", {}).get("prompt", ""), wish)
+
+    def prompt(self, *messages, **more):
+        roles = ["user", "assistant", "user"]
+        status, _, r = self.server.post("/apply-template", {
+            "messages": [{"role": role, "content": m} for role, m in zip(roles, messages)], **more})
+        self.assertEqual(status, 200, r)
+        return r["prompt"]
+
+    def test_ends_of_a_prompt(self):
+        asks = self.prompt("Hi")
+        silent = self.prompt("Hi", add_generation_prompt=False)
+        self.assertTrue(asks.startswith(silent) and len(asks) > len(silent), (asks, silent))
+        self.assertEqual(asks, self.prompt("Hi", add_generation_prompt=True))
+        on = self.prompt("Hi", "Hello the")
+        self.assertTrue(on.endswith("Hello the"), on)
+        self.assertEqual(on, self.prompt("Hi", "Hello the", add_generation_prompt=False,
+                                         continue_final_message=True))
+        closed = self.prompt("Hi", "Hello the", add_generation_prompt=False)
+        self.assertFalse(closed.endswith("Hello the"), closed)
+        asked = self.prompt("Hi", "Hello the", add_generation_prompt=True)
+        self.assertTrue(asked.startswith(closed) and len(asked) > len(closed), (asked, closed))
+        status, _, r = self.server.post(CHAT, user("Hi", add_generation_prompt=True,
+                                                   continue_final_message=True))
+        self.assertEqual((status, r["error"]["param"]), (400, "continue_final_message"), r)
+
+    def test_too_long(self):
+        status, _, r = self.server.post(CHAT, user("word " * 3000))
+        self.assertEqual((status, r["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertIn("exceeds the available context size", r["error"]["message"])
+
+    def test_idle_when_the_answer_is_there(self):
+        for _ in range(20):
+            self.native("Once", n_predict=2)
+            slots = self.server.get("/slots")[2]
+            self.assertFalse(any(s["is_processing"] for s in slots), slots)
+            self.assertEqual([s["next_token"][0]["n_remain"] for s in slots], [-1, -1])
+        _, headers, text = self.server.get("/metrics")
+        self.assertIn("\nllamacpp:requests_processing 0\n", text)
+        self.assertIn("\nllamacpp:prompt_tokens_cached_total ", text)
+        self.assertGreater(int(headers["Process-Start-Time-Unix"]), 10**9)
+
+    def test_tags(self):
+        model = self.server.get("/v1/models")[2]["data"][0]
+        self.assertEqual((model["aliases"], model["tags"]), (["one"], ["small", "code"]))
+
+
+class Local(Case):
+    options = ["--cors-origins", "localhost,https://a.example"]
+
+    def test_pages_of_this_machine(self):
+        for origin, fine in (("http://localhost", True), ("http://localhost:3000", True),
+                             ("https://127.0.0.1:1", True), ("http://[::1]:80", True),
+                             ("https://a.example", True), ("http://localhost.evil.com", False),
+                             ("http://notlocalhost", False), ("http://localhost:80.evil.com", False),
+                             ("http://localhost:", False), ("null", False)):
+            ask = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            status, headers, _ = self.server.request("OPTIONS", CHAT, None, ask)
+            self.assertEqual((status, headers["Access-Control-Allow-Origin"]),
+                             (200, origin if fine else None), origin)
+            status = self.server.post(CHAT, user("Hi", max_tokens=1), {"Origin": origin})[0]
+            self.assertEqual(status, 200 if fine else 403, origin)
+
+
+if __name__ == "__main__":
+    main()
