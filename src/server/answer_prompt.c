@@ -111,7 +111,7 @@ static void say_untokenised(const struct answer *a, ingle_status st, const struc
         return;
     }
     request_fault(f, FAULT_CONTEXT, what,
-                  "the prompt has at least %lld tokens, the context holds %lld",
+                  "the prompt has at least %lld tokens and exceeds the available context size of %lld tokens",
                   (long long)b->least, (long long)a->core->o.n_ctx);
     f->n_prompt = b->least;
     f->n_ctx = a->core->o.n_ctx;
