@@ -115,7 +115,7 @@ uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
         unsigned long long a, b;
         if (sscanf(line, "%llx-%llx ", &a, &b) == 2)
             inside = a < end && b > first;
-        else if (inside && sscanf(line, "AnonHugePages: %llu kB", &a) == 1)
+        else if (inside && (sscanf(line, "AnonHugePages: %llu kB", &a) == 1 || sscanf(line, "FilePmdMapped: %llu kB", &a) == 1))
             huge += (uint64_t)a * 1024;
     }
     fclose(f);

@@ -81,10 +81,24 @@ static bool fits(const struct packed_file *f, const struct packed_want *w)
 
 static ingle_status map_image(struct packed_file *f, const char *name, const void **image, struct err *err)
 {
-    void *at = mmap(NULL, (size_t)f->head.image_bytes, PROT_READ, MAP_SHARED, f->fd, (off_t)f->head.image_at);
-    if (at == MAP_FAILED)
-        return err_set(err, INGLE_IO, "%s: cannot map %llu bytes: %s", name,
-                       (unsigned long long)f->head.image_bytes, strerror(errno));
+    const size_t n = (size_t)f->head.image_bytes, align = (size_t)model_packed_align(n);
+    uint8_t *space = mmap(NULL, n + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return err_set(err, INGLE_IO, "%s: no addresses for %zu bytes: %s", name, n, strerror(errno));
+    const size_t before = (align - (uintptr_t)space % align) % align;
+    const size_t end = (before + n + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+    uint8_t *at = mmap(space + before, n, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, (off_t)f->head.image_at);
+    if (at == MAP_FAILED) {
+        const int why = errno;
+        munmap(space, n + align);
+        return err_set(err, INGLE_IO, "%s: cannot map %zu bytes: %s", name, n, strerror(why));
+    }
+    if (before)
+        munmap(space, before);
+    if (end < n + align)
+        munmap(space + end, n + align - end);
+    /* What is not in the cache yet comes in huge pages where the file system can. */
+    (void)madvise(at, n, MADV_HUGEPAGE);
     *image = at;
     return INGLE_OK;
 }

@@ -323,6 +323,8 @@ ingle_status model_load(struct model *m, struct err *err)
 void model_loaded(const struct model *m, struct model_loaded *out)
 {
     *out = m->loaded;
+    if (m->loaded.mapped) /* pages are mapped when they are read */
+        out->huge_bytes = mem_huge_bytes(m->image, (size_t)m->loaded.image_bytes);
 }
 
 void model_unload(struct model *m)

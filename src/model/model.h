@@ -86,7 +86,7 @@ struct model_loaded {
     bool mapped, locked;
     bool wrote;           /* a file of packed weights */
     uint64_t image_bytes; /* of the matrices, in one piece */
-    uint64_t huge_bytes;  /* of it on huge pages; 0 if mapped */
+    uint64_t huge_bytes;  /* of it on huge pages; of a map, what was read so far */
     double seconds;
 };
 

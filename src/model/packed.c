@@ -128,7 +128,8 @@ ingle_status model_packed_want_init(struct packed_want *w, const struct model *m
     set_path(h, path);
     set_places(w, m);
     h->n_blocks = (uint32_t)((h->image_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK);
-    h->image_at = (sizeof *h + table_size(h) + PACKED_ALIGN - 1) & ~(uint64_t)(PACKED_ALIGN - 1);
+    const uint64_t align = model_packed_align(h->image_bytes);
+    h->image_at = (sizeof *h + table_size(h) + align - 1) & ~(align - 1);
     h->file_bytes = h->image_at + h->image_bytes;
     for (size_t i = 0; i < n_sources; i++)
         if (!io_stamp(m->file, i, &w->source[i])) {
@@ -165,8 +166,8 @@ ingle_status model_packed_check_head(const struct packed_header *h, uint64_t fil
         h->n_blocks != (h->image_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK)
         return err_set(err, INGLE_FORMAT, "%s: damaged: %u matrices, %u files, %u blocks of %llu bytes", name,
                        h->n_matrices, h->n_sources, h->n_blocks, (unsigned long long)h->image_bytes);
-    const uint64_t table = table_size(h), least = sizeof *h + table;
-    if (h->image_at < least || h->image_at - least >= PACKED_ALIGN || h->image_at % PACKED_ALIGN ||
+    const uint64_t table = table_size(h), least = sizeof *h + table, align = model_packed_align(h->image_bytes);
+    if (h->image_at < least || h->image_at - least >= align || h->image_at % align ||
         h->file_bytes != h->image_at + h->image_bytes)
         return err_set(err, INGLE_FORMAT, "%s: damaged: %llu bytes at %llu in a file of %llu", name,
                        (unsigned long long)h->image_bytes, (unsigned long long)h->image_at,

@@ -3,7 +3,8 @@
  *
  * A file holds the weights of one model as they lie in memory, so that the next start maps
  * them instead of reading and packing: header, table (matrices, sources, sums of blocks),
- * then, from a page border on, the image: every matrix at its place in one piece of memory.
+ * then, from a page border on (a huge page's, of a large one), the image: every matrix at its
+ * place in one piece of memory.
  *
  * A file belongs to its sources (sizes, times, inodes), to the tensors and samples of their
  * bytes (model_identity()), to the format of the file and to the layout of packed weights
@@ -21,9 +22,11 @@
 #include <assert.h>
 
 enum {
-    PACKED_FORMAT = 1,
+    PACKED_FORMAT = 2,
     PACKED_BLOCK = 16 << 20, /* of the image, under one sum */
-    PACKED_ALIGN = 4096,     /* of the image and of a matrix in it */
+    PACKED_ALIGN = 4096,     /* of a matrix in the image */
+    PACKED_HUGE = 2 << 20,   /* of an image of so many such pages, in the file and in memory */
+    PACKED_HUGE_LEAST = 16,
     PACKED_NAME_BYTES = 48,
     PACKED_MAX_MATRICES = 1 << 20,
     PACKED_MAX_SOURCES = 1 << 16,
@@ -79,6 +82,12 @@ MUST_CHECK ingle_status model_packed_check_head(const struct packed_header *h, u
                                           const char *name, uint64_t *table_bytes, struct err *err);
 MUST_CHECK ingle_status model_packed_check_table(const struct packed_header *h, const void *table,
                                            const char *name, struct err *err);
+/* Of the place of an image.  A page cache of large folios (ext4 since Linux 6.16, xfs) maps huge pages
+ * where a file and its map agree on their borders. */
+static inline uint64_t model_packed_align(uint64_t image_bytes)
+{
+    return image_bytes < (uint64_t)PACKED_HUGE * PACKED_HUGE_LEAST ? PACKED_ALIGN : PACKED_HUGE;
+}
 struct packed_sum model_packed_sum_of(const void *at, size_t n);
 struct packed_sum model_packed_head_sum(const struct packed_header *h);
 /* Reads the whole image and compares its sums. */

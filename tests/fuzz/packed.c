@@ -60,7 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         h.n_blocks = (uint32_t)((h.image_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK);
         const uint64_t head = sizeof h + h.n_matrices * sizeof(struct packed_matrix) + sizeof(struct io_stamp) +
                               h.n_blocks * sizeof(struct packed_sum);
-        h.image_at = (head + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+        const uint64_t align = model_packed_align(h.image_bytes);
+        h.image_at = (head + align - 1) / align * align;
         h.file_bytes = h.image_at + h.image_bytes;
         h.model[sizeof h.model - 1] = 0;
     }
