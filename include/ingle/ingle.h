@@ -260,6 +260,7 @@ struct ingle_engine;
 struct ingle_engine_options {
     int threads;           /* 0: one a physical core, within the cgroup's quota */
     bool no_pin;           /* do not bind threads to cores */
+    const char *numa;      /* memory nodes: "auto" (or NULL), "off", "interleave" */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
     const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8" */
@@ -275,7 +276,7 @@ struct ingle_engine_options {
     const char *pack_cache; /* directory of files of packed weights; NULL: none */
     bool pack_write;       /* one that is missing is written before the engine is open */
     uint64_t pack_bytes;   /* what all of them may take; 0: what leaves a tenth of the disk free */
-    bool lock;             /* keep the weights in memory; what forbids it is reported */
+    bool lock;             /* keep weights, keys and values in memory; what forbids it is reported */
     struct ingle_callbacks callbacks; /* copied */
 };
 
@@ -294,6 +295,7 @@ struct ingle_plan {
     char advice[256]; /* when it does not fit: what would; else "" */
     uint64_t identity; /* the model's, as in ingle_engine_info */
     const char *numerics;
+    int n_nodes;       /* memory nodes that weights, keys and values lie on */
 };
 
 /* What an engine would take, before anything large is taken. */

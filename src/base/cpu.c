@@ -2,8 +2,6 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 
-#include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -128,51 +126,6 @@ uint32_t cpu_detect(void)
 }
 
 #endif
-
-/* The lowest processor of the core that processor i belongs to; i when the system hides it. */
-static int first_of_core(int i)
-{
-    char path[96];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
-    FILE *f = fopen(path, "re");
-    int first;
-    if (!f)
-        return i;
-    if (fscanf(f, "%d", &first) != 1 || first < 0 || first > i)
-        first = i;
-    fclose(f);
-    return first;
-}
-
-int cpu_list(int *id, int cap, int *n_cores)
-{
-    const size_t n_set = CPU_ALLOC_SIZE(CPU_IDS_MAX);
-    cpu_set_t *may = CPU_ALLOC(CPU_IDS_MAX), *seen = CPU_ALLOC(CPU_IDS_MAX);
-    int n = 0, cores = 0;
-    if (may && seen && sched_getaffinity(0, n_set, may) == 0) {
-        CPU_ZERO_S(n_set, seen);
-        /* One of each core, then the rest. */
-        for (int pass = 0; pass < 2; pass++)
-            for (size_t i = 0; i < CPU_IDS_MAX && n < cap; i++) {
-                if (!CPU_ISSET_S(i, n_set, may))
-                    continue;
-                const size_t core = (size_t)first_of_core((int)i);
-                if (pass == 0 && CPU_ISSET_S(core, n_set, seen))
-                    continue;
-                CPU_SET_S(core, n_set, seen);
-                CPU_CLR_S(i, n_set, may);
-                id[n++] = (int)i;
-                cores += pass == 0;
-            }
-    }
-    CPU_FREE(may);
-    CPU_FREE(seen);
-    if (!n && cap > 0)
-        id[n++] = 0;
-    if (n_cores)
-        *n_cores = cores ? cores : 1;
-    return n;
-}
 
 int cpu_default_threads(const struct cpu_machine *m)
 {

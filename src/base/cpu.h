@@ -5,6 +5,7 @@
 #ifndef INGLE_BASE_CPU_H
 #define INGLE_BASE_CPU_H
 
+#include "base/attr.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,16 +32,39 @@ bool cpu_level(const char *name, uint32_t *mask);
 /* The name of the highest bundle in the mask, "ref" for none. */
 const char *cpu_name(uint32_t mask);
 
-enum { CPU_IDS_MAX = 8192 };
+enum { CPU_IDS_MAX = 8192, CPU_NODES_MAX = 64 };
 
-/* Numbers of the processors this process may run on, at most cap: first one of each core,
- * then their siblings.  Returns how many, at least 1; *n_cores (or NULL) is how many cores. */
-int cpu_list(int *id, int cap, int *n_cores);
+struct cpu_place {
+    int id;      /* the system's number */
+    int core;    /* the lowest number of those that share it */
+    int package;
+    int node;    /* of memory, 0 to n_nodes; of a node without memory its nearest one with */
+    bool slow;   /* an efficiency core beside faster ones */
+};
+
+/* The processors that this thread may run on, in the order in which threads get them: fast
+ * cores, slow cores, siblings; among equals nodes in proportion to what they have. */
+struct cpu_topology {
+    struct cpu_place *cpu; /* owned */
+    int n_cpus, n_cores, n_slow, n_packages; /* at least 1; n_slow: of the cores */
+    int n_nodes;                             /* with processors of ours */
+    int node_id[CPU_NODES_MAX];              /* the system's numbers */
+};
+
+/* False: out of memory. */
+MUST_CHECK bool cpu_topology_read(struct cpu_topology *t);
+/* The same with /proc and /sys under another root, "" for the real ones. */
+MUST_CHECK bool cpu_topology_read_at(struct cpu_topology *t, const char *root);
+void cpu_topology_release(struct cpu_topology *t);
+/* All nodes become one. */
+void cpu_topology_join(struct cpu_topology *t);
 
 struct cpu_machine {
     char model[96];      /* "" when unknown */
     int n_logical;       /* processors this process may run on */
     int n_physical;      /* distinct cores among them */
+    int n_slow;          /* efficiency cores among those */
+    int n_packages, n_nodes;
     double quota_cores;  /* cgroup limit, or n_logical */
     size_t l1d_bytes, l2_bytes, l3_bytes;
     uint64_t memory_bytes;       /* of the machine */

@@ -6,13 +6,9 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 
-#include "base/mem.h"
-#include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -251,19 +247,24 @@ static void read_model(struct cpu_machine *m, const char *root)
     snprintf(m->model, sizeof m->model, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static void read_processors(struct cpu_machine *m)
+static void read_processors(struct cpu_machine *m, const char *root)
 {
-    m->n_logical = m->n_physical = 1;
-    int *id = mem_calloc(CPU_IDS_MAX, sizeof *id);
-    if (id)
-        m->n_logical = cpu_list(id, CPU_IDS_MAX, &m->n_physical);
-    mem_free(id);
+    struct cpu_topology t;
+    m->n_logical = m->n_physical = m->n_packages = m->n_nodes = 1;
+    if (!cpu_topology_read_at(&t, root))
+        return;
+    m->n_logical = t.n_cpus;
+    m->n_physical = t.n_cores;
+    m->n_slow = t.n_slow;
+    m->n_packages = t.n_packages;
+    m->n_nodes = t.n_nodes;
+    cpu_topology_release(&t);
 }
 
 void cpu_machine_read_at(struct cpu_machine *m, const char *root)
 {
     *m = (struct cpu_machine){0};
-    read_processors(m);
+    read_processors(m, root);
     m->quota_cores = m->n_logical;
     read_model(m, root);
     read_caches(m, root);

@@ -18,6 +18,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ struct pool {
     size_t n_bytes;
     int caller_cpu;                     /* -1: not pinned */
     bool entered;                       /* by the one thread that calls; came_from is its mask */
+    int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
     cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
     struct worker worker[];
 };
@@ -247,33 +249,98 @@ static bool start_all(struct pool *p, const int *cpu)
     return ok;
 }
 
-ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err)
+static int by_node(const void *a, const void *b)
+{
+    const struct cpu_place *x = a, *y = b;
+    return x->node != y->node ? (x->node > y->node) - (x->node < y->node) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* Processors of the workers, those of a node side by side; the caller is the first. */
+static void set_nodes(struct pool *p, const struct cpu_topology *t, struct cpu_place *cpu)
+{
+    memcpy(cpu, t->cpu, (size_t)p->n_threads * sizeof *cpu);
+    qsort(cpu, (size_t)p->n_threads, sizeof *cpu, by_node);
+    p->n_nodes = 0;
+    for (int i = 0; i < p->n_threads; i++)
+        if (!i || cpu[i].node != cpu[i - 1].node) {
+            p->node_id[p->n_nodes] = t->node_id[cpu[i].node];
+            p->node_first[p->n_nodes++] = i;
+        }
+    p->node_first[p->n_nodes] = p->n_threads;
+}
+
+static bool start_on(struct pool *p, bool pin, const struct cpu_topology *t)
+{
+    struct cpu_place *cpu = pin ? mem_calloc((size_t)p->n_threads, sizeof *cpu) : NULL;
+    int *id = pin ? mem_calloc((size_t)p->n_threads, sizeof *id) : NULL;
+    p->n_nodes = 1;
+    p->node_first[1] = p->n_threads;
+    if (cpu && id) {
+        set_nodes(p, t, cpu);
+        for (int i = 0; i < p->n_threads; i++)
+            id[i] = cpu[i].id;
+        p->caller_cpu = p->n_threads > 1 ? id[0] : -1;
+    }
+    const bool ok = start_all(p, cpu ? id : NULL);
+    mem_free(cpu);
+    mem_free(id);
+    return ok;
+}
+
+ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const struct cpu_topology *t,
+                            struct err *err)
 {
     if (n_threads < 1 || n_threads > THREADS_MAX)
         return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
     const size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct worker);
     struct pool *p = mem_big_alloc(n_bytes); /* for its alignment */
-    int *cpu = mem_calloc(CPU_IDS_MAX, sizeof *cpu);
-    if (!p || !cpu) {
-        mem_big_free(p, n_bytes);
-        mem_free(cpu);
+    if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
-    }
-    const int n_cpu = cpu_list(cpu, CPU_IDS_MAX, NULL);
     p->n_threads = n_threads;
     p->n_bytes = n_bytes;
-    p->spin_ns = n_threads > n_cpu ? SPIN_CROWDED_NS : SPIN_NS;
-    pin = pin && n_threads <= n_cpu;
-    p->caller_cpu = pin && n_threads > 1 ? cpu[0] : -1;
-    const bool ok = start_all(p, pin ? cpu : NULL);
-    mem_free(cpu);
-    if (!ok) {
+    p->spin_ns = n_threads > t->n_cpus ? SPIN_CROWDED_NS : SPIN_NS;
+    p->caller_cpu = -1;
+    if (!start_on(p, pin && n_threads <= t->n_cpus, t)) {
         const int n = p->n_started;
         pool_free(p);
         return err_set(err, INGLE_LIMIT, "the system gave %d of %d threads", n + 1, n_threads);
     }
     *out = p;
     return INGLE_OK;
+}
+
+ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err)
+{
+    struct cpu_topology t;
+    if (!cpu_topology_read(&t))
+        return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
+    cpu_topology_join(&t);
+    const ingle_status s = pool_create_on(out, n_threads, pin, &t, err);
+    cpu_topology_release(&t);
+    return s;
+}
+
+int pool_nodes(const struct pool *p)
+{
+    return p->n_nodes;
+}
+
+int pool_node_first(const struct pool *p, int node)
+{
+    return p->node_first[node];
+}
+
+int pool_node_of(const struct pool *p, int worker)
+{
+    int k = 0;
+    while (worker >= p->node_first[k + 1])
+        k++;
+    return k;
+}
+
+int pool_node_id(const struct pool *p, int node)
+{
+    return p->node_id[node];
 }
 
 int pool_size(const struct pool *p)

@@ -10,6 +10,7 @@
 #ifndef INGLE_BASE_POOL_H
 #define INGLE_BASE_POOL_H
 
+#include "base/cpu.h"
 #include "base/err.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +24,17 @@ typedef void pool_fn(void *arg, int64_t chunk, int worker);
  * calling thread to the one that remains, between pool_enter() and pool_leave().  With
  * more threads than processors nothing is pinned and nobody spins for long. */
 MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
+/* The same on processors that are known already; pool_create() takes those of this thread as one node. */
+MUST_CHECK ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const struct cpu_topology *t,
+                                       struct err *err);
 int pool_size(const struct pool *p);
+
+/* Memory nodes with threads of this pool, 1 if they are not pinned; workers of a node are neighbours:
+ * [pool_node_first(p, k), pool_node_first(p, k + 1)), never none. */
+int pool_nodes(const struct pool *p);
+int pool_node_first(const struct pool *p, int node);
+int pool_node_of(const struct pool *p, int worker);
+int pool_node_id(const struct pool *p, int node); /* the system's number */
 
 /* Runs fn for every chunk and returns when all are done.  One thread at a time may call
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */

@@ -14,6 +14,7 @@ struct findings {
     uint32_t have, used; /* instruction bundles */
     int threads;
     bool pinned;
+    char numa[32]; /* what is done with several nodes */
     char huge_pages[64];
     double read_per_s;
     struct tool_kernel kernel[MAX_KERNELS];
@@ -66,6 +67,7 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     if (!f->threads)
         f->threads = cpu_default_threads(&f->machine);
     f->pinned = !ingle_config_flag(c->config, "no-pin");
+    snprintf(f->numa, sizeof f->numa, ", numa %s", ingle_config_text(c->config, "numa", 0));
     read_huge_pages(f->huge_pages, sizeof f->huge_pages);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
     if (!st)
@@ -84,8 +86,12 @@ static void print_text(const struct findings *f)
     char bundles[128];
     add_bundles(bundles, sizeof bundles, f->have);
     printf("processor        %s\n", m->model[0] ? m->model : "unknown");
-    printf("cores            %d, %d processors, quota %.1f\n", m->n_physical, m->n_logical,
-           m->quota_cores);
+    printf("cores            %d, ", m->n_physical);
+    if (m->n_slow)
+        printf("%d of them slow, ", m->n_slow);
+    printf("%d processors in %d package%s, quota %.1f\n", m->n_logical, m->n_packages,
+           m->n_packages == 1 ? "" : "s", m->quota_cores);
+    printf("memory nodes     %d%s\n", m->n_nodes, m->n_nodes > 1 ? f->numa : "");
     printf("instructions     %s\n", bundles[0] ? bundles : "none that ingle has kernels for");
     printf("caches           L1d %zu KiB, L2 %zu KiB, L3 %zu KiB\n", m->l1d_bytes >> 10,
            m->l2_bytes >> 10, m->l3_bytes >> 10);
@@ -112,9 +118,9 @@ static void print_json(const struct findings *f)
     add_bundles(bundles, sizeof bundles, f->have);
     fputs("{\"processor\": ", stdout);
     cli_print_json(m->model, strlen(m->model));
-    printf(", \"cores\": %d, \"processors\": %d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
+    printf(", \"cores\": %d, \"processors\": %d, \"slow_cores\": %d, \"packages\": %d, \"nodes\": %d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
            "\"used\": \"%s\", \"l1d_bytes\": %zu, \"l2_bytes\": %zu, \"l3_bytes\": %zu, ",
-           m->n_physical, m->n_logical, m->quota_cores, bundles, cpu_name(f->used), m->l1d_bytes,
+           m->n_physical, m->n_logical, m->n_slow, m->n_packages, m->n_nodes, m->quota_cores, bundles, cpu_name(f->used), m->l1d_bytes,
            m->l2_bytes, m->l3_bytes);
     printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
            "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "

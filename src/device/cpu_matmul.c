@@ -3,10 +3,12 @@
  * cpu_matmul - a list of products as one list of tasks.
  *
  * Activations are prepared once for each (x, kind) of the list; then chunks of panels of all
- * products are handed out together, so that small matrices do not each wait for a join.
+ * products are handed out together, so that small matrices do not each wait for a join; those
+ * of a memory node stand together.
  */
 #include "base/bug.h"
 #include "base/num.h"
+#include "device/claim.h"
 #include "device/ops.h"
 #include <string.h>
 
@@ -21,21 +23,14 @@ struct task {
     kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_matmul mm;
+    int64_t p0, p1; /* panels: a node's */
     int64_t first;  /* chunk number of the first chunk */
     int64_t grain;  /* panels a chunk */
 };
 
-/* The chunks that a worker takes first: neighbours in memory, so that one chunk's reading
- * runs on into the next.  Who has none left helps the next worker. */
-struct region {
-    _Atomic int64_t next; /* Sync: claimed by adding one */
-    int64_t end;
-    char pad[64 - 2 * sizeof(int64_t)];
-};
-
 struct job {
     struct device *d;
-    struct region *region; /* [workers] */
+    struct claim_region *region; /* [workers] */
     struct task *task;
     int64_t n_tasks;
     float *decoded; /* reference numerics: f32 [workers][widest in] */
@@ -80,8 +75,8 @@ static size_t round64(size_t n)
 
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = round64((size_t)a->n * (sizeof(struct task) + sizeof(struct prepared))) +
-               sizeof(struct region) * (size_t)pool_size(d->pool);
+    size_t n = round64((size_t)a->n * ((size_t)pool_nodes(d->pool) * sizeof(struct task) + sizeof(struct prepared))) +
+               sizeof(struct claim_region) * (size_t)pool_size(d->pool);
     int64_t widest = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
@@ -140,26 +135,11 @@ static void scale_rows(const struct job *j, const struct task *t, int64_t p0, in
     }
 }
 
-/* As many calls as chunks are made, so each finds one. */
-static int64_t claim(const struct job *j, int worker)
-{
-    const int n = pool_size(j->d->pool);
-    for (int i = 0; i < n; i++) {
-        struct region *r = &j->region[(worker + i) % n];
-        if (atomic_load_explicit(&r->next, memory_order_relaxed) >= r->end)
-            continue;
-        const int64_t chunk = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
-        if (chunk < r->end)
-            return chunk;
-    }
-    BUG("more calls than chunks");
-}
-
 static void job_chunk(void *arg, int64_t call, int worker)
 {
     (void)call;
     const struct job *j = arg;
-    const int64_t chunk = claim(j, worker);
+    const int64_t chunk = device_claim(j->region, j->d->pool, worker);
     int64_t lo = 0, hi = j->n_tasks - 1;
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
@@ -169,8 +149,8 @@ static void job_chunk(void *arg, int64_t call, int worker)
             hi = mid - 1;
     }
     const struct task *t = &j->task[lo];
-    const int64_t p0 = (chunk - t->first) * t->grain;
-    const int64_t p1 = num_min(t->w.n_panels, p0 + t->grain);
+    const int64_t p0 = t->p0 + (chunk - t->first) * t->grain;
+    const int64_t p1 = num_min(t->p1, p0 + t->grain);
     if (j->decoded)
         kern_matmul_reference(&t->mm, p0, p1, j->decoded + worker * j->widest);
     else
@@ -186,14 +166,42 @@ static int64_t chunk_panels(const struct device *d, const struct kern_matrix *w,
     return num_max(1, num_min(kern_matmul_grain(w, n), fair));
 }
 
+/* The panels of a product that belong to a node. */
+static void add_task(struct job *j, const struct device_product *p, const struct prepared *ready, int node,
+                     int64_t all_panels, int64_t *n_chunks)
+{
+    struct device *d = j->d;
+    const struct prepared *r = ready;
+    int64_t p0, p1;
+    device_matrix_share(p->w, p->index, node, &p0, &p1);
+    if (p0 >= p1)
+        return;
+    while (r->x != p->x.at || r->kind != act_kind(d, p) || r->act.n != p->x.n || r->act.k != p->x.width)
+        r++;
+    struct task *t = &j->task[j->n_tasks++];
+    t->p = p;
+    t->w = p->w->m;
+    t->run = fast_kernel(d, p);
+    if (!t->run)
+        t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
+    t->w.at += (size_t)p->index * p->w->stack_bytes;
+    t->mm = (struct kern_matmul){&t->w, &r->act, p->row, p->y.n, p->y.at, p->y.stride};
+    t->p0 = p0;
+    t->p1 = p1;
+    t->first = *n_chunks;
+    t->grain = chunk_panels(d, &t->w, p->y.n, all_panels);
+    *n_chunks += num_div_up(p1 - p0, t->grain);
+}
+
 void device_cpu_matmul(struct device *d, const void *args, void *scratch)
 {
     const struct device_matmul_args *a = args;
     const int n_workers = pool_size(d->pool);
-    struct region *region = scratch;
+    const size_t n_nodes = (size_t)pool_nodes(d->pool);
+    struct claim_region *region = scratch;
     struct task *task = (struct task *)(void *)(region + n_workers);
-    struct prepared *ready = (struct prepared *)(void *)(task + a->n);
-    uint8_t *at = (uint8_t *)task + round64((size_t)a->n * (sizeof *task + sizeof *ready));
+    struct prepared *ready = (struct prepared *)(void *)(task + (size_t)a->n * n_nodes);
+    uint8_t *at = (uint8_t *)task + round64((size_t)a->n * (n_nodes * sizeof *task + sizeof *ready));
     int64_t n_ready = 0, widest = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
@@ -213,29 +221,12 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     struct job j = {d, region, task, 0, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
                     (int64_t)(round64((size_t)widest * sizeof(float)) / sizeof(float))};
     int64_t n_chunks = 0;
-    for (int64_t i = 0; i < a->n; i++) {
-        const struct device_product *p = &a->p[i];
-        if (!p->y.n)
-            continue;
-        const struct prepared *r = ready;
-        while (r->x != p->x.at || r->kind != act_kind(d, p) || r->act.n != p->x.n ||
-               r->act.k != p->x.width)
-            r++;
-        struct task *t = &task[j.n_tasks++];
-        t->p = p;
-        t->w = p->w->m;
-        t->run = fast_kernel(d, p);
-        if (!t->run)
-            t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
-        t->w.at += (size_t)p->index * p->w->stack_bytes;
-        t->mm = (struct kern_matmul){&t->w, &r->act, p->row, p->y.n, p->y.at, p->y.stride};
-        t->first = n_chunks;
-        t->grain = chunk_panels(d, &t->w, p->y.n, all_panels);
-        n_chunks += num_div_up(t->w.n_panels, t->grain);
-    }
-    for (int i = 0; i < n_workers; i++) {
-        atomic_init(&region[i].next, n_chunks * i / n_workers);
-        region[i].end = n_chunks * (i + 1) / n_workers;
+    for (int node = 0; node < (int)n_nodes; node++) {
+        const int64_t first = n_chunks;
+        for (int64_t i = 0; i < a->n; i++)
+            if (a->p[i].y.n)
+                add_task(&j, &a->p[i], ready, node, all_panels, &n_chunks);
+        device_claim_share(region, d->pool, node, first, n_chunks);
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);
 }

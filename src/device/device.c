@@ -5,9 +5,57 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/ops.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { ALIGN = 64 };
+
+static bool copy_topology(struct cpu_topology *t, const struct cpu_topology *from)
+{
+    *t = *from;
+    t->cpu = mem_calloc((size_t)from->n_cpus, sizeof *t->cpu);
+    if (t->cpu)
+        memcpy(t->cpu, from->cpu, (size_t)from->n_cpus * sizeof *t->cpu);
+    return t->cpu;
+}
+
+/* The pool knows of nodes only if rows are to be theirs. */
+static ingle_status create_pool(struct device *d, const struct device_options *o, struct err *err)
+{
+    struct cpu_topology t;
+    int n_threads = o->n_threads;
+    if (n_threads <= 0) {
+        struct cpu_machine machine;
+        cpu_machine_read(&machine);
+        n_threads = cpu_default_threads(&machine);
+    }
+    if (!(o->topology ? copy_topology(&t, o->topology) : cpu_topology_read(&t)))
+        return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
+    d->nodes.n = o->numa == DEVICE_NUMA_OFF ? 1 : t.n_nodes;
+    memcpy(d->nodes.id, t.node_id, sizeof d->nodes.id);
+    if (o->numa != DEVICE_NUMA_AUTO)
+        cpu_topology_join(&t);
+    const bool bound = o->numa == DEVICE_NUMA_AUTO && o->pin && n_threads <= t.n_cpus;
+    const ingle_status s = pool_create_on(&d->pool, n_threads, o->pin, &t, err);
+    cpu_topology_release(&t);
+    if (s || !bound)
+        return s;
+    d->nodes.n = pool_nodes(d->pool);
+    for (int i = 0; i < d->nodes.n; i++)
+        d->nodes.id[i] = pool_node_id(d->pool, i);
+    return s;
+}
+
+static void report_nodes(const struct device *d)
+{
+    char subject[32];
+    if (d->nodes.n < 2)
+        return;
+    snprintf(subject, sizeof subject, "%d nodes", d->nodes.n);
+    report(d->sink, INGLE_REPORT_NOTE, "numa", subject, "%s",
+           pool_nodes(d->pool) > 1 ? "each has the rows of the weights that its threads compute; the rest takes turns"
+                                   : "memory takes turns on them");
+}
 
 ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
 {
@@ -17,17 +65,12 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     d->ops = &device_cpu_ops;
     d->numerics = o->numerics;
     d->sink = o->sink;
-    int n_threads = o->n_threads;
-    if (n_threads <= 0) {
-        struct cpu_machine machine;
-        cpu_machine_read(&machine);
-        n_threads = cpu_default_threads(&machine);
-    }
-    const ingle_status s = pool_create(&d->pool, n_threads, o->pin, err);
+    const ingle_status s = create_pool(d, o, err);
     if (s) {
         device_free(d);
         return s;
     }
+    report_nodes(d);
     kern_table_init(&d->kern, o->cpu & cpu_detect());
     kern_self_test(&d->kern, d->sink);
     kern_matmul_calibrate(&d->kern.matmul, d->sink);
@@ -47,6 +90,11 @@ void device_free(struct device *d)
 const struct kern_table *device_kernels(const struct device *d)
 {
     return &d->kern;
+}
+
+const struct numa_nodes *device_nodes(const struct device *d)
+{
+    return &d->nodes;
 }
 
 struct pool *device_pool(struct device *d)
@@ -130,6 +178,7 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
     void *p = mem_big_alloc(n_bytes);
     if (!p)
         return err_set(err, INGLE_NOMEM, "no %zu bytes of scratch for a step", n_bytes);
+    numa_interleave(p, n_bytes, &d->nodes);
     mem_big_free(d->arena, d->cap);
     d->arena = p;
     d->cap = n_bytes;

@@ -13,6 +13,7 @@
 #define INGLE_DEVICE_DEVICE_H
 
 #include "base/err.h"
+#include "base/numa.h"
 #include "base/pool.h"
 #include "base/report.h"
 #include "kern/kern.h"
@@ -27,12 +28,21 @@ enum device_numerics {
     DEVICE_FAST,      /* bf16 products of float weights where those are faster; else exact */
 };
 
+/* Of a machine with several memory nodes. */
+enum device_numa {
+    DEVICE_NUMA_AUTO,       /* rows of a matrix lie on, and are computed by, the nodes that have threads */
+    DEVICE_NUMA_OFF,        /* memory lies where the system puts it */
+    DEVICE_NUMA_INTERLEAVE, /* pages turn by turn on all nodes */
+};
+
 struct device_options {
     int n_threads;    /* 0: cpu_default_threads() */
     bool pin;
     uint32_t cpu;     /* bundles allowed; ANDed with cpu_detect() */
     enum device_numerics numerics;
     const struct report_sink *sink; /* borrowed */
+    enum device_numa numa;
+    const struct cpu_topology *topology; /* NULL: this machine's; else for the call */
 };
 
 struct device;
@@ -42,6 +52,8 @@ MUST_CHECK ingle_status device_create(struct device **out, const struct device_o
 void device_free(struct device *d);
 const struct kern_table *device_kernels(const struct device *d);
 struct pool *device_pool(struct device *d);
+/* Nodes over which memory is spread that all threads use: activations, keys and values. */
+const struct numa_nodes *device_nodes(const struct device *d);
 enum device_numerics device_numerics(const struct device *d);
 /* What the matrices made so far compute with, and what results may be kept under: "exact",
  * "reference", a recipe of kern/matmul.h such as "fast-pairs"; DEVICE_FAST is "exact" as long
@@ -66,6 +78,11 @@ uint32_t device_matrix_type(const struct device_matrix *m);
 /* Where its weights lie: device_matrix_bytes(), 64-byte aligned, borrowed until it is freed; const if
  * device_matrix_load() is not used. */
 void device_matrix_place(struct device_matrix *m, void *at);
+/* Its memory is new and the device's alone: with several nodes it is spread over them now. */
+void device_matrix_settle(const struct device_matrix *m);
+/* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 = *p1.
+ * Of large matrices each node has rows, of stacks of small ones (experts) whole matrices. */
+void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0, int64_t *p1);
 /* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
  * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
  * rows. */

@@ -80,6 +80,7 @@ struct device {
     const struct device_ops *ops;
     struct kern_table kern;
     struct pool *pool;
+    struct numa_nodes nodes; /* that memory is spread over */
     enum device_numerics numerics;
     int64_t n_fast; /* matrices with a kernel of fast numerics */
     const struct report_sink *sink;

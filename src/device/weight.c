@@ -69,6 +69,66 @@ void device_matrix_place(struct device_matrix *m, void *at)
     m->m.at = at;
 }
 
+enum { HUGE_PAGE = 2 << 20, LEAST_SHARE = 2 * HUGE_PAGE }; /* below it borders of pages say too much */
+
+/* Whether each node has rows of every matrix; else it has whole ones of the stack. */
+static bool by_rows(const struct device_matrix *m, int n_nodes)
+{
+    return m->n_stack < n_nodes || m->stack_bytes / (size_t)n_nodes >= LEAST_SHARE;
+}
+
+/* Where the share of a node begins among n: nodes have as much as they have threads. */
+static int64_t share_at(const struct pool *p, int64_t n, int node)
+{
+    return n * pool_node_first(p, node) / pool_size(p);
+}
+
+void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0, int64_t *p1)
+{
+    const struct pool *p = m->d->pool;
+    const int64_t n = m->m.n_panels;
+    *p0 = 0;
+    *p1 = n;
+    if (pool_nodes(p) == 1)
+        return;
+    if (by_rows(m, pool_nodes(p))) {
+        const int64_t bands = num_div_up(n, KERN_BAND);
+        *p0 = num_min(n, share_at(p, bands, node) * KERN_BAND);
+        *p1 = num_min(n, share_at(p, bands, node + 1) * KERN_BAND);
+    } else if (index < share_at(p, m->n_stack, node) || index >= share_at(p, m->n_stack, node + 1)) {
+        *p1 = 0;
+    }
+}
+
+/* Borders between nodes move to the nearest huge page: one page has one home. */
+static void prefer(const struct device_matrix *m, size_t from, size_t to, int node)
+{
+    const uintptr_t at = (uintptr_t)m->m.at, half = HUGE_PAGE / 2;
+    const uintptr_t a = from ? (at + from + half) / HUGE_PAGE * HUGE_PAGE : at;
+    const uintptr_t b = to < device_matrix_bytes(m) ? (at + to + half) / HUGE_PAGE * HUGE_PAGE : at + to;
+    if (a >= at && a < b && b <= at + device_matrix_bytes(m))
+        (void)numa_prefer(m->m.at + (a - at), b - a, pool_node_id(m->d->pool, node));
+}
+
+void device_matrix_settle(const struct device_matrix *m)
+{
+    const struct pool *p = m->d->pool;
+    const int n_nodes = pool_nodes(p);
+    if (n_nodes == 1) {
+        (void)numa_interleave(m->m.at, device_matrix_bytes(m), &m->d->nodes);
+        return;
+    }
+    const bool rows = by_rows(m, n_nodes);
+    for (int64_t i = 0; i < (rows ? m->n_stack : 1); i++)
+        for (int node = 0; node < n_nodes; node++) {
+            int64_t p0 = share_at(p, m->n_stack, node), p1 = share_at(p, m->n_stack, node + 1);
+            if (rows)
+                device_matrix_share(m, i, node, &p0, &p1);
+            const size_t unit = rows ? m->m.panel_bytes : m->stack_bytes, first = (size_t)i * m->stack_bytes;
+            prefer(m, first + (size_t)p0 * unit, first + (size_t)p1 * unit, node);
+        }
+}
+
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored)
 {

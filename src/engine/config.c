@@ -258,6 +258,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
 {
     out->threads = (int)ingle_config_number(c, "threads");
     out->no_pin = ingle_config_flag(c, "no-pin");
+    out->numa = ingle_config_text(c, "numa", 0);
     out->cpu = ingle_config_text(c, "cpu", 0);
     out->numerics = ingle_config_text(c, "numerics", 0);
     out->kv = ingle_config_text(c, "kv", 0);

@@ -29,6 +29,12 @@ static ingle_status read_device_options(const struct ingle_engine *e,
                "this machine does not have it; '%s' is used", cpu_name(mask & have));
     *out = (struct device_options){
         .n_threads = o->threads, .pin = !o->no_pin, .cpu = mask & have, .sink = &e->sink};
+    if (o->numa && strcmp(o->numa, "off") == 0)
+        out->numa = DEVICE_NUMA_OFF;
+    else if (o->numa && strcmp(o->numa, "interleave") == 0)
+        out->numa = DEVICE_NUMA_INTERLEAVE;
+    else if (o->numa && strcmp(o->numa, "auto") != 0)
+        return err_set(err, INGLE_ARG, "numa '%s' is none of auto, off and interleave", o->numa);
     if (!o->numerics || strcmp(o->numerics, "exact") == 0)
         out->numerics = DEVICE_EXACT;
     else if (strcmp(o->numerics, "reference") == 0)
@@ -54,6 +60,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .identity = e->identity,
                                    .model = e->model->name[0] ? e->model->name : e->model->path,
                                    .numerics = e->numerics,
+                                   .lock = o->lock,
                                    .sink = &e->sink};
     const char *kv = o->kv ? o->kv : "f16";
     if (!kern_kv_by_name(kv, &out->kv_codec))
@@ -349,7 +356,8 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     *out = (struct ingle_plan){.limit_bytes = search.limit,
                                .kv = kern_kv_name(r->kv_codec),
                                .identity = e->identity,
-                               .numerics = e->numerics};
+                               .numerics = e->numerics,
+                               .n_nodes = device_nodes(e->device)->n};
     if (need.total > search.limit && !o->n_ctx) {
         const int64_t shorter = longest(&search, r->n_ctx, r->kv_codec);
         if (shorter > 0) {

@@ -20,6 +20,7 @@
 #define INGLE_KV_KV_H
 
 #include "base/err.h"
+#include "base/numa.h"
 #include "base/report.h"
 #include "kern/kern.h"
 #include <stdbool.h>
@@ -91,6 +92,9 @@ struct kv_tree;
 MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec,
                                        uint64_t budget_bytes, const struct report_sink *sink,
                                        struct err *err);
+/* For memory that is taken from now on: it is spread over nodes (borrowed until kv_pool_free(), or
+ * NULL), and stays in memory (mlock; the first refusal is reported and ends it). */
+void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock);
 /* All timelines and the tree must be gone. */
 void kv_pool_free(struct kv_pool *p);
 

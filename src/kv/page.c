@@ -7,11 +7,15 @@
  * system when another group wants the memory.  The budget is on pages in use: what the
  * system has given can be more only by the free pages of slabs that are partly used.
  */
+#define _GNU_SOURCE
 #include "kv/page.h"
 
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
 
 enum {
     SLAB_BYTES = 16 << 20, /* most of which huge pages can back */
@@ -51,6 +55,24 @@ ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, ui
     p->budget_bytes = budget_bytes;
     *out = p;
     return INGLE_OK;
+}
+
+void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
+{
+    p->nodes = nodes;
+    p->lock = lock;
+}
+
+static void settle(struct kv_pool *p, void *at, size_t n_bytes)
+{
+    if (p->nodes)
+        (void)numa_interleave(at, n_bytes, p->nodes);
+    if (!p->lock || mlock(at, n_bytes) == 0)
+        return;
+    p->lock = false;
+    report(p->sink, INGLE_REPORT_WARN, "lock", "keys and values",
+           "%zu KiB of %llu KiB are not locked, nor what follows: %s (RLIMIT_MEMLOCK, 'ulimit -l')", n_bytes >> 10,
+           (unsigned long long)(p->budget_bytes >> 10), strerror(errno));
 }
 
 static void slab_link(struct kv_slab **list, struct kv_slab *s)
@@ -132,6 +154,7 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
         mem_free(s);
         return NULL;
     }
+    settle(p, at, page_bytes * (size_t)n_pages);
     s->at = at;
     s->n_bytes = page_bytes * (size_t)n_pages;
     s->group = group;

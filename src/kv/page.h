@@ -27,6 +27,8 @@ typedef bool kv_evict_fn(void *arg);
 struct kv_pool {
     const struct kv_spec *spec; /* borrowed */
     const struct report_sink *sink;
+    const struct numa_nodes *nodes; /* borrowed, or NULL */
+    bool lock;
     uint64_t budget_bytes;
     uint64_t used_bytes;   /* pages with references */
     uint64_t peak_bytes;   /* the most that used_bytes ever was */

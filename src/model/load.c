@@ -221,6 +221,10 @@ static bool map(struct model *m, const struct packed_want *w, const char *dir)
     m->file_of_image = f;
     m->loaded.mapped = true;
     place(m, w, image);
+    if (device_nodes(m->d)->n > 1)
+        report(m->sink, INGLE_REPORT_NOTE, "numa", dir,
+               "mapped weights lie on the nodes where they were first read, by any process; --no-pack-cache puts them "
+               "where they are used");
     report(m->sink, INGLE_REPORT_DEBUG, "packed weights", dir, "%.2f GB are mapped", (double)w->head.image_bytes * 1e-9);
     return true;
 }
@@ -232,6 +236,8 @@ static ingle_status reserve(struct model *m, const struct packed_want *w, struct
         return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
                        (unsigned long long)w->head.image_bytes, io_path(m->file));
     place(m, w, at);
+    for (size_t i = 0; i < m->n_matrices; i++)
+        device_matrix_settle(m->matrix[i].m);
     return INGLE_OK;
 }
 

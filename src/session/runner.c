@@ -128,6 +128,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         const uint64_t budget =
             o.kv_budget_bytes ? o.kv_budget_bytes : p.kv_session_bytes + p.kv_tree_bytes;
         s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
+        if (!s)
+            kv_pool_memory(r->pool, device_nodes(d), o.lock);
     }
     if (!s && o.tree_budget_bytes)
         s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);

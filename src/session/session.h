@@ -27,6 +27,7 @@ struct runner_options {
     int64_t store_min_tokens;   /* a file adds at least so many; 0: 256 */
     uint64_t identity;          /* the model's, for what is on disk */
     const char *model, *numerics; /* its name; "exact".  Copied */
+    bool lock;                  /* keys and values stay in memory */
     const struct report_sink *sink;
 };
 

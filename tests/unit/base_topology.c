@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base_topology - made-up machines: what is read of them, and which threads they get. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/cpu.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CPU "/sys/devices/system/cpu/"
+#define NODE "/sys/devices/system/node/"
+
+struct file { const char *path, *text; };
+
+/* siblings: pairs {processor, list} come as files; the rest is in `file`. */
+struct machine {
+    const char *name;
+    const char *allowed, *online; /* NULL: the file is missing */
+    int n_siblings;               /* processors of a core: i, i + n_cpus / n_siblings, ... */
+    int n_cpus;                   /* for which sibling lists are written */
+    struct file file[12];
+    const char *quota;            /* cpu.max of version 2 */
+    /* expected */
+    int cpus, cores, slow, packages, nodes, threads;
+    const char *order;            /* the first processors, "id.node id.node" */
+};
+
+static const struct machine machines[] = {
+    {"two threads a core", "0-7", "0-7", 2, 8, {{0}}, NULL, 8, 4, 0, 1, 1, 4, "0.0 1.0 2.0 3.0 4.0"},
+    {"one thread a core", "0-3", "0-3", 1, 4, {{0}}, NULL, 4, 4, 0, 1, 1, 4, "0.0 1.0 2.0 3.0"},
+    {"fast cores with siblings, slow ones without", "0-5", "0-5", 0, 0,
+     {{CPU "cpu0/topology/thread_siblings_list", "0-1\n"}, {CPU "cpu1/topology/thread_siblings_list", "0-1\n"},
+      {CPU "cpu2/topology/thread_siblings_list", "2-3\n"}, {CPU "cpu3/topology/thread_siblings_list", "2-3\n"},
+      {CPU "cpu4/topology/thread_siblings_list", "4\n"}, {CPU "cpu5/topology/thread_siblings_list", "5\n"},
+      {"/sys/devices/cpu_core/cpus", "0-3\n"}, {"/sys/devices/cpu_atom/cpus", "4-5\n"}},
+     NULL, 6, 4, 2, 1, 1, 4, "0.0 2.0 4.0 5.0 1.0 3.0"},
+    {"little cores first", "0-3", "0-3", 1, 4,
+     {{CPU "cpu0/cpu_capacity", "400\n"}, {CPU "cpu1/cpu_capacity", "400\n"}, {CPU "cpu2/cpu_capacity", "1024\n"},
+      {CPU "cpu3/cpu_capacity", "1024\n"}},
+     NULL, 4, 4, 2, 1, 1, 4, "2.0 3.0 0.0 1.0"},
+    {"two sockets", "0-7", "0-7", 1, 8,
+     {{CPU "cpu4/topology/physical_package_id", "1\n"}, {CPU "cpu5/topology/physical_package_id", "1\n"},
+      {CPU "cpu6/topology/physical_package_id", "1\n"}, {CPU "cpu7/topology/physical_package_id", "1\n"},
+      {NODE "online", "0-1\n"}, {NODE "has_memory", "0-1\n"}, {NODE "node0/cpulist", "0-3\n"},
+      {NODE "node1/cpulist", "4-7\n"}},
+     NULL, 8, 8, 0, 2, 2, 8, "0.0 4.1 1.0 5.1 2.0 6.1 3.0 7.1"},
+    {"half of one node", "4-5", "0-7", 1, 8,
+     {{NODE "online", "0-1\n"}, {NODE "has_memory", "0-1\n"}, {NODE "node0/cpulist", "0-3\n"},
+      {NODE "node1/cpulist", "4-7\n"}},
+     NULL, 2, 2, 0, 1, 1, 2, "4.0 5.0"},
+    {"uneven nodes", "0-5", "0-5", 1, 6,
+     {{NODE "online", "0,2\n"}, {NODE "has_memory", "0,2\n"}, {NODE "node0/cpulist", "0-3\n"},
+      {NODE "node2/cpulist", "4-5\n"}},
+     NULL, 6, 6, 0, 1, 2, 6, "0.0 1.0 4.1 2.0 3.0 5.1"},
+    {"a node without memory goes to its nearest", "0-5", "0-5", 1, 6,
+     {{NODE "online", "0-3\n"}, {NODE "has_memory", "0,2-3\n"}, {NODE "node0/cpulist", "0-1\n"},
+      {NODE "node1/cpulist", "2-3\n"}, {NODE "node2/cpulist", "4-5\n"}, {NODE "node3/cpulist", "\n"},
+      {NODE "node1/distance", "20 10 12 30\n"}},
+     NULL, 6, 6, 0, 1, 2, 6, "2.1 0.0 3.1 4.1 1.0 5.1"},
+    {"a quota of one and a half", "0-7", "0-7", 1, 8, {{0}}, "150000 100000\n", 8, 8, 0, 1, 1, 1, "0.0 1.0"},
+    {"a quota of three", "0-7", "0-7", 1, 8, {{0}}, "300000 100000\n", 8, 8, 0, 1, 1, 3, "0.0 1.0"},
+    {"some are offline", "0-7", "0,2,4-5", 1, 8, {{0}}, NULL, 4, 4, 0, 1, 1, 4, "0.0 2.0 4.0 5.0"},
+    {"a sibling is not ours", "2-3", "0-3", 2, 4, {{0}}, NULL, 2, 2, 0, 1, 1, 2, "2.0 3.0"},
+    {"no list of what is online", "2-3", NULL, 1, 4, {{0}}, NULL, 2, 2, 0, 1, 1, 2, "2.0 3.0"},
+    {"no affinity", NULL, "0-2", 1, 3, {{0}}, NULL, 3, 3, 0, 1, 1, 3, "0.0 1.0 2.0"},
+    {"nothing at all", NULL, NULL, 0, 0, {{0}}, NULL, 1, 1, 0, 1, 1, 1, "0.0"},
+    {"garbage", "0-1,x", "3-1", 0, 0,
+     {{CPU "cpu0/topology/thread_siblings_list", "99999999999999999999\n"}, {NODE "online", "-1\n"},
+      {NODE "node0/cpulist", "0-\n"}, {CPU "cpu0/topology/physical_package_id", "one\n"}},
+     NULL, 1, 1, 0, 1, 1, 1, "0.0"},
+    {"garbage beside what is right", "0-3", "0-3", 0, 0,
+     {{CPU "cpu0/topology/thread_siblings_list", "1-2\n"}, {CPU "cpu1/topology/thread_siblings_list", "0-1,,\n"},
+      {CPU "cpu2/topology/physical_package_id", "-1\n"}, {NODE "online", "0-1\n"}, {NODE "has_memory", "lots\n"},
+      {NODE "node0/cpulist", "0-9999\n"}, {NODE "node1/cpulist", "0-3\n"}, {"/sys/devices/cpu_atom/cpus", "0-3\n"},
+      {CPU "cpu1/cpu_capacity", "0x\n"}},
+     NULL, 4, 4, 0, 1, 1, 4, "0.0 1.0 2.0 3.0"},
+    {"two nodes of the system, none of them ours by number", "0-1", "0-1", 1, 2,
+     {{NODE "online", "4,6\n"}, {NODE "node4/cpulist", "0\n"}, {NODE "node6/cpulist", "1\n"}},
+     NULL, 2, 2, 0, 1, 2, 2, "0.0 1.1"},
+};
+
+static char root[] = "/tmp/ingle-top-XXXXXX";
+
+static void put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = 0;
+        mkdir(full, 0700);
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int drop(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void make(const struct machine *m)
+{
+    char path[128], text[256];
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+    assert_non_null(mkdtemp(root));
+    put("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
+    if (m->allowed) {
+        snprintf(text, sizeof text, "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\nMems_allowed:\t1\n", m->allowed);
+        put("/proc/thread-self/status", text);
+    }
+    if (m->online) {
+        snprintf(text, sizeof text, "%s\n", m->online);
+        put(CPU "online", text);
+    }
+    for (int i = 0; i < m->n_cpus; i++) {
+        const int step = m->n_cpus / m->n_siblings, core = i % step;
+        size_t n = 0;
+        for (int k = 0; k < m->n_siblings; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", k ? "," : "", core + k * step);
+        snprintf(path, sizeof path, CPU "cpu%d/topology/thread_siblings_list", i);
+        put(path, text);
+    }
+    for (size_t i = 0; i < sizeof m->file / sizeof *m->file && m->file[i].path; i++)
+        put(m->file[i].path, m->file[i].text);
+    if (m->quota) {
+        put("/proc/self/cgroup", "0::/one\n");
+        put("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n");
+        put("/sys/fs/cgroup/one/cpu.max", m->quota);
+    }
+}
+
+static void test_machines(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof machines / sizeof *machines; k++) {
+        const struct machine *m = &machines[k];
+        struct cpu_topology t;
+        struct cpu_machine all;
+        char order[256] = "";
+        make(m);
+        assert_true(cpu_topology_read_at(&t, root));
+        cpu_machine_read_at(&all, root);
+        assert_int_equal(nftw(root, drop, 8, FTW_DEPTH | FTW_PHYS), 0);
+        for (int i = 0; i < t.n_cpus; i++) {
+            const size_t n = strlen(order);
+            snprintf(order + n, sizeof order - n, "%s%d.%d", i ? " " : "", t.cpu[i].id, t.cpu[i].node);
+        }
+        if (t.n_cpus != m->cpus || t.n_cores != m->cores || t.n_slow != m->slow || t.n_packages != m->packages ||
+            t.n_nodes != m->nodes || strncmp(order, m->order, strlen(m->order)) != 0 ||
+            cpu_default_threads(&all) != m->threads || all.n_physical != m->cores || all.n_nodes != m->nodes)
+            fail_msg("%s: %d processors, %d cores, %d slow, %d packages, %d nodes, %d threads: %s", m->name, t.n_cpus,
+                     t.n_cores, t.n_slow, t.n_packages, t.n_nodes, cpu_default_threads(&all), order);
+        cpu_topology_join(&t);
+        assert_int_equal(t.n_nodes, 1);
+        cpu_topology_release(&t);
+    }
+}
+
+static void test_this_machine(void **state)
+{
+    (void)state;
+    struct cpu_topology t;
+    assert_true(cpu_topology_read(&t));
+    assert_true(t.n_cpus >= t.n_cores && t.n_cores >= 1 && t.n_nodes >= 1 && t.n_slow <= t.n_cores);
+    for (int i = 0; i < t.n_cpus; i++) {
+        assert_in_range(t.cpu[i].node, 0, t.n_nodes - 1);
+        for (int j = 0; j < i; j++)
+            assert_int_not_equal(t.cpu[i].id, t.cpu[j].id);
+    }
+    cpu_topology_release(&t);
+    cpu_topology_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_this_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

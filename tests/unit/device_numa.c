@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_numa - made-up machines with several memory nodes: who computes which rows, and that the
+ * bits are those of one thread. */
+#include "unit/unit.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "device/claim.h"
+#include "device/device.h"
+#include "kerncheck/checks.h"
+#include <string.h>
+
+enum { MOST = 16, IN = 256, OUT = 1000, STACK = 7, ROWS = 3 };
+
+struct shape { int n_nodes, threads[4]; };
+static const struct shape shapes[] = {
+    {1, {3}}, {2, {2, 2}}, {2, {1, 5}}, {3, {1, 2, 3}}, {4, {1, 1, 1, 1}}, {3, {4, 1, 1}},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Nodes are numbered 10, 11, ...: none of this machine, so that nothing is placed. */
+static struct cpu_topology machine(const struct shape *s, struct cpu_place cpu[MOST])
+{
+    struct cpu_topology t = {.cpu = cpu, .n_packages = 1, .n_nodes = s->n_nodes};
+    for (int k = 0; k < s->n_nodes; k++) {
+        t.node_id[k] = 10 + k;
+        for (int i = 0; i < s->threads[k]; i++, t.n_cpus++)
+            cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false};
+    }
+    t.n_cores = t.n_cpus;
+    return t;
+}
+
+static struct pool *open_pool(const struct shape *s)
+{
+    struct cpu_place cpu[MOST], swap;
+    struct cpu_topology t = machine(s, cpu);
+    struct pool *p;
+    struct err e;
+    for (int i = 0; i < t.n_cpus / 2; i++) { /* any order: the pool sorts */
+        swap = cpu[i];
+        cpu[i] = cpu[t.n_cpus - 1 - i];
+        cpu[t.n_cpus - 1 - i] = swap;
+    }
+    if (pool_create_on(&p, t.n_cpus, true, &t, &e))
+        fail_msg("%s", e.msg);
+    return p;
+}
+
+static void test_workers_of_a_node_are_neighbours(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct pool *p = open_pool(&shapes[i]);
+        assert_int_equal(pool_nodes(p), shapes[i].n_nodes);
+        for (int k = 0, first = 0; k < shapes[i].n_nodes; first += shapes[i].threads[k++]) {
+            assert_int_equal(pool_node_first(p, k), first);
+            assert_int_equal(pool_node_id(p, k), 10 + k);
+            for (int w = 0; w < shapes[i].threads[k]; w++)
+                assert_int_equal(pool_node_of(p, first + w), k);
+        }
+        assert_int_equal(pool_node_first(p, shapes[i].n_nodes), pool_size(p));
+        pool_free(p);
+    }
+}
+
+/* Fewer threads than processors: those that there are count.  Unbound ones are nowhere. */
+static void test_some_threads(void **state)
+{
+    (void)state;
+    struct cpu_place cpu[MOST];
+    struct cpu_topology t = machine(&shapes[3], cpu);
+    struct pool *p;
+    assert_int_equal(pool_create_on(&p, 2, true, &t, NULL), INGLE_OK);
+    assert_int_equal(pool_nodes(p), 2);
+    pool_free(p);
+    assert_int_equal(pool_create_on(&p, 6, false, &t, NULL), INGLE_OK);
+    assert_int_equal(pool_nodes(p), 1);
+    pool_free(p);
+    assert_int_equal(pool_create_on(&p, 9, true, &t, NULL), INGLE_OK); /* more than processors */
+    assert_int_equal(pool_nodes(p), 1);
+    pool_free(p);
+}
+
+/* Workers in a random order, some far slower than others: a chunk of another node is only taken when
+ * the own one has none, and each chunk once. */
+static void test_own_node_first(void **state)
+{
+    (void)state;
+    struct noise r = {3};
+    for (size_t i = 0; i < N_SHAPES * 20; i++) {
+        const struct shape *s = &shapes[i % N_SHAPES];
+        struct pool *p = open_pool(s);
+        struct claim_region region[MOST];
+        int64_t end[5] = {0}, left[4], stolen = 0;
+        bool seen[400] = {false};
+        for (int k = 0; k < s->n_nodes; k++) {
+            left[k] = (int64_t)(noise_next(&r) % 60);
+            end[k + 1] = end[k] + left[k];
+            device_claim_share(region, p, k, end[k], end[k + 1]);
+        }
+        const uint64_t slow = noise_next(&r) % (uint64_t)pool_size(p);
+        for (int64_t c = 0; c < end[s->n_nodes]; c++) {
+            int w = (int)(noise_next(&r) % (uint64_t)pool_size(p));
+            if ((uint64_t)w == slow && noise_next(&r) % 16)
+                w = (w + 1) % pool_size(p);
+            const int64_t chunk = device_claim(region, p, w);
+            int home = 0;
+            while (chunk >= end[home + 1])
+                home++;
+            assert_in_range(chunk, 0, end[s->n_nodes] - 1);
+            assert_false(seen[chunk]);
+            seen[chunk] = true;
+            if (home != pool_node_of(p, w)) {
+                assert_int_equal(left[pool_node_of(p, w)], 0);
+                stolen++;
+            }
+            left[home]--;
+        }
+        if (s->n_nodes == 1)
+            assert_int_equal(stolen, 0);
+        pool_free(p);
+    }
+}
+
+static struct device *open_device(const struct shape *s, enum device_numa numa)
+{
+    struct cpu_place cpu[MOST];
+    struct cpu_topology t = machine(s, cpu);
+    const struct device_options o = {.n_threads = t.n_cpus, .pin = true, .cpu = UINT32_MAX, .numa = numa, .topology = &t};
+    struct device *d;
+    struct err e;
+    if (device_create(&d, &o, &e) || device_arena_reserve(d, 8 << 20, &e))
+        fail_msg("%s", e.msg);
+    return d;
+}
+
+/* Every panel of every matrix is one node's: by rows where a matrix is large or alone, by matrices in
+ * a stack of small ones. */
+static void test_shares(void **state)
+{
+    (void)state;
+    static const int64_t out[] = {16, 100, 1000, 300000};
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        struct device *d = open_device(&shapes[i], DEVICE_NUMA_AUTO);
+        for (size_t k = 0; k < 4; k++)
+            for (int64_t n_stack = 1; n_stack <= STACK; n_stack += STACK - 1) {
+                struct device_matrix *m;
+                assert_int_equal(device_matrix_create(&m, d, QUANT_Q4_0, out[k], IN, n_stack, NULL), INGLE_OK);
+                for (int64_t index = 0; index < n_stack; index++) {
+                    int64_t end = 0, most = 0;
+                    const int64_t panels = num_div_up(out[k], KERN_PANEL);
+                    for (int node = 0; node < shapes[i].n_nodes; node++) {
+                        int64_t p0, p1;
+                        device_matrix_share(m, index, node, &p0, &p1);
+                        assert_true(p0 <= p1 && p1 <= panels);
+                        if (p0 == p1)
+                            continue;
+                        assert_int_equal(p0, end);
+                        end = p1;
+                        most = num_max(most, p1 - p0);
+                    }
+                    assert_int_equal(end, panels);
+                    if (shapes[i].n_nodes > 1 && n_stack > 1 && k < 3)
+                        assert_int_equal(most, panels);
+                    if (shapes[i].n_nodes > 1 && k == 3 && n_stack == 1)
+                        assert_true(most < panels);
+                }
+                device_matrix_free(m);
+            }
+        device_free(d);
+    }
+}
+
+struct weights { uint8_t *stored; void *packed; size_t n_bytes; struct device_matrix *m; };
+
+static void load(struct weights *w, struct device *d, int64_t n_stack)
+{
+    struct noise r = {11};
+    uint64_t row;
+    assert_true(quant_bytes(QUANT_Q8_0, IN, 1, &row));
+    assert_int_equal(device_matrix_create(&w->m, d, QUANT_Q8_0, OUT, IN, n_stack, NULL), INGLE_OK);
+    w->n_bytes = (size_t)device_matrix_bytes(w->m);
+    w->packed = mem_big_alloc(w->n_bytes);
+    w->stored = mem_alloc((size_t)(OUT * row));
+    assert_true(w->packed && w->stored);
+    device_matrix_place(w->m, w->packed);
+    device_matrix_settle(w->m); /* the system has no such nodes: nothing happens */
+    float x[IN];
+    for (int64_t s = 0; s < n_stack; s++) {
+        for (int64_t i = 0; i < OUT; i++) {
+            for (int k = 0; k < IN; k++)
+                x[k] = noise_unit(&r);
+            assert_true(quant_encode(QUANT_Q8_0, x, w->stored + (uint64_t)i * row, IN));
+        }
+        device_matrix_load(w->m, s, 0, OUT, w->stored);
+    }
+}
+
+static void unload(struct weights *w)
+{
+    device_matrix_free(w->m);
+    mem_big_free(w->packed, w->n_bytes);
+    mem_free(w->stored);
+}
+
+/* Products of a stack and of a single matrix in one list. */
+static void multiply(struct device *d, float *y)
+{
+    struct weights one, stack;
+    struct noise r = {5};
+    static float x[ROWS * IN];
+    struct device_product p[4];
+    load(&one, d, 1);
+    load(&stack, d, STACK);
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = noise_unit(&r);
+    for (int i = 0; i < 4; i++)
+        p[i] = (struct device_product){.w = i ? stack.m : one.m, .index = i ? 2 * i : 0, .x = {x, ROWS, IN, IN},
+                                       .y = {y + (size_t)i * ROWS * OUT, ROWS, OUT, OUT}};
+    for (int round = 0; round < 20; round++) {
+        device_begin(d, NULL);
+        device_matmul(d, p, 4);
+        assert_int_equal(device_status(d, NULL), INGLE_OK);
+    }
+    unload(&one);
+    unload(&stack);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    enum { N = 4 * ROWS * OUT };
+    static float plain[N], y[N];
+    struct device *d = open_device(&(struct shape){1, {1}}, DEVICE_NUMA_AUTO);
+    multiply(d, plain);
+    device_free(d);
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int numa = DEVICE_NUMA_AUTO; numa <= DEVICE_NUMA_INTERLEAVE; numa++) {
+            d = open_device(&shapes[i], (enum device_numa)numa);
+            assert_int_equal(pool_nodes(device_pool(d)), numa == DEVICE_NUMA_AUTO ? shapes[i].n_nodes : 1);
+            assert_int_equal(device_nodes(d)->n, numa == DEVICE_NUMA_OFF ? 1 : shapes[i].n_nodes);
+            memset(y, 0xff, sizeof y);
+            multiply(d, y);
+            assert_memory_equal(y, plain, sizeof y);
+            device_free(d);
+        }
+}
+
+/* The one node that this machine has takes what is asked of it. */
+static void test_system(void **state)
+{
+    (void)state;
+    struct cpu_topology t;
+    enum { BYTES = 4 << 20 };
+    assert_true(cpu_topology_read(&t));
+    uint8_t *at = mem_big_alloc(BYTES);
+    assert_non_null(at);
+    const bool asked = numa_prefer(at, BYTES, t.node_id[0]);
+    memset(at, 1, BYTES);
+    if (asked && numa_node_of(at) >= 0)
+        assert_int_equal(numa_node_of(at), t.node_id[0]);
+    assert_false(numa_prefer(at, BYTES, -1));
+    assert_false(numa_prefer(at, BYTES, 1 << 20));
+    assert_true(numa_interleave(at, BYTES, &(struct numa_nodes){1, {77}}));
+    mem_big_free(at, BYTES);
+    cpu_topology_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_workers_of_a_node_are_neighbours),
+        cmocka_unit_test(test_some_threads),
+        cmocka_unit_test(test_own_node_first),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_system),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
