@@ -269,7 +269,7 @@ ingle_status answer_open_reader(struct answer_run *r, struct ingle_error *err)
         stop[i] = q->stop[i].at;
     const struct ingle_reader_options o = {
         .raw = !q->chat,
-        .tools = q->tools.n && q->tool_choice != TOOLS_NONE,
+        .tools = request_has_tools(q),
         .open_thought = r->part->open_thought,
         .stop = stop,
         .n_stop = q->n_stop,

@@ -344,13 +344,22 @@ static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const s
         request_fault_from(f, st, param, e.text);
 }
 
+/* Both arrays as one. */
+static void add_tools(struct str *s, const struct chat_request *r)
+{
+    const bool both = r->tools.n && r->late_tools.n;
+    str_add(s, r->tools.at, both ? r->tools.n - 1 : r->tools.n);
+    str_adds(s, both ? "," : "");
+    str_add(s, r->late_tools.at + both, r->late_tools.n - both);
+}
+
 static void open_tools_grammar(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
     struct str s;
     str_init(&s);
     str_adds(&s, "{\"tools\":");
-    str_add(&s, r->tools.at, r->tools.n);
+    add_tools(&s, r);
     str_adds(&s, ",\"choice\":");
     if (r->tool_choice == TOOLS_NAMED)
         str_add_json(&s, r->tool_name.at, r->tool_name.n);
@@ -376,7 +385,7 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
 static void make_grammar(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
-    const bool tools = r->tools.n && r->tool_choice != TOOLS_NONE;
+    const bool tools = request_has_tools(r);
     if (f->kind)
         return;
     const bool json = r->grammar_kind == INGLE_GRAMMAR_JSON ||

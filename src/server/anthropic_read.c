@@ -14,6 +14,8 @@ struct reader {
     const struct report_sink *sink;
     struct fault *fault;
     const char *where; /* "messages[3]" */
+    struct json_object *tools; /* of the request; NULL: none */
+    bool defers; /* those with defer_loading wait until the conversation names them */
 };
 
 static void drop(struct reader *d, struct view what, const char *why)
@@ -37,9 +39,11 @@ static void add_line(struct str *out, struct view t)
 }
 
 /* Appends the texts of a string or a list of blocks.  False: there is a medium in it. */
-static bool add_texts(struct json_object *content, struct str *out, int depth);
+static bool add_texts(struct reader *d, struct json_object *content, struct str *out,
+                      int depth);
 
-static bool add_document(struct json_object *block, struct str *out, int depth)
+static bool add_document(struct reader *d, struct json_object *block, struct str *out,
+                         int depth)
 {
     struct json_object *source = view_get(block, "source");
     const struct view type = view_member(source, "type");
@@ -49,11 +53,57 @@ static bool add_document(struct json_object *block, struct str *out, int depth)
         add_line(out, view_member(source, "data"));
         return true;
     }
-    return view_is(type, "content") && add_texts(view_get(source, "content"), out, depth);
+    return view_is(type, "content") && add_texts(d, view_get(source, "content"), out, depth);
+}
+
+/* ---- tools that come later ---- */
+
+static struct json_object *find_tool(struct json_object *tools, struct view name)
+{
+    if (!json_object_is_type(tools, json_type_array) || !name.at)
+        return NULL;
+    for (size_t i = 0; i < json_object_array_length(tools); i++)
+        if (view_is(view_member(json_object_array_get_idx(tools, i), "name"), name.at))
+            return json_object_array_get_idx(tools, i);
+    return NULL;
+}
+
+static bool is_deferred(const struct reader *d, struct json_object *tool)
+{
+    return d->defers && json_object_get_boolean(view_get(tool, "defer_loading"));
+}
+
+/* From now on the tool can be called; twice told is once there. */
+static void add_late_tool(struct reader *d, struct json_object *tool, struct str *shown)
+{
+    struct json_object *schema = view_get(tool, "input_schema");
+    const struct view name = view_member(tool, "name");
+    if (schema && !json_object_is_type(schema, json_type_object)) {
+        fail_type(d, d->where, "'input_schema'", schema, "an object");
+    } else if (!name.n || name.n > MAX_NAME) {
+        request_fault(d->fault, FAULT_REQUEST, d->where, "a tool's 'name' has %zu bytes, not 1 to %d",
+                      name.n, MAX_NAME);
+    } else {
+        convert_late_tool(&d->convert, name, view_member(tool, "description"), schema, shown);
+    }
+}
+
+/* A tool of the list by its name, or one that is defined here. */
+static void show_tool(struct reader *d, struct view name, struct json_object *definition,
+                      struct str *out)
+{
+    struct json_object *tool = definition ? definition : find_tool(d->tools, name);
+    if (!definition && !is_deferred(d, tool)) {
+        add_line(out, name); /* it stands in front, or nobody knows it */
+        return;
+    }
+    add_line(out, VIEW("This tool can be called now:"));
+    add_late_tool(d, tool, out);
 }
 
 /* The text of one block.  False: it is a medium. */
-static bool add_block(struct json_object *block, struct str *out, int depth)
+static bool add_block(struct reader *d, struct json_object *block, struct str *out,
+                      int depth)
 {
     const struct view type = view_member(block, "type");
     const struct view text = view_member(block, "text");
@@ -62,20 +112,28 @@ static bool add_block(struct json_object *block, struct str *out, int depth)
     } else if (view_is(type, "image")) {
         return false;
     } else if (view_is(type, "document")) {
-        return add_document(block, out, depth);
+        return add_document(d, block, out, depth);
     } else if (view_is(type, "tool_reference")) {
-        add_line(out, view_member(block, "tool_name"));
+        show_tool(d, view_member(block, "tool_name"), NULL, out);
+    } else if (view_is(type, "tool_addition")) {
+        struct json_object *tool = view_get(block, "tool");
+        show_tool(d, view_member(tool, "name"), view_get(tool, "definition"), out);
+    } else if (view_is(type, "tool_removal")) {
+        add_line(out, VIEW("This tool cannot be called any more: "));
+        const struct view name = view_member(view_get(block, "tool"), "name");
+        str_add(out, name.at, name.n);
     } else {
         /* search_result and the results of server tools */
         add_line(out, view_member(block, "title"));
         add_line(out, view_member(block, "source"));
         add_line(out, view_member(block, "url"));
-        return add_texts(view_get(block, "content"), out, depth);
+        return add_texts(d, view_get(block, "content"), out, depth);
     }
     return true;
 }
 
-static bool add_texts(struct json_object *content, struct str *out, int depth)
+static bool add_texts(struct reader *d, struct json_object *content, struct str *out,
+                      int depth)
 {
     bool all = true;
     if (depth > 8)
@@ -83,11 +141,11 @@ static bool add_texts(struct json_object *content, struct str *out, int depth)
     if (json_object_is_type(content, json_type_string))
         add_line(out, view_of(content));
     else if (json_object_is_type(content, json_type_object))
-        all = add_block(content, out, depth + 1);
+        all = add_block(d, content, out, depth + 1);
     for (size_t i = 0; json_object_is_type(content, json_type_array) &&
                        i < json_object_array_length(content);
          i++)
-        all = add_block(json_object_array_get_idx(content, i), out, depth + 1) && all;
+        all = add_block(d, json_object_array_get_idx(content, i), out, depth + 1) && all;
     return all;
 }
 
@@ -99,7 +157,7 @@ static void read_result(struct reader *d, struct json_object *block)
     str_init(&text);
     if (json_object_get_boolean(view_get(block, "is_error")))
         str_adds(&text, "Error:");
-    if (!add_texts(view_get(block, "content"), &text, 0)) {
+    if (!add_texts(d, view_get(block, "content"), &text, 0)) {
         drop(d, VIEW("tool_result"), "this version reads text alone");
         add_line(&text, VIEW("[an image or file that cannot be shown]"));
     }
@@ -124,7 +182,7 @@ static void read_user_block(struct reader *d, struct json_object *block)
         return;
     }
     str_init(&text);
-    if (!add_block(block, &text, 0))
+    if (!add_block(d, block, &text, 0))
         request_fault(d->fault, FAULT_REQUEST, d->where,
                       "a content block is an %.20s that holds more than text: this version reads "
                       "text alone",
@@ -168,7 +226,7 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
     } else {
         struct str text;
         str_init(&text);
-        if (!add_block(block, &text, 0))
+        if (!add_block(d, block, &text, 0))
             drop(d, type, "this version reads text alone");
         d->convert.failed = d->convert.failed || !str_ok(&text);
         if (text.n)
@@ -210,7 +268,7 @@ static void read_message(struct reader *d, struct json_object *message)
     } else if (view_is(role, "system")) {
         struct str all;
         str_init(&all);
-        (void)add_texts(content, &all, 0);
+        (void)add_texts(d, content, &all, 0);
         d->convert.failed = d->convert.failed || !str_ok(&all);
         convert_system(&d->convert, view_str(&all));
         str_release(&all);
@@ -281,9 +339,18 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
                       MAX_NAME);
     } else if (schema && !json_object_is_type(schema, json_type_object)) {
         fail_type(d, where, "'input_schema'", schema, "an object");
-    } else {
+    } else if (!is_deferred(d, tool)) {
         convert_tool(&d->convert, name, view_member(tool, "description"), schema);
     }
+}
+
+/* A search that the provider's servers would make: without them nobody would find a tool. */
+static bool has_search(struct json_object *tools)
+{
+    for (size_t i = 0; i < json_object_array_length(tools); i++)
+        if (view_starts(view_member(json_object_array_get_idx(tools, i), "type"), "tool_search_tool"))
+            return true;
+    return false;
 }
 
 static void read_tools(struct reader *d, struct json_object *body)
@@ -293,24 +360,13 @@ static void read_tools(struct reader *d, struct json_object *body)
         fail_type(d, "tools", "'tools'", tools, "an array");
         return;
     }
+    d->tools = tools;
+    d->defers = tools && !has_search(tools);
     for (size_t i = 0; tools && !d->fault->kind && i < json_object_array_length(tools); i++) {
         char where[40];
         snprintf(where, sizeof where, "tools[%zu]", i);
         read_tool(d, json_object_array_get_idx(tools, i), where);
     }
-    if (d->convert.n_tools > REQUEST_MAX_TOOLS)
-        request_fault(d->fault, FAULT_REQUEST, "tools", "%zu tools, more than the limit of %d",
-                      d->convert.n_tools, REQUEST_MAX_TOOLS);
-}
-
-static bool has_tool(struct json_object *tools, struct view name)
-{
-    if (!json_object_is_type(tools, json_type_array) || !name.at)
-        return false;
-    for (size_t i = 0; i < json_object_array_length(tools); i++)
-        if (view_is(view_member(json_object_array_get_idx(tools, i), "name"), name.at))
-            return true;
-    return false;
 }
 
 static void read_choice(struct reader *d, struct json_object *body, struct chat_request *r)
@@ -328,12 +384,14 @@ static void read_choice(struct reader *d, struct json_object *body, struct chat_
     } else if (!view_is(type, "tool")) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice",
                       "'type' is '%.40s', not auto, any, tool or none", type.at ? type.at : "");
-    } else if (!has_tool(view_get(body, "tools"), name)) {
+    } else if (!find_tool(d->tools, name)) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice", "there is no tool '%.100s'",
                       name.at ? name.at : "");
     } else {
         r->tool_choice = TOOLS_NAMED;
         str_add(&r->tool_name, name.at, name.n);
+        if (is_deferred(d, find_tool(d->tools, name)))
+            add_late_tool(d, find_tool(d->tools, name), NULL);
     }
     if (json_object_get_boolean(view_get(choice, "disable_parallel_tool_use")))
         r->parallel_calls = false;
@@ -422,6 +480,9 @@ static void read_fields(struct reader *d, struct json_object *body, struct anthr
     read_tools(d, body);
     read_choice(d, body, r);
     read_messages(d, body);
+    if (d->convert.n_tools + d->convert.n_late > REQUEST_MAX_TOOLS)
+        request_fault(d->fault, FAULT_REQUEST, "tools", "%zu tools, more than the limit of %d",
+                      d->convert.n_tools + d->convert.n_late, REQUEST_MAX_TOOLS);
 }
 
 void anthropic_free(struct anthropic *s)
@@ -455,6 +516,6 @@ void anthropic_read(struct json_object *body, const char *request_id,
     const ingle_status st = convert_end(&d.convert, &err);
     if (st)
         request_fault_from(fault, st, NULL, err.msg);
-    convert_give(&d.convert, &r->messages, &r->tools);
+    convert_give(&d.convert, &r->messages, &r->tools, &r->late_tools);
     convert_release(&d.convert);
 }

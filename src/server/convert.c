@@ -8,6 +8,7 @@ void convert_init(struct convert *c)
     *c = (struct convert){0};
     str_init(&c->messages);
     str_init(&c->tools);
+    str_init(&c->late);
     str_init(&c->system);
     str_init(&c->user);
     str_init(&c->thought);
@@ -19,13 +20,15 @@ void convert_release(struct convert *c)
 {
     str_release(&c->messages);
     str_release(&c->tools);
+    str_release(&c->late);
     str_release(&c->system);
     str_release(&c->user);
     str_release(&c->thought);
     str_release(&c->text);
     str_release(&c->calls);
     json_object_put(c->waiting);
-    c->waiting = NULL;
+    json_object_put(c->named);
+    c->waiting = c->named = NULL;
 }
 
 static void begin_message(struct convert *c, const char *role)
@@ -105,19 +108,24 @@ static void add_paragraph(struct str *s, struct view t)
     str_add(s, t.at, t.n);
 }
 
+bool convert_begun(const struct convert *c)
+{
+    return c->n_messages || c->has_user || c->has_assistant;
+}
+
 void convert_system(struct convert *c, struct view t)
 {
-    if (!c->n_messages && !c->has_user && !c->has_assistant) {
+    if (!convert_begun(c)) {
         add_paragraph(&c->system, t);
         c->has_system = true;
         return;
     }
-    close_user(c);
-    close_assistant(c);
-    answer_waiting(c);
-    begin_message(c, "system");
-    view_put(&c->messages, t);
-    str_addc(&c->messages, '}');
+    if (!t.n)
+        return;
+    convert_user(c, VIEW("<system>"));
+    str_addc(&c->user, '\n');
+    str_add(&c->user, t.at, t.n);
+    str_adds(&c->user, "\n</system>");
 }
 
 void convert_user(struct convert *c, struct view t)
@@ -206,23 +214,66 @@ void convert_result(struct convert *c, struct view id, struct view t)
     }
 }
 
+static void put_function(struct str *s, struct view name, struct view description,
+                         struct json_object *parameters)
+{
+    str_adds(s, "{\"name\":");
+    view_put(s, name);
+    if (description.at) {
+        str_adds(s, ",\"description\":");
+        view_put(s, description);
+    }
+    str_adds(s, ",\"parameters\":");
+    if (parameters)
+        view_put_json(s, parameters);
+    else
+        str_adds(s, "{\"type\":\"object\",\"properties\":{}}");
+    str_addc(s, '}');
+}
+
+static void put_tool(struct str *s, struct view name, struct view description,
+                     struct json_object *parameters)
+{
+    view_put_comma(s);
+    str_adds(s, "{\"type\":\"function\",\"function\":");
+    put_function(s, name, description, parameters);
+    str_addc(s, '}');
+}
+
+/* False: there is one of that name. */
+static bool name_tool(struct convert *c, struct view name)
+{
+    if (!c->named)
+        c->named = json_object_new_object();
+    if (!c->named || !name.at) {
+        c->failed = c->failed || !c->named;
+        return true;
+    }
+    if (json_object_object_get_ex(c->named, name.at, NULL))
+        return false;
+    c->failed = json_object_object_add(c->named, name.at, NULL) != 0 || c->failed;
+    return true;
+}
+
 void convert_tool(struct convert *c, struct view name,
                          struct view description, struct json_object *parameters)
 {
-    view_put_comma(&c->tools);
-    str_adds(&c->tools, "{\"type\":\"function\",\"function\":{\"name\":");
-    view_put(&c->tools, name);
-    if (description.at) {
-        str_adds(&c->tools, ",\"description\":");
-        view_put(&c->tools, description);
-    }
-    str_adds(&c->tools, ",\"parameters\":");
-    if (parameters)
-        view_put_json(&c->tools, parameters);
-    else
-        str_adds(&c->tools, "{\"type\":\"object\",\"properties\":{}}");
-    str_adds(&c->tools, "}}");
+    (void)name_tool(c, name);
+    put_tool(&c->tools, name, description, parameters);
     c->n_tools++;
+}
+
+void convert_late_tool(struct convert *c, struct view name, struct view description,
+                       struct json_object *parameters, struct str *shown)
+{
+    if (name_tool(c, name)) {
+        put_tool(&c->late, name, description, parameters);
+        c->n_late++;
+    }
+    if (!shown)
+        return;
+    str_adds(shown, shown->n ? "\n" : "");
+    put_function(shown, name, description, parameters);
 }
 
 /* s becomes [head, s]. */
@@ -257,8 +308,10 @@ ingle_status convert_end(struct convert *c, struct err *err)
     close_array(&c->messages, &head);
     if (c->n_tools)
         close_array(&c->tools, NULL);
-    const struct str *const part[] = {&c->messages, &c->tools, &c->system, &c->user,
-                                      &c->thought,  &c->text,  &c->calls,  &head};
+    if (c->n_late)
+        close_array(&c->late, NULL);
+    const struct str *const part[] = {&c->messages, &c->tools, &c->late,  &c->system, &c->user,
+                                      &c->thought,  &c->text,  &c->calls, &head};
     bool ok = !c->failed;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         ok = ok && str_ok(part[i]);
@@ -266,7 +319,7 @@ ingle_status convert_end(struct convert *c, struct err *err)
     return ok ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a conversation");
 }
 
-void convert_give(struct convert *c, struct str *messages, struct str *tools)
+void convert_give(struct convert *c, struct str *messages, struct str *tools, struct str *late)
 {
     str_release(messages);
     *messages = c->messages;
@@ -274,4 +327,7 @@ void convert_give(struct convert *c, struct str *messages, struct str *tools)
     str_release(tools);
     *tools = c->tools;
     str_init(&c->tools);
+    str_release(late);
+    *late = c->late;
+    str_init(&c->late);
 }

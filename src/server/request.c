@@ -240,6 +240,7 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->model);
     str_init(&r->messages);
     str_init(&r->tools);
+    str_init(&r->late_tools);
     str_init(&r->effort);
     str_init(&r->grammar);
     str_init(&r->tool_name);
@@ -257,6 +258,7 @@ void request_release(struct chat_request *r)
     str_release(&r->model);
     str_release(&r->messages);
     str_release(&r->tools);
+    str_release(&r->late_tools);
     str_release(&r->effort);
     str_release(&r->grammar);
     str_release(&r->tool_name);
@@ -338,10 +340,15 @@ struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *
     return p;
 }
 
+bool request_has_tools(const struct chat_request *r)
+{
+    return (r->tools.n || r->late_tools.n) && r->tool_choice != TOOLS_NONE;
+}
+
 void request_check(const struct chat_request *r, struct fault *f)
 {
-    bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) && str_ok(&r->effort) &&
-              str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user);
+    bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) &&
+              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user);
     for (size_t i = 0; i < r->n_prompts; i++)
         ok = ok && str_ok(&r->prompt[i].text);
     for (size_t i = 0; i < r->n_stop; i++)

@@ -99,6 +99,7 @@ struct chat_request {
     bool chat;
     struct str messages; /* JSON array; a last assistant message without calls is continued */
     struct str tools;    /* JSON array of {type: "function", function: {...}}, or "" */
+    struct str late_tools; /* the same, for those that the conversation itself shows */
     enum request_thinking thinking;
     struct str effort; /* "low", "medium", "high", "max", or "" */
     bool preserve_thinking;
@@ -153,6 +154,8 @@ void request_add_stop(struct chat_request *r, const char *text, size_t n, const 
                              struct fault *f);
 void request_add_bias(struct chat_request *r, int32_t token, float bias, struct fault *f);
 struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *f);
+/* The model may call something. */
+bool request_has_tools(const struct chat_request *r);
 /* The texts were complete: memory did not run out. */
 void request_check(const struct chat_request *r, struct fault *f);
 /* The words of all vendors for how hard to think, to thinking and effort; unknown ones count

@@ -137,6 +137,7 @@ struct responses_reader {
     struct responses *state;
     struct responses_store *store;
     struct convert convert;
+    struct str *shown; /* tools that are read are late ones and told here; NULL: they stand in front */
     const struct report_sink *sink;
     struct fault *fault;
     size_t n_calls, n_results; /* without an id so far */

@@ -228,22 +228,46 @@ static void read_output(struct responses_reader *d, struct json_object *item)
     str_release(&text);
 }
 
-/* The tools that were found can be called from now on. */
+/* Tools that can be called from now on; their definitions to text. */
+static void read_late_tools(struct responses_reader *d, struct json_object *item,
+                            const char *where, struct str *text)
+{
+    const size_t before = d->convert.n_late;
+    str_adds(text, "These tools can be called now:");
+    d->shown = text;
+    responses_read_tools(d, view_get(item, "tools"), where);
+    d->shown = NULL;
+    d->convert.failed = d->convert.failed || !str_ok(text);
+    if (d->convert.n_late == before)
+        str_clear(text);
+}
+
 static void read_search_output(struct responses_reader *d, struct json_object *item,
                                const char *where)
 {
-    struct json_object *tools = view_get(item, "tools");
-    const size_t before = d->state->n_tools;
     struct str text;
-    responses_read_tools(d, tools, where);
     str_init(&text);
-    str_adds(&text, d->state->n_tools > before ? "These tools can be called now:"
-                                               : "No further tools were found.");
-    for (size_t i = before; i < d->state->n_tools; i++) {
-        str_adds(&text, "\n- ");
-        str_adds(&text, d->state->tool[i].flat.at);
-    }
+    read_late_tools(d, item, where, &text);
+    if (!text.n)
+        str_adds(&text, "No further tools were found.");
     add_result(d, item, &text);
+    str_release(&text);
+}
+
+/* Tools of a developer: in front as long as nobody has spoken. */
+static void read_additional_tools(struct responses_reader *d, struct json_object *item,
+                                  const char *where)
+{
+    struct str text;
+    if (!convert_begun(&d->convert)) {
+        responses_read_tools(d, view_get(item, "tools"), where);
+        return;
+    }
+    str_init(&text);
+    read_late_tools(d, item, where, &text);
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    if (text.n)
+        convert_system(&d->convert, view_str(&text));
     str_release(&text);
 }
 
@@ -331,7 +355,7 @@ static void read_item(struct responses_reader *d, struct json_object *item,
     else if (view_is(type, "tool_search_output"))
         read_search_output(d, item, where);
     else if (view_is(type, "additional_tools"))
-        responses_read_tools(d, view_get(item, "tools"), where);
+        read_additional_tools(d, item, where);
     else if (view_is(type, "mcp_call"))
         read_mcp_call(d, item, where);
     else if (view_is(type, "item_reference"))
@@ -687,7 +711,7 @@ void responses_read(struct json_object *body, struct responses_store *store,
     const ingle_status st = convert_end(&d.convert, &err);
     if (st)
         request_fault_from(fault, st, NULL, err.msg);
-    convert_give(&d.convert, &r->messages, &r->tools);
+    convert_give(&d.convert, &r->messages, &r->tools, &r->late_tools);
     convert_release(&d.convert);
 }
 

@@ -73,9 +73,10 @@ static struct responses_tool *add_tool(struct responses_reader *d,
 static void declare(struct responses_reader *d, const struct responses_tool *t,
                     struct view description, struct json_object *parameters)
 {
-    if (t)
-        convert_tool(&d->convert, view_str(&t->flat), description,
-                            parameters);
+    if (t && d->shown)
+        convert_late_tool(&d->convert, view_str(&t->flat), description, parameters, d->shown);
+    else if (t)
+        convert_tool(&d->convert, view_str(&t->flat), description, parameters);
 }
 
 /* As declare(), the parameters from their JSON text. */

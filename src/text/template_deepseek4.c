@@ -516,6 +516,16 @@ static void put_assistant(struct deepseek *d, size_t t, const struct turn *befor
         text_mark(w, EOS);
 }
 
+/* System turns stand between what the user said and the assistant's answer: they do not lead to it. */
+static bool is_interjection(const struct deepseek *d, size_t t, const struct turn *next)
+{
+    if (!next || next->role != ASSISTANT)
+        return false;
+    while (t && d->turn[t].role == SYSTEM)
+        t--;
+    return d->turn[t].role == USER || d->turn[t].role == DEVELOPER || d->turn[t].role == TOOL;
+}
+
 /* What stands between turn t and the assistant's text; next: the turn behind it, or NULL.
  * True: something was written. */
 static bool put_transition(struct deepseek *d, size_t t, const struct turn *next)
@@ -529,7 +539,8 @@ static bool put_transition(struct deepseek *d, size_t t, const struct turn *next
         text_mark(w, turn->task);
         return true;
     }
-    if (!action && turn->role != USER && turn->role != DEVELOPER)
+    if (!action && turn->role != USER && turn->role != DEVELOPER &&
+        !(turn->role == SYSTEM && is_interjection(d, t, next)))
         return false;
     const bool open = d->o->thinking && (action || !d->dropping || t >= d->last_user);
     text_mark(w, ASSISTANT_HEAD);

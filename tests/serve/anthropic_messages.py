@@ -253,6 +253,33 @@ class DeepSeek(client.Case):
             "thinking": {"type": "enabled", "budget_tokens": 1024}})[2]
         self.assertEqual(r["content"][0]["type"], "thinking", r)
 
+    def test_turns_of_an_agent(self):
+        """As Claude Code sends them: a system message behind the user's, a search that names a deferred tool.
+        The second prompt goes on where the first one ended, and the tool can be called."""
+        def only(**values):
+            return {"type": "object", "properties": {k: {"const": v} for k, v in values.items()},
+                    "required": list(values), "additionalProperties": False}
+        tools = [{"name": "search", "input_schema": only(query="x")},
+                 {"name": "late", "description": "Comes later.", "input_schema": only(day=1), "defer_loading": True}]
+        for thinking in {"type": "disabled"}, {"type": "adaptive", "display": "updates"}:
+            messages = [user("word " * 300 + thinking["type"]),
+                        {"role": "system", "content": [{"type": "text", "text": "The date is 2026-11-21. " * 10}]}]
+            body = {"max_tokens": 300, "tools": tools, "thinking": thinking, "context_management": {"edits": [
+                {"type": "clear_thinking_20251015", "keep": "all"}]}, "output_config": {"effort": "high"}}
+            first = self.server.post("/v1/messages", {
+                **body, "messages": messages, "tool_choice": {"type": "tool", "name": "search"}})[2]
+            call = first["content"][-1]
+            self.assertEqual(call["name"], "search", first)
+            messages += [{"role": "assistant", "content": first["content"]}, user([
+                {"type": "tool_result", "tool_use_id": call["id"],
+                 "content": [{"type": "tool_reference", "tool_name": "late"}]}])]
+            second = self.server.post("/v1/messages", {
+                **body, "messages": messages, "tool_choice": {"type": "tool", "name": "late"}})[2]
+            self.assertEqual(second["stop_reason"], "tool_use", second)
+            self.assertEqual((second["content"][-1]["name"], second["content"][-1]["input"]), ("late", {"day": 1}))
+            known = first["usage"]["input_tokens"] + first["usage"]["cache_read_input_tokens"]
+            self.assertGreater(second["usage"]["cache_read_input_tokens"], 0.9 * known, (first, second))
+
     def test_call(self):
         status, _, r = self.server.post("/v1/messages", {
             "messages": [user(QUESTION)], "max_tokens": 200, "tools": [TOOL],

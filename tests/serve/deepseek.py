@@ -90,6 +90,13 @@ class DeepSeek(Case):
         got = self.one({"messages": m, "temperature": 0})["message"]
         self.assertTrue(got["reasoning_content"].startswith(" ="), got)
 
+    def test_a_system_turn_before_the_answer(self):
+        """What the model was asked with is what the next turn begins with."""
+        asked = [{"role": "user", "content": "What is 7+5?"}, {"role": "system", "content": "Answer briefly."}]
+        later = [*asked, {"role": "assistant", "content": "12"}, {"role": "user", "content": "And 8+9?"}]
+        first, second = (self.server.post("/apply-template", {"messages": m})[2]["prompt"] for m in (asked, later))
+        self.assertEqual(second[:len(first)], first)
+
     def test_the_same_alone_and_among_others(self):
         bodies = [user(f"Say 1 to {20 + i}.", temperature=1.2, seed=i, max_tokens=40) for i in range(16)]
         alone = [self.one(b)["message"]["content"] for b in bodies]

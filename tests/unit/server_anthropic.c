@@ -31,7 +31,7 @@ static void close_world(struct world *w)
     json_object_put(w->body);
 }
 
-static void expect(const char *body, const char *messages, const char *tools)
+static void expect_late(const char *body, const char *messages, const char *tools, const char *late)
 {
     struct world w;
     open_world(&w, body);
@@ -39,7 +39,13 @@ static void expect(const char *body, const char *messages, const char *tools)
         fail_msg("%s: %s", w.f.param, w.f.message);
     assert_string_equal(w.r.messages.at, messages);
     assert_string_equal(w.r.tools.at, tools);
+    assert_string_equal(w.r.late_tools.at, late);
     close_world(&w);
+}
+
+static void expect(const char *body, const char *messages, const char *tools)
+{
+    expect_late(body, messages, tools, "");
 }
 
 static void refuses(const char *body, const char *param, const char *part)
@@ -99,6 +105,57 @@ static void tools_and_results(void **state)
            "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\","
            "\"parameters\":{\"type\":\"object\"}}},{\"type\":\"function\",\"function\":{\"name\":"
            "\"g\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]");
+}
+
+#define SEARCH "{\"name\":\"search\",\"input_schema\":{}}"
+#define DEFERRED "{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{},\"defer_loading\":true}"
+#define SEARCH_SENT "{\"type\":\"function\",\"function\":{\"name\":\"search\",\"parameters\":{}}}"
+#define F_SENT "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{}}}"
+#define F_SHOWN "{\\\"name\\\":\\\"f\\\",\\\"description\\\":\\\"d\\\",\\\"parameters\\\":{}}"
+
+/* As Claude Code sends them: the start of the prompt stays what it was. */
+static void deferred_tools_come_where_they_are_named(void **state)
+{
+    (void)state;
+    expect("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"}]}",
+           "[" U "\"go\"}]", "[" SEARCH_SENT "]");
+    expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"}," A
+                "[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"search\",\"input\":{}}]}," U
+                "[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
+                "\"tool_reference\",\"tool_name\":\"f\"},{\"type\":\"tool_reference\",\"tool_name\":"
+                "\"search\"}]}]}]}",
+                "[" U "\"go\"}," A
+                "\"\",\"tool_calls\":[{\"id\":\"t\",\"type\":\"function\",\"function\":{\"name\":"
+                "\"search\",\"arguments\":{}}}]},{\"role\":\"tool\",\"content\":\"This tool can be "
+                "called now:\\n" F_SHOWN "\\nsearch\",\"tool_call_id\":\"t\"}]",
+                "[" SEARCH_SENT "]", "[" F_SENT "]");
+    /* The choice of one makes it callable; a provider's own search would find nothing here. */
+    expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"tool_choice\":{\"type\":\"tool\",\"name\":"
+                "\"f\"},\"messages\":[" U "\"go\"}]}",
+                "[" U "\"go\"}]", "[" SEARCH_SENT "]", "[" F_SENT "]");
+    expect("{\"tools\":[{\"type\":\"tool_search_tool_regex_20251119\",\"name\":\"s\"}," DEFERRED
+           "],\"messages\":[" U "\"go\"}]}",
+           "[" U "\"go\"}]", "[" F_SENT "]");
+}
+
+static void tools_change_in_a_conversation(void **state)
+{
+    (void)state;
+    expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"},{\"role\":\"system\","
+                "\"content\":[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_reference\","
+                "\"name\":\"f\"}},{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
+                "\"definition\":{\"name\":\"g\"}}},{\"type\":\"tool_removal\",\"tool\":{\"type\":"
+                "\"tool_reference\",\"name\":\"search\"}}]}]}",
+                "[" U "\"go\\n\\n<system>\\nThis tool can be called now:\\n"
+                F_SHOWN "\\nThis tool can be called now:\\n{\\\"name\\\":\\\"g\\\",\\\"parameters\\\":"
+                "{\\\"type\\\":\\\"object\\\",\\\"properties\\\":{}}}\\nThis tool cannot be called any "
+                "more: search\\n</system>\"}]",
+                "[" SEARCH_SENT "]",
+                "[" F_SENT ",{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":"
+                "\"object\",\"properties\":{}}}}]");
+    refuses("{\"messages\":[" U "[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
+            "\"definition\":{}}}]}]}",
+            "messages[0]", "a tool's 'name' has 0 bytes");
 }
 
 static void calls_and_results_find_each_other(void **state)
@@ -296,6 +353,8 @@ int main(void)
         cmocka_unit_test(messages_become_chat),
         cmocka_unit_test(billing_header_is_no_text),
         cmocka_unit_test(tools_and_results),
+        cmocka_unit_test(deferred_tools_come_where_they_are_named),
+        cmocka_unit_test(tools_change_in_a_conversation),
         cmocka_unit_test(calls_and_results_find_each_other),
         cmocka_unit_test(documents_give_their_text),
         cmocka_unit_test(thoughts_come_back),

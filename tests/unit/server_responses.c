@@ -33,7 +33,7 @@ static void close_world(struct world *w)
     json_object_put(w->body);
 }
 
-static void expect(const char *body, const char *messages, const char *tools)
+static void expect_late(const char *body, const char *messages, const char *tools, const char *late)
 {
     struct world w;
     open_world(&w, NULL, body);
@@ -41,7 +41,13 @@ static void expect(const char *body, const char *messages, const char *tools)
         fail_msg("%s: %s", w.f.param, w.f.message);
     assert_string_equal(w.r.messages.at, messages);
     assert_string_equal(w.r.tools.at, tools);
+    assert_string_equal(w.r.late_tools.at, late);
     close_world(&w);
+}
+
+static void expect(const char *body, const char *messages, const char *tools)
+{
+    expect_late(body, messages, tools, "");
 }
 
 static void refuses(const char *body, const char *param, const char *part)
@@ -74,7 +80,7 @@ static void input_becomes_chat(void **state)
            "\"output_text\",\"text\":\"c\",\"annotations\":[]}]},{\"role\":\"user\",\"content\":"
            "\"d\"},{\"role\":\"developer\",\"content\":\"e\"}]}",
            "[" S("be brief\\n\\nand kind") "," U("a\\n\\nb")
-           ",{\"role\":\"assistant\",\"content\":\"c\"}," U("d") "," S("e") "]",
+           ",{\"role\":\"assistant\",\"content\":\"c\"}," U("d\\n\\n<system>\\ne\\n</system>") "]",
            "");
 }
 
@@ -185,15 +191,21 @@ static void tools_are_flattened(void **state)
 static void found_tools_can_be_called(void **state)
 {
     (void)state;
-    expect("{\"input\":[{\"type\":\"tool_search_call\",\"call_id\":\"c\",\"execution\":\"client\","
+    /* Not at the start of the prompt: it stays what it was. */
+    expect_late("{\"input\":[{\"type\":\"tool_search_call\",\"call_id\":\"c\",\"execution\":\"client\","
            "\"arguments\":{\"query\":\"cal\"}},{\"type\":\"tool_search_output\",\"call_id\":\"c\","
            "\"status\":\"completed\",\"tools\":[{\"type\":\"namespace\",\"name\":\"cal\",\"tools\":["
            "{\"type\":\"function\",\"name\":\"new\",\"parameters\":{}}]}]},"
            "{\"type\":\"additional_tools\",\"role\":\"developer\",\"tools\":[{\"type\":\"function\","
            "\"name\":\"late\",\"parameters\":{}}]}]}",
            "[" A("", CALL("c", "tool_search", "{\"query\":\"cal\"}")) ","
-           T("c", "These tools can be called now:\\n- cal__new") "]",
-           "[" F("cal__new", "{}") "," F("late", "{}") "]");
+           T("c", "These tools can be called now:\\n{\\\"name\\\":\\\"cal__new\\\",\\\"parameters\\\":{}}")
+           "," U("<system>\\nThese tools can be called now:\\n{\\\"name\\\":\\\"late\\\",\\\"parameters\\\":{}}\\n</system>") "]",
+           "", "[" F("cal__new", "{}") "," F("late", "{}") "]");
+    expect("{\"input\":[{\"type\":\"additional_tools\",\"role\":\"developer\",\"tools\":[{\"type\":"
+           "\"function\",\"name\":\"early\",\"parameters\":{}}]},{\"role\":\"user\",\"content\":"
+           "\"a\"}]}",
+           "[" U("a") "]", "[" F("early", "{}") "]");
 }
 
 static void fields_are_read(void **state)
