@@ -273,6 +273,7 @@ struct ingle_engine_options {
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
+    int64_t restore_every; /* tokens between restore points of a long sequence, at least 128; 0: 8192 */
     const char *pack_cache; /* directory of files of packed weights; NULL: none */
     bool pack_write;       /* one that is missing is written before the engine is open */
     uint64_t pack_bytes;   /* what all of them may take; 0: what leaves a tenth of the disk free */

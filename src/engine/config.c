@@ -269,6 +269,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->store = ingle_config_text(c, "store", 0);
     out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");
     out->store_tokens = (int64_t)ingle_config_number(c, "store-tokens");
+    out->restore_every = (int64_t)ingle_config_number(c, "restore-every");
     out->pack_cache = ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
     out->pack_write = ingle_config_flag(c, "pack");
     out->pack_bytes = (uint64_t)ingle_config_number(c, "pack-cache-size");

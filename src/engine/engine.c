@@ -46,6 +46,8 @@ static ingle_status read_device_options(const struct ingle_engine *e,
     return INGLE_OK;
 }
 
+enum { LEAST_RESTORE = 128 }; /* below, prompts would be cut into too small steps */
+
 static ingle_status read_runner_options(const struct ingle_engine *e,
                                         const struct ingle_engine_options *o,
                                         struct runner_options *out, struct err *err)
@@ -57,6 +59,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .store = o->store,
                                    .store_bytes = o->store_bytes,
                                    .store_min_tokens = o->store_tokens,
+                                   .restore_every = o->restore_every,
                                    .identity = e->identity,
                                    .model = e->model->name[0] ? e->model->name : e->model->path,
                                    .numerics = e->numerics,
@@ -65,6 +68,9 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
     const char *kv = o->kv ? o->kv : "f16";
     if (!kern_kv_by_name(kv, &out->kv_codec))
         return err_set(err, INGLE_ARG, "there is no kind of keys and values '%s'", kv);
+    if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
+        return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
+                       (long long)o->restore_every, LEAST_RESTORE);
     if (o->n_ctx < 0 || o->store_tokens < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
         return err_set(err, INGLE_ARG, "a context, chunk, number of sessions or tokens of the store is below 0");
     return INGLE_OK;

@@ -7,8 +7,10 @@
 #include "base/num.h"
 
 #include <signal.h>
+#include <time.h>
 
 enum { DEFAULT_RUNNING = 16, DEFAULT_WAITING = 64, DEFAULT_CONTEXTS = 4, MOST_RUNNING = 1024 };
+enum { REST_NS = 50000000 };
 
 /* ---- the thread ---- */
 
@@ -89,12 +91,41 @@ static void take_snapshot(struct ingle_scheduler *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Sync: s->lock */
+static bool is_idle(const struct ingle_scheduler *s)
+{
+    return !s->closing && !s->calls && !sched_queue_first(s->queue) && !s->begun;
+}
+
+/* With the lock held, which it gives up: nothing else is to be done, so the store gets what it had no
+ * room for.  Only while it works is it looked after; then this thread sleeps. */
+static void rest(struct ingle_scheduler *s)
+{
+    pthread_mutex_unlock(&s->lock);
+    const bool busy = session_runner_settle(s->e->runner);
+    if (busy)
+        take_snapshot(s);
+    pthread_mutex_lock(&s->lock);
+    if (!is_idle(s))
+        return;
+    if (!busy) {
+        pthread_cond_wait(&s->wake, &s->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += REST_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&s->wake, &s->lock, &until);
+}
+
 /* Waits until there is something to do; false: the scheduler closes. */
 static bool wait_for_work(struct ingle_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->closing && !s->calls && !sched_queue_first(s->queue) && !s->begun)
-        pthread_cond_wait(&s->wake, &s->lock);
+    while (is_idle(s))
+        rest(s);
     take_calls(s);
     const bool go = !s->closing;
     pthread_mutex_unlock(&s->lock);

@@ -179,6 +179,12 @@ void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64
 int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
                          int64_t n_tokens, int64_t above);
 
+/* The store had no room for the point of these tokens; kv_tree_owed() finds it again. */
+void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens);
+/* The shortest such point that is still there, which is owed no more, or NULL.  *tokens [*n_tokens] is
+ * ended with mem_free(). */
+const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t **tokens, int64_t *n_tokens);
+
 /* The timeline becomes the restore point's. */
 MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree,
                                            const struct kv_point *point, struct err *err);

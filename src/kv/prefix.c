@@ -56,6 +56,7 @@ struct kv_point {
     double value;               /* as of then, or of when it was last looked at */
     size_t heap_at;
     struct kv_point *aside;
+    bool owed; /* to the store */
     size_t n_pages;
     struct kv_page *page[]; /* group by group, ascending; then the tokens */
 };
@@ -73,6 +74,7 @@ struct kv_tree {
     size_t n_heap, cap_heap;
     struct ghost ghost[N_GHOSTS]; /* the last ones that were given up, in turn */
     size_t next_ghost;
+    size_t n_owed; /* at least so many points are; fewer when some were given up */
 };
 
 /* ---- runs of tokens ---- */
@@ -703,6 +705,49 @@ nomem:
     point_free(p);
     return err_set(err, INGLE_NOMEM, "no memory for a restore point of %lld tokens",
                    (long long)n_tokens);
+}
+
+void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens)
+{
+    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
+    if (!p || p->owed)
+        return;
+    p->owed = true;
+    t->n_owed++;
+}
+
+/* A copy of all tokens of p; NULL: no memory. */
+static int32_t *point_tokens(const struct kv_point *p, uint64_t *salt)
+{
+    int32_t *out = mem_calloc((size_t)p->length, sizeof *out);
+    const struct node *d = p->node;
+    int64_t at = p->length - p->run.n;
+    if (out && p->run.n)
+        memcpy(out + at, p->run.token, (size_t)p->run.n * sizeof *out);
+    for (; d->parent; d = d->parent) {
+        at -= d->run.n;
+        if (out)
+            memcpy(out + at, d->run.token, (size_t)d->run.n * sizeof *out);
+    }
+    *salt = d->salt;
+    return out;
+}
+
+const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t **tokens, int64_t *n_tokens)
+{
+    struct kv_point *p = NULL;
+    for (size_t i = 0; t->n_owed && i < t->n_heap; i++)
+        if (t->heap[i]->owed && (!p || t->heap[i]->length < p->length))
+            p = t->heap[i];
+    if (!p) {
+        t->n_owed = 0;
+        return NULL;
+    }
+    p->owed = false;
+    t->n_owed--;
+    *n_tokens = p->length;
+    *tokens = point_tokens(p, salt);
+    return *tokens ? p : NULL;
 }
 
 void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens,

@@ -279,7 +279,7 @@ static struct kv_job *take_finished(struct kv_store *s)
     return list;
 }
 
-void kv_store_poll(struct kv_store *s)
+bool kv_store_poll(struct kv_store *s)
 {
     struct kv_note note[KV_NOTES];
     pthread_mutex_lock(&s->lock);
@@ -287,10 +287,12 @@ void kv_store_poll(struct kv_store *s)
     const size_t n = s->n_notes;
     memcpy(note, s->note, n * sizeof *note);
     s->n_notes = 0;
+    const bool busy = s->n_queued > 0;
     pthread_mutex_unlock(&s->lock);
     (void)release(list);
     for (size_t i = 0; i < n; i++)
         report(s->sink, note[i].level, "store", note[i].subject, "%s", note[i].text);
+    return busy;
 }
 
 /* The last of the queue, which nothing else in it continues; the lock is held. */
@@ -424,18 +426,18 @@ static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens,
     return true;
 }
 
-void kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt,
+bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt,
                   const int32_t *tokens, const void *mark, size_t mark_bytes)
 {
     struct kv_entry e;
-    kv_store_poll(s);
+    (void)kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
     while (!s->scanned)
         pthread_cond_wait(&s->news, &s->lock);
     const bool wanted = plan_entry(s, salt, tokens, t->length, &e);
     pthread_mutex_unlock(&s->lock);
     if (!wanted)
-        return;
+        return true;
     struct kv_job *j = job_create(s, t, &e, tokens, mark, mark_bytes), *refused = j;
     const uint64_t n_bytes = j ? j->n_bytes : 0;
     pthread_mutex_lock(&s->lock);
@@ -456,12 +458,13 @@ void kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt
     }
     pthread_mutex_unlock(&s->lock);
     if (!refused && j)
-        return;
+        return true;
     job_free(refused);
     report(s->sink, INGLE_REPORT_DEBUG, "store", s->dir_name,
            "a prefix of %lld tokens (%llu bytes) is not saved: too much waits to be written, or it "
            "is larger than the store",
            (long long)e.length, (unsigned long long)n_bytes);
+    return n_bytes > s->budget_bytes; /* it never will be */
 }
 
 void kv_store_count(struct kv_store *s, struct kv_store_counts *out)

@@ -40,12 +40,14 @@ MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
 void kv_store_close(struct kv_store *s);
 /* Waits until everything that was put is on disk or has failed. */
 void kv_store_flush(struct kv_store *s);
-/* Takes back the pages of finished writes and makes the disk thread's reports. */
-void kv_store_poll(struct kv_store *s);
+/* Takes back the pages of finished writes and makes the disk thread's reports.  False: nothing waits
+ * to be written. */
+bool kv_store_poll(struct kv_store *s);
 
-/* Writes the timeline as it stands, unless there is a file of nearly its length already or
- * too much waits to be written.  tokens [length]; mark and tokens are copied. */
-void kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
+/* Writes the timeline as it stands, unless there is a file of nearly its length already.  tokens
+ * [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
+ * it may be tried again. */
+bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
                   const int32_t *tokens, const void *mark, size_t mark_bytes);
 
 /* The length of the deepest file within limit whose ancestors are all there; 0: none.

@@ -155,9 +155,35 @@ static ingle_status remember(struct session *s, const struct kv_timeline *t, str
     ingle_status status = INGLE_OK;
     if (s->r->tree && n)
         status = kv_tree_put(s->r->tree, s->salt, t, s->token, n, NULL, 0, err);
-    if (s->r->store && n)
-        kv_store_put(s->r->store, t, s->salt, s->token, NULL, 0);
+    if (s->r->store && n && !kv_store_put(s->r->store, t, s->salt, s->token, NULL, 0) && s->r->tree)
+        kv_tree_owe(s->r->tree, s->salt, s->token, n);
     return status;
+}
+
+/* Offers the store the next point that it owes; false: there is none, or still no room. */
+static bool settle_one(struct runner *r)
+{
+    uint64_t salt;
+    int64_t n;
+    int32_t *token;
+    const struct kv_point *p = kv_tree_owed(r->tree, &salt, &token, &n);
+    if (!p)
+        return false;
+    const bool ok = kv_timeline_attach(r->behind, r->tree, p, NULL) == INGLE_OK;
+    const bool taken = !ok || kv_store_put(r->store, r->behind, salt, token, NULL, 0);
+    kv_timeline_clear(r->behind);
+    if (!taken)
+        kv_tree_owe(r->tree, salt, token, n);
+    mem_free(token);
+    return taken;
+}
+
+bool session_runner_settle(struct runner *r)
+{
+    if (!r->store)
+        return false;
+    const bool busy = kv_store_poll(r->store);
+    return (r->tree && settle_one(r)) || busy;
 }
 
 ingle_status session_remember(struct session *s, struct err *err)

@@ -160,6 +160,51 @@ static void memory_comes_before_what_waits_to_be_written(void **state)
     depot_close(d);
 }
 
+/* Points that come faster than the disk thread writes are owed, and written when it rests. */
+static void what_had_to_wait_is_offered_again(void **state)
+{
+    (void)state;
+    enum { N = 24, TOKENS = 400 };
+    struct depot *d = depot_open(16 << 20);
+    struct world_line *l = &d->w.line[0];
+    struct kv_tree *tree;
+    struct err err;
+    int n_owed = 0;
+    uint64_t salt = 0;
+    int32_t *token;
+    int64_t n;
+    assert_int_equal(kv_tree_create(&tree, d->w.pool, 12 << 20, &err), INGLE_OK);
+    assert_null(kv_tree_owed(tree, &salt, &token, &n));
+    for (int32_t i = 0; i < N; i++) {
+        kv_timeline_clear(l->t);
+        l->length = 0;
+        for (int64_t k = 0; k < TOKENS; k++)
+            l->token[k] = i;
+        assert_int_equal(world_step(&d->w, l, TOKENS, TOKENS), INGLE_OK);
+        assert_int_equal(kv_tree_put(tree, 7, l->t, l->token, TOKENS, NULL, 0, &err), INGLE_OK);
+        if (i % 3 == 1) /* as if the queue were full */
+            kv_tree_owe(tree, 7, l->token, TOKENS);
+        else
+            assert_true(kv_store_put(d->store, l->t, 7, l->token, NULL, 0));
+        kv_tree_owe(tree, 8, l->token, TOKENS); /* not there: nothing is owed */
+    }
+    kv_store_flush(d->store);
+    for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
+        assert_true(n == TOKENS && salt == 7 && token[0] % 3 == 1 && token[TOKENS - 1] == token[0]);
+        assert_int_equal(kv_timeline_attach(l->t, tree, p, &err), INGLE_OK);
+        assert_true(kv_store_put(d->store, l->t, salt, token, NULL, 0));
+        mem_free(token);
+    }
+    assert_int_equal(n_owed, N / 3);
+    kv_store_flush(d->store);
+    (void)kv_store_poll(d->store);
+    assert_false(kv_store_poll(d->store));
+    assert_int_equal(depot_counts(d).files, N);
+    kv_timeline_clear(l->t);
+    kv_tree_free(tree);
+    depot_close(d);
+}
+
 static void a_file_that_vanishes_is_a_miss(void **state)
 {
     (void)state;
@@ -487,6 +532,7 @@ int main(void)
         cmocka_unit_test(salts_models_and_settings_share_nothing),
         cmocka_unit_test(the_least_valuable_is_evicted),
         cmocka_unit_test(memory_comes_before_what_waits_to_be_written),
+        cmocka_unit_test(what_had_to_wait_is_offered_again),
         cmocka_unit_test(a_file_that_vanishes_is_a_miss),
         cmocka_unit_test(orphans_are_not_used_and_go_first),
         cmocka_unit_test(another_process_sees_it_soon),
