@@ -404,6 +404,45 @@ void answer_stop(struct answer_core *c)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* A reference to the answer of that name, or NULL. */
+static struct answer *find_named(struct answer_core *c, const char *user, const char *id)
+{
+    struct answer *found = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (struct answer *a = c->first; a && !found; a = a->next) {
+        if (!a->known)
+            continue;
+        pthread_mutex_lock(&a->lock);
+        const char *owner = a->request.user.n ? a->request.user.at : "";
+        if (strcmp(a->info.id, id) == 0 && strcmp(owner, user) == 0 && try_ref(a))
+            found = a;
+        pthread_mutex_unlock(&a->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+bool answer_end_thought(struct answer_core *c, const char *user, const char *id, const char **why)
+{
+    struct answer *a = find_named(c, user, id);
+    bool open = false;
+    *why = "no answer of that id is being computed";
+    if (!a)
+        return false;
+    answer_lock(a);
+    if (!a->finished && !a->cancelled) {
+        *why = "the request did not say reasoning_control";
+        for (int i = 0; i < a->n_runs && a->request.thought_control; i++)
+            open = open || (!a->run[i].ended && ingle_reader_in_thought(a->run[i].reader));
+        if (a->request.thought_control)
+            *why = "the answer is in no thought";
+        a->enough = a->enough || open;
+    }
+    answer_unlock(a);
+    answer_unref(a);
+    return open;
+}
+
 /* ---- a new request ---- */
 
 static void random_bytes(void *to, size_t n)
@@ -537,7 +576,8 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     if (!f.kind)
         answer_prepare(a, &f);
     pthread_mutex_lock(&c->lock);
-    memcpy(a->digest, digest, sizeof digest); /* from now on it may be found */
+    memcpy(a->digest, digest, sizeof digest);
+    a->known = true;
     pthread_mutex_unlock(&c->lock);
     answer_lock(a);
     check_stopping(a->cancelled, &f); /* while the prompt was read */

@@ -88,6 +88,10 @@ void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,
                         const char *more, struct fault *f);
 
+/* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and *why: there
+ * is nothing to end. */
+bool answer_end_thought(struct answer_core *a, const char *user, const char *id, const char **why);
+
 /* Tokens of the request's prompts, without running it; -1 and a fault.  The prompt's text as the
  * model sees it is appended to *text, if there is one. */
 int64_t answer_render(const struct answer_core *a, struct http_exchange *x,

@@ -323,7 +323,8 @@ static void constrain(struct answer_run *r)
             follow(r, a->grammar);
         r->constrained = later || r->closing;
     } else if (a->closer && !r->closing &&
-               r->c.n_reasoning + r->undecided >= a->request.thinking_budget) {
+               (a->enough || (a->request.thinking_budget > 0 &&
+                              r->c.n_reasoning + r->undecided >= a->request.thinking_budget))) {
         r->closing = true;
         follow(r, a->closer);
     }

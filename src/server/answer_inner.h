@@ -83,6 +83,7 @@ struct answer {
     atomic_int refs;               /* Sync: atomic */
     uint8_t digest[SHA256_BYTES];  /* Sync: core->lock; of user, dialect and body */
 
+    bool known; /* Sync: core->lock; the request has been read, and it may be found */
     struct http_exchange *asker; /* whose request is being read */
     bool counted;                /* its tokens are counted, however many there are */
 
@@ -95,6 +96,7 @@ struct answer {
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
     struct ingle_grammar *closer; /* the end of a thought; NULL: thoughts may be long */
+    bool enough; /* the thought is to end: answer_end_thought() */
     struct ingle_grammar *thought; /* any text and its end; NULL: thoughts may end the answer */
 
     struct http_exchange *x; /* held; NULL: nobody listens */

@@ -428,7 +428,7 @@ static void make_thought(struct answer *a, struct fault *f)
     if (f->kind || !a->request.chat || id < 0)
         return;
     snprintf(text, sizeof text, "root ::= <[%d]>", id);
-    if (a->request.thinking_budget > 0)
+    if (a->request.thinking_budget > 0 || a->request.thought_control)
         open_thought_grammar(a, &a->closer, text, f);
     snprintf(text, sizeof text, "root ::= .* <[%d]>", id);
     if (a->grammar && !a->grammar_first && !f->kind)

@@ -34,7 +34,7 @@ static void note_reuse(struct answer *a, const struct answer_part *p,
 static void tell_progress(struct answer_part *p, int64_t n_done)
 {
     struct answer *a = p->a;
-    if (!a->x || !a->request.stream || !a->request.return_progress)
+    if (!answer_heard(a) || !a->request.stream || !a->request.return_progress)
         return;
     const struct answer_progress now = {
         .n_prompt = (int64_t)p->n_ids,

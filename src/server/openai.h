@@ -16,12 +16,18 @@
 #include "server/answer.h"
 #include "server/write.h"
 
-/* What a body says beside the request. */
+struct streams;
+
+/* What a body says beside the request; the first member of each kind's state. */
 struct openai_wish {
     bool include_usage;
     bool timings_per_token;
     bool legacy_functions; /* functions and function_call: before there were tools */
     bool return_tokens;
+    /* A stream that can be taken up again; all of it for accepted() alone, NULL: there is none. */
+    struct streams *streams;
+    const char *user, *conversation;
+    struct tape *tape;
 };
 
 /* ---- reading: each one does nothing when there is a fault already ---- */
@@ -92,6 +98,7 @@ void openai_put_timer(struct str *out, struct openai_timer *t, const struct answ
                       int64_t n_predicted);
 /* What their dialects share: a comment, an error, and nothing where raw text has no calls. */
 void openai_keepalive(void *state, const struct answer_info *i, struct str *out);
+void openai_accepted(void *state, const struct answer_info *i, struct str *reply, struct str *out);
 void openai_error(void *state, const struct fault *f, bool in_stream, struct str *out);
 void openai_no_call(void *state, const struct answer_choice *c, size_t call, struct str *out);
 void openai_no_call_arguments(void *state, const struct answer_choice *c, size_t call,

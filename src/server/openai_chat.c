@@ -320,6 +320,7 @@ static const struct dialect chat_dialect = {
     .done = chat_done,
     .keepalive = openai_keepalive,
     .error = openai_error,
+    .accepted = openai_accepted,
     .whole = chat_whole,
     .free = chat_free,
 };

@@ -155,6 +155,7 @@ static const struct dialect text_dialect = {
     .done = text_done,
     .keepalive = openai_keepalive,
     .error = openai_error,
+    .accepted = openai_accepted,
     .whole = text_whole,
     .free = text_free,
 };

@@ -357,6 +357,7 @@ static const struct dialect native_dialect = {
     .done = native_done,
     .keepalive = openai_keepalive,
     .error = openai_error,
+    .accepted = openai_accepted,
     .whole = native_whole,
     .free = native_free,
 };

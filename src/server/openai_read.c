@@ -413,6 +413,7 @@ void openai_read_thinking(struct chat_request *r, struct json_object *body, stru
     read_thinking_object(r, body, f);
     read_think(r, body, "reasoning_effort", f);
     request_get_bool(body, "preserve_thinking", &r->preserve_thinking, f);
+    request_get_bool(body, "reasoning_control", &r->thought_control, f);
     read_budget(r, body, "thinking_budget_tokens", f);
     struct json_object *v = request_get(body, "reasoning");
     if (!v || f->kind)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/openai.h"
+#include "server/streams.h"
 
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -339,6 +340,16 @@ void openai_keepalive(void *state, const struct answer_info *i, struct str *out)
     (void)state;
     (void)i;
     str_adds(out, ": keep-alive\n\n");
+}
+
+void openai_accepted(void *state, const struct answer_info *i, struct str *reply, struct str *out)
+{
+    const struct openai_wish *w = state;
+    (void)i;
+    (void)reply;
+    (void)out;
+    /* Without memory for its name it is a stream like any other. */
+    (void)!streams_add(w->streams, w->user, w->conversation, w->tape);
 }
 
 void openai_error(void *state, const struct fault *f, bool in_stream, struct str *out)

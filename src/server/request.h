@@ -105,6 +105,7 @@ struct chat_request {
     bool preserve_thinking;
     bool no_generation_prompt; /* the answer is not asked for: the model goes on behind the last message */
     bool no_prefill; /* a last assistant message is complete */
+    bool thought_control; /* a client may end a thought: answer_end_thought() */
     int64_t thinking_budget; /* tokens of a thought at most; -1: no limit */
 
     struct request_prompt *prompt; /* [n_prompts] */

@@ -22,6 +22,7 @@ struct answer_core;
 struct metrics;
 struct responses_store;
 struct slots;
+struct streams;
 struct tapes;
 
 enum serve_phase { SERVE_LOADING, SERVE_READY, SERVE_DRAINING };
@@ -39,6 +40,7 @@ struct serve {
     struct slots *slots;             /* NULL: none are saved */
     struct json_object *codex_model; /* entry of Codex's catalogue; NULL: none */
     struct responses_store *responses; /* answers and conversations that /v1/responses keeps */
+    struct streams *streams;           /* NULL: none can be taken up again */
     struct tapes *tapes;               /* streams of those that need no client */
 
     /* These once the phase is not SERVE_LOADING; no endpoint without SERVE_EARLY sees that. */

@@ -16,6 +16,7 @@
 #include "server/responses.h"
 #include "server/serve.h"
 #include "server/slots.h"
+#include "server/streams.h"
 #include "server/tape.h"
 
 #include <stdio.h>
@@ -263,6 +264,7 @@ static void tick(void *arg)
     if (serve_phase(&s->serve) != SERVE_LOADING)
         answer_tick(s->serve.answers);
     tape_tick(s->serve.tapes);
+    streams_tick(s->serve.streams);
 }
 
 /* ---- options ---- */
@@ -416,9 +418,17 @@ static ingle_status start_http(struct server *s, struct err *err)
 static ingle_status open_tapes(struct server *s, struct err *err)
 {
     const struct ingle_config *c = s->serve.config;
+    const struct streams_options o = {
+        .n = (size_t)ingle_config_number(c, "resumable"),
+        .n_bytes = (size_t)ingle_config_number(c, "resumable-bytes"),
+        .unread = (size_t)ingle_config_number(c, "max-unread") / 2,
+        .keepalive_seconds = ingle_config_number(c, "keep-alive"),
+    };
+    const ingle_status st = o.n ? streams_open(&s->serve.streams, &o, err) : INGLE_OK;
+    if (st)
+        return st;
     return tape_open_all(&s->serve.tapes, (size_t)ingle_config_number(c, "max-responses-bytes") / 4,
-                      (size_t)ingle_config_number(c, "max-unread") / 2,
-                      ingle_config_number(c, "keep-alive"), err);
+                         o.unread, o.keepalive_seconds, err);
 }
 
 ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
@@ -585,6 +595,7 @@ void server_close(struct server *s)
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);
+    streams_close(s->serve.streams);
     tape_close_all(s->serve.tapes);
     json_object_put(s->serve.codex_model);
     metrics_close(s->serve.metrics);

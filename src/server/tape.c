@@ -30,7 +30,8 @@ struct tape {
     atomic_bool cancelled;
     bool keep;
     struct str bytes;      /* Sync: tapes->lock */
-    int64_t n_forgotten;   /* Sync: tapes->lock; events in front of bytes */
+    int64_t n_forgotten;   /* Sync: tapes->lock; events in front of bytes, */
+    int64_t forgotten_bytes; /* ... and their bytes */
     bool ended;            /* Sync: tapes->lock */
 };
 
@@ -216,6 +217,7 @@ static void forget(struct tape *t, struct listener **gone)
             l->at -= cut;
         }
     }
+    t->forgotten_bytes += (int64_t)cut;
     memmove(t->bytes.at, t->bytes.at + cut, t->bytes.n - cut + 1);
     t->bytes.n -= cut;
 }
@@ -252,7 +254,15 @@ static bool find_event(const struct tape *t, int64_t first, size_t *at)
     return first >= t->n_forgotten && str_ok(&t->bytes);
 }
 
-bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first)
+static bool find_byte(const struct tape *t, int64_t n_bytes, size_t *at)
+{
+    const int64_t n = n_bytes - t->forgotten_bytes;
+    *at = (size_t)n;
+    return n >= 0 && (uint64_t)n <= t->bytes.n && str_ok(&t->bytes);
+}
+
+static bool listen_at(struct tape *t, struct http_exchange *x, int64_t first,
+                      bool (*find)(const struct tape *t, int64_t first, size_t *at))
 {
     struct tapes *s = t->tapes;
     struct listener *l = mem_zalloc(sizeof *l);
@@ -262,7 +272,7 @@ bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first)
     l->tape = t;
     l->x = x;
     pthread_mutex_lock(&s->lock);
-    const bool found = find_event(t, first, &l->at);
+    const bool found = find(t, first, &l->at);
     if (found) {
         (void)tape_ref(t);
         http_hold(x);
@@ -282,4 +292,14 @@ bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first)
     else
         mem_free(l);
     return found;
+}
+
+bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first)
+{
+    return listen_at(t, x, first, find_event);
+}
+
+bool tape_listen_behind(struct tape *t, struct http_exchange *x, int64_t n_bytes)
+{
+    return listen_at(t, x, n_bytes, find_byte);
 }

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """llama.py INGLE - what clients of llama-server look for beyond the words of OpenAI."""
+import json
 import sys
+import time
 
 from client import Case, main
 
@@ -149,6 +151,154 @@ class Llama(Case):
     def test_tags(self):
         model = self.server.get("/v1/models")[2]["data"][0]
         self.assertEqual((model["aliases"], model["tags"]), (["one"], ["small", "code"]))
+
+
+def answer_text(raw):
+    """What the events of a stream of /chat/completions say."""
+    out = ""
+    for block in raw.split("\n\n"):
+        if block.startswith("data: {"):
+            for c in json.loads(block[6:])["choices"]:
+                out += c["delta"].get("content") or ""
+    return out
+
+
+class Resumed(Case):
+    options = ["-c", "4096", "--parallel", "2", "--resumable", "2", "--resumable-bytes", "64K"]
+    NAME = "/v1/stream?conv_id=a%2Fb"
+
+    def stream(self, name, **more):
+        body = user("Count from 1 to 20.", stream=True, ignore_eos=True, **more)
+        return self.server.open("POST", CHAT, body, {"X-Conversation-Id": name})
+
+    def text(self, path):
+        status, headers, raw = self.server.get(path)
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), raw)
+        return raw
+
+    def idle(self):
+        end = time.monotonic() + 60
+        while any(s["is_processing"] for s in self.server.get("/slots")[2]):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def test_again_and_from_the_middle(self):
+        c, r = self.stream("a/b", max_tokens=40)
+        raw = r.read().decode()
+        c.close()
+        self.assertTrue(raw.endswith("data: [DONE]\n\n"), raw[-100:])
+        self.assertEqual(self.text(self.NAME), raw)
+        self.assertEqual(self.text(self.NAME + "&from=0"), raw)
+        self.assertEqual(self.text(self.NAME + "&from=300"), raw[300:])
+        self.assertEqual(self.text(self.NAME + f"&from={len(raw)}"), "")
+        for bad in ("x", "-1", "1e3", str(len(raw) + 1), "99999999999999999999"):
+            status, _, e = self.server.get(self.NAME + "&from=" + bad)
+            self.assertEqual((status, e["error"]["param"]), (400, "from"), bad)
+
+    def test_the_client_left(self):
+        c, r = self.stream("a/b", max_tokens=300)
+        seen = r.read(700).decode()
+        c.close()
+        rest = self.text(self.NAME + f"&from={len(seen)}")
+        self.assertTrue(rest.endswith("data: [DONE]\n\n"), rest[-100:])
+        whole = self.server.post(CHAT, user("Count from 1 to 20.", ignore_eos=True, max_tokens=300))[2]
+        self.assertEqual(answer_text(seen + rest), whole["choices"][0]["message"]["content"])
+
+    def test_stop(self):
+        c, r = self.stream("a/b", max_tokens=4000)
+        r.read(500)
+        for _ in range(2):
+            self.assertEqual(self.server.request("DELETE", self.NAME)[0], 204)
+        r.read()  # it ends
+        c.close()
+        self.idle()
+        status, _, e = self.server.get(self.NAME)
+        self.assertEqual((status, e["error"]["code"]), (404, "not_found"))
+
+    def test_one_stream_a_name_and_few_names(self):
+        first = self.stream("one", max_tokens=4000)
+        first[1].read(300)
+        second = self.stream("one", max_tokens=8)
+        raw = second[1].read().decode()
+        first[1].read()  # the newer one ended it
+        self.assertEqual(self.text("/v1/stream?conv_id=one"), raw)
+        for name in ("two", "three"):
+            c, r = self.stream(name, max_tokens=4)
+            r.read()
+            c.close()
+        self.assertEqual(self.server.get("/v1/stream?conv_id=one")[0], 404)
+        self.assertEqual(self.server.get("/v1/stream?conv_id=two")[0], 200)
+        for c, _ in (first, second):
+            c.close()
+
+    def test_a_long_one_forgets_its_beginning(self):
+        c, r = self.stream("long", max_tokens=1000, logit_bias={"1": -100, "106": -100, "50": -100})
+        raw = r.read().decode()
+        c.close()
+        self.assertGreater(len(raw), 1 << 17)
+        self.assertEqual(self.server.get("/v1/stream?conv_id=long")[0], 400)
+        self.assertEqual(self.text(f"/v1/stream?conv_id=long&from={len(raw) - 2000}"), raw[-2000:])
+
+    def test_what_is_refused_leaves_nothing(self):
+        for body in (user("x " * 9000, stream=True), user("x", stream=True, temperature=9), "{"):
+            status = self.server.post(CHAT, body, {"X-Conversation-Id": "bad"})[0]
+            self.assertEqual(status, 400)
+        self.assertEqual(self.server.get("/v1/stream?conv_id=bad")[0], 404)
+        self.assertEqual(self.server.get("/v1/stream")[0], 400)
+        whole = self.server.post(CHAT, user("x", max_tokens=2), {"X-Conversation-Id": "bad"})
+        self.assertEqual(whole[0], 200)
+        self.assertEqual(self.server.get("/v1/stream?conv_id=bad")[0], 404)
+
+    def test_completions_too(self):
+        for path in ("/v1/completions", "/completion"):
+            c, r = self.server.open("POST", path, {"prompt": "Once", "max_tokens": 8, "n_predict": 8,
+                                                   "stream": True}, {"X-Conversation-Id": path})
+            raw = r.read().decode()
+            c.close()
+            self.assertEqual(self.text("/stream?conv_id=" + path), raw)
+
+
+class Control(Case):
+    options = ["-c", "4096", "--temp", "0", "--think"]
+
+    def control(self, id, action="reasoning_end"):
+        return self.server.post(CHAT + "/control", {"id": id, "action": action})
+
+    def think(self, **more):
+        """A stream in a thought that is made to go on: its id, and a function for the rest."""
+        c, r = self.server.open("POST", CHAT, user("What is 2 and 2?", stream=True, max_tokens=2000,
+                                                   logit_bias={"101": -100}, **more))
+        seen = b""
+        while b"reasoning_content" not in seen:
+            seen += r.read1(65536)
+        id = json.loads(seen.split(b"\n\n")[0][6:])["id"]
+
+        def rest():
+            raw = (seen + r.read()).decode()
+            c.close()
+            return [json.loads(b[6:]) for b in raw.split("\n\n") if b.startswith("data: {")]
+        return id, rest
+
+    def test_the_end_of_a_thought(self):
+        id, rest = self.think(reasoning_control=True)
+        status, _, r = self.control(id)
+        self.assertEqual((status, r), (200, {"success": True}))
+        events = rest()
+        deltas = [c["delta"] for e in events for c in e["choices"]]
+        thoughts = [i for i, d in enumerate(deltas) if "reasoning_content" in d]
+        texts = [i for i, d in enumerate(deltas) if d.get("content")]
+        self.assertTrue(thoughts and texts and max(thoughts) < min(texts), deltas[-5:])
+        self.assertFalse(self.control(id)[2]["success"])
+
+    def test_only_who_asked_for_it(self):
+        id, rest = self.think()
+        status, _, r = self.control(id)
+        self.assertEqual((status, r["success"]), (200, False))
+        self.assertIn("reasoning_control", r["message"])
+        self.assertIn("no answer", self.control("chatcmpl-0123")[2]["message"])
+        for id, action in (("x", "reasoning_end"), ("chatcmpl-1", "stop"), (1, "reasoning_end")):
+            self.assertEqual(self.control(id, action)[0], 400, (id, action))
+        rest()
 
 
 class Local(Case):
