@@ -259,8 +259,12 @@ static bool is_local(const char *origin)
 
 const char *auth_cors(const struct auth *a, const char *origin)
 {
-    for (size_t i = 0; origin && i < a->origin.n; i++) {
-        if (strcmp(a->origin.at[i], "*") == 0 || strcasecmp(a->origin.at[i], origin) == 0)
+    for (size_t i = 0; i < a->origin.n; i++) {
+        if (strcmp(a->origin.at[i], "*") == 0)
+            return "*";
+        if (!origin)
+            continue;
+        if (strcasecmp(a->origin.at[i], origin) == 0)
             return a->origin.at[i];
         if (strcmp(a->origin.at[i], "localhost") == 0 && is_local(origin))
             return origin;

@@ -28,14 +28,22 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--ingle", default=str(ROOT / "out/release/ingle"), help="the program")
     p.add_argument("--llama-tests", metavar="DIR", help="a checkout of llama.cpp, or its tools/server/tests")
+    p.add_argument("--lucebox", metavar="DIR", help="a checkout of lucebox")
     p.add_argument("--any-text", action="store_true", help="the model may write what it likes")
     p.add_argument("--port", type=int, default=18080)
     p.add_argument("--file", action="append", help="test_basic.py; may be repeated; default: all that apply")
     p.add_argument("rest", nargs="*", help="behind --: for pytest")
     o = p.parse_args()
-    if not o.llama_tests:
-        p.error("there is nothing to do: see --llama-tests")
-    sys.exit(llama(o))
+    if not o.llama_tests and not o.lucebox:
+        p.error("there is nothing to do: see --llama-tests and --lucebox")
+    bad = False
+    if o.lucebox:
+        sys.path.insert(0, str(HERE))
+        import lucebox
+        bad = lucebox.run(o, ROOT)
+    if o.llama_tests:
+        bad = llama(o) or bad
+    sys.exit(bad)
 
 
 if __name__ == "__main__":
