@@ -2,12 +2,15 @@
 /* bench_attend - attention of one thread: decoding against the rate at which memory can be
  * read, prompts in arithmetic. */
 #include "kerncheck/checks.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/pool.h"
 #include "kern/attend.h"
-#include "kern/math.h"
+#include "tool/tool.h"
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define KERN_ATTEND(needs, table) extern const struct kern_attend_table table;
@@ -24,7 +27,7 @@ static const struct set {
 #undef KERN_ATTEND
 };
 
-enum { MAX_PAGES = 256, MAX_OUT = 512 * 1024 };
+enum { MAX_PAGES = 1 << 16, MAX_OUT = 4 << 20 };
 static const size_t pool_bytes = (size_t)320 << 20;
 
 struct bench {
@@ -89,52 +92,93 @@ static double run(struct bench *b, const struct set *s, struct kern_attend *a)
     return best;
 }
 
-static double read_rate(struct bench *b, uint32_t cpu)
+/* Decoding: every thread takes splits of key/value heads, as the device does. */
+struct heads {
+    const struct set *set;
+    struct kern_attend a;
+    const uint8_t *const *page; /* [n][pages of a head] */
+    int64_t n, n_pages, n_splits, first; /* key/value heads; the first split that is seen */
+    float *state;
+    uint8_t *scratch;
+    size_t scratch_bytes, state_floats;
+};
+
+static void head_chunk(void *arg, int64_t chunk, int worker)
 {
-    struct kern_math_table t;
-    kern_math_table_init(&t, cpu);
-    const float *x = (const float *)(const void *)b->pool;
-    double best = 0;
-    float keep = 0;
-    for (int i = 0; i < 3; i++) {
-        double from = now();
-        keep += t.dot(x, x + pool_bytes / 8, (int64_t)(pool_bytes / 8));
-        best = fmax(best, (double)pool_bytes / (now() - from) * 1e-9);
-    }
-    b->out[0] = keep;
-    return best;
+    struct heads *h = arg;
+    struct kern_attend a = h->a;
+    a.page = h->page + chunk / h->n_splits * h->n_pages;
+    h->set->t->split(&a, h->first + chunk % h->n_splits, h->state + (size_t)chunk * h->state_floats,
+                     h->scratch + (size_t)worker * h->scratch_bytes);
 }
 
-static void decode(struct bench *b, const struct set *s, uint32_t cpu)
+/* Seconds to attend once with as many heads as the pool of memory holds; *bytes: what they read. */
+static double decode_once(struct bench *b, struct pool *threads, struct kern_attend a, const struct set *s, double *bytes)
 {
-    static const int64_t at[] = {1023, 8191, 32767}, heads[] = {1, 2, 8};
-    for (int w = 256; w <= 512; w *= 2)
-        for (int c = 0; c < KERN_KV_BLOCK_CODECS; c++) {
-            enum kern_kv_codec codec = (enum kern_kv_codec)c;
-            fill(b, codec, w);
-            printf("%s decode, width %d, %s; dot reads %.1f GB/s;", s->name, w, kern_kv_name(codec),
-                   read_rate(b, cpu));
-            for (int h = 0; h < 3; h++) {
-                printf(" %d heads:", (int)heads[h]);
-                for (int i = 0; i < 3; i++) {
-                    struct kern_attend a = {.k_codec = codec,
-                                            .v_codec = codec,
-                                            .k_width = w,
-                                            .v_width = w,
-                                            .q = b->q,
-                                            .q_stride = heads[h] * w,
-                                            .out = b->out,
-                                            .out_stride = heads[h] * w,
-                                            .n_rows = 1,
-                                            .n_heads = heads[h],
-                                            .pos0 = at[i],
-                                            .scale = 0.1f};
-                    double bytes =
-                        (double)kern_kv_block_bytes(codec, true, w) / 64 * (double)(at[i] + 1);
-                    printf(" %.1f", bytes / run(b, s, &a) * 1e-9);
+    const size_t kb = kern_kv_block_bytes(a.k_codec, true, a.k_width), page = 2 * kb;
+    struct heads h = {.set = s, .a = a, .n_pages = a.pos0 / KERN_PAGE + 1};
+    const int64_t seen = a.window ? num_min(a.window, a.pos0 + 1) : a.pos0 + 1;
+    const int64_t unseen = (a.pos0 + 1 - seen) / KERN_PAGE;
+    h.first = (a.pos0 + 1 - seen) / KERN_SPLIT;
+    h.n_splits = a.pos0 / KERN_SPLIT + 1 - h.first;
+    h.n = num_min((int64_t)(pool_bytes / page) / (h.n_pages - unseen), MAX_PAGES / h.n_pages);
+    for (int64_t i = 0; i < h.n * h.n_pages; i++)
+        b->page[i] = b->pool + (size_t)(i / h.n_pages * (h.n_pages - unseen) + num_max(0, i % h.n_pages - unseen)) * page;
+    h.page = b->page;
+    h.a.v_at = kb;
+    h.state = b->out;
+    h.scratch = b->scratch;
+    h.scratch_bytes = (kern_attend_scratch(&a) + 63) / 64 * 64;
+    h.state_floats = (size_t)(a.n_heads * kern_attend_state(a.v_width));
+    *bytes = (double)(h.n * seen) * (double)page / KERN_PAGE;
+    const uint64_t t = clock_now();
+    pool_run(threads, h.n * h.n_splits, head_chunk, &h);
+    return (double)(clock_now() - t) * 1e-9;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Layers of Gemma 4: width, query heads of a key/value head, window. */
+static const struct layer {
+    const char *name;
+    int64_t width, heads, window;
+} layers[] = {{"full, 31B and 26B-A4B", 512, 8, 0}, {"full, E4B", 512, 4, 0}, {"window, 31B and 26B-A4B", 256, 2, 1024},
+              {"window, E4B", 256, 4, 512}};
+
+static void decode(struct bench *b, struct pool *threads, const struct tool_memory *read, const struct set *s)
+{
+    static const int64_t at[] = {8192, 32768, 131072};
+    static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_Q8_0};
+    enum { ROUNDS = 5 };
+    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
+        for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+            fill(b, codecs[c], layers[l].width);
+            printf("%s decode, %s, %s:", s->name, layers[l].name, kern_kv_name(codecs[c]));
+            for (int i = 0; i < (layers[l].window ? 1 : 3); i++) {
+                double rate[ROUNDS], share[ROUNDS];
+                for (int r = 0; r < ROUNDS; r++) {
+                    const struct kern_attend a = {
+                        .k_codec = codecs[c], .v_codec = codecs[c], .k_width = layers[l].width,
+                        .v_width = layers[l].width, .q = b->q, .q_stride = layers[l].heads * layers[l].width,
+                        .out = b->out, .out_stride = layers[l].heads * layers[l].width, .n_rows = 1,
+                        .n_heads = layers[l].heads, .pos0 = at[i] - 1, .window = layers[l].window, .scale = 0.1f};
+                    double bytes, most = 0;
+                    for (int n = 1; n <= 8; n *= 2)
+                        most = fmax(most, tool_memory_read(read, threads, n));
+                    rate[r] = 1 / decode_once(b, threads, a, s, &bytes);
+                    rate[r] *= bytes;
+                    share[r] = rate[r] / most;
                 }
+                qsort(rate, ROUNDS, sizeof *rate, compare);
+                qsort(share, ROUNDS, sizeof *share, compare);
+                printf("  %dk %.1f GB/s %.2f of read", (int)(at[i] / 1024), rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2]);
             }
-            printf(" GB/s at 1k 8k 32k\n");
+            printf("\n");
+            fflush(stdout);
         }
 }
 
@@ -174,23 +218,31 @@ static void prompt(struct bench *b, const struct set *s)
     }
 }
 
-void bench_attend(uint32_t cpu)
+void bench_attend(uint32_t cpu, int n_threads)
 {
     struct bench b = {.scratch_bytes = (size_t)8 << 20};
+    struct pool *threads = NULL;
+    struct tool_memory read = {NULL, 0};
+    struct err err;
     b.pool = mem_big_alloc(pool_bytes);
     b.scratch = mem_big_alloc(b.scratch_bytes);
     b.q = mem_calloc(MAX_OUT, sizeof *b.q);
     b.out = mem_calloc(MAX_OUT, sizeof *b.out);
-    if (b.pool && b.scratch && b.q && b.out) {
-        struct noise r = {3};
-        for (int64_t i = 0; i < MAX_OUT; i++)
-            b.q[i] = noise_unit(&r);
-        for (size_t i = 1; i < sizeof sets / sizeof *sets; i++)
-            if ((sets[i].needs & ~cpu) == 0) {
-                decode(&b, &sets[i], cpu);
-                prompt(&b, &sets[i]);
-            }
-    }
+    if (!b.pool || !b.scratch || !b.q || !b.out || pool_create(&threads, n_threads, true, &err) ||
+        tool_memory_create(&read, threads, pool_bytes, &err))
+        exit(1);
+    pool_enter(threads);
+    struct noise r = {3};
+    for (int64_t i = 0; i < MAX_OUT; i++)
+        b.q[i] = noise_unit(&r);
+    for (size_t i = 1; i < sizeof sets / sizeof *sets; i++)
+        if ((sets[i].needs & ~cpu) == 0) {
+            decode(&b, threads, &read, &sets[i]);
+            prompt(&b, &sets[i]);
+        }
+    tool_memory_release(&read);
+    pool_leave(threads);
+    pool_free(threads);
     mem_big_free(b.pool, pool_bytes);
     mem_big_free(b.scratch, b.scratch_bytes);
     mem_free(b.q);

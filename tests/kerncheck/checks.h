@@ -15,7 +15,7 @@ int check_attend(uint64_t seed, uint32_t cpu);
 int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */
-void bench_attend(uint32_t cpu);
+void bench_attend(uint32_t cpu, int n_threads);
 void bench_latent(uint32_t cpu);
 struct bench_matmul {
     uint32_t cpu;

@@ -16,8 +16,7 @@
 
 enum {
     PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
-    DIRECT = 32,        /* pairs up to which decoding in registers is no slower (Zen 4) */
-    FETCH_AHEAD = 1024, /* bytes of values; 4096 is no better */
+    DIRECT = 32, /* pairs up to which decoding in registers is no slower (Zen 4) */
 };
 
 /* A block of values as mix_*() reads it. */
@@ -27,20 +26,8 @@ struct values {
     int64_t stride;     /* elements from one slot to the next */
     int64_t whole;      /* v_width in whole vectors */
     int64_t n_groups;
-    int64_t fetch;       /* bytes of a row to fetch before it is used; 0: they are near */
-    int64_t early;       /* by how many rows */
-    const uint8_t *next; /* what is read after these values */
+    const uint8_t *next; /* what is read after these values: fetched while they are used */
 };
-
-/* On the way past row j: a row some way ahead, and half as much of the next page's keys as
- * of these values. */
-LANES_INLINE void fetch_row(const struct values *v, int64_t j)
-{
-    for (int64_t i = 0; i < v->fetch; i += 64)
-        v_prefetch(v->block + (j + v->early) * v->fetch + i);
-    for (int64_t i = 0; j < KERN_PAGE / 2 && i < v->fetch; i += 64)
-        v_prefetch_far(v->next + j * v->fetch + i);
-}
 
 /* Sixteen elements from i on; scale is for Q8_0. */
 LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
@@ -328,9 +315,7 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
                        .stride = a->v_width,
                        .whole = g->whole,
                        .n_groups = a->v_width / ATTEND_QUANT,
-                       .fetch = a->v_width * element_bytes(vc) / 64 * 64,
                        .next = more ? a->page[page + 1] + a->k_at : kb};
-    v.early = v.fetch ? num_div_up(FETCH_AHEAD, v.fetch) : 0;
     if (g->decode && kc != KERN_KV_F32) {
         decode_keys(kc, kb, a->k_width, (from - base) / 16, num_div_up(to - base, 16), g->keys);
         kb = (const uint8_t *)g->keys;
@@ -340,7 +325,6 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
         decode_values(vc, vb, a->v_width, from - base, to - base, g->values);
         v.block = (const uint8_t *)g->values;
         v.stride = g->whole;
-        v.fetch = 0;
         vc = KERN_KV_F32;
     } else if (vc == KERN_KV_Q8_0) {
         decode_scales(vb, a->v_width, g->values);

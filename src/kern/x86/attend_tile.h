@@ -9,8 +9,8 @@
 #define TILE(name)       TILE_JOIN(name, TILE_R)
 
 /* s[r][position] = scale * (q_r . key) for the 16-blocks [b0, b1) of a block of keys, and
- * perhaps for some around them.  q: f32 [width][TILE_R].  Meanwhile the keys after, or what
- * stands at next, come nearer. */
+ * perhaps for some around them.  q: f32 [width][TILE_R].  Meanwhile what stands at next, of the
+ * same size, comes nearer. */
 LANES_INLINE void TILE(score_on_)(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                   const float *q, int64_t b0, int64_t b1, float scale, float *s,
                                   const uint8_t *next)
@@ -18,8 +18,7 @@ LANES_INLINE void TILE(score_on_)(enum kern_kv_codec c, const uint8_t *block, in
     for (int64_t b = b0 / TILE_P * TILE_P; b < b1; b += TILE_P) {
         struct v16 acc[TILE_R][TILE_P], by[TILE_P];
         const float *x = q;
-        const uint8_t *ahead =
-            b + TILE_P < b1 ? block + (b + TILE_P) * width * 16 * element_bytes(c) : next;
+        const uint8_t *ahead = next + b * width * 16 * element_bytes(c);
         LANES_UNROLL
         for (int p = 0; p < TILE_P; p++) {
             by[p] = v_zero();
@@ -69,11 +68,11 @@ static void TILE(score_)(enum kern_kv_codec c, const uint8_t *block, int64_t wid
 }
 
 /* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times
- * weight[r][slot]; at the start of each block of 32 acc is rescaled.  The first of several
- * passes over the slots (ahead) fetches whole rows, as strides would defeat the processor. */
-LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, bool ahead, const struct values *v,
-                                int64_t at, int64_t j0, int64_t j1, const float *weight,
-                                const float *rescale, float *acc)
+ * weight[r][slot]; at the start of each block of 32 acc is rescaled.  Meanwhile this pass's share
+ * of what is read next comes nearer. */
+LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, const struct values *v, int64_t at,
+                                int64_t j0, int64_t j1, const float *weight, const float *rescale,
+                                float *acc)
 {
     struct v16 sum[TILE_R][TILE_D];
     LANES_UNROLL
@@ -93,8 +92,8 @@ LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, int n, bool ahead, const s
                 sum[r][p] = v_mul(sum[r][p], by);
         }
         for (; j < end; j++) {
-            if (ahead)
-                fetch_row(v, j);
+            for (int64_t i = 0; i < n * 16 * element_bytes(c); i += 64)
+                v_prefetch_far(v->next + (at * KERN_PAGE + j * n * 16) * element_bytes(c) + i);
             LANES_UNROLL
             for (int p = 0; p < n; p++) {
                 int64_t i = at + p * 16;
@@ -121,11 +120,11 @@ LANES_INLINE void TILE(mix_all_)(enum kern_kv_codec c, const struct values *v, i
 {
     int64_t at = 0;
     for (; at + TILE_D * 16 <= v->whole; at += TILE_D * 16)
-        TILE(mix_on_)(c, TILE_D, at == 0, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, TILE_D, v, at, j0, j1, weight, rescale, acc);
     for (; TILE_D >= 4 && at + TILE_D / 4 * 16 <= v->whole; at += TILE_D / 4 * 16)
-        TILE(mix_on_)(c, TILE_D / 4, false, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, TILE_D / 4, v, at, j0, j1, weight, rescale, acc);
     for (; at < v->whole; at += 16)
-        TILE(mix_on_)(c, 1, false, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, 1, v, at, j0, j1, weight, rescale, acc);
 }
 
 static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
