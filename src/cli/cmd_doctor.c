@@ -79,6 +79,20 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     return st;
 }
 
+static void print_kernel(const struct tool_kernel *k)
+{
+    printf("  %-11s %-36s", k->type, k->name);
+    if (k->ops_per_s > 0)
+        printf(" %10.1f G operations/s", k->ops_per_s / 1e9);
+    if (k->many && k->many_from == INT64_MAX)
+        printf("\n  %-11s %-36s for many rows; not faster here", "", k->many);
+    else if (k->many)
+        printf("\n  %-11s %-36s from %lld rows on", "", k->many, (long long)k->many_from);
+    if (k->fast)
+        printf("\n  %-11s %-36s with --numerics fast (%s)", "", k->fast, k->recipe);
+    putchar('\n');
+}
+
 static void print_text(const struct findings *f)
 {
     const double gib = 1024.0 * 1024 * 1024;
@@ -103,12 +117,8 @@ static void print_text(const struct findings *f)
     printf("reading memory   %.1f GB/s\n\n", f->read_per_s / 1e9);
     printf("product kernels  up to %s; %d of them failed their self-test\n", cpu_name(f->used),
            f->n_failed);
-    for (size_t i = 0; i < f->n_kernels; i++) {
-        printf("  %-10s %-36s", f->kernel[i].type, f->kernel[i].name);
-        if (f->kernel[i].ops_per_s > 0)
-            printf(" %10.1f G operations/s", f->kernel[i].ops_per_s / 1e9);
-        putchar('\n');
-    }
+    for (size_t i = 0; i < f->n_kernels; i++)
+        print_kernel(&f->kernel[i]);
 }
 
 static void print_json(const struct findings *f)
@@ -128,9 +138,18 @@ static void print_json(const struct findings *f)
            (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
            f->pinned ? "true" : "false", f->read_per_s, f->n_failed);
-    for (size_t i = 0; i < f->n_kernels; i++)
-        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g}", i ? ", " : "",
-               f->kernel[i].type, f->kernel[i].name, f->kernel[i].ops_per_s);
+    for (size_t i = 0; i < f->n_kernels; i++) {
+        const struct tool_kernel *k = &f->kernel[i];
+        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "", k->type, k->name,
+               k->ops_per_s);
+        if (k->many)
+            printf(", \"many\": \"%s\"", k->many);
+        if (k->many && k->many_from != INT64_MAX)
+            printf(", \"many_from\": %lld", (long long)k->many_from);
+        if (k->fast)
+            printf(", \"fast\": \"%s\", \"recipe\": \"%s\"", k->fast, k->recipe);
+        putchar('}');
+    }
     puts("]}");
 }
 

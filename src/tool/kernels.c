@@ -94,13 +94,16 @@ ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink
     struct kern_table t;
     kern_table_init(&t, cpu);
     *n_failed = kern_self_test(&t, sink);
+    kern_matmul_calibrate(&t.matmul, NULL);
     *n = 0;
     for (uint32_t type = 0; type < 256 && *n < n_max; type++) {
         struct kern_matrix w;
         const struct quant_info *info = quant_info(type);
         if (!info || kern_matrix_init(&w, type, OUT, IN, NULL) || !t.matmul.run[w.code])
             continue;
-        struct tool_kernel k = {.type = info->name, .name = t.matmul.name[w.code]};
+        struct tool_kernel k = {.type = info->name, .name = t.matmul.name[w.code],
+                                .many = t.matmul.many_name[w.code], .many_from = t.matmul.many_from[w.code],
+                                .fast = t.matmul.fast_name[w.code], .recipe = t.matmul.recipe};
         if (is_measured(type)) {
             const ingle_status st = measure(p, &t, type, &k.ops_per_s, err);
             if (st)

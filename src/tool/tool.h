@@ -100,6 +100,9 @@ double tool_huge_share(void);
  * against the plain ones, then measured with data in the caches. */
 struct tool_kernel {
     const char *type, *name; /* "Q4_K", the kernel's name */
+    const char *many;        /* the kernel of many rows (AMX); NULL: none */
+    int64_t many_from;       /* from how many on it is faster here; INT64_MAX: never */
+    const char *fast, *recipe; /* the kernel of --numerics fast and its arithmetic; NULL: none */
     double ops_per_s;        /* multiplications and additions of all threads; 0: not measured */
 };
 MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink *sink,
