@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test_all.py - build and run every test and check, and count them.
 
-usage: test_all.py [STAGE...]        (all stages when none is named)
+usage: test_all.py [STAGE...]        (without one: all but clients, which installs the programs of others)
 
 A stage counts each test program, each check and each fuzz target as one.  What it printed is
 in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; what
@@ -167,7 +167,47 @@ def serve(tally):
             tally.skip(script.stem, "its package could not be installed: out/logs/venv*.log")
 
 
-STAGES = {f.__name__: f for f in (release, checks, clang, asan, tsan, serve, fuzz, tidy)}
+def client_python(tally, script):
+    """A Python with what the script's line `packages` names, in an environment of its own: the clients want different
+    versions of the same packages.  None: they cannot be had."""
+    wanted = re.search(r"^# packages: (.*)$", script.read_text(), re.M)[1].split()
+    folder, uv = OUT / "clients" / script.stem, OUT / "clients/uv/bin/uv"
+    python, have = folder / "bin/python", folder / "packages"
+    if have.exists() and have.read_text().split() == wanted:
+        return python
+    if not uv.exists() and not run("clients uv", "sh", "-c", f"{sys.executable} -m venv {OUT}/clients/uv && "
+                                   f"{OUT}/clients/uv/bin/pip install --quiet --timeout 10 --retries 1 uv")[0]:
+        return None
+    if not run(f"clients {script.stem} venv", str(uv), "venv", "--quiet", "--clear", str(folder))[0] or \
+            not run(f"clients {script.stem} packages", str(uv), "pip", "install", "--quiet", "--python", str(python),
+                    *wanted)[0]:
+        return None
+    have.write_text(" ".join(wanted))
+    return python
+
+
+def clients(tally):
+    """Programs that people use, against the server: some 2 GB of packages, so only when it is named."""
+    if not build(tally, "release"):
+        return
+    for script in sorted(s for s in (ROOT / "tests/serve/clients").glob("*.py") if "# packages:" in s.read_text()):
+        python = client_python(tally, script)
+        if not python:
+            tally.skip(script.stem, f"its packages could not be installed: out/logs/clients_{script.stem}_*.log")
+            continue
+        log = LOGS / f"client_{script.stem}.log"
+        start = time.monotonic()
+        with log.open("w") as out:
+            status = subprocess.run((str(python), "-W", "ignore", str(script), "out/release/ingle"), cwd=ROOT,
+                                    stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT).returncode
+        if status == 77:
+            tally.skip(script.stem, "its program is not there")
+        else:
+            tally.add(status == 0, f"client {script.stem}", time.monotonic() - start, log)
+
+
+GATE = (release, checks, clang, asan, tsan, serve, fuzz, tidy)
+STAGES = {f.__name__: f for f in (*GATE, clients)}
 
 
 def main(names):
@@ -177,7 +217,7 @@ def main(names):
         return 0 if unknown == ["--help"] else 2
     LOGS.mkdir(parents=True, exist_ok=True)
     tally = Tally()
-    for name in names or STAGES:
+    for name in names or [f.__name__ for f in GATE]:
         STAGES[name](tally)
     if tally.skipped:
         print(f"{tally.skipped} skipped: what they need is not on this machine")

@@ -3,6 +3,7 @@
 
 usage: PYTHON aider_cli.py INGLE      PYTHON has aider-chat; else exit 77
 """
+# packages: aider-chat==0.86.2
 import os, sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

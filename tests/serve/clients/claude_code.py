@@ -3,6 +3,7 @@
 
 usage: PYTHON claude_code.py INGLE      the program is $CLAUDE_CODE or the one that the package claude-agent-sdk brings
 """
+# packages: claude-agent-sdk==0.2.187
 import json, os, signal, sys, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

@@ -3,6 +3,7 @@
 
 usage: PYTHON codex.py INGLE      the program is $CODEX or the one that the package openai-codex-cli-bin brings
 """
+# packages: openai-codex==0.163.0 openai-codex-cli-bin==0.163.0
 import base64, json, os, signal, sys, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -37,7 +38,7 @@ class Codex(real.Case):
         (folder / "config.toml").write_text(f'''
 model = "local"
 model_provider = "ingle"
-model_catalog_json = "{folder}/ingle.json"
+model_catalog_json = "ingle.json"
 check_for_update_on_startup = false
 approval_policy = "never"
 sandbox_mode = "read-only"

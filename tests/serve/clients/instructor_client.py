@@ -3,6 +3,7 @@
 
 usage: PYTHON instructor_client.py INGLE      PYTHON has instructor, openai and anthropic; else exit 77
 """
+# packages: instructor==1.17.0 openai==3.3.0 anthropic==2.12.0
 import os, sys, typing
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

@@ -3,6 +3,7 @@
 
 usage: PYTHON langchain_client.py INGLE      PYTHON has langchain-openai and langchain-anthropic; else exit 77
 """
+# packages: langchain-openai==1.7.3 langchain-anthropic==1.7.7
 import os, sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

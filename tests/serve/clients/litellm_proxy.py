@@ -3,6 +3,7 @@
 
 usage: PYTHON litellm_proxy.py INGLE      PYTHON has litellm[proxy]; else exit 77
 """
+# packages: litellm[proxy]==1.106.2
 import json, os, signal, socket, sys, time, urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

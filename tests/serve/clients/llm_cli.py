@@ -3,6 +3,7 @@
 
 usage: PYTHON llm_cli.py INGLE      PYTHON has llm; else exit 77
 """
+# packages: llm==0.36 openai==3.3.0
 import json, os, sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

@@ -3,6 +3,7 @@
 
 usage: PYTHON openai_agents_client.py INGLE      PYTHON has openai-agents; else exit 77
 """
+# packages: openai-agents==0.24.0 openai==3.3.0
 import asyncio, os, sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

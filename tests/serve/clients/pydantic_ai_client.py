@@ -3,6 +3,7 @@
 
 usage: PYTHON pydantic_ai_client.py INGLE      PYTHON has pydantic-ai-slim[openai,anthropic]; else exit 77
 """
+# packages: pydantic-ai-slim[openai,anthropic]==2.68.0
 import asyncio, os, sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
