@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-static const double KEEPALIVE_SECONDS = 10, GRACE_SECONDS = 5;
+static const double KEEPALIVE_SECONDS = 10;
 
 /* ---- the core ---- */
 
@@ -26,8 +26,6 @@ ingle_status answer_open(struct answer_core **out, const struct answer_options *
     c->o = *o;
     if (c->o.keepalive_seconds <= 0)
         c->o.keepalive_seconds = KEEPALIVE_SECONDS;
-    if (c->o.grace_seconds <= 0)
-        c->o.grace_seconds = GRACE_SECONDS;
     *out = c;
     return INGLE_OK;
 }
@@ -242,7 +240,7 @@ static void on_free(void *arg)
     mem_free(l);
 }
 
-/* The client has left.  Before the first token its request waits for one who asks the same. */
+/* The client has left.  Before the first token its request may wait for one who asks the same. */
 static void on_gone(void *arg)
 {
     struct answer_link *l = arg;
@@ -250,7 +248,7 @@ static void on_gone(void *arg)
     answer_lock(a);
     if (a->link == l && !a->finished) {
         let_go(a);
-        if (a->first_token || a->cancelled)
+        if (a->first_token || a->cancelled || a->core->o.grace_seconds <= 0)
             answer_cancel(a);
         else
             a->orphaned = clock_now();

@@ -7,7 +7,7 @@
  * for the first token or the first keep-alive, so that what fails before has a real status.
  *
  * A client that leaves cancels its request; the computed part of the prompt stays cached.  If
- * it leaves before its first token, the request lives on for grace_seconds: the same body
+ * it leaves before its first token, the request may live on for grace_seconds: the same body
  * from the same user then takes it over instead of starting anew.
  */
 #ifndef INGLE_SERVER_ANSWER_H
@@ -54,7 +54,7 @@ struct answer_options {
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */
     double keepalive_seconds; /* 0: 10 */
-    double grace_seconds;     /* 0: 5 */
+    double grace_seconds;     /* 0: a client that leaves always ends its request */
     /* Checks the name of a model that a request asks for; NULL: any name will do.  False: a
      * 404, and *known says which there are. */
     bool (*knows)(void *arg, const char *name, const char **known);

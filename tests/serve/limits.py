@@ -1,8 +1,16 @@
 #!/usr/bin/env python3
 """limits.py INGLE - what the options of a server forbid, and what it tells of them."""
+import contextlib
 import json
+import os
+import re
+import socket
+import ssl
+import subprocess
 import sys
+import threading
 import time
+import unittest
 
 from client import Case, Server, main
 
@@ -19,6 +27,243 @@ def endless(server, **more):
     while b"content\":\"" not in s.recv(65536):
         pass
     return s
+
+
+def talk(port, data, address="127.0.0.1", finish=True):
+    """What comes back for these bytes until the server hangs up."""
+    with socket.create_connection((address, port), 60) as s:
+        with contextlib.suppress(OSError):
+            s.sendall(data)
+            if finish:
+                s.shutdown(socket.SHUT_WR)
+        out = b""
+        with contextlib.suppress(ConnectionError):
+            while part := s.recv(65536):
+                out += part
+        return out
+
+
+def asking(body, more=b""):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + more +
+            b"Content-Length: %d\r\n\r\n" % len(data) + data)
+
+
+def status_of(answer):
+    return int(answer.split()[1]) if answer.startswith(b"HTTP/1.") else 0
+
+
+class Sizes(Case):
+    """What a request may be, by the bytes on the wire."""
+    options = ["--max-header", "4096", "--max-body", "9000000", "--max-bodies", "12000000", "--max-unread", "8K",
+               "--stall-timeout", "0.5", "--half-close-ok"]
+
+    def refused(self, body, word, status=400):
+        answer = talk(self.server.port, asking(body))
+        self.assertEqual(status_of(answer), status, answer[:300])
+        self.assertIn(word.encode(), answer)
+
+    def test_head(self):
+        self.assertEqual(status_of(talk(self.server.port, asking(user("x", max_tokens=1), b"X: " + b"a" * 3000 + b"\r\n"))), 200)
+        self.assertEqual(status_of(talk(self.server.port, asking({}, b"X: " + b"a" * 5000 + b"\r\n"))), 431)
+        self.assertEqual(status_of(talk(self.server.port, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n")), 414)
+
+    def test_body(self):
+        self.refused(b"[" + b" " * 8999998 + b"]", "no object")
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000001\r\n\r\n"
+        self.assertEqual(status_of(talk(self.server.port, head)), 413)  # before the body comes
+        with socket.create_connection(("127.0.0.1", self.server.port)) as s:  # 8 MB lie there, 8 more come
+            s.sendall(head.replace(b"9000001", b"9000000") + b" " * 8000000)
+            end = time.monotonic() + 60
+            while self.metric("ingle_http_bodies_bytes") < 8000000:
+                self.assertLess(time.monotonic(), end)
+            answer = talk(self.server.port, asking(b" " * 8000000))
+            self.assertEqual(status_of(answer), 503)
+            self.assertIn(b"Retry-After: 1\r\n", answer)
+
+    def metric(self, name):
+        return float(re.search(rf"^{name} (\S+)$", self.server.get("/metrics")[2], re.M)[1])
+
+    def test_json(self):
+        self.refused(b'{"a":' + b"[" * 63 + b"]" * 63 + b"}", "messages")
+        self.refused(b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", "64")
+        self.refused(b'{"a":[' + b"1," * 1999990 + b"1]}", "messages")
+        self.refused(b'{"a":[' + b"1," * 2000000 + b"1]}", "2000000")
+
+    def test_counts(self):
+        tool = {"type": "function", "function": {"name": "f"}}
+        one = {"role": "user", "content": ""}
+        for key, most, over in [("messages", None, [one] * 100001),
+                                ("tools", [tool | {"function": {"name": f"f{i}"}} for i in range(256)], [tool] * 257),
+                                ("stop", ["x"] * 64, ["x"] * 65),
+                                ("logit_bias", {str(i): 0 for i in range(200, 1224)}, {str(i): 0 for i in range(200, 1225)}),
+                                ("n", 4, 17), ("top_logprobs", 20, 21)]:
+            body = user("Hello", max_tokens=1, logprobs=True)
+            if most is not None:
+                answer = talk(self.server.port, asking({**body, key: most}))
+                self.assertIn(status_of(answer), (200, 400), answer[:300])
+                self.assertTrue(status_of(answer) == 200 or b"the context holds" in answer, answer[:300])
+            self.refused({**body, key: over}, key)
+        limits = self.server.get("/props")[2]["limits"]
+        self.assertEqual([limits[k] for k in ("json_depth", "json_values", "messages", "tools", "stop", "logit_bias", "n",
+                                              "top_logprobs")], [64, 2000000, 100000, 256, 64, 1024, 16, 20])
+
+    def test_images_are_not_taken(self):
+        for url in ("data:image/png;base64,AAAA", "http://127.0.0.1:9/x.png"):
+            self.refused({"messages": [{"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": url}}]}]}, "image")
+
+    def test_long_prompts_are_refused_early(self):
+        n_ctx = self.server.get("/props")[2]["default_generation_settings"]["n_ctx"]
+        for text in ("ab " * 2900000, "a" * 8900000, ".\n" * 2900000):
+            answer = talk(self.server.port, asking(user(text)))
+            self.assertEqual(status_of(answer), 400, answer[:200])
+            r = json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
+            self.assertEqual((r["code"], r["n_ctx"]), ("context_length_exceeded", n_ctx), r)
+            self.assertGreater(r["n_prompt_tokens"], n_ctx)
+        status, _, r = self.server.post("/v1/messages", {**user("ab " * 2900000), "max_tokens": 5})
+        self.assertEqual(status, 400)
+        self.assertRegex(r["error"]["message"], r"^prompt is too long: \d+ tokens > \d+ maximum$")
+
+    def test_who_does_not_read_is_dropped(self):
+        before = self.metric("ingle_client_overrun_total")
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(("127.0.0.1", self.server.port))
+            s.sendall(asking({"prompt": "1 2 3 " * 600, "max_tokens": 1, "echo": True, "logprobs": 5}).replace(
+                b"chat/completions", b"completions"))
+            end = time.monotonic() + 60
+            while self.metric("ingle_client_overrun_total") == before:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.05)
+
+    def test_told(self):
+        options = self.server.get("/props")[2]["options"]
+        for name in ("max-header max-body max-bodies max-unread max-connections max-per-address max-waiting "
+                     "max-waiting-tokens max-reading max-reading-bytes header-timeout body-timeout idle-timeout "
+                     "stall-timeout queue-timeout max-request-seconds retry-grace drain keep-alive max-responses "
+                     "max-responses-bytes half-close-ok").split():
+            self.assertIn(name, options)
+
+
+class Reading(Case):
+    """Requests whose bodies wait to be read."""
+    options = ["--max-reading", "2", "--max-reading-bytes", "4M"]
+
+    def test_the_rest_is_refused(self):
+        body, answers = asking(user(" ".join(str(i) for i in range(400000))), b"Connection: close\r\n"), []
+        threads = [threading.Thread(target=lambda: answers.append(talk(self.server.port, body, finish=False)))
+                   for _ in range(12)]
+        for t in threads:
+            t.start()
+        while any(t.is_alive() for t in threads):
+            self.assertEqual(self.server.post(CHAT, user("Hello", max_tokens=1))[0], 200)
+        self.assertEqual(sorted({status_of(a) for a in answers}), [400, 429])
+        for a in answers:
+            if status_of(a) == 429:
+                self.assertRegex(a, rb"\r\nRetry-After: [1-9]")
+                self.assertIn(b"--max-reading", a)
+
+    def test_who_leaves_is_not_read(self):
+        """While its text becomes tokens, which takes seconds."""
+        for _ in range(3):
+            s = self.server.begin(CHAT, user("a" * 3000000))
+            s.close()
+        end = time.monotonic() + 60
+        while "outcome=\"cancelled\"" not in self.server.get("/metrics")[2]:
+            self.assertLess(time.monotonic(), end)
+            s = self.server.begin(CHAT, user("a" * 3000000))
+            time.sleep(0.1)
+            s.close()
+
+
+def own_address():
+    """One of this machine's that is not 127.0.0.1, or None."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return None
+        return s.getsockname()[0]
+
+
+class Connections(Case):
+    own = own_address()
+    options = ["--max-connections", "6", "--max-per-address", "2", "--host", "127.0.0.1",
+               *(["--host", own, "--insecure-no-auth"] if own else [])]
+    get = b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"
+
+    def full(self, address, n):
+        """The n-th connection is answered, the next one is turned away."""
+        with contextlib.ExitStack() as all_of_them:
+            for _ in range(n - 1):
+                all_of_them.enter_context(socket.create_connection((address, self.server.port), 60))
+            end = time.monotonic() + 60
+            while status_of(talk(self.server.port, self.get, address)) != 200:
+                self.assertLess(time.monotonic(), end)
+            all_of_them.enter_context(socket.create_connection((address, self.server.port), 60))
+            answer = talk(self.server.port, self.get, address)
+            self.assertEqual(status_of(answer), 503, answer)
+            self.assertIn(b"Retry-After: 1\r\n", answer)
+            self.assertIn("too many connections", json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["message"])
+        end = time.monotonic() + 60
+        while status_of(talk(self.server.port, self.get, address)) != 200:
+            self.assertLess(time.monotonic(), end)
+
+    def test_in_all(self):
+        self.full("127.0.0.1", 6)
+
+    @unittest.skipUnless(own, "no address but this machine's own")
+    def test_of_one_address(self):
+        self.full(self.own, 2)
+
+
+class Waiting(Case):
+    options = ["-c", "32768", "--parallel", "1", "--max-waiting", "2", "--max-waiting-tokens", "100"]
+
+    def test_queue_is_full(self):
+        busy = endless(self.server)
+        first = [self.server.begin(CHAT, user("Who?"))]
+        end = time.monotonic() + 60
+        while "requests_deferred 1" not in self.server.get("/metrics")[2]:
+            self.assertLess(time.monotonic(), end)
+        self.refused(user("word " * 120), "tokens")
+        first.append(self.server.begin(CHAT, user("Who?")))
+        while "requests_deferred 2" not in self.server.get("/metrics")[2]:
+            self.assertLess(time.monotonic(), end)
+        self.refused(user("Who?"), "full")
+        first.pop().close()  # one who waits leaves: its place is free, and the one that runs goes on
+        while "requests_deferred 1" not in self.server.get("/metrics")[2]:
+            self.assertLess(time.monotonic(), end)
+        self.assertTrue(busy.recv(65536))
+        busy.close()
+        self.assertEqual(status_of(first[0].recv(65536)), 200)
+        first[0].close()
+
+    def refused(self, body, word):
+        status, headers, r = self.server.post(CHAT, body)
+        self.assertEqual(status, 429, r)
+        self.assertIn(word, r["error"]["message"])
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+
+
+class Handshake(unittest.TestCase):
+    def test_of_one_who_says_nothing(self):
+        p = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--header-timeout", "0.5", "--tls-cert",
+                              "tests/data/tls/cert.pem", "--tls-key", "tests/data/tls/key.pem"],
+                             stdout=subprocess.PIPE, text=True)
+        try:
+            port = int(p.stdout.readline().rsplit(":", 1)[1])
+            self.assertEqual(talk(port, b"", finish=False), b"")  # returns when the server hangs up
+            context = ssl.create_default_context(cafile="tests/data/tls/cert.pem")
+            with socket.create_connection(("localhost", port)) as s, \
+                    context.wrap_socket(s, server_hostname="localhost") as t:
+                t.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                self.assertIn(status_of(t.recv(4096)), (200, 503))
+        finally:
+            p.terminate()
+            self.assertEqual(p.wait(60), 0)
+            p.stdout.close()
 
 
 class Queue(Case):
