@@ -150,6 +150,9 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
     put(out, "llamacpp:spec_decode_num_accepted_tokens_total", "counter",
         "Drafted tokens that were accepted.", (double)n->accepted_tokens);
     put(out, "llamacpp:spec_decode_num_drafts_total", "counter", "Drafts.", 0);
+    put_head(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total", "counter",
+             "Accepted drafted tokens by their place in the draft.");
+    str_adds(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 0\n");
 }
 
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)

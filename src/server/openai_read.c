@@ -77,24 +77,6 @@ static void read_numbers(struct chat_request *r, struct json_object *body, struc
     }
 }
 
-/* Any number will do; -1 asks for a random one. */
-static void read_seed(struct chat_request *r, struct json_object *body, struct fault *f)
-{
-    struct json_object *v = request_get(body, "seed");
-    if (!v || f->kind)
-        return;
-    if (!is_number(v)) {
-        request_fault(f, FAULT_REQUEST, "seed", "'seed' is no number");
-        return;
-    }
-    const double d = json_object_get_double(v);
-    if (json_object_is_type(v, json_type_int))
-        r->sampling.seed = d < 0 ? (uint64_t)json_object_get_int64(v) : json_object_get_uint64(v);
-    else
-        memcpy(&r->sampling.seed, &d, sizeof d);
-    r->seeded = !(d >= -1 && d <= -1);
-}
-
 /* The tokens that a text becomes, or the one that it names by its number. */
 static void bias_text(struct chat_request *r, const char *text, float bias,
                       const struct answer_options *o, struct fault *f)
@@ -207,7 +189,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     int64_t priority = 0, slot = -1;
     float deadline = 0;
     read_numbers(r, body, f);
-    read_seed(r, body, f);
+    request_get_seed(body, "seed", r, f);
     read_bias(r, body, o, f);
     refuse_what_is_not_there(body, f);
     request_get_bool(body, "ignore_eos", &r->ignore_end, f);

@@ -375,3 +375,20 @@ void request_effort(struct chat_request *r, const char *word)
     if (effort)
         str_adds(&r->effort, effort);
 }
+
+void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    if (!is_number(v)) {
+        request_fault(f, FAULT_REQUEST, name, "'%s' is no number", name);
+        return;
+    }
+    const double d = json_object_get_double(v);
+    if (json_object_is_type(v, json_type_int))
+        r->sampling.seed = d < 0 ? (uint64_t)json_object_get_int64(v) : json_object_get_uint64(v);
+    else
+        memcpy(&r->sampling.seed, &d, sizeof d);
+    r->seeded = !(d >= -1 && d <= -1);
+}

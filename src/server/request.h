@@ -159,6 +159,8 @@ struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *
 bool request_has_tools(const struct chat_request *r);
 /* The texts were complete: memory did not run out. */
 void request_check(const struct chat_request *r, struct fault *f);
+/* Any number will do; -1 asks for a random one. */
+void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* The words of all vendors for how hard to think, to thinking and effort; unknown ones count
  * as "medium". */
 void request_effort(struct chat_request *r, const char *word);

@@ -541,7 +541,7 @@ static void read_background(struct responses_reader *d, struct json_object *body
 static void read_sampling(struct responses_reader *d, struct json_object *body,
                           struct chat_request *r)
 {
-    int64_t n_top = 0, top_k = r->sampling.top_k, seed = 0;
+    int64_t n_top = 0, top_k = r->sampling.top_k;
     request_get_number(body, "temperature", 0, 2, &r->sampling.temperature, d->fault);
     request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
     request_get_number(body, "min_p", 0, 1, &r->sampling.min_p, d->fault);
@@ -550,11 +550,7 @@ static void read_sampling(struct responses_reader *d, struct json_object *body,
     request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
     request_get_int(body, "top_logprobs", 0, REQUEST_MAX_TOP, &n_top, d->fault);
     request_get_int(body, "max_output_tokens", 0, INT32_MAX, &r->max_tokens, d->fault);
-    if (view_get(body, "seed")) {
-        request_get_int(body, "seed", INT64_MIN, INT64_MAX, &seed, d->fault);
-        r->sampling.seed = (uint64_t)seed;
-        r->seeded = true;
-    }
+    request_get_seed(body, "seed", r, d->fault);
     r->sampling.top_k = (int32_t)top_k;
     r->n_top = (int)n_top;
     r->logprobs = n_top > 0 || has_word(view_get(body, "include"),

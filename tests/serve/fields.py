@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""fields.py INGLE - every field of every dialect: what it takes, that null is nothing, what is a 400.
+
+A row is the field's type (of which all others are refused), values that are taken, values that are not.
+Fields of type "any" are ignored, or have forms of their own.
+"""
+import json
+
+import client
+
+OTHERS = {"string": [5, True, [], {}], "int": ["x", [], {}, True, 1.5], "number": ["x", [], {}, True],
+          "bool": ["x", 5, [], {}], "array": ["x", 5, {}, True], "object": ["x", 5, [], True], "any": []}
+USER = [{"role": "user", "content": "hi"}]
+BOOL = {"type": "boolean"}
+FUNCTION = {"name": "f", "description": "d", "parameters": client.WEATHER, "strict": True}
+TOOL = {"type": "function", "function": FUNCTION}
+STOP = ("any", ["x", ["a", "b"], []], [5, [5], {}, [""], ["x"] * 65])
+STREAM = ("bool", [False], [])
+ANY = ("any", [1, "x", {}, [], True], [])
+CHOICE = ("any", ["none", "auto"], ["sometimes", 5, []])
+MESSAGES = ("array", [], [[], [5], [{"role": "nobody", "content": "x"}], [{"role": "user", "content": 5}],
+                          [{"role": "user"}], [{"content": "x"}]])
+SAMPLING = {
+    "temperature": ("number", [0, 1, 2, 0.5], [-0.1, 2.1, 1e99]), "top_p": ("number", [0, 0.5, 1], [-0.1, 1.1]),
+    "seed": ("any", [0, -1, 42, 2**63 - 1, 2**64 - 1, 2**53 + 1, 1e300], ["x", [], {}, True]),
+    "frequency_penalty": ("number", [-2, 2, 0], [-2.1, 2.1]),
+    "presence_penalty": ("number", [-2, 2], [-2.1, 2.1]),
+}
+LLAMA = {
+    "top_k": ("int", [0, 40], [-2, 2**40]), "min_p": ("number", [0, 1], [-1, 2]),
+    "typical_p": ("number", [0.5, 1], [-1, 2]), "repeat_penalty": ("number", [1, 1.1], [-1]),
+    "repeat_last_n": ("int", [-1, 0, 64], [-2, 2**40]), "dry_multiplier": ("number", [0, 1], [-1]),
+    "dry_base": ("number", [1.75], [-1]), "dry_allowed_length": ("int", [2], [-1]),
+    "xtc_probability": ("number", [0, 1], [-1, 2]), "xtc_threshold": ("number", [0, .5], [-1, 2]),
+    "mirostat": ("int", [0], []), "min_keep": ("int", [0, 1], [-1]), "ignore_eos": ("bool", [True], []),
+    "id_slot": ("int", [0, -1, 1], []), "n_keep": ("int", [0, -1], [-2**40]), "n_discard": ("int", [0], [-1]),
+    "t_max_predict_ms": ("int", [0, 1000], []), "timings_per_token": ("bool", [True], []),
+    "return_progress": ("bool", [True], []), "post_sampling_probs": ("bool", [False], [True]),
+    "lora": ("array", [[]], []), "grammar": ("string", ['root ::= "a"'], ["root ::= ("]),
+    "json_schema": ("object", [BOOL], []), "logit_bias": ("any", [
+        {"5": 1}, [[5, 1]], [["a", False]], {}, [[5, -100]]],
+        ["x", 5, {"5": "y"}, {"999999999": 1}, [5], [[5]]]),
+}
+CHAT = {
+    "model": ("string", ["x"], []), "messages": MESSAGES, "stream": STREAM, "stop": STOP,
+    "max_completion_tokens": ("int", [0, 1, 5], [-2]), "max_tokens": ("int", [0, 1, -1], [-2]),
+    "n": ("int", [1, 16], [0, 17, -1]), "logprobs": ("bool", [True, False], []),
+    "top_logprobs": ("int", [], [-1, 21, 3]),
+    "tools": ("array", [[TOOL], []], [[5], [{"type": "function"}], [TOOL] * 257]),
+    "parallel_tool_calls": ("bool", [True, False], []),
+    "tool_choice": ("any", CHOICE[1], [*CHOICE[2], {"type": "x"}, "required"]),
+    "response_format": ("object", [
+        {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": BOOL}},
+        {"type": "json_schema", "schema": BOOL}], [
+        {"type": 123}, {"type": "hiccup"}, {"type": "json_schema", "json_schema": {"schema": 5}},
+        {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]),
+    "reasoning_effort": ("any", ["none", "minimal", "low", "medium", "high", "xhigh", "max", "banana"], [5]),
+    "thinking": ("any", [{"type": "enabled"}, {"type": "disabled"}, True], [5]),
+    "think": ("any", [True, False, "high"], []), "enable_thinking": ("any", [True, False], []),
+    "chat_template_kwargs": ("object", [{"enable_thinking": False}, {}], []),
+    "thinking_budget_tokens": ("int", [0, -1, 10], [-2]), "modalities": ("any", [["text"]], [["audio"]]),
+    "audio": ("any", [], [{"voice": "x", "format": "wav"}]), "functions": ("array", [[FUNCTION]], [[5]]),
+    **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity",
+                     "prediction", "prompt_cache_key", "prompt_cache_retention", "unknown"), ANY),
+    **SAMPLING, **LLAMA,
+}
+PROMPT = ("any", ["x", "", [2, 5], ["a", "b"], [[2, 5], "b"]], [5, {}, [], [[]], [-1], [99999999], [1.5]])
+TEXT = {
+    "prompt": PROMPT, "stream": STREAM, "stop": STOP, "max_tokens": ("int", [0, 1, -1], [-2]),
+    "suffix": ("any", [""], ["x"]), "echo": ("bool", [True], []), "logprobs": ("any", [0, 5, 20], [-1, 21, "x"]),
+    "n": ("int", [1, 2], [0, 17]), "best_of": ("int", [1, 3], [0, 17]), "user": ANY, "unknown": ANY,
+    **SAMPLING, **LLAMA,
+}
+NATIVE = {
+    "prompt": PROMPT, "stream": STREAM, "stop": STOP, "n_predict": ("int", [0, 1, -1], [-2]),
+    "n_probs": ("int", [0, 5], [-1]), "response_fields": ("array", [["content"]], [[5]]),
+    "return_tokens": ("bool", [True], []), "unknown": ANY, **SAMPLING, **LLAMA,
+}
+TOOL_R = {"type": "function", "name": "f", "parameters": client.WEATHER}
+RESPONSES = {
+    "model": ("string", ["x"], []), "stream": STREAM, "instructions": ("any", ["x"], [5]),
+    "input": ("any", ["x", USER], [5, {}, True, [5], *MESSAGES[2][2:4]]),
+    "tools": ("array", [[TOOL_R], [{"type": "web_search"}], []], [[5], [{"type": "function"}]]),
+    "tool_choice": CHOICE, "parallel_tool_calls": ("bool", [True, False], []),
+    "reasoning": ("object", [{"effort": "low"}, {"effort": "banana"}, {"summary": "auto"}, {}],
+                  [{"effort": 5}, {"summary": 5}]),
+    "text": ("object", [{"format": {"type": "text"}}, {"verbosity": "low"}, {"format": {"type": "json_object"}},
+                        {"format": {"type": "json_schema", "name": "n", "schema": BOOL}}],
+             [{"format": 5}, {"format": {"type": "hiccup"}}, {"format": {"type": "json_schema"}}]),
+    "max_output_tokens": ("int", [16, 0, 5], [-1]), "top_logprobs": ("int", [0, 20], [-1, 21]),
+    "store": ("bool", [True, False], []), "background": ("bool", [False, True], []),
+    "include": ("array", [["reasoning.encrypted_content"], []], [[5]]),
+    "previous_response_id": ("string", [], []), "conversation": ("any", [], [5, [], True, {}]),
+    "prompt": ("any", [], [{"id": "x"}]),
+    **dict.fromkeys(("metadata", "max_tool_calls", "prompt_cache_key", "service_tier", "truncation",
+                     "context_management", "user", "unknown"), ANY), **SAMPLING,
+}
+MESSAGES_ALL = {
+    "model": ("string", ["x"], []), "stream": STREAM, "max_tokens": ("int", [1, 5], [-2]), "messages": MESSAGES,
+    "system": ("any", ["x", [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]], [5, {}, [5]]),
+    "tools": ("array", [[{"name": "f", "input_schema": client.WEATHER}], [],
+                        [{"type": "bash_20250124", "name": "bash"}]], [[5]]),
+    "tool_choice": ("object", [{"type": "auto"}, {"type": "none"}], [{"type": "x"}, {"type": "tool"}, {}]),
+    "thinking": ("object", [{"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"},
+                            {"type": "adaptive"}], [{"type": "x"}, {"type": "enabled", "budget_tokens": "x"}]),
+    "output_config": ("object", [{"effort": "low"}, {"format": {"type": "json_schema", "schema": BOOL}}],
+                      [{"format": {"type": "x"}}, {"effort": 5}]),
+    "temperature": ("number", [0, 1], [-1, 2.5]), "top_p": SAMPLING["top_p"], "top_k": ("int", [0, 5], [-2]),
+    "stop_sequences": ("array", [["x"], []], [[5], ["x"] * 65]),
+    **dict.fromkeys(("metadata", "service_tier", "container", "context_management", "betas", "unknown"), ANY),
+}
+NEEDED = {"messages", "prompt", "input"}
+
+
+class Fields(client.Case):
+    options = ["--temp", "0", "--parallel", "8", "-c", "1024"]
+
+    def rows(self, path, base, rows):
+        for field, (kind, taken, refused) in rows.items():
+            null = (None, 400 if field in NEEDED and field in base else 200)
+            for value, want in [*((v, 200) for v in taken), null,
+                                *((v, 400) for v in refused + OTHERS[kind])]:
+                got, _, r = self.server.post(path, {**base, field: value})
+                with self.subTest(path=path, field=field, value=json.dumps(value)[:80]):
+                    self.assertEqual(got, want, str(r)[:300])
+                    if got == 400:
+                        self.assertEqual(r["error"]["type"], "invalid_request_error")
+
+    def test_chat(self):
+        self.rows("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, CHAT)
+
+    def test_completions(self):
+        self.rows("/v1/completions", {"prompt": "x", "max_tokens": 1}, TEXT)
+
+    def test_native(self):
+        self.rows("/completion", {"prompt": "x", "n_predict": 1}, NATIVE)
+
+    def test_responses(self):
+        self.rows("/v1/responses", {"input": "x", "max_output_tokens": 1}, RESPONSES)
+
+    def test_messages(self):
+        self.rows("/v1/messages", {"messages": USER, "max_tokens": 1}, MESSAGES_ALL)
+
+
+if __name__ == "__main__":
+    client.main()
