@@ -553,7 +553,7 @@ struct ingle_scheduler_options {
     int64_t max_running;        /* answers that are computed at once; 0: 16 */
     int64_t max_waiting;        /* requests in the queue; 0: 64 */
     int64_t max_waiting_tokens; /* of their prompts together; 0: 4 contexts */
-    double step_seconds;        /* aim for a step while answers run; 0: twice a decode step */
+    double step_seconds;        /* aim for a step while answers run; 0: 1.8 decode steps */
 };
 INGLE_API ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,
                                             const struct ingle_scheduler_options *o,

@@ -5,6 +5,7 @@
  * Rows are independent of each other, so how they are shared out among threads is free;
  * element-wise operations are shared out by column blocks too.
  */
+#include "base/clock.h"
 #include "base/num.h"
 #include "device/ops.h"
 #include <math.h>
@@ -15,8 +16,42 @@ enum {
     COLUMN_BLOCK = 4096, /* floats of an element-wise chunk */
 };
 
+struct piece {
+    pool_fn *fn;
+    void *arg;
+    int64_t first;
+};
+
+static void piece_chunk(void *arg, int64_t chunk, int worker)
+{
+    const struct piece *p = arg;
+    p->fn(p->arg, p->first + chunk, worker);
+}
+
+/* In pieces that take about as long as another step may be kept waiting.  A cancelled step
+ * leaves the rest out: nobody looks at what it computes. */
+static void for_pieces(struct device *d, int64_t n_chunks, pool_fn *fn, void *arg)
+{
+    const int64_t n_workers = pool_size(d->pool);
+    for (int64_t first = 0, n = n_workers; first < n_chunks && device_runs(d);) {
+        if (first > 0)
+            device_may_stop(d);
+        const uint64_t began = clock_now();
+        struct piece p = {fn, arg, first};
+        pool_run(d->pool, num_min(n, n_chunks - first), piece_chunk, &p);
+        first += n;
+        const double each = (double)(clock_now() - began + 1) / (double)n;
+        const double fit = (double)d->between->piece_ns / each;
+        n = fit < (double)n_chunks ? num_max(n_workers, (int64_t)fit / n_workers * n_workers) : n_chunks;
+    }
+}
+
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg)
 {
+    if (d->between && n_chunks > pool_size(d->pool) && work > SMALL_WORK) {
+        for_pieces(d, n_chunks, fn, arg);
+        return;
+    }
     if (n_chunks > 1 && work > SMALL_WORK && pool_size(d->pool) > 1) {
         pool_run(d->pool, n_chunks, fn, arg);
         return;

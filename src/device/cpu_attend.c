@@ -13,7 +13,8 @@
 
 enum {
     QUERIES = 64,          /* query vectors of a prefill task */
-    STATE_FLOATS = 1 << 22 /* partial results of all splits, at most */
+    STATE_FLOATS = 1 << 22, /* partial results of all splits, at most */
+    OPS_NS = 30             /* multiplications and additions of a slow thread in a nanosecond */
 };
 
 /* ---- appending ---- */
@@ -181,8 +182,8 @@ static struct attend attend_plan(const struct device *d, const struct device_att
         split |= n_splits(&a->span[i]) > 1;
     }
     /* Windowed rows look at one or two splits only: nothing to share. */
-    t.by_split = split && !a->window && rows <= t.row_block &&
-                 tasks < 4 * pool_size(d->pool) && floats <= STATE_FLOATS;
+    t.by_split = split && !a->window && rows <= t.row_block && floats <= STATE_FLOATS &&
+                 (d->between || tasks < 4 * pool_size(d->pool));
     const struct device_span worst = {0, rows, 0, NULL};
     const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, t.row_block));
     t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
@@ -193,7 +194,7 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
 {
     struct attend t = attend_plan(d, a);
     const size_t workers = t.worker_bytes * (size_t)pool_size(d->pool);
-    if (d->dry) /* a later step may split where this one does not */
+    if (d->dry || d->between) /* a later step may split where this one does not; or a part of it */
         return workers + STATE_FLOATS * sizeof(float);
     size_t floats = 0;
     for (int64_t i = 0; t.by_split && i < a->n_spans; i++)
@@ -221,9 +222,8 @@ struct device_cost device_cpu_attend_cost(const struct device_attend_args *a)
     return c;
 }
 
-void device_cpu_attend(struct device *d, const void *args, void *scratch)
+static void attend(struct device *d, const struct device_attend_args *a, void *scratch)
 {
-    const struct device_attend_args *a = args;
     struct attend t = attend_plan(d, a);
     t.d = d;
     t.worker = scratch;
@@ -238,4 +238,47 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
     device_cpu_for(d, n, work, t.by_split ? split_chunk : rows_chunk, &t);
     if (t.by_split)
         device_cpu_for(d, a->n_spans * a->kv->n_heads, work, merge_chunk, &t);
+}
+
+/* Rows of a span that are split together when its tasks over all splits would keep another step
+ * waiting for too long; 0: they would not. */
+static int64_t piece_rows(const struct device *d, const struct device_attend_args *a,
+                          const struct device_span *s)
+{
+    if (!d->between || a->window || n_splits(s) == 1)
+        return 0;
+    const struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
+    const int64_t block = num_min(s->n, num_max(1, QUERIES / t.group));
+    const double each = 2.0 * (double)(t.group * (a->kv->k_width + a->kv->v_width)); /* row and key */
+    const double ops = (double)d->between->piece_ns * OPS_NS;
+    if (each * (double)(block * (s->pos0 + s->n)) < ops)
+        return 0;
+    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page};
+    const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
+    const double short_ones = 2 * ops / (each * KERN_SPLIT);
+    return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
+}
+
+void device_cpu_attend(struct device *d, const void *args, void *scratch)
+{
+    const struct device_attend_args *a = args;
+    bool pieces = false;
+    for (int64_t i = 0; i < a->n_spans; i++)
+        pieces |= piece_rows(d, a, &a->span[i]) > 0;
+    if (!pieces) {
+        attend(d, a, scratch);
+        return;
+    }
+    for (int64_t i = 0; i < a->n_spans; i++) {
+        const struct device_span *s = &a->span[i];
+        const int64_t each = piece_rows(d, a, s) ? piece_rows(d, a, s) : s->n;
+        for (int64_t row = 0; row < s->n && device_runs(d); row += each) {
+            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page};
+            struct device_attend_args b = *a;
+            b.span = &part;
+            b.n_spans = 1;
+            attend(d, &b, scratch);
+            device_may_stop(d);
+        }
+    }
 }

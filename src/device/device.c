@@ -189,7 +189,7 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
 
 void device_begin(struct device *d, const atomic_bool *cancel)
 {
-    d->used = 0;
+    d->used = d->base;
     d->err.status = INGLE_OK;
     d->cancel = cancel;
 }
@@ -216,6 +216,47 @@ ingle_status device_status(const struct device *d, struct err *err)
     if (d->err.status != INGLE_OK && err)
         *err = d->err;
     return d->err.status;
+}
+
+/* ---- a step between ---- */
+
+void device_set_between(struct device *d, struct device_between *between)
+{
+    d->between = between;
+    if (!between)
+        return;
+    between->longest_ns = 0;
+    between->last = clock_now();
+}
+
+void device_may_stop(struct device *d)
+{
+    struct device_between *b = d->between;
+    if (!b || d->dry)
+        return;
+    const uint64_t now = clock_now();
+    if (now - b->last > b->longest_ns)
+        b->longest_ns = now - b->last;
+    b->fn(b->arg);
+    b->last = clock_now();
+}
+
+void device_suspend(struct device *d, struct device_suspended *s)
+{
+    *s = (struct device_suspended){d->base, d->used, d->err, d->cancel, d->between};
+    d->base = d->used;
+    d->between = NULL;
+}
+
+void device_resume(struct device *d, const struct device_suspended *s)
+{
+    d->base = s->base;
+    d->used = s->used;
+    d->err = s->err;
+    d->cancel = s->cancel;
+    d->between = s->between;
+    if (d->between)
+        d->between->last = clock_now();
 }
 
 void device_profile(struct device *d, bool on)
@@ -258,6 +299,7 @@ static void run(struct device *d, enum device_op op, const void *args)
         }
     }
     d->used = mark;
+    device_may_stop(d);
 }
 
 /* ---- operations ---- */

@@ -128,6 +128,29 @@ void device_begin(struct device *d, const atomic_bool *cancel);
 /* False in a dry run, after an error and after a cancel: host code between operations asks
  * before it touches memory. */
 bool device_runs(struct device *d);
+
+/* Another step between the pieces of one: while such a thing is set, fn is called after every
+ * operation, and within one about every piece_ns (never while a kernel runs).  There, between
+ * device_suspend() and device_resume(), another forward pass may run; its scratch lies behind
+ * that of the first. */
+struct device_between {
+    void (*fn)(void *arg);
+    void *arg;
+    uint64_t piece_ns;
+    uint64_t longest_ns; /* result: the longest time between two calls */
+    uint64_t last;       /* clock_now() when the last call returned */
+};
+/* between is borrowed until the next call; NULL: nothing any more. */
+void device_set_between(struct device *d, struct device_between *between);
+struct device_suspended {
+    size_t base, used;
+    struct err err;
+    const atomic_bool *cancel;
+    struct device_between *between;
+};
+void device_suspend(struct device *d, struct device_suspended *s);
+void device_resume(struct device *d, const struct device_suspended *s);
+
 MUST_CHECK ingle_status device_status(const struct device *d, struct err *err);
 void device_fail(struct device *d, const struct err *err); /* keeps the first */
 

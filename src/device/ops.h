@@ -87,10 +87,12 @@ struct device {
     /* The arena of the step. */
     uint8_t *arena;
     size_t cap, used, peak;
+    size_t base; /* what a suspended step has */
     bool dry;
     /* The step that runs. */
     struct err err;           /* status INGLE_OK: none yet */
     const atomic_bool *cancel;
+    struct device_between *between; /* or NULL */
     /* Profile. */
     bool profiled;
     uint64_t op_ns[DEVICE_OPS], op_calls[DEVICE_OPS];
@@ -98,6 +100,9 @@ struct device {
 };
 
 extern const struct device_ops device_cpu_ops;
+
+/* The other step, if there may be one now. */
+void device_may_stop(struct device *d);
 
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */

@@ -35,14 +35,25 @@ static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_fini
     return cancelled || (r->deadline && now >= r->deadline);
 }
 
-/* Requests that were cancelled or are too late, wherever they are. */
-static void end_those_over(struct ingle_scheduler *s)
+static bool is_in_step(const struct ingle_scheduler *s, const struct ingle_request *r)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].r == r && s->slot[i].step_rows)
+            return true;
+    return false;
+}
+
+void engine_end_those_over(struct ingle_scheduler *s)
 {
     const uint64_t now = clock_now();
     enum ingle_finish why = INGLE_FINISH_CANCEL;
     for (struct ingle_request *r = s->begun, *next; r; r = next) {
         next = r->next;
-        if (is_over(r, now, &why))
+        if (!is_over(r, now, &why))
+            continue;
+        if (is_in_step(s, r))
+            atomic_store(&s->abort, true);
+        else
             engine_request_end(s, r, why, NULL);
     }
     for (;;) {
@@ -59,7 +70,7 @@ static void end_those_over(struct ingle_scheduler *s)
     }
 }
 
-static void take_snapshot(struct ingle_scheduler *s)
+void engine_take_snapshot(struct ingle_scheduler *s)
 {
     struct kv_pool_counts kv;
     struct kv_store_counts disk = {0};
@@ -104,7 +115,7 @@ static void rest(struct ingle_scheduler *s)
     pthread_mutex_unlock(&s->lock);
     const bool busy = session_runner_settle(s->e->runner);
     if (busy)
-        take_snapshot(s);
+        engine_take_snapshot(s);
     pthread_mutex_lock(&s->lock);
     if (!is_idle(s))
         return;
@@ -152,11 +163,11 @@ static void *thread_main(void *arg)
 {
     struct ingle_scheduler *s = arg;
     while (wait_for_work(s)) {
-        end_those_over(s);
+        engine_end_those_over(s);
         engine_admit(s);
         engine_start_shares(s);
         engine_step(s);
-        take_snapshot(s);
+        engine_take_snapshot(s);
     }
     end_all(s);
     return NULL;
@@ -184,16 +195,31 @@ static ingle_status check_options(struct ingle_scheduler_options *o, int64_t n_c
     return INGLE_OK;
 }
 
+static void free_lane(struct engine_lane *l)
+{
+    mem_free(l->work);
+    mem_free(l->row);
+    mem_free(l->who);
+    mem_free(l->item);
+}
+
+static bool make_lane(struct engine_lane *l, size_t n)
+{
+    l->work = mem_calloc(n, sizeof *l->work);
+    l->row = mem_calloc(n, sizeof *l->row);
+    l->who = mem_calloc(n, sizeof(struct engine_answer *));
+    l->item = mem_calloc(n, sizeof(struct engine_answer *));
+    return l->work && l->row && l->who && l->item;
+}
+
 static void free_scheduler(struct ingle_scheduler *s)
 {
     for (int64_t i = 0; s->slot && i < s->o.max_running; i++)
         session_free(s->slot[i].session.s);
     sched_queue_free(s->queue);
     mem_free(s->slot);
-    mem_free(s->work);
-    mem_free(s->row);
-    mem_free(s->who);
-    mem_free(s->item);
+    free_lane(&s->step);
+    free_lane(&s->between);
     mem_free(s->draw);
     mem_free(s->seen);
     pthread_mutex_destroy(&s->lock);
@@ -206,13 +232,9 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
 {
     const size_t n = (size_t)s->o.max_running;
     s->slot = mem_calloc(n, sizeof *s->slot);
-    s->work = mem_calloc(n, sizeof *s->work);
-    s->row = mem_calloc(n, sizeof *s->row);
-    s->who = mem_calloc(n, sizeof(struct engine_answer *));
-    s->item = mem_calloc(n, sizeof(struct engine_answer *));
     s->draw = mem_calloc(n, sizeof *s->draw);
     s->seen = mem_calloc(n, sizeof *s->seen);
-    if (!s->slot || !s->work || !s->row || !s->who || !s->item || !s->draw || !s->seen)
+    if (!s->slot || !s->draw || !s->seen || !make_lane(&s->step, n) || !make_lane(&s->between, n))
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
     s->n_free = s->o.max_running;
     ingle_status st = INGLE_OK;

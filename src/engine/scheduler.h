@@ -56,7 +56,7 @@ struct engine_answer {
     int index;
     struct ingle_session session; /* always there; empty while the slot is free */
     int64_t n_generated;
-    double row_seconds;  /* what a row of its prompt takes */
+    int64_t step_rows;   /* of it in the step that runs and that others run between; 0: none */
     int64_t fork;        /* where another prompt went another way: a restore point; 0: nowhere */
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first */
@@ -70,6 +70,18 @@ struct engine_draw {
     struct ingle_top top[ENGINE_MAX_TOP];
     ingle_status status;
     struct ingle_error error;
+};
+
+/* What a step is made of. */
+struct engine_lane {
+    struct sched_row *row;       /* [max_running]: those that could take part, and ... */
+    struct engine_answer **who;  /* ... whose row it is */
+    struct session_work *work;   /* [max_running]: the step, and ... */
+    struct engine_answer **item; /* ... whose work it is */
+    int64_t n_rows;              /* of row[] and who[] */
+    int64_t n;                   /* of work[] and item[] */
+    int64_t n_answers, prompt_rows, most; /* in the step */
+    struct ingle_request *owner; /* most of the step is its prompt; or NULL */
 };
 
 struct engine_call {
@@ -87,16 +99,19 @@ struct ingle_scheduler {
     pthread_t thread;
 
     struct engine_answer *slot;  /* [max_running] */
-    struct sched_row *row;       /* [max_running]: those that could take part, and ... */
-    struct engine_answer **who;  /* ... whose row it is */
-    struct session_work *work;   /* [max_running]: the step, and ... */
-    struct engine_answer **item; /* ... whose work it is */
+    struct engine_lane step, between; /* the step; the one between its pieces */
     struct engine_draw *draw;    /* [max_running] */
     struct ingle_request *begun;
     int64_t n_free, n_ended;     /* slots; answers since the start */
     uint64_t reserved_bytes;
     struct sched_pace pace;
     uint64_t turn;
+    /* While a step runs that others run between. */
+    struct device_between pieces;
+    uint64_t due, look;          /* clock_now(): when the next one is; who is over by then? */
+    uint64_t answered;           /* when the last step of answers ended */
+    uint64_t between_ns;         /* what they took */
+    bool no_pages;               /* one had too few pages: the next step is for all */
 
     pthread_mutex_t lock;
     pthread_cond_t wake, called;  /* for the thread; for those who wait for a call */
@@ -147,5 +162,13 @@ bool engine_park_one(struct ingle_scheduler *s);
 /* ---- steps ---- */
 
 void engine_step(struct ingle_scheduler *s);
+
+/* ---- the loop ---- */
+
+/* Requests that were cancelled or are too late end, wherever they are.  One that the step
+ * which runs computes ends that step first. */
+void engine_end_those_over(struct ingle_scheduler *s);
+/* What ingle_scheduler_status() tells. */
+void engine_take_snapshot(struct ingle_scheduler *s);
 
 #endif

@@ -129,7 +129,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         if (b == a || !b->r || b->r->salt != r->salt)
             continue;
         const int64_t n = num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1);
-        const int64_t now = num_min(n, session_length(b->session.s));
+        const int64_t now = b->step_rows ? 0 : num_min(n, session_length(b->session.s));
         if (now > most && session_can_rewind(b->session.s, now)) {
             most = now;
             nearest = b;
@@ -169,6 +169,8 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         a->state = ENGINE_ANSWER_SHARES;
         a->leader = leader->r->number;
         session_park(t); /* the pages come with the fork */
+        if (leader->step_rows && a->share < session_length(leader->session.s) + leader->step_rows)
+            atomic_store(&s->abort, true); /* its step would go past the place */
     }
     const struct ingle_reuse *known = &r->usage.reuse;
     if (known->matched - known->kept >= LEAST_SHARE && known->matched < r->o.n_prompt - 1)
@@ -202,7 +204,7 @@ static bool is_coming(const struct ingle_scheduler *s, const struct engine_answe
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
         if (b->state == ENGINE_ANSWER_PROMPT && b->r->number == a->leader)
-            return session_length(b->session.s) < a->share;
+            return b->step_rows || session_length(b->session.s) < a->share;
     }
     return false;
 }
@@ -225,7 +227,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->index = index;
     a->state = ENGINE_ANSWER_FORKS;
     a->n_generated = 0;
-    a->row_seconds = 0;
+    a->step_rows = 0;
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     s->n_free--;

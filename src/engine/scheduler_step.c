@@ -4,6 +4,12 @@
 #include "base/clock.h"
 #include "base/num.h"
 
+#include <limits.h>
+
+/* Between pieces of a step: how often it is asked whether somebody is over; and how many pieces
+ * a slice is to have. */
+enum { LOOK_NS = 5000000, PIECES = 8 };
+
 /* ---- who takes part ---- */
 
 static bool takes_part(const struct engine_answer *a)
@@ -41,55 +47,91 @@ static void fill_row(const struct ingle_scheduler *s, const struct engine_answer
         .stop = a->state == ENGINE_ANSWER_PROMPT ? pause_of(s, a) : 0,
         .priority = a->r->o.priority,
         .user = a->r->ticket.user,
-        .row_seconds = a->row_seconds,
+        .at = session_length(a->session.s),
     };
 }
 
-struct made {
-    int64_t n_rows;                        /* of row[] and who[] */
-    int64_t n;                             /* of work[] and item[] */
-    int64_t n_answers, prompt_rows, most;  /* in the step */
-    struct ingle_request *owner;           /* most of the step is its prompt; or NULL */
-};
-
-static void add_work(struct ingle_scheduler *s, struct made *m, int64_t i)
+static void add_work(struct engine_lane *l, int64_t i)
 {
-    const struct sched_row *row = &s->row[i];
-    struct engine_answer *a = s->who[i];
-    s->item[m->n] = a;
-    s->work[m->n++] = (struct session_work){
+    const struct sched_row *row = &l->row[i];
+    struct engine_answer *a = l->who[i];
+    l->item[l->n] = a;
+    l->work[l->n++] = (struct session_work){
         .s = a->session.s,
         .max_tokens = row->n,
         .want = row->all_logits ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
     };
-    m->n_answers += row->answers;
+    l->n_answers += row->answers;
     if (row->answers)
         return;
-    m->prompt_rows += row->n;
-    if (row->n > m->most) {
-        m->most = row->n;
-        m->owner = a->r;
+    l->prompt_rows += row->n;
+    if (row->n > l->most) {
+        l->most = row->n;
+        l->owner = a->r;
     }
 }
 
-/* Answers come first, so that prompts cannot take their pages. */
-static struct made make_step(struct ingle_scheduler *s)
+/* Those who could take part: not those whom the step that runs moves. */
+static void list_rows(const struct ingle_scheduler *s, struct engine_lane *l)
 {
-    struct made m = {0};
+    l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
+    l->owner = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++)
-        if (takes_part(&s->slot[i])) {
-            fill_row(s, &s->slot[i], &s->row[m.n_rows]);
-            s->who[m.n_rows++] = &s->slot[i];
+        if (takes_part(&s->slot[i]) && !s->slot[i].step_rows) {
+            fill_row(s, &s->slot[i], &l->row[l->n_rows]);
+            l->who[l->n_rows++] = &s->slot[i];
         }
-    sched_pace_plan(&s->pace, s->row, m.n_rows,
-                    &(struct sched_room){s->max_rows, s->max_logits, s->turn++});
+}
+
+/* Answers come first, so that prompts cannot take their pages. */
+static void add_planned(struct engine_lane *l)
+{
     for (int answers = 1; answers >= 0; answers--)
-        for (int64_t i = 0; i < m.n_rows; i++)
-            if (s->row[i].n && s->row[i].answers == (answers == 1))
-                add_work(s, &m, i);
-    if (2 * m.most <= m.prompt_rows + m.n_answers)
-        m.owner = NULL;
-    return m;
+        for (int64_t i = 0; i < l->n_rows; i++)
+            if (l->row[i].n && l->row[i].answers == (answers == 1))
+                add_work(l, i);
+    if (2 * l->most <= l->prompt_rows + l->n_answers)
+        l->owner = NULL;
+}
+
+static int64_t count_answers(const struct engine_lane *l)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < l->n_rows; i++)
+        n += l->row[i].answers;
+    return n;
+}
+
+static enum sched_way make_step(struct ingle_scheduler *s)
+{
+    struct engine_lane *l = &s->step;
+    list_rows(s, l);
+    s->pace.can_stop =
+        !s->no_pages && count_answers(l) <= session_runner_between_rows(s->e->runner);
+    s->no_pages = false;
+    const struct sched_room room = {s->max_rows, s->max_logits, s->turn++};
+    const enum sched_way way = sched_pace_plan(&s->pace, l->row, l->n_rows, &room);
+    add_planned(l);
+    return way;
+}
+
+/* Prompts that are not in the step which is stopped share every second one, all if they are
+ * more urgent, none if they are less. */
+static void make_step_between(struct ingle_scheduler *s)
+{
+    struct engine_lane *l = &s->between;
+    int here = INT_MIN, there = INT_MIN;
+    list_rows(s, l);
+    for (int64_t i = 0; i < l->n_rows; i++)
+        if (!l->row[i].answers && l->row[i].priority > here)
+            here = l->row[i].priority;
+    for (int64_t i = 0; i < s->step.n; i++)
+        if (s->step.item[i]->r->o.priority > there)
+            there = s->step.item[i]->r->o.priority;
+    const struct sched_room room = {session_runner_between_rows(s->e->runner), s->max_logits, s->turn++};
+    sched_pace_plan_between(&s->pace, l->row, l->n_rows, &room,
+                            here > there || (here == there && s->turn % 2));
+    add_planned(l);
 }
 
 /* ---- what comes of it ---- */
@@ -258,33 +300,24 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
         engine_request_grow(s, r, a->n_generated);
 }
 
-/* ---- the step ---- */
+/* ---- the results of a step ---- */
 
-/* False: the step would be for nobody. */
-static bool step_begins(struct ingle_scheduler *s, const struct made *m, uint64_t now)
+static struct sched_load load_of(const struct engine_lane *l, bool answers, bool prompts)
 {
-    pthread_mutex_lock(&s->lock);
-    const bool go = !s->closing && !(m->owner && atomic_load(&m->owner->cancelled));
-    if (go) {
-        atomic_store(&s->abort, false);
-        s->owner = m->owner;
-        s->step_began = now;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return go;
+    return sched_load_of(l->row, l->n_rows, answers, prompts);
 }
 
 /* Prompts and answers of a mixed step divide its time by what answers alone take. */
-static void count_step(struct ingle_scheduler *s, const struct made *m, double seconds)
+static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds)
 {
     struct ingle_scheduler_status *t = &s->status;
     int64_t n_answers = 0, prompt_rows = 0;
-    for (int64_t i = 0; i < m->n; i++) {
-        const struct session_work *w = &s->work[i];
-        *(s->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done;
-        sched_queue_serve(&s->item[i]->r->ticket, w->n_done);
+    for (int64_t i = 0; i < l->n; i++) {
+        const struct session_work *w = &l->work[i];
+        *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done;
+        sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
-    const double alone = n_answers ? sched_pace_answers(&s->pace, n_answers) : 0;
+    const double alone = n_answers ? sched_pace_answers(&s->pace, load_of(l, true, false)) : 0;
     const double prompts = !prompt_rows ? 0 : seconds > alone ? seconds - alone : 0;
     t->n_steps++;
     t->n_step_rows += n_answers + prompt_rows;
@@ -294,25 +327,19 @@ static void count_step(struct ingle_scheduler *s, const struct made *m, double s
     t->last_step_seconds = seconds;
 }
 
-static void step_ends(struct ingle_scheduler *s, const struct made *m, ingle_status st,
-                      uint64_t began)
-{
-    pthread_mutex_lock(&s->lock);
-    s->owner = NULL;
-    s->step_began = 0;
-    if (!st || st == INGLE_NUMERIC)
-        count_step(s, m, (double)(clock_now() - began) * 1e-9);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* Some had no pages, or (st) nobody had: one request makes room.  When there is none to do so,
  * the first that had no pages ends. */
-static void make_room(struct ingle_scheduler *s, const struct made *m, struct err *err)
+static void make_room(struct ingle_scheduler *s, const struct engine_lane *l, struct err *err)
 {
     struct engine_answer *a = NULL;
-    for (int64_t i = 0; i < m->n && !a; i++)
-        if (!s->work[i].n_done && s->item[i]->r && takes_part(s->item[i]))
-            a = s->item[i];
+    if (l == &s->between) { /* the step that runs has pages of those who could make room */
+        s->no_pages = true;
+        atomic_store(&s->abort, true);
+        return;
+    }
+    for (int64_t i = 0; i < l->n && !a; i++)
+        if (!l->work[i].n_done && l->item[i]->r && takes_part(l->item[i]))
+            a = l->item[i];
     if (!a || engine_park_one(s))
         return;
     if (!err->status)
@@ -321,13 +348,13 @@ static void make_room(struct ingle_scheduler *s, const struct made *m, struct er
     engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
 }
 
-static void take_results(struct ingle_scheduler *s, const struct made *m, struct err *err)
+static void take_results(struct ingle_scheduler *s, const struct engine_lane *l, struct err *err)
 {
     int64_t n_draws = 0;
     bool short_of_pages = false;
-    for (int64_t i = 0; i < m->n; i++) {
-        short_of_pages |= !s->work[i].n_done && !s->work[i].failed;
-        take_result(s, &n_draws, s->item[i], &s->work[i], err);
+    for (int64_t i = 0; i < l->n; i++) {
+        short_of_pages |= !l->work[i].n_done && !l->work[i].failed;
+        take_result(s, &n_draws, l->item[i], &l->work[i], err);
     }
     pool_run(device_pool(s->e->device), n_draws, draw_one, s);
     for (int64_t i = 0; i < n_draws; i++)
@@ -338,31 +365,155 @@ static void take_results(struct ingle_scheduler *s, const struct made *m, struct
         pthread_mutex_unlock(&s->lock);
     }
     if (short_of_pages)
-        make_room(s, m, &(struct err){INGLE_OK, ""});
+        make_room(s, l, &(struct err){INGLE_OK, ""});
 }
 
-static void note_pace(struct ingle_scheduler *s, const struct made *m, uint64_t began)
+/* ---- between the pieces of a step ---- */
+
+static double seconds_since(uint64_t t)
 {
-    sched_pace_note(&s->pace, s->row, m->n_rows, (double)(clock_now() - began) * 1e-9);
-    for (int64_t i = 0; i < m->n_rows; i++)
-        s->who[i]->row_seconds = s->row[i].row_seconds;
+    return (double)(clock_now() - t) * 1e-9;
+}
+
+static uint64_t ns_of(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
+}
+
+/* The answers' step, and their tokens; returns what it took.  Whatever it cannot do ends the
+ * step that is stopped: then there is a step for all. */
+static double step_between(struct ingle_scheduler *s)
+{
+    struct engine_lane *l = &s->between;
+    struct err err = {INGLE_OK, ""};
+    make_step_between(s);
+    if (!l->n)
+        return 0;
+    const uint64_t began = clock_now();
+    const ingle_status st = session_step(s->e->runner, l->work, l->n, NULL, &err);
+    if (st && st != INGLE_NUMERIC) {
+        make_room(s, l, &err);
+        return 0;
+    }
+    pthread_mutex_lock(&s->lock);
+    count_step(s, l, seconds_since(began));
+    s->step_began = clock_now();
+    pthread_mutex_unlock(&s->lock);
+    take_results(s, l, &err);
+    const double took = seconds_since(began);
+    if (!st)
+        sched_pace_note(&s->pace, l->row, l->n_rows, took, 0);
+    return took;
+}
+
+/* Between two pieces: those who are over end at once, answers go on when it is time. */
+static void run_between(void *arg)
+{
+    struct ingle_scheduler *s = arg;
+    const uint64_t now = clock_now();
+    if (now < s->look || atomic_load(&s->abort))
+        return;
+    engine_end_those_over(s);
+    s->look = now + LOOK_NS;
+    if (now < s->due || atomic_load(&s->abort)) {
+        s->between_ns += clock_now() - now;
+        s->look = s->look < s->due ? s->look : s->due;
+        return;
+    }
+    engine_admit(s);
+    engine_start_shares(s);
+    const double took = step_between(s);
+    engine_take_snapshot(s);
+    const uint64_t after = clock_now();
+    const double slice = sched_pace_slice(&s->pace, load_of(&s->between, true, false), took);
+    s->due = after + (s->between.n_answers ? ns_of(slice) : LOOK_NS);
+    s->answered = after;
+    s->look = after + LOOK_NS < s->due ? after + LOOK_NS : s->due;
+    s->between_ns += after - now;
+}
+
+/* The answers that wait while prompts have a step: a row each. */
+static struct sched_load answers_of(const struct engine_lane *l)
+{
+    struct sched_load sum = {0, 0};
+    for (int64_t i = 0; i < l->n_rows; i++)
+        if (l->row[i].answers) {
+            sum.rows++;
+            sum.context += l->row[i].at + 1;
+        }
+    return sum;
+}
+
+/* The step will stop for others, the first time after a slice of it. */
+static void begin_between(struct ingle_scheduler *s, const struct sched_load answers)
+{
+    const double slice = sched_pace_slice(&s->pace, answers, sched_pace_answers(&s->pace, answers));
+    s->between_ns = 0;
+    s->due = s->look = s->answered + ns_of(slice);
+    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / PIECES)};
+    for (int64_t i = 0; i < s->step.n; i++)
+        s->step.item[i]->step_rows = s->step.work[i].max_tokens;
+    session_runner_set_between(s->e->runner, &s->pieces);
+}
+
+static void end_between(struct ingle_scheduler *s)
+{
+    session_runner_set_between(s->e->runner, NULL);
+    for (int64_t i = 0; i < s->step.n; i++)
+        s->step.item[i]->step_rows = 0;
+}
+
+/* ---- the step ---- */
+
+/* False: the step would be for nobody. */
+static bool step_begins(struct ingle_scheduler *s, uint64_t now)
+{
+    const struct ingle_request *owner = s->step.owner;
+    pthread_mutex_lock(&s->lock);
+    const bool go = !s->closing && !(owner && atomic_load(&owner->cancelled));
+    if (go) {
+        atomic_store(&s->abort, false);
+        s->owner = s->step.owner;
+        s->step_began = now;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return go;
+}
+
+static void step_ends(struct ingle_scheduler *s, ingle_status st, double seconds)
+{
+    pthread_mutex_lock(&s->lock);
+    s->owner = NULL;
+    s->step_began = 0;
+    if (!st || st == INGLE_NUMERIC)
+        count_step(s, &s->step, seconds);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void engine_step(struct ingle_scheduler *s)
 {
+    struct engine_lane *l = &s->step;
     struct err err = {INGLE_OK, ""};
-    const struct made m = make_step(s);
+    const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
-    if (!m.n || !step_begins(s, &m, began))
+    if (!l->n || !step_begins(s, began))
         return;
-    const ingle_status st = session_step(s->e->runner, s->work, m.n, &s->abort, &err);
-    step_ends(s, &m, st, began);
+    s->between_ns = s->pieces.longest_ns = 0;
+    if (way == SCHED_BETWEEN)
+        begin_between(s, answers_of(l));
+    const ingle_status st = session_step(s->e->runner, l->work, l->n, &s->abort, &err);
+    if (way == SCHED_BETWEEN)
+        end_between(s);
+    step_ends(s, st, seconds_since(began + s->between_ns));
     if (!st || st == INGLE_NUMERIC) {
-        take_results(s, &m, &err);
+        take_results(s, l, &err);
+        if (way == SCHED_TOGETHER)
+            s->answered = clock_now();
         if (!st)
-            note_pace(s, &m, began);
+            sched_pace_note(&s->pace, l->row, l->n_rows, seconds_since(began + s->between_ns),
+                            (double)s->pieces.longest_ns * 1e-9);
     } else if (st == INGLE_LIMIT || st == INGLE_NOMEM) {
-        make_room(s, &m, &err);
+        make_room(s, l, &err);
     } else if (st != INGLE_CANCEL) {
         while (s->begun)
             engine_request_end(s, s->begun, INGLE_FINISH_ERROR, &err);

@@ -1,168 +1,208 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pace - how much of prompts is computed while answers run, and how.
+ *
+ * Together: rows of prompts in the answers' step.  As long as a step is bound by reading
+ * weights they cost little; but few rows cannot share experts, nor keys and values of a long
+ * past.  Between: large steps of prompts that stop for the answers' steps.  Whichever computes
+ * more rows in a second, by what is known of both; now and then the other one is tried.
+ */
 #include "sched/sched.h"
 
 #include "base/num.h"
 
-/* Steps between two of answers alone; and when there are more or fewer answers than then. */
-enum { MEASURE_EVERY = 64, MEASURE_CHANGED = 8 };
+/* Steps between two of answers alone; when the other way is tried: after so many large steps,
+ * after the rows of so many; and the rows that a large step begins with. */
+enum { MEASURE_EVERY = 64, TRY_TOGETHER = 16, TRY_BETWEEN = 32, FIRST_ROWS = 16,
+       MOST_ROWS = 1 << 16 };
 
-/* A prompt that has come so many rows further is another one. */
-enum { STALE_ROWS = 16 };
-
-enum { MOST_TRIES = 6 };
+/* A stream may wait for its next token three times as long as beside answers alone.  A step is
+ * planned for less: it may take half as long again as is usual, or stop late by a piece. */
+static const double TARGET = 1.8;
 
 /* What a step of prompts alone should take, and the rows below which it would waste time. */
 static const double ALONE_SECONDS = 0.5;
 enum { ALONE_ROWS = 128 };
 
-static int64_t count_answers(const struct sched_row *row, int64_t n)
+/* A step of prompts is given up and begun again when one of them is cancelled, and prompts
+ * that come meanwhile share answers' steps: it may take longer. */
+static const double BETWEEN_SECONDS = 1;
+
+/* A stop is late by a piece: it may be this part of a step of the answers. */
+static const double PIECE = 0.5;
+
+static int64_t context_of(const struct sched_row *r)
 {
-    int64_t n_answers = 0;
+    return r->n * r->at + r->n * (r->n + 1) / 2;
+}
+
+struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool answers,
+                                bool prompts)
+{
+    struct sched_load l = {0, 0};
     for (int64_t i = 0; i < n; i++)
-        n_answers += row[i].answers;
-    return n_answers;
+        if (row[i].answers ? answers : prompts) {
+            l.rows += row[i].n;
+            l.context += context_of(&row[i]);
+        }
+    return l;
 }
 
-/* The median of what was seen: one step that another process held up does not count.  What
- * more answers took is scaled down, what fewer took is a safe guess. */
-double sched_pace_answers(const struct sched_pace *p, int64_t n_answers)
+double sched_pace_answers(const struct sched_pace *p, struct sched_load answers)
 {
-    double at[SCHED_PACE_SEEN];
-    int k = 0;
-    for (int i = 0; i < SCHED_PACE_SEEN; i++) {
-        if (p->seen[i].seconds <= 0)
-            continue;
-        double x = p->seen[i].seconds;
-        if (n_answers < p->seen[i].n_answers)
-            x *= (double)n_answers / (double)p->seen[i].n_answers;
-        int j = k++;
-        for (; j > 0 && at[j - 1] > x; j--)
-            at[j] = at[j - 1];
-        at[j] = x;
-    }
-    return k ? at[(k - 1) / 2] : 0;
+    return p->beside.n_seen ? sched_cost_of(&p->beside, answers) : 0;
 }
 
-static bool must_measure(const struct sched_pace *p, int64_t n_answers)
+static double target(const struct sched_pace *p, double alone)
 {
-    const int64_t last = (p->next + SCHED_PACE_SEEN - 1) % SCHED_PACE_SEEN;
-    if (p->mixed_steps >= MEASURE_EVERY)
-        return true;
-    return p->mixed_steps >= MEASURE_CHANGED && p->seen[last].n_answers != n_answers;
+    return p->target_seconds > 0 ? p->target_seconds : TARGET * alone;
 }
 
-/* What the planned rows of prompts will take.  A row that nobody knows may be as dear as all
- * there is. */
-static double expected(const struct sched_row *row, int64_t n, double budget, int64_t *n_rows)
+double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, double took)
 {
-    double seconds = 0;
-    *n_rows = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (row[i].answers)
-            continue;
-        *n_rows += row[i].n;
-        seconds += (double)row[i].n * (row[i].row_seconds > 0 ? row[i].row_seconds : budget);
-    }
-    return seconds;
+    const double left = target(p, sched_pace_answers(p, answers)) - took;
+    return left > 0 ? left : 0;
 }
 
-/* Prompts have unequal rows and shares: as many rows as their own costs allow, at least one. */
-static void plan_within(struct sched_row *row, int64_t n, const struct sched_room *room,
-                        double budget)
+/* As many rows of prompts as fit into `seconds`; least is what to take if not even one does. */
+static void plan_within(const struct sched_pace *p, struct sched_row *row, int64_t n,
+                        const struct sched_room *room, double seconds, int64_t least)
 {
-    int64_t rows = room->rows;
-    for (int tries = 0; tries < MOST_TRIES; tries++) {
-        int64_t planned;
+    int64_t low = least, high = room->rows;
+    while (low < high) {
+        const int64_t rows = low + (high - low + 1) / 2;
         sched_step_plan(row, n, room, rows);
-        const double seconds = expected(row, n, budget, &planned);
-        if (seconds <= budget || planned <= 1)
-            return;
-        const double fit = budget > 0 ? (double)planned * (budget / seconds) : 1;
-        rows = num_max(1, num_min(planned - 1, (int64_t)fit));
+        if (sched_cost_most(&p->beside, sched_load_of(row, n, true, true)) <= seconds)
+            low = rows;
+        else
+            high = rows - 1;
     }
-    sched_step_plan(row, n, room, 1);
+    sched_step_plan(row, n, room, low);
 }
 
 /* Prompts alone: large steps compute the most, but whoever comes meanwhile waits for the end
  * of one. */
-static int64_t rows_alone(const struct sched_pace *p, int64_t max_rows)
+static int64_t rows_apart(const struct sched_pace *p, int64_t at, int64_t max_rows, double seconds)
 {
-    if (p->row_seconds <= 0)
+    if (!p->apart.n_seen)
         return max_rows;
-    const double fit = ALONE_SECONDS / p->row_seconds;
-    return fit >= (double)max_rows ? max_rows : num_min(max_rows, num_max(ALONE_ROWS, (int64_t)fit));
-}
-
-void sched_pace_plan(const struct sched_pace *p, struct sched_row *row, int64_t n,
-                     const struct sched_room *room)
-{
-    const int64_t n_answers = count_answers(row, n);
-    if (!n_answers) {
-        sched_step_plan(row, n, room, rows_alone(p, room->rows));
-        return;
+    int64_t low = num_min(ALONE_ROWS, max_rows), high = max_rows;
+    while (low < high) {
+        const int64_t rows = low + (high - low + 1) / 2;
+        if (sched_cost_of(&p->apart, (struct sched_load){rows, rows * at}) <= seconds)
+            low = rows;
+        else
+            high = rows - 1;
     }
-    const double alone = sched_pace_answers(p, n_answers);
-    if (alone <= 0 || must_measure(p, n_answers))
-        sched_step_plan(row, n, room, 0);
-    else
-        plan_within(row, n, room, (p->target_seconds > 0 ? p->target_seconds : 2 * alone) - alone);
+    return low;
 }
 
-/* Up at once (within reason), down slowly: a step that is too long is felt. */
-static double follow(double at, double seen)
+/* Where the prompts are, on average. */
+static int64_t middle(const struct sched_row *row, int64_t n)
 {
-    if (at <= 0)
-        return seen;
-    if (seen > at)
-        return seen < 4 * at ? seen : 4 * at;
-    return at + (seen - at) * 0.25;
-}
-
-/* Steps of prompts alone are larger than those beside answers, and a row of them is cheaper:
- * what was known of rows beside answers is of an earlier place in the prompt. */
-static void note_alone(struct sched_pace *p, struct sched_row *row, int64_t n, int64_t n_rows,
-                       double seconds)
-{
-    if (seconds > 0)
-        p->row_seconds = follow(p->row_seconds, seconds / (double)n_rows);
+    int64_t sum = 0, prompts = 0;
     for (int64_t i = 0; i < n; i++)
-        if (row[i].n > STALE_ROWS)
-            row[i].row_seconds = 0;
+        if (!row[i].answers) {
+            sum += row[i].at / 16;
+            prompts++;
+        }
+    return prompts ? sum / prompts * 16 : 0;
 }
 
-static void note_answers(struct sched_pace *p, int64_t n_answers, double seconds)
+/* Rows of a step that stops for answers: pieces that nothing can come between grow with it. */
+static int64_t rows_between(const struct sched_pace *p, const struct sched_row *row, int64_t n,
+                            int64_t max_rows)
 {
-    if (!n_answers || seconds <= 0)
-        return;
-    p->seen[p->next].seconds = seconds;
-    p->seen[p->next].n_answers = n_answers;
-    p->next = (p->next + 1) % SCHED_PACE_SEEN;
-    p->mixed_steps = 0;
+    const int64_t rows = p->apart.n_seen ? rows_apart(p, middle(row, n), max_rows, BETWEEN_SECONDS)
+                                   : num_min(FIRST_ROWS, max_rows);
+    return num_min(rows, num_max(p->between_rows, FIRST_ROWS));
 }
 
-void sched_pace_note(struct sched_pace *p, struct sched_row *row, int64_t n, double seconds)
+static void answers_wait(struct sched_row *row, int64_t n)
 {
-    const int64_t n_answers = count_answers(row, n);
-    int64_t n_rows;
-    bool known = true;
-    const double forecast = expected(row, n, 0, &n_rows);
     for (int64_t i = 0; i < n; i++)
-        known &= row[i].answers || !row[i].n || row[i].row_seconds > 0;
-    if (!n_rows) {
-        note_answers(p, n_answers, seconds);
+        row[i].n = row[i].answers ? 0 : row[i].n;
+}
+
+/* Rows a second of the planned step; extra: what it takes beyond the answers'. */
+static double rate(int64_t rows, double extra)
+{
+    return rows > 0 ? (double)rows / (extra > 1e-9 ? extra : 1e-9) : 0;
+}
+
+static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int64_t n,
+                                const struct sched_room *room, double alone)
+{
+    int64_t wanted = 0;
+    for (int64_t i = 0; i < n; i++)
+        wanted += row[i].answers ? 0 : row[i].pending;
+    plan_within(p, row, n, room, target(p, alone), p->can_stop ? 0 : 1);
+    if (!p->can_stop)
+        return SCHED_TOGETHER;
+    const struct sched_load prompts = sched_load_of(row, n, false, true);
+    if (prompts.rows == wanted)
+        return SCHED_TOGETHER;
+    const double both = sched_cost_of(&p->beside, sched_load_of(row, n, true, true));
+    const double together = rate(prompts.rows, both - alone);
+    const int64_t rows = rows_between(p, row, n, room->rows);
+    const struct sched_load large = {rows, rows * middle(row, n)};
+    const double between = p->apart.n_seen ? rate(rows, sched_cost_of(&p->apart, large)) : 1e300;
+    bool apart = between >= together;
+    if (apart && p->since_together >= TRY_TOGETHER) {
+        sched_step_plan(row, n, room, num_max(1, prompts.rows));
+        apart = sched_cost_of(&p->beside, sched_load_of(row, n, true, true)) > target(p, alone);
+        p->since_together = 0;
+    } else if (!apart && p->since_between >= TRY_BETWEEN * rows) {
+        apart = true;
+    }
+    if (!apart)
+        return SCHED_TOGETHER;
+    struct sched_room all = *room;
+    sched_step_plan(row, n, &all, rows);
+    answers_wait(row, n);
+    return SCHED_BETWEEN;
+}
+
+enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int64_t n,
+                               const struct sched_room *room)
+{
+    sched_step_plan(row, n, room, 0);
+    const struct sched_load answers = sched_load_of(row, n, true, false);
+    const double alone = p->alone = sched_pace_answers(p, answers);
+    if (!answers.rows)
+        sched_step_plan(row, n, room,
+                        rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS));
+    else if (alone > 0 && p->since_answers < MEASURE_EVERY)
+        return plan_both(p, row, n, room, alone);
+    return SCHED_TOGETHER;
+}
+
+void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
+                             const struct sched_room *room, bool others)
+{
+    sched_step_plan(row, n, room, 0);
+    const double alone = sched_pace_answers(p, sched_load_of(row, n, true, false));
+    if (others && alone > 0)
+        plan_within(p, row, n, room, target(p, alone), 0);
+}
+
+void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,
+                     double longest)
+{
+    const struct sched_load answers = sched_load_of(row, n, true, false);
+    const struct sched_load prompts = sched_load_of(row, n, false, true);
+    const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context};
+    if (answers.rows) {
+        sched_cost_note(&p->beside, both, seconds);
+        p->since_answers = prompts.rows ? p->since_answers + 1 : 0;
+        p->since_between += prompts.rows;
         return;
     }
-    if (!n_answers) {
-        note_alone(p, row, n, n_rows, seconds);
-        return;
-    }
-    p->mixed_steps++;
-    const double alone = sched_pace_answers(p, n_answers);
-    const double rest = seconds - alone > seconds / 8 ? seconds - alone : seconds / 8;
-    for (int64_t i = 0; i < n; i++) {
-        if (row[i].answers || !row[i].n)
-            continue;
-        const double seen = known ? row[i].row_seconds * (rest / forecast) : rest / (double)n_rows;
-        row[i].row_seconds = follow(row[i].row_seconds, seen);
-    }
+    sched_cost_note(&p->apart, prompts, seconds);
+    p->since_between = 0;
+    p->since_together++;
+    if (longest > PIECE * p->alone)
+        p->between_rows = num_max(FIRST_ROWS, num_min(p->between_rows, prompts.rows) / 2);
+    else if (longest > 0 && longest < PIECE / 2 * p->alone && prompts.rows >= p->between_rows)
+        p->between_rows = num_max(FIRST_ROWS, num_min(2 * prompts.rows, MOST_ROWS));
 }

@@ -6,7 +6,9 @@
  * queue   requests that wait.  The highest priority goes first; among equals the user who
  *         has been served the fewest tokens, then the one who came first.
  * step    the rows of one step: one for every answer that runs, and a share for prompts.
- * pace    how large that share may be, from the time that steps took.
+ * cost    what a step takes, from the time that others took.
+ * pace    how large the prompts' share may be, and whether they share the answers' steps or
+ *         are computed between them.
  */
 #ifndef INGLE_SCHED_SCHED_H
 #define INGLE_SCHED_SCHED_H
@@ -59,7 +61,7 @@ struct sched_row {
     bool all_logits;    /* each of its rows is a row of logits */
     int priority;
     const void *user;
-    double row_seconds; /* prompts: what one of its rows took lately beside answers; 0: not known */
+    int64_t at;         /* positions that are computed */
     int64_t n;          /* result: rows in this step */
 };
 
@@ -75,29 +77,71 @@ struct sched_room {
 void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *room,
                      int64_t prompt_rows);
 
-/* ---- the pace ---- */
+/* ---- what a step takes ---- */
 
-enum { SCHED_PACE_SEEN = 5 };
-
-/* How long steps take.  Steps of answers alone are the measure of the others: when prompts
- * have shared the steps for a while, one step is left to the answers. */
-struct sched_pace {
-    double target_seconds; /* of a step while answers run; 0: twice a step of answers alone */
-    struct {
-        double seconds; /* 0: not seen */
-        int64_t n_answers;
-    } seen[SCHED_PACE_SEEN]; /* the last steps of answers alone, in turn */
-    int64_t next, mixed_steps;
-    double row_seconds; /* of a row in the last steps of prompts alone */
+/* A step's rows, and the sum over them of the positions that each attends to. */
+struct sched_load {
+    int64_t rows, context;
 };
 
-/* A step of that many answers alone; 0: not known yet. */
-double sched_pace_answers(const struct sched_pace *p, int64_t n_answers);
-/* sched_step_plan() with as many rows of prompts as fit beside the answers: none when the step
- * is to be a measure, else one at least.  Without answers: what half a second computes. */
-void sched_pace_plan(const struct sched_pace *p, struct sched_row *row, int64_t n,
-                     const struct sched_room *room);
-/* A planned step took that long: row_seconds of the prompts in it follow. */
-void sched_pace_note(struct sched_pace *p, struct sched_row *row, int64_t n, double seconds);
+enum { SCHED_COST_TERMS = 3 };
+
+/* seconds = a + b * rows + c * context, none below 0; zeroed: nothing is known.  Window
+ * layers are part of b, layers that keep one row of several of c. */
+struct sched_cost {
+    double at[SCHED_COST_TERMS];    /* a, b, c */
+    /* Of what was seen lately: sums of x[i] x[k] and of x[i] y, each step in units of its time. */
+    double xx[SCHED_COST_TERMS][SCHED_COST_TERMS], xy[SCHED_COST_TERMS];
+    double scale[SCHED_COST_TERMS]; /* the largest of each term lately */
+    double typical;                 /* seconds */
+    double error;                   /* the usual one, as a part of a step */
+    int n_off;                      /* errors in a row that are too large; below 0: too small */
+    int64_t n_seen;
+};
+
+double sched_cost_of(const struct sched_cost *c, struct sched_load l);
+/* ... with what is not known of it on top. */
+double sched_cost_most(const struct sched_cost *c, struct sched_load l);
+void sched_cost_note(struct sched_cost *c, struct sched_load l, double seconds);
+/* Of row[0, n) as planned: the answers, the prompts, or both. */
+struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool answers,
+                                bool prompts);
+
+/* ---- the pace ---- */
+
+/* How prompts are computed while answers run. */
+enum sched_way {
+    SCHED_TOGETHER, /* some rows in each step of the answers: they share what it reads */
+    SCHED_BETWEEN,  /* a large step of their own, which stops for those of the answers */
+};
+
+/* How long steps take, and what follows for the next one. */
+struct sched_pace {
+    double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
+    struct sched_cost beside; /* steps with answers */
+    struct sched_cost apart;  /* steps of prompts only, without what ran between */
+    double alone;             /* what the answers of the planned step would take */
+    int64_t between_rows;     /* of a large step whose pieces are short enough */
+    int64_t since_answers, since_together; /* steps since one of answers alone, ... */
+    int64_t since_between;                 /* ... and rows since a large step */
+    bool can_stop;            /* steps of prompts can stop for those of answers */
+};
+
+/* Plans row[0, n).  With answers the rows are theirs and so many of prompts that the step is
+ * within its time, none when the step is to be a measure; or, SCHED_BETWEEN, only prompts'. */
+enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int64_t n,
+                               const struct sched_room *room);
+/* The same for a step that runs between: rows[0, n) lack the prompts that wait for it.
+ * others: prompts have a share, too. */
+void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
+                             const struct sched_room *room, bool others);
+/* A step of these answers alone; 0: not known yet. */
+double sched_pace_answers(const struct sched_pace *p, struct sched_load answers);
+/* What prompts have until the next step of the answers, the last of which took that long. */
+double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, double took);
+/* A planned step took that long, without what ran between its pieces; longest: of those pieces,
+ * 0: it had none. */
+void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,
+                     double longest);
 
 #endif

@@ -4,6 +4,17 @@
 
 #include "session/session.h"
 
+/* What a step is made of while it runs; filled again for each. */
+struct lane {
+    int64_t max_rows;
+    struct family_span *span;    /* [max_rows] */
+    struct session_work **item;  /* [max_rows]: whose span it is */
+    float *logits;               /* f32 [max_logits][n_vocab] */
+};
+
+/* Steps that may run at a time: one, and one between its pieces. */
+enum { SESSION_LANES = 2 };
+
 struct runner {
     const struct family *family;
     const void *self;
@@ -19,11 +30,10 @@ struct runner {
     char *model, *numerics; /* for files */
     enum kern_kv_codec codec;
     int64_t n_ctx, max_rows, max_logits, restore_every;
-    /* The step that runs: filled again for each. */
-    struct family_span *span;    /* [max_rows] */
-    struct session_work **item;  /* [max_rows]: whose span it is */
-    float *logits;               /* f32 [max_logits][logits_stride] */
-    size_t logits_bytes;
+    struct lane lane[SESSION_LANES];
+    int depth;                   /* steps that run: the next one has lane[depth] */
+    size_t logits_bytes;         /* of a lane */
+    struct device_between *between; /* for steps that none is suspended for; or NULL */
     family_tap_fn *tap;
     void *tap_arg;
     family_part_fn *part;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 enum { DEFAULT_ROWS = 512, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
+enum { BETWEEN_ROWS = 64 }; /* of a step that runs between pieces of another one */
 
 static void defaults(struct runner_options *o, const struct family_info *info)
 {
@@ -24,18 +25,19 @@ static void defaults(struct runner_options *o, const struct family_info *info)
 
 /* Scratch of the largest step: one long span, and as many spans as there can be rows. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
-                      struct device *d, const struct kv_spec *spec, const struct runner_options *o)
+                      struct device *d, const struct kv_spec *spec, const struct runner_options *o,
+                      int64_t max_rows)
 {
     size_t most = 0;
     for (int shape = 0; shape < 2; shape++) {
-        const struct family_span one = {.n = shape ? 1 : o->max_rows};
-        struct family_step step = {&one, 1, o->max_rows, 0};
-        step.n_logits = o->max_logits;
+        const struct family_span one = {.n = shape ? 1 : max_rows};
+        struct family_step step = {&one, 1, max_rows, 0};
+        step.n_logits = num_min(o->max_logits, max_rows);
         const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
-            .logits = {NULL, o->max_logits, info->n_vocab, info->n_vocab}};
+            .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans */
-            (void)device_bytes(d, (size_t)o->max_rows * sizeof(struct device_span) * 2);
+            (void)device_bytes(d, (size_t)max_rows * sizeof(struct device_span) * 2);
         fam->forward(self, &f);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
@@ -58,7 +60,9 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
-    p.arena_bytes = dry_run(fam, self, info, d, spec, o);
+    p.logits_bytes *= SESSION_LANES;
+    p.arena_bytes = dry_run(fam, self, info, d, spec, o, o->max_rows) +
+                    dry_run(fam, self, info, d, spec, o, num_min(BETWEEN_ROWS, o->max_rows));
     const ingle_status s = device_status(d, err);
     if (!s)
         *out = p;
@@ -90,6 +94,20 @@ static ingle_status open_store(struct runner *r, const struct runner_options *o,
                                        .numerics = r->numerics,
                                        .codec = kern_kv_name(r->codec)};
     return kv_store_open(&r->store, r->pool, &k, err);
+}
+
+static ingle_status make_lanes(struct runner *r, struct err *err)
+{
+    for (int i = 0; i < SESSION_LANES; i++) {
+        struct lane *l = &r->lane[i];
+        l->max_rows = i ? num_min(BETWEEN_ROWS, r->max_rows) : r->max_rows;
+        l->logits = mem_big_alloc(r->logits_bytes);
+        l->span = mem_calloc((size_t)l->max_rows, sizeof *l->span);
+        l->item = mem_calloc((size_t)l->max_rows, sizeof *l->item);
+        if (!l->logits || !l->span || !l->item)
+            return err_set(err, INGLE_NOMEM, "no %zu bytes for logits", r->logits_bytes);
+    }
+    return INGLE_OK;
 }
 
 ingle_status session_runner_create(struct runner **out, const struct family *fam, const void *self,
@@ -138,13 +156,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s && o.store)
         s = open_store(r, &o, err);
     if (!s) {
-        r->logits_bytes = p.logits_bytes;
-        r->logits = mem_big_alloc(p.logits_bytes);
-        r->span = mem_calloc((size_t)o.max_rows, sizeof *r->span);
-        r->item = mem_calloc((size_t)o.max_rows, sizeof *r->item);
-        if (!r->logits || !r->span || !r->item)
-            s = err_set(err, INGLE_NOMEM, "no %llu bytes for logits",
-                        (unsigned long long)p.logits_bytes);
+        r->logits_bytes = (size_t)p.logits_bytes / SESSION_LANES;
+        s = make_lanes(r, err);
     }
     if (s)
         session_runner_free(r);
@@ -162,9 +175,11 @@ void session_runner_free(struct runner *r)
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);
-    mem_big_free(r->logits, r->logits_bytes);
-    mem_free(r->span);
-    mem_free(r->item);
+    for (int i = 0; i < SESSION_LANES; i++) {
+        mem_big_free(r->lane[i].logits, r->logits_bytes);
+        mem_free(r->lane[i].span);
+        mem_free(r->lane[i].item);
+    }
     mem_free(r->model);
     mem_free(r->numerics);
     mem_free(r);
@@ -178,6 +193,16 @@ int64_t session_runner_n_ctx(const struct runner *r)
 int64_t session_runner_max_rows(const struct runner *r)
 {
     return r->max_rows;
+}
+
+int64_t session_runner_between_rows(const struct runner *r)
+{
+    return r->lane[1].max_rows;
+}
+
+void session_runner_set_between(struct runner *r, struct device_between *b)
+{
+    r->between = b;
 }
 
 int64_t session_runner_max_logits(const struct runner *r)
@@ -232,23 +257,37 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
                              family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
                              struct err *err)
 {
-    const struct family_step step = {r->span, n_spans, n_rows, n_logits};
+    const struct lane *l = &r->lane[r->depth - 1];
+    const struct family_step step = {l->span, n_spans, n_rows, n_logits};
     const struct family_forward f = {
         .device = r->device,
         .step = &step,
         .kv = &r->spec,
         .n_ctx = r->n_ctx,
-        .logits = {r->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
+        .logits = {l->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,
         .part = r->part,
         .part_arg = r->part_arg,
     };
+    const bool between = r->depth > 1;
+    struct device_suspended first;
+    if (between) {
+        device_suspend(r->device, &first);
+    } else {
+        device_set_between(r->device, r->between);
+        pool_enter(device_pool(r->device));
+    }
     device_begin(r->device, cancel);
-    pool_enter(device_pool(r->device));
     r->family->forward(r->self, &f);
-    pool_leave(device_pool(r->device));
-    return device_status(r->device, err);
+    const ingle_status s = device_status(r->device, err);
+    if (between) {
+        device_resume(r->device, &first);
+    } else {
+        pool_leave(device_pool(r->device));
+        device_set_between(r->device, NULL);
+    }
+    return s;
 }
 
 struct search {
@@ -278,9 +317,10 @@ ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, 
         return run;
     if (!s.found)
         return err_set(err, INGLE_NUMERIC, "a logit is no number; all layers are finite");
-    int64_t i = 0, row = s.row;
-    while (row >= r->span[i].n)
-        row -= r->span[i++].n;
+    const struct family_span *span = r->lane[r->depth - 1].span;
+    int64_t row = s.row;
+    while (row >= span->n)
+        row -= (span++)->n;
     const char *where = s.tap == FAMILY_TAP_EMBED ? "the embedding"
                         : s.tap == FAMILY_TAP_NORM ? "the output norm"
                                                    : "layer";
@@ -289,6 +329,6 @@ ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, 
         snprintf(layer, sizeof layer, " %d", s.layer);
     return err_set(err, INGLE_NUMERIC,
                    "the stream after %s%s is no number at position %lld (token %d), element %lld", where,
-                   layer, (long long)(r->span[i].at + row), r->span[i].token[row],
+                   layer, (long long)(span->at + row), span->token[row],
                    (long long)s.column);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "session/run.h"
@@ -231,12 +232,13 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
                           struct built *b, struct err *err)
 {
     *b = (struct built){0};
+    const struct lane *l = &r->lane[r->depth];
     for (int64_t i = 0; i < n; i++) {
         struct session_work *w = &work[i];
         w->n_done = w->n_logits = 0;
         w->logits = NULL;
         w->failed = false;
-        const int64_t take = share(w, r->max_rows - b->n_rows, r->max_logits - b->n_logits);
+        const int64_t take = share(w, l->max_rows - b->n_rows, r->max_logits - b->n_logits);
         if (take <= 0)
             continue;
         const ingle_status s = kv_timeline_extend(w->s->timeline, take, err);
@@ -244,7 +246,7 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
             return s;
         if (s) /* this one waits for pages; the others need not */
             continue;
-        struct family_span *span = &r->span[b->n_spans];
+        struct family_span *span = &l->span[b->n_spans];
         *span = (struct family_span){.timeline = w->s->timeline,
                                      .token = w->s->token + session_length(w->s),
                                      .n = take,
@@ -255,8 +257,8 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
                       : span->want == FAMILY_LOGITS_LAST ? 1
                                                          : 0;
-        w->logits = w->n_logits ? r->logits + b->n_logits * r->info.n_vocab : NULL;
-        r->item[b->n_spans++] = w;
+        w->logits = w->n_logits ? l->logits + b->n_logits * r->info.n_vocab : NULL;
+        l->item[b->n_spans++] = w;
         b->n_rows += take;
         b->n_logits += w->n_logits;
     }
@@ -288,25 +290,29 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
                           const atomic_bool *cancel, struct err *err)
 {
     struct built b;
+    BUG_IF(r->depth >= SESSION_LANES);
+    const struct lane *l = &r->lane[r->depth];
     ingle_status s = build(r, work, n, &b, err);
     if (s || !b.n_spans)
         return s;
+    r->depth++;
     s = session_forward(r, b.n_spans, b.n_rows, b.n_logits, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++) {
-        r->item[i]->failed = logits_are_bad(r, r->item[i]);
-        bad |= r->item[i]->failed;
+        l->item[i]->failed = logits_are_bad(r, l->item[i]);
+        bad |= l->item[i]->failed;
     }
     if (bad)
         s = session_explain(r, b.n_spans, b.n_rows, b.n_logits, err);
+    r->depth--;
     for (int64_t i = 0; i < b.n_spans; i++) {
-        struct session_work *w = r->item[i];
+        struct session_work *w = l->item[i];
         if ((s && s != INGLE_NUMERIC) || w->failed) {
             w->n_logits = 0;
             w->logits = NULL;
             continue;
         }
-        w->n_done = r->span[i].n;
+        w->n_done = l->span[i].n;
         kv_timeline_commit(w->s->timeline, w->n_done);
         set_restore_point(w->s);
     }

@@ -55,6 +55,11 @@ MUST_CHECK ingle_status session_runner_create(struct runner **out, const struct 
 void session_runner_free(struct runner *r);
 int64_t session_runner_n_ctx(const struct runner *r);
 int64_t session_runner_max_rows(const struct runner *r);
+/* From now on the pieces of a step have another one between them: between->fn may call
+ * session_step() for sessions that the first step does not move, and for those alone anything
+ * else, too.  Such a step has up to session_runner_between_rows().  NULL: no longer. */
+void session_runner_set_between(struct runner *r, struct device_between *between);
+int64_t session_runner_between_rows(const struct runner *r);
 int64_t session_runner_max_logits(const struct runner *r);
 int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */

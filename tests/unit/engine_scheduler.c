@@ -248,6 +248,39 @@ static void sixteen_answers_are_those_of_one(void **state)
     close_place(&p);
 }
 
+static void wait_steps(struct place *p, int64_t n);
+
+/* Large steps of prompts stop for those of answers, for who comes and for who is cancelled:
+ * no token changes. */
+static void long_prompts_stop_for_the_others(void **state)
+{
+    enum { STREAMS = 3, ALL = STREAMS + 3 };
+    (void)state;
+    struct place p;
+    struct asked *a[ALL];
+    open_place(&p, NULL, NULL);
+    for (int i = 0; i < STREAMS; i++)
+        submit(&p, a[i] = make_asked(&p, 400 + i, 20 + i, 300));
+    a[STREAMS] = make_asked(&p, 410, 2500, 5);
+    a[STREAMS + 1] = make_asked(&p, 411, 2600, 5);
+    a[STREAMS + 2] = make_asked(&p, 412, 60, 20);
+    a[STREAMS + 2]->o.priority = 1;
+    submit(&p, a[STREAMS]);
+    submit(&p, a[STREAMS + 1]);
+    wait_steps(&p, 60);
+    submit(&p, a[STREAMS + 2]);
+    ingle_request_cancel(p.s, a[STREAMS + 1]->r);
+    for (int i = 0; i < ALL; i++) {
+        wait_done(a[i]);
+        if (i != STREAMS + 1)
+            check_alone(&p, a[i], 0);
+        else
+            assert_int_equal(a[i]->answer[0].why, INGLE_FINISH_CANCEL);
+        free_asked(a[i]);
+    }
+    close_place(&p);
+}
+
 static void several_answers_to_one_prompt(void **state)
 {
     (void)state;
@@ -836,6 +869,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_answers_are_those_of_one),
         cmocka_unit_test(several_answers_to_one_prompt),
+        cmocka_unit_test(long_prompts_stop_for_the_others),
         cmocka_unit_test(the_ways_to_end),
         cmocka_unit_test(closing_ends_everything),
         cmocka_unit_test(what_is_refused),
