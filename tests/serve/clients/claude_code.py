@@ -4,7 +4,7 @@
 usage: PYTHON claude_code.py INGLE      the program is $CLAUDE_CODE or the one that the package claude-agent-sdk brings
 """
 # packages: claude-agent-sdk==0.2.187
-import json, os, signal, sys, time
+import asyncio, json, os, signal, sys, time, unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import real
@@ -14,7 +14,7 @@ try:
     import claude_agent_sdk
     BUNDLED = os.path.join(os.path.dirname(claude_agent_sdk.__file__), "_bundled/claude")
 except ImportError:
-    BUNDLED = None
+    claude_agent_sdk = BUNDLED = None
 
 CLAUDE = real.program("CLAUDE_CODE", BUNDLED)
 
@@ -38,7 +38,7 @@ class Claude(real.Case):
             b["tools"] = [dict(t, input_schema=only(t["input_schema"], **forced[t["name"]])) if t.get("name") in forced
                           else t for t in b["tools"]]
         if done < len(self.force):
-            b["tool_choice"] = {"type": "tool", "name": self.force[done][0]}
+            b["tool_choice"] = {"type": "tool", "name": self.force[done][0], "disable_parallel_tool_use": True}
             b.update(thinking={"type": "disabled"}, max_tokens=500)
         return b
 
@@ -102,6 +102,26 @@ class Claude(real.Case):
             self.assertFalse(result["is_error"], result)
         self.assertEqual(self.refused(), [])
 
+    @unittest.skipUnless(claude_agent_sdk, "needs the package")
+    def test_package(self):
+        """The package's query(), with a tool that runs in this process."""
+        @claude_agent_sdk.tool("lookup", "Looks a word up", {"word": str})
+        async def lookup(arguments):
+            return {"content": [{"type": "text", "text": "known: " + arguments["word"]}]}
+
+        async def go():
+            options = claude_agent_sdk.ClaudeAgentOptions(
+                env=self.environment(), cwd=str(self.work), cli_path=CLAUDE, allowed_tools=["mcp__words__lookup"],
+                mcp_servers={"words": claude_agent_sdk.create_sdk_mcp_server("words", tools=[lookup])})
+            return [m async for m in claude_agent_sdk.query(prompt="Look it up.", options=options)]
+        self.force = (("ToolSearch", {"query": "select:mcp__words__lookup", "max_results": 1}),
+                      ("mcp__words__lookup", {"word": "heliotrope"}))
+        messages = asyncio.run(go())
+        self.assertFalse(messages[-1].is_error, messages[-1])
+        self.assertEqual(self.refused(), [])
+        sent = [b for x in self.tap.of("/messages") for b in result_blocks(x.body)]
+        self.assertIn("known: heliotrope", json.dumps(sent))
+
     def test_cancel(self):
         """Interrupted while its prompt is read: the server stops, and goes on where it was for the next one."""
         p = self.begin("What is the capital of Sweden? " * 50)
@@ -124,7 +144,7 @@ class Claude(real.Case):
 class Small(Claude):
     """A context that the first prompt does not fit in."""
     options = [*real.Case.options, "-c", "8192"]
-    test_turns = test_read = test_deferred = test_cancel = test_schema = test_commands = None
+    test_turns = test_read = test_deferred = test_cancel = test_schema = test_commands = test_package = None
 
     def test_too_long(self):
         result, lines = self.ask("What is the capital of Norway?")

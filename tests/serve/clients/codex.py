@@ -4,7 +4,7 @@
 usage: PYTHON codex.py INGLE      the program is $CODEX or the one that the package openai-codex-cli-bin brings
 """
 # packages: openai-codex==0.163.0 openai-codex-cli-bin==0.163.0
-import base64, json, os, signal, sys, time
+import base64, json, os, signal, sys, time, unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import real
@@ -18,6 +18,11 @@ except ImportError:
 
 # A PNG of one pixel.
 DOT = ("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+try:
+    import openai_codex
+except ImportError:
+    openai_codex = None
+
 CODEX = real.program("CODEX", BUNDLED)
 
 
@@ -66,7 +71,7 @@ wire_api = "responses"
             b["tools"] = [dict(t, tools=constant(t["tools"])) if t.get("type") == "namespace" and t["name"] == space
                           else t for t in (b["tools"] if space else constant(b["tools"]))]
             b["tool_choice"] = {"type": "function", "name": name, **({"namespace": space} if space else {})}
-            b.update(max_output_tokens=500, reasoning={"effort": "none"})
+            b.update(max_output_tokens=500, reasoning={"effort": "none"}, parallel_tool_calls=False)
         return b
 
     def begin(self, *arguments):
@@ -104,6 +109,16 @@ wire_api = "responses"
         called = [i for i in self.tap.of("/responses")[-1].body["input"] if i.get("type") == "function_call"]
         self.assertEqual([(c.get("namespace"), c["name"]) for c in called], [t for t, _ in self.force])
 
+    @unittest.skipUnless(openai_codex, "needs the package openai-codex")
+    def test_package(self):
+        """The package's threads: `codex app-server` behind them."""
+        config = openai_codex.CodexConfig(codex_bin=CODEX, env=self.environment(), cwd=str(self.work))
+        with openai_codex.Codex(config) as codex:
+            thread = codex.thread_start(sandbox=openai_codex.Sandbox.read_only, cwd=str(self.work))
+            for prompt in "What is the capital of Norway?", "And of France?":
+                self.assertIn("completed", str(thread.run(prompt).status))
+        self.assertEqual(self.refused(), [])
+
     def test_cancel(self):
         p = self.begin("What is the capital of Sweden? " * 50)
         end = time.monotonic() + 60
@@ -127,7 +142,7 @@ wire_api = "responses"
 class Small(Codex):
     """A context that the first prompt does not fit in."""
     options = [*Codex.options, "-c", "8192"]
-    test_turns = test_tools = test_cancel = test_schema = None
+    test_turns = test_tools = test_cancel = test_schema = test_package = None
 
     def test_too_long(self):
         status, out, errors = self.wait(self.begin("What is the capital of Norway?"))
