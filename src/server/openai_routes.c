@@ -6,14 +6,12 @@
 
 #include <string.h>
 
-enum { MAX_CONVERSATION = 512 };
-
 /* A client that names its conversation may come back for the stream. */
 static void make_resumable(struct serve *serve, const struct http_request *rq,
                            struct chat_request *r, struct openai_wish *w)
 {
     const char *name = http_request_header(rq, "x-conversation-id");
-    if (!serve->streams || !r->stream || !name || !*name || strlen(name) > MAX_CONVERSATION)
+    if (!serve->streams || !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
         return;
     r->tape = streams_create(serve->streams);
     r->follow = true;

@@ -160,9 +160,10 @@ static const char *name_of(const struct serve *v, struct http_exchange *x,
                    "started without --resumable");
         return NULL;
     }
-    if (!name || !*name) {
+    if (!name || !*name || strlen(name) > STREAMS_MAX_NAME) {
         serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "conv_id"},
-                   "'conv_id' is missing");
+                   "'conv_id' has %zu bytes, outside 1 to %d", name ? strlen(name) : 0,
+                   (int)STREAMS_MAX_NAME);
         return NULL;
     }
     return name;

@@ -15,6 +15,8 @@
 struct streams;
 struct tape;
 
+enum { STREAMS_MAX_NAME = 512 }; /* bytes; requests with longer ones make ordinary streams */
+
 struct streams_options {
     size_t n;                 /* names at most */
     size_t n_bytes;           /* of a stream that are kept */

@@ -245,6 +245,7 @@ class Resumed(Case):
             self.assertEqual(status, 400)
         self.assertEqual(self.server.get("/v1/stream?conv_id=bad")[0], 404)
         self.assertEqual(self.server.get("/v1/stream")[0], 400)
+        self.assertEqual(self.server.request("DELETE", "/v1/stream?conv_id=" + "a" * 513)[0], 400)
         whole = self.server.post(CHAT, user("x", max_tokens=2), {"X-Conversation-Id": "bad"})
         self.assertEqual(whole[0], 200)
         self.assertEqual(self.server.get("/v1/stream?conv_id=bad")[0], 404)
