@@ -296,6 +296,7 @@ struct ingle_plan {
     char advice[256]; /* when it does not fit: what would; else "" */
     uint64_t identity; /* the model's, as in ingle_engine_info */
     const char *numerics;
+    bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
 };
 

@@ -34,10 +34,10 @@ static void print_plan_json(const struct ingle_plan *p)
         printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
                (unsigned long long)p->item[i].bytes);
     printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
-           "\"chunk\": %lld, \"kv\": \"%s\", \"nodes\": %d, \"advice\": \"%s\"}\n",
+           "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"advice\": \"%s\"}\n",
            (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
            p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
-           p->n_nodes, p->advice);
+           p->mapped ? "true" : "false", p->n_nodes, p->advice);
 }
 
 static void print_plan(const struct ingle_plan *p)
@@ -49,6 +49,8 @@ static void print_plan(const struct ingle_plan *p)
            "free", (double)p->limit_bytes / mib);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv, p->fits ? "fits" : "does not fit; ", p->advice);
+    if (p->mapped)
+        printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
     if (p->n_nodes > 1)
         printf("memory nodes %d: weights, keys and values are spread over them\n", p->n_nodes);
 }

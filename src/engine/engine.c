@@ -340,6 +340,15 @@ static uint64_t memory_limit(const struct ingle_engine_options *o)
     return machine.memory_free_bytes;
 }
 
+static struct model_load_options load_options(const struct ingle_engine *e, const struct ingle_engine_options *o)
+{
+    return (struct model_load_options){.pack_dir = o->pack_cache,
+                                       .pack_write = o->pack_write,
+                                       .pack_bytes = o->pack_bytes,
+                                       .identity = e->identity,
+                                       .lock = o->lock};
+}
+
 /* Decides *r (context, budgets) and what it takes. */
 static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_engine_options *o,
                               struct runner_options *r, struct ingle_plan *out, struct err *err)
@@ -377,6 +386,8 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
         }
     }
     fill_plan(e, &need, out);
+    const struct model_load_options load = load_options(e, o);
+    out->mapped = model_maps(e->weights, &load);
     out->n_ctx = r->n_ctx;
     out->max_rows = r->max_rows ? r->max_rows : 512;
     out->fits = need.total <= search.limit;
@@ -477,11 +488,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     e->kv = plan.kv;
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
         r.tree_budget_bytes = r.kv_budget_bytes;
-    const struct model_load_options load = {.pack_dir = o->pack_cache,
-                                            .pack_write = o->pack_write,
-                                            .pack_bytes = o->pack_bytes,
-                                            .identity = e->identity,
-                                            .lock = o->lock};
+    const struct model_load_options load = load_options(e, o);
     st = model_load_with(e->weights, &load, err);
     if (st)
         return st;

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/packed.h"
@@ -319,6 +320,22 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     model_packed_want_release(&w);
     return s;
+}
+
+bool model_maps(const struct model *m, const struct model_load_options *o)
+{
+    struct packed_want w;
+    struct packed_file f;
+    const void *image;
+    if (!o->pack_dir || model_packed_want_init(&w, m, o->identity, NULL))
+        return false;
+    const bool there = w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, &f, &image, NULL);
+    if (there) {
+        file_unmap(image, f.head.image_bytes);
+        model_packed_close(&f);
+    }
+    model_packed_want_release(&w);
+    return there;
 }
 
 ingle_status model_load(struct model *m, struct err *err)

@@ -94,6 +94,8 @@ struct model_loaded {
 MUST_CHECK ingle_status model_load_with(struct model *m, const struct model_load_options *o,
                                         struct err *err);
 MUST_CHECK ingle_status model_load(struct model *m, struct err *err);
+/* Whether model_load_with() would map a file of packed weights now. */
+bool model_maps(const struct model *m, const struct model_load_options *o);
 void model_loaded(const struct model *m, struct model_loaded *out);
 
 struct model_pack_entry {
