@@ -66,6 +66,7 @@ typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
 enum {
     SERVE_OPEN = 1,  /* needs no key */
     SERVE_EARLY = 2, /* answers while the model loads */
+    SERVE_REST = 4,  /* the "{}" at its end may have slashes in it */
 };
 
 /* The path without a leading /v1: "/models/nano". */

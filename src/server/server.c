@@ -50,11 +50,11 @@ static const struct route routes[] = {
 #undef ROUTE
 };
 
-/* "{}" is one segment of the path, or, as the last one, all that is left. */
-static bool path_matches(const char *pattern, const char *path)
+/* "{}" is one segment of the path; rest: the last one is all that is left. */
+static bool path_matches(const char *pattern, const char *path, bool rest)
 {
     while (*pattern && *path) {
-        if (strcmp(pattern, "{}") == 0)
+        if (rest && strcmp(pattern, "{}") == 0)
             return true;
         if (strncmp(pattern, "{}", 2) == 0) {
             const size_t n = strcspn(path, "/");
@@ -80,7 +80,7 @@ static bool is_literal(const char *path)
 
 static bool serves(const struct route *r, const char *path, bool literal)
 {
-    return literal ? strcmp(r->path, path) == 0 : path_matches(r->path, path);
+    return literal ? strcmp(r->path, path) == 0 : path_matches(r->path, path, r->flags & SERVE_REST);
 }
 
 /* The endpoint; NULL and whether the path exists with another method. */

@@ -118,7 +118,7 @@ class Background(Api):
         self.assertEqual(self.ask("GET", "/slots")[0]["is_processing"], False)
         self.ask("GET", "/responses/" + r["id"], status=404)
         r = self.create(input="Count from 1 to 3.")
-        self.ask("DELETE", f"/responses/{r['id']}/cancel", status=404)
+        self.ask("DELETE", f"/responses/{r['id']}/cancel", status=405)
         self.ask("GET", "/responses/" + r["id"])
 
     def test_refused(self):
@@ -174,6 +174,20 @@ class Bounded(Api):
 
 
 class Conversations(Api):
+    def test_nulls_of_an_item(self):
+        c = self.ask("POST", "/conversations", {})
+        path = f"/conversations/{c['id']}/items"
+        r = self.ask("POST", path, {"items": [{"type": None, "id": None, "status": None, "role": "user",
+                                               "content": "Hi"}]})
+        self.assertEqual([(i["type"], i["status"]) for i in r["data"]], [("message", "completed")])
+        self.assertEqual(len(self.ask("GET", path)["data"]), 1)
+
+    def test_a_part_is_not_the_whole(self):
+        c = self.ask("POST", "/conversations", {})
+        for path, method in (("/items", "DELETE"), ("/more", "GET"), ("/items/a/b", "GET")):
+            self.assertIn(self.server.request(method, f"/v1/conversations/{c['id']}{path}")[0], (404, 405))
+        self.ask("GET", "/conversations/" + c["id"])
+
     def test_life(self):
         c = self.ask("POST", "/conversations", {"metadata": {"topic": "x"}, "items": [
             {"role": "user", "content": "My name is Leo."}]})
