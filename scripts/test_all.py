@@ -187,7 +187,8 @@ def client_python(tally, script):
 
 
 def clients(tally):
-    """Programs that people use, against the server: some 2 GB of packages, so only when it is named."""
+    """Programs that people use, against the server: 9 GB of packages, most of them Open WebUI's,
+    so only when it is named."""
     if not build(tally, "release"):
         return
     for script in sorted(s for s in (ROOT / "tests/serve/clients").glob("*.py") if "# packages:" in s.read_text()):
