@@ -111,11 +111,12 @@ class Server:
         """events() of a body that asks for a stream."""
         return self.events(path, dict(body, stream=True))
 
-    def begin(self, path, body):
+    def begin(self, path, body, key=None):
         """Sends a request and does not wait: a socket that has not been read."""
         s = socket.create_connection(("127.0.0.1", self.port), TIMEOUT)
         data = json.dumps(body).encode()
-        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+        who = f"Authorization: Bearer {key}\r\n" if key else ""
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{who}Content-Length: {len(data)}\r\n\r\n"
                   .encode() + data)
         return s
 

@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import re
+import select
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -15,6 +17,7 @@ import unittest
 from client import Case, Server, main
 
 CHAT = "/v1/chat/completions"
+ANN = {"Authorization": "Bearer ann-key"}
 
 
 def user(text, **more):
@@ -299,6 +302,48 @@ class Queue(Case):
         end = time.monotonic() + 60
         while self.server.post(CHAT, user("Who?", max_tokens=1))[0] != 200:
             self.assertLess(time.monotonic(), end)
+
+
+class Turns(unittest.TestCase):
+    """Whose turn it is when there is one place."""
+
+    def setUp(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys", delete=False) as f:
+            f.write("ann-key\nbob-key\n")
+        self.addCleanup(os.unlink, f.name)
+        self.server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--api-key-file", f.name)
+        self.addCleanup(self.server.close)
+
+    def waits(self, n):
+        end = time.monotonic() + 60
+        while f"requests_deferred {n}\n" not in self.server.get("/metrics", ANN)[2]:
+            self.assertLess(time.monotonic(), end)
+
+    def order(self, requests):
+        """Who is answered first, second, ... of (name, key, more), who come in this order."""
+        busy = self.server.begin(CHAT, user("Count from 1 to 20.", ignore_eos=True, stream=True), "ann-key")
+        while b"content\":\"" not in busy.recv(65536):
+            pass
+        waiting = {}
+        for n, (name, key, more) in enumerate(requests, 1):
+            waiting[self.server.begin(CHAT, user(name, ignore_eos=True, max_tokens=400, **more), key)] = name
+            self.waits(n)
+        busy.close()
+        out = []
+        while waiting:
+            for s in select.select(list(waiting), [], [], 60)[0]:
+                self.assertEqual(status_of(s.recv(65536)), 200)
+                out.append(waiting.pop(s))
+                s.close()
+        return out
+
+    def test_the_more_urgent_goes_first(self):
+        self.assertEqual(self.order([("low", "ann-key", {"priority": -1}), ("none", "ann-key", {}),
+                                     ("high", "ann-key", {"priority": 5})]), ["high", "none", "low"])
+
+    def test_a_key_that_was_served_less_goes_first(self):
+        self.assertEqual(self.order([("ann 1", "ann-key", {}), ("ann 2", "ann-key", {}),
+                                     ("bob", "bob-key", {})])[0], "bob")
 
 
 class Time(Case):
