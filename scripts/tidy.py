@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tidy.py - clang-tidy over src/, the checks of .clang-tidy.
+"""tidy.py [FILE ...] - clang-tidy over src/ or those files of it, the checks of .clang-tidy.
 
 What a file looks like after the preprocessor is hashed; a file that was clean with the same hash
 before is not looked at again (out/tidy/)."""
@@ -36,13 +36,20 @@ def tidy(entry):
     return out.stdout or out.stderr
 
 
-def main():
+def main(files):
     CACHE.mkdir(parents=True, exist_ok=True)
     if subprocess.run(["cmake", "--preset", "clang"], cwd=ROOT, stdout=subprocess.DEVNULL).returncode:
         return 1
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     src = str(ROOT / "src") + "/"
     entries = [e for e in entries if e["file"].startswith(src) and e["file"].endswith(".c")]
+    if files:
+        wanted = {str(pathlib.Path(f).resolve()) for f in files}
+        unknown = wanted - {e["file"] for e in entries}
+        if unknown:
+            print("tidy: not compiled from src/:", *sorted(unknown))
+            return 1
+        entries = [e for e in entries if e["file"] in wanted]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         said = [s.strip() for s in pool.map(tidy, entries) if s.strip()]
     print("\n".join(said) if said else f"tidy: ok, {len(entries)} files")
@@ -50,4 +57,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
