@@ -19,7 +19,7 @@ enum { MOST_PARTS = 6 };
 #define AT(id, field) offsetof(struct quant_##id, field)
 
 static const struct part parts[][MOST_PARTS] = {
-    [KERN_CODE_IQ2_XXS - KERN_CODE_IQ2_XXS] = {
+    [0] = { /* IQ2_XXS */
         LINE(IQ2_XXS, 0, AT(iq2_xxs, q), 8, 1), LINE(IQ2_XXS, 1, AT(iq2_xxs, q) + 4, 8, 1), D_PART(IQ2_XXS)},
     [KERN_CODE_IQ2_XS - KERN_CODE_IQ2_XXS] = {
         LINE(IQ2_XS, 0, AT(iq2_xs, q), 8, 2), LINE(IQ2_XS, 1, AT(iq2_xs, q) + 1, 8, 2),
