@@ -232,16 +232,6 @@ void conversations_items(struct serve *v, struct http_exchange *x, const struct 
     str_release(&items);
 }
 
-static bool add_items(void *arg, struct str *items, struct str *object)
-{
-    const struct str *new = arg;
-    (void)object;
-    if (new->n)
-        view_put_comma(items);
-    str_add(items, new->at, new->n);
-    return str_ok(new);
-}
-
 void conversations_add(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[ID], item[ID];
@@ -257,7 +247,7 @@ void conversations_add(struct serve *v, struct http_exchange *x, const struct ht
     json_object_put(body);
     if (f.kind)
         refuse(x, rq, &f);
-    else if (!responses_store_change(v->responses, user_of(rq), id, add_items, &items))
+    else if (!responses_store_change(v->responses, user_of(rq), id, responses_append, &items))
         not_found(x, rq);
     else
         answer_list(x, rq, &items, true);

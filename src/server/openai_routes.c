@@ -21,22 +21,32 @@ static void make_resumable(struct serve *serve, const struct http_request *rq,
     w->tape = r->tape;
 }
 
-void openai_answer(struct serve *serve, struct http_exchange *x, const struct http_request *rq,
-                   const struct openai_kind *kind)
+/* The request, and the kind's state for it; NULL: answered, r holds nothing. */
+static void *read_request(const struct serve *serve, struct http_exchange *x, const struct http_request *rq,
+                          const struct openai_kind *kind, struct chat_request *r, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(serve->answers);
-    struct chat_request r;
-    struct fault f = {0};
     void *state = kind->create();
     if (!state) {
         serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
-        return;
+        return NULL;
     }
-    request_init(&r, &o->sampling);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    request_init(r, &o->sampling);
+    struct json_object *body = request_body(rq->body, rq->n_body, f);
     if (body)
-        kind->read(&r, body, o, state, &f);
+        kind->read(r, body, o, state, f);
     json_object_put(body);
+    return state;
+}
+
+void openai_answer(struct serve *serve, struct http_exchange *x, const struct http_request *rq,
+                   const struct openai_kind *kind)
+{
+    struct chat_request r;
+    struct fault f = {0};
+    void *state = read_request(serve, x, rq, kind, &r, &f);
+    if (!state)
+        return;
     if (!f.kind)
         make_resumable(serve, rq, &r, state);
     answer_start(serve->answers, x, rq, &r, kind->dialect, state, &f);
@@ -50,20 +60,12 @@ void openai_chat(struct serve *serve, struct http_exchange *x, const struct http
 
 void openai_chat_tokens(struct serve *serve, struct http_exchange *x, const struct http_request *rq)
 {
-    const struct answer_options *o = answer_get_options(serve->answers);
     const struct openai_kind *kind = &openai_kind_chat;
     struct chat_request r;
     struct fault f = {0};
-    void *state = kind->create();
-    if (!state) {
-        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
+    void *state = read_request(serve, x, rq, kind, &r, &f);
+    if (!state)
         return;
-    }
-    request_init(&r, &o->sampling);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f);
-    if (body)
-        kind->read(&r, body, o, state, &f);
-    json_object_put(body);
     answer_reply_count(serve->answers, x, &r, kind->dialect, state,
                        "\"object\":\"response.input_tokens\",", &f);
     kind->dialect->free(state);

@@ -44,6 +44,8 @@ bool responses_store_set(struct responses_store *s, const char *user, const char
  * that user. */
 bool responses_store_change(struct responses_store *s, const char *user, const char *id,
                             bool (*fn)(void *arg, struct str *items, struct str *object), void *arg);
+/* ... with a fn that appends the elements in a struct str. */
+bool responses_append(void *arg, struct str *items, struct str *object);
 /* Appends to what is not NULL, and fills in the rest; tape is a reference. */
 struct responses_found {
     struct str *items, *object;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "server/tape.h"
+#include "server/view.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -221,6 +222,16 @@ bool responses_store_change(struct responses_store *s, const char *user, const c
     }
     pthread_mutex_unlock(&s->lock);
     return ok;
+}
+
+bool responses_append(void *arg, struct str *items, struct str *object)
+{
+    const struct str *new = arg;
+    (void)object;
+    if (new->n)
+        view_put_comma(items);
+    str_add(items, new->at, new->n);
+    return str_ok(new);
 }
 
 bool responses_store_get(struct responses_store *s, const char *user, const char *id,

@@ -417,16 +417,6 @@ static void keep_object(const struct responses *s, const struct str *out, size_t
     str_release(&object);
 }
 
-static bool append_items(void *arg, struct str *items, struct str *object)
-{
-    const struct str *new = arg;
-    (void)object;
-    if (new->n)
-        view_put_comma(items);
-    str_add(items, new->at, new->n);
-    return str_ok(new);
-}
-
 /* What this request brought, and the answer, become part of the conversation. */
 static void keep_conversation(const struct responses *s)
 {
@@ -436,7 +426,7 @@ static void keep_conversation(const struct responses *s)
         return;
     str_init(&new);
     str_add(&new, s->items.at + s->new_at + comma, s->items.n - s->new_at - comma);
-    (void)responses_store_change(s->conversations, s->user.at, s->conversation.at, append_items, &new);
+    (void)responses_store_change(s->conversations, s->user.at, s->conversation.at, responses_append, &new);
     str_release(&new);
 }
 

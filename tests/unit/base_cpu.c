@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "unit/unit.h"
+#include "unit/machine_tree.h"
 
 #include "base/cpu.h"
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 static void test_names(void **state)
 {
@@ -77,44 +72,6 @@ static void test_this_machine(void **state)
 }
 
 /* ---- made-up machines ---- */
-
-static char root[] = "/tmp/ingle-cpu-XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); *at++ = '/') {
-        *at = 0;
-        mkdir(full, 0700);
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static int drop(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    if (!mkdtemp(root))
-        return -1;
-    put("/proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 100 kB\nMemAvailable:    4194304 kB\n");
-    return 0;
-}
-
-static int drop_root(void **state)
-{
-    (void)state;
-    return nftw(root, drop, 8, FTW_DEPTH | FTW_PHYS);
-}
 
 static void test_no_groups(void **state)
 {

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base_topology - made-up machines: what is read of them, and which threads they get. */
 #define _GNU_SOURCE
-#include "unit/unit.h"
+#include "unit/machine_tree.h"
 
 #include "base/cpu.h"
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define CPU "/sys/devices/system/cpu/"
 #define NODE "/sys/devices/system/node/"
@@ -82,34 +77,10 @@ static const struct machine machines[] = {
      NULL, 2, 2, 0, 1, 2, 2, "0.0 1.1"},
 };
 
-static char root[] = "/tmp/ingle-top-XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); *at++ = '/') {
-        *at = 0;
-        mkdir(full, 0700);
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static int drop(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static void make(const struct machine *m)
 {
     char path[128], text[256];
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    assert_non_null(mkdtemp(root));
-    put("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
+    assert_int_equal(make_root(NULL), 0);
     if (m->allowed) {
         snprintf(text, sizeof text, "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\nMems_allowed:\t1\n", m->allowed);
         put("/proc/thread-self/status", text);
@@ -146,7 +117,7 @@ static void test_machines(void **state)
         make(m);
         assert_true(cpu_topology_read_at(&t, root));
         cpu_machine_read_at(&all, root);
-        assert_int_equal(nftw(root, drop, 8, FTW_DEPTH | FTW_PHYS), 0);
+        assert_int_equal(drop_root(NULL), 0);
         for (int i = 0; i < t.n_cpus; i++) {
             const size_t n = strlen(order);
             snprintf(order + n, sizeof order - n, "%s%d.%d", i ? " " : "", t.cpu[i].id, t.cpu[i].node);
