@@ -89,8 +89,11 @@ void responses_keep_item(struct str *out, struct json_object *item, const char *
         write_member(out, "type", "message");
     json_object_object_foreach(item, key, value)
     {
-        /* null is as good as nothing: what stands for these has been written, or will be. */
-        if (!value && (strcmp(key, "id") == 0 || strcmp(key, "type") == 0 || strcmp(key, "status") == 0))
+        /* null is as good as nothing, and an id must be a text: what stands for these has been
+         * written, or will be. */
+        if (strcmp(key, "id") == 0 && !view_member(item, "id").n)
+            continue;
+        if (!value && (strcmp(key, "type") == 0 || strcmp(key, "status") == 0))
             continue;
         write_key(out, key);
         if (message && strcmp(key, "content") == 0)

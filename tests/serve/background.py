@@ -182,6 +182,16 @@ class Conversations(Api):
         self.assertEqual([(i["type"], i["status"]) for i in r["data"]], [("message", "completed")])
         self.assertEqual(len(self.ask("GET", path)["data"]), 1)
 
+    def test_ids_that_are_none(self):
+        path = f"/conversations/{self.ask('POST', '/conversations', {})['id']}/items"
+        items = [{"type": t, "id": i, "role": "user", "content": "Hi", "call_id": "c"}
+                 for t in (None, "", "message", "other", "other_output") for i in ({}, "", 3, [])]
+        self.ask("POST", path, {"items": items})
+        kept = self.ask("GET", path + "?limit=100")["data"]
+        self.assertEqual(len(kept), len(items))
+        for item in kept:
+            self.assertTrue(item["id"] and isinstance(item["id"], str), item)
+
     def test_a_part_is_not_the_whole(self):
         c = self.ask("POST", "/conversations", {})
         for path, method in (("/items", "DELETE"), ("/more", "GET"), ("/items/a/b", "GET")):
