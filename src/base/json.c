@@ -93,11 +93,7 @@ static int32_t gate_hex4(const struct gate *g, size_t pos)
         return -1;
     int32_t v = 0;
     for (size_t i = 0; i < 4; i++) {
-        const char c = g->s[pos + i];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
+        const int d = str_hex_value(g->s[pos + i]);
         if (d < 0)
             return -1;
         v = v << 4 | d;

@@ -122,3 +122,12 @@ void str_add_json(struct str *s, const char *bytes, size_t n)
     }
     str_addc(s, '"');
 }
+
+int str_hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}

@@ -32,4 +32,7 @@ char *str_detach(struct str *s);
 /* Appends a JSON string literal with its quotes.  Ill-formed UTF-8 becomes U+FFFD. */
 void str_add_json(struct str *s, const char *bytes, size_t n);
 
+/* What a hexadecimal digit stands for, or -1. */
+int str_hex_value(char c);
+
 #endif

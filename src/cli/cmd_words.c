@@ -33,19 +33,11 @@ static int print_error(const char *text)
 
 /* ---- tokenize ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Text from hexadecimal digits, or false. */
 static bool from_hex(const char *hex, size_t n, struct str *out)
 {
     for (size_t i = 0; i + 1 < n; i += 2) {
-        const int a = hex_digit(hex[i]), b = hex_digit(hex[i + 1]);
+        const int a = str_hex_value(hex[i]), b = str_hex_value(hex[i + 1]);
         if (a < 0 || b < 0)
             return false;
         str_addc(out, (char)(a << 4 | b));

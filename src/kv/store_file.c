@@ -127,6 +127,20 @@ static int temporary_open(int dir, char *name, size_t n_name)
     return fd;
 }
 
+/* The first of the n pieces that are still to be moved, after `moved` bytes of them. */
+static void pass(struct iovec **v, int *n, size_t moved)
+{
+    while (*n && moved >= (*v)->iov_len) {
+        moved -= (*v)->iov_len;
+        ++*v;
+        --*n;
+    }
+    if (*n) {
+        (*v)->iov_base = (char *)(*v)->iov_base + moved;
+        (*v)->iov_len -= moved;
+    }
+}
+
 static ingle_status write_pieces(int fd, const char *name, struct iovec *v, int n, uint64_t at,
                                  struct err *err)
 {
@@ -137,16 +151,7 @@ static ingle_status write_pieces(int fd, const char *name, struct iovec *v, int 
         if (put <= 0)
             return file_errno(err, name, "cannot write");
         at += (uint64_t)put;
-        size_t left = (size_t)put;
-        while (n && left >= v->iov_len) {
-            left -= v->iov_len;
-            v++;
-            n--;
-        }
-        if (n) {
-            v->iov_base = (char *)v->iov_base + left;
-            v->iov_len -= left;
-        }
+        pass(&v, &n, (size_t)put);
     }
     return INGLE_OK;
 }
@@ -366,16 +371,7 @@ static ingle_status read_pieces(const struct kv_file *f, struct iovec *v, int n,
         if (!got)
             return damaged(f, err, "it ends too early");
         at += (uint64_t)got;
-        size_t left = (size_t)got;
-        while (n && left >= v->iov_len) {
-            left -= v->iov_len;
-            v++;
-            n--;
-        }
-        if (n) {
-            v->iov_base = (char *)v->iov_base + left;
-            v->iov_len -= left;
-        }
+        pass(&v, &n, (size_t)got);
     }
     return INGLE_OK;
 }

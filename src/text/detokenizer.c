@@ -2,23 +2,15 @@
 #include "text/tokenizer_impl.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include <string.h>
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int text_byte_spelling(const char *s, size_t n)
 {
-    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
+    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || str_hex_value(s[3]) < 0 || str_hex_value(s[4]) < 0)
         return -1;
-    return hex(s[3]) << 4 | hex(s[4]);
+    return str_hex_value(s[3]) << 4 | str_hex_value(s[4]);
 }
 
 static void cut(struct str *s, size_t n)

@@ -3,6 +3,7 @@
 #include "text/grammar_impl.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include <string.h>
 
@@ -118,20 +119,11 @@ static size_t read_name(struct gbnf *p, const char **s)
 
 /* ---- characters ---- */
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static uint32_t read_hex(struct gbnf *p, int n)
 {
     uint32_t cp = 0;
     for (int i = 0; i < n; i++, p->at++) {
-        const int v = p->at < p->end ? hex_value(*p->at) : -1;
+        const int v = p->at < p->end ? str_hex_value(*p->at) : -1;
         if (v < 0) {
             bad(p, "an escape needs more hexadecimal digits");
             return 0;

@@ -3,6 +3,7 @@
 #include "text/grammar_schema.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include <math.h>
 #include <string.h>
 
@@ -42,15 +43,6 @@ static struct json_object *get(struct json_object *o, const char *key)
 
 /* ---- pointers ---- */
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* One step of a pointer, up to its next slash, decoded. */
 static const char *read_step(const char *p, struct str *out)
 {
@@ -59,8 +51,8 @@ static const char *read_step(const char *p, struct str *out)
         if (p[0] == '~' && (p[1] == '0' || p[1] == '1')) {
             str_addc(out, p[1] == '0' ? '~' : '/');
             p++;
-        } else if (p[0] == '%' && hex_value(p[1]) >= 0 && hex_value(p[2]) >= 0) {
-            str_addc(out, (char)(hex_value(p[1]) << 4 | hex_value(p[2])));
+        } else if (p[0] == '%' && str_hex_value(p[1]) >= 0 && str_hex_value(p[2]) >= 0) {
+            str_addc(out, (char)(str_hex_value(p[1]) << 4 | str_hex_value(p[2])));
             p += 2;
         } else {
             str_addc(out, *p);

@@ -6,6 +6,7 @@
 #include "text/grammar_form.h"
 
 #include "base/num.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include <string.h>
 
@@ -73,20 +74,11 @@ static struct part part_of(struct regex *r, struct grammar_class *c)
 
 /* ---- characters ---- */
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static uint32_t read_hex(struct regex *r, int n)
 {
     uint32_t cp = 0;
     for (int i = 0; i < n; i++, r->at++) {
-        const int v = r->at < r->end ? hex_value(*r->at) : -1;
+        const int v = r->at < r->end ? str_hex_value(*r->at) : -1;
         if (v < 0) {
             bad(r, INGLE_ARG, "an escape needs more hexadecimal digits");
             return 0;
@@ -100,8 +92,8 @@ static uint32_t read_unicode(struct regex *r)
 {
     uint32_t cp = 0;
     if (r->at < r->end && *r->at == '{') {
-        for (r->at++; r->at < r->end && hex_value(*r->at) >= 0 && cp <= 0x10FFFF; r->at++)
-            cp = cp << 4 | (uint32_t)hex_value(*r->at);
+        for (r->at++; r->at < r->end && str_hex_value(*r->at) >= 0 && cp <= 0x10FFFF; r->at++)
+            cp = cp << 4 | (uint32_t)str_hex_value(*r->at);
         if (r->at == r->end || *r->at != '}')
             bad(r, INGLE_ARG, "\\u{ has no closing }");
         else
