@@ -597,7 +597,7 @@ struct ingle_request_options {
                             * 0: all.  The prefix cache remembers the sequence there */
     int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
-    bool ignore_end;       /* end-of-generation tokens are ordinary ones */
+    bool ignore_end;       /* end-of-generation tokens are ordinary ones; not where a grammar ends */
     struct ingle_sampling sampling;
     int n_top;             /* most probable tokens reported with each, 0 to 64 */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */

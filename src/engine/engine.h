@@ -89,6 +89,8 @@ MUST_CHECK ingle_status engine_vocab_gguf(struct tokenizer **out, const struct i
 /* *out is ended with mem_free(). */
 MUST_CHECK ingle_status engine_json_text(struct json_object *o, char **out, size_t *n,
                                          struct err *err);
+/* Its tokens follow a grammar: an end of generation among them is the end of the text. */
+bool engine_sampler_follows(const struct ingle_sampler *s);
 /* "gemma4", "deepseek4"; false: no such name. */
 bool engine_chat_by_name(const char *name, enum text_chat_family *out);
 

@@ -288,7 +288,8 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
         .position = session_length(a->session.s) + session_pending(a->session.s),
     };
     const int asked = r->o.token ? r->o.token(r->o.arg, a->index, &t) : 0;
-    if (!r->o.ignore_end && ingle_model_is_end(s->e->model, t.id))
+    const bool ignored = r->o.ignore_end && !engine_sampler_follows(r->sampler[a->index]);
+    if (ingle_model_is_end(s->e->model, t.id) && !ignored)
         engine_answer_end(s, a, INGLE_FINISH_END, NULL);
     else if (asked)
         engine_answer_end(s, a, INGLE_FINISH_ASKED, NULL);

@@ -15,6 +15,7 @@ struct ingle_sampler {
     struct sampler *s;
     const struct ingle_engine *e;
     struct engine_rule *rule; /* NULL: tokens are free */
+    bool logprobs;
     bool greedy;              /* the most probable token is drawn, whatever the others are */
 };
 
@@ -281,6 +282,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
         bias[i] = (struct sample_bias){o->bias[i].token, o->bias[i].bias};
     p.bias = bias;
     s->e = e;
+    s->logprobs = o->logprobs;
     s->greedy = o->temperature == 0 && o->xtc_probability <= 0 && o->typical_p >= 1;
     ingle_status st = INGLE_OK;
     if (o->dry_multiplier > 0 && e->model->tokenizer)
@@ -332,6 +334,29 @@ ingle_status ingle_sampler_constrain(struct ingle_sampler *s, const struct ingle
     return INGLE_OK;
 }
 
+/* Where the text must end it ends, whatever forbids the token that says so. */
+static ingle_status draw_end(struct ingle_sampler *s, const float *logits, struct sample_token *t,
+                             struct err *err)
+{
+    const struct ingle_model *m = s->e->model;
+    bool fits = false;
+    ingle_status st = INGLE_OK;
+    if (m->n_end)
+        st = engine_rule_allows(s->rule, m->end[0], &fits, err);
+    if (st || !fits)
+        return st ? st : err_set(err, INGLE_LIMIT, "every token that fits the grammar is forbidden");
+    t->id = m->end[0];
+    t->logprob = 0;
+    if (s->logprobs)
+        session_sample_logprobs(logits, s->e->info.n_vocab, t->id, &t->logprob, NULL, 0);
+    return INGLE_OK;
+}
+
+bool engine_sampler_follows(const struct ingle_sampler *s)
+{
+    return s->rule != NULL;
+}
+
 /* The most probable token of all is the most probable of those that fit, if it fits: then
  * the mask is not needed. */
 static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
@@ -352,6 +377,8 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
         if (!st) {
             session_sample_allow(s->s, allowed);
             st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
+            if (st == INGLE_LIMIT)
+                st = draw_end(s, logits, t, err);
         }
     }
     return st ? st : engine_rule_accept(s->rule, t->id, err);

@@ -575,7 +575,9 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     else
         select_all(s, k);
     if (!s->n_kept)
-        return err_set(err, INGLE_NUMERIC, "no token is left to draw: every logit is -infinity");
+        return s->allowed
+                   ? err_set(err, INGLE_LIMIT, "no token is left to draw: those allowed are forbidden")
+                   : err_set(err, INGLE_NUMERIC, "no token is left to draw: every logit is -infinity");
     if (filters) {
         weigh(s, 1);
         if (o->typical_p < 1)

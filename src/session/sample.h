@@ -90,7 +90,8 @@ struct sample_token {
 
 /* Draws token number i of the request from logits f32 [n_vocab] (not changed).  history:
  * all tokens before it, for penalties.  INGLE_NUMERIC: a logit is NaN or +inf, or every
- * token is forbidden; INGLE_ARG: a token of the history is outside the vocabulary. */
+ * token is forbidden; INGLE_LIMIT: every allowed one is (session_sample_allow()); INGLE_ARG: a
+ * token of the history is outside the vocabulary. */
 MUST_CHECK ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,
                                             const int32_t *history, int64_t n_history,
                                             struct sample_token *out, struct err *err);

@@ -206,6 +206,24 @@ class Chat(Case):
         self.refused(user("x", logit_bias={"5": "x"}), "logit_bias")
         self.refused(user("x", logit_bias=[[i, 0] for i in range(1025)]), "logit_bias")
 
+    def test_forbidden_ends(self):
+        """An answer that fits ends there, whatever forbids or ignores the end of generation."""
+        body = user("Who are you?", response_format={"type": "json_schema", "json_schema": {
+            "name": "x", "schema": {"enum": ["yes", "no"]}}}, max_tokens=30)
+        plain = self.one(body)
+        ends = [i for i in range(110) if self.server.post("/detokenize", {"tokens": [i]})[2]["content"]
+                in ("<eos>", "<turn|>")]
+        self.assertGreaterEqual(len(ends), 2)
+        for more in ({"logit_bias": {str(i): -100 for i in ends}}, {"ignore_eos": True},
+                     {"logit_bias": [[i, False] for i in ends]},
+                     {"logit_bias": [[i, False] for i in ends], "temperature": 1, "logprobs": True}):
+            with self.subTest(more):
+                c = self.one({**body, **more})
+                self.assertEqual(c["finish_reason"], "stop")
+                self.assertIn(json.loads(c["message"]["content"]), ("yes", "no"))
+                if "temperature" not in more:
+                    self.assertEqual(c["message"], plain["message"])
+
     def test_lengths(self):
         self.assertEqual(self.one(user("Count from 1 to 20.", max_tokens=3))["finish_reason"], "length")
         c = self.one(user("Count from 1 to 20.", max_completion_tokens=2, max_tokens=9))
