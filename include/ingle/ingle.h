@@ -579,7 +579,7 @@ struct ingle_top {
  * prompt: then index is -1. */
 struct ingle_drawn {
     int32_t id;
-    float logprob; /* under the unchanged logits; 0 unless asked */
+    float logprob; /* under the unchanged logits, or drawn_from; 0 unless asked */
     const struct ingle_top *top; /* [n_top], most probable first */
     int n_top;
     int64_t position; /* in the sequence */
@@ -600,6 +600,8 @@ struct ingle_request_options {
     bool ignore_end;       /* end-of-generation tokens are ordinary ones; not where a grammar ends */
     struct ingle_sampling sampling;
     int n_top;             /* most probable tokens reported with each, 0 to 64 */
+    bool drawn_from;       /* ... of those left behind all samplers and the grammar, with the
+                            * probabilities by which one of them was drawn */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
     int priority;          /* -10 to 10: higher first */

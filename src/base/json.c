@@ -53,6 +53,8 @@ static struct json_limits with_defaults(const struct json_limits *given)
         lim.depth = DEPTH;
     if (!lim.n_values)
         lim.n_values = N_VALUES;
+    if (!lim.n_keys)
+        lim.n_keys = lim.n_values;
     if (!lim.n_bytes)
         lim.n_bytes = N_BYTES;
     return lim;
@@ -262,6 +264,9 @@ static ingle_status gate_key(struct gate *g)
 {
     if (gate_peek(g) != '"')
         return gate_fail(g, "expected a key");
+    if (g->n_keys - g->level[g->depth - 1].first_key >= g->lim.n_keys)
+        return err_set(g->err, INGLE_LIMIT, "json: an object with more than %zu keys at byte %zu",
+                       g->lim.n_keys, g->pos);
     if (!mem_grow(&g->key, &g->cap_key, g->n_keys + 1, sizeof *g->key))
         return gate_nomem(g);
     struct key k = {.at = g->text.n, .pos = g->pos};

@@ -14,12 +14,12 @@
 
 /* A signal handler has no other way to reach the main thread. */
 static int wake[2] = {-1, -1};
-static volatile sig_atomic_t n_signals;
+static volatile sig_atomic_t n_signals, last_signal;
 
 static void on_signal(int number)
 {
     const int e = errno;
-    (void)number;
+    last_signal = number;
     if (++n_signals > 1)
         _exit(CLI_INTERRUPTED);
     if (write(wake[1], "", 1) < 0)
@@ -65,6 +65,21 @@ static void notify(const char *text)
     const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to, n);
     close(fd);
+}
+
+/* The sockets that systemd hands over (ingle.socket), from descriptor 3 on. */
+enum { FIRST_HANDED = 3, MOST_HANDED = 9 }; /* one more than can be served: that is an error */
+
+static int handed_over(int fd[MOST_HANDED])
+{
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    if (!pid || !count || strtol(pid, NULL, 10) != (long)getpid())
+        return 0;
+    const long n = strtol(count, NULL, 10);
+    const int most = n < 0 ? 0 : n > MOST_HANDED ? MOST_HANDED : (int)n;
+    for (int i = 0; i < most; i++)
+        fd[i] = FIRST_HANDED + i;
+    return most;
 }
 
 /* How often systemd wants to hear that all is well; 0: never. */
@@ -118,7 +133,9 @@ int cli_serve(struct cli *c)
     struct err err;
     if (c->n_arg)
         return cli_usage(c, "serve takes no argument, not '%s'", c->arg[0]);
-    struct server_options o = {.config = c->config, .callbacks = cli_callbacks(c)};
+    int handed[MOST_HANDED] = {0};
+    struct server_options o = {.listener = handed, .n_listeners = handed_over(handed),
+                               .config = c->config, .callbacks = cli_callbacks(c)};
     o.callbacks.progress = on_progress;
     if (!catch_signals())
         return cli_fail_err(c, &(struct err){INGLE_IO, "no pipe for signals"});
@@ -129,6 +146,8 @@ int cli_serve(struct cli *c)
     cli_push(c);
     if (server_load(s, &err)) {
         server_close(s);
+        if (err.status == INGLE_CANCEL && last_signal == SIGTERM)
+            return CLI_OK; /* an order to stop, as later: no failure */
         return cli_fail_err(c, &err);
     }
     cli_screen_clear(&c->screen);

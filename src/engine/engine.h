@@ -64,10 +64,16 @@ struct ingle_engine {
     atomic_bool cancel; /* Sync: atomic */
 };
 
+enum { ENGINE_MAX_TOP = 64 }; /* probabilities that are reported with a token */
+
 struct ingle_session {
     struct ingle_engine *e;
     struct session *s;
 };
+
+/* The probabilities of the last draw, which was of `token`: out [n_top].  Returns how many are filled. */
+int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *logprob,
+                        struct ingle_top *out, int n_top);
 
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);

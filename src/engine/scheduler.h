@@ -18,8 +18,6 @@
 
 #include <pthread.h>
 
-enum { ENGINE_MAX_TOP = 64 };
-
 struct ingle_request {
     struct sched_ticket ticket; /* Sync: the scheduler's lock while it waits */
     struct ingle_request *next; /* of those that have begun */
@@ -68,6 +66,7 @@ struct engine_draw {
     const float *logits;
     struct ingle_token token;
     struct ingle_top top[ENGINE_MAX_TOP];
+    int n_top;
     ingle_status status;
     struct ingle_error error;
 };

@@ -263,7 +263,11 @@ static void draw_one(void *arg, int64_t i, int worker)
     const struct ingle_request *r = d->a->r;
     (void)worker;
     d->status = ingle_sample(r->sampler[d->a->index], d->logits, &d->a->session, &d->token, &d->error);
-    if (!d->status && r->o.n_top)
+    d->n_top = r->o.n_top;
+    if (!d->status && r->o.drawn_from)
+        d->n_top = engine_sampler_last(r->sampler[d->a->index], d->token.id, &d->token.logprob,
+                                       d->top, r->o.n_top);
+    else if (!d->status && r->o.n_top)
         fill_top(d->logits, s->n_vocab, d->token.id, r->o.n_top, &d->token.logprob, d->top);
 }
 
@@ -283,8 +287,8 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
     const struct ingle_drawn t = {
         .id = d->token.id,
         .logprob = d->token.logprob,
-        .top = r->o.n_top ? d->top : NULL,
-        .n_top = r->o.n_top,
+        .top = d->n_top ? d->top : NULL,
+        .n_top = d->n_top,
         .position = session_length(a->session.s) + session_pending(a->session.s),
     };
     const int asked = r->o.token ? r->o.token(r->o.arg, a->index, &t) : 0;

@@ -384,6 +384,17 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
     return st ? st : engine_rule_accept(s->rule, t->id, err);
 }
 
+int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *logprob,
+                        struct ingle_top *out, int n_top)
+{
+    struct sample_top top[ENGINE_MAX_TOP];
+    const int n = session_sample_last(s->s, token, logprob, top,
+                                      n_top < ENGINE_MAX_TOP ? n_top : ENGINE_MAX_TOP);
+    for (int i = 0; i < n; i++)
+        out[i] = (struct ingle_top){top[i].id, top[i].logprob};
+    return n;
+}
+
 ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                           const struct ingle_session *session, struct ingle_token *out,
                           struct ingle_error *error)

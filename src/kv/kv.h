@@ -181,6 +181,8 @@ int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *
 
 /* The store had no room for the point of these tokens; kv_tree_owed() finds it again. */
 void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens);
+/* The store may have given up any of them. */
+void kv_tree_owe_all(struct kv_tree *t);
 /* The shortest such point that is still there, which is owed no more, or NULL.  *tokens [*n_tokens] is
  * ended with mem_free(). */
 const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t **tokens, int64_t *n_tokens);

@@ -716,6 +716,13 @@ void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_
     t->n_owed++;
 }
 
+void kv_tree_owe_all(struct kv_tree *t)
+{
+    for (size_t i = 0; i < t->n_heap; i++)
+        t->heap[i]->owed = true;
+    t->n_owed = t->n_heap;
+}
+
 /* A copy of all tokens of p; NULL: no memory. */
 static int32_t *point_tokens(const struct kv_point *p, uint64_t *salt)
 {

@@ -87,6 +87,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     }
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
+    s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM;
     /* NOTFOUND: somebody took the temporary file away */
     if (st == INGLE_CANCEL || st == INGLE_NOMEM || st == INGLE_NOTFOUND || !s->saving)
         return;
@@ -295,6 +296,15 @@ bool kv_store_poll(struct kv_store *s)
     return busy;
 }
 
+bool kv_store_gave_up(struct kv_store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool any = s->gave_up;
+    s->gave_up = false;
+    pthread_mutex_unlock(&s->lock);
+    return any;
+}
+
 /* The last of the queue, which nothing else in it continues; the lock is held. */
 static struct kv_job *unqueue(struct kv_store *s)
 {
@@ -312,6 +322,7 @@ static struct kv_job *unqueue(struct kv_store *s)
     s->n_queued--;
     s->queued_bytes -= j->n_bytes;
     s->counts.skipped++;
+    s->gave_up = true;
     kv_index_remove(&s->index, j->out.head.key, j->out.head.length);
     return j;
 }

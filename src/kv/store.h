@@ -44,6 +44,9 @@ void kv_store_flush(struct kv_store *s);
  * to be written. */
 bool kv_store_poll(struct kv_store *s);
 
+/* Whether something that had been put was given up for lack of memory since the last call of this. */
+bool kv_store_gave_up(struct kv_store *s);
+
 /* Writes the timeline as it stands, unless there is a file of nearly its length already.  tokens
  * [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
  * it may be tried again. */

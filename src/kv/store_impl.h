@@ -74,6 +74,7 @@ struct kv_store {
     pthread_cond_t news;  /* for the engine thread */
     /* Sync: the rest under `lock` */
     bool stop, saving, scan, scanned;
+    bool gave_up;            /* a job, for lack of memory */
     int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
     uint64_t scan_after;     /* no scan before this time: they may take 1 % of it */
     struct kv_index index;

@@ -342,6 +342,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,
         .prompt_logprobs = q->logprobs && q->echo,
+        .drawn_from = q->logprobs && q->drawn_from,
         .grammar = a->grammar_first ? a->grammar : a->thought,
         .priority = q->priority,
         .user = q->user.n ? q->user.at : NULL,

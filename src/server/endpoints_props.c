@@ -67,8 +67,9 @@ static void put_limits(struct str *out)
 {
     write_key(out, "limits"); /* those that are no options; the others are under options */
     write_open(out, '{');
-    write_member_int(out, "json_depth", 64);
-    write_member_int(out, "json_values", 2000000);
+    write_member_int(out, "json_depth", REQUEST_MAX_DEPTH);
+    write_member_int(out, "json_values", REQUEST_MAX_VALUES);
+    write_member_int(out, "json_keys", REQUEST_MAX_KEYS);
     write_member_int(out, "messages", REQUEST_MAX_MESSAGES);
     write_member_int(out, "tools", REQUEST_MAX_TOOLS);
     write_member_int(out, "stop", REQUEST_MAX_STOPS);

@@ -13,10 +13,7 @@
 #include "base/num.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -24,11 +21,9 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, TICK_NS = 100 * 1000 * 1000, SEND_BUFFER = 64 * 1024 };
+enum { EVENTS = 256, TICK_NS = 100 * 1000 * 1000 };
 /* What an epoll event is about; below WAKE: the index of a listener. */
 enum { WAKE = HTTP_LISTENERS, LIBRARY, CONNECTION };
 
@@ -396,122 +391,6 @@ static void *io_thread(void *arg)
 
 /* ---- open and close ---- */
 
-static void set_number(int fd, int level, int name, int value)
-{
-    (void)setsockopt(fd, level, name, &value, sizeof value);
-}
-
-static void tune(int fd)
-{
-    set_number(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-    /* Accepted sockets inherit these.  A small buffer, so that a client that does not read is
-     * noticed; probes, so that one whose machine has vanished is. */
-    set_number(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
-    set_number(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_number(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
-    set_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-    set_number(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-}
-
-static ingle_status listen_on(struct http *h, int fd, const struct sockaddr *a, socklen_t n,
-                              const char *name, struct err *err)
-{
-    if (bind(fd, a, n) || listen(fd, 1024)) {
-        const int e = errno;
-        close(fd);
-        return err_set(err, INGLE_IO, "cannot listen on '%s' port %d: %s", name, h->port,
-                       strerror(e));
-    }
-    h->listener[h->n_listeners++] = fd;
-    return INGLE_OK;
-}
-
-static ingle_status listen_tcp(struct http *h, const char *host, struct err *err)
-{
-    char port[16];
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *found;
-    snprintf(port, sizeof port, "%d", h->port);
-    const int bad = getaddrinfo(host, port, &hints, &found);
-    if (bad)
-        return err_set(err, INGLE_ARG, "host '%s': %s", host, gai_strerror(bad));
-    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    ingle_status st;
-    if (fd < 0) {
-        st = err_set(err, INGLE_IO, "no socket for '%s': %s", host, strerror(errno));
-    } else {
-        tune(fd);
-        if (found->ai_family == AF_INET6)
-            set_number(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
-        st = listen_on(h, fd, found->ai_addr, found->ai_addrlen, host, err);
-    }
-    freeaddrinfo(found);
-    if (st)
-        return st;
-    struct sockaddr_storage a;
-    socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n) == 0)
-        h->port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                                : ((struct sockaddr_in *)&a)->sin_port);
-    return INGLE_OK;
-}
-
-static ingle_status listen_unix(struct http *h, const char *path, struct err *err)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct stat is;
-    if (strlen(path) >= sizeof a.sun_path)
-        return err_set(err, INGLE_ARG, "socket '%s': longer than %zu bytes", path,
-                       sizeof a.sun_path - 1);
-    strncpy(a.sun_path, path, sizeof a.sun_path - 1);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_set(err, INGLE_IO, "no socket for '%s': %s", path, strerror(errno));
-    if (lstat(path, &is) == 0 && S_ISSOCK(is.st_mode)) {
-        /* Left over by an earlier server, unless somebody answers. */
-        const int try = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const bool alive = try >= 0 && connect(try, (struct sockaddr *)&a, sizeof a) == 0;
-        if (try >= 0)
-            close(try);
-        if (!alive)
-            unlink(path);
-    }
-    set_number(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
-    const mode_t mask = umask(0177);
-    const ingle_status st = listen_on(h, fd, (struct sockaddr *)&a, sizeof a, path, err);
-    umask(mask);
-    h->unix_bound = !st;
-    return st;
-}
-
-static ingle_status listen_all(struct http *h, struct err *err)
-{
-    static const char *const local[] = {"127.0.0.1"};
-    const bool some = h->o.n_host > 0;
-    const char *const *host = some ? h->o.host : local;
-    const int n = some ? h->o.n_host : h->o.n_host == 0;
-    if (n + (h->o.unix_path != NULL) > HTTP_LISTENERS)
-        return err_set(err, INGLE_LIMIT, "%d addresses to listen on, at most %d are possible", n,
-                       HTTP_LISTENERS - 1);
-    h->port = h->o.port;
-    for (int i = 0; i < n; i++) {
-        const ingle_status st = listen_tcp(h, host[i], err);
-        if (st)
-            return st;
-    }
-    if (h->o.unix_path) {
-        const ingle_status st = listen_unix(h, h->o.unix_path, err);
-        if (st)
-            return st;
-    }
-    for (int i = 0; i < h->n_listeners; i++)
-        if (!watch(h, h->listener[i], EPOLLIN, event_of(i, 0, 0)))
-            return err_set(err, INGLE_IO, "epoll: %s", strerror(errno));
-    h->listening = true;
-    return INGLE_OK;
-}
-
 /* The library's complaints about clients are counted, not printed. */
 ATTR_PRINTF(2, 0) static void swallow(void *arg, const char *fmt, va_list ap)
 {
@@ -584,7 +463,11 @@ ingle_status http_open(struct http **out, const struct http_options *o, struct e
     if (!st)
         st = start_library(h, err);
     if (!st)
-        st = listen_all(h, err);
+        st = http_listen(h, err);
+    for (int i = 0; !st && i < h->n_listeners; i++)
+        if (!watch(h, h->listener[i], EPOLLIN, event_of(i, h->listener[i], 0)))
+            st = err_set(err, INGLE_IO, "epoll: %s", strerror(errno));
+    h->listening = !st;
     if (!st && !(http_lane_start(&h->lane[0], h, false) && http_lane_start(&h->lane[1], h, true)))
         st = err_set(err, INGLE_NOMEM, "no threads for requests");
     if (!st) {

@@ -85,7 +85,10 @@ void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg);
 /* ---- the server ---- */
 
 struct http_options {
-    const char *const *host; /* [n_host] addresses or names to listen on; 0: 127.0.0.1 */
+    const int *listener; /* [n_listeners] sockets that listen already: no other is bound, these are
+                            closed by http_close(); borrowed for the call */
+    int n_listeners;
+    const char *const *host; /* [n_host] addresses or names to listen on; 0: 127.0.0.1 and ::1 */
     int n_host;
     int port;              /* 0: any free one, see http_port() */
     const char *unix_path; /* NULL, or a socket in the file system, besides the hosts; with
@@ -119,6 +122,12 @@ struct http_options {
     void (*tick)(void *arg); /* on the I/O thread, ten times a second; may be NULL */
     void *arg;
 };
+
+/* The address of a listening socket ("127.0.0.1:80", "[::1]:80", "unix:/run/x") and whether only this
+ * machine reaches it.  INGLE_ARG: it is none. */
+enum { HTTP_NAME = 128 };
+MUST_CHECK ingle_status http_describe_listener(int fd, char *name, size_t n_name, bool *local,
+                                               struct err *err);
 
 /* Binds the socket and starts the I/O thread. */
 MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *o,

@@ -126,6 +126,9 @@ struct http {
     atomic_uint_least64_t busy_ns, longest_ns;
 };
 
+/* http_listen.c: fills h->listener and h->port. */
+MUST_CHECK ingle_status http_listen(struct http *h, struct err *err);
+
 /* http_exchange.c */
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);
 /* The I/O thread looks after it: calls gone, resumes the connection. */

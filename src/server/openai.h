@@ -21,6 +21,7 @@ struct streams;
 /* What a body says beside the request; the first member of each kind's state. */
 struct openai_wish {
     bool include_usage;
+    bool continuous_usage; /* vLLM: every chunk has the usage so far */
     bool timings_per_token;
     bool legacy_functions; /* functions and function_call: before there were tools */
     bool return_tokens;
@@ -32,9 +33,10 @@ struct openai_wish {
 
 /* ---- reading: each one does nothing when there is a fault already ---- */
 
-/* Temperature and its kind, penalties, seed, bias, grammar, priority. */
+/* Temperature and its kind, penalties, seed, bias, grammar, priority; native: within llama-server's
+ * limits, not OpenAI's. */
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, struct fault *f);
+                          const struct answer_options *o, bool native, struct fault *f);
 /* Token ids, or text that becomes token ids, to a bias. */
 void openai_read_stop(struct chat_request *r, struct json_object *body, struct fault *f);
 void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
@@ -76,6 +78,9 @@ void openai_answer(struct serve *serve, struct http_exchange *x, const struct ht
 
 /* The members usage and timings. */
 void openai_put_usage(struct str *out, const struct answer_result *r);
+/* The member usage of a chunk before the last one: nothing, null, or that of its choice so far. */
+void openai_put_usage_so_far(struct str *out, const struct openai_wish *w, int64_t n_prompt,
+                             int64_t n_generated);
 void openai_put_timings(struct str *out, const struct answer_result *r);
 /* The value of logprobs of a chat: {content: [...], refusal: null} for tokens from `first` on. */
 void openai_put_chat_logprobs(struct str *out, const struct answer_choice *c, size_t first);

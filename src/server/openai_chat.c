@@ -47,11 +47,16 @@ static void put_logprobs(struct chat *s, const struct answer_choice *c, struct s
     s->n_told[c->index] = c->n_tokens;
 }
 
-static void chunk_close(const struct chat *s, struct str *out)
+/* c: whose chunk it is; NULL: it begins a choice. */
+static void put_usage(const struct chat *s, const struct answer_choice *c, struct str *out)
+{
+    openai_put_usage_so_far(out, &s->wish, s->info->n_prompt, c ? c->n_generated : 0);
+}
+
+static void chunk_close(const struct chat *s, const struct answer_choice *c, struct str *out)
 {
     write_close(out, ']');
-    if (s->wish.include_usage)
-        write_member_null(out, "usage");
+    put_usage(s, c, out);
     str_adds(out, "}\n\n");
 }
 
@@ -61,8 +66,7 @@ static void delta_close(struct chat *s, const struct answer_choice *c, struct st
     write_member_null(out, "finish_reason");
     write_close(out, '}');
     write_close(out, ']');
-    if (s->wish.include_usage)
-        write_member_null(out, "usage");
+    put_usage(s, c, out);
     if (s->wish.timings_per_token && c)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
@@ -110,7 +114,7 @@ static void chat_text(void *state, const struct answer_choice *c, enum answer_te
         put_logprobs(s, c, out);
         write_member_null(out, "finish_reason");
         write_close(out, '}');
-        chunk_close(s, out);
+        chunk_close(s, c, out);
         return;
     }
     delta_close(s, c, out);
@@ -195,7 +199,7 @@ static void chat_end(void *state, const struct answer_choice *c, struct str *out
         return;
     }
     put_end(s, c, out);
-    chunk_close(s, out);
+    chunk_close(s, c, out);
 }
 
 static void chat_done(void *state, const struct answer_result *r, struct str *out)
@@ -205,8 +209,7 @@ static void chat_done(void *state, const struct answer_result *r, struct str *ou
     if (s->last >= 0) {
         put_end(s, &r->choice[s->last], out);
         write_close(out, ']');
-        if (s->wish.include_usage)
-            write_member_null(out, "usage");
+        put_usage(s, &r->choice[s->last], out);
         if (!usage)
             openai_put_timings(out, r);
         str_adds(out, "}\n\n");
@@ -381,7 +384,7 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     read_ending(r, body, f);
     openai_read_tools(r, body, w, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, f);
+    openai_read_sampling(r, body, o, false, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);

@@ -25,11 +25,10 @@ static void chunk_open(const struct text *s, int index, struct str *out)
     write_member_int(out, "index", index);
 }
 
-static void chunk_close(const struct text *s, struct str *out)
+static void chunk_close(const struct text *s, const struct answer_choice *c, struct str *out)
 {
     str_adds(out, "}]");
-    if (s->wish.include_usage)
-        write_member_null(out, "usage");
+    openai_put_usage_so_far(out, &s->wish, c->n_prompt, c->n_generated);
     str_adds(out, "}\n\n");
 }
 
@@ -77,7 +76,7 @@ static void text_text(void *state, const struct answer_choice *c, enum answer_te
     write_member_string(out, "text", text, n);
     put_logprobs(s, c, out);
     write_member_null(out, "finish_reason");
-    chunk_close(s, out);
+    chunk_close(s, c, out);
 }
 
 static void text_end(void *state, const struct answer_choice *c, struct str *out)
@@ -88,7 +87,7 @@ static void text_end(void *state, const struct answer_choice *c, struct str *out
     put_logprobs(s, c, out);
     write_member(out, "finish_reason", openai_finish(c));
     openai_put_finish_details(out, c);
-    chunk_close(s, out);
+    chunk_close(s, c, out);
 }
 
 static void text_done(void *state, const struct answer_result *r, struct str *out)
@@ -204,7 +203,7 @@ static void read_text(struct chat_request *r, struct json_object *body,
     str_release(&suffix);
     openai_read_prompts(r, request_get(body, "prompt"), &many, o, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, f);
+    openai_read_sampling(r, body, o, false, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);

@@ -49,8 +49,18 @@ static void put_bytes(struct str *out, const char *bytes, size_t n)
     write_close(out, ']');
 }
 
-static void put_probabilities(const struct answer_choice *c, size_t first, struct str *out)
+/* Of the model, or (post_sampling_probs) of what was drawn from: then probabilities, not their
+ * logarithms. */
+static void put_probability(struct str *out, bool drawn_from, float logprob)
 {
+    write_key(out, drawn_from ? "prob" : "logprob");
+    write_float(out, drawn_from ? (float)exp((double)logprob) : logprob);
+}
+
+static void put_probabilities(const struct native *s, const struct answer_choice *c, size_t first,
+                              struct str *out)
+{
+    const bool drawn_from = s->info->request->drawn_from;
     write_key(out, "completion_probabilities");
     write_open(out, '[');
     for (size_t i = first; i < c->n_tokens; i++) {
@@ -58,17 +68,15 @@ static void put_probabilities(const struct answer_choice *c, size_t first, struc
         write_open(out, '{');
         write_member_int(out, "id", t->id);
         put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
-        write_key(out, "logprob");
-        write_float(out, t->logprob);
-        write_key(out, "top_logprobs");
+        put_probability(out, drawn_from, t->logprob);
+        write_key(out, drawn_from ? "top_probs" : "top_logprobs");
         write_open(out, '[');
         for (int k = 0; k < t->n_top; k++) {
             const struct answer_top *top = &c->top[t->top_at + (size_t)k];
             write_open(out, '{');
             write_member_int(out, "id", top->id);
             put_bytes(out, answer_bytes(c, top->bytes_at), top->n_bytes);
-            write_key(out, "logprob");
-            write_float(out, top->logprob);
+            put_probability(out, drawn_from, top->logprob);
             write_close(out, '}');
         }
         write_close(out, ']');
@@ -135,6 +143,7 @@ static void put_settings(const struct answer_info *info, struct str *out)
     write_member_int(out, "dry_allowed_length", p->dry_allowed_length);
     write_member_int(out, "dry_penalty_last_n", p->dry_window);
     write_member_int(out, "n_probs", r->logprobs ? r->n_top : 0);
+    write_member_bool(out, "post_sampling_probs", r->drawn_from);
     write_member_int(out, "mirostat", 0);
     write_member_int(out, "adaptive_target", -1); /* off: there is no such sampler */
     write_member_int(out, "adaptive_decay", 0);
@@ -189,7 +198,7 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_member(out, "stopping_word", c->stop ? c->stop : "");
     write_member_int(out, "tokens_cached", c->n_prompt + c->n_generated);
     if (s->info->request->logprobs)
-        put_probabilities(c, first, out);
+        put_probabilities(s, c, first, out);
     if (r)
         openai_put_timings(out, r);
     write_close(out, '}');
@@ -284,7 +293,7 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)
-        put_probabilities(c, first, out);
+        put_probabilities(s, c, first, out);
     if (s->wish.timings_per_token)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
@@ -386,7 +395,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     r->max_tokens = o->max_tokens;
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, f);
+    openai_read_sampling(r, body, o, true, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, &s->wish, f);
     openai_read_format(r, body, f);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,12 +58,29 @@ static const struct whole_field ignored[] = {
     {"t_max_predict_ms", -1, 0}, {"n_indent", 0, 0},
 };
 
-static void read_numbers(struct chat_request *r, struct json_object *body, struct fault *f)
+/* The limits of llama-server's own form where they are wider than OpenAI's. */
+static const struct number_field native_numbers[] = {
+    {"temperature", 0, (double)FLT_MAX, SAMPLING(temperature)},
+    {"frequency_penalty", -1000, 1000, SAMPLING(frequency_penalty)},
+    {"presence_penalty", -1000, 1000, SAMPLING(presence_penalty)},
+};
+
+static const struct number_field *limits_of(const struct number_field *field, bool native)
+{
+    for (size_t i = 0; native && i < sizeof native_numbers / sizeof *native_numbers; i++)
+        if (strcmp(native_numbers[i].name, field->name) == 0)
+            return &native_numbers[i];
+    return field;
+}
+
+static void read_numbers(struct chat_request *r, struct json_object *body, bool native,
+                         struct fault *f)
 {
     char *base = (char *)&r->sampling;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        request_get_number(body, numbers[i].name, numbers[i].min, numbers[i].max,
-                           (float *)(void *)(base + numbers[i].at), f);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const struct number_field *n = limits_of(&numbers[i], native);
+        request_get_number(body, n->name, n->min, n->max, (float *)(void *)(base + n->at), f);
+    }
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         int32_t *at = (int32_t *)(void *)(base + wholes[i].at);
         int64_t v = *at;
@@ -169,30 +187,25 @@ static void read_bias(struct chat_request *r, struct json_object *body,
 static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
 {
     int64_t mirostat = 0;
-    bool post = false;
     request_get_int(body, "mirostat", 0, 2, &mirostat, f);
-    request_get_bool(body, "post_sampling_probs", &post, f);
     struct json_object *lora = request_get(body, "lora");
     if (mirostat)
         request_fault(f, FAULT_REQUEST, "mirostat", "there is no sampling by 'mirostat'");
-    if (post)
-        request_fault(f, FAULT_REQUEST, "post_sampling_probs",
-                      "there are no probabilities from behind the samplers; n_probs gives those of "
-                      "the model");
     if (lora && !(json_object_is_type(lora, json_type_array) && !json_object_array_length(lora)))
         request_fault(f, FAULT_REQUEST, "lora", "'lora' names adapters, of which there are none");
 }
 
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, struct fault *f)
+                          const struct answer_options *o, bool native, struct fault *f)
 {
     int64_t priority = 0, slot = -1;
     float deadline = 0;
-    read_numbers(r, body, f);
+    read_numbers(r, body, native, f);
     request_get_seed(body, "seed", r, f);
     read_bias(r, body, o, f);
     refuse_what_is_not_there(body, f);
     request_get_bool(body, "ignore_eos", &r->ignore_end, f);
+    request_get_bool(body, "post_sampling_probs", &r->drawn_from, f);
     request_get_int(body, "priority", -10, 10, &priority, f);
     request_get_number(body, "deadline_seconds", 0, 1e6, &deadline, f);
     request_get_int(body, "id_slot", -1, INT32_MAX, &slot, f);
@@ -238,8 +251,10 @@ void openai_read_stream(struct chat_request *r, struct json_object *body, struct
 {
     request_get_bool(body, "stream", &r->stream, f);
     struct json_object *o = request_get_object(body, "stream_options", f);
-    if (o)
+    if (o) {
         request_get_bool(o, "include_usage", &w->include_usage, f);
+        request_get_bool(o, "continuous_usage_stats", &w->continuous_usage, f);
+    }
     request_get_bool(body, "return_progress", &r->return_progress, f);
     request_get_bool(body, "timings_per_token", &w->timings_per_token, f);
     request_get_bool(body, "verbose", &r->verbose, f);

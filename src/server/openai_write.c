@@ -17,14 +17,31 @@ void openai_put_head(struct str *out, const struct answer_info *i, const char *p
     write_member(out, "system_fingerprint", i->fingerprint);
 }
 
+/* The member usage, still open. */
+static void put_usage(struct str *out, int64_t n_prompt, int64_t n_generated)
+{
+    write_key(out, "usage");
+    write_open(out, '{');
+    write_member_int(out, "prompt_tokens", n_prompt);
+    write_member_int(out, "completion_tokens", n_generated);
+    write_member_int(out, "total_tokens", n_prompt + n_generated);
+}
+
+void openai_put_usage_so_far(struct str *out, const struct openai_wish *w,
+                             int64_t n_prompt, int64_t n_generated)
+{
+    if (w->include_usage && w->continuous_usage) {
+        put_usage(out, n_prompt, n_generated);
+        write_close(out, '}');
+    } else if (w->include_usage) {
+        write_member_null(out, "usage");
+    }
+}
+
 void openai_put_usage(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
-    write_key(out, "usage");
-    write_open(out, '{');
-    write_member_int(out, "prompt_tokens", u->n_prompt);
-    write_member_int(out, "completion_tokens", u->n_generated);
-    write_member_int(out, "total_tokens", u->n_prompt + u->n_generated);
+    put_usage(out, u->n_prompt, u->n_generated);
     write_key(out, "prompt_tokens_details");
     write_open(out, '{');
     write_member_int(out, "cached_tokens", u->reuse.kept);

@@ -55,7 +55,9 @@ void request_fault_from(struct fault *f, ingle_status s, const char *param, cons
 
 struct json_object *request_body(const char *text, size_t n, struct fault *f)
 {
-    static const struct json_limits limits = {.depth = 64, .n_values = 2000000};
+    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
+                                              .n_values = REQUEST_MAX_VALUES,
+                                              .n_keys = REQUEST_MAX_KEYS};
     struct json_object *o = NULL;
     struct err err;
     const ingle_status st = json_parse(text, n, &limits, &o, &err);

@@ -44,6 +44,9 @@ void request_fault(struct fault *f, enum fault_kind kind, const char *param, con
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text);
 
 enum {
+    REQUEST_MAX_DEPTH = 64, /* of the body's JSON, with ... */
+    REQUEST_MAX_VALUES = 2000000,
+    REQUEST_MAX_KEYS = 100000, /* in one object */
     REQUEST_MAX_MESSAGES = 100000,
     REQUEST_MAX_TOOLS = 256,
     REQUEST_MAX_TOOL_NAME = 64,
@@ -126,6 +129,7 @@ struct chat_request {
 
     bool logprobs;    /* tokens carry their logarithmic probabilities */
     int n_top;        /* and those of the most probable ones, 0 to 64 */
+    bool drawn_from;  /* ... are those behind the samplers: what was drawn from */
     bool keep_tokens; /* tokens are gathered although there are no logprobs */
 
     bool has_grammar; /* of the answer behind the thought */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/serve.h"
 
+#include "server/request.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,7 +127,9 @@ struct serve_error serve_error_of(ingle_status st)
 
 bool serve_body(struct http_exchange *x, const struct http_request *rq, struct json_object **out)
 {
-    static const struct json_limits limits = {.depth = 64, .n_values = 2000000};
+    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
+                                              .n_values = REQUEST_MAX_VALUES,
+                                              .n_keys = REQUEST_MAX_KEYS};
     struct json_object *o;
     struct err err;
     const ingle_status st = json_parse(rq->body, rq->n_body, &limits, &o, &err);

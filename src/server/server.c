@@ -19,6 +19,7 @@
 #include "server/streams.h"
 #include "server/tape.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -31,6 +32,9 @@ struct server {
     const char *host[8];
     int n_hosts;
     const char *unix_path;
+    const int *listener; /* [n_listeners], of server_open()'s caller; there alone */
+    int n_listeners;
+    char handed[HTTP_NAME]; /* the address of the first one, or "" */
     char model_id[128], fingerprint[64];
     char *tls_cert, *tls_key;
     struct guard *guard; /* NULL: none */
@@ -271,8 +275,34 @@ static void tick(void *arg)
 
 static bool is_loopback(const char *host)
 {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0;
+    struct in_addr a;
+    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
+           (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
+}
+
+static ingle_status too_open(const struct server *s, const char *what, const char *address,
+                             struct err *err)
+{
+    if (auth_n_keys(s->serve.auth) || ingle_config_flag(s->serve.config, "insecure-no-auth"))
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG,
+                   "'%s%s' lets other machines in, and there is no key: give --api-key-file, or "
+                   "--insecure-no-auth if that is what you want", what, address);
+}
+
+static ingle_status read_listeners(struct server *s, struct err *err)
+{
+    ingle_status st = INGLE_OK;
+    for (int i = 0; i < s->n_listeners && !st; i++) {
+        char name[HTTP_NAME];
+        bool local;
+        st = http_describe_listener(s->listener[i], name, sizeof name, &local, err);
+        if (!st && !local)
+            st = too_open(s, "", name, err);
+        if (!st && !i)
+            memcpy(s->handed, name, sizeof name);
+    }
+    return st;
 }
 
 static ingle_status read_hosts(struct server *s, struct err *err)
@@ -286,12 +316,9 @@ static ingle_status read_hosts(struct server *s, struct err *err)
         }
         if (s->n_hosts >= (int)(sizeof s->host / sizeof *s->host) - 1)
             return err_set(err, INGLE_LIMIT, "option '--host' is given more than 7 times");
-        if (!is_loopback(host) && !auth_n_keys(s->serve.auth) &&
-            !ingle_config_flag(c, "insecure-no-auth"))
-            return err_set(err, INGLE_ARG,
-                           "'--host %s' lets other machines in, and there is no key: give "
-                           "--api-key-file, or --insecure-no-auth if that is what you want",
-                           host);
+        const ingle_status st = is_loopback(host) ? INGLE_OK : too_open(s, "--host ", host, err);
+        if (st)
+            return st;
         s->host[s->n_hosts++] = host;
     }
     return INGLE_OK;
@@ -309,7 +336,9 @@ static ingle_status read_access(struct server *s, struct err *err)
         st = auth_add_origins(s->serve.auth, origins, err);
     for (size_t i = 0; !st && (name = ingle_config_text(c, "allowed-host", i)); i++)
         st = auth_add_host(s->serve.auth, name, err);
-    return st ? st : read_hosts(s, err);
+    if (!st)
+        st = s->n_listeners ? read_listeners(s, err) : read_hosts(s, err);
+    return st;
 }
 
 static ingle_status read_tls(struct server *s, struct err *err)
@@ -383,6 +412,8 @@ static ingle_status start_http(struct server *s, struct err *err)
 {
     const struct ingle_config *c = s->serve.config;
     const struct http_options o = {
+        .listener = s->listener,
+        .n_listeners = s->n_listeners,
         .host = s->host,
         .n_host = s->n_hosts ? s->n_hosts : s->unix_path ? -1 : 0,
         .port = (int)ingle_config_number(c, "port"),
@@ -439,6 +470,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->serve.config = o->config;
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
+    s->listener = o->listener;
+    s->n_listeners = o->n_listeners;
     name_model(s);
     ingle_status st = responses_store_create(
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
@@ -620,7 +653,10 @@ void server_describe(const struct server *s, struct server_info *out)
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
         .n_keys = auth_n_keys(s->serve.auth),
     };
-    if (s->unix_path && !s->n_hosts)
+    if (s->handed[0])
+        snprintf(out->url, sizeof out->url, "%s%s", strncmp(s->handed, "unix:", 5) == 0 ? ""
+                 : s->tls_cert ? "https://" : "http://", s->handed);
+    else if (s->unix_path && !s->n_hosts)
         snprintf(out->url, sizeof out->url, "unix:%s", s->unix_path);
     else
         snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", s->tls_cert ? "s" : "",

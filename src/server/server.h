@@ -16,6 +16,9 @@
 struct server;
 
 struct server_options {
+    const int *listener; /* [n_listeners] sockets that the starter handed over, instead of "host" and
+                            "port"; the server's from server_open() on */
+    int n_listeners;
     const struct ingle_config *config; /* borrowed until server_close() */
     struct ingle_callbacks callbacks;  /* may be called from any thread of the server */
 };
@@ -29,7 +32,7 @@ void server_drain(struct server *s);
 void server_close(struct server *s);
 
 struct server_info {
-    char url[128];       /* "http://127.0.0.1:8080" */
+    char url[192];       /* "http://127.0.0.1:8080" */
     const char *model;   /* its id */
     int64_t n_ctx;
     int parallel;        /* answers at once */

@@ -110,7 +110,7 @@ static ingle_status check_options(const struct sample_options *o, int64_t n_voca
         const char *name;
         float v, min, max;
     } range[] = {
-        {"temperature", o->temperature, 0, 1e6f},
+        {"temperature", o->temperature, 0, FLT_MAX},
         {"top-k", (float)o->top_k, 0, 2147483648.0f},
         {"top-p", o->top_p, 0, 1},
         {"min-p", o->min_p, 0, 1},
@@ -642,6 +642,25 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
     }
     for (int j = 0; top && j < n; j++)
         top[j].logprob = (float)((double)logits[top[j].id] - log_sum);
+}
+
+int session_sample_last(const struct sampler *s, int32_t token, float *logprob,
+                        struct sample_top *top, int n_top)
+{
+    int n = 0;
+    *logprob = 0;
+    for (int64_t j = 0; j < s->n_kept; j++) {
+        const struct sample_choice *c = &s->kept[j];
+        const bool listed = n < n_top && c->p >= (double)FLT_MIN;
+        if (!listed && c->id != token)
+            continue;
+        const float log_p = (float)log_plain(c->p > 0 ? c->p : DBL_MIN);
+        if (listed)
+            top[n++] = (struct sample_top){c->id, log_p};
+        if (c->id == token)
+            *logprob = log_p;
+    }
+    return n;
 }
 
 ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,

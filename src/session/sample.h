@@ -119,4 +119,9 @@ struct sample_top {
 void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
                              struct sample_top *top, int n_top);
 
+/* The same of the distribution of the last draw.  Returns how many of top are filled: n_top, or as
+ * many as could be drawn. */
+int session_sample_last(const struct sampler *s, int32_t token, float *logprob,
+                        struct sample_top *top, int n_top);
+
 #endif

@@ -179,12 +179,19 @@ static bool settle_one(struct runner *r)
     return taken;
 }
 
+enum { SETTLE = 16 }; /* most of them are there already, and cost a look */
+
 bool session_runner_settle(struct runner *r)
 {
     if (!r->store)
         return false;
     const bool busy = kv_store_poll(r->store);
-    return (r->tree && settle_one(r)) || busy;
+    if (r->tree && kv_store_gave_up(r->store))
+        kv_tree_owe_all(r->tree);
+    bool more = r->tree != NULL;
+    for (int i = 0; i < SETTLE && more; i++)
+        more = settle_one(r);
+    return more || busy;
 }
 
 ingle_status session_remember(struct session *s, struct err *err)

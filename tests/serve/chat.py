@@ -92,6 +92,26 @@ class Chat(Case):
         for path in ("/chat/completions", "/v1/chat/completions/", "/v1/chat/completions?a=b"):
             self.ask(user("Who are you?", max_tokens=1), path)
 
+    def test_usage_of_every_chunk(self):
+        for n in (1, 2):
+            wish = {"include_usage": True, "continuous_usage_stats": True}
+            data = [d for _, d in self.stream(user("What is the capital of Norway?", n=n, stream_options=wish))[:-1]]
+            last, so_far = data[-1]["usage"], {}
+            for d in data[:-1]:
+                u, i = d["usage"], d["choices"][0]["index"]
+                self.assertEqual(u["prompt_tokens"], last["prompt_tokens"])
+                self.assertEqual(u["total_tokens"], u["prompt_tokens"] + u["completion_tokens"])
+                self.assertGreaterEqual(u["completion_tokens"], so_far.get(i, 0))
+                so_far[i] = u["completion_tokens"]
+            self.assertEqual(sum(so_far.values()), last["completion_tokens"])
+            silent = {"continuous_usage_stats": True}  # alone it says nothing, as in vLLM
+            for _, d in self.stream(user("What is the capital of Norway?", n=n, stream_options=silent))[:-1]:
+                self.assertNotIn("usage", d)
+        data = self.server.stream("/v1/completions", {"prompt": ["Once upon", "The"], "max_tokens": 4, "ignore_eos": True,
+                                                      "stream_options": wish})
+        self.assertEqual(max(d["usage"]["completion_tokens"] for _, d in data[:-2]), 4)
+        self.assertEqual(data[-2][1]["usage"]["completion_tokens"], 8)
+
     def test_stream_order(self):
         e = self.stream(user("What is the capital of Norway?", stream_options={"include_usage": True}))
         self.assertTrue(all(name is None for name, _ in e))

@@ -375,6 +375,55 @@ class Starting(unittest.TestCase):
                 self.assertEqual(word, b"WATCHDOG=1")
             self.assertEqual(p.wait(60), 0)
 
+    def test_sockets_of_systemd(self):
+        with socket.create_server(("127.0.0.1", 0)) as one, tempfile.TemporaryDirectory() as folder, \
+                socket.socket(socket.AF_UNIX) as two:
+            two.bind(os.path.join(folder, "s"))
+            two.listen()
+            port = one.getsockname()[1]
+
+            def start(n, *options):
+                script = f'exec 3<&{one.fileno()} 4<&{two.fileno()}; LISTEN_FDS={n} LISTEN_PID=$$ exec "$0" serve "$@"'
+                return subprocess.Popen(["sh", "-c", script, INGLE, *options], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, pass_fds=(one.fileno(), two.fileno()))
+
+            for _ in range(2):  # what comes between the two waits for the second
+                with start(2) as p:
+                    self.assertEqual(p.stdout.readline(), f"ingle serve listens on http://127.0.0.1:{port}\n")
+                    for s in (socket.create_connection(("127.0.0.1", port), 60), socket.socket(socket.AF_UNIX)):
+                        with s:
+                            if s.family == socket.AF_UNIX:
+                                s.connect(os.path.join(folder, "s"))
+                            s.sendall(b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                            self.assertEqual(status_of(hear(s)), 200)
+                    p.terminate()
+                    self.assertEqual(p.wait(60), 0, p.stdout.read())
+                self.assertTrue(os.path.exists(os.path.join(folder, "s")))
+            with socket.create_server(("0.0.0.0", 0)) as one, start(1) as p:  # a public one needs a key
+                self.assertIn("lets other machines in", p.communicate()[0])
+                self.assertEqual(p.returncode, 1)
+            with open("/dev/null") as one, start(1) as p:
+                self.assertIn("does not listen", p.communicate()[0])
+
+    def test_both_local_addresses(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            self.skipTest("no IPv6 here")
+        with Server(INGLE) as server, socket.create_connection(("::1", server.port), 60) as s:
+            s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            self.assertEqual(status_of(hear(s)), 200)
+
+    def test_stopped_while_the_model_loads(self):
+        for sent, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+            with subprocess.Popen([INGLE, "serve", "--port", "0"], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT) as p:
+                p.stdout.readline()  # it listens, and loads, or has just loaded
+                p.send_signal(sent)
+                rest = p.communicate()[0]
+            self.assertIn(p.returncode, (0, status), rest)
+            self.assertNotIn("Traceback", rest)
+
     def test_leaving(self):
         body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
         server = Server(INGLE)  # what runs is finished

@@ -35,7 +35,7 @@ LLAMA = {
     "mirostat": ("int", [0], []), "min_keep": ("int", [0, 1], [-1]), "ignore_eos": ("bool", [True], []),
     "id_slot": ("int", [0, -1, 1], []), "n_keep": ("int", [0, -1], [-2**40]), "n_discard": ("int", [0], [-1]),
     "t_max_predict_ms": ("int", [0, 1000], []), "timings_per_token": ("bool", [True], []),
-    "return_progress": ("bool", [True], []), "post_sampling_probs": ("bool", [False], [True]),
+    "return_progress": ("bool", [True], []), "post_sampling_probs": ("bool", [False, True], []),
     "lora": ("array", [[]], []), "grammar": ("string", ['root ::= "a"'], ["root ::= ("]),
     "json_schema": ("object", [BOOL], []), "logit_bias": ("any", [
         {"5": 1}, [[5, 1]], [["a", False]], {}, [[5, -100]]],

@@ -92,6 +92,8 @@ class Sizes(Case):
         self.refused(b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", "64")
         self.refused(b'{"a":[' + b"1," * 1999990 + b"1]}", "messages")
         self.refused(b'{"a":[' + b"1," * 2000000 + b"1]}", "2000000")
+        self.refused(json.dumps({str(i): 1 for i in range(100000)}).encode(), "messages")
+        self.refused(json.dumps({str(i): 1 for i in range(100001)}).encode(), "100000 keys")
 
     def test_counts(self):
         tool = {"type": "function", "function": {"name": "f"}}
@@ -108,8 +110,8 @@ class Sizes(Case):
                 self.assertTrue(status_of(answer) == 200 or b"the context holds" in answer, answer[:300])
             self.refused({**body, key: over}, key)
         limits = self.server.get("/props")[2]["limits"]
-        self.assertEqual([limits[k] for k in ("json_depth", "json_values", "messages", "tools", "stop", "logit_bias", "n",
-                                              "top_logprobs")], [64, 2000000, 100000, 256, 64, 1024, 16, 20])
+        self.assertEqual([limits[k] for k in ("json_depth", "json_values", "json_keys", "messages", "tools", "stop",
+                                              "logit_bias", "n", "top_logprobs")], [64, 2000000, 100000, 100000, 256, 64, 1024, 16, 20])
 
     def test_images_are_not_taken(self):
         for url in ("data:image/png;base64,AAAA", "http://127.0.0.1:9/x.png"):

@@ -53,6 +53,36 @@ class Llama(Case):
         r = self.native("Once", n_predict=2, ignore_eos=False)
         self.assertEqual(r["generation_settings"]["logit_bias"], [])
 
+    def test_what_was_drawn_from(self):
+        wish = {"n_probs": 10, "post_sampling_probs": True, "n_predict": 8, "seed": 3}
+        r = self.native("Once upon a", **wish, temperature=40, top_k=5, top_p=1, min_p=0)
+        tokens = r["completion_probabilities"]
+        self.assertEqual(len(tokens), 8)
+        for t in tokens:
+            probs = [p["prob"] for p in t["top_probs"]]
+            self.assertEqual(len(probs), 5)
+            self.assertAlmostEqual(sum(probs), 1, 5)
+            self.assertEqual(probs, sorted(probs, reverse=True))
+            self.assertLess(probs[0], 0.6)  # so hot that all of them are likely
+            self.assertIn((t["id"], t["prob"]), [(p["id"], p["prob"]) for p in t["top_probs"]])
+            self.assertNotIn("logprob", t)
+        for t in self.native("Once upon a", **wish, temperature=0)["completion_probabilities"]:
+            self.assertEqual([(p["id"], p["prob"]) for p in t["top_probs"]], [(t["id"], 1)])
+        r = self.native("Once upon a", **wish, temperature=1, grammar='root ::= "yes" | "no"', ignore_eos=False)
+        for t in r["completion_probabilities"]:
+            self.assertAlmostEqual(sum(p["prob"] for p in t["top_probs"]), 1, 5)
+        body = user("Say yes.", logprobs=True, top_logprobs=3, post_sampling_probs=True)
+        for t in self.server.post(CHAT, body)[2]["choices"][0]["logprobs"]["content"]:
+            self.assertEqual((t["logprob"], len(t["top_logprobs"])), (0, 1))
+
+    def test_own_limits(self):
+        for field, v in (("temperature", 3), ("temperature", 1e9), ("presence_penalty", -30), ("frequency_penalty", 30)):
+            self.native("Once", n_predict=2, **{field: v})
+            self.assertEqual(self.server.post(CHAT, user("Hello", **{"max_tokens": 1, field: v}))[0], 400)
+        for field, v in (("temperature", -1), ("temperature", 1e39), ("presence_penalty", 1001)):
+            status, _, r = self.server.post("/completion", {"prompt": "Once", "n_predict": 1, field: v})
+            self.assertEqual((status, r["error"]["param"]), (400, field))
+
     def test_rates(self):
         t = self.native("Once", n_predict=1)["timings"]
         self.assertEqual((t["predicted_n"], t["predicted_per_second"], t["predicted_per_token_ms"]), (1, 0, 0))

@@ -121,6 +121,13 @@ static void limits_hold_exactly(void **state)
     assert_int_equal(json_gate("[1,2,3,4]", 9, &values, &err), INGLE_LIMIT);
     assert_string_equal(err.msg, "json: more than 4 values");
 
+    const struct json_limits keys = {.n_keys = 2};
+    const char two[] = "{\"a\":{\"a\":1,\"b\":2},\"b\":{\"c\":3,\"d\":4}}";
+    assert_int_equal(json_gate(two, sizeof two - 1, &keys, NULL), INGLE_OK);
+    const char three[] = "{\"a\":{\"b\":1,\"c\":2,\"d\":3}}";
+    assert_int_equal(json_gate(three, sizeof three - 1, &keys, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "json: an object with more than 2 keys at byte 18");
+
     const struct json_limits bytes = {.n_bytes = 3};
     assert_int_equal(json_gate("[1]", 3, &bytes, NULL), INGLE_OK);
     assert_int_equal(json_gate("[1] ", 4, &bytes, &err), INGLE_LIMIT);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "unit/kv_depot.h"
 
+#include "kv/page.h"
+
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -201,6 +203,55 @@ static void what_had_to_wait_is_offered_again(void **state)
     assert_false(kv_store_poll(d->store));
     assert_int_equal(depot_counts(d).files, N);
     kv_timeline_clear(l->t);
+    kv_tree_free(tree);
+    depot_close(d);
+}
+
+/* Fills the tree with n lines of so many tokens, and offers them to the store. */
+static void offer_lines(struct depot *d, struct kv_tree *tree, int32_t n, int64_t n_tokens)
+{
+    struct world_line *l = &d->w.line[0];
+    struct err err;
+    for (int32_t i = 0; i < n; i++) {
+        kv_timeline_clear(l->t);
+        l->length = 0;
+        for (int64_t k = 0; k < n_tokens; k++)
+            l->token[k] = i;
+        assert_int_equal(world_step(&d->w, l, n_tokens, n_tokens), INGLE_OK);
+        assert_int_equal(kv_tree_put(tree, 7, l->t, l->token, n_tokens, NULL, 0, &err), INGLE_OK);
+        assert_true(kv_store_put(d->store, l->t, 7, l->token, NULL, 0));
+    }
+}
+
+/* What gave way to a need for pages is still in memory: it is offered again. */
+static void what_was_given_up_is_offered_again(void **state)
+{
+    (void)state;
+    enum { N = 24, TOKENS = 400 };
+    struct depot *d = depot_open(16 << 20);
+    struct kv_tree *tree;
+    struct err err;
+    uint64_t salt;
+    int32_t *token;
+    int64_t n, n_owed = 0;
+    assert_int_equal(kv_tree_create(&tree, d->w.pool, 12 << 20, &err), INGLE_OK);
+    offer_lines(d, tree, N, TOKENS);
+    while (d->w.pool->let_go(d->w.pool->let_go_arg)) {
+    }
+    const struct kv_store_counts before = depot_counts(d);
+    assert_int_equal(before.files + before.skipped, N);
+    assert_int_equal(kv_store_gave_up(d->store), before.skipped > 0);
+    assert_false(kv_store_gave_up(d->store));
+    kv_tree_owe_all(tree);
+    for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
+        assert_int_equal(kv_timeline_attach(d->w.line[0].t, tree, p, &err), INGLE_OK);
+        assert_true(kv_store_put(d->store, d->w.line[0].t, salt, token, NULL, 0));
+        mem_free(token);
+    }
+    assert_int_equal(n_owed, N);
+    kv_store_flush(d->store);
+    assert_int_equal(depot_counts(d).files, N);
+    kv_timeline_clear(d->w.line[0].t);
     kv_tree_free(tree);
     depot_close(d);
 }
@@ -533,6 +584,7 @@ int main(void)
         cmocka_unit_test(the_least_valuable_is_evicted),
         cmocka_unit_test(memory_comes_before_what_waits_to_be_written),
         cmocka_unit_test(what_had_to_wait_is_offered_again),
+        cmocka_unit_test(what_was_given_up_is_offered_again),
         cmocka_unit_test(a_file_that_vanishes_is_a_miss),
         cmocka_unit_test(orphans_are_not_used_and_go_first),
         cmocka_unit_test(another_process_sees_it_soon),
