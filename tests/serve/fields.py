@@ -75,6 +75,8 @@ NATIVE = {
     "prompt": PROMPT, "stream": STREAM, "stop": STOP, "n_predict": ("int", [0, 1, -1], [-2]),
     "n_probs": ("int", [0, 5], [-1]), "response_fields": ("array", [["content"]], [[5]]),
     "return_tokens": ("bool", [True], []), "unknown": ANY, **SAMPLING, **LLAMA,
+    "temperature": ("number", [0, 2.1, 1e9], [-0.1, 1e99]), "frequency_penalty": ("number", [-2.1, 2.1], [1001]),
+    "presence_penalty": ("number", [-2.1, 1000], [-1001]),
 }
 TOOL_R = {"type": "function", "name": "f", "parameters": client.WEATHER}
 RESPONSES = {
