@@ -544,8 +544,8 @@ INGLE_API ingle_status ingle_sampler_constrain(struct ingle_sampler *s,
  * token of every running answer and a bounded share of the waiting prompts.  While it lives
  * the engine and its sessions belong to it, and ingle_engine_cancel() does not reach it.  Requests are submitted and cancelled from any
  * thread; the functions of a request are called on the scheduler's thread, must not block,
- * and may call ingle_request_constrain() and ingle_request_cancel(), nothing else of the
- * scheduler.
+ * and may call ingle_request_constrain(), ingle_request_cancel() and ingle_request_hold(),
+ * nothing else of the scheduler.
  */
 struct ingle_scheduler;
 struct ingle_request;
@@ -626,6 +626,10 @@ INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
 /* Takes effect at the next layer if most of the running step is this request's prompt, else
  * when the step ends.  The others lose nothing; what was computed is remembered. */
 INGLE_API void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r);
+/* While it is held a request takes no part in steps, from the next one on: it keeps what it has, and
+ * the others go on.  For one whose reader cannot keep up.  Cancelling it and its deadline end it all
+ * the same.  Nobody computes while all are held.  The tokens are the same however often it was. */
+INGLE_API void ingle_request_hold(struct ingle_scheduler *s, struct ingle_request *r, bool held);
 /* Answer `index` follows g from its next token on (NULL: free).  Only from token(). */
 INGLE_API ingle_status ingle_request_constrain(struct ingle_request *r, int index,
                                                const struct ingle_grammar *g,
@@ -637,6 +641,7 @@ INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
 struct ingle_slot {
     int64_t request; /* number of the request, from 1; 0: the slot is free */
     int64_t n_prompt, n_prefilled, n_generated, max_tokens;
+    bool held; /* ingle_request_hold() */
 };
 struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;

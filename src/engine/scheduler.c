@@ -97,19 +97,51 @@ void engine_take_snapshot(struct ingle_scheduler *s)
                                          .n_prompt = a->r->o.n_prompt,
                                          .n_prefilled = num_min(n, a->r->o.n_prompt),
                                          .n_generated = a->n_generated,
-                                         .max_tokens = a->r->max_tokens};
+                                         .max_tokens = a->r->max_tokens,
+                                         .held = engine_is_held(a->r)};
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+/* The first deadline there is, or UINT64_MAX.  Sync: s->lock */
+static uint64_t next_deadline(const struct ingle_scheduler *s)
+{
+    uint64_t first = UINT64_MAX;
+    for (const struct ingle_request *r = s->begun; r; r = r->next)
+        if (r->deadline && r->deadline < first)
+            first = r->deadline;
+    for (struct sched_ticket *t = sched_queue_first(s->queue); t; t = t->next) {
+        const struct ingle_request *r = engine_request_of(t);
+        if (r->deadline && r->deadline < first)
+            first = r->deadline;
+    }
+    return first;
 }
 
 /* Sync: s->lock */
 static bool is_idle(const struct ingle_scheduler *s)
 {
-    return !s->closing && !s->calls && !sched_queue_first(s->queue) && !s->begun;
+    if (s->closing || s->calls || s->news)
+        return false;
+    if (!sched_queue_first(s->queue) && !s->begun)
+        return true;
+    return s->stuck && clock_now() < next_deadline(s);
+}
+
+static void sleep_until(struct ingle_scheduler *s, uint64_t when)
+{
+    if (when == UINT64_MAX) {
+        pthread_cond_wait(&s->wake, &s->lock);
+        return;
+    }
+    const struct timespec until = {.tv_sec = (time_t)(when / 1000000000),
+                                   .tv_nsec = (long)(when % 1000000000)};
+    (void)pthread_cond_timedwait(&s->wake, &s->lock, &until);
 }
 
 /* With the lock held, which it gives up: nothing else is to be done, so the store gets what it had no
- * room for.  Only while it works is it looked after; then this thread sleeps. */
+ * room for.  Only while it works is it looked after; then this thread sleeps, at most until the time
+ * of a request that is held is up. */
 static void rest(struct ingle_scheduler *s)
 {
     pthread_mutex_unlock(&s->lock);
@@ -119,16 +151,8 @@ static void rest(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     if (!is_idle(s))
         return;
-    if (!busy) {
-        pthread_cond_wait(&s->wake, &s->lock);
-        return;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += REST_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&s->wake, &s->lock, &until);
+    const uint64_t deadline = next_deadline(s), look = busy ? clock_now() + REST_NS : UINT64_MAX;
+    sleep_until(s, deadline < look ? deadline : look);
 }
 
 /* Waits until there is something to do; false: the scheduler closes. */
@@ -137,6 +161,7 @@ static bool wait_for_work(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     while (is_idle(s))
         rest(s);
+    s->news = false;
     take_calls(s);
     const bool go = !s->closing;
     pthread_mutex_unlock(&s->lock);
@@ -164,9 +189,11 @@ static void *thread_main(void *arg)
     struct ingle_scheduler *s = arg;
     while (wait_for_work(s)) {
         engine_end_those_over(s);
+        const int64_t n_ended = s->n_ended;
         engine_admit(s);
         engine_start_shares(s);
-        engine_step(s);
+        const bool computes = engine_step(s);
+        s->stuck = !computes && s->n_ended == n_ended; /* who has ended left room for others */
         engine_take_snapshot(s);
     }
     end_all(s);
@@ -284,7 +311,11 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     s->pace.target_seconds = options.step_seconds;
     atomic_init(&s->abort, false);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_t steady; /* clock_now() */
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &steady);
+    pthread_condattr_destroy(&steady);
     pthread_cond_init(&s->called, NULL);
     st = make_slots(s, &err);
     if (!st)
@@ -313,6 +344,13 @@ void ingle_scheduler_close(struct ingle_scheduler *s)
 
 /* ---- calls from any thread ---- */
 
+/* Sync: s->lock */
+static void tell_news(struct ingle_scheduler *s)
+{
+    s->news = true;
+    pthread_cond_signal(&s->wake);
+}
+
 /* When the queue will have moved: what a request takes, divided among those that run. */
 static double retry_after(const struct ingle_scheduler *s)
 {
@@ -336,7 +374,7 @@ ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
         if (!st) {
             r->number = ++s->last_number;
             *out = r;
-            pthread_cond_signal(&s->wake);
+            tell_news(s);
         } else {
             retry = retry_after(s);
             s->status.n_refused++;
@@ -356,7 +394,17 @@ void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r)
     atomic_store(&r->cancelled, true);
     if (s->owner == r)
         atomic_store(&s->abort, true);
-    pthread_cond_signal(&s->wake);
+    tell_news(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ingle_request_hold(struct ingle_scheduler *s, struct ingle_request *r, bool held)
+{
+    atomic_store(&r->held, held);
+    if (held)
+        return;
+    pthread_mutex_lock(&s->lock);
+    tell_news(s);
     pthread_mutex_unlock(&s->lock);
 }
 

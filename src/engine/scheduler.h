@@ -37,6 +37,7 @@ struct ingle_request {
     uint64_t submitted, started, prompt_done, deadline; /* clock_now(); 0: none */
     struct ingle_usage usage;
     atomic_bool cancelled; /* Sync: atomic */
+    atomic_bool held;      /* Sync: atomic; it takes no part in steps */
 };
 
 enum engine_answer_state {
@@ -111,12 +112,14 @@ struct ingle_scheduler {
     uint64_t answered;           /* when the last step of answers ended */
     uint64_t between_ns;         /* what they took */
     bool no_pages;               /* one had too few pages: the next step is for all */
+    bool stuck;                  /* nobody could take part: nothing to do until there is news */
 
     pthread_mutex_t lock;
     pthread_cond_t wake, called;  /* for the thread; for those who wait for a call */
     struct sched_queue *queue;    /* Sync: lock, and tickets' users with it */
     struct engine_call *calls;    /* Sync: lock */
     bool closing;                 /* Sync: lock */
+    bool news;                    /* Sync: lock; somebody came, is cancelled, or is held no longer */
     int64_t last_number;          /* Sync: lock */
     struct ingle_request *owner;  /* Sync: lock; most of the running step is its prompt */
     uint64_t step_began;          /* Sync: lock; 0: no step runs */
@@ -160,7 +163,9 @@ bool engine_park_one(struct ingle_scheduler *s);
 
 /* ---- steps ---- */
 
-void engine_step(struct ingle_scheduler *s);
+static inline bool engine_is_held(const struct ingle_request *r) { return atomic_load(&r->held); }
+/* False: nobody could take part. */
+bool engine_step(struct ingle_scheduler *s);
 
 /* ---- the loop ---- */
 

@@ -3,7 +3,8 @@
  * Memory: a request begins when the KV pages of the whole of it are free of other requests'
  * claims (the pool gives up remembered prefixes for them).  An answer without max_tokens
  * claims what is likely and more as it grows; when that goes wrong, the least urgent request
- * is parked: its pages become remembered prefixes, and it goes on later with the same bits.
+ * (one that is held before the others) is parked: its pages become remembered prefixes, and it
+ * goes on later with the same bits.
  */
 #include "engine/scheduler.h"
 
@@ -58,6 +59,8 @@ static bool has_room(const struct ingle_scheduler *s, const struct ingle_request
 
 static bool is_less_urgent(const struct ingle_request *a, const struct ingle_request *b)
 {
+    if (engine_is_held(a) != engine_is_held(b))
+        return engine_is_held(a);
     if (a->o.priority != b->o.priority)
         return a->o.priority < b->o.priority;
     return a->number > b->number;
@@ -125,7 +128,8 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     *leader = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         struct engine_answer *b = &s->slot[i];
-        const bool computes = b->state == ENGINE_ANSWER_PROMPT && b->r->o.priority >= r->o.priority;
+        const bool computes = b->state == ENGINE_ANSWER_PROMPT && !engine_is_held(b->r) &&
+                              b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->salt != r->salt)
             continue;
         const int64_t n = num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1);
@@ -204,7 +208,7 @@ static bool is_coming(const struct ingle_scheduler *s, const struct engine_answe
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
         if (b->state == ENGINE_ANSWER_PROMPT && b->r->number == a->leader)
-            return b->step_rows || session_length(b->session.s) < a->share;
+            return b->step_rows || (!engine_is_held(b->r) && session_length(b->session.s) < a->share);
     }
     return false;
 }
@@ -246,12 +250,12 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     start_or_end(s, first);
 }
 
-/* The parked request that goes on first; NULL: none is parked. */
+/* The parked request that goes on first; NULL: none is parked, but for those that are held. */
 static struct ingle_request *parked_one(const struct ingle_scheduler *s)
 {
     struct ingle_request *first = NULL;
     for (struct ingle_request *r = s->begun; r; r = r->next)
-        if (r->parked && (!first || is_less_urgent(first, r)))
+        if (r->parked && !engine_is_held(r) && (!first || is_less_urgent(first, r)))
             first = r;
     return first;
 }

@@ -97,6 +97,7 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     if (o->deadline_seconds > 0)
         r->deadline = r->submitted + (uint64_t)(o->deadline_seconds * 1e9);
     atomic_init(&r->cancelled, false);
+    atomic_init(&r->held, false);
     st = copy_prompt(r, err);
     if (!st)
         st = engine_request_plan(

@@ -71,13 +71,13 @@ static void add_work(struct engine_lane *l, int64_t i)
     }
 }
 
-/* Those who could take part: not those whom the step that runs moves. */
+/* Those who could take part: not those whom the step that runs moves, nor those who are held. */
 static void list_rows(const struct ingle_scheduler *s, struct engine_lane *l)
 {
     l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
     l->owner = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++)
-        if (takes_part(&s->slot[i]) && !s->slot[i].step_rows) {
+        if (takes_part(&s->slot[i]) && !s->slot[i].step_rows && !engine_is_held(s->slot[i].r)) {
             fill_row(s, &s->slot[i], &l->row[l->n_rows]);
             l->who[l->n_rows++] = &s->slot[i];
         }
@@ -495,14 +495,14 @@ static void step_ends(struct ingle_scheduler *s, ingle_status st, double seconds
     pthread_mutex_unlock(&s->lock);
 }
 
-void engine_step(struct ingle_scheduler *s)
+bool engine_step(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->step;
     struct err err = {INGLE_OK, ""};
     const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
     if (!l->n || !step_begins(s, began))
-        return;
+        return l->n_rows;
     s->between_ns = s->pieces.longest_ns = 0;
     if (way == SCHED_BETWEEN)
         begin_between(s, answers_of(l));
@@ -523,4 +523,5 @@ void engine_step(struct ingle_scheduler *s)
         while (s->begun)
             engine_request_end(s, s->begun, INGLE_FINISH_ERROR, &err);
     }
+    return true;
 }

@@ -103,10 +103,21 @@ void answer_unlock(struct answer *a)
         http_release(x);
 }
 
+static void hold(struct answer *a, bool held)
+{
+    if (a->held == held)
+        return;
+    a->held = held;
+    for (int i = 0; i < a->n_parts; i++)
+        if (a->part[i].request)
+            ingle_request_hold(a->core->o.scheduler, a->part[i].request, held);
+}
+
 static void let_go(struct answer *a)
 {
     if (!a->x)
         return;
+    hold(a, false);
     a->leaving = a->x;
     a->x = NULL;
     a->link = NULL;
@@ -160,6 +171,8 @@ void answer_flush(struct answer *a)
             a->headers_out = true;
         }
         http_write(a->x, a->out.at, a->out.n);
+        if (http_full(a->x))
+            hold(a, true);
     }
     str_clear(&a->out);
 }
@@ -256,6 +269,17 @@ static void on_gone(void *arg)
     answer_unlock(a);
 }
 
+/* The client has read down what waited for it. */
+static void on_room(void *arg)
+{
+    struct answer_link *l = arg;
+    struct answer *a = l->a;
+    answer_lock(a);
+    if (a->link == l)
+        hold(a, false);
+    answer_unlock(a);
+}
+
 static void on_silence(void *arg)
 {
     struct answer_link *l = arg;
@@ -280,6 +304,7 @@ static bool listen(struct answer *a, struct http_exchange *x)
     http_hold(x);
     http_own(x, on_free, l);
     http_on_gone(x, on_gone, l);
+    http_on_room(x, on_room, l);
     http_silence(x, a->core->o.keepalive_seconds, on_silence, l);
     a->x = x;
     a->link = l;

@@ -109,6 +109,7 @@ struct answer {
     bool headers_out;
     bool finished; /* the client has had all */
     bool cancelled;
+    bool held;     /* its parts compute nothing: the client has more than it reads */
     bool observed; /* answer_options.observe was called */
 
     struct answer_part *part; /* [n_parts] */

@@ -413,7 +413,7 @@ void answer_submit(struct answer *a, struct fault *f)
 void answer_submit_rest(struct answer *a)
 {
     struct fault f = {0};
-    if (!a->n_submitted || a->n_submitted == a->n_parts)
+    if (!a->n_submitted || a->n_submitted == a->n_parts || a->held)
         return;
     if (!a->fault.kind && !a->cancelled)
         answer_submit(a, &f);

@@ -544,6 +544,8 @@ void http_counters(struct http *h, struct http_counters *out)
         .n_timeouts = atomic_load(&h->n_timeouts),
         .n_gone = atomic_load(&h->n_gone),
         .n_overruns = atomic_load(&h->n_overruns),
+        .n_full = atomic_load(&h->n_full),
+        .full_seconds = (double)atomic_load(&h->full_ns) * 1e-9,
         .n_open = atomic_load(&h->n_open),
         .n_exchanges = atomic_load(&h->n_exchanges),
         .busy_seconds = (double)atomic_load(&h->busy_ns) * 1e-9,

@@ -9,10 +9,13 @@
  * once, or keeps the exchange with http_hold() and lets another thread answer later.
  *
  * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end).
- * These calls may come from any thread, one at a time for one exchange, and never block:
- * what the client has not read yet waits in memory, and a client that leaves more than
- * options.ring_bytes unread for a fifth of a second (four times as much: at once), or takes
- * nothing for stall_seconds, is dropped.
+ * These calls may come from any thread, one at a time for one exchange, and never block: what
+ * the client has not read yet waits in memory.  Whoever writes a stream stops when http_full()
+ * says so and goes on when it is told that there is room again (http_on_room()): then the client
+ * may be as slow as it likes, but not slower than half of options.ring_bytes in stall_seconds
+ * while the stream is full; one that is, is dropped.  So is a client of a stream whose writer
+ * stops for nobody, or of one that has ended, when it takes nothing for stall_seconds (when it
+ * has ended: three times as long).
  *
  * The functions given to http_on_gone() and http_silence() are called on the I/O thread,
  * never after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
@@ -60,6 +63,9 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n);
 void http_end(struct http_exchange *x);
 /* Whether the client is gone (or was dropped). */
 bool http_gone(struct http_exchange *x);
+/* After a write, by who has set http_on_room(): more than ring_bytes are unread, so no more
+ * should come, until that function is called.  False as well when the client is gone. */
+bool http_full(struct http_exchange *x);
 /* Bytes that were written and not sent yet. */
 size_t http_unread(struct http_exchange *x);
 
@@ -69,6 +75,9 @@ size_t http_unread(struct http_exchange *x);
  * http_end(); within 50 ms of the event, but not before the handler has returned.  Set it in
  * the handler. */
 void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg);
+/* fn is called on the I/O thread after http_full() was true, when no more than half of ring_bytes
+ * are unread; not any more when the answer has ended.  Set it in the handler. */
+void http_on_room(struct http_exchange *x, void (*fn)(void *arg), void *arg);
 /* fn is called on the I/O thread each time `seconds` have passed without a write, from the
  * handler's return until the answer ends: for keep-alive.  It may write.  Set it in the
  * handler; seconds 0: never. */
@@ -103,7 +112,7 @@ struct http_options {
      * more are refused with 429.  0: 256, 2 x body_bytes; one that waits alone may be larger. */
     int max_reading;
     size_t reading_bytes;
-    size_t ring_bytes;     /* unread bytes of a stream; 0: 256 KiB */
+    size_t ring_bytes;     /* unread bytes of a stream that make it full; 0: 256 KiB */
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
     double header_seconds, body_seconds, idle_seconds, stall_seconds;
@@ -142,6 +151,8 @@ void http_close(struct http *h);
 
 struct http_counters {
     uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_gone, n_overruns;
+    uint64_t n_full;        /* times that a stream was full, */
+    double full_seconds;    /* ... and for how long, all together, those that are not any more */
     int64_t n_open, n_exchanges;
     int64_t n_reading;        /* requests that wait for their handler */
     uint64_t reading_bytes;   /* ... and their bodies */

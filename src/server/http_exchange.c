@@ -15,9 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A burst of large events may be more than ring_bytes before the I/O thread has had its turn,
- * which is no fault of the client's: so many times as much, and so long. */
-enum { BURST = 4, BURST_NS = 200 * 1000 * 1000 };
+/* What is on its way when a stream is full comes still, and an answer's last event may hold all of
+ * it: so many times ring_bytes may be unread before another write. */
+enum { BURST = 64 };
 
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c)
 {
@@ -67,6 +67,12 @@ void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg)
 {
     x->gone_fn = fn;
     x->gone_arg = arg;
+}
+
+void http_on_room(struct http_exchange *x, void (*fn)(void *arg), void *arg)
+{
+    x->room_fn = fn;
+    x->room_arg = arg;
 }
 
 void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg), void *arg)
@@ -208,11 +214,34 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
     return ok;
 }
 
+/* Under its lock, while it has its server. */
+static void end_full(struct http_exchange *x)
+{
+    if (x->full_since)
+        atomic_fetch_add(&x->http->full_ns, clock_now() - x->full_since);
+    x->full_since = 0;
+}
+
+bool http_full(struct http_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    const bool live = x->http && !x->gone && x->state == HTTP_STARTED;
+    if (live && !x->full_since && http_exchange_unread(x) > x->http->o.ring_bytes) {
+        x->full_since = x->full_mark = clock_now();
+        x->n_taken = 0;
+        atomic_fetch_add(&x->http->n_full, 1);
+    }
+    const bool full = live && x->full_since;
+    pthread_mutex_unlock(&x->lock);
+    return full;
+}
+
 void http_end(struct http_exchange *x)
 {
     struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
     if (x->state == HTTP_STARTED && !x->gone) {
+        end_full(x);
         x->state = HTTP_ENDED;
         h = queue(x);
     }
@@ -303,26 +332,34 @@ void http_exchange_attend(struct http_exchange *x)
         resume(x);
 }
 
+/* The client takes too little; x's lock is held.  A writer that stops for it is kept waiting only
+ * when it is full, any other one by all that lies there. */
+static bool is_late(const struct http_exchange *x, uint64_t now)
+{
+    const bool ended = x->state == HTTP_ENDED;
+    const bool waits = x->answered && (ended || http_exchange_unread(x));
+    const uint64_t since = ended || !x->room_fn ? x->last_drain : x->full_mark;
+    /* The last bytes of a finished answer lie in buffers that nobody tells about. */
+    const double limit = x->http->o.stall_seconds * (ended ? 3 : 1);
+    if (!ended && x->room_fn && !x->full_since)
+        return false;
+    return waits && now > since && (double)(now - since) > limit * 1e9;
+}
+
 void http_exchange_tick(struct http_exchange *x, uint64_t now)
 {
-    const struct http *h = x->http;
     if (x->away)
         return;
     pthread_mutex_lock(&x->lock);
-    const bool ended = x->state == HTTP_ENDED;
-    const size_t unread = http_exchange_unread(x);
-    const bool waits = x->answered && (ended || unread);
-    const uint64_t drain = x->last_drain, written = x->last_write;
+    const bool ended = x->state == HTTP_ENDED, late = is_late(x, now), full = x->full_since;
+    const uint64_t written = x->last_write;
     pthread_mutex_unlock(&x->lock);
-    /* The last bytes of a finished answer lie in buffers that nobody tells about. */
-    const double limit = h->o.stall_seconds * (ended ? 3 : 1);
-    const bool late = waits && now > drain && (double)(now - drain) > limit * 1e9;
-    if (late || (!ended && unread > h->o.ring_bytes && now > drain + BURST_NS)) {
+    if (late) {
         atomic_fetch_add(&x->http->n_overruns, 1);
         http_exchange_drop(x);
         return;
     }
-    if (!x->silence_fn || !x->silence_ns || ended || !x->handled || x->gone_called)
+    if (!x->silence_fn || !x->silence_ns || ended || full || !x->handled || x->gone_called)
         return;
     const uint64_t last = written > x->last_silence ? written : x->last_silence;
     if (now > last && now - last >= x->silence_ns) {
@@ -331,20 +368,39 @@ void http_exchange_tick(struct http_exchange *x, uint64_t now)
     }
 }
 
+/* The client has taken n bytes more; x's lock is held.  True: a stream that was full has room. */
+static bool take(struct http_exchange *x, size_t n)
+{
+    const size_t half = x->http->o.ring_bytes / 2;
+    x->n_sent += n;
+    x->last_drain = clock_now();
+    if (!x->full_since)
+        return false;
+    x->n_taken += n;
+    if (x->n_taken >= half) {
+        x->n_taken = 0;
+        x->full_mark = x->last_drain;
+    }
+    if (http_exchange_unread(x) > half)
+        return false;
+    end_full(x);
+    return true;
+}
+
 /* libmicrohttpd asks for up to max bytes of the answer. */
 static ssize_t read_answer(void *arg, uint64_t at, char *to, size_t max)
 {
     struct http_exchange *x = arg;
     (void)at;
     ssize_t result;
+    bool room = false;
     pthread_mutex_lock(&x->lock);
     const size_t unread = http_exchange_unread(x), n = unread < max ? unread : max;
     if (x->gone) {
         result = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (n) {
         memcpy(to, x->out + x->n_sent, n);
-        x->n_sent += n;
-        x->last_drain = clock_now();
+        room = take(x, n);
         result = (ssize_t)n;
     } else if (x->state == HTTP_ENDED) {
         x->last_drain = clock_now();
@@ -356,6 +412,8 @@ static ssize_t read_answer(void *arg, uint64_t at, char *to, size_t max)
     pthread_mutex_unlock(&x->lock);
     if (result == 0)
         MHD_suspend_connection(x->conn->mhd);
+    if (room)
+        x->room_fn(x->room_arg);
     return result;
 }
 
@@ -423,6 +481,7 @@ void http_exchange_over(struct http_exchange *x)
     pthread_mutex_unlock(&x->lock);
     tell_gone(x, was_ended);
     pthread_mutex_lock(&x->lock);
+    end_full(x);
     x->http = NULL;
     x->conn->x = NULL;
     x->conn = NULL;

@@ -49,6 +49,9 @@ struct http_exchange {
     char *out;         /* [n_out], of which the first n_sent were sent */
     size_t n_out, n_sent, cap_out;
     uint64_t last_write, last_drain; /* ns */
+    uint64_t full_since; /* ns; 0: there is room */
+    uint64_t full_mark;  /* ns; when it had taken enough, of late, ... */
+    size_t n_taken;      /* ... and what it has taken since */
 
     /* Sync: http->lock */
     bool queued;
@@ -73,6 +76,8 @@ struct http_exchange {
     void (*silence_fn)(void *arg);
     void *silence_arg;
     uint64_t silence_ns, last_silence;
+    void (*room_fn)(void *arg);
+    void *room_arg;
 
     struct http_request rq;
     char *path;
@@ -121,7 +126,8 @@ struct http {
     struct http_exchange *ready; /* Sync: lock */
     atomic_int n_signals;        /* threads about to wake this one */
 
-    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns;
+    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns, n_full;
+    atomic_uint_least64_t full_ns;
     atomic_int_least64_t n_open, n_exchanges;
     atomic_uint_least64_t busy_ns, longest_ns;
 };

@@ -185,6 +185,11 @@ static void put_http(struct str *out, const struct http_counters *n)
         (double)n->n_gone);
     put(out, "ingle_client_overrun_total", "counter", "Clients that did not read.",
         (double)n->n_overruns);
+    put(out, "ingle_client_held_total", "counter",
+        "Times that an answer waited for a client that reads more slowly than the model writes.",
+        (double)n->n_full);
+    put(out, "ingle_client_held_seconds_total", "counter", "How long they waited.",
+        n->full_seconds);
     put(out, "ingle_io_busy_seconds_total", "counter", "Time that the I/O thread worked.",
         n->busy_seconds);
     put(out, "ingle_io_longest_seconds", "gauge", "Longest time between two looks at all clients.",

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 /* Many requests at once, on the built-in model. */
 #include "unit/unit.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
@@ -44,6 +46,7 @@ struct asked {
     struct ingle_usage usage;
     int64_t stop_after;   /* token() asks for the end then; 0: never */
     int64_t cancel_after; /* token() cancels the request then; 0: never */
+    int64_t hold_after;   /* token() has it held then; 0: never */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done; /* Sync: lock */
@@ -77,6 +80,8 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
     w->id[w->n++] = t->id;
     if (a->cancel_after && w->n == a->cancel_after)
         ingle_request_cancel(a->s, a->r);
+    if (a->hold_after && w->n == a->hold_after)
+        ingle_request_hold(a->s, a->r, true);
     return a->stop_after && w->n >= a->stop_after;
 }
 
@@ -489,6 +494,14 @@ static void check_kind(const struct asked *a, const struct kind *k)
     }
 }
 
+static void hold_unless_done(struct place *p, struct asked *a, bool held)
+{
+    pthread_mutex_lock(&a->lock);
+    if (!a->done)
+        ingle_request_hold(p->s, a->r, held);
+    pthread_mutex_unlock(&a->lock);
+}
+
 static void play_schedule(const struct kind *kind, uint32_t x)
 {
     enum { MOST = 12 };
@@ -496,6 +509,7 @@ static void play_schedule(const struct kind *kind, uint32_t x)
     struct place p;
     struct asked *a[MOST];
     int which[MOST];
+    bool any_held = false;
     const int n = 2 + (int)(next(&x) % (MOST - 1));
     const struct ingle_engine_options eo = {.threads = 1 + (int)(next(&x) % 2),
                                             .max_rows = 8 << next(&x) % 6,
@@ -515,14 +529,20 @@ static void play_schedule(const struct kind *kind, uint32_t x)
         if (next(&x) % 6 == 0)
             a[i]->stop_after = 1 + next(&x) % 8;
         submit(&p, a[i]);
-        if (next(&x) % 2)
+        if (next(&x) % 2 && !any_held) /* there might be no step */
             wait_steps(&p, next(&x) % 12);
+        const bool held = next(&x) % 3;
+        if (next(&x) % 3 == 0)
+            hold_unless_done(&p, a[next(&x) % (uint32_t)(i + 1)], held);
+        any_held |= held;
         const int other = (int)(next(&x) % (uint32_t)(i + 1));
         pthread_mutex_lock(&a[other]->lock); /* done() waits for it: the request is there */
         if (next(&x) % 8 == 0 && !a[other]->done)
             ingle_request_cancel(p.s, a[other]->r);
         pthread_mutex_unlock(&a[other]->lock);
     }
+    for (int i = 0; i < n; i++)
+        hold_unless_done(&p, a[i], false);
     for (int i = 0; i < n; i++) {
         wait_done(a[i]);
         check_kind(a[i], &kind[which[i]]);
@@ -801,6 +821,147 @@ static void deadlines_hold_in_the_queue_and_later(void **state)
     close_place(&p);
 }
 
+/* ---- answers that are held ---- */
+
+/* Waits until n slots are held. */
+static void wait_held(struct place *p, int n)
+{
+    for (int is = -1; is != n;) {
+        struct ingle_scheduler_status t;
+        struct ingle_slot slot[16];
+        const int64_t n_slots = ingle_scheduler_status(p->s, &t, slot, 16);
+        is = 0;
+        for (int64_t i = 0; i < n_slots; i++)
+            is += slot[i].request && slot[i].held;
+    }
+}
+
+static struct asked *make_held(const struct place *p, int which, int64_t hold_after)
+{
+    struct asked *a = make_asked(p, which, 30, 60);
+    a->o.ignore_end = true;
+    a->hold_after = hold_after;
+    return a;
+}
+
+static void no_op(struct ingle_engine *e, void *arg)
+{
+    (void)e, (void)arg;
+}
+
+/* The thread sleeps: it takes no step, and no time of the processor. */
+static void check_asleep(struct place *p)
+{
+    ingle_scheduler_call(p->s, no_op, NULL);
+    const int64_t n_steps = status_of(p).n_steps;
+    const clock_t before = clock();
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    assert_true(clock() - before < CLOCKS_PER_SEC / 10);
+    ingle_scheduler_call(p->s, no_op, NULL);
+    assert_int_equal(status_of(p).n_steps, n_steps);
+}
+
+static void held_answers_wait_and_others_go_on(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, &(struct ingle_engine_options){.n_sessions = 3},
+               &(struct ingle_scheduler_options){.max_running = 3});
+    struct asked *a = make_held(&p, 1, 5), *b = make_held(&p, 2, 7), *c = make_held(&p, 3, 0);
+    b->o.n = 2; /* both are held with the first that asks for it */
+    submit(&p, a);
+    wait_held(&p, 1);
+    submit(&p, c);
+    wait_done(c);
+    submit(&p, b);
+    wait_held(&p, 3);
+    check_asleep(&p);
+    assert_int_equal(a->answer[0].n, 5);
+    assert_int_equal(b->answer[0].n, 7);
+    assert_int_equal(b->answer[1].n, 7);
+    ingle_request_hold(p.s, b->r, false);
+    wait_done(b);
+    assert_int_equal(a->answer[0].n, 5);
+    ingle_request_hold(p.s, a->r, false);
+    wait_done(a);
+    check_alone(&p, a, 0);
+    check_alone(&p, b, 0);
+    check_alone(&p, b, 1);
+    check_alone(&p, c, 0);
+    free_asked(a);
+    free_asked(b);
+    free_asked(c);
+    close_place(&p);
+}
+
+/* What ends a request does so while the thread sleeps. */
+static void held_answers_end(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, NULL, &(struct ingle_scheduler_options){.max_running = 1});
+    struct asked *held = make_held(&p, 1, 5), *queued = make_held(&p, 2, 0);
+    struct asked *late = make_held(&p, 3, 0), *next_one = make_held(&p, 4, 5);
+    submit(&p, held);
+    wait_held(&p, 1);
+    submit(&p, queued);
+    late->o.deadline_seconds = 0.2;
+    submit(&p, late);
+    wait_done(late);
+    assert_int_equal(late->answer[0].why, INGLE_FINISH_DEADLINE);
+    assert_int_equal(late->n_begin, 0);
+    check_asleep(&p);
+    ingle_request_cancel(p.s, queued->r);
+    wait_done(queued);
+    assert_int_equal(queued->n_begin, 0);
+    next_one->o.deadline_seconds = 2;
+    submit(&p, next_one);
+    ingle_request_cancel(p.s, held->r);
+    wait_done(held);
+    assert_int_equal(held->answer[0].why, INGLE_FINISH_CANCEL);
+    assert_int_equal(held->answer[0].n, 5);
+    wait_done(next_one);
+    assert_int_equal(next_one->answer[0].why, INGLE_FINISH_DEADLINE);
+    assert_true(next_one->answer[0].n == 5 || !next_one->answer[0].n); /* a slow machine */
+
+    struct asked *last = make_held(&p, 5, 5);
+    submit(&p, last);
+    wait_held(&p, 1);
+    close_place(&p);
+    wait_done(last);
+    assert_int_equal(last->answer[0].why, INGLE_FINISH_CANCEL);
+    free_asked(held);
+    free_asked(queued);
+    free_asked(late);
+    free_asked(next_one);
+    free_asked(last);
+}
+
+/* A prompt that is held is not computed, and nobody waits for what both begin with. */
+static void held_prompts_lead_nobody(void **state)
+{
+    (void)state;
+    struct place p;
+    open_place(&p, &(struct ingle_engine_options){.n_sessions = 2},
+               &(struct ingle_scheduler_options){.max_running = 2});
+    struct asked *a = make_asked(&p, 1, 3000, 5), *b = make_asked(&p, 2, 3000, 5);
+    share_prompt(&p, a, 1, 2500);
+    share_prompt(&p, b, 2, 2500);
+    submit(&p, a);
+    while (status_of(&p).n_running < 1)
+        ;
+    submit(&p, b);
+    hold_unless_done(&p, a, true);
+    wait_done(b);
+    hold_unless_done(&p, a, false);
+    wait_done(a);
+    check_alone(&p, a, 0);
+    check_alone(&p, b, 0);
+    free_asked(a);
+    free_asked(b);
+    close_place(&p);
+}
+
 /* ---- log probabilities ---- */
 
 struct told {
@@ -883,6 +1044,9 @@ int main(void)
         cmocka_unit_test(short_of_memory_nobody_dies),
         cmocka_unit_test(cancelled_wherever_it_is),
         cmocka_unit_test(deadlines_hold_in_the_queue_and_later),
+        cmocka_unit_test(held_answers_wait_and_others_go_on),
+        cmocka_unit_test(held_answers_end),
+        cmocka_unit_test(held_prompts_lead_nobody),
         cmocka_unit_test(the_same_tokens_are_as_probable_in_a_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,11 +31,14 @@ struct site {
     int n_workers;
     atomic_int n_gone, n_freed, n_refused_writes, n_silent, n_handled;
     _Atomic uint64_t gone_at;
+    atomic_int n_full;
+    atomic_size_t most_unread;
 };
 struct job {
     struct site *site;
     struct http_exchange *x;
     int n_events;
+    sem_t room; /* http_on_room() */
 };
 
 static void sleep_ms(int ms)
@@ -73,6 +77,56 @@ static void *stream(void *arg)
     return NULL;
 }
 
+static void free_job(void *arg)
+{
+    struct job *j = arg;
+    atomic_fetch_add(&j->site->n_freed, 1);
+    sem_destroy(&j->room);
+    mem_free(j);
+}
+
+static void room(void *arg) { sem_post(&((struct job *)arg)->room); }
+
+static void polite_gone(void *arg)
+{
+    struct job *j = arg;
+    atomic_fetch_add(&j->site->n_gone, 1);
+    sem_post(&j->room);
+}
+
+enum { PIECE = 1000 };
+
+static void make_piece(char to[PIECE], int i)
+{
+    for (int k = 0; k < PIECE; k++)
+        to[k] = (char)('a' + (i * 7 + k) % 23);
+}
+
+/* Writes as fast as it can, but stops when it is told to. */
+static void *stream_politely(void *arg)
+{
+    struct job *j = arg;
+    struct site *s = j->site;
+    struct http_exchange *x = j->x;
+    char text[PIECE];
+    http_begin(x, 200, "text/event-stream");
+    for (int i = 0; i < j->n_events; i++) {
+        make_piece(text, i);
+        if (!http_write(x, text, sizeof text))
+            break;
+        if (http_full(x)) {
+            const size_t unread = http_unread(x);
+            if (unread > atomic_load(&s->most_unread))
+                atomic_store(&s->most_unread, unread);
+            atomic_fetch_add(&s->n_full, 1);
+            sem_wait(&j->room);
+        }
+    }
+    http_end(x);
+    http_release(x);
+    return NULL;
+}
+
 static void gone(void *arg)
 {
     struct site *s = arg;
@@ -95,7 +149,15 @@ static void ping(void *arg)
 static void start(struct site *s, void *(*fn)(void *), struct http_exchange *x, int n_events)
 {
     struct job *j = mem_zalloc(sizeof *j);
-    *j = (struct job){s, x, n_events};
+    j->site = s;
+    j->x = x;
+    j->n_events = n_events;
+    if (fn == stream_politely) {
+        sem_init(&j->room, 0, 0);
+        http_own(x, free_job, j);
+        http_on_gone(x, polite_gone, j);
+        http_on_room(x, room, j);
+    }
     http_hold(x);
     assert_true(s->n_workers < WORKERS);
     assert_int_equal(pthread_create(&s->worker[s->n_workers++], NULL, fn, j), 0);
@@ -112,9 +174,12 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
         start(s, answer_later, x, 0);
     } else if (strcmp(rq->path, "/stream") == 0) {
         start(s, stream, x, atoi(http_request_query(rq, "n")));
+    } else if (strcmp(rq->path, "/polite") == 0) {
+        start(s, stream_politely, x, atoi(http_request_query(rq, "n")));
     } else if (strcmp(rq->path, "/silent") == 0) {
         struct job *j = mem_zalloc(sizeof *j); /* freed with the exchange */
-        *j = (struct job){s, x, 0};
+        j->site = s;
+        j->x = x;
         http_own(x, mem_free, j);
         http_silence(x, 0.15, ping, j);
         http_begin(x, 200, "text/event-stream");
@@ -424,7 +489,7 @@ static void a_half_closed_client_may_wait(void **state)
 static void one_who_does_not_read_is_dropped(void **state)
 {
     (void)state;
-    struct site *s = open_site((struct http_options){0});
+    struct site *s = open_site((struct http_options){.ring_bytes = 16384});
     const int fd = dial(s);
     tell(fd, "GET /stream?n=20000 HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_for(&s->n_refused_writes, 1);
@@ -453,6 +518,70 @@ static void one_who_stalls_is_dropped(void **state)
     wait_for(&s->n_freed, 1);
     still_well(s);
     close(fd);
+    close_site(s);
+}
+
+/* One who reads, only more slowly than the other side writes, gets every byte, and the writer never
+ * has more waiting than what makes the stream full and a piece. */
+static void one_who_reads_slowly_gets_all(void **state)
+{
+    (void)state;
+    enum { N = 3000, RING = 65536 };
+    static char to[N * PIECE + 1000];
+    char piece[PIECE], some[5000];
+    struct site *s = open_site((struct http_options){.ring_bytes = RING});
+    const int fd = dial(s);
+    tell(fd, "GET /polite?n=3000 HTTP/1.0\r\n\r\n");
+    size_t n = 0;
+    for (ssize_t got; (got = recv(fd, some, sizeof some, 0)) > 0; n += (size_t)got) {
+        assert_true(n + (size_t)got < sizeof to);
+        memcpy(to + n, some, (size_t)got);
+        if (got == sizeof some)
+            sleep_ms(1);
+    }
+    to[n] = 0;
+    const char *body = strstr(to, "\r\n\r\n");
+    assert_non_null(body);
+    body += 4;
+    assert_int_equal(n - (size_t)(body - to), N * PIECE);
+    for (int i = 0; i < N; i++) {
+        make_piece(piece, i);
+        assert_memory_equal(body + (size_t)i * PIECE, piece, PIECE);
+    }
+    wait_for(&s->n_freed, 1);
+    struct http_counters c;
+    http_counters(s->http, &c);
+    assert_int_equal(c.n_overruns, 0);
+    assert_int_equal(c.n_full, atomic_load(&s->n_full));
+    assert_true(c.n_full > 1 && c.full_seconds > 0);
+    assert_true(atomic_load(&s->most_unread) <= RING + PIECE);
+    assert_int_equal(atomic_load(&s->n_gone), 0);
+    close(fd);
+    close_site(s);
+}
+
+/* One who reads nothing is dropped, and one who reads a little now and then. */
+static void one_who_reads_too_slowly_is_dropped(void **state)
+{
+    (void)state;
+    struct site *s = open_site((struct http_options){.ring_bytes = 1 << 20, .stall_seconds = 0.5});
+    for (int reads = 0; reads < 2; reads++) {
+        const int fd = dial(s);
+        char some[64];
+        tell(fd, "GET /polite?n=100000 HTTP/1.0\r\n\r\n");
+        for (int i = 0; i < 20000 && atomic_load(&s->n_gone) <= reads; i++) {
+            sleep_ms(1);
+            if (reads)
+                (void)!recv(fd, some, sizeof some, MSG_DONTWAIT);
+        }
+        wait_for(&s->n_gone, reads + 1);
+        close(fd);
+    }
+    wait_for(&s->n_freed, 2);
+    still_well(s);
+    struct http_counters c;
+    http_counters(s->http, &c);
+    assert_int_equal(c.n_overruns, 2);
     close_site(s);
 }
 
@@ -578,6 +707,8 @@ int main(void)
         cmocka_unit_test(a_half_closed_client_may_wait),
         cmocka_unit_test(one_who_does_not_read_is_dropped),
         cmocka_unit_test(one_who_stalls_is_dropped),
+        cmocka_unit_test(one_who_reads_slowly_gets_all),
+        cmocka_unit_test(one_who_reads_too_slowly_is_dropped),
         cmocka_unit_test(silence_is_broken),
         cmocka_unit_test(the_slow_are_cut),
         cmocka_unit_test(connections_have_a_limit),
