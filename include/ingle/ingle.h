@@ -212,7 +212,8 @@ enum ingle_event_kind {
     INGLE_EVENT_REASONING,
     INGLE_EVENT_CALL_BEGIN,     /* text: the function's name */
     INGLE_EVENT_CALL_ARGUMENTS, /* text: a piece of JSON */
-    INGLE_EVENT_CALL_END
+    INGLE_EVENT_CALL_END,
+    INGLE_EVENT_CALL_CUT        /* instead of CALL_END: the arguments are only a beginning */
 };
 /* call: the number of the tool call, from 0; -1 for content and reasoning. */
 typedef void ingle_event_fn(void *arg, enum ingle_event_kind kind, int call, const char *text,
@@ -221,6 +222,7 @@ typedef void ingle_event_fn(void *arg, enum ingle_event_kind kind, int call, con
 struct ingle_reader_options {
     bool raw;           /* no chat format: everything is content, special tokens are shown */
     bool tools;         /* tool calls are looked for */
+    bool partial_calls; /* a call whose end did not come is told, with CALL_CUT, and no text */
     bool open_thought;  /* from the prompt */
     const char *const *stop; /* strings that end the content; they are not part of it */
     size_t n_stop;           /* at most 64 strings of 1 to 1024 bytes; copied */
@@ -243,6 +245,13 @@ INGLE_API ingle_status ingle_reader_token(struct ingle_reader *r, int32_t token,
                                           enum ingle_end *end, struct ingle_error *error);
 /* The next token would still belong to a thought, as far as the answer so far tells. */
 INGLE_API bool ingle_reader_in_thought(const struct ingle_reader *r);
+/* The next token would still belong to tool calls, if what began goes on well.  *rest (may be
+ * NULL): the *n bytes behind the marker with which it began, valid until the next call on r; NULL
+ * unless the marker was that and no text, and the call is the first behind it and not trusted. */
+INGLE_API bool ingle_reader_in_call(const struct ingle_reader *r, const char **rest, size_t *n);
+/* A grammar holds the answer to calls until ingle_reader_in_call() is false: they are told while
+ * they come, and not when it is clear that they were calls. */
+INGLE_API void ingle_reader_trust_call(struct ingle_reader *r);
 /* Behind INGLE_END_STOP: which of the stop strings it was; else -1. */
 INGLE_API int ingle_reader_stop(const struct ingle_reader *r);
 /* There will be no more tokens: what is held back goes out. */
@@ -522,7 +531,9 @@ enum ingle_grammar_kind {
     INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required" or a name,
                                   "parallel": bool}: one call or more in the model's own form;
                                   with "answer" (a JSON schema, or true for any object) they
-                                  or a JSON text of it */
+                                  or a JSON text of it; with "behind": true what follows the
+                                  marker of a call, members in any order, and tools whose
+                                  schema is not supported with any arguments (reported) */
 };
 /* INGLE_ARG, INGLE_UNSUP: the text names rule, keyword or limit.  Ended with
  * ingle_grammar_close(), after the requests that use it. */
@@ -537,6 +548,13 @@ INGLE_API ingle_status ingle_sampler_constrain(struct ingle_sampler *s,
                                                const struct ingle_grammar *g,
                                                struct ingle_error *error);
 
+/* The same where the n bytes of text, which g begins with, were drawn before.  INGLE_ARG: it does
+ * not begin so, and nothing has changed. */
+INGLE_API ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s,
+                                                      const struct ingle_grammar *g,
+                                                      const char *text, size_t n,
+                                                      struct ingle_error *error);
+
 /* ---- many requests at once ---- */
 
 /*
@@ -544,8 +562,8 @@ INGLE_API ingle_status ingle_sampler_constrain(struct ingle_sampler *s,
  * token of every running answer and a bounded share of the waiting prompts.  While it lives
  * the engine and its sessions belong to it, and ingle_engine_cancel() does not reach it.  Requests are submitted and cancelled from any
  * thread; the functions of a request are called on the scheduler's thread, must not block,
- * and may call ingle_request_constrain(), ingle_request_cancel() and ingle_request_hold(),
- * nothing else of the scheduler.
+ * and may call ingle_request_constrain(), ingle_request_constrain_behind(),
+ * ingle_request_cancel() and ingle_request_hold(), nothing else of the scheduler.
  */
 struct ingle_scheduler;
 struct ingle_request;
@@ -634,6 +652,11 @@ INGLE_API void ingle_request_hold(struct ingle_scheduler *s, struct ingle_reques
 INGLE_API ingle_status ingle_request_constrain(struct ingle_request *r, int index,
                                                const struct ingle_grammar *g,
                                                struct ingle_error *error);
+/* As ingle_sampler_constrain_behind(). */
+INGLE_API ingle_status ingle_request_constrain_behind(struct ingle_request *r, int index,
+                                                      const struct ingle_grammar *g,
+                                                      const char *text, size_t n,
+                                                      struct ingle_error *error);
 /* Runs fn(e, arg) on the scheduler's thread between two steps and waits for it. */
 INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
                                     void (*fn)(struct ingle_engine *e, void *arg), void *arg);

@@ -484,3 +484,92 @@ ingle_status json_parse(const char *text, size_t n, const struct json_limits *li
     gate_release(&g);
     return s;
 }
+
+/* ---- beginnings ---- */
+
+enum { CLOSE_DEPTH = 64 };
+
+struct close {
+    const char *s;
+    size_t i, n;
+    char open[CLOSE_DEPTH];
+    int depth;
+    bool key; /* the next string is a name */
+    /* Where it may be closed, and what is open there. */
+    size_t good;
+    char good_open[CLOSE_DEPTH];
+    int good_depth;
+};
+
+static void close_mark(struct close *c, size_t at)
+{
+    c->good = at;
+    c->good_depth = c->depth;
+    memcpy(c->good_open, c->open, (size_t)c->depth);
+}
+
+/* Behind a string that begins at c->i; false: it has no end. */
+static bool close_string(struct close *c)
+{
+    for (c->i++; c->i < c->n && c->s[c->i] != '"'; c->i++)
+        if (c->s[c->i] == '\\')
+            c->i++;
+    if (c->i >= c->n)
+        return false;
+    if (!c->key)
+        close_mark(c, c->i + 1);
+    return true;
+}
+
+/* One byte, or a string.  False: nothing good follows. */
+static bool close_read(struct close *c)
+{
+    switch (c->s[c->i]) {
+    case '{':
+    case '[':
+        if (c->depth == CLOSE_DEPTH)
+            return false;
+        c->open[c->depth++] = c->s[c->i];
+        c->key = c->s[c->i] == '{';
+        close_mark(c, c->i + 1);
+        return true;
+    case '}':
+    case ']':
+        c->depth--;
+        c->key = false;
+        close_mark(c, c->i + 1);
+        return c->depth > 0;
+    case ',':
+        close_mark(c, c->i);
+        c->key = c->open[c->depth - 1] == '{';
+        return true;
+    case ':':
+        c->key = false;
+        return true;
+    case '"':
+        return close_string(c);
+    default:
+        return true;
+    }
+}
+
+bool json_close(struct str *out, const char *text, size_t n)
+{
+    struct close c = {.s = text, .n = n};
+    struct str all;
+    while (c.i < n && strchr(" \t\r\n", text[c.i]) && text[c.i])
+        c.i++;
+    if (c.i == n || text[c.i] != '{')
+        return false;
+    while (c.i < n && close_read(&c))
+        c.i++;
+    str_init(&all);
+    str_add(&all, text, c.good);
+    while (c.good_depth-- > 0)
+        str_addc(&all, c.good_open[c.good_depth] == '{' ? '}' : ']');
+    const bool good = str_ok(&all) && json_gate(all.at, all.n, NULL, NULL) == INGLE_OK;
+    if (good)
+        str_add(out, all.at, all.n);
+    str_release(&all);
+    return good;
+}

@@ -13,6 +13,7 @@
 #define INGLE_BASE_JSON_H
 
 #include "base/err.h"
+#include "base/str.h"
 #include <json-c/json.h>
 #include <stddef.h>
 
@@ -29,5 +30,9 @@ MUST_CHECK ingle_status json_gate(const char *text, size_t n, const struct json_
 /* The caller ends *out with json_object_put().  limits may be NULL. */
 MUST_CHECK ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
                                    struct json_object **out, struct err *err);
+
+/* Appends the object of which the n bytes are the beginning, with the members and items that are
+ * complete.  False: it is none; *out is unchanged. */
+bool json_close(struct str *out, const char *text, size_t n);
 
 #endif

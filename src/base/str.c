@@ -91,15 +91,17 @@ char *str_detach(struct str *s)
     return at;
 }
 
-void str_add_json(struct str *s, const char *bytes, size_t n)
+size_t str_add_json_part(struct str *s, const char *bytes, size_t n, bool last)
 {
-    str_addc(s, '"');
-    for (size_t i = 0; i < n;) {
+    size_t i = 0;
+    while (i < n) {
         const unsigned char c = (unsigned char)bytes[i];
         if (c >= 0x80) {
             uint32_t cp;
-            const size_t len = utf8_decode(bytes + i, n - i, &cp);
-            if (cp == UTF8_BAD)
+            const size_t len = utf8_step(bytes + i, n - i, &cp);
+            if (cp == UTF8_PART && !last)
+                break;
+            if (cp == UTF8_BAD || cp == UTF8_PART)
                 str_adds(s, "\xEF\xBF\xBD");
             else
                 str_add(s, bytes + i, len);
@@ -120,6 +122,13 @@ void str_add_json(struct str *s, const char *bytes, size_t n)
             str_addc(s, (char)c);
         i++;
     }
+    return i;
+}
+
+void str_add_json(struct str *s, const char *bytes, size_t n)
+{
+    str_addc(s, '"');
+    (void)str_add_json_part(s, bytes, n, true);
     str_addc(s, '"');
 }
 

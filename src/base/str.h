@@ -31,6 +31,9 @@ char *str_detach(struct str *s);
 
 /* Appends a JSON string literal with its quotes.  Ill-formed UTF-8 becomes U+FFFD. */
 void str_add_json(struct str *s, const char *bytes, size_t n);
+/* The same without quotes and piece by piece: returns how many of the n bytes it took.  The
+ * beginning of a character at the end is left, but not of the last piece. */
+size_t str_add_json_part(struct str *s, const char *bytes, size_t n, bool last);
 
 /* What a hexadecimal digit stands for, or -1. */
 int str_hex_value(char c);

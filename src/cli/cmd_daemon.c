@@ -234,7 +234,8 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
 
 static void on_event(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
 {
-    static const char *const name[] = {"text", "thought", "call", "arguments", "call_end"};
+    static const char *const name[] = {"text", "thought", "call", "arguments", "call_end",
+                                       "call_cut"};
     const struct job *j = arg;
     struct str s;
     begin_event(&s, j->id, name[kind]);
@@ -242,7 +243,7 @@ static void on_event(void *arg, enum ingle_event_kind kind, int call, const char
         str_addf(&s, ", \"call\": %d", call);
     if (kind == INGLE_EVENT_CALL_BEGIN)
         add_text(&s, "name", text, n);
-    else if (kind != INGLE_EVENT_CALL_END)
+    else if (kind != INGLE_EVENT_CALL_END && kind != INGLE_EVENT_CALL_CUT)
         add_text(&s, "text", text, n);
     send(j->d, &s);
 }

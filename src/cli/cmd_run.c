@@ -49,6 +49,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
         fwrite(text, 1, n, stdout);
         break;
     case INGLE_EVENT_CALL_END:
+    case INGLE_EVENT_CALL_CUT:
         putchar('}');
         j->any_content = true;
         break;

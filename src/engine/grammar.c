@@ -352,3 +352,14 @@ ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err
     r->failed = r->failed || st;
     return st;
 }
+
+ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, size_t n,
+                                     struct err *err)
+{
+    size_t n_taken = 0;
+    const ingle_status st = text_matcher_accept_bytes(r->matcher, text, n, &n_taken, err);
+    r->failed = r->failed || st;
+    if (st || n_taken == n)
+        return st;
+    return err_set(err, INGLE_ARG, "byte %zu of a text of %zu does not fit the grammar", n_taken, n);
+}

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 };
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024, MARKER_TOKENS = 16 };
 
 struct ingle_reader {
     const struct ingle_model *m;
@@ -19,6 +19,8 @@ struct ingle_reader {
     struct str held;    /* content that may still become a stop string */
     struct str stop[MAX_STOPS];
     size_t n_stop;
+    int32_t mark;   /* the token of the marker of calls; -1: it is spelled */
+    int since_mark; /* tokens */
     bool stopped, finished;
     size_t which_stop;
     enum ingle_end end;
@@ -27,7 +29,8 @@ struct ingle_reader {
 static void send(struct ingle_reader *r, enum ingle_event_kind kind, int call, const char *text,
                  size_t n)
 {
-    if (r->fn && (n || kind == INGLE_EVENT_CALL_BEGIN || kind == INGLE_EVENT_CALL_END))
+    if (r->fn && (n || kind == INGLE_EVENT_CALL_BEGIN || kind == INGLE_EVENT_CALL_END ||
+                  kind == INGLE_EVENT_CALL_CUT))
         r->fn(r->arg, kind, call, text, n);
 }
 
@@ -95,6 +98,7 @@ static void take_event(void *arg, enum text_event_kind kind, int call, const cha
         [TEXT_EVENT_CALL_BEGIN] = INGLE_EVENT_CALL_BEGIN,
         [TEXT_EVENT_CALL_ARGUMENTS] = INGLE_EVENT_CALL_ARGUMENTS,
         [TEXT_EVENT_CALL_END] = INGLE_EVENT_CALL_END,
+        [TEXT_EVENT_CALL_CUT] = INGLE_EVENT_CALL_CUT,
     };
     struct ingle_reader *r = arg;
     if (r->stopped)
@@ -140,7 +144,10 @@ static ingle_status open_reader(struct ingle_reader *r, const struct ingle_reade
         return err_set(err, INGLE_ARG, "there is no chat format '%s'; there are gemma4 and deepseek4",
                        o->family);
     const struct text_parser_options p = {.tools_enabled = o->tools,
-                                          .open_thought = o->open_thought};
+                                          .open_thought = o->open_thought,
+                                          .partial_calls = o->partial_calls};
+    r->mark = text_grammar_mark(family, r->m->tokenizer);
+    r->since_mark = MARKER_TOKENS;
     return text_parser_create(&r->parser, family, &p, take_event, r, err);
 }
 
@@ -208,6 +215,7 @@ static ingle_status take_token(struct ingle_reader *r, int32_t token, struct err
         r->end = INGLE_END_TURN;
         return INGLE_OK;
     }
+    r->since_mark = token == r->mark ? 0 : r->since_mark + (r->since_mark < MARKER_TOKENS);
     str_clear(&r->piece);
     /* The parser wants markers by their spelling, whatever kind of token they are. */
     ingle_status st = text_stream_add(&r->stream, r->m->tokenizer, token, true, &r->piece, err);
@@ -229,6 +237,21 @@ ingle_status ingle_reader_token(struct ingle_reader *r, int32_t token, enum ingl
 bool ingle_reader_in_thought(const struct ingle_reader *r)
 {
     return r->parser && text_parser_in_thought(r->parser);
+}
+
+bool ingle_reader_in_call(const struct ingle_reader *r, const char **rest, size_t *n)
+{
+    if (!r->parser || !text_parser_in_call(r->parser, rest, n))
+        return false;
+    if (rest && r->mark >= 0 && r->since_mark >= MARKER_TOKENS)
+        *rest = NULL;
+    return true;
+}
+
+void ingle_reader_trust_call(struct ingle_reader *r)
+{
+    if (r->parser)
+        text_parser_trust_call(r->parser);
 }
 
 int ingle_reader_stop(const struct ingle_reader *r)

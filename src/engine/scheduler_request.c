@@ -130,12 +130,19 @@ struct ingle_request *engine_request_of(struct sched_ticket *t)
 ingle_status ingle_request_constrain(struct ingle_request *r, int index,
                                      const struct ingle_grammar *g, struct ingle_error *error)
 {
+    return ingle_request_constrain_behind(r, index, g, "", 0, error);
+}
+
+ingle_status ingle_request_constrain_behind(struct ingle_request *r, int index,
+                                            const struct ingle_grammar *g, const char *text,
+                                            size_t n, struct ingle_error *error)
+{
     struct err err;
     if (index < 0 || index >= r->o.n)
         return engine_say(
             error,
             err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index, r->o.n), &err);
-    return ingle_sampler_constrain(r->sampler[index], g, error);
+    return ingle_sampler_constrain_behind(r->sampler[index], g, text, n, error);
 }
 
 /* ---- its end ---- */

@@ -323,12 +323,23 @@ void ingle_sampler_close(struct ingle_sampler *s)
 ingle_status ingle_sampler_constrain(struct ingle_sampler *s, const struct ingle_grammar *g,
                                      struct ingle_error *error)
 {
+    return ingle_sampler_constrain_behind(s, g, "", 0, error);
+}
+
+ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s, const struct ingle_grammar *g,
+                                            const char *text, size_t n, struct ingle_error *error)
+{
     struct err err;
     struct engine_rule *rule = NULL;
-    const ingle_status st =
+    ingle_status st =
         g ? engine_rule_open(&rule, g, s->e->model, s->e->info.n_vocab, &err) : INGLE_OK;
-    if (st)
+    if (!st && n)
+        st = rule ? engine_rule_accept_text(rule, text, n, &err)
+                  : err_set(&err, INGLE_ARG, "a text without a grammar");
+    if (st) {
+        engine_rule_close(rule);
         return engine_say(error, st, &err);
+    }
     engine_rule_close(s->rule);
     s->rule = rule;
     return INGLE_OK;

@@ -25,5 +25,7 @@ MUST_CHECK ingle_status engine_rule_allows(struct engine_rule *r, int32_t token,
                                            struct err *err);
 /* INGLE_ARG: it does not fit. */
 MUST_CHECK ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err);
+MUST_CHECK ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, size_t n,
+                                                struct err *err);
 
 #endif

@@ -67,6 +67,7 @@ static void free_answer(struct answer *a)
 {
     answer_release_parts(a);
     ingle_grammar_close(a->grammar);
+    ingle_grammar_close(a->calls);
     ingle_grammar_close(a->closer);
     ingle_grammar_close(a->thought);
     if (a->state)

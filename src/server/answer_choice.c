@@ -228,6 +228,7 @@ static void call_event(struct answer_run *r, enum ingle_event_kind kind, const c
             a->dialect->call_arguments(a->state, c, c->n_calls - 1, text, n, &a->out);
         return;
     }
+    call->cut = kind == INGLE_EVENT_CALL_CUT;
     if (streams(a))
         a->dialect->call_end(a->state, c, c->n_calls - 1, &a->out);
     forget_pending(r, 1);
@@ -254,6 +255,7 @@ static void on_event(void *arg, enum ingle_event_kind kind, int call, const char
     case INGLE_EVENT_CALL_BEGIN:
     case INGLE_EVENT_CALL_ARGUMENTS:
     case INGLE_EVENT_CALL_END:
+    case INGLE_EVENT_CALL_CUT:
         call_event(r, kind, text, n);
         break;
     }
@@ -270,6 +272,7 @@ ingle_status answer_open_reader(struct answer_run *r, struct ingle_error *err)
     const struct ingle_reader_options o = {
         .raw = !q->chat,
         .tools = request_has_tools(q),
+        .partial_calls = true,
         .open_thought = r->part->open_thought,
         .stop = stop,
         .n_stop = q->n_stop,
@@ -330,6 +333,28 @@ static void constrain(struct answer_run *r)
     }
 }
 
+/* From the marker of a call to its end what the model says follows the tools' schemas; so it is a
+ * call, and told while it comes.  Behind it the model is free again. */
+static void hold_call(struct answer_run *r)
+{
+    const struct answer *a = r->a;
+    const char *rest;
+    size_t n;
+    if (!ingle_reader_in_call(r->reader, &rest, &n)) {
+        if (r->held)
+            follow(r, NULL);
+        r->held = r->in_call = false;
+        return;
+    }
+    if (r->in_call)
+        return;
+    r->in_call = true;
+    if (a->calls && rest)
+        r->held = !ingle_request_constrain_behind(r->part->request, r->local, a->calls, rest, n, NULL);
+    if (r->held || (a->grammar_calls && (a->grammar_first || r->constrained)))
+        ingle_reader_trust_call(r->reader);
+}
+
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
 {
     struct answer *a = r->a;
@@ -353,8 +378,10 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
         request_fault(&f, FAULT_ENGINE, NULL, "%s", e.text);
         answer_fail(a, &f);
     }
-    if (!st && end == INGLE_END_NONE)
+    if (!st && end == INGLE_END_NONE) {
         constrain(r);
+        hold_call(r);
+    }
     const int which = ingle_reader_stop(r->reader);
     if (which >= 0)
         c->stop = a->request.stop[which].at;

@@ -49,6 +49,8 @@ struct answer_run {
     int32_t *drawn; /* [n_drawn]: all tokens, only where answer_options.keep wants them */
     size_t n_drawn, cap_drawn;
     bool cut;             /* a second call would come: no more tokens */
+    bool in_call;         /* it was asked whether what began is certain to be a call */
+    bool held;            /* answer.calls is in force */
     bool ended;
 };
 
@@ -95,6 +97,8 @@ struct answer {
     struct answer_info info;
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
+    bool grammar_calls;  /* where it allows a call, there is one */
+    struct ingle_grammar *calls; /* what follows the marker of a call; NULL: anything may */
     struct ingle_grammar *closer; /* the end of a thought; NULL: thoughts may be long */
     bool enough; /* the thought is to end: answer_end_thought() */
     struct ingle_grammar *thought; /* any text and its end; NULL: thoughts may end the answer */

@@ -353,18 +353,25 @@ static void add_tools(struct str *s, const struct chat_request *r)
     str_add(s, r->late_tools.at + both, r->late_tools.n - both);
 }
 
+/* {"tools":..., "choice":..., "parallel":...: without the end. */
+static void put_tools(struct str *s, const struct chat_request *r)
+{
+    str_adds(s, "{\"tools\":");
+    add_tools(s, r);
+    str_adds(s, ",\"choice\":");
+    if (r->tool_choice == TOOLS_NAMED)
+        str_add_json(s, r->tool_name.at, r->tool_name.n);
+    else
+        str_adds(s, "\"required\"");
+    str_adds(s, r->parallel_calls ? ",\"parallel\":true" : ",\"parallel\":false");
+}
+
 static void open_tools_grammar(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
     struct str s;
     str_init(&s);
-    str_adds(&s, "{\"tools\":");
-    add_tools(&s, r);
-    str_adds(&s, ",\"choice\":");
-    if (r->tool_choice == TOOLS_NAMED)
-        str_add_json(&s, r->tool_name.at, r->tool_name.n);
-    else
-        str_adds(&s, "\"required\"");
+    put_tools(&s, r);
     if (r->tool_choice == TOOLS_AUTO) {
         str_adds(&s, ",\"answer\":");
         if (r->grammar_kind == INGLE_GRAMMAR_JSON)
@@ -372,11 +379,25 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
         else
             str_add(&s, r->grammar.at, r->grammar.n);
     }
-    str_adds(&s, r->parallel_calls ? ",\"parallel\":true}" : ",\"parallel\":false}");
+    str_addc(&s, '}');
+    a->grammar_calls = true;
     if (str_ok(&s))
         open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f); /* the text tells which, or "answer" */
     else
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a grammar");
+    str_release(&s);
+}
+
+/* For calls that the model makes by itself.  Without it, which is reported, they are read as they
+ * come. */
+static void open_calls_grammar(struct answer *a)
+{
+    struct str s;
+    str_init(&s);
+    put_tools(&s, &a->request);
+    str_adds(&s, ",\"behind\":true}");
+    if (str_ok(&s))
+        (void)!ingle_grammar_open(&a->calls, a->info.llm, INGLE_GRAMMAR_TOOLS, s.at, s.n, NULL);
     str_release(&s);
 }
 
@@ -399,6 +420,8 @@ static void make_grammar(struct answer *a, struct fault *f)
         open_tools_grammar(a, f);
     else if (r->has_grammar && !tools)
         open_grammar(a, r->grammar_kind, &r->grammar, param, f);
+    else if (tools)
+        open_calls_grammar(a);
     a->grammar_first = a->grammar && !a->part[0].open_thought;
 }
 

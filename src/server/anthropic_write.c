@@ -210,21 +210,29 @@ static void on_done(void *state, const struct answer_result *r, struct str *out)
     event_end(out);
 }
 
+/* Of a call that was cut, what is complete: what clients make of the pieces of a stream. */
 static void put_tool_use(struct str *out, const struct answer_call *k)
 {
     struct json_object *input = NULL;
+    struct str closed;
+    str_init(&closed);
+    if (!k->cut || !json_close(&closed, k->arguments.at, k->arguments.n)) {
+        str_clear(&closed);
+        str_add(&closed, k->arguments.at, k->arguments.n);
+    }
     write_open(out, '{');
     write_member(out, "type", "tool_use");
     write_key(out, "id");
     put_call_id(out, k);
     write_member_string(out, "name", k->name.at, k->name.n);
     write_key(out, "input");
-    if (json_parse(k->arguments.at, k->arguments.n, NULL, &input, NULL) == INGLE_OK &&
+    if (json_parse(closed.at, closed.n, NULL, &input, NULL) == INGLE_OK &&
         json_object_is_type(input, json_type_object))
         view_put_json(out, input);
     else
         str_adds(out, "{}");
     json_object_put(input);
+    str_release(&closed);
     write_close(out, '}');
 }
 

@@ -158,7 +158,8 @@ void convert_say(struct convert *c, struct view t)
     add_paragraph(&c->text, t);
 }
 
-/* Templates need an object; models do write broken calls, and clients replay them. */
+/* Templates need an object; models do write broken calls, tokens run out inside of one, and
+ * clients replay them. */
 static void put_arguments(struct str *s, struct json_object *arguments)
 {
     const struct view t = view_of(arguments);
@@ -173,7 +174,7 @@ static void put_arguments(struct str *s, struct json_object *arguments)
         str_add(s, t.at, t.n);
     } else if (!arguments || (t.at && i == t.n)) {
         str_adds(s, "{}");
-    } else {
+    } else if (!json_close(s, t.at ? t.at : "", t.n)) {
         str_adds(s, "{\"arguments\":");
         view_put_json(s, arguments);
         str_addc(s, '}');

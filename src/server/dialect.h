@@ -65,6 +65,7 @@ struct answer_top {
 struct answer_call {
     char id[30]; /* "call_" and 24 digits */
     struct str name, arguments;
+    bool cut; /* at its end: tokens ran out, the arguments are only a beginning */
 };
 struct answer_choice {
     int index;

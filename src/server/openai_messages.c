@@ -108,6 +108,20 @@ static void put_id(struct str *out, const char *key, struct json_object *id, siz
         str_addf(out, "\"call_%zu\"", number);
 }
 
+/* Where tokens ran out inside of a call, what is complete of its arguments. */
+static void put_arguments(struct str *out, struct json_object *arguments)
+{
+    const char *text = json_object_get_string(arguments);
+    const size_t n = (size_t)json_object_get_string_len(arguments);
+    struct str closed;
+    str_init(&closed);
+    if (json_gate(text, n, NULL, NULL) != INGLE_OK && json_close(&closed, text, n))
+        write_string(out, closed.at, closed.n);
+    else
+        write_string(out, text, n);
+    str_release(&closed);
+}
+
 static void put_function(struct reading *m, struct json_object *fn, const char *member)
 {
     struct json_object *name = request_get(fn, "name");
@@ -121,8 +135,7 @@ static void put_function(struct reading *m, struct json_object *fn, const char *
     put_text(m->out, "name", name);
     write_key(m->out, "arguments");
     if (request_is_text(arguments) && json_object_get_string_len(arguments))
-        write_string(m->out, json_object_get_string(arguments),
-                     (size_t)json_object_get_string_len(arguments));
+        put_arguments(m->out, arguments);
     else if (json_object_is_type(arguments, json_type_object))
         request_add_value(m->out, arguments);
     else if (!arguments || request_is_text(arguments))

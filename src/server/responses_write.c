@@ -186,12 +186,18 @@ static void put_action(struct str *out, struct json_object *arguments)
     str_adds(out, ",\"env\":{},\"user\":null}");
 }
 
-/* What the model wrote, NULL if it is not JSON. */
+/* What the model wrote, or what is complete of it; NULL if it is not JSON. */
 static struct json_object *parse_arguments(const struct responses *s)
 {
     struct json_object *o = NULL;
-    if (json_parse(s->text.at, s->text.n, NULL, &o, NULL) != INGLE_OK)
+    struct str closed;
+    if (json_parse(s->text.at, s->text.n, NULL, &o, NULL) == INGLE_OK)
+        return o;
+    str_init(&closed);
+    if (!json_close(&closed, s->text.at, s->text.n) ||
+        json_parse(closed.at, closed.n, NULL, &o, NULL) != INGLE_OK)
         o = NULL;
+    str_release(&closed);
     return o;
 }
 
@@ -568,9 +574,7 @@ static void on_call_arguments(void *state, const struct answer_choice *c, size_t
 
 static void on_call_end(void *state, const struct answer_choice *c, size_t call, struct str *out)
 {
-    (void)c;
-    (void)call;
-    close_item(state, "completed", out);
+    close_item(state, c->call[call].cut ? "incomplete" : "completed", out);
 }
 
 static void on_end(void *state, const struct answer_choice *c, struct str *out)
@@ -636,8 +640,7 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
         const struct str *arguments = &c->call[i].arguments;
         on_call_begin(s, c, i, &unused);
         on_call_arguments(s, c, i, arguments->at, arguments->n, &unused);
-        if (i + 1 < c->n_calls)
-            on_call_end(s, c, i, &unused);
+        on_call_end(s, c, i, &unused);
     }
     on_end(s, c, &unused);
     str_release(&unused);

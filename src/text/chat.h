@@ -67,7 +67,8 @@ enum text_event_kind {
     TEXT_EVENT_REASONING,
     TEXT_EVENT_CALL_BEGIN,
     TEXT_EVENT_CALL_ARGUMENTS,
-    TEXT_EVENT_CALL_END
+    TEXT_EVENT_CALL_END,
+    TEXT_EVENT_CALL_CUT /* instead of CALL_END: the arguments are only a beginning */
 };
 
 /* bytes: a piece of content, reasoning or arguments (JSON text); for CALL_BEGIN the name.
@@ -79,6 +80,7 @@ typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const
 struct text_parser_options {
     bool tools_enabled;
     bool open_thought;  /* the prompt ended inside a thought (DeepSeek V4: thinking mode) */
+    bool partial_calls; /* a call that the end "length" cuts is one, not text; CALL_CUT tells it */
     size_t limit_bytes; /* of output text, 0: 64 MiB; at most 256 MiB */
     size_t limit_calls; /* 0: 4096 */
 };
@@ -93,6 +95,13 @@ MUST_CHECK ingle_status text_parser_add(struct text_parser *p, const char *bytes
 MUST_CHECK ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err);
 /* What comes next would still be reasoning, as far as the output so far tells. */
 bool text_parser_in_thought(const struct text_parser *p);
+/* Inside of what is a call if it goes on well (DeepSeek V4: a block of calls), and where it
+ * counts as one.  *rest (may be NULL): the *n bytes behind the marker with which it began, NULL
+ * once a call in it is complete, or if it is certain; borrowed until the next call on p. */
+bool text_parser_in_call(const struct text_parser *p, const char **rest, size_t *n);
+/* It is certain, because a grammar holds the output to it up to its end: name and arguments are
+ * told while they come.  Only where text_parser_in_call(). */
+void text_parser_trust_call(struct text_parser *p);
 /* The whole message so far as JSON: {"content", "reasoning_content", "tool_calls"}. */
 MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct json_object **out,
                                             struct err *err);

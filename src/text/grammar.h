@@ -32,10 +32,14 @@ MUST_CHECK ingle_status text_grammar_json(struct text_grammar **out, struct err 
 MUST_CHECK ingle_status text_grammar_schema(struct text_grammar **out, const char *text, size_t n,
                                             const struct report_sink *sink, struct err *err);
 /* {"tools": [...], "choice": "required" or a name, "parallel": bool} to calls in the form of
- * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them. */
+ * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
+ * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
+ * block), members in any order, and any arguments of tools whose schema is not supported. */
 MUST_CHECK ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
                                            const struct report_sink *sink, struct err *err);
+/* The token without which no marker of a call is written; -1: t has none, it is spelled. */
+int32_t text_grammar_mark(enum text_chat_family family, const struct tokenizer *t);
 void text_grammar_free(struct text_grammar *g);
 /* How large the automaton is. */
 size_t text_grammar_n_nodes(const struct text_grammar *g);

@@ -291,6 +291,19 @@ struct grammar_piece text_g_repeat(struct grammar_builder *b, struct grammar_pie
     return text_g_call(b, rule);
 }
 
+uint32_t text_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+                          const uint32_t *other, uint32_t behind)
+{
+    uint32_t at = 0;
+    for (size_t i = n + (other != NULL); i-- > 0 && text_g_ok(b);) {
+        const struct grammar_piece p = text_g_call(b, i < n ? rule[i] : *other);
+        tie(b, p.out, behind);
+        const uint32_t in = i < n ? text_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i) : p.in;
+        at = at ? text_g_node(b, GRAMMAR_SPLIT, in, at) : in;
+    }
+    return at ? at : text_g_never(b).in;
+}
+
 /* ---- classes of code points ---- */
 
 void text_g_class_release(struct grammar_class *c)

@@ -129,6 +129,10 @@ static void reach_node(struct text_grammar *g, struct reach *r, uint32_t i)
         if (g->rule[x.b].nullable)
             reach_to(g, r, x.rule, x.a);
         break;
+    case GRAMMAR_ONCE:
+    case GRAMMAR_ALL:
+        reach_to(g, r, x.rule, x.a);
+        break;
     case GRAMMAR_END:
     case GRAMMAR_JUMP:
     case GRAMMAR_BYTES:
@@ -268,6 +272,8 @@ static bool is_alive(const struct text_grammar *g, const uint8_t *alive, uint32_
         return alive[x->a] && alive[g->rule[x->b].start];
     case GRAMMAR_TOKEN:
     case GRAMMAR_JUMP:
+    case GRAMMAR_ONCE:
+    case GRAMMAR_ALL:
         return alive[x->a];
     }
     return false;

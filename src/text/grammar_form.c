@@ -13,13 +13,17 @@ static bool is_json(const struct text_form *f)
     return f->kind == FORM_JSON || f->kind == FORM_DSML;
 }
 
+int32_t text_f_mark_id(const struct tokenizer *t, const char *spelling)
+{
+    const int32_t id = t ? text_find(t, spelling, strlen(spelling)) : -1;
+    const enum text_token_type type = id >= 0 ? text_token_type(t, id) : TEXT_NORMAL;
+    return type == TEXT_CONTROL || type == TEXT_USER_DEFINED ? id : -1;
+}
+
 struct grammar_piece text_f_mark(struct text_form *f, const char *spelling)
 {
-    const int32_t id = f->t ? text_find(f->t, spelling, strlen(spelling)) : -1;
-    const enum text_token_type type = id >= 0 ? text_token_type(f->t, id) : TEXT_NORMAL;
-    if (type == TEXT_CONTROL || type == TEXT_USER_DEFINED)
-        return text_g_token(f->b, id);
-    return text_g_word(f->b, spelling);
+    const int32_t id = text_f_mark_id(f->t, spelling);
+    return id >= 0 ? text_g_token(f->b, id) : text_g_word(f->b, spelling);
 }
 
 /* The rule of something that many places share; *fresh: its body is still to be made. */

@@ -37,6 +37,7 @@ struct text_form {
 
 /* A marker of the family: its token, or its spelling if the vocabulary has no such token. */
 struct grammar_piece text_f_mark(struct text_form *f, const char *spelling);
+int32_t text_f_mark_id(const struct tokenizer *t, const char *spelling); /* -1: none */
 /* White space, where JSON allows it: none, a space, or a line feed and indentation. */
 struct grammar_piece text_f_space(struct text_form *f);
 /* Strings with what stands around them, of min to max characters. */

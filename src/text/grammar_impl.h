@@ -33,7 +33,10 @@ enum grammar_kind {
     GRAMMAR_CALL,  /* rule b, then a */
     GRAMMAR_LOOP,  /* to a if count < max, to b if count >= min */
     GRAMMAR_COUNT, /* count + 1, then a */
+    GRAMMAR_ONCE,  /* to a with bit b of count set, if it is not */
+    GRAMMAR_ALL,   /* to a if count has all bits of b */
 };
+enum { GRAMMAR_MAX_ONCE = 30 }; /* bits */
 
 struct grammar_node {
     uint8_t kind;
@@ -138,6 +141,12 @@ struct grammar_piece text_g_plus(struct grammar_builder *b, struct grammar_piece
 /* max GRAMMAR_INFINITE: no end. */
 struct grammar_piece text_g_repeat(struct grammar_builder *b, struct grammar_piece x, uint32_t min,
                                    uint32_t max);
+
+/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once, and
+ * `other` (may be NULL) any number of times; `behind` is where each goes on.  In a rule of its
+ * own: its counter tells which were taken. */
+uint32_t text_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+                          const uint32_t *other, uint32_t behind);
 
 /* Each fails b when memory is out. */
 void text_g_range(struct grammar_builder *b, struct grammar_class *c, uint32_t first,

@@ -204,6 +204,14 @@ static bool expand(struct text_matcher *m, const struct match_item *x, bool *may
     case GRAMMAR_COUNT:
         expand_count(m, x);
         break;
+    case GRAMMAR_ONCE:
+        if (!(x->count >> n->b & 1))
+            todo(m, n->a, x->count | (uint32_t)1 << n->b, x->frame);
+        break;
+    case GRAMMAR_ALL:
+        if ((x->count & n->b) == n->b)
+            todo(m, n->a, x->count, x->frame);
+        break;
     case GRAMMAR_JUMP:
         todo(m, n->a, x->count, x->frame);
         break;

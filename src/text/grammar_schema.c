@@ -397,6 +397,39 @@ static struct grammar_piece chain_members(struct schema *s, const struct schema_
     return (struct grammar_piece){open.in, close.out};
 }
 
+bool text_s_any_order(const struct schema *s, const struct schema_members *m)
+{
+    return s->any_order && m->n <= GRAMMAR_MAX_ONCE;
+}
+
+uint32_t text_s_required(const struct schema_members *m)
+{
+    uint32_t bits = 0;
+    for (size_t i = 0; i < m->n; i++)
+        bits |= (uint32_t)m->at[i].required << i;
+    return bits;
+}
+
+/* The members in any order, in a rule of their own. */
+static struct grammar_piece free_members(struct schema *s, const struct schema_members *m,
+                                         const uint32_t *rule, uint32_t other)
+{
+    struct grammar_builder *b = s->b;
+    const uint32_t object = text_g_rule(b, "object", 6), all = text_s_required(m);
+    const struct grammar_piece close = text_g_word(b, "}"), end = text_f_space(s->form);
+    const struct grammar_piece open = text_g_cat(b, text_g_word(b, "{"), text_f_space(s->form));
+    const struct grammar_piece comma = text_g_cat(b, text_g_word(b, ","), text_f_space(s->form));
+    text_g_tie(b, end, close.in);
+    const uint32_t later =
+        text_g_node(b, GRAMMAR_SPLIT, comma.in, text_g_node(b, GRAMMAR_ALL, end.in, all));
+    const uint32_t member = text_g_any_order(b, rule, m->n, m->open ? &other : NULL, later);
+    text_g_tie(b, comma, member);
+    text_g_tie(b, open,
+               text_g_node(b, GRAMMAR_SPLIT, member, text_g_node(b, GRAMMAR_ALL, close.in, all)));
+    text_g_body(b, object, (struct grammar_piece){open.in, close.out});
+    return text_g_call(b, object);
+}
+
 static struct grammar_piece compile_object(struct schema *s, struct json_object *v,
                                            const struct schema_path *at)
 {
@@ -420,8 +453,10 @@ static struct grammar_piece compile_object(struct schema *s, struct json_object 
     }
     if (m.open && text_g_ok(s->b))
         other = member_rule(s, text_f_other_name(s->form, m.names), m.other, &at_more);
-    const struct grammar_piece p =
-        rule && text_g_ok(s->b) ? chain_members(s, &m, rule, other) : text_g_never(s->b);
+    struct grammar_piece p = text_g_never(s->b);
+    if (rule && text_g_ok(s->b))
+        p = text_s_any_order(s, &m) ? free_members(s, &m, rule, other)
+                                    : chain_members(s, &m, rule, other);
     mem_free(rule);
     text_s_members_release(&m);
     return p;

@@ -36,6 +36,7 @@ struct schema {
     size_t n_made, cap_made;
     size_t n_compiled;
     int depth;
+    bool any_order; /* of an object's members */
 };
 
 void text_s_init(struct schema *s, struct grammar_builder *b, const struct report_sink *sink);
@@ -64,6 +65,9 @@ struct schema_members {
 bool text_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
                     struct schema_members *out);
 void text_s_members_release(struct schema_members *m);
+/* Whether they may come in any order; and the bits of those that must be there. */
+bool text_s_any_order(const struct schema *s, const struct schema_members *m);
+uint32_t text_s_required(const struct schema_members *m);
 
 /* Names the place. */
 ATTR_PRINTF(4, 5)

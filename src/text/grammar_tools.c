@@ -23,7 +23,10 @@ struct tools {
     struct text_form gemma, dsml, raw, json;
     const char *choice; /* NULL: any of them */
     bool parallel;
+    bool behind; /* the marker */
+    bool lenient; /* tools whose schema does not compile take any arguments */
     enum text_chat_family family;
+    const struct report_sink *sink;
 };
 
 static struct json_object *get(struct json_object *o, const char *key)
@@ -68,27 +71,75 @@ static bool is_quotable(const char *name)
     return *name && !strchr(name, '"') && !strstr(name, "\xEF\xBD\x9C");
 }
 
+/* A piece for each member, and one for others in *other if there may be some.  False: failed. */
+static bool parameter_pieces(struct tools *t, const struct schema_members *m,
+                             const struct schema_path *at, struct grammar_piece *each,
+                             struct grammar_piece *other)
+{
+    struct grammar_builder *b = &t->b;
+    const struct schema_path up = {at, "properties", 0}, more = {at, "additionalProperties", 0};
+    for (size_t i = 0; i < m->n && text_g_ok(b); i++) {
+        const struct schema_path here = {&up, m->at[i].name, 0};
+        if (!is_quotable(m->at[i].name))
+            text_s_fail(&t->s, INGLE_UNSUP, &here, "a parameter of this name cannot be written in a call");
+        each[i] = parameter(t, text_g_word(b, m->at[i].name), m->at[i].value, &here);
+    }
+    if (m->open && text_g_ok(b))
+        *other = parameter(t, text_f_other(&t->dsml, m->names), m->other, &more);
+    return text_g_ok(b);
+}
+
+static struct grammar_piece in_order(struct tools *t, const struct schema_members *m,
+                                     const struct grammar_piece *each, struct grammar_piece other)
+{
+    struct grammar_builder *b = &t->b;
+    struct grammar_piece all = text_g_empty(b);
+    for (size_t i = 0; i < m->n; i++)
+        all = text_g_cat(b, all, m->at[i].required ? each[i] : text_g_opt(b, each[i]));
+    return m->open ? text_g_cat(b, all, text_g_star(b, other)) : all;
+}
+
+static uint32_t parameter_rule(struct grammar_builder *b, struct grammar_piece p)
+{
+    const uint32_t rule = text_g_rule(b, "parameter", 9);
+    text_g_body(b, rule, p);
+    return rule;
+}
+
+static struct grammar_piece in_any_order(struct tools *t, const struct schema_members *m,
+                                         const struct grammar_piece *each,
+                                         struct grammar_piece other)
+{
+    struct grammar_builder *b = &t->b;
+    uint32_t rule[GRAMMAR_MAX_ONCE] = {0}, others = 0;
+    const uint32_t all = text_g_rule(b, "parameters", 10);
+    for (size_t i = 0; i < m->n; i++)
+        rule[i] = parameter_rule(b, each[i]);
+    if (m->open)
+        others = parameter_rule(b, other);
+    const struct grammar_piece loop = text_g_empty(b), end = text_g_empty(b);
+    const uint32_t one = text_g_any_order(b, rule, m->n, m->open ? &others : NULL, loop.in);
+    const uint32_t done = text_g_node(b, GRAMMAR_ALL, end.in, text_s_required(m));
+    text_g_tie(b, loop, text_g_node(b, GRAMMAR_SPLIT, one, done));
+    text_g_body(b, all, (struct grammar_piece){loop.in, end.out});
+    return text_g_call(b, all);
+}
+
 static struct grammar_piece parameters_of(struct tools *t, struct json_object *v,
                                           const struct schema_path *at)
 {
     struct grammar_builder *b = &t->b;
-    const struct schema_path up = {at, "properties", 0}, more = {at, "additionalProperties", 0};
-    struct grammar_piece all = text_g_empty(b);
+    struct grammar_piece all = text_g_empty(b), other = all;
     struct schema_members m;
     if (!text_s_members(&t->s, v, at, &m))
         return all;
-    for (size_t i = 0; i < m.n && text_g_ok(b); i++) {
-        const struct schema_path here = {&up, m.at[i].name, 0};
-        if (!is_quotable(m.at[i].name))
-            text_s_fail(&t->s, INGLE_UNSUP, &here, "a parameter of this name cannot be written in a call");
-        const struct grammar_piece name = text_g_word(b, m.at[i].name);
-        const struct grammar_piece p = parameter(t, name, m.at[i].value, &here);
-        all = text_g_cat(b, all, m.at[i].required ? p : text_g_opt(b, p));
-    }
-    if (m.open && text_g_ok(b)) {
-        const struct grammar_piece p = parameter(t, text_f_other(&t->dsml, m.names), m.other, &more);
-        all = text_g_cat(b, all, text_g_star(b, p));
-    }
+    struct grammar_piece *each = mem_calloc(m.n + 1, sizeof *each);
+    if (!each)
+        text_g_nomem(b);
+    else if (parameter_pieces(t, &m, at, each, &other))
+        all = text_s_any_order(&t->s, &m) ? in_any_order(t, &m, each, other)
+                                          : in_order(t, &m, each, other);
+    mem_free(each);
     text_s_members_release(&m);
     return all;
 }
@@ -133,8 +184,8 @@ static struct grammar_piece call_of(struct tools *t, const char *name, struct js
         return text_g_cat(b, p, tag(t, "</", "invoke>\n"));
     }
     t->s.form = &t->gemma;
-    p = text_g_cat(b, text_f_mark(&t->gemma, "<|tool_call>"), text_g_word(b, "call:"));
-    p = text_g_cat(b, p, text_g_word(b, name));
+    p = t->behind ? text_g_empty(b) : text_f_mark(&t->gemma, "<|tool_call>");
+    p = text_g_cat(b, p, text_g_cat(b, text_g_word(b, "call:"), text_g_word(b, name)));
     p = text_g_cat(b, p, text_s_compile(&t->s, v, at, SCHEMA_ALL));
     return text_g_cat(b, p, text_f_mark(&t->gemma, "<tool_call|>"));
 }
@@ -175,6 +226,21 @@ static struct json_object *parameters_schema(struct tools *t, struct json_object
     return o;
 }
 
+static bool is_supported(const struct tools *t, struct json_object *tool, size_t i, struct err *why);
+
+/* {"type": "object"} in place of parameters that do not compile. */
+static struct json_object *any_arguments(struct tools *t, const char *name, const struct err *why)
+{
+    struct json_object *v = json_tokener_parse("{\"type\":\"object\"}");
+    struct json_object *o = v ? text_s_without(&t->s, v, "") : NULL;
+    report(t->sink, INGLE_REPORT_WARN, "tool", name,
+           "its arguments follow no schema while the model is free to call it: %s", why->msg);
+    if (!v)
+        text_g_nomem(&t->b);
+    json_object_put(v);
+    return o;
+}
+
 /* The call of tool i, or nothing where another is chosen. */
 static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct grammar_piece *all)
 {
@@ -198,13 +264,45 @@ static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct
     snprintf(where, sizeof where, "tool %zu: #", i);
     const struct schema_path at = {NULL, where, 0};
     struct json_object *v = get(function, "parameters");
+    struct err why;
     t->s.root = v;
-    v = parameters_schema(t, v, &at);
+    if (t->lenient && !is_supported(t, tool, i, &why))
+        v = any_arguments(t, word, &why);
+    else
+        v = parameters_schema(t, v, &at);
     if (!v)
         return false;
     *all = text_g_alt(&t->b, call_of(t, word, v, &at), *all);
     text_s_finish(&t->s);
     return true;
+}
+
+static void tools_init(struct tools *t, const struct tokenizer *vocab)
+{
+    t->gemma = (struct text_form){.b = &t->b, .t = vocab, .kind = FORM_GEMMA};
+    t->dsml = (struct text_form){.b = &t->b, .t = vocab, .kind = FORM_DSML};
+    t->raw = (struct text_form){.b = &t->b, .t = vocab, .kind = FORM_RAW};
+    t->json = (struct text_form){.b = &t->b, .kind = FORM_JSON};
+    text_s_init(&t->s, &t->b, t->lenient ? NULL : t->sink);
+    t->s.any_order = t->behind;
+}
+
+/* Whether the call of one tool compiles by itself. */
+static bool is_supported(const struct tools *t, struct json_object *tool, size_t i, struct err *why)
+{
+    struct tools x = {.family = t->family, .behind = t->behind};
+    struct text_grammar *g = NULL;
+    if (text_g_begin(&x.b, why))
+        return false;
+    tools_init(&x, t->gemma.t);
+    const uint32_t root = text_g_rule(&x.b, "root", 4);
+    struct grammar_piece p = text_g_never(&x.b);
+    if (add_tool(&x, tool, i, &p))
+        text_g_body(&x.b, root, p);
+    text_s_release(&x.s);
+    const bool ok = text_g_end(&x.b, root, &g) == INGLE_OK;
+    text_grammar_free(ok ? g : NULL);
+    return ok;
 }
 
 static struct grammar_piece calls(struct tools *t, struct json_object *list)
@@ -222,12 +320,14 @@ static struct grammar_piece calls(struct tools *t, struct json_object *list)
     if (text_g_ok(b) && !n)
         text_g_fail(b, INGLE_ARG, "there is no tool%s%.80s to call", t->choice ? " named " : "",
                     t->choice ? t->choice : "");
-    if (t->parallel)
+    const bool blocks = t->family == TEXT_CHAT_DEEPSEEK_V4;
+    if (t->parallel && (blocks || !t->behind))
         one = text_g_plus(b, one);
-    if (t->family != TEXT_CHAT_DEEPSEEK_V4)
+    if (!blocks)
         return one;
-    const struct grammar_piece open =
-        text_g_cat(b, text_g_opt(b, text_g_word(b, "\n\n")), tag(t, "<", "tool_calls>\n"));
+    struct grammar_piece open = text_g_word(b, "\n");
+    if (!t->behind)
+        open = text_g_cat(b, text_g_opt(b, text_g_word(b, "\n\n")), tag(t, "<", "tool_calls>\n"));
     return text_g_cat(b, text_g_cat(b, open, one), tag(t, "</", "tool_calls>"));
 }
 
@@ -260,34 +360,48 @@ static void read_choice(struct tools *t, struct json_object *o)
         t->choice = json_object_get_string(choice);
 }
 
+static ingle_status compile(struct text_grammar **out, struct tools *t, const struct tokenizer *vocab,
+                            struct json_object *o, struct err *err)
+{
+    const ingle_status st = text_g_begin(&t->b, err);
+    if (st)
+        return st;
+    tools_init(t, vocab);
+    read_choice(t, o);
+    const uint32_t root = text_g_rule(&t->b, "root", 4);
+    struct grammar_piece all = text_g_ok(&t->b) ? calls(t, get(o, "tools")) : text_g_never(&t->b);
+    if (text_g_ok(&t->b) && get(o, "answer"))
+        all = text_g_alt(&t->b, all, answer(t, get(o, "answer")));
+    if (text_g_ok(&t->b))
+        text_g_body(&t->b, root, all);
+    text_s_release(&t->s);
+    return text_g_end(&t->b, root, out);
+}
+
 ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family family,
                                 const struct tokenizer *t, const char *text, size_t n,
                                 const struct report_sink *sink, struct err *err)
 {
-    struct tools x = {.family = family};
     struct json_object *o = NULL;
     const struct json_limits limits = {.n_bytes = TEXT_GRAMMAR_BYTES};
     ingle_status st = json_parse(text, n, &limits, &o, err);
     if (st)
         return err_prefix(err, "tools");
-    st = text_g_begin(&x.b, err);
-    if (st) {
-        json_object_put(o);
-        return st;
+    struct tools x = {.family = family, .sink = sink, .behind = json_object_get_boolean(get(o, "behind"))};
+    st = compile(out, &x, t, o, err);
+    if (st && st != INGLE_NOMEM && x.behind) {
+        x = (struct tools){.family = family, .sink = sink, .behind = true, .lenient = true};
+        st = compile(out, &x, t, o, err);
     }
-    x.gemma = (struct text_form){.b = &x.b, .t = t, .kind = FORM_GEMMA};
-    x.dsml = (struct text_form){.b = &x.b, .t = t, .kind = FORM_DSML};
-    x.raw = (struct text_form){.b = &x.b, .t = t, .kind = FORM_RAW};
-    x.json = (struct text_form){.b = &x.b, .kind = FORM_JSON};
-    text_s_init(&x.s, &x.b, sink);
-    read_choice(&x, o);
-    const uint32_t root = text_g_rule(&x.b, "root", 4);
-    struct grammar_piece all = text_g_ok(&x.b) ? calls(&x, get(o, "tools")) : text_g_never(&x.b);
-    if (text_g_ok(&x.b) && get(o, "answer"))
-        all = text_g_alt(&x.b, all, answer(&x, get(o, "answer")));
-    if (text_g_ok(&x.b))
-        text_g_body(&x.b, root, all);
-    text_s_release(&x.s);
+    if (st && x.behind)
+        report(sink, INGLE_REPORT_WARN, "tools", "grammar",
+               "calls follow no schema while the model is free to make them: %s", err ? err->msg : "");
     json_object_put(o);
-    return text_g_end(&x.b, root, out);
+    return st;
+}
+
+int32_t text_grammar_mark(enum text_chat_family family, const struct tokenizer *t)
+{
+    const char *spelling = family == TEXT_CHAT_DEEPSEEK_V4 ? DSML : "<|tool_call>";
+    return text_f_mark_id(t, spelling);
 }

@@ -57,6 +57,24 @@ bool text_parser_in_thought(const struct text_parser *p)
     return p->in_thought(p);
 }
 
+bool text_parser_in_call(const struct text_parser *p, const char **rest, size_t *n)
+{
+    const char *at = NULL;
+    size_t len = 0;
+    const bool in = p->in_call(p, &at, &len);
+    if (rest) {
+        *rest = at;
+        *n = len;
+    }
+    return in;
+}
+
+void text_parser_trust_call(struct text_parser *p)
+{
+    if (p->in_call(p, &(const char *){NULL}, &(size_t){0}))
+        p->trust_call(p);
+}
+
 /* The first failure stays: what follows a gap would be read wrongly. */
 static ingle_status outcome(struct text_parser *p, struct err *err)
 {
@@ -98,9 +116,9 @@ ingle_status text_parser_add(struct text_parser *p, const char *bytes, size_t n,
 
 ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err)
 {
-    (void)end; /* no rule depends on it */
     if (text_parser_ok(p) && !p->ended) {
         p->ended = true;
+        p->cut = p->o.partial_calls && strcmp(end, "length") == 0;
         p->read(p, true);
     }
     return outcome(p, err);
@@ -135,28 +153,78 @@ void text_parser_reasoning(struct text_parser *p, const char *bytes, size_t n)
     emit(p, TEXT_EVENT_REASONING, -1, bytes, n);
 }
 
-void text_parser_call(struct text_parser *p, const char *name, size_t n, struct str *json)
+void text_parser_call_begin(struct text_parser *p, const char *name, size_t n)
 {
+    if (!text_parser_ok(p))
+        return;
     if (p->n_calls >= p->o.limit_calls) {
-        if (text_parser_ok(p))
-            err_set(&p->failed, INGLE_LIMIT, "model output exceeds the limit of %zu tool calls",
-                    p->o.limit_calls);
+        err_set(&p->failed, INGLE_LIMIT, "model output exceeds the limit of %zu tool calls",
+                p->o.limit_calls);
         return;
     }
     struct text_call c = {.name = mem_strndup(name, n)};
-    if (!c.name || !str_ok(json) ||
-        !mem_grow(&p->call, &p->cap_calls, p->n_calls + 1, sizeof *p->call)) {
+    if (!c.name || !mem_grow(&p->call, &p->cap_calls, p->n_calls + 1, sizeof *p->call)) {
         mem_free(c.name);
         text_parser_nomem(p);
         return;
     }
-    c.json = *json;
-    str_init(json);
-    const int i = (int)p->n_calls;
+    str_init(&c.json);
     p->call[p->n_calls++] = c;
-    emit(p, TEXT_EVENT_CALL_BEGIN, i, c.name, n);
-    emit(p, TEXT_EVENT_CALL_ARGUMENTS, i, c.json.at, c.json.n);
-    emit(p, TEXT_EVENT_CALL_END, i, "", 0);
+    emit(p, TEXT_EVENT_CALL_BEGIN, (int)p->n_calls - 1, c.name, n);
+}
+
+void text_parser_call_more(struct text_parser *p, const char *json, size_t n)
+{
+    if (!n || !text_parser_ok(p))
+        return;
+    struct str *to = &p->call[p->n_calls - 1].json;
+    str_add(to, json, n);
+    if (!str_ok(to))
+        text_parser_nomem(p);
+    else
+        emit(p, TEXT_EVENT_CALL_ARGUMENTS, (int)p->n_calls - 1, json, n);
+}
+
+void text_parser_call_end(struct text_parser *p, bool cut)
+{
+    if (text_parser_ok(p))
+        emit(p, cut ? TEXT_EVENT_CALL_CUT : TEXT_EVENT_CALL_END, (int)p->n_calls - 1, "", 0);
+}
+
+void text_parser_call(struct text_parser *p, const char *name, size_t n, const struct str *json)
+{
+    if (!str_ok(json)) {
+        text_parser_nomem(p);
+        return;
+    }
+    text_parser_call_begin(p, name, n);
+    text_parser_call_more(p, json->at, json->n);
+    text_parser_call_end(p, false);
+}
+
+void text_names_open(struct text_names *t)
+{
+    t->from[t->depth++] = t->list.n;
+}
+
+void text_names_close(struct text_names *t)
+{
+    t->list.n = t->from[--t->depth];
+}
+
+bool text_names_add(struct text_names *t, const char *name, size_t n)
+{
+    struct str *s = &t->list;
+    if (!str_ok(s))
+        return true;
+    for (size_t i = t->from[t->depth - 1], len; i < s->n; i += sizeof len + len) {
+        memcpy(&len, s->at + i, sizeof len);
+        if (len == n && memcmp(s->at + i + sizeof len, name, n) == 0)
+            return false;
+    }
+    str_add(s, (const char *)&n, sizeof n);
+    str_add(s, name, n);
+    return true;
 }
 
 enum text_match text_match(const char *s, size_t n, const char *word)

@@ -4,8 +4,9 @@
  * block of calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.
  *
  * A block is read byte by byte while its text is held.  It counts from its first complete
- * invoke on; without one its tag is plain text.  Reasoning that is never closed ends at a
- * block that ends the output.
+ * invoke on; without one its tag is plain text.  A block that is certain is told while it is
+ * read, but for values that are not text; a parameter whose name was there before is left out.
+ * Reasoning that is never closed ends at a block that ends the output.
  */
 #include "text/parse.h"
 
@@ -49,6 +50,12 @@ struct block {
     size_t n_match; /* bytes of PARAMETER_END that were seen in a value */
     struct str word, name, key, value, json;
     bool nomem; /* some of the block was lost */
+
+    bool sure;         /* calls are told while they are read */
+    bool named, begun; /* the name is complete, and told */
+    bool muted;        /* the parameter at hand is left out */
+    size_t told;       /* of json */
+    struct text_names names;
 };
 
 /* Empties s, whose failure is remembered. */
@@ -61,14 +68,22 @@ static void block_forget(struct block *b, struct str *s)
 static bool block_lost(const struct block *b)
 {
     return b->nomem || !str_ok(&b->word) || !str_ok(&b->name) || !str_ok(&b->key) ||
-           !str_ok(&b->value) || !str_ok(&b->json);
+           !str_ok(&b->value) || !str_ok(&b->json) || !str_ok(&b->names.list);
 }
 
+/* Ready for a call; whether the block is certain stays. */
 static void block_clear(struct block *b)
 {
     b->at = AT_BETWEEN;
     b->n_match = 0;
+    b->named = b->begun = false;
     block_forget(b, &b->word);
+}
+
+static void block_begin(struct block *b, bool sure)
+{
+    block_clear(b);
+    b->sure = sure;
 }
 
 static bool block_is_json(struct block *b, const char *s, size_t n, int depth)
@@ -109,7 +124,36 @@ static enum block_at block_name(const struct block *b, struct str *s, char c, en
     return c ? b->at : AT_BAD;
 }
 
-static void block_parameter(struct block *b)
+/* The name of a parameter, in front of its value. */
+static void block_key(struct block *b)
+{
+    if (b->json.n > 1)
+        str_adds(&b->json, ", ");
+    str_add_json(&b->json, b->key.at, b->key.n);
+    str_adds(&b->json, ": ");
+}
+
+/* Text begins at once, and what is read of it is certain. */
+static void block_text_begin(struct block *b)
+{
+    if (b->muted)
+        return;
+    block_key(b);
+    str_addc(&b->json, '"');
+}
+
+static void block_text(struct block *b, bool last)
+{
+    const size_t n =
+        b->muted ? b->value.n : str_add_json_part(&b->json, b->value.at, b->value.n, last);
+    if (!n)
+        return;
+    memmove(b->value.at, b->value.at + n, b->value.n - n);
+    b->value.n -= n;
+    b->value.at[b->value.n] = 0;
+}
+
+static void block_json(struct block *b)
 {
     const char *at = b->value.at;
     size_t n = b->value.n;
@@ -117,14 +161,21 @@ static void block_parameter(struct block *b)
         at++, n--;
     while (n && is_space(at[n - 1]))
         n--;
-    if (b->json.n > 1)
-        str_adds(&b->json, ", ");
-    str_add_json(&b->json, b->key.at, b->key.n);
-    str_adds(&b->json, ": ");
-    if (b->at == AT_JSON && block_is_json(b, at, n, DEPTH))
+    block_key(b);
+    if (block_is_json(b, at, n, DEPTH))
         str_add(&b->json, at, n);
     else
         str_add_json(&b->json, b->value.at, b->value.n);
+}
+
+static void block_parameter(struct block *b)
+{
+    if (b->at == AT_TEXT)
+        block_text(b, true);
+    if (b->at == AT_TEXT && !b->muted)
+        str_addc(&b->json, '"');
+    else if (!b->muted)
+        block_json(b);
     block_forget(b, &b->key);
     block_forget(b, &b->value);
 }
@@ -149,6 +200,7 @@ static enum block_at block_value(struct block *b, char c)
 static enum block_at block_invoked(struct block *b)
 {
     str_addc(&b->json, '}');
+    text_names_close(&b->names);
     return block_is_json(b, b->json.at, b->json.n, DEPTH + 1) ? AT_INVOKED : AT_BAD;
 }
 
@@ -163,7 +215,11 @@ static void block_read(struct block *b, char c)
             block_forget(b, &b->key);
             block_forget(b, &b->value);
             block_forget(b, &b->json);
+            block_forget(b, &b->names.list);
+            b->names.depth = 0;
+            text_names_open(&b->names);
             str_addc(&b->json, '{');
+            b->told = 0;
         }
         break;
     case AT_NAME:
@@ -171,6 +227,7 @@ static void block_read(struct block *b, char c)
         break;
     case AT_NAME_END:
         b->at = c == '>' && b->name.n ? AT_INSIDE : AT_BAD;
+        b->named = b->at == AT_INSIDE;
         break;
     case AT_INSIDE:
         if (b->word.n || !is_space(c))
@@ -183,6 +240,10 @@ static void block_read(struct block *b, char c)
         break;
     case AT_FLAG:
         b->at = block_word(b, c, FLAG_TRUE, AT_TEXT, FLAG_FALSE, AT_JSON);
+        if (b->at == AT_TEXT || b->at == AT_JSON)
+            b->muted = b->sure && !text_names_add(&b->names, b->key.at, b->key.n);
+        if (b->at == AT_TEXT)
+            block_text_begin(b);
         break;
     case AT_TEXT:
     case AT_JSON:
@@ -265,13 +326,18 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
         if (tag == TEXT_MATCH_ALL) {
             const size_t front = newlines(s, i);
             give(d, i - front);
-            block_clear(&d->block);
+            block_begin(&d->block, false);
             d->tag_at = front;
             d->seen = front + strlen(TAG);
             d->n_think = 0;
             d->called = false;
             d->state = thought ? IN_THOUGHT_BLOCK : IN_BLOCK;
             return true;
+        }
+        if (d->p.cut && !thought && tag && n - i > 1) { /* tokens ran out inside the tag */
+            give(d, i - newlines(s, i));
+            drop(d, d->p.held.n - d->p.from);
+            return false;
         }
         if (!final && (end || tag)) {
             give(d, i - (tag ? newlines(s, i) : 0));
@@ -337,21 +403,66 @@ static void element_read(struct deepseek *d)
     d->seen = 0;
 }
 
+/* Tells what is certain of a call that is. */
+static void tell_call(struct deepseek *d)
+{
+    struct block *b = &d->block;
+    if (!b->sure || !b->named || block_lost(b))
+        return;
+    if (!b->begun)
+        text_parser_call_begin(&d->p, b->name.at, b->name.n);
+    b->begun = true;
+    if (b->at == AT_TEXT)
+        block_text(b, false);
+    text_parser_call_more(&d->p, b->json.at + b->told, b->json.n - b->told);
+    b->told = b->json.n;
+}
+
+/* Reads what is held of the block once more, as a certain one. */
+static void trust_block(struct deepseek *d)
+{
+    block_begin(&d->block, true);
+    d->seen = d->called ? 0 : d->tag_at + strlen(TAG);
+}
+
+static void end_invoke(struct deepseek *d)
+{
+    struct block *b = &d->block;
+    element_read(d);
+    d->called = true;
+    if (!block_lost(b) && b->begun)
+        text_parser_call_end(&d->p, false);
+    else if (!block_lost(b))
+        text_parser_call(&d->p, b->name.at, b->name.n, &b->json);
+    block_clear(b);
+}
+
+/* A certain block breaks off.  Its last call is told as far as it came. */
+static bool break_block(struct deepseek *d)
+{
+    if (d->block.begun)
+        text_parser_call_end(&d->p, true);
+    element_read(d);
+    d->state = IN_REST;
+    return true;
+}
+
 static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
 {
     struct block *b = &d->block;
+    if (final && d->p.cut && !b->sure)
+        trust_block(d);
     while (d->seen < n && b->at != AT_INVOKED && b->at != AT_CLOSED && b->at != AT_BAD)
         block_read(b, s[d->seen++]);
+    tell_call(d);
     if (b->at == AT_INVOKED) {
-        element_read(d);
-        d->called = true;
-        if (!block_lost(b))
-            text_parser_call(&d->p, b->name.at, b->name.n, &b->json);
-        block_clear(b);
+        end_invoke(d);
         return true;
     }
     if (b->at != AT_CLOSED && b->at != AT_BAD && !final)
         return false;
+    if (b->sure && (b->begun || (b->at != AT_BAD && b->at != AT_CLOSED)))
+        return break_block(d);
     if (!d->called)
         return not_a_block(d);
     if (b->at == AT_CLOSED)
@@ -417,6 +528,7 @@ static void deepseek_release(struct text_parser *p)
     str_release(&b->key);
     str_release(&b->value);
     str_release(&b->json);
+    str_release(&b->names.list);
 }
 
 static bool deepseek_in_thought(const struct text_parser *p)
@@ -424,6 +536,24 @@ static bool deepseek_in_thought(const struct text_parser *p)
     const struct deepseek *d = (const struct deepseek *)p;
     return d->state == IN_START ? p->o.open_thought
                                 : d->state == IN_THOUGHT || d->state == IN_THOUGHT_BLOCK;
+}
+
+static bool deepseek_in_call(const struct text_parser *p, const char **rest, size_t *n)
+{
+    const struct deepseek *d = (const struct deepseek *)p;
+    const size_t front = p->from + d->tag_at + strlen(TAG);
+    if (d->state == IN_BLOCK && !d->called && !d->block.sure) {
+        *rest = p->held.at + front;
+        *n = p->held.n - front;
+    }
+    return d->state == IN_BLOCK;
+}
+
+static void deepseek_trust_call(struct text_parser *p)
+{
+    struct deepseek *d = (struct deepseek *)p;
+    if (!d->block.sure)
+        trust_block(d);
 }
 
 struct text_parser *text_parser_deepseek4(void)
@@ -434,10 +564,13 @@ struct text_parser *text_parser_deepseek4(void)
     d->p.read = deepseek_read;
     d->p.release = deepseek_release;
     d->p.in_thought = deepseek_in_thought;
+    d->p.in_call = deepseek_in_call;
+    d->p.trust_call = deepseek_trust_call;
     str_init(&d->block.word);
     str_init(&d->block.name);
     str_init(&d->block.key);
     str_init(&d->block.value);
     str_init(&d->block.json);
+    str_init(&d->block.names.list);
     return &d->p;
 }

@@ -3,8 +3,9 @@
  * parse_gemma4 - the output of Gemma 4: thoughts between <|channel>thought and <channel|>,
  * calls <|tool_call>call:NAME{key:value,...}<tool_call|>, and content.
  *
- * A call is read byte by byte while its text is held: a malformed one stays content.  Calls
- * in a thought count only if the thought is never closed and nothing but calls follows.
+ * A call is read byte by byte while its text is held: a malformed one stays content.  One that
+ * is certain is told while it is read; a member whose name was there before is left out of it.
+ * Calls in a thought count only if the thought is never closed and nothing but calls follows.
  */
 #include "text/parse.h"
 
@@ -19,7 +20,7 @@
 #define CALL_END "<tool_call|>"
 #define QUOTE    "<|\"|>"
 
-enum { DEPTH = 64 };
+enum { DEPTH = TEXT_NAMES_DEPTH };
 
 enum call_at {
     AT_PREFIX, /* call: */
@@ -46,7 +47,15 @@ struct call {
     int depth;
     bool map[DEPTH]; /* what is open: a map or a list */
     bool nomem;      /* some of the call was lost */
+    bool comma;      /* is due before the next member or item */
     struct str name, json, word;
+
+    bool sure;          /* the call is told while it is read */
+    bool named, begun;  /* the name is complete, and told */
+    size_t told;        /* of json */
+    int muted;          /* depth of the member that is left out; 0: none */
+    size_t n_unmuted;   /* of json without it */
+    struct text_names names; /* only if sure */
 };
 
 /* Empties s, whose failure is remembered. */
@@ -58,7 +67,8 @@ static void call_forget(struct call *c, struct str *s)
 
 static bool call_lost(const struct call *c)
 {
-    return c->nomem || !str_ok(&c->name) || !str_ok(&c->json) || !str_ok(&c->word);
+    return c->nomem || !str_ok(&c->name) || !str_ok(&c->json) || !str_ok(&c->word) ||
+           !str_ok(&c->names.list);
 }
 
 static void call_clear(struct call *c)
@@ -66,9 +76,21 @@ static void call_clear(struct call *c)
     c->at = AT_PREFIX;
     c->n_match = 0;
     c->depth = 0;
+    c->comma = c->sure = c->named = c->begun = false;
+    c->told = 0;
+    c->muted = 0;
+    c->names.depth = 0;
     call_forget(c, &c->name);
     call_forget(c, &c->json);
     call_forget(c, &c->word);
+    call_forget(c, &c->names.list);
+}
+
+static void call_comma(struct call *c)
+{
+    if (c->comma)
+        str_adds(&c->json, ", ");
+    c->comma = false;
 }
 
 static bool call_is_json(struct call *c, const struct str *s)
@@ -99,8 +121,19 @@ static enum call_at call_open(struct call *c, bool map)
     if (c->depth == DEPTH)
         return AT_BAD;
     c->map[c->depth++] = map;
+    text_names_open(&c->names);
     str_addc(&c->json, map ? '{' : '[');
     return map ? AT_FIRST_KEY : AT_FIRST_ITEM;
+}
+
+/* Behind a value. */
+static enum call_at call_valued(struct call *c)
+{
+    if (c->muted == c->depth) {
+        c->json.n = c->n_unmuted;
+        c->muted = 0;
+    }
+    return AT_NEXT;
 }
 
 static enum call_at call_close(struct call *c, bool map)
@@ -108,8 +141,10 @@ static enum call_at call_close(struct call *c, bool map)
     if (c->map[c->depth - 1] != map)
         return AT_BAD;
     str_addc(&c->json, map ? '}' : ']');
+    text_names_close(&c->names);
+    c->comma = false;
     if (--c->depth)
-        return AT_NEXT;
+        return call_valued(c);
     /* The whole once more, by the rules of JSON: refuses keys that are repeated. */
     c->n_match = 0;
     return call_is_json(c, &c->json) ? AT_END : AT_BAD;
@@ -119,6 +154,11 @@ static enum call_at call_key(struct call *c, struct text_view key, enum call_at 
 {
     if (!key.n)
         return AT_BAD;
+    if (c->sure && !c->muted && !text_names_add(&c->names, key.at, key.n)) {
+        c->muted = c->depth;
+        c->n_unmuted = c->json.n;
+    }
+    call_comma(c);
     str_add_json(&c->json, key.at, key.n);
     str_adds(&c->json, ": ");
     call_forget(c, &c->word);
@@ -149,7 +189,8 @@ static enum call_at call_name(struct call *c, char b)
         str_addc(&c->name, b);
         return AT_NAME;
     }
-    return trimmed(&c->name).n ? call_open(c, true) : AT_BAD;
+    c->named = trimmed(&c->name).n;
+    return c->named ? call_open(c, true) : AT_BAD;
 }
 
 static enum call_at call_bare_key(struct call *c, char b)
@@ -174,6 +215,7 @@ static enum call_at call_value(struct call *c, char b)
         return c->at;
     if (b == ']' && c->at == AT_FIRST_ITEM)
         return call_close(c, false);
+    call_comma(c);
     if (b == '{' || b == '[')
         return call_open(c, b == '{');
     if (b == QUOTE[0]) {
@@ -192,7 +234,7 @@ static enum call_at call_next(struct call *c, char b)
         return call_close(c, b == '}');
     if (b != ',')
         return AT_BAD;
-    str_adds(&c->json, ", ");
+    c->comma = true;
     return c->map[c->depth - 1] ? AT_KEY : AT_VALUE;
 }
 
@@ -207,7 +249,19 @@ static enum call_at call_word(struct call *c, char b)
         return AT_BAD;
     str_add(&c->json, c->word.at, c->word.n);
     call_forget(c, &c->word);
+    (void)call_valued(c);
     return call_next(c, b);
+}
+
+/* What is known of the string at hand. */
+static void call_string(struct call *c, bool last)
+{
+    const size_t n = str_add_json_part(&c->json, c->word.at, c->word.n, last);
+    if (!n)
+        return;
+    memmove(c->word.at, c->word.at + n, c->word.n - n);
+    c->word.n -= n;
+    c->word.at[c->word.n] = 0;
 }
 
 /* A fixed marker, of which n_match bytes were seen. */
@@ -247,12 +301,15 @@ static void call_read(struct call *c, char b)
         break;
     case AT_QUOTE:
         c->at = call_marker(c, b, QUOTE, AT_STRING);
+        if (c->at == AT_STRING)
+            str_addc(&c->json, '"');
         break;
     case AT_STRING:
         if (call_raw(c, b)) {
-            str_add_json(&c->json, c->word.at, c->word.n);
+            call_string(c, true);
+            str_addc(&c->json, '"');
             call_forget(c, &c->word);
-            c->at = AT_NEXT;
+            c->at = call_valued(c);
         }
         break;
     case AT_WORD:
@@ -507,22 +564,63 @@ static bool step_run(struct gemma *g, const char *s, size_t n, bool final)
     return true;
 }
 
+/* Tells what is certain of a call that is. */
+static void tell_call(struct gemma *g)
+{
+    struct call *c = &g->call;
+    if (!c->sure || !c->named || call_lost(c))
+        return;
+    if (!c->begun) {
+        const struct text_view name = trimmed(&c->name);
+        text_parser_call_begin(&g->p, name.at, name.n);
+        c->begun = true;
+    }
+    if (c->at == AT_STRING)
+        call_string(c, false);
+    const size_t n = c->muted ? c->n_unmuted : c->json.n;
+    text_parser_call_more(&g->p, c->json.at + c->told, n - c->told);
+    c->told = n;
+}
+
+/* A certain call breaks off.  It is told as far as it came; other text may follow. */
+static void break_call(struct gemma *g, bool final)
+{
+    if (g->call.begun)
+        text_parser_call_end(&g->p, true);
+    drop(g, g->seen);
+    g->state = final ? IN_TEXT : IN_BAD_CALL;
+}
+
 static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
 {
     struct call *c = &g->call;
+    if (final && g->p.cut && !c->sure) { /* as if it had been certain from its beginning */
+        call_clear(c);
+        c->sure = true;
+        g->seen = strlen(CALL);
+    }
     while (g->seen < n && c->at != AT_DONE && c->at != AT_BAD)
         call_read(c, s[g->seen++]);
     if (c->at == AT_DONE || (final && call_may_end(c))) {
         const struct text_view name = trimmed(&c->name);
+        tell_call(g);
         drop(g, g->seen);
         g->state = IN_TEXT;
-        if (!call_lost(c))
+        if (call_lost(c))
+            return true;
+        if (c->begun)
+            text_parser_call_end(&g->p, false);
+        else
             text_parser_call(&g->p, name.at, name.n, &c->json);
         return true;
     }
+    tell_call(g);
     if (c->at != AT_BAD && !final)
         return false;
-    g->state = IN_BAD_CALL;
+    if (c->sure && (c->begun || c->at != AT_BAD))
+        break_call(g, final);
+    else
+        g->state = IN_BAD_CALL;
     return true;
 }
 
@@ -588,6 +686,7 @@ static void gemma_release(struct text_parser *p)
     str_release(&g->call.name);
     str_release(&g->call.json);
     str_release(&g->call.word);
+    str_release(&g->call.names.list);
 }
 
 static bool gemma_in_thought(const struct text_parser *p)
@@ -595,6 +694,28 @@ static bool gemma_in_thought(const struct text_parser *p)
     const struct gemma *g = (const struct gemma *)p;
     return g->state == IN_START ? p->o.open_thought
                                 : g->state == IN_CHANNEL || g->state == IN_THOUGHT || g->state == IN_RUN;
+}
+
+static bool gemma_in_call(const struct text_parser *p, const char **rest, size_t *n)
+{
+    const struct gemma *g = (const struct gemma *)p;
+    const size_t front = p->from + strlen(CALL);
+    if (g->state == IN_CALL && !g->call.sure) {
+        *rest = p->held.at + front;
+        *n = p->held.n - front;
+    }
+    return g->state == IN_CALL;
+}
+
+/* What was read of it is read once more. */
+static void gemma_trust_call(struct text_parser *p)
+{
+    struct gemma *g = (struct gemma *)p;
+    if (g->call.sure)
+        return;
+    call_clear(&g->call);
+    g->call.sure = true;
+    g->seen = strlen(CALL);
 }
 
 struct text_parser *text_parser_gemma4(void)
@@ -605,8 +726,11 @@ struct text_parser *text_parser_gemma4(void)
     g->p.read = gemma_read;
     g->p.release = gemma_release;
     g->p.in_thought = gemma_in_thought;
+    g->p.in_call = gemma_in_call;
+    g->p.trust_call = gemma_trust_call;
     str_init(&g->call.name);
     str_init(&g->call.json);
     str_init(&g->call.word);
+    str_init(&g->call.names.list);
     return &g->p;
 }

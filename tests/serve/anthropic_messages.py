@@ -158,6 +158,33 @@ class Messages(client.Case):
         self.assertEqual(r["content"][0]["input"], {"city": "Paris"})
         self.assertEqual(r["stop_reason"], "tool_use")
 
+    def test_cut_calls(self):
+        """What is complete of the input, and clients make the same of the pieces."""
+        n = self.whole(user(QUESTION), tools=[TOOL])["usage"]["output_tokens"]
+        seen = []
+        for k in range(1, n):
+            r = self.whole(user(QUESTION), tools=[TOOL], max_tokens=k)
+            self.assertEqual(r["stop_reason"], "max_tokens")
+            events = self.events(user(QUESTION), tools=[TOOL], max_tokens=k)
+            self.assertEqual(events[-2][1]["delta"]["stop_reason"], "max_tokens")
+            self.assertEqual(len(r["content"]),
+                             len([1 for name, _ in events if name == "content_block_start"]))
+            if not r["content"]:
+                continue
+            block = r["content"][0]
+            self.assertEqual((block["type"], block["name"]), ("tool_use", "get_weather"))
+            self.assertIn(block["input"], ({}, {"city": "Paris"}))
+            pieces = "".join(d["delta"]["partial_json"] for name, d in events
+                             if name == "content_block_delta")
+            self.assertTrue('{"city": "Paris"}'.startswith(pieces), pieces)
+            self.assertEqual(block["input"] == {}, not pieces.endswith(('Paris"', "}")), pieces)
+            if block["input"] not in seen:
+                seen.append(block["input"])
+                self.whole(user(QUESTION), {"role": "assistant", "content": r["content"]},
+                           user([{"type": "tool_result", "tool_use_id": block["id"], "content": "cut off"}]),
+                           tools=[TOOL], max_tokens=1)
+        self.assertEqual(len(seen), 2)
+
     def test_results(self):
         call = self.whole(user(QUESTION), tools=[TOOL])
         for content in ANSWER, [{"type": "text", "text": ANSWER}]:

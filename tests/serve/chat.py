@@ -311,6 +311,82 @@ class Chat(Case):
             if c["finish_reason"] != "length":
                 self.assertEqual(len(c["message"]["tool_calls"]), 1)
 
+    def test_calls_are_told_as_they_come(self):
+        body = user("What is the weather in Paris?", tools=[WEATHER])
+        for more in ({}, {"tool_choice": "required"}, {"parallel_tool_calls": False},
+                     {"response_format": {"type": "json_object"}}):
+            with self.subTest(more):
+                whole = self.one({**body, **more})["message"]["tool_calls"][0]["function"]
+                events = self.stream({**body, **more})
+                pieces = [c["function"]["arguments"] for _, e in events[:-1] for k in e["choices"]
+                          for c in k["delta"].get("tool_calls", [])]
+                self.assertGreater(len(pieces), 5)
+                self.assertEqual("".join(pieces), whole["arguments"])
+                self.assertEqual(whole["arguments"], '{"city": "Paris"}')
+
+    def test_calls_that_no_grammar_holds(self):
+        """A name that cannot stand in a grammar: calls are read as they come."""
+        odd = {"type": "function", "function": {"name": "get weather!", "parameters": client.WEATHER}}
+        body = user("What is the weather in Paris?", tools=[WEATHER, odd])
+        c = self.one(body)
+        self.assertEqual(c["message"]["tool_calls"][0]["function"]["arguments"], '{"city": "Paris"}')
+        events = self.stream(body)
+        self.assertEqual(len([1 for _, e in events[:-1] for k in e["choices"]
+                              if k["delta"].get("tool_calls")]), 2)
+
+    def test_calls_of_tools_with_hard_schemas(self):
+        """What the grammar does not know is not enforced, and the rest is."""
+        hard = {"type": "function", "function": {
+            **WEATHER["function"], "parameters": {**client.WEATHER, "minProperties": 1}}}
+        body = user("What is the weather in Paris?", tools=[hard])
+        self.refused({**body, "tool_choice": "required"}, "tools")
+        c = self.one(body)
+        self.assertEqual(c["message"]["tool_calls"][0]["function"]["arguments"], '{"city": "Paris"}')
+        self.assertGreater(len([1 for _, e in self.stream(body)[:-1] for k in e["choices"]
+                                if k["delta"].get("tool_calls")]), 5)
+
+    def test_calls_of_the_models_own_accord_of_any_seed(self):
+        """Once a call has begun it is one, of a tool that there is, with arguments that fit."""
+        body = user("What is the weather in Paris?", tools=[WEATHER], max_tokens=100,
+                    parallel_tool_calls=False, logit_bias=[["<|tool_call>", 100]], **{**client.HOT})
+        n = 0
+        for c in together([lambda s=s: self.one({**body, "seed": s}) for s in range(1, 13)]):
+            calls = c["message"]["tool_calls"]
+            self.assertEqual(len(calls), 1)
+            self.assertEqual(calls[0]["function"]["name"], "get_weather")
+            self.assertFalse(c["message"].get("content"))
+            if c["finish_reason"] == "tool_calls":
+                n += 1
+                self.assertEqual(list(json.loads(calls[0]["function"]["arguments"])), ["city"])
+        self.assertGreater(n, 0)
+
+    def test_cut_calls(self):
+        """Tokens run out inside of a call: its beginning, the same in pieces, and again as history."""
+        body = user("What is the weather in Paris?", tools=[WEATHER])
+        n = self.ask(body)["usage"]["completion_tokens"]
+        whole = '{"city": "Paris"}'
+        seen = set()
+        for k in range(1, n):
+            c = self.one({**body, "max_tokens": k})
+            self.assertEqual(c["finish_reason"], "length")
+            self.assertFalse(c["message"].get("content"))
+            calls = c["message"].get("tool_calls", [])
+            parts = joined(self.stream({**body, "max_tokens": k}))[0]
+            self.assertEqual((parts["finish"], parts["content"]), ("length", ""))
+            self.assertEqual([(x["name"], x["arguments"]) for x in parts["calls"]],
+                             [(x["function"]["name"], x["function"]["arguments"]) for x in calls])
+            if not calls:
+                continue
+            self.assertEqual(calls[0]["function"]["name"], "get_weather")
+            arguments = calls[0]["function"]["arguments"]
+            self.assertTrue(whole.startswith(arguments), arguments)
+            if arguments not in seen:
+                self.ask({**body, "max_tokens": 1, "messages": [
+                    *body["messages"], c["message"],
+                    {"role": "tool", "tool_call_id": calls[0]["id"], "content": "cut off"}]})
+            seen.add(arguments)
+        self.assertGreater(len(seen), 4)
+
     def test_forced_calls_of_any_seed(self):
         """Whatever is drawn, the call is there, or the answer was too long and says so."""
         bodies = [user("Who are you?", tools=[WEATHER], tool_choice="required", max_tokens=300, seed=seed,

@@ -143,6 +143,33 @@ class Responses(client.Case):
         done = [d for n, d in events if n == "response.function_call_arguments.done"][0]
         self.assertEqual((done["name"], done["arguments"]), ("get_weather", item["arguments"]))
 
+    def test_cut_calls(self):
+        n = self.whole(input=QUESTION, tools=[TOOL])["usage"]["output_tokens"]
+        seen = set()
+        for k in range(16, 0, -1) if n > 16 else range(n - 1, 0, -1):
+            r = self.whole(input=QUESTION, tools=[TOOL], max_output_tokens=k)
+            self.assertEqual(r["status"], "incomplete")
+            events = self.events(input=QUESTION, tools=[TOOL], max_output_tokens=k)
+            self.assertEqual(events[-1][0], "response.incomplete")
+            streamed = events[-1][1]["response"]["output"]
+            plain = [{key: v for key, v in i.items() if key not in ("id", "call_id")} for i in r["output"]]
+            self.assertEqual(plain, [{key: v for key, v in i.items() if key not in ("id", "call_id")}
+                                     for i in streamed])
+            if not r["output"]:
+                continue
+            call = r["output"][0]
+            self.assertEqual((call["type"], call["name"]), ("function_call", "get_weather"))
+            whole = call["arguments"] == '{"city": "Paris"}'
+            self.assertEqual(call["status"], "completed" if whole else "incomplete")
+            deltas = [d["delta"] for name, d in events if name == "response.function_call_arguments.delta"]
+            self.assertEqual("".join(deltas), call["arguments"])
+            if call["arguments"] not in seen:
+                self.whole(tools=[TOOL], max_output_tokens=1, input=[
+                    {"role": "user", "content": QUESTION}, call, {
+                        "type": "function_call_output", "call_id": call["call_id"], "output": "cut off"}])
+            seen.add(call["arguments"])
+        self.assertGreater(len(seen), 4)
+
     def test_results(self):
         ask = {"role": "user", "content": QUESTION}
         call = self.whole(input=[ask], tools=[TOOL])["output"][0]

@@ -174,12 +174,46 @@ static void numbers_keep_their_digits(void **state)
     json_object_put(o);
 }
 
+static void beginnings_of_objects_are_closed(void **state)
+{
+    static const char *const c[][2] = {
+        {"{", "{}"},
+        {" {\"a", " {}"},
+        {"{\"a\"", "{}"},
+        {"{\"a\":", "{}"},
+        {"{\"a\": 1", "{}"},
+        {"{\"a\": 1,", "{\"a\": 1}"},
+        {"{\"a\": \"x\\\"", "{}"},
+        {"{\"a\": \"x\", \"b\": \"y", "{\"a\": \"x\"}"},
+        {"{\"a\": [1, {\"b\": true}, {\"c\": nul", "{\"a\": [1, {\"b\": true}, {}]}"},
+        {"{\"a\": {}} and more", "{\"a\": {}}"},
+        {"{\"a\": 1}", "{\"a\": 1}"},
+        {"{\"a\": nope, \"b\": 1", NULL},
+        {"{\"a\": 1, \"a\": 2,", NULL},
+        {"{]", NULL},
+        {"[1", NULL},
+        {"1", NULL},
+        {"", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct str out;
+        str_init(&out);
+        str_adds(&out, "x");
+        const bool closed = json_close(&out, c[i][0], strlen(c[i][0]));
+        if (closed != (c[i][1] != NULL) || strcmp(out.at + 1, closed ? c[i][1] : "") != 0)
+            fail_msg("'%s': %d '%s'", c[i][0], closed, out.at);
+        str_release(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_texts_pass),
         cmocka_unit_test(bad_texts_are_refused_with_their_place),
         cmocka_unit_test(limits_hold_exactly),
+        cmocka_unit_test(beginnings_of_objects_are_closed),
         cmocka_unit_test(values_arrive),
         cmocka_unit_test(numbers_keep_their_digits),
     };

@@ -21,6 +21,7 @@ static const char *const schema[] = {
     "{\"type\":\"object\",\"properties\":{\"any\":{}}}",
     "{\"type\":\"object\",\"properties\":{\"o\":{\"anyOf\":[{\"$ref\":\"#/$defs/s\"},{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/s\"}}]}},\"required\":[\"o\"],\"$defs\":{\"s\":{\"type\":\"string\"}}}",
 };
+#define BEHIND ",\"behind\":true"
 enum { N_SCHEMAS = sizeof schema / sizeof *schema };
 
 static void add_tools(struct str *s)
@@ -114,6 +115,8 @@ static void on_event(void *arg, enum text_event_kind kind, int call, const char 
         s->n_calls++;
         break;
     }
+    case TEXT_EVENT_CALL_CUT:
+        fail_msg("a call of %s is cut", s->text);
     }
 }
 
@@ -210,6 +213,23 @@ static void test_forms(void **state)
          "<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"false\">1</" DSML
          "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
         {TEXT_CHAT_DEEPSEEK_V4, "", "<" DSML "tool_calls>\n</" DSML "tool_calls>", false},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{days:3,city:<|\"|>Paris<|\"|>}<tool_call|>", true},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>", true},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{days:3}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{city:<|\"|>a<|\"|>,city:<|\"|>a<|\"|>}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_6{}<tool_call|><|tool_call>", false},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_2{list:[{v:null,k:<|\"|>x<|\"|>}]}<tool_call|>", true},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_3{n:5,<|\"|>odd key!<|\"|>:<|\"|><<|\"|>,m:6,when:<|\"|>12:30<|\"|>}<tool_call|>", true},
+        {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
+         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n<" DSML
+         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n<" DSML "invoke name=\"tool_6\">\n</" DSML
+         "invoke>\n</" DSML "tool_calls>", true},
+        {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
+         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML
+         "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
+        {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
+         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n<" DSML
+         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
     };
     struct world w;
     (void)state;
@@ -252,6 +272,40 @@ static void test_refused(void **state)
         }
 }
 
+/* A tool whose schema does not compile takes any arguments, the others theirs; it is told. */
+static void count_reports(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                          const char *text)
+{
+    (void)level;
+    if (strcmp(kind, "tool") != 0)
+        return;
+    assert_string_equal(subject, "hard");
+    assert_non_null(strstr(text, "'not' is not supported"));
+    ++*(int *)arg;
+}
+
+static void test_schemas_that_are_not_supported(void **state)
+{
+    static const char tools[] =
+        "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"integer\"}}}}},"
+        "{\"function\":{\"name\":\"hard\",\"parameters\":{\"properties\":{\"a\":{\"not\":{}}}}}}],\"behind\":true}";
+    int n = 0;
+    const struct report_sink sink = {.report = count_reports, .arg = &n};
+    struct world w;
+    struct text_grammar *g = NULL;
+    struct err err = {0};
+    (void)state;
+    world_open(&w, false);
+    assert_int_equal(text_grammar_tools(&g, TEXT_CHAT_GEMMA4, w.t, tools, sizeof tools - 1, &sink, &err),
+                     INGLE_OK);
+    assert_int_equal(n, 1);
+    assert_true(world_fits(&w, g, "call:hard{a:1,b:[{}]}<tool_call|>", 33, false));
+    assert_true(world_fits(&w, g, "call:f{a:1}<tool_call|>", 23, false));
+    assert_false(world_fits(&w, g, "call:f{b:1}<tool_call|>", 23, false));
+    text_grammar_free(g);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_deepseek4),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_schemas_that_are_not_supported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

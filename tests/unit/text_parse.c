@@ -10,7 +10,7 @@
 /* What a listener hears. */
 struct heard {
     struct str content, reasoning, json[64], name[64];
-    int n_calls;
+    int n_calls, n_cut;
     bool open; /* between CALL_BEGIN and CALL_END */
 };
 
@@ -57,9 +57,49 @@ static void hear(void *arg, enum text_event_kind kind, int call, const char *byt
         str_add(&h->json[call], bytes, n);
         break;
     case TEXT_EVENT_CALL_END:
+    case TEXT_EVENT_CALL_CUT:
         assert_true(h->open && call == h->n_calls - 1);
         h->open = false;
+        h->n_cut += kind == TEXT_EVENT_CALL_CUT;
         break;
+    }
+}
+
+/* What is heard of a text that comes step bytes at a time, its calls being trusted or not. */
+static void listen(struct heard *h, enum text_chat_family family,
+                   const struct text_parser_options *o, const char *s, size_t n, size_t step,
+                   bool trust, const char *end)
+{
+    struct text_parser *p;
+    struct json_object *message;
+    heard_init(h);
+    assert_int_equal(text_parser_create(&p, family, o, hear, h, NULL), INGLE_OK);
+    for (size_t at = 0, m; at < n; at += m) {
+        const char *rest;
+        size_t n_rest;
+        m = step < n - at ? step : n - at;
+        assert_int_equal(text_parser_add(p, s + at, m, NULL), INGLE_OK);
+        if (trust && text_parser_in_call(p, &rest, &n_rest) && rest) {
+            assert_memory_equal(rest, s + at + m - n_rest, n_rest);
+            text_parser_trust_call(p);
+        }
+    }
+    assert_int_equal(text_parser_end(p, end, NULL), INGLE_OK);
+    assert_int_equal(text_parser_message(p, &message, NULL), INGLE_OK);
+    assert_false(h->open);
+    json_object_put(message);
+    text_parser_free(p);
+}
+
+static void same_heard(const struct heard *a, const struct heard *b)
+{
+    assert_string_equal(a->content.at, b->content.at);
+    assert_string_equal(a->reasoning.at, b->reasoning.at);
+    assert_int_equal(a->n_calls, b->n_calls);
+    assert_int_equal(a->n_cut, b->n_cut);
+    for (int i = 0; i < a->n_calls; i++) {
+        assert_string_equal(a->name[i].at, b->name[i].at);
+        assert_string_equal(a->json[i].at, b->json[i].at);
     }
 }
 
@@ -202,6 +242,137 @@ static void deepseek_output_is_read_by_the_rules_however_it_is_cut(void **state)
                "thinking");
 }
 
+/* Where a call was one anyway, trust changes when it is told and nothing else. */
+static void check_trusted(enum text_chat_family family, const struct text_parser_options *o,
+                          struct json_object *c, const char *marker)
+{
+    const char *s = json_object_get_string(member(c, "text"));
+    const size_t n = (size_t)json_object_get_string_len(member(c, "text"));
+    struct heard plain, trusted;
+    listen(&plain, family, o, s, n, n + 1, false, "turn");
+    for (size_t step = 1; step < 8; step++) {
+        listen(&trusted, family, o, s, n, step, true, "turn");
+        if (!strstr(plain.content.at, marker)) {
+            assert_int_equal(trusted.n_cut, 0);
+            same_heard(&plain, &trusted);
+        }
+        heard_release(&trusted);
+    }
+    heard_release(&plain);
+}
+
+static void certain_calls_are_told_as_they_come(void **state)
+{
+    static const char *const path[] = {"tests/data/text/gemma4-parse-vectors.json.xz",
+                                       "tests/data/text/deepseek-v4-parse-vectors.json.xz"};
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        size_t n;
+        char *text = test_slurp(path[f], &n);
+        struct json_object *file;
+        assert_int_equal(json_parse(text, n, NULL, &file, NULL), INGLE_OK);
+        mem_free(text);
+        struct json_object *cases = member(file, "cases");
+        for (size_t i = 0; i < json_object_array_length(cases); i++) {
+            struct json_object *c = json_object_array_get_idx(cases, i);
+            const struct text_parser_options o = {
+                .tools_enabled = json_object_get_boolean(member(c, "tools_enabled")),
+                .open_thought = json_object_get_boolean(member(c, f ? "thinking" : "open_thought")),
+            };
+            check_trusted(f ? TEXT_CHAT_DEEPSEEK_V4 : TEXT_CHAT_GEMMA4, &o, c,
+                          f ? "DSML" : "<|tool_call");
+        }
+        json_object_put(file);
+    }
+}
+
+#define BAR "\xEF\xBD\x9C"
+#define D   BAR "DSML" BAR
+
+static const struct partial {
+    enum text_chat_family family;
+    const char *text, *json;
+    const char *first; /* the text up to where its name is known */
+} partials[] = {
+    {TEXT_CHAT_GEMMA4,
+     "Well:<|tool_call>call:edit{path:<|\"|>a \xC3\xA9\"<|\"|>,n:[1, <|\"|>x\n<|\"|>,{}],ok:true,"
+     "text:<|\"|>\xF0\x9F\x90\x9D<|b<|\"|>}<tool_call|>",
+     "{\"path\": \"a \xC3\xA9\\\"\", \"n\": [1, \"x\\n\", {}], \"ok\": true, \"text\": \"\xF0\x9F\x90\x9D<|b\"}",
+     "Well:<|tool_call>call:edit{"},
+    {TEXT_CHAT_DEEPSEEK_V4,
+     "Well:\n\n<" D "tool_calls>\n<" D "invoke name=\"edit\">\n"
+     "<" D "parameter name=\"path\" string=\"true\">a \xC3\xA9\"</" D "parameter>\n"
+     "<" D "parameter name=\"n\" string=\"false\">[1, {}]</" D "parameter>\n"
+     "<" D "parameter name=\"text\" string=\"true\">\xF0\x9F\x90\x9D</" BAR "b</" D "parameter>\n"
+     "</" D "invoke>\n</" D "tool_calls>",
+     "{\"path\": \"a \xC3\xA9\\\"\", \"n\": [1, {}], \"text\": \"\xF0\x9F\x90\x9D</" BAR "b\"}",
+     "Well:\n\n<" D "tool_calls>\n<" D "invoke name=\"edit\">"},
+};
+
+/* However it came, and however certain it was: a call that the length cuts is a call with the
+ * beginning of its arguments. */
+static void calls_are_cut_anywhere(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof partials / sizeof *partials; k++) {
+        const struct partial *x = &partials[k];
+        const struct text_parser_options o = {.tools_enabled = true, .partial_calls = true};
+        const char *marker = strchr(x->first, '>') + 1;
+        const size_t n_call = (size_t)(marker - x->first), n = strlen(x->text);
+        const size_t n_json = strlen(x->json);
+        size_t before = 0;
+        for (size_t cut = n_call; cut <= n; cut++) {
+            struct heard h, g;
+            listen(&h, x->family, &o, x->text, cut, n + 1, false, "length");
+            for (size_t step = 1; step < 40; step += 12)
+                for (int trust = 0; trust < 2; trust++) {
+                    listen(&g, x->family, &o, x->text, cut, step, trust, "length");
+                    same_heard(&h, &g);
+                    heard_release(&g);
+                }
+            assert_string_equal(h.content.at, "Well:");
+            assert_int_equal(h.n_calls, cut >= strlen(x->first));
+            if (h.n_calls) {
+                assert_string_equal(h.name[0].at, "edit");
+                assert_true(h.json[0].n >= before && h.json[0].n <= n_json);
+                assert_memory_equal(h.json[0].at, x->json, h.json[0].n);
+                assert_true(h.n_cut == 1 || h.json[0].n == n_json);
+                before = h.json[0].n;
+            }
+            heard_release(&h);
+        }
+        assert_int_equal(before, n_json);
+    }
+}
+
+/* A name that comes twice would make the arguments no JSON that everybody reads alike. */
+static void repeated_members_of_certain_calls_are_left_out(void **state)
+{
+    static const char gemma[] = "<|tool_call>call:f{a:1,a:{a:2,b:[3]},b:<|\"|>x<|\"|>,b:<|\"|>y<|\"|>,"
+                                "c:[{d:1,d:2},{d:3}],a:4}<tool_call|>";
+    static const char dsml[] =
+        "<" D "tool_calls>\n<" D "invoke name=\"f\">\n"
+        "<" D "parameter name=\"a\" string=\"true\">x</" D "parameter>\n"
+        "<" D "parameter name=\"a\" string=\"true\">y</" D "parameter>\n"
+        "<" D "parameter name=\"a\" string=\"false\">1</" D "parameter>\n"
+        "<" D "parameter name=\"b\" string=\"false\">2</" D "parameter>\n"
+        "</" D "invoke>\n</" D "tool_calls>";
+    const struct text_parser_options o = {.tools_enabled = true};
+    (void)state;
+    for (size_t step = 1; step < 9; step++) {
+        struct heard h;
+        listen(&h, TEXT_CHAT_GEMMA4, &o, gemma, sizeof gemma - 1, step, true, "turn");
+        assert_string_equal(h.json[0].at,
+                            "{\"a\": 1, \"b\": \"x\", \"c\": [{\"d\": 1}, {\"d\": 3}]}");
+        assert_int_equal(h.n_cut, 0);
+        heard_release(&h);
+        listen(&h, TEXT_CHAT_DEEPSEEK_V4, &o, dsml, sizeof dsml - 1, step, true, "turn");
+        assert_string_equal(h.json[0].at, "{\"a\": \"x\", \"b\": 2}");
+        assert_int_equal(h.n_cut, 0);
+        heard_release(&h);
+    }
+}
+
 static void limits_are_named(void **state)
 {
     (void)state;
@@ -230,6 +401,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma_output_is_read_by_the_rules_however_it_is_cut),
         cmocka_unit_test(deepseek_output_is_read_by_the_rules_however_it_is_cut),
+        cmocka_unit_test(certain_calls_are_told_as_they_come),
+        cmocka_unit_test(calls_are_cut_anywhere),
+        cmocka_unit_test(repeated_members_of_certain_calls_are_left_out),
         cmocka_unit_test(limits_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
