@@ -20,7 +20,8 @@ def preprocessed(entry):
 
 
 def tidy(entry):
-    config = (ROOT / ".clang-tidy").read_bytes()
+    folders = [f for f in pathlib.Path(entry["file"]).parents if f.is_relative_to(ROOT)]
+    config = b"".join(c.read_bytes() for f in folders if (c := f / ".clang-tidy").exists())
     try:
         key = hashlib.sha256(config + preprocessed(entry)).hexdigest()
     except subprocess.CalledProcessError as e:

@@ -141,7 +141,7 @@ static void any_threads_and_kernels(void **state)
 static void alone_or_in_a_batch(void **state)
 {
     (void)state;
-    enum { K = 5 };
+    enum { K = UNIT_TSAN ? 3 : 5 };
     for (int m = 0; m < N_MODELS; m++) {
         struct err e;
         struct golden_model g;
