@@ -154,7 +154,10 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
     case INGLE_OPTION_LIST:
         break;
     }
-    return text ? INGLE_OK : err_set(err, INGLE_ARG, "option '--%s' wants a value", o->name);
+    /* A system message may be nothing; no file, name or address can. */
+    if (!text || (!*text && strcmp(o->name, "system") != 0))
+        return err_set(err, INGLE_ARG, "option '--%s' wants a value", o->name);
+    return INGLE_OK;
 }
 
 ingle_status ingle_config_open(struct ingle_config **out, struct ingle_error *error)

@@ -118,7 +118,7 @@ ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
     struct stat is;
     char *text;
     size_t n;
-    if (stat(path, &is) == 0 && (is.st_mode & 077))
+    if (stat(path, &is) == 0 && S_ISREG(is.st_mode) && (is.st_mode & 077))
         return err_set(err, INGLE_ARG, "key file '%s' is open to others (mode %03o): chmod 600",
                        path, (unsigned)is.st_mode & 0777);
     ingle_status st = file_slurp(path, MAX_FILE, &text, &n, err);

@@ -416,8 +416,10 @@ static ingle_status start_library(struct http *h, struct err *err)
         MHD_OPTION_URI_LOG_CALLBACK, http_request_uri, h, MHD_OPTION_ARRAY,
         tls ? more : more + 2, MHD_OPTION_END);
     if (!h->mhd)
-        return err_set(err, INGLE_IO, tls ? "the HTTP library does not take certificate and key"
-                                          : "the HTTP library does not start");
+        return err_set(err, INGLE_IO,
+                       tls ? "the HTTP library does not take the certificate and the key: one is "
+                             "damaged, or they do not belong together"
+                           : "the HTTP library does not start");
     const union MHD_DaemonInfo *i = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     h->mhd_epoll = i ? i->epoll_fd : -1;
     if (h->mhd_epoll < 0 || !watch(h, h->mhd_epoll, EPOLLIN, event_of(LIBRARY, 0, 0)))

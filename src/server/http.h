@@ -138,6 +138,10 @@ enum { HTTP_NAME = 128 };
 MUST_CHECK ingle_status http_describe_listener(int fd, char *name, size_t n_name, bool *local,
                                                struct err *err);
 
+/* Whether only this machine reaches the address, or all addresses of the name.  INGLE_ARG: there is no
+ * such host. */
+MUST_CHECK ingle_status http_host_is_local(const char *host, bool *local, struct err *err);
+
 /* Binds the socket and starts the I/O thread. */
 MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *o,
                                   struct err *err);

@@ -91,15 +91,35 @@ static ingle_status listen_at(struct http *h, const struct addrinfo *a, const ch
     return st;
 }
 
-static ingle_status find(const struct http *h, const char *host, struct addrinfo **out,
-                         struct err *err)
+static ingle_status find(int number, const char *host, struct addrinfo **out, struct err *err)
 {
     char port[16];
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    snprintf(port, sizeof port, "%d", h->port);
+    snprintf(port, sizeof port, "%d", number);
     const int bad = getaddrinfo(host, port, &hints, out);
     if (bad)
         return err_set(err, INGLE_ARG, "host '%s': %s", host, gai_strerror(bad));
+    return INGLE_OK;
+}
+
+static bool is_local(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+    return a->sa_family == AF_INET &&
+           ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
+}
+
+ingle_status http_host_is_local(const char *host, bool *local, struct err *err)
+{
+    struct addrinfo *found;
+    const ingle_status st = find(0, host, &found, err);
+    if (st)
+        return st;
+    *local = true;
+    for (const struct addrinfo *a = found; a; a = a->ai_next)
+        *local = *local && is_local(a->ai_addr);
+    freeaddrinfo(found);
     return INGLE_OK;
 }
 
@@ -119,7 +139,7 @@ static ingle_status listen_name(struct http *h, const char *host, struct err *er
     struct addrinfo *found;
     struct err none;
     int n = 0, why;
-    ingle_status st = find(h, host, &found, err);
+    ingle_status st = find(h->port, host, &found, err);
     if (st)
         return st;
     for (const struct addrinfo *a = found; a && !st; a = a->ai_next) {
@@ -150,7 +170,7 @@ static ingle_status listen_local(struct http *h, struct err *err)
     struct err none;
     int why;
     ingle_status st = listen_name(h, "127.0.0.1", err);
-    if (st || find(h, "::1", &found, &none))
+    if (st || find(h->port, "::1", &found, &none))
         return st;
     const int port = h->port;
     st = listen_at(h, found, "::1", &why, &none);
@@ -207,11 +227,11 @@ ingle_status http_describe_listener(int fd, char *name, size_t n_name, bool *loc
         snprintf(name, n_name, "unix:%s", ((struct sockaddr_un *)&a)->sun_path);
     } else if (a.ss_family == AF_INET) {
         const struct in_addr *in = &((struct sockaddr_in *)&a)->sin_addr;
-        *local = ntohl(in->s_addr) >> 24 == 127;
+        *local = is_local((struct sockaddr *)&a);
         snprintf(name, n_name, "%s:%d", inet_ntop(AF_INET, in, text, sizeof text), port_of(fd));
     } else if (a.ss_family == AF_INET6) {
         const struct in6_addr *in = &((struct sockaddr_in6 *)&a)->sin6_addr;
-        *local = IN6_IS_ADDR_LOOPBACK(in);
+        *local = is_local((struct sockaddr *)&a);
         snprintf(name, n_name, "[%s]:%d", inet_ntop(AF_INET6, in, text, sizeof text), port_of(fd));
     } else {
         return err_set(err, INGLE_UNSUP, "descriptor %d is a socket of family %d, not of IP or of "

@@ -19,7 +19,6 @@
 #include "server/streams.h"
 #include "server/tape.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -273,13 +272,6 @@ static void tick(void *arg)
 
 /* ---- options ---- */
 
-static bool is_loopback(const char *host)
-{
-    struct in_addr a;
-    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-           (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
-}
-
 static ingle_status too_open(const struct server *s, const char *what, const char *address,
                              struct err *err)
 {
@@ -312,11 +304,16 @@ static ingle_status read_hosts(struct server *s, struct err *err)
     for (size_t i = 0; (host = ingle_config_text(c, "host", i)); i++) {
         if (strncmp(host, "unix:", 5) == 0) {
             s->unix_path = host + 5;
+            if (!*s->unix_path)
+                return err_set(err, INGLE_ARG, "'--host unix:' wants a path behind the colon");
             continue;
         }
         if (s->n_hosts >= (int)(sizeof s->host / sizeof *s->host) - 1)
             return err_set(err, INGLE_LIMIT, "option '--host' is given more than 7 times");
-        const ingle_status st = is_loopback(host) ? INGLE_OK : too_open(s, "--host ", host, err);
+        bool local;
+        ingle_status st = http_host_is_local(host, &local, err);
+        if (!st && !local)
+            st = too_open(s, "--host ", host, err);
         if (st)
             return st;
         s->host[s->n_hosts++] = host;
@@ -350,8 +347,14 @@ static ingle_status read_tls(struct server *s, struct err *err)
         return INGLE_OK;
     if (!cert || !key)
         return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' need each other");
-    const ingle_status st = file_slurp(cert, 1 << 20, &s->tls_cert, &n, err);
-    return st ? st : file_slurp(key, 1 << 20, &s->tls_key, &n, err);
+    ingle_status st = file_slurp(cert, 1 << 20, &s->tls_cert, &n, err);
+    if (!st)
+        st = file_slurp(key, 1 << 20, &s->tls_key, &n, err);
+    if (!st && !strstr(s->tls_cert, "-----BEGIN CERTIFICATE-----"))
+        st = err_set(err, INGLE_FORMAT, "--tls-cert '%s' has no certificate in PEM form", cert);
+    if (!st && !strstr(s->tls_key, "PRIVATE KEY-----"))
+        st = err_set(err, INGLE_FORMAT, "--tls-key '%s' has no private key in PEM form", key);
+    return st;
 }
 
 static ingle_status read_codex_model(struct server *s, struct err *err)
@@ -554,6 +557,12 @@ static ingle_status open_answers(struct server *s, struct err *err)
     };
     ingle_sampling_defaults(v->model, &o.sampling);
     ingle_config_sampling(v->config, &o.sampling);
+    /* A token that is none is the starter's mistake, not that of each request. */
+    struct ingle_sampler *probe;
+    struct ingle_error error;
+    if (ingle_sampler_open(&probe, v->engine, &o.sampling, &error))
+        return err_set(err, error.status, "%s", error.text);
+    ingle_sampler_close(probe);
     return answer_open(&s->serve.answers, &o, err);
 }
 

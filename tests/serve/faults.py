@@ -300,7 +300,12 @@ class Starting(unittest.TestCase):
         self.refused("--insecure-no-auth", "--host", "0.0.0.0")
         self.refused("--tls-key", "--tls-cert", "tests/data/tls/cert.pem")
         self.refused("certificate", "--tls-cert", "README.md", "--tls-key", "README.md")
+        self.refused("private key", "--tls-cert", "tests/data/tls/cert.pem", "--tls-key", "README.md")
         self.refused("no origin", "--cors-origins", "app.example")
+        self.refused("256.1.1.1", "--host", "256.1.1.1")
+        self.refused("wants a path", "--host", "unix:")
+        self.refused("wants a value", "--alias", "")
+        self.refused("vocabulary of 2048", "--logit-bias", "99999999=1")
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
 
     def test_tls(self):

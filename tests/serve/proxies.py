@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""proxies.py INGLE - the files of share/deploy as they are, but for ports: two replicas behind nginx and HAProxy,
+where these are installed; the options that the Kubernetes file names."""
+import contextlib, http.client, json, os, re, shutil, socket, subprocess, sys, tempfile, time, unittest
+
+from client import TIMEOUT, Server, main
+
+INGLE = sys.argv[1]
+CHAT = "/v1/chat/completions"
+
+
+def free_ports(n):
+    with contextlib.ExitStack() as s:
+        return [s.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(n)]
+
+
+def ask(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "temperature": 0, **more}
+
+
+class Proxy:
+    """Two replicas and a proxy in front of them."""
+
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.port, *ports = free_ports(3)
+        self.replicas = [self.stack.enter_context(Server(INGLE, "--port", str(p), "--allowed-host", "models.example"))
+                         for p in ports]
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory())
+        with open("share/deploy/" + self.file) as f:
+            text = f.read()
+        for was, now in zip(("8080", "8081", "8082"), (self.port, *ports)):
+            text = re.sub(rf"(listen |:){was}\b", rf"\g<1>{now}", text)
+        path = os.path.join(folder, self.file)
+        with open(path, "w") as f:
+            f.write(text)
+        check = subprocess.run(self.command(path, True), capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(check.returncode, 0, check.stderr)
+        p = subprocess.Popen(self.command(path, False), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.stack.callback(p.wait)
+        self.stack.callback(p.terminate)
+        end = time.monotonic() + TIMEOUT
+        while self.request("GET", "/health")[0] != 200:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def open(self, method, path, body=None, headers=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        c.request(method, path, None if body is None else json.dumps(body), headers or {})
+        return c, c.getresponse()
+
+    def request(self, *what):
+        try:
+            c, r = self.open(*what)
+            out = r.status, r.read()
+            c.close()
+            return out
+        except OSError:
+            return 0, b""
+
+    def asked(self):
+        """How many answers each replica has given."""
+        return [sum(float(n) for n in re.findall(r'^ingle_requests_total\{[^}]*\} (\S+)$', r.get("/metrics")[2], re.M))
+                for r in self.replicas]
+
+    def busy(self):
+        return any(s["is_processing"] for r in self.replicas for s in r.get("/slots")[2])
+
+    def test_streams(self):
+        body = ask("Count from 1 to 20.", max_tokens=3000, ignore_eos=True)
+        alone = self.replicas[0].post(CHAT, body)[2]["choices"][0]["message"]["content"]
+        c, r = self.open("POST", CHAT, {**body, "stream": True})
+        self.assertEqual(r.getheader("Content-Type"), "text/event-stream")
+        first = r.readline()
+        self.assertTrue(self.busy(), "the first event came when the answer was complete")
+        lines = [x[6:] for x in (first + r.read()).decode().split("\n") if x.startswith("data: ")]
+        c.close()
+        self.assertEqual(lines.pop(), "[DONE]")
+        deltas = [x["choices"][0]["delta"] for x in map(json.loads, lines)]
+        self.assertEqual("".join(d.get("content") or "" for d in deltas), alone)
+
+    def test_who_leaves(self):
+        c, r = self.open("POST", CHAT, ask("Hello", max_tokens=4000, ignore_eos=True, stream=True))
+        r.readline()
+        c.sock.shutdown(socket.SHUT_RDWR)
+        c.close()
+        end = time.monotonic() + 20
+        while self.busy():
+            self.assertLess(time.monotonic(), end)
+        metrics = "".join(x.get("/metrics")[2] for x in self.replicas)
+        self.assertRegex(metrics, r'ingle_requests_total\{[^}]*cancelled[^}]*\} 1')
+
+    def test_hosts_and_bodies(self):
+        for host, status in (("models.example", 200), ("localhost", 200), ("other.example", 403)):
+            self.assertEqual(self.request("GET", "/v1/models", None, {"Host": host})[0], status)
+        status, r = self.request("POST", CHAT, ask("ab " * 3000000))
+        self.assertEqual((status, json.loads(r)["error"]["code"]), (400, "context_length_exceeded"))
+
+    def test_conversations_stay(self):
+        where = {}
+        for turn in range(2):
+            for i in range(16):
+                before = self.asked()
+                self.assertEqual(self.request("POST", CHAT, ask("Hello", max_tokens=1), {self.header: f"talk-{i}"})[0], 200)
+                went = [a - b for a, b in zip(self.asked(), before)]
+                self.assertEqual(sorted(went), [0, 1])
+                self.assertEqual(where.setdefault(i, went), went)
+        self.assertEqual({tuple(w) for w in where.values()}, {(0, 1), (1, 0)})
+        self.replicas[0].process.kill()  # the other one has them all
+        self.replicas[0].process.wait()
+        for i in range(16):
+            status, r = self.request("POST", CHAT, ask("Hello", max_tokens=1), {self.header: f"talk-{i}"})
+            self.assertEqual(status, 200, r)
+
+
+@unittest.skipUnless(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "nginx is not installed")
+class Nginx(Proxy, unittest.TestCase):
+    file, header = "nginx.conf", "X-Conversation-Id"
+
+    def command(self, path, check):
+        folder = os.path.dirname(path)
+        own = f"pid {folder}/pid; daemon off;"  # nothing outside the folder
+        return [shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "-e", "stderr", "-p", folder, "-c", path,
+                "-g", own, *(["-t"] if check else [])]
+
+
+@unittest.skipUnless(shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin"), "HAProxy is not installed")
+class HAProxy(Proxy, unittest.TestCase):
+    file, header = "haproxy.cfg", "X-Claude-Code-Session-Id"
+
+    def command(self, path, check):
+        return [shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin"), "-c" if check else "-db", "-f", path]
+
+
+class Files(unittest.TestCase):
+    def test_options_are_there(self):
+        with open("share/deploy/k8s.yaml") as f:
+            named = re.findall(r"- (--[a-z-]+)=(\S+)", f.read())
+        self.assertGreater(len(named), 5)
+        r = subprocess.run([INGLE, "serve", "--help"], capture_output=True, text=True, timeout=TIMEOUT)
+        for option, _ in named:
+            self.assertRegex(r.stdout, rf"{option}\b")
+
+
+if __name__ == "__main__":
+    main()
