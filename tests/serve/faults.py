@@ -280,10 +280,10 @@ class Access(WithServer):
 
 
 class Starting(unittest.TestCase):
-    def refused(self, word, *options):
+    def refused(self, word, *options, status=1):
         r = subprocess.run([INGLE, "serve", "--port", "0", *options], capture_output=True, text=True,
                            timeout=60)
-        self.assertEqual(r.returncode, 1, r)
+        self.assertEqual(r.returncode, status, r)
         self.assertIn(word, r.stderr)
 
     def test_what_is_refused(self):
@@ -304,7 +304,7 @@ class Starting(unittest.TestCase):
         self.refused("no origin", "--cors-origins", "app.example")
         self.refused("256.1.1.1", "--host", "256.1.1.1")
         self.refused("wants a path", "--host", "unix:")
-        self.refused("wants a value", "--alias", "")
+        self.refused("wants a value", "--alias", "", status=2)
         self.refused("vocabulary of 2048", "--logit-bias", "99999999=1")
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
 

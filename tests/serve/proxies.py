@@ -59,10 +59,15 @@ class Proxy:
         except OSError:
             return 0, b""
 
-    def asked(self):
-        """How many answers each replica has given."""
-        return [sum(float(n) for n in re.findall(r'^ingle_requests_total\{[^}]*\} (\S+)$', r.get("/metrics")[2], re.M))
-                for r in self.replicas]
+    def asked(self, n):
+        """How many answers each replica has given, as soon as there are n."""
+        end = time.monotonic() + TIMEOUT
+        while time.monotonic() < end:
+            each = [sum(int(x) for x in re.findall(r'^ingle_requests_total\{[^}]*\} (\d+)$', r.get("/metrics")[2], re.M))
+                    for r in self.replicas]
+            if sum(each) >= n:
+                break
+        return each
 
     def busy(self):
         return any(s["is_processing"] for r in self.replicas for s in r.get("/slots")[2])
@@ -88,6 +93,7 @@ class Proxy:
         end = time.monotonic() + 20
         while self.busy():
             self.assertLess(time.monotonic(), end)
+        self.assertEqual(sum(self.asked(1)), 1)
         metrics = "".join(x.get("/metrics")[2] for x in self.replicas)
         self.assertRegex(metrics, r'ingle_requests_total\{[^}]*cancelled[^}]*\} 1')
 
@@ -101,9 +107,10 @@ class Proxy:
         where = {}
         for turn in range(2):
             for i in range(16):
-                before = self.asked()
+                done = turn * 16 + i
+                before = self.asked(done)
                 self.assertEqual(self.request("POST", CHAT, ask("Hello", max_tokens=1), {self.header: f"talk-{i}"})[0], 200)
-                went = [a - b for a, b in zip(self.asked(), before)]
+                went = [a - b for a, b in zip(self.asked(done + 1), before)]
                 self.assertEqual(sorted(went), [0, 1])
                 self.assertEqual(where.setdefault(i, went), went)
         self.assertEqual({tuple(w) for w in where.values()}, {(0, 1), (1, 0)})
