@@ -56,7 +56,12 @@ def status_of(answer):
     return int(answer.split()[1]) if answer.startswith(b"HTTP/1.") else 0
 
 
-class Sizes(Case):
+class Metered(Case):
+    def metric(self, name):
+        return float(re.search(rf"^{name} (\S+)$", self.server.get("/metrics")[2], re.M)[1])
+
+
+class Sizes(Metered):
     """What a request may be, by the bytes on the wire."""
     options = ["--max-header", "4096", "--max-body", "9000000", "--max-bodies", "12000000", "--max-unread", "8K",
                "--stall-timeout", "0.5", "--half-close-ok"]
@@ -83,9 +88,6 @@ class Sizes(Case):
             answer = talk(self.server.port, asking(b" " * 8000000))
             self.assertEqual(status_of(answer), 503)
             self.assertIn(b"Retry-After: 1\r\n", answer)
-
-    def metric(self, name):
-        return float(re.search(rf"^{name} (\S+)$", self.server.get("/metrics")[2], re.M)[1])
 
     def test_json(self):
         self.refused(b'{"a":' + b"[" * 63 + b"]" * 63 + b"}", "messages")
@@ -149,6 +151,68 @@ class Sizes(Case):
                      "stall-timeout queue-timeout max-request-seconds retry-grace drain keep-alive max-responses "
                      "max-responses-bytes half-close-ok").split():
             self.assertIn(name, options)
+
+
+class SlowReaders(Metered):
+    """Clients that read more slowly than the model writes."""
+    options = ["--max-unread", "8K", "--stall-timeout", "8", "--parallel", "2", "-c", "8192"]
+    LONG = user("Count.", response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {
+        "type": "array", "items": {"const": 1}, "minItems": 6000}}})
+
+    def reader(self, **more):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", self.server.port))
+        s.settimeout(60)
+        s.sendall(asking({**self.LONG, "stream": True, "logprobs": True, "top_logprobs": 5, **more},
+                         b"Connection: close\r\n"))
+        return s
+
+    def held(self):
+        return sum(slot["held"] for slot in self.server.get("/slots")[2])
+
+    def until(self, what):
+        end = time.monotonic() + 60
+        while not what():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_every_byte_arrives(self):
+        before, out, n_tokens = self.metric("ingle_client_held_total"), b"", 600
+        with self.reader(max_tokens=n_tokens) as s:
+            self.until(self.held)
+            while part := s.recv(8192):
+                out += part
+        self.assertGreater(self.metric("ingle_client_held_total"), before)
+        self.assertGreater(self.metric("ingle_client_held_seconds_total"), 0)
+        self.assertIn(b"data: [DONE]", out)
+        quick = talk(self.server.port, asking({**self.LONG, "max_tokens": n_tokens}, b"Connection: close\r\n"), finish=False)
+        text = "".join(re.findall(r'"content":"((?:[^"\\]|\\.)*)"', out.decode(errors="replace")))
+        self.assertEqual(json.loads(f'"{text}"'), json.loads(quick.split(b"\r\n\r\n")[1])["choices"][0]["message"]["content"])
+
+    def test_others_go_on_and_who_stops_is_dropped(self):
+        before = self.metric("ingle_client_overrun_total")
+        with self.reader(), self.reader():
+            self.until(lambda: self.held() == 2)
+            # In the place of one of them.
+            quick = talk(self.server.port, asking(user("Hello", max_tokens=3), b"Connection: close\r\n"), finish=False)
+            self.assertEqual(status_of(quick), 200)
+            self.until(lambda: self.metric("ingle_client_overrun_total") == before + 2)
+        self.until(lambda: not self.held())
+
+    def test_time_and_leaving_end_what_is_held(self):
+        before = self.metric("ingle_client_gone_total")
+        with self.reader():
+            self.until(self.held)
+        self.until(lambda: self.metric("ingle_client_gone_total") > before)
+        self.until(lambda: not self.held())
+        with self.reader(deadline_seconds=4) as s:
+            self.until(self.held)
+            self.until(lambda: not self.held())
+            out = b""
+            while part := s.recv(8192):
+                out += part
+            self.assertIn(b"time for this request is up", out)
 
 
 class Reading(Case):
