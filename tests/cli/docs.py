@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""docs.py INGLE - runs the commands of ingle and curl that README.md and docs/ print, as they are printed: in a
+folder where FILE, question.txt and the like exist, and with the port of a server that runs."""
+import contextlib, glob, os, re, shlex, shutil, subprocess, sys, tempfile, unittest
+
+sys.path.insert(0, "tests/serve")
+from client import TIMEOUT, Server, main
+
+INGLE, ROOT = os.path.abspath(sys.argv[1]), os.getcwd()
+MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+FILES = {"question.txt": "What is the capital of Norway?", "keys": "secret\n",
+         "chess.gbnf": 'root ::= ("e4" | "d4") " " ("e5" | "d5")',
+         "person.json": '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}'}
+ENDLESS = {"chat": "/quit\n", "daemon": ""}  # and what is said to them
+
+
+def blocks(text):
+    """What stands in fences of shell or of nothing, and indented; the first column of a table."""
+    for m in re.finditer(r"^```(\w*)\n(.*?)^```|((?:^ {4}[^\n]*\n)+)|^\| `(ingle [^`\n]*)`", text, re.M | re.S):
+        if m[1] in ("", "sh", None):
+            yield m[2] or m[3] or m[4]
+
+
+def commands(block):
+    """Those of ingle and curl, each with the lines that continue it."""
+    whole = ""
+    for line in block.split("\n"):
+        whole += re.sub(r"^ {4}", "", line)
+        if whole.endswith("\\"):
+            whole = whole[:-1] + " "
+            continue
+        if re.match(r"(\$ )?(ingle|curl) ", whole):
+            try:
+                shlex.split(whole, comments=True)
+            except ValueError:  # a quotation goes on
+                whole += "\n"
+                continue
+            yield whole.removeprefix("$ ")
+        whole = ""
+
+
+class Docs(unittest.TestCase):
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.home = self.stack.enter_context(tempfile.TemporaryDirectory())
+        for name, text in FILES.items():
+            with open(os.path.join(self.home, name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+                f.write(text)
+        for name in ("FILE", "MODEL", "model.gguf"):
+            os.symlink(os.path.join(ROOT, MODEL), os.path.join(self.home, name))
+        os.symlink(os.path.join(ROOT, "share"), os.path.join(self.home, "share"))
+        os.makedirs(os.path.join(self.home, "bin"))
+        os.makedirs(os.path.join(self.home, ".codex"))
+        os.symlink(INGLE, os.path.join(self.home, "bin/ingle"))
+        self.env = {**os.environ, "HOME": self.home, "PATH": f"{self.home}/bin:{os.environ['PATH']}"}
+        self.env.pop("XDG_CACHE_HOME", None)
+
+    def serve(self, *options):
+        here = os.getcwd()
+        os.chdir(self.home)
+        try:
+            return self.stack.enter_context(Server(INGLE, *options))
+        finally:
+            os.chdir(here)
+
+    def run_one(self, command, server):
+        words = shlex.split(command, comments=True)
+        if words[0] == "curl":
+            command = command.replace("curl ", "curl -fsS ", 1).replace("http://127.0.0.1:8080", server.url)
+        r = subprocess.run(command, shell=True, cwd=self.home, env=self.env, capture_output=True, text=True,
+                           input=ENDLESS.get(words[1], ""), timeout=TIMEOUT)
+        self.assertEqual(r.returncode, 0, (command, r.stdout[-500:], r.stderr[-500:]))
+
+    def test_as_printed(self):
+        n, server = 0, self.serve("--slot-save-path", ".")
+        for path in ["README.md", *sorted(glob.glob("docs/*.md"))]:
+            with open(path) as f:
+                text = f.read()
+            for command in (c for b in blocks(text) for c in commands(b)):
+                words = shlex.split(command, comments=True)
+                if words[0] == "curl" and not shutil.which("curl"):
+                    continue
+                with self.subTest(path=path, command=command):
+                    n += 1
+                    if words[:2] == ["ingle", "serve"]:
+                        self.serve(*words[2:])
+                    else:
+                        self.run_one(command, server)
+        self.assertGreater(n, 25)
+
+
+if __name__ == "__main__":
+    main()
