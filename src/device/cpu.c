@@ -33,14 +33,16 @@ static void piece_chunk(void *arg, int64_t chunk, int worker)
 static void for_pieces(struct device *d, int64_t n_chunks, pool_fn *fn, void *arg)
 {
     const int64_t n_workers = pool_size(d->pool);
+    double each = 0;
     for (int64_t first = 0, n = n_workers; first < n_chunks && device_runs(d);) {
+        const int64_t here = num_min(n, n_chunks - first);
         if (first > 0)
-            device_may_stop(d);
+            device_may_stop(d, (uint64_t)(each * (double)here));
         const uint64_t began = clock_now();
         struct piece p = {fn, arg, first};
-        pool_run(d->pool, num_min(n, n_chunks - first), piece_chunk, &p);
-        first += n;
-        const double each = (double)(clock_now() - began + 1) / (double)n;
+        pool_run(d->pool, here, piece_chunk, &p);
+        first += here;
+        each = (double)(clock_now() - began + 1) / (double)here;
         const double fit = (double)d->between->piece_ns / each;
         n = fit < (double)n_chunks ? num_max(n_workers, (int64_t)fit / n_workers * n_workers) : n_chunks;
     }

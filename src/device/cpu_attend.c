@@ -278,7 +278,7 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
             b.span = &part;
             b.n_spans = 1;
             attend(d, &b, scratch);
-            device_may_stop(d);
+            device_may_stop(d, 0);
         }
     }
 }

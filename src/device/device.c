@@ -225,16 +225,17 @@ void device_set_between(struct device *d, struct device_between *between)
     d->between = between;
     if (!between)
         return;
-    between->longest_ns = 0;
+    between->longest_ns = between->next_ns = 0;
     between->last = clock_now();
 }
 
-void device_may_stop(struct device *d)
+void device_may_stop(struct device *d, uint64_t next_ns)
 {
     struct device_between *b = d->between;
     if (!b || d->dry)
         return;
     const uint64_t now = clock_now();
+    b->next_ns = next_ns;
     if (now - b->last > b->longest_ns)
         b->longest_ns = now - b->last;
     b->fn(b->arg);
@@ -299,7 +300,7 @@ static void run(struct device *d, enum device_op op, const void *args)
         }
     }
     d->used = mark;
-    device_may_stop(d);
+    device_may_stop(d, 0);
 }
 
 /* ---- operations ---- */

@@ -137,6 +137,7 @@ struct device_between {
     void (*fn)(void *arg);
     void *arg;
     uint64_t piece_ns;
+    uint64_t next_ns;    /* result: how long until the next call, 0: not known */
     uint64_t longest_ns; /* result: the longest time between two calls */
     uint64_t last;       /* clock_now() when the last call returned */
 };

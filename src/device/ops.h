@@ -101,8 +101,8 @@ struct device {
 
 extern const struct device_ops device_cpu_ops;
 
-/* The other step, if there may be one now. */
-void device_may_stop(struct device *d);
+/* The other step, if there may be one now; it may again after next_ns, 0: not known. */
+void device_may_stop(struct device *d, uint64_t next_ns);
 
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */

@@ -113,6 +113,7 @@ struct ingle_scheduler {
     uint64_t between_ns;         /* what they took */
     bool no_pages;               /* one had too few pages: the next step is for all */
     bool stuck;                  /* nobody could take part: nothing to do until there is news */
+    bool others_next;            /* prompts that are not in the step share the next one between */
 
     pthread_mutex_t lock;
     pthread_cond_t wake, called;  /* for the thread; for those who wait for a call */

@@ -10,6 +10,16 @@
  * a slice is to have. */
 enum { LOOK_NS = 5000000, PIECES = 8 };
 
+static double seconds_since(uint64_t t)
+{
+    return (double)(clock_now() - t) * 1e-9;
+}
+
+static uint64_t ns_of(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
+}
+
 /* ---- who takes part ---- */
 
 static bool takes_part(const struct engine_answer *a)
@@ -116,7 +126,8 @@ static enum sched_way make_step(struct ingle_scheduler *s)
 }
 
 /* Prompts that are not in the step which is stopped share every second one, all if they are
- * more urgent, none if they are less. */
+ * more urgent, none if they are less.  What they have is not on top of what the stopped one had:
+ * theirs comes at once after one of answers. */
 static void make_step_between(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->between;
@@ -128,10 +139,11 @@ static void make_step_between(struct ingle_scheduler *s)
     for (int64_t i = 0; i < s->step.n; i++)
         if (s->step.item[i]->r->o.priority > there)
             there = s->step.item[i]->r->o.priority;
+    const bool first = here > there, theirs = first || (here == there && s->others_next);
     const struct sched_room room = {session_runner_between_rows(s->e->runner), s->max_logits, s->turn++};
-    sched_pace_plan_between(&s->pace, l->row, l->n_rows, &room,
-                            here > there || (here == there && s->turn % 2));
+    sched_pace_plan_between(&s->pace, l->row, l->n_rows, &room, seconds_since(s->answered), theirs);
     add_planned(l);
+    s->others_next = first ? !s->others_next || l->prompt_rows : here == there && !s->others_next;
 }
 
 /* ---- what comes of it ---- */
@@ -375,16 +387,6 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
 
 /* ---- between the pieces of a step ---- */
 
-static double seconds_since(uint64_t t)
-{
-    return (double)(clock_now() - t) * 1e-9;
-}
-
-static uint64_t ns_of(double seconds)
-{
-    return (uint64_t)(seconds * 1e9);
-}
-
 /* The answers' step, and their tokens; returns what it took.  Whatever it cannot do ends the
  * step that is stopped: then there is a step for all. */
 static double step_between(struct ingle_scheduler *s)
@@ -411,16 +413,31 @@ static double step_between(struct ingle_scheduler *s)
     return took;
 }
 
-/* Between two pieces: those who are over end at once, answers go on when it is time. */
+/* When the next step between is to run: at once if prompts share it, else after a slice of the
+ * stopped one; what the last step gave to prompts does not make the next one of answers longer. */
+static uint64_t next_due(const struct ingle_scheduler *s, double took)
+{
+    const struct engine_lane *l = &s->between;
+    const struct sched_load answers = load_of(l, true, false);
+    if (!l->n_answers)
+        return clock_now() + LOOK_NS;
+    if (s->others_next)
+        return clock_now();
+    const double next = l->prompt_rows ? sched_pace_answers(&s->pace, answers) : took;
+    return clock_now() + ns_of(sched_pace_slice(&s->pace, answers, next));
+}
+
+/* Between two pieces: those who are over end at once, answers go on when it is time, or nearer to it
+ * than after the next piece. */
 static void run_between(void *arg)
 {
     struct ingle_scheduler *s = arg;
-    const uint64_t now = clock_now();
-    if (now < s->look || atomic_load(&s->abort))
+    const uint64_t now = clock_now(), soon = now + s->pieces.next_ns / 2;
+    if (soon < s->look || atomic_load(&s->abort))
         return;
     engine_end_those_over(s);
     s->look = now + LOOK_NS;
-    if (now < s->due || atomic_load(&s->abort)) {
+    if (soon < s->due || atomic_load(&s->abort)) {
         s->between_ns += clock_now() - now;
         s->look = s->look < s->due ? s->look : s->due;
         return;
@@ -430,8 +447,7 @@ static void run_between(void *arg)
     const double took = step_between(s);
     engine_take_snapshot(s);
     const uint64_t after = clock_now();
-    const double slice = sched_pace_slice(&s->pace, load_of(&s->between, true, false), took);
-    s->due = after + (s->between.n_answers ? ns_of(slice) : LOOK_NS);
+    s->due = next_due(s, took);
     s->answered = after;
     s->look = after + LOOK_NS < s->due ? after + LOOK_NS : s->due;
     s->between_ns += after - now;

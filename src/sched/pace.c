@@ -178,12 +178,12 @@ enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int6
 }
 
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
-                             const struct sched_room *room, bool others)
+                             const struct sched_room *room, double gone, bool others)
 {
     sched_step_plan(row, n, room, 0);
     const double alone = sched_pace_answers(p, sched_load_of(row, n, true, false));
     if (others && alone > 0)
-        plan_within(p, row, n, room, target(p, alone), 0);
+        plan_within(p, row, n, room, target(p, alone) - gone, 0);
 }
 
 void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,

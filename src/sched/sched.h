@@ -131,10 +131,10 @@ struct sched_pace {
  * within its time, none when the step is to be a measure; or, SCHED_BETWEEN, only prompts'. */
 enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int64_t n,
                                const struct sched_room *room);
-/* The same for a step that runs between: rows[0, n) lack the prompts that wait for it.
- * others: prompts have a share, too. */
+/* The same for a step that runs between, so many seconds after the last one of the answers:
+ * rows[0, n) lack the prompts that wait for it.  others: prompts have what is left of the time. */
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
-                             const struct sched_room *room, bool others);
+                             const struct sched_room *room, double gone, bool others);
 /* A step of these answers alone; 0: not known yet. */
 double sched_pace_answers(const struct sched_pace *p, struct sched_load answers);
 /* What prompts have until the next step of the answers, the last of which took that long. */

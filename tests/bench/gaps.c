@@ -2,41 +2,54 @@
 /*
  * gaps - how long streams wait for their next token while a long prompt is computed.
  *
- * usage: bench_gaps [MODEL|-] [PROMPT_TOKENS] [STREAMS] [THREADS] [STEP_SECONDS] [FROM]
+ * usage: bench_gaps [MODEL|-] [PROMPT_TOKENS] [STREAMS] [THREADS] [STEP_SECONDS] [FROM] [PARTS]
+ *        [STORE]
  *
- * Some answers run alone for a while, then a long prompt arrives, of which FROM tokens were
- * computed before.  Printed are the gaps between two tokens of a stream before, during and
- * after it, and their ratio to the median gap of the streams alone.  A stream begins anew
- * after a few hundred tokens, so that its own length is not what makes it slower.
+ * Some answers run; a long prompt, of which FROM tokens were computed before, arrives in PARTS,
+ * one after the other.  Before, between and after these the answers run alone.  A gap is the time
+ * between two tokens of a stream, told as a multiple of the median of the streams alone before and
+ * after the same part; where those two differ the machine has changed its speed, and the part does not
+ * count.  A stream begins anew after a few hundred tokens, so that its own length is not what
+ * makes it slower.
  *
- * The phases before and after last as long as the prompt, up to some seconds: what the machine
- * does to steps that no prompt shares is seen there.
+ * Gaps are told twice: as a clock has them, and as time that the scheduler's thread had a
+ * processor; what a busy machine takes away is in the first only.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ingle/ingle.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_STREAMS = 16, MAX_GAPS = 1 << 20, STREAM_TOKENS = 256 };
-static const double PHASE_SECONDS = 5;
-enum phase { ALONE, DURING, AFTER, N_PHASES };
+enum { MAX_STREAMS = 16, MAX_GAPS = 1 << 22, STREAM_TOKENS = 256, MAX_PARTS = 64 };
+static const double ALONE_SECONDS = 5, LEAST_ALONE_SECONDS = 1;
+/* Of the answers alone before a part and after it, at most, for the part to count. */
+static const double SPEED_CHANGE = 1.15;
 
-static const char *const phase_name[] = {"alone", "prompt", "after"};
+enum measure { WALL, OWN, N_MEASURES };
+
+struct gap {
+    double seconds[N_MEASURES];
+    int phase; /* even: alone; odd: beside a part */
+};
 
 /* Written on the scheduler's thread; read when everything is done. */
 struct bench {
-    double gap[N_PHASES][MAX_GAPS];
-    int64_t n[N_PHASES];
-    enum phase phase;
-    double last[MAX_STREAMS];
-    double phase_began, prompt_began, prompt_ended;
+    struct gap *gap; /* [MAX_GAPS] */
+    int64_t n;
+    double last[N_MEASURES][MAX_STREAMS];
+    double alone_seconds, alone_began; /* alone_began below 0: this phase has been long enough */
+    double began[MAX_PARTS], ended[MAX_PARTS];
+    int64_t kept[MAX_PARTS];
+    int phase;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int step; /* Sync: lock; phases that are over */
+    int over;               /* Sync: lock; phases that are over */
     bool idle[MAX_STREAMS]; /* Sync: lock; it has ended and may begin anew */
 };
 
@@ -45,17 +58,17 @@ struct stream {
     int index;
 };
 
-static double now(void)
+static double seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void phase_is_over(struct bench *b)
 {
     pthread_mutex_lock(&b->lock);
-    b->step++;
+    b->over++;
     pthread_cond_signal(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
@@ -64,18 +77,24 @@ static int stream_token(void *arg, int index, const struct ingle_drawn *d)
 {
     const struct stream *s = arg;
     struct bench *b = s->b;
-    const double t = now();
+    const double at[] = {seconds(CLOCK_MONOTONIC), seconds(CLOCK_THREAD_CPUTIME_ID)};
+    const bool counts = b->last[WALL][s->index] > 0 && b->n < MAX_GAPS;
     (void)index;
     (void)d;
-    if (b->last[s->index] > 0 && b->n[b->phase] < MAX_GAPS)
-        b->gap[b->phase][b->n[b->phase]++] = t - b->last[s->index];
-    b->last[s->index] = t;
-    if (b->phase == DURING)
+    if (counts)
+        b->gap[b->n].phase = b->phase;
+    for (int m = 0; m < N_MEASURES; m++) {
+        if (counts)
+            b->gap[b->n].seconds[m] = at[m] - b->last[m][s->index];
+        b->last[m][s->index] = at[m];
+    }
+    b->n += counts;
+    if (b->phase % 2)
         return 0;
-    if (b->phase_began == 0)
-        b->phase_began = t;
-    if (b->phase_began > 0 && t - b->phase_began > PHASE_SECONDS) {
-        b->phase_began = -1;
+    if (b->alone_began == 0)
+        b->alone_began = at[WALL];
+    if (b->alone_began > 0 && at[WALL] - b->alone_began > b->alone_seconds) {
+        b->alone_began = -1;
         phase_is_over(b);
     }
     return 0;
@@ -84,9 +103,9 @@ static int stream_token(void *arg, int index, const struct ingle_drawn *d)
 static void prompt_begin(void *arg, const struct ingle_reuse *reuse)
 {
     struct bench *b = arg;
-    (void)reuse;
-    b->phase = DURING;
-    b->prompt_began = now();
+    b->kept[b->phase / 2] = reuse->kept;
+    b->began[b->phase / 2] = seconds(CLOCK_MONOTONIC);
+    b->phase++;
 }
 
 static int prompt_token(void *arg, int index, const struct ingle_drawn *d)
@@ -94,10 +113,16 @@ static int prompt_token(void *arg, int index, const struct ingle_drawn *d)
     struct bench *b = arg;
     (void)index;
     (void)d;
-    b->prompt_ended = now();
-    b->phase = AFTER;
-    b->phase_began = 0;
+    b->ended[b->phase / 2] = seconds(CLOCK_MONOTONIC);
+    b->phase++;
+    b->alone_began = 0;
     return 1;
+}
+
+static void prompt_over(void *arg, const struct ingle_usage *usage)
+{
+    (void)usage;
+    phase_is_over(arg);
 }
 
 static void stream_done(void *arg, const struct ingle_usage *usage)
@@ -106,11 +131,13 @@ static void stream_done(void *arg, const struct ingle_usage *usage)
     struct bench *b = s->b;
     (void)usage;
     pthread_mutex_lock(&b->lock);
-    b->last[s->index] = 0;
+    b->last[WALL][s->index] = 0;
     b->idle[s->index] = true;
     pthread_cond_signal(&b->changed);
     pthread_mutex_unlock(&b->lock);
 }
+
+/* ---- what came of it ---- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -118,46 +145,85 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print(struct bench *b)
+/* Gaps of the phases [p0, p1] that are odd or even as p0 is, sorted; returns how many. */
+static int64_t collect(const struct bench *b, enum measure m, int p0, int p1, double *out)
 {
-    double normal = 0;
-    printf("%-7s %8s %10s %10s %10s %8s %8s %8s\n", "phase", "gaps", "median us", "p99 us", "max us",
-           "median", "p99", "max");
-    for (int p = 0; p < N_PHASES; p++) {
-        const int64_t n = b->n[p];
-        double *g = b->gap[p];
-        if (!n)
-            continue;
-        qsort(g, (size_t)n, sizeof *g, by_value);
-        const double median = g[n / 2], p99 = g[n * 99 / 100], max = g[n - 1];
-        if (p == ALONE)
-            normal = median;
-        printf("%-7s %8lld %10.0f %10.0f %10.0f %7.2fx %7.2fx %7.2fx\n", phase_name[p],
-               (long long)n, median * 1e6, p99 * 1e6, max * 1e6, median / normal, p99 / normal,
-               max / normal);
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->n; i++)
+        if (b->gap[i].phase >= p0 && b->gap[i].phase <= p1 && (b->gap[i].phase - p0) % 2 == 0)
+            out[n++] = b->gap[i].seconds[m];
+    qsort(out, (size_t)n, sizeof *out, by_value);
+    return n;
+}
+
+static double part_of(const double *sorted, int64_t n, double q)
+{
+    return n ? sorted[(int64_t)((double)(n - 1) * q)] : 0;
+}
+
+/* What the streams wait alone, around a part; 0: the speed has changed. */
+static double usual(const struct bench *b, enum measure m, int part, double *room)
+{
+    int64_t n = collect(b, m, 2 * part, 2 * part, room);
+    const double before = part_of(room, n, 0.5);
+    n = collect(b, m, 2 * part + 2, 2 * part + 2, room);
+    const double after = part_of(room, n, 0.5);
+    return before < SPEED_CHANGE * after && after < SPEED_CHANGE * before ? sqrt(before * after) : 0;
+}
+
+static void print_ratios(const char *what, const double *sorted, int64_t n)
+{
+    static const double edge[] = {1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 6, 10, 30, 1e30};
+    int64_t i = 0;
+    printf("%-7s %8lld %7.2fx %7.2fx %7.2fx |", what, (long long)n, part_of(sorted, n, 0.5),
+           part_of(sorted, n, 0.99), part_of(sorted, n, 1));
+    for (size_t k = 0; k < sizeof edge / sizeof *edge; k++) {
+        const int64_t from = i;
+        while (i < n && sorted[i] <= edge[k])
+            i++;
+        printf(" %6lld", (long long)(i - from));
+    }
+    printf("\n");
+}
+
+/* Gaps of all parts that count, as multiples of what is usual around each. */
+static void print_all(const struct bench *b, int n_parts, enum measure m, double *room, double *ratio)
+{
+    printf("%-7s %8s %8s %8s %8s | up to 1.25    1.5   1.75      2   2.25    2.5   2.75      3    3.5      4"
+           "      6     10     30   more\n",
+           m == WALL ? "clock" : "own", "gaps", "median", "p99", "max");
+    for (int beside = 0; beside < 2; beside++) {
+        int64_t n = 0;
+        for (int k = 0; k < n_parts; k++) {
+            const double unit = usual(b, m, k, room);
+            if (unit <= 0)
+                continue;
+            const int64_t k_n = collect(b, m, 2 * k + beside, 2 * k + 2 - beside, room);
+            for (int64_t i = 0; i < k_n; i++)
+                ratio[n++] = room[i] / unit;
+        }
+        qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+        print_ratios(beside ? "prompt" : "alone", ratio, n);
     }
 }
 
-/* How many gaps are how many times the median of the streams alone. */
-static void print_histogram(const struct bench *b)
+static void print_part(const struct bench *b, int k, int64_t to, double *room)
 {
-    static const double edge[] = {1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 6, 10, 30, 1e30};
-    const double normal = b->n[ALONE] ? b->gap[ALONE][b->n[ALONE] / 2] : 1;
-    printf("gaps up to");
-    for (size_t k = 0; k + 1 < sizeof edge / sizeof *edge; k++)
-        printf(" %6.2fx", edge[k]);
-    printf("    more\n");
-    for (int p = 0; p < N_PHASES; p++) {
-        int64_t i = 0;
-        printf("%-10s", phase_name[p]);
-        for (size_t k = 0; k < sizeof edge / sizeof *edge; k++) {
-            const int64_t from = i;
-            while (i < b->n[p] && b->gap[p][i] <= edge[k] * normal)
-                i++;
-            printf(" %7lld", (long long)(i - from));
-        }
-        printf("\n");
+    const double took = b->ended[k] - b->began[k];
+    printf("tokens %6lld to %6lld %6.0f tokens/s;", (long long)b->kept[k], (long long)to,
+           (double)(to - b->kept[k]) / took);
+    for (enum measure m = WALL; m < N_MEASURES; m++) {
+        const double unit = usual(b, m, k, room);
+        int64_t n = collect(b, m, 2 * k, 2 * k + 2, room);
+        const double alone = part_of(room, n, 0.5);
+        n = collect(b, m, 2 * k + 1, 2 * k + 1, room);
+        if (unit > 0)
+            printf(" %s: alone %.0f us, median %.2fx, p99 %.2fx", m == WALL ? "clock" : "; own", unit * 1e6,
+                   part_of(room, n, 0.5) / unit, part_of(room, n, 0.99) / unit);
+        else
+            printf(" %s: alone about %.0f us, the speed changed", m == WALL ? "clock" : "; own", alone * 1e6);
     }
+    printf("\n");
 }
 
 static struct ingle_error error;
@@ -172,11 +238,11 @@ static void must(ingle_status st)
 
 /* Keeps the streams going until so many phases are over. */
 static void run_streams(struct ingle_scheduler *s, struct bench *b, struct stream *stream,
-                        int n_streams, struct ingle_request_options *o, int step)
+                        int n_streams, struct ingle_request_options *o, int over)
 {
     struct ingle_request *r;
     pthread_mutex_lock(&b->lock);
-    while (b->step < step) {
+    while (b->over < over) {
         for (int i = 0; i < n_streams; i++) {
             if (!b->idle[i])
                 continue;
@@ -218,9 +284,11 @@ int main(int argc, char **argv)
     const int n_streams = argc > 3 ? atoi(argv[3]) : 4;
     const struct ingle_engine_options eo = {.threads = argc > 4 ? atoi(argv[4]) : 0,
                                             .n_ctx = n_prompt + 4096,
-                                            .n_sessions = 3};
+                                            .n_sessions = 3,
+                                            .store = argc > 8 ? argv[8] : NULL};
     const struct ingle_scheduler_options so = {.step_seconds = argc > 5 ? atof(argv[5]) : 0};
     const int64_t from = argc > 6 ? atoll(argv[6]) : 0;
+    const int n_parts = argc > 7 ? atoi(argv[7]) : 1;
     struct ingle_model *m;
     struct ingle_engine *e;
     struct ingle_scheduler *s;
@@ -228,9 +296,11 @@ int main(int argc, char **argv)
     struct ingle_model_info info;
     struct bench *b = calloc(1, sizeof *b);
     struct stream stream[MAX_STREAMS];
-    int32_t *ids = calloc((size_t)n_prompt, sizeof *ids);
-    if (!b || !ids || n_streams < 1 || n_streams > MAX_STREAMS || n_prompt < 1 ||
-        from >= n_prompt)
+    int32_t *ids = calloc((size_t)(n_prompt > 0 ? n_prompt : 1), sizeof *ids);
+    double *room = calloc(MAX_GAPS, sizeof *room), *ratio = calloc(2 * MAX_GAPS, sizeof *ratio);
+    if (!b || !ids || !room || !ratio || !(b->gap = calloc(MAX_GAPS, sizeof *b->gap)) || n_streams < 1 ||
+        n_streams > MAX_STREAMS || n_prompt < 1 || from < 0 || n_parts < 1 || n_parts > MAX_PARTS ||
+        from + n_parts > n_prompt)
         return 1;
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
@@ -246,29 +316,37 @@ int main(int argc, char **argv)
     o.token = stream_token;
     o.done = stream_done;
     prompt.arg = b;
-    prompt.n_prompt = n_prompt;
     prompt.max_tokens = 1;
-    prompt.begin = prompt_begin;
-    prompt.token = prompt_token;
     if (from > 0)
         compute(s, prompt, from, b);
+    fprintf(stderr, "%lld tokens are computed\n", (long long)from);
+    prompt.begin = prompt_begin;
+    prompt.token = prompt_token;
+    prompt.done = prompt_over;
+    b->alone_seconds = fmax(LEAST_ALONE_SECONDS, ALONE_SECONDS / n_parts);
     for (int i = 0; i < n_streams; i++) {
         stream[i] = (struct stream){b, i};
         b->idle[i] = true;
     }
-    run_streams(s, b, stream, n_streams, &o, 1);
-    must(ingle_scheduler_submit(s, &prompt, &r, NULL, &error));
-    run_streams(s, b, stream, n_streams, &o, 2);
+    for (int k = 0; k < n_parts; k++) {
+        run_streams(s, b, stream, n_streams, &o, 2 * k + 1);
+        prompt.n_prompt = from + (n_prompt - from) * (k + 1) / n_parts;
+        must(ingle_scheduler_submit(s, &prompt, &r, NULL, &error));
+        run_streams(s, b, stream, n_streams, &o, 2 * k + 2);
+    }
+    run_streams(s, b, stream, n_streams, &o, 2 * n_parts + 1);
     ingle_scheduler_close(s);
-    const double took = b->prompt_ended - b->prompt_began;
-    printf("%s: tokens %lld to %lld of a prompt beside %d streams took %.1f s, %.0f tokens/s\n",
-           info.path, (long long)from, (long long)n_prompt, n_streams, took,
-           (double)(n_prompt - from) / took);
-    print(b);
-    print_histogram(b);
+    printf("%s beside %d streams\n", info.path, n_streams);
+    for (int k = 0; k < n_parts; k++)
+        print_part(b, k, from + (n_prompt - from) * (k + 1) / n_parts, room);
+    for (enum measure k = WALL; k < N_MEASURES; k++)
+        print_all(b, n_parts, k, room, ratio);
     ingle_engine_close(e);
     ingle_model_close(m);
     free(ids);
+    free(room);
+    free(ratio);
+    free(b->gap);
     free(b);
     return 0;
 }

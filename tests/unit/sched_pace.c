@@ -71,7 +71,7 @@ static void play_between(struct machine *m, struct sched_pace *p, struct sched_r
         struct sched_row between[ANSWERS + 1];
         fill(between, 0);
         left -= slice;
-        sched_pace_plan_between(p, between, ANSWERS, &(struct sched_room){64, 16, 0}, false);
+        sched_pace_plan_between(p, between, ANSWERS, &(struct sched_room){64, 16, 0}, slice, false);
         took_last = disturbed(m, took(m, between, ANSWERS));
         sched_pace_note(p, between, ANSWERS, took_last, 0);
         o->seconds += slice + took_last;
