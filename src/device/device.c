@@ -225,8 +225,19 @@ void device_set_between(struct device *d, struct device_between *between)
     d->between = between;
     if (!between)
         return;
-    between->longest_ns = between->next_ns = 0;
+    between->next_ns = 0;
+    memset(between->longest_ns, 0, sizeof between->longest_ns);
     between->last = clock_now();
+}
+
+static void note_piece(struct device_between *b, uint64_t ns)
+{
+    for (int i = 0; i < DEVICE_LONGEST && ns; i++)
+        if (ns > b->longest_ns[i]) {
+            const uint64_t shorter = b->longest_ns[i];
+            b->longest_ns[i] = ns;
+            ns = shorter;
+        }
 }
 
 void device_may_stop(struct device *d, uint64_t next_ns)
@@ -234,10 +245,8 @@ void device_may_stop(struct device *d, uint64_t next_ns)
     struct device_between *b = d->between;
     if (!b || d->dry)
         return;
-    const uint64_t now = clock_now();
+    note_piece(b, clock_now() - b->last);
     b->next_ns = next_ns;
-    if (now - b->last > b->longest_ns)
-        b->longest_ns = now - b->last;
     b->fn(b->arg);
     b->last = clock_now();
 }

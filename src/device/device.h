@@ -133,12 +133,13 @@ bool device_runs(struct device *d);
  * operation, and within one about every piece_ns (never while a kernel runs).  There, between
  * device_suspend() and device_resume(), another forward pass may run; its scratch lies behind
  * that of the first. */
+enum { DEVICE_LONGEST = 3 };
 struct device_between {
     void (*fn)(void *arg);
     void *arg;
     uint64_t piece_ns;
     uint64_t next_ns;    /* result: how long until the next call, 0: not known */
-    uint64_t longest_ns; /* result: the longest time between two calls */
+    uint64_t longest_ns[DEVICE_LONGEST]; /* result: the longest times between two calls, falling */
     uint64_t last;       /* clock_now() when the last call returned */
 };
 /* between is borrowed until the next call; NULL: nothing any more. */

@@ -519,7 +519,8 @@ bool engine_step(struct ingle_scheduler *s)
     const uint64_t began = clock_now();
     if (!l->n || !step_begins(s, began))
         return l->n_rows;
-    s->between_ns = s->pieces.longest_ns = 0;
+    s->between_ns = 0;
+    s->pieces = (struct device_between){0};
     if (way == SCHED_BETWEEN)
         begin_between(s, answers_of(l));
     const ingle_status st = session_step(s->e->runner, l->work, l->n, &s->abort, &err);
@@ -532,7 +533,7 @@ bool engine_step(struct ingle_scheduler *s)
             s->answered = clock_now();
         if (!st)
             sched_pace_note(&s->pace, l->row, l->n_rows, seconds_since(began + s->between_ns),
-                            (double)s->pieces.longest_ns * 1e-9);
+                            (double)s->pieces.longest_ns[DEVICE_LONGEST - 1] * 1e-9);
     } else if (st == INGLE_LIMIT || st == INGLE_NOMEM) {
         make_room(s, l, &err);
     } else if (st != INGLE_CANCEL) {

@@ -139,8 +139,8 @@ void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_
 double sched_pace_answers(const struct sched_pace *p, struct sched_load answers);
 /* What prompts have until the next step of the answers, the last of which took that long. */
 double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, double took);
-/* A planned step took that long, without what ran between its pieces; longest: of those pieces,
- * 0: it had none. */
+/* A planned step took that long, without what ran between its pieces; longest: what of those pieces
+ * several took at least (one alone may be a pause of the machine), 0: it had none. */
 void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,
                      double longest);
 
