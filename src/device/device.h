@@ -133,7 +133,7 @@ bool device_runs(struct device *d);
  * operation, and within one about every piece_ns (never while a kernel runs).  There, between
  * device_suspend() and device_resume(), another forward pass may run; its scratch lies behind
  * that of the first. */
-enum { DEVICE_LONGEST = 3 };
+enum { DEVICE_LONGEST = 8 };
 struct device_between {
     void (*fn)(void *arg);
     void *arg;

@@ -246,6 +246,34 @@ static void unequal_prompts_keep_within_the_time(void **state)
     assert_true(took(&m, row, 4) > 0.15 && took(&m, row, 4) < 0.22);
 }
 
+/* Prompts that come while a step is stopped have what is left of the time, not that on top. */
+static void those_between_have_what_is_left(void **state)
+{
+    (void)state;
+    struct sched_pace p = {0};
+    struct machine m = {.base = 0.1, .answer = 0.0, .row = 0.01, .reach = 1000};
+    int64_t before = 64;
+    for (int i = 0; i < 100; i++) {
+        struct sched_row one[2] = {{.pending = 1, .answers = true}, {.pending = 9999}};
+        sched_pace_plan(&p, one, 2, &ROOM);
+        sched_pace_note(&p, one, 2, took(&m, one, 2), 0);
+    }
+    for (int i = 0; i < 10; i++) {
+        struct sched_row row[2] = {{.pending = 1, .answers = true}, {.pending = 9999}};
+        const double gone = 0.01 * i;
+        sched_pace_plan_between(&p, row, 2, &ROOM, gone, true);
+        assert_int_equal(row[0].n, 1);
+        assert_in_range(row[1].n, 0, before);
+        assert_true(!row[1].n || gone + took(&m, row, 2) < 0.2);
+        before = row[1].n;
+        if (i == 0)
+            assert_in_range(row[1].n, 5, 9);
+        sched_pace_plan_between(&p, row, 2, &ROOM, gone, false);
+        assert_int_equal(row[1].n, 0);
+    }
+    assert_int_equal(before, 0);
+}
+
 static void one_slow_step_changes_little(void **state)
 {
     (void)state;
@@ -266,6 +294,7 @@ int main(void)
         cmocka_unit_test(nobody_else_means_all_rows),
         cmocka_unit_test(steps_of_prompts_alone_are_not_endless),
         cmocka_unit_test(unequal_prompts_keep_within_the_time),
+        cmocka_unit_test(those_between_have_what_is_left),
         cmocka_unit_test(one_slow_step_changes_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
