@@ -318,7 +318,7 @@ class Starting(unittest.TestCase):
                 if line.startswith("try"):
                     break
             for _ in range(3):
-                c = http.client.HTTPSConnection("localhost", port, context=context, timeout=60)
+                c = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
                 c.request("POST", "/v1/chat/completions", json.dumps({**QUESTION, "stream": True}))
                 self.assertTrue(c.getresponse().read().endswith(b"data: [DONE]\n\n"))
                 c.close()

@@ -325,7 +325,7 @@ class Handshake(unittest.TestCase):
             port = int(p.stdout.readline().rsplit(":", 1)[1])
             self.assertEqual(talk(port, b"", finish=False), b"")  # returns when the server hangs up
             context = ssl.create_default_context(cafile="tests/data/tls/cert.pem")
-            with socket.create_connection(("localhost", port)) as s, \
+            with socket.create_connection(("127.0.0.1", port)) as s, \
                     context.wrap_socket(s, server_hostname="localhost") as t:
                 t.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
                 self.assertIn(status_of(t.recv(4096)), (200, 503))
