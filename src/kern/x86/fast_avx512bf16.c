@@ -223,7 +223,7 @@ static void run_many(const struct kern_matmul *m, spread_fn *spread, int64_t p0,
                 const int64_t n = num_min(SPREAD, n_blocks - b);
                 for (int64_t i = 0; i < n; i++)
                     spread(stretch, b % step + i, pairs + i * BLOCK_BYTES);
-                drive_stretch(m, &d, pairs, p, b, n);
+                drive_stretch(m, &d, pairs, p, b, n, 0, m->n);
             }
     }
 }

@@ -138,7 +138,8 @@ TILES32(iq4_nl, 4, 2, D, 0, NL4_SETUP, GROUP_IQ4_NL)
 #define GROUP_MXFP4(C)                                                      \
     EACH_##C(BEGIN, PAIRS16)                                                \
     QUADS(C, QTABLE)                                                        \
-    const __m256 d0 = half_e8m0(scale), d1 = half_e8m0(scale + 8);          \
+    __m256 d0, d1;                                                          \
+    halves_e8m0(scale, &d0, &d1);                                           \
     EACH_##C(FINISH, _)
 TILES32(mxfp4, 4, 4, E, 0, E2M1_SETUP, GROUP_MXFP4)
 

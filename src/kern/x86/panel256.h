@@ -102,6 +102,20 @@ static inline __m256 half_e8m0(const uint8_t *at)
                            _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)));
     return _mm256_castsi256_ps(v);
 }
+/* The same of 16 rows.  Exponents are hardly ever at either end. */
+static ATTR_INLINE void halves_e8m0(const uint8_t *at, __m256 *d0, __m256 *d1)
+{
+    const __m128i e = row16(at), less = _mm_sub_epi8(e, _mm_set1_epi8(1));
+    const __m128i ends = _mm_cmpeq_epi8(_mm_max_epu8(_mm_sub_epi8(e, _mm_set1_epi8(2)), _mm_set1_epi8(-3)),
+                                        _mm_sub_epi8(e, _mm_set1_epi8(2)));
+    if (UNLIKELY(_mm_movemask_epi8(ends))) { /* 0, 1 or 255 */
+        *d0 = half_e8m0(at);
+        *d1 = half_e8m0(at + 8);
+        return;
+    }
+    *d0 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(less), 23));
+    *d1 = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(less, 8)), 23));
+}
 /* Unsigned E4M3, halved: the code's bits are a half that is 256 times too small.  Not by way
  * of subnormal floats, which are slow to multiply. */
 static inline __m256 half_ue4m3(const uint8_t *at)

@@ -24,10 +24,6 @@ static inline void put(const struct row *r, int h, __m256i codes)
 {
     _mm256_store_si256((__m256i *)(void *)(r->code + h * GROUP_STEP), codes);
 }
-static inline void put_sub(const struct row *r, int g, uint32_t v)
-{
-    r->sub[g] = (uint8_t)v;
-}
 /* Bytes of seven sign bits: the eighth makes the number of ones even. */
 static inline __m256i even_signs(__m256i x)
 {
@@ -50,10 +46,20 @@ static inline __m256i signs_of_words(__m256i w)
 static inline __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
 static inline __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 
+/* Two points, four.  Halves of a register are loaded as floats: integers would be inserted, which
+ * is two instructions each. */
+static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t b)
+{
+    const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(const void *)(book + a)));
+    return _mm_loadh_pi(low, (const __m64 *)(const void *)(book + b));
+}
+static ATTR_INLINE __m256 four_points(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(two_points(book, a, b)), two_points(book, c, d), 1);
+}
 static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-    return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c],
-                              (long long)book[d]);
+    return _mm256_castps_si256(four_points(book, a, b, c, d));
 }
 /* 8 T + delta + bias; delta: bytes. */
 static inline __m256i with_delta(__m256i points, __m256i delta)
@@ -63,43 +69,81 @@ static inline __m256i with_delta(__m256i points, __m256i delta)
     return _mm256_add_epi8(eight, delta);
 }
 
+/* 32 numbers of 11 bits: low bytes at idx, high bits in bits 8 to 10 of the words of high. */
+static ATTR_INLINE void put_numbers_iq1(uint16_t *number, const uint8_t *idx, const __m256i *high)
+{
+    for (int i = 0; i < 2; i++)
+        _mm256_store_si256(
+            (__m256i *)(void *)(number + 16 * i),
+            _mm256_or_si256(_mm256_cvtepu8_epi16(load128(idx + 16 * i)),
+                            _mm256_and_si256(high[i], _mm256_set1_epi16(0x700))));
+}
+
+/* Words of a row's four groups, four times each. */
+static ATTR_INLINE __m256i four_times(const void *words)
+{
+    const __m128i w = _mm_loadl_epi64((const __m128i *)words);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(w),
+                               _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4, 5, 4, 5, 4,
+                                                5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7));
+}
+
+/* Sub-scales 2 s + 1, s in bits 1 to 3 of 16 bytes. */
+static ATTR_INLINE void put_subs16(const struct row *r, __m128i s)
+{
+    _mm_store_si128((__m128i *)(void *)r->sub,
+                    _mm_or_si128(_mm_and_si128(s, _mm_set1_epi8(14)), _mm_set1_epi8(1)));
+}
+
 static uint16_t expand_iq1_s(const uint8_t *at, const struct row *r)
 {
-    for (int h = 0; h < 8; h++) {
-        const uint32_t idx = load32(at + offsetof(struct quant_iq1_s, idx) + 4 * h);
-        uint16_t w;
-        memcpy(&w, at + offsetof(struct quant_iq1_s, h) + 2 * h, sizeof w);
-        put(r, h, with_delta(points8(quant_book_iq1, (idx & 255) | (w & 7u) << 8,
-                                     (idx >> 8 & 255) | (w >> 3 & 7u) << 8,
-                                     (idx >> 16 & 255) | (w >> 6 & 7u) << 8,
-                                     idx >> 24 | (w >> 9 & 7u) << 8),
-                             _mm256_set1_epi8(w >> 15 ? STORED_BIAS - 1 : STORED_BIAS + 1)));
-        put_sub(r, 2 * h, 2 * (w >> 12 & 7u) + 1);
-        put_sub(r, 2 * h + 1, 2 * (w >> 12 & 7u) + 1);
+    ATTR_ALIGNED(32) uint16_t number[32];
+    const __m256i up = _mm256_set1_epi64x(1 << 8 | 1LL << 21 | 1LL << 34); /* 8, 5, 2 bits */
+    uint16_t delta[8];
+    __m256i high[2];
+    const uint8_t *words = at + offsetof(struct quant_iq1_s, h);
+    const __m128i w = load128(words);
+    _mm_storeu_si128((__m128i *)(void *)delta, /* of both bytes: 1, or -1 where the top bit is set */
+                     _mm_add_epi16(_mm_and_si128(_mm_srai_epi16(w, 15), _mm_set1_epi16(-0x202)),
+                                   _mm_set1_epi16((STORED_BIAS + 1) * 0x101)));
+    for (int i = 0; i < 2; i++) {
+        const __m256i each = four_times(words + 8 * i);
+        high[i] = _mm256_blend_epi16(_mm256_mullo_epi16(each, up), _mm256_srli_epi16(each, 1), 0x88);
     }
+    put_numbers_iq1(number, at + offsetof(struct quant_iq1_s, idx), high);
+    for (int h = 0; h < 8; h++) {
+        const uint16_t *n = number + 4 * h;
+        put(r, h, with_delta(points8(quant_book_iq1, n[0], n[1], n[2], n[3]),
+                             _mm256_set1_epi16((int16_t)delta[h])));
+    }
+    put_subs16(r, _mm_mullo_epi16(_mm_srli_epi16(w, 11), _mm_set1_epi16(0x101)));
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
 static uint16_t expand_iq1_m(const uint8_t *at, const struct row *r)
 {
+    ATTR_ALIGNED(32) uint16_t number[32];
+    ATTR_ALIGNED(32) int16_t minus[32]; /* -1 where delta is negative */
     uint16_t sc[4];
+    __m256i high[2];
     memcpy(sc, at + offsetof(struct quant_iq1_m, sc), sizeof sc);
-    for (int h = 0; h < 8; h++) {
-        const uint32_t idx = load32(at + offsetof(struct quant_iq1_m, idx) + 4 * h);
-        const uint8_t *qh = at + offsetof(struct quant_iq1_m, qh) + 2 * h;
-        const uint32_t w = qh[0] | (uint32_t)qh[1] << 8;
-        /* Bytes of 0xFE where delta is negative. */
-#define DELTA(k) ((w >> (4 * (k) + 3) & 1) ? (long long)0xFEFEFEFEFEFEFEFEu : 0)
-        const __m256i minus = _mm256_setr_epi64x(DELTA(0), DELTA(1), DELTA(2), DELTA(3));
-#undef DELTA
-        put(r, h, with_delta(points8(quant_book_iq1, (idx & 255) | (w & 7) << 8,
-                                     (idx >> 8 & 255) | (w >> 4 & 7) << 8,
-                                     (idx >> 16 & 255) | (w >> 8 & 7) << 8,
-                                     idx >> 24 | (w >> 12 & 7) << 8),
-                             _mm256_add_epi8(minus, _mm256_set1_epi8(STORED_BIAS + 1))));
+    for (int i = 0; i < 2; i++) { /* a byte of qh for two points */
+        const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(at + offsetof(struct quant_iq1_m, qh) + 8 * i));
+        const __m256i each = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(b, b));
+        high[i] = _mm256_mullo_epi16(each, _mm256_set1_epi32(1 << 8 | 1 << 20));
+        _mm256_store_si256((__m256i *)(void *)(minus + 16 * i),
+                           _mm256_srai_epi16(_mm256_mullo_epi16(each, _mm256_set1_epi32(1 << 12 | 1 << 24)), 15));
     }
-    for (int g = 0; g < 16; g++)
-        put_sub(r, g, 2 * ((uint32_t)sc[g / 4] >> 3 * (g % 4) & 7) + 1);
+    put_numbers_iq1(number, at + offsetof(struct quant_iq1_m, idx), high);
+    for (int h = 0; h < 8; h++) {
+        const uint16_t *n = number + 4 * h;
+        const __m256i delta = _mm256_cvtepi16_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(minus + 4 * h)));
+        put(r, h, with_delta(points8(quant_book_iq1, n[0], n[1], n[2], n[3]),
+                             _mm256_add_epi8(_mm256_add_epi8(delta, delta), _mm256_set1_epi8(STORED_BIAS + 1))));
+    }
+    const __m256i sub = _mm256_srli_epi16(
+        _mm256_mullo_epi16(four_times(sc), _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48)), 8);
+    put_subs16(r, _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1)));
     return quant_iq1_m_scale(sc);
 }
 
@@ -134,8 +178,7 @@ static uint16_t expand_tq1_0(const uint8_t *at, const struct row *r)
     for (int n = 0; n < 4; n++)
         last[n] = (uint32_t)_mm_cvtsi128_si32(trits(_mm_cvtsi32_si128((int)load32(qh)), pow3[n]));
     memcpy(r->code + 7 * GROUP_STEP + 16, last, sizeof last);
-    for (int g = 0; g < 16; g++)
-        put_sub(r, g, 1);
+    put_subs16(r, _mm_setzero_si128());
     return (uint16_t)(at[52] | at[53] << 8);
 }
 
@@ -224,10 +267,9 @@ static ATTR_INLINE __m256i sign_bytes(__m256i sign, int l)
 /* Point l of 4, of 8 coordinates: two half lines. */
 static ATTR_INLINE void spread_eight(const uint64_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
 {
-#define POINT(r) (long long)book[number[4 * (r) + l]]
-    const __m256 a = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(0), POINT(1), POINT(4), POINT(5)));
-    const __m256 b = _mm256_castsi256_ps(_mm256_setr_epi64x(POINT(2), POINT(3), POINT(6), POINT(7)));
-#undef POINT
+    const uint16_t *n = number + l;
+    const __m256 a = four_points(book, n[0], n[4], n[16], n[20]);
+    const __m256 b = four_points(book, n[8], n[12], n[24], n[28]);
     const __m256i each = sign_bytes(sign, l);
     put_signed(lines + 128 * l, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), each,
                _mm256_set1_epi32(0x08040201));
@@ -293,12 +335,16 @@ struct points {
 #define NUMBERS_HIGH(m, bit, step, mask)                                                       \
     put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, high_bits(g->high, 8 * i, bit, step, mask), \
                 high_bits(g->high, 8 * i + 4, bit, step, mask));
-#define EIGHT(book) \
-    for (int l = 0; l < 4; l++) \
-        spread_eight(book, number, sign, l, to);
-#define FOUR(book) \
-    for (int l = 0; l < 4; l++) \
-        spread_four(book, number, sign, l, to);
+#define EIGHT(book)                            \
+    spread_eight(book, number, sign, 0, to);   \
+    spread_eight(book, number, sign, 1, to);   \
+    spread_eight(book, number, sign, 2, to);   \
+    spread_eight(book, number, sign, 3, to);
+#define FOUR(book)                             \
+    spread_four(book, number, sign, 0, to);    \
+    spread_four(book, number, sign, 1, to);    \
+    spread_four(book, number, sign, 2, to);    \
+    spread_four(book, number, sign, 3, to);
 
 #define EXPAND(name, NUMBERS, SIGN, SPREAD)                                                    \
     static void expand_##name(const struct points *g, uint8_t *lines)                          \
