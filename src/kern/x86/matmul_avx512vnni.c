@@ -108,6 +108,8 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(b, 7)), _mm512_set1_ps(128));
 }
 
+#include "kern/x86/one512.h"
+
 /* ---- groups of 32 ---- */
 
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
@@ -152,22 +154,27 @@ static inline __m512 half_ue4m3(const uint8_t *at)
         EACH_##C(STORE_Y, _)                                                                    \
     }
 
-/* A tile for each number of rows. */
+/* A tile for each number of rows from 2 on. */
 #define EACH_TILE(TILE, name, ...)                                                          \
-    TILE(name, 1, __VA_ARGS__) TILE(name, 2, __VA_ARGS__) TILE(name, 3, __VA_ARGS__)        \
-    TILE(name, 4, __VA_ARGS__) TILE(name, 6, __VA_ARGS__) TILE(name, 8, __VA_ARGS__)
-#define KERNEL(name, block_)                                                 \
+    TILE(name, 2, __VA_ARGS__) TILE(name, 3, __VA_ARGS__) TILE(name, 4, __VA_ARGS__)        \
+    TILE(name, 6, __VA_ARGS__) TILE(name, 8, __VA_ARGS__)
+#define KERNEL(name, block_, one)                                                 \
     static const struct drive drive_##name = {                                          \
         {{tile_##name##_8, 8}, {tile_##name##_6, 6}, {tile_##name##_4, 4},               \
-         {tile_##name##_3, 3}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, \
+         {tile_##name##_3, 3}, {tile_##name##_2, 2}, {one, 1}},            \
         block_, 0, 0};                                                          \
     void kern_matmul_##name##_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1) \
     {                                                                                   \
         drive_run(m, &drive_##name, p0, p1);                                            \
     }
 #define TILES32(name, bits, n_group, scales, shift, lean, SETUP, GROUP)                \
+    TILE32(tile_##name, 1, bits, n_group, KERN_SCALES_##scales, shift, lean, SETUP, GROUP) \
     EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, shift, lean, SETUP, GROUP) \
-    KERNEL(name, 32)
+    KERNEL(name, 32, tile_##name##_1)
+/* One row as in one512.h. */
+#define TILES32_ONE(name, bits, n_group, scales, lean, GROUP)                                      \
+    EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, 0, lean, NO_SETUP, GROUP) \
+    KERNEL(name, 32, one_##name)
 
 #define NO_SETUP
 #define ZERO(c) _mm512_setzero_si512()
@@ -195,11 +202,11 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     EACH_##C(FINISH_MIN, _)
 
 #define GROUP_Q4_0(C) GROUP_D(C, START8, G4)
-TILES32(q4_0, 4, 2, D, 0, 1, NO_SETUP, GROUP_Q4_0)
+TILES32_ONE(q4_0, 4, 2, D, 1, GROUP_Q4_0)
 #define GROUP_Q5_0(C) GROUP_D(C, START16, G5)
-TILES32(q5_0, 5, 2, D, 0, 0, NO_SETUP, GROUP_Q5_0)
+TILES32_ONE(q5_0, 5, 2, D, 0, GROUP_Q5_0)
 #define GROUP_Q8_0(C) GROUP_D(C, START128, G8)
-TILES32(q8_0, 8, 2, D, 0, 3, NO_SETUP, GROUP_Q8_0)
+TILES32_ONE(q8_0, 8, 2, D, 3, GROUP_Q8_0)
 #define GROUP_Q1_0(C) GROUP_D(C, START1, G1)
 TILES32(q1_0, 1, 8, D, 2, 0, NO_SETUP, GROUP_Q1_0)
 #define GROUP_Q2_0(C) GROUP_D(C, START1, G2)
@@ -277,24 +284,6 @@ TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
     QUAD_T(C, quad, 0) QUAD_T(C, quad, 1) QUAD_T(C, quad, 2) QUAD_T(C, quad, 3)     \
     QUAD_T(C, quad, 4) QUAD_T(C, quad, 5) QUAD_T(C, quad, 6) QUAD_T(C, quad, 7)
 
-/* Rows of two groups a and b, paired: (a0, b0, a1, b1, ...) as bytes. */
-static inline __m256i paired(__m128i a, __m128i b)
-{
-    return _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
-}
-static inline __m128i row16(const uint8_t *at)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)at);
-}
-static inline __m512i pair_u8(const uint8_t *s, int i)
-{
-    return _mm512_cvtepu8_epi16(paired(row16(s + 32 * i), row16(s + 32 * i + 16)));
-}
-static inline __m512i pair_s8(const uint8_t *s, int i)
-{
-    return _mm512_cvtepi8_epi16(paired(row16(s + 32 * i), row16(s + 32 * i + 16)));
-}
-
 /* Sums of q times scales: pairs of groups at a time. */
 #define ADD_SUMS(c, sums) t##c = _mm512_dpwssd_epi32(t##c, m_, words32(X256(c)->sums + 2 * i));
 #define FINISH_D(c, _)                                                                     \
@@ -330,8 +319,12 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
         EACH_##C(STORE_Y, _)                                                                    \
     }
 #define TILES256(name, bits, scales, lean, SETUP, GROUP, END)                      \
+    TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END)      \
     EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END) \
-    KERNEL(name, 256)
+    KERNEL(name, 256, tile_##name##_1)
+#define TILES256_ONE(name, bits, scales, lean, GROUP, END)                         \
+    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, NO_SETUP, GROUP, END) \
+    KERNEL(name, 256, one_##name)
 
 #define END_MIN32(C)                                                    \
     const __m512 d = halves(s + 256), dmin = halves(s + 288);           \
@@ -343,9 +336,9 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
     }                                                                   \
     EACH_##C(FINISH_DMIN, _)
 #define GROUP_Q4_K(C) GROUP_32(C, G4, _mm512_cvtepu8_epi32)
-TILES256(q4_k, 4, SUB8_MIN, 1, NO_SETUP, GROUP_Q4_K, END_MIN32)
+TILES256_ONE(q4_k, 4, SUB8_MIN, 1, GROUP_Q4_K, END_MIN32)
 #define GROUP_Q5_K(C) GROUP_32(C, G5, _mm512_cvtepu8_epi32)
-TILES256(q5_k, 5, SUB8_MIN, 0, NO_SETUP, GROUP_Q5_K, END_MIN32)
+TILES256_ONE(q5_k, 5, SUB8_MIN, 0, GROUP_Q5_K, END_MIN32)
 
 #define G6(j) quad_6(group, j)
 #define GROUP_Q6_K(C) GROUP_16(C, G6, _mm512_cvtepi8_epi32)
@@ -353,7 +346,7 @@ TILES256(q5_k, 5, SUB8_MIN, 0, NO_SETUP, GROUP_Q5_K, END_MIN32)
     const __m512 d = halves(s + 256);    \
     OFF_BIAS(C, 32, 8, sum16)            \
     EACH_##C(FINISH_D, _)
-TILES256(q6_k, 6, SUB16, 1, NO_SETUP, GROUP_Q6_K, END_Q6_K)
+TILES256_ONE(q6_k, 6, SUB16, 1, GROUP_Q6_K, END_Q6_K)
 
 #define G3(j) quad_3(group, j)
 #define GROUP_Q3_K(C) GROUP_16(C, G3, _mm512_cvtepi8_epi32)

@@ -1,0 +1,189 @@
+/*
+ * one512 - one row times a panel, as decoding does it.
+ *
+ * One row is bounded by memory, and how fast that comes depends on the order of the loads: the
+ * processor reads ahead of one stream that ascends, and falls behind one that jumps to the
+ * scales behind a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of
+ * what it can read, and four fifths in order).  So a chunk is read once, from end to end: dots
+ * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
+ * group is through, which saves a shift a line.
+ */
+#ifndef INGLE_KERN_X86_ONE512_H
+#define INGLE_KERN_X86_ONE512_H
+
+struct one_bytes { uint8_t b[64]; };
+/* A line, in its turn: compilers move loads. */
+static ATTR_INLINE __m512i one_line(const uint8_t *at)
+{
+    __m512i v;
+    __asm__ volatile("vmovdqu64 %1, %0" : "=v"(v) : "m"(*(const struct one_bytes *)(const void *)at) : "memory");
+    return v;
+}
+static ATTR_INLINE __m512i one_dp(__m512i a, __m512i w, const int8_t *q)
+{
+    return _mm512_dpbusd_epi32(a, w, words32(q));
+}
+static ATTR_INLINE __m512i one_low(__m512i v) { return _mm512_and_si512(v, bytes(15)); }
+static ATTR_INLINE __m512i one_high(__m512i v)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes(15));
+}
+
+/* start + the codes of a group of 32 times q. */
+static ATTR_INLINE __m512i one_dot4(const uint8_t *g, const int8_t *q, __m512i start)
+{
+    __m512i a = start, b = _mm512_setzero_si512();
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+#define BOTH(j, v)                                                    \
+    a = one_dp(a, one_low(v), q + 4 * (j));                           \
+    b = one_dp(b, _mm512_and_si512(v, bytes(0xF0)), q + 16 + 4 * (j));
+    BOTH(0, v0) BOTH(1, v1) BOTH(2, v2) BOTH(3, v3)
+#undef BOTH
+    return _mm512_add_epi32(a, _mm512_srai_epi32(b, 4));
+}
+static ATTR_INLINE __m512i one_dot5(const uint8_t *g, const int8_t *q, __m512i start)
+{
+    __m512i a = start, b = _mm512_setzero_si512();
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192), h = one_line(g + 256);
+#define BOTH(j, v)                                                                         \
+    a = one_dp(a, merge(moved(h, j, 4), bytes(16), one_low(v)), q + 4 * (j));              \
+    b = one_dp(b, merge(moved(h, 4 + (j), 4), bytes(16), one_high(v)), q + 16 + 4 * (j));
+    BOTH(0, v0) BOTH(1, v1) BOTH(2, v2) BOTH(3, v3)
+#undef BOTH
+    return _mm512_add_epi32(a, b);
+}
+static ATTR_INLINE __m512i one_dot8(const uint8_t *g, const int8_t *q, __m512i start)
+{
+    __m512i a = start, b = _mm512_setzero_si512();
+    a = one_dp(a, one_line(g), q);
+    b = one_dp(b, one_line(g + 64), q + 4);
+    a = one_dp(a, one_line(g + 128), q + 8);
+    b = one_dp(b, one_line(g + 192), q + 12);
+    a = one_dp(a, one_line(g + 256), q + 16);
+    b = one_dp(b, one_line(g + 320), q + 20);
+    a = one_dp(a, one_line(g + 384), q + 24);
+    b = one_dp(b, one_line(g + 448), q + 28);
+    return _mm512_add_epi32(a, b);
+}
+
+static ATTR_INLINE __m512 one_add(__m512 y, __m512i dot, __m512 d, float scale)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, _mm512_set1_ps(scale)), y);
+}
+
+/* Chunks of two groups with their d.  START(act): minus the bias times the sum of q. */
+#define ONE32(name, bits, DOT, START)                                                           \
+    static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
+                           int64_t stride, bool first)                                          \
+    {                                                                                           \
+        const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];             \
+        __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);                           \
+        (void)stride;                                                                           \
+        for (; n > 1; n -= 2, a += 2, w += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, 2, 0)) {       \
+            const uint8_t *scale = w + KERN_SCALES_AT(bits, 2);                                 \
+            const __m512i dot0 = DOT(w, a[0].q, START(a));                                      \
+            const __m512i dot1 = DOT(w + KERN_GROUP_BYTES(bits), a[1].q, START(a + 1));         \
+            y0 = one_add(y0, dot0, halves(scale), a[0].scale);                                  \
+            y0 = one_add(y0, dot1, halves(scale + 32), a[1].scale);                             \
+        }                                                                                       \
+        if (n)                                                                                  \
+            y0 = one_add(y0, DOT(w, a->q, START(a)), halves(w + KERN_SCALES_AT(bits, 2)), a->scale); \
+        _mm512_storeu_ps(y, y0);                                                                \
+    }
+#define ONE_START8(a)   words32(&(a)->start8)
+#define ONE_START16(a)  _mm512_slli_epi32(ONE_START8(a), 1)
+#define ONE_START128(a) words32(&(a)->start128)
+
+ONE32(q4_0, 4, one_dot4, ONE_START8)
+ONE32(q5_0, 5, one_dot5, ONE_START16)
+ONE32(q8_0, 8, one_dot8, ONE_START128)
+
+/* Rows of two groups a and b, paired: (a0, b0, a1, b1, ...) as bytes. */
+static inline __m256i paired(__m128i a, __m128i b)
+{
+    return _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
+}
+static inline __m128i row16(const uint8_t *at)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)at);
+}
+static inline __m512i pair_u8(const uint8_t *s, int i)
+{
+    return _mm512_cvtepu8_epi16(paired(row16(s + 32 * i), row16(s + 32 * i + 16)));
+}
+static inline __m512i pair_s8(const uint8_t *s, int i)
+{
+    return _mm512_cvtepi8_epi16(paired(row16(s + 32 * i), row16(s + 32 * i + 16)));
+}
+
+/* Super-blocks: n of them, y0 the sums. */
+#define ONE256(name, bits, scales, BLOCK)                                                       \
+    static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
+                           int64_t stride, bool first)                                          \
+    {                                                                                           \
+        const struct kern_act256 *a = (const struct kern_act256 *)(const void *)x[0];           \
+        __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);                           \
+        (void)stride;                                                                           \
+        for (; n > 0; n--, a++, w += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {                    \
+            const uint8_t *s = w + KERN_SCALES_AT(bits, 8);                                     \
+            BLOCK(bits)                                                                         \
+        }                                                                                       \
+        _mm512_storeu_ps(y, y0);                                                                \
+    }
+
+#define ONE_GROUP(h, bits) \
+    const __m512i dot##h = one_dot##bits(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h), _mm512_setzero_si512());
+#define ONE_SUB(h) \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(dot##h, _mm512_cvtepu8_epi32(row16(s + 16 * (h)))));
+#define ONE_MIN(i) min = _mm512_dpwssd_epi32(min, pair_u8(s + 128, i), words32(a->sum32 + 2 * (i)));
+#define ONE_SUB_MIN(bits)                                                                       \
+    __m512i dot = _mm512_setzero_si512(), min = dot;                                            \
+    ONE_GROUP(0, bits) ONE_GROUP(1, bits) ONE_GROUP(2, bits) ONE_GROUP(3, bits)                 \
+    ONE_GROUP(4, bits) ONE_GROUP(5, bits) ONE_GROUP(6, bits) ONE_GROUP(7, bits)                 \
+    ONE_SUB(0) ONE_SUB(1) ONE_SUB(2) ONE_SUB(3) ONE_SUB(4) ONE_SUB(5) ONE_SUB(6) ONE_SUB(7)     \
+    ONE_MIN(0) ONE_MIN(1) ONE_MIN(2) ONE_MIN(3)                                                 \
+    y0 = one_add(y0, dot, halves(s + 256), a->scale);                                           \
+    y0 = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min),                                              \
+                          _mm512_mul_ps(halves(s + 288), _mm512_set1_ps(a->scale)), y0);
+ONE256(q4_k, 4, KERN_SCALES_SUB8_MIN, ONE_SUB_MIN)
+ONE256(q5_k, 5, KERN_SCALES_SUB8_MIN, ONE_SUB_MIN)
+
+/* Halves of a group: low and high nibbles, each with a line of its upper bits; started with
+ * -32 times the sum of q. */
+static ATTR_INLINE __m512i one_start32(const int16_t *pairs)
+{
+    return _mm512_madd_epi16(words32(pairs), _mm512_set1_epi16(1));
+}
+#define ONE_HALF(to, v, bits_line, part)                                                        \
+    to = one_dp(to, merge(moved(bits_line, 0, 4), bytes(48), part(v##0)), q);                   \
+    to = one_dp(to, merge(moved(bits_line, 2, 4), bytes(48), part(v##1)), q + 4);               \
+    to = one_dp(to, merge(moved(bits_line, 4, 4), bytes(48), part(v##2)), q + 8);               \
+    to = one_dp(to, merge(moved(bits_line, 6, 4), bytes(48), part(v##3)), q + 12);
+static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, const int16_t (*pairs)[2], __m512i *low,
+                                 __m512i *high)
+{
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+    const __m512i h0 = one_line(g + 256), h1 = one_line(g + 320);
+    __m512i a = one_start32(pairs[0]), b = one_start32(pairs[1]);
+    ONE_HALF(a, v, h0, one_low)
+    q += 16;
+    ONE_HALF(b, v, h1, one_high)
+    *low = a;
+    *high = b;
+}
+#define ONE_HALVES(h)           \
+    __m512i low##h, high##h; \
+    one_dot6(w + KERN_GROUP_BYTES(6) * (h), a->q + 32 * (h), a->pairs32 + 2 * (h), &low##h, &high##h);
+#define ONE_SUB16(h)                                                                                       \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(low##h, _mm512_cvtepi8_epi32(row16(s + 32 * (h)))));     \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(high##h, _mm512_cvtepi8_epi32(row16(s + 32 * (h) + 16))));
+#define ONE_SUBS(bits)                                                                          \
+    __m512i dot = _mm512_setzero_si512();                                                       \
+    ONE_HALVES(0) ONE_HALVES(1) ONE_HALVES(2) ONE_HALVES(3)                                     \
+    ONE_HALVES(4) ONE_HALVES(5) ONE_HALVES(6) ONE_HALVES(7)                                     \
+    ONE_SUB16(0) ONE_SUB16(1) ONE_SUB16(2) ONE_SUB16(3)                                         \
+    ONE_SUB16(4) ONE_SUB16(5) ONE_SUB16(6) ONE_SUB16(7)                                         \
+    y0 = one_add(y0, dot, halves(s + 256), a->scale);
+ONE256(q6_k, 6, KERN_SCALES_SUB16, ONE_SUBS)
+
+#endif
