@@ -10,6 +10,9 @@
  *   rows:R@D      one step of R tokens with all their logits, as a verifier takes it
  *   prefill:N@D   N tokens in the largest steps, the logits of the last one
  *
+ * -s: keys and values behind the first 512 tokens are copies of a page of those, so that a long
+ * context costs no prompt; times are right, logits are not.
+ *
  * Every timed step computes logits.  "seconds" of decode is N times its median step: what others
  * do to the machine comes in pieces.  "share" is stored bytes of the weights that one token
  * touches, over time, over what `read` last measured.
@@ -32,7 +35,8 @@ struct options {
     const char *path, *cpu;
     int n_threads;
     int64_t n_ctx, chunk;
-    bool pin, profile, fast;
+    bool pin, profile, fast, synthetic;
+    enum kern_kv_codec codec;
 };
 
 struct bench {
@@ -56,6 +60,28 @@ static void must(ingle_status s, const struct err *e)
         return;
     fprintf(stderr, "bench_model: %s\n", e->msg);
     exit(1);
+}
+
+/* -s: the family with a forward() that fills pages instead, while `on`. */
+enum { REAL = 512 };
+static struct {
+    struct family family;
+    void (*forward)(const void *self, const struct family_forward *f);
+    bool on;
+} copies;
+
+static void copy_pages(const void *self, const struct family_forward *f)
+{
+    if (!copies.on) {
+        copies.forward(self, f);
+        return;
+    }
+    const struct family_span *s = f->step->span;
+    for (uint32_t g = 0; g < f->kv->n_groups; g++) {
+        uint8_t *const *page = kv_timeline_pages(s->timeline, g);
+        for (int64_t p = s->at / KERN_PAGE; p * KERN_PAGE < s->at + s->n; p++)
+            memcpy(page[p], page[s->at / KERN_PAGE - 1], f->kv->group[g].page_bytes);
+    }
 }
 
 static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
@@ -121,6 +147,10 @@ static void open_model(struct bench *b)
         exit(1);
     }
     must(model_create(&b->model, b->file, b->device, NULL, &sink, &e), &e);
+    copies.family = *b->family;
+    copies.forward = b->family->forward;
+    copies.family.forward = copy_pages;
+    b->family = &copies.family;
     must(b->family->bind(&b->self, b->model, io_metadata(b->file), &b->info, &e), &e);
     must(model_load(b->model, &e), &e);
     const double load_s = (double)(clock_now() - start) * 1e-9, peak = memory_peak();
@@ -128,7 +158,7 @@ static void open_model(struct bench *b)
                                      .max_rows = b->o.chunk,
                                      .max_logits = 16,
                                      .restore_every = (int64_t)1 << 40,
-                                     .kv_codec = KERN_KV_F16,
+                                     .kv_codec = b->o.codec,
                                      .sink = &sink};
     must(session_runner_create(&b->runner, b->family, b->self, &b->info, b->device, &r, &e), &e);
     must(session_create(&b->session, b->runner, &e), &e);
@@ -166,8 +196,11 @@ static void go_to(struct bench *b, int64_t depth)
         must(session_rewind(b->session, num_min(depth, session_length(b->session)), &e), &e);
     const int64_t at = session_length(b->session) + session_pending(b->session);
     must(session_append(b->session, b->token + at, depth - at, &e), &e);
-    while (session_pending(b->session))
+    while (session_pending(b->session)) {
+        copies.on = b->o.synthetic && session_length(b->session) >= REAL;
         step(b, FAMILY_LOGITS_NONE);
+    }
+    copies.on = false;
 }
 
 static int ascending(const void *a, const void *b)
@@ -279,11 +312,11 @@ static void measure_all(struct bench *b, int n, char **text)
 
 static const char usage[] =
     "usage: bench_model FILE [-t threads] [-l cpu level] [-c context] [-k chunk] [-u unpinned]\n"
-    "                   [-p profile] [-f fast numerics] read | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
+    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.o = {.n_ctx = 4096, .chunk = 512, .pin = true}};
+    struct bench b = {.o = {.n_ctx = 4096, .chunk = 512, .pin = true, .codec = KERN_KV_F16}};
     static const char *const nano[] = {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "read", "decode:256@64",
                            "rows:4@64", "prefill:512"};
     int i = 2;
@@ -298,6 +331,8 @@ int main(int argc, char **argv)
             b.o.profile = true;
         else if (c == 'f')
             b.o.fast = true;
+        else if (c == 's')
+            b.o.synthetic = true;
         else if (c == 'u')
             b.o.pin = false;
         else if (i + 1 == argc)
@@ -310,6 +345,8 @@ int main(int argc, char **argv)
             b.o.n_ctx = atoll(argv[++i]);
         else if (c == 'k')
             b.o.chunk = atoll(argv[++i]);
+        else if (c == 'v' && !kern_kv_by_name(argv[++i], &b.o.codec))
+            break;
     }
     open_model(&b);
     measure_all(&b, argc - i, argv + i);
