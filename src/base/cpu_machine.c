@@ -166,8 +166,24 @@ static void walk_up(struct cpu_machine *m, const char *root, const char *mount, 
     }
 }
 
+/* ulimit -v, of which this process has taken some already. */
+static void limit_address_space(struct cpu_machine *m, const char *root)
+{
+    static const char name[] = "Max address space";
+    char path[PATH_BYTES], buf[8192];
+    snprintf(path, sizeof path, "%s/proc/self/limits", root);
+    const char *at = read_text(path, buf, sizeof buf) ? strstr(buf, name) : NULL;
+    unsigned long long limit;
+    if (!at || sscanf(at + sizeof name - 1, "%llu", &limit) != 1) /* unlimited */
+        return;
+    snprintf(path, sizeof path, "%s/proc/self/status", root);
+    const uint64_t used = read_text(path, buf, sizeof buf) ? field_u64(buf, "VmSize:") << 10 : 0;
+    limit_memory(m, limit, used, 0);
+}
+
 static void read_limits(struct cpu_machine *m, const char *root)
 {
+    limit_address_space(m, root);
     char path[PATH_BYTES], groups[8192], line[PATH_BYTES * 2], group[PATH_BYTES];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!read_text(path, groups, sizeof groups))

@@ -234,12 +234,30 @@ out:
     return ok;
 }
 
+/* Signals are for the threads of the program, not for ours. */
+static void mask_signals(sigset_t *before)
+{
+    static const int own[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGABRT};
+    sigset_t others;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, before);
+}
+
+bool pool_thread(pthread_t *out, void *(*fn)(void *), void *arg)
+{
+    sigset_t before;
+    mask_signals(&before);
+    const bool ok = pthread_create(out, NULL, fn, arg) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
 static bool start_all(struct pool *p, const int *cpu)
 {
-    /* Signals are for the threads of the program, not for ours. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    mask_signals(&before);
     bool ok = true;
     for (int i = 1; ok && i < p->n_threads; i++) {
         ok = start(p, i, cpu ? cpu[i] : -1);

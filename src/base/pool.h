@@ -12,6 +12,7 @@
 
 #include "base/cpu.h"
 #include "base/err.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,5 +48,9 @@ void pool_leave(struct pool *p);
 
 /* NULL is fine. */
 void pool_free(struct pool *p);
+
+/* A thread for which signals are not, but for those that it brings on itself: blocked ones would end the
+ * program without a word.  False: the system gives none. */
+MUST_CHECK bool pool_thread(pthread_t *out, void *(*fn)(void *), void *arg);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * cli - the `ingle` command: one file per command, everything through ingle.h.
  *
- * Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.  Results go to standard
+ * Exit codes: 0 done, 1 failure, 2 wrong usage, 74 a file vanished under us, 130 interrupted.  Results go to standard
  * output; progress, reports, statistics and errors to standard error, an error on one line
  * that begins "ingle: error: ".
  */
@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_IO = 74, CLI_INTERRUPTED = 130 };
 
 /* What standard error shows: reports and the progress of long jobs. */
 struct cli_screen {
@@ -59,6 +59,10 @@ void cli_help_command(FILE *to, const struct cli_command *command);
 /* All commands and options as a manual page or as Markdown. */
 void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);
+
+/* bus.c */
+/* A mapped file that is cut while it is used ends the program with a word that names it. */
+void cli_watch_files(void);
 
 /* screen.c */
 void cli_screen_init(struct cli_screen *s, const struct ingle_config *config);

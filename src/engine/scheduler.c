@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/pool.h"
 
-#include <signal.h>
 #include <time.h>
 
 enum { DEFAULT_RUNNING = 16, DEFAULT_WAITING = 64, DEFAULT_CONTEXTS = 4, MOST_RUNNING = 1024 };
@@ -272,18 +272,12 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     return st;
 }
 
-/* Signals are for the caller's threads. */
 static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&s->thread, NULL, thread_main, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failed)
-        pthread_setname_np(s->thread, "ingle-engine");
-    return failed ? err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler")
-                  : INGLE_OK;
+    if (!pool_thread(&s->thread, thread_main, s))
+        return err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler");
+    pthread_setname_np(s->thread, "ingle-engine");
+    return INGLE_OK;
 }
 
 ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,

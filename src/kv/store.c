@@ -12,9 +12,9 @@
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/pool.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,17 +148,6 @@ static ingle_status open_dir(struct kv_store *s, struct err *err)
     return INGLE_OK;
 }
 
-/* Signals are for other threads. */
-static bool start_thread(struct kv_store *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool ok = pthread_create(&s->thread, NULL, disk_thread, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return ok;
-}
-
 static bool store_let_go(void *arg);
 
 ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
@@ -188,7 +177,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
         made = true;
         BUG_IF(pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->work, NULL) ||
                pthread_cond_init(&s->news, NULL)); /* cannot fail on Linux */
-        if (!start_thread(s))
+        if (!pool_thread(&s->thread, disk_thread, s))
             st = err_set(err, INGLE_NOMEM, "no thread for the store");
     }
     if (!st) {

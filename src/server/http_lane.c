@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pool.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -82,15 +82,11 @@ static void *lane_main(void *arg)
 
 bool http_lane_start(struct http_lane *lane, struct http *h, bool large)
 {
-    sigset_t all, before;
     lane->http = h;
     lane->large = large;
     if (pthread_cond_init(&lane->wake, NULL))
         return false;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    lane->runs = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->runs = pool_thread(&lane->thread, lane_main, lane);
     if (lane->runs)
         pthread_setname_np(lane->thread, large ? "ingle-large" : "ingle-small");
     else

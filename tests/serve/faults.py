@@ -429,6 +429,21 @@ class Starting(unittest.TestCase):
             self.assertIn(p.returncode, (0, status), rest)
             self.assertNotIn("Traceback", rest)
 
+    def test_a_mapped_file_that_is_cut(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = ("-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--pack-cache", folder)
+            Server(INGLE, *options, "--pack").close()
+            server = Server(INGLE, *options)
+            packed = [f for f in os.listdir(folder) if f.endswith(".packed")]
+            self.assertEqual(len(packed), 1)
+            os.truncate(os.path.join(folder, packed[0]), 8192)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                server.post("/v1/chat/completions", QUESTION)
+            self.assertEqual(server.process.wait(60), 74)
+            server.reader.join()
+            server.process.stdout.close()
+            self.assertIn(packed[0], server.log[-1])
+
     def test_leaving(self):
         body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
         server = Server(INGLE)  # what runs is finished

@@ -115,6 +115,22 @@ static void test_version_2(void **state)
     assert_int_equal(m.memory_free_bytes, (1ull << 30) + (512ull << 20));
 }
 
+/* ulimit -v, of which a part is taken; the smallest limit holds. */
+static void test_address_space(void **state)
+{
+    (void)state;
+    struct cpu_machine m;
+    put("/proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 3145728 kB\n");
+    put("/proc/self/limits", "Limit Soft Limit Hard Limit Units\n"
+        "Max address space         1610612736           unlimited            bytes     \n");
+    put("/proc/self/status", "Name:\tingle\nVmSize:\t  524288 kB\n");
+    cpu_machine_read_at(&m, root);
+    assert_int_equal(m.memory_free_bytes, 1ull << 30);
+    put("/proc/self/limits", "Max address space         unlimited            unlimited            bytes     \n");
+    cpu_machine_read_at(&m, root);
+    assert_int_equal(m.memory_free_bytes, 3ull << 30);
+}
+
 /* A container: its own group is the root of the mount, /proc names it from the host. */
 static void test_version_1_in_a_container(void **state)
 {
@@ -157,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_detect_agrees_with_the_system),
         cmocka_unit_test(test_this_machine),
         cmocka_unit_test_setup_teardown(test_no_groups, make_root, drop_root),
+        cmocka_unit_test_setup_teardown(test_address_space, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_2, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_1_in_a_container, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_1_without_limits, make_root, drop_root),
