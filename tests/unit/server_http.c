@@ -279,6 +279,19 @@ static void wait_until(const atomic_int *n, int value, int line)
 }
 #define wait_for(n, value) wait_until(n, value, __LINE__)
 
+/* What the server tells of itself, once it counts at least so many bytes of bodies and has at most
+ * so many connections open. */
+static void wait_counted(const struct site *s, uint64_t bodies_bytes, int64_t n_open)
+{
+    struct http_counters c;
+    http_counters(s->http, &c);
+    for (int i = 0; i < 20000 && (c.bodies_bytes < bodies_bytes || c.n_open > n_open); i++) {
+        sleep_ms(1);
+        http_counters(s->http, &c);
+    }
+    assert_true(c.bodies_bytes >= bodies_bytes && c.n_open <= n_open);
+}
+
 /* A normal request is answered: whatever happened before left nothing behind. */
 static void still_well(const struct site *s)
 {
@@ -388,7 +401,7 @@ static void bodies_have_a_limit(void **state)
     n = sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
     memset(request + n, 'y', 1000);
     say(first, request, (size_t)n + 900);
-    sleep_ms(50);
+    wait_counted(s, 900, INT64_MAX);
     assert_int_equal(ask(s, request, (size_t)n + 1000, to, sizeof to), 503);
     say(first, request + n, 100);
     hear(first, to, sizeof to, "POST / 1000 -");
@@ -452,7 +465,7 @@ static void one_who_leaves_is_noticed_while_suspended(void **state)
     close(fd);
     wait_for(&s->n_gone, 1);
     /* 50 ms are promised; a busy machine gets more. */
-    assert_true(atomic_load(&s->gone_at) - left < 2000000000u);
+    assert_true(atomic_load(&s->gone_at) - left < 10000000000u);
     wait_for(&s->n_freed, 1);
     /* The same for one that has ended its sending side, */
     const int half = dial(s);
@@ -648,7 +661,7 @@ static void connections_have_a_limit(void **state)
     assert_int_equal(strlen(body + 4), strtoul(length + 16, NULL, 10));
     for (int i = 0; i < 4; i++)
         close(fd[i]);
-    sleep_ms(50);
+    wait_counted(s, 0, 0);
     still_well(s);
     close_site(s);
 }
