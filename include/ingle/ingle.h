@@ -676,6 +676,7 @@ struct ingle_scheduler_status {
     double last_step_seconds, since_step_seconds; /* the second grows while a step runs */
     uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
     int64_t cache_hits, store_hits, store_corrupt;
+    int64_t store_written, store_skipped; /* files; what there was no room for and is tried again */
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

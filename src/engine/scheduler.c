@@ -83,6 +83,8 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.store_bytes = disk.bytes;
     s->status.store_hits = disk.restored;
     s->status.store_corrupt = disk.damaged;
+    s->status.store_written = disk.written;
+    s->status.store_skipped = disk.skipped;
     s->status.n_running = s->o.max_running - s->n_free;
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;

@@ -171,7 +171,7 @@ void http_lane_stop(struct http_lane *lane);
 enum http_lane_answer { HTTP_LANE_TAKEN, HTTP_LANE_FULL, HTTP_LANE_STOPS };
 /* x goes away to be handled, if there is room; else *retry says when there will be. */
 enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry);
-/* The thread for large bodies gives the allocator's memory back when it has nothing to do. */
+/* The thread for small bodies gives the allocator's memory back when it has nothing to do. */
 void http_lane_trim(struct http *h);
 
 /* http.c */

@@ -167,6 +167,11 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
         (double)n->cached_tokens);
     put(out, "ingle_cache_corrupt_total", "counter", "Damaged entries that were deleted.",
         (double)n->store_corrupt);
+    put(out, "ingle_store_written_total", "counter", "Conversations that went to the disk.",
+        (double)n->store_written);
+    put(out, "ingle_store_skipped_total", "counter",
+        "Times that one found the disk busy; it is tried again when there is time.",
+        (double)n->store_skipped);
     put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
         (double)n->kv_used_bytes);
     put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",

@@ -216,7 +216,8 @@ def slow(o):
         print(f"{len(live)} readers beside {o.slow} slow and {o.idle} idle clients, {o.seconds:.0f} s: {len(g)} gaps, "
               f"p50 {percentile(g, .5) * 1e3:.2f} ms, p99 {percentile(g, .99) * 1e3:.2f} ms, max {max(g, default=0) * 1e3:.1f} ms")
         print(f"meanwhile: at most {most:.0f} MiB, {metric(server, 'ingle_http_connections_open'):.0f} connections; "
-              f"{metric(server, 'ingle_client_overrun_total'):.0f} slow clients were dropped so far")
+              f"{metric(server, 'ingle_client_overrun_total'):.0f} slow clients were dropped so far, "
+              f"the I/O thread's longest turn {metric(server, 'ingle_io_longest_seconds') * 1e3:.1f} ms")
         crowd.close()
         for s in idle + [x.s for x in live]:
             s.close()
