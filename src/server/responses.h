@@ -133,6 +133,9 @@ struct responses {
     struct str logprob;  /* elements, of the open message */
     const struct responses_tool *called; /* of the open call; NULL: nobody knows it */
     struct str call_name, call_id;
+    struct str input; /* of the open call of a free-form tool, as far as text tells it */
+    size_t input_at;  /* what of text was read for it; 0: nothing yet */
+    size_t n_told;    /* of input */
 };
 
 struct responses_reader {

@@ -655,6 +655,7 @@ static struct responses *new_state(const char *user)
     str_init(&s->text);
     str_init(&s->logprob);
     str_init(&s->call_name);
+    str_init(&s->input);
     str_init(&s->call_id);
     str_adds(&s->user, user ? user : "");
     return s;
@@ -680,6 +681,7 @@ void responses_free(struct responses *s)
     str_release(&s->text);
     str_release(&s->logprob);
     str_release(&s->call_name);
+    str_release(&s->input);
     str_release(&s->call_id);
     mem_free(s);
 }

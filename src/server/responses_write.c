@@ -150,6 +150,33 @@ static void put_reasoning(const struct responses *s, struct str *out, bool done)
     }
 }
 
+/* A byte behind a backslash as our parsers write it; 0: another one. */
+static char unescaped(char c)
+{
+    static const char written[] = "nrt\"\\", meant[] = "\n\r\t\"\\";
+    const char *at = c ? strchr(written, c) : NULL;
+    return at ? meant[at - written] : 0;
+}
+
+/* Reads on in {"input": "..., from which the string of a free-form tool is told while it comes.
+ * Where it meets what it does not know it stays; the rest is told at the end. */
+static void read_input(struct responses *s)
+{
+    static const char head[] = "{\"input\": \"";
+    const struct str *t = &s->text;
+    if (!s->input_at && (t->n < sizeof head - 1 || memcmp(t->at, head, sizeof head - 1) != 0))
+        return;
+    size_t i = s->input_at ? s->input_at : sizeof head - 1;
+    while (i < t->n && t->at[i] != '"') {
+        const bool escape = t->at[i] == '\\';
+        if (escape && (i + 1 == t->n || !unescaped(t->at[i + 1])))
+            break;
+        str_addc(&s->input, escape ? unescaped(t->at[i + 1]) : t->at[i]);
+        i += 1 + escape;
+    }
+    s->input_at = i;
+}
+
 /* The one string that the model wrote for a free-form tool. */
 static struct view custom_input(const struct responses *s, struct json_object *arguments)
 {
@@ -162,6 +189,11 @@ static struct view custom_input(const struct responses *s, struct json_object *a
             input = view_of(value);
         }
     }
+    if (!input.at && s->input_at) /* it was cut */
+        input = view_str(&s->input);
+    if (!input.at && json_object_is_type(arguments, json_type_object) &&
+        !json_object_object_length(arguments))
+        input = VIEW("");
     return input.at ? input : view_str(&s->text);
 }
 
@@ -284,6 +316,16 @@ static void part_begin(struct responses *s, struct str *out, const char *type)
                  s->open == RESPONSES_REASONING && s->summary ? "summary_index" : "content_index");
 }
 
+static void tell_input(struct responses *s, struct view input, struct str *out)
+{
+    if (input.n <= s->n_told)
+        return;
+    part_begin(s, out, "response.custom_tool_call_input.delta");
+    write_member_string(out, "delta", input.at + s->n_told, input.n - s->n_told);
+    event_end(out);
+    s->n_told = input.n;
+}
+
 static void part_event(struct responses *s, struct str *out, const char *type,
                        const char *part_type)
 {
@@ -331,9 +373,7 @@ static void close_part(struct responses *s, struct str *out)
     } else if (called_kind(s) == RESPONSES_CUSTOM) {
         struct json_object *arguments = parse_arguments(s);
         const struct view input = custom_input(s, arguments);
-        part_begin(s, out, "response.custom_tool_call_input.delta");
-        write_member_string(out, "delta", input.at, input.n);
-        event_end(out);
+        tell_input(s, input, out);
         part_begin(s, out, "response.custom_tool_call_input.done");
         write_member_string(out, "input", input.at, input.n);
         event_end(out);
@@ -553,6 +593,8 @@ static void on_call_begin(void *state, const struct answer_choice *c, size_t cal
     s->called = responses_find(s, view_str(&k->name));
     str_clear(&s->call_name);
     str_add(&s->call_name, k->name.at, k->name.n);
+    str_clear(&s->input);
+    s->input_at = s->n_told = 0;
     str_clear(&s->call_id);
     str_adds(&s->call_id, k->id);
     open_item(s, RESPONSES_CALL, out);
@@ -565,6 +607,10 @@ static void on_call_arguments(void *state, const struct answer_choice *c, size_t
     (void)c;
     (void)call;
     str_add(&s->text, text, n);
+    if (called_kind(s) == RESPONSES_CUSTOM)
+        read_input(s);
+    if (s->stream && called_kind(s) == RESPONSES_CUSTOM)
+        tell_input(s, view_str(&s->input), out);
     if (!s->stream || called_kind(s) != RESPONSES_FUNCTION)
         return;
     part_begin(s, out, "response.function_call_arguments.delta");

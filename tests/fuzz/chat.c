@@ -3,7 +3,8 @@
  * (the rest is a case as JSON text) or parsing (the rest is output), bit 2 tools, bit 3 an
  * open thought, the other bits how output is cut.  What holds for every input: special
  * ranges are in order and inside the prompt, a failed prompt is empty and says why, and cuts
- * change neither the message nor what a listener hears. */
+ * change neither the message nor what a listener hears.  Output is read a third time with calls
+ * that are trusted and may be cut: complete ones have arguments that are JSON. */
 #include "base/bug.h"
 #include "text/text.h"
 #include <stdint.h>
@@ -35,6 +36,49 @@ struct heard {
     struct str content, reasoning;
     int n_calls;
 };
+
+struct trusted {
+    struct str json;
+    int n_calls;
+    bool open;
+};
+
+static void hear_trusted(void *arg, enum text_event_kind kind, int call, const char *bytes, size_t n)
+{
+    struct trusted *t = arg;
+    BUG_IF(t->open != (kind == TEXT_EVENT_CALL_ARGUMENTS || kind == TEXT_EVENT_CALL_END ||
+                       kind == TEXT_EVENT_CALL_CUT));
+    if (kind == TEXT_EVENT_CALL_BEGIN) {
+        BUG_IF(call != t->n_calls++);
+        str_clear(&t->json);
+        t->open = true;
+    } else if (kind == TEXT_EVENT_CALL_ARGUMENTS) {
+        str_add(&t->json, bytes, n);
+    } else if (t->open) {
+        t->open = false;
+        BUG_IF(kind == TEXT_EVENT_CALL_END &&
+               json_gate(t->json.at, t->json.n, &(struct json_limits){.depth = 65}, NULL) != INGLE_OK);
+    }
+}
+
+static void parse_trusted(enum text_chat_family family, struct text_parser_options o,
+                          const char *text, size_t n, size_t step)
+{
+    struct text_parser *p;
+    struct trusted t = {0};
+    str_init(&t.json);
+    o.partial_calls = true;
+    BUG_IF(text_parser_create(&p, family, &o, hear_trusted, &t, NULL) != INGLE_OK);
+    for (size_t at = 0, part; at < n; at += part) {
+        part = step < n - at ? step : n - at;
+        BUG_IF(text_parser_add(p, text + at, part, NULL) != INGLE_OK);
+        text_parser_trust_call(p);
+    }
+    BUG_IF(text_parser_end(p, n & 1 ? "turn" : "length", NULL) != INGLE_OK);
+    BUG_IF(t.open);
+    text_parser_free(p);
+    str_release(&t.json);
+}
 
 static void hear(void *arg, enum text_event_kind kind, int call, const char *bytes, size_t n)
 {
@@ -96,6 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct json_object *whole = parse(family, &o, text, n, 0);
     struct json_object *cut = parse(family, &o, text, n, 1 + (data[0] >> 4));
     BUG_IF(!json_object_equal(whole, cut));
+    parse_trusted(family, o, text, n, 1 + (data[0] >> 4));
     json_object_put(whole);
     json_object_put(cut);
     return 0;

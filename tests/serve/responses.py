@@ -195,6 +195,16 @@ class Responses(client.Case):
         self.assertIn("response.custom_tool_call_input.delta", names)
         done = [d for n, d in events if n == "response.custom_tool_call_input.done"][0]
         self.assertEqual(done["input"], item["input"])
+        deltas = [d["delta"] for n, d in events if n == "response.custom_tool_call_input.delta"]
+        self.assertGreater(len(deltas), 1)
+        self.assertEqual("".join(deltas), item["input"])
+        for k in (8, 10, 12):
+            cut = self.whole(input=QUESTION, tools=tools, tool_choice=choice, max_output_tokens=k)
+            events = self.events(input=QUESTION, tools=tools, tool_choice=choice, max_output_tokens=k)
+            deltas = [d["delta"] for n, d in events if n == "response.custom_tool_call_input.delta"]
+            for call in cut["output"]:
+                self.assertEqual((call["type"], call["status"]), ("custom_tool_call", "incomplete"))
+                self.assertEqual("".join(deltas), call["input"])
 
     def test_other_tools_are_skipped(self):
         tools = [{"type": t} for t in ("web_search", "image_generation", "file_search", "mcp",
