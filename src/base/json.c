@@ -495,6 +495,7 @@ struct close {
     char open[CLOSE_DEPTH];
     int depth;
     bool key; /* the next string is a name */
+    bool bad; /* something else is there */
     /* Where it may be closed, and what is open there. */
     size_t good;
     char good_open[CLOSE_DEPTH];
@@ -549,7 +550,8 @@ static bool close_read(struct close *c)
     case '"':
         return close_string(c);
     default:
-        return true;
+        c->bad = c->key && !strchr(" \t\r\n", c->s[c->i]);
+        return !c->bad;
     }
 }
 
@@ -567,7 +569,7 @@ bool json_close(struct str *out, const char *text, size_t n)
     str_add(&all, text, c.good);
     while (c.good_depth-- > 0)
         str_addc(&all, c.good_open[c.good_depth] == '{' ? '}' : ']');
-    const bool good = str_ok(&all) && json_gate(all.at, all.n, NULL, NULL) == INGLE_OK;
+    const bool good = !c.bad && str_ok(&all) && json_gate(all.at, all.n, NULL, NULL) == INGLE_OK;
     if (good)
         str_add(out, all.at, all.n);
     str_release(&all);

@@ -191,6 +191,8 @@ static void beginnings_of_objects_are_closed(void **state)
         {"{\"a\": nope, \"b\": 1", NULL},
         {"{\"a\": 1, \"a\": 2,", NULL},
         {"{]", NULL},
+        {"{broken", NULL},
+        {"{\"a\": 1, b", NULL},
         {"[1", NULL},
         {"1", NULL},
         {"", NULL},
