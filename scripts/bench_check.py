@@ -28,8 +28,10 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RATIOS = os.path.join(ROOT, "tests", "bench", "ratios.json")
-TYPES = ["Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16"]
-LEVELS = ["avx512vnni", "avx2"]
+PACKED = ["Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16"]
+LOOKED_UP = ["IQ3_XXS", "IQ3_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"]
+TYPES = {"avx512vbmi": LOOKED_UP, "avx512vnni": PACKED + ["IQ1_S", "IQ1_M"], "avx2": PACKED + LOOKED_UP + ["IQ1_S", "IQ1_M"]}
+LEVELS = list(TYPES)
 LEAST = 0.85
 LINE = re.compile(r"kern_matmul_(\S+)_(avx2|avx512|avx512vnni|avx512vbmi|avxvnni|amx)\s+M=1\s+\S+ GB/s (\S+) of read(.*)")
 ROWS = re.compile(r"(\d+): (?:(\S+)x )?\d+ \((\S+)\)")
@@ -83,7 +85,7 @@ def main():
         for threads in a.threads or [1]:
             group = f"{cpu}, {threads} thread{'s' * (threads > 1)}"
             want = known.get(group, {})
-            for name in a.type or TYPES:
+            for name in a.type or TYPES[cpu]:
                 run = lambda: measure(a.kerncheck, cpu, name, threads, a.rounds)
                 if a.record:
                     runs = [run() for _ in range(3)]
