@@ -47,6 +47,7 @@ struct asked {
     int64_t stop_after;   /* token() asks for the end then; 0: never */
     int64_t cancel_after; /* token() cancels the request then; 0: never */
     int64_t hold_after;   /* token() has it held then; 0: never */
+    bool hold_prompt;     /* progress() does so at once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done; /* Sync: lock */
@@ -64,6 +65,8 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
     struct asked *a = arg;
     assert_true(n_done > a->last_progress && n_done <= n_prompt);
     a->last_progress = n_done;
+    if (a->hold_prompt)
+        ingle_request_hold(a->s, a->r, true);
     a->n_progress++;
 }
 
@@ -755,6 +758,19 @@ static void short_of_memory_nobody_dies(void **state)
     close_place(&p);
 }
 
+/* Waits until n slots are held. */
+static void wait_held(struct place *p, int n)
+{
+    for (int is = -1; is != n;) {
+        struct ingle_scheduler_status t;
+        struct ingle_slot slot[16];
+        const int64_t n_slots = ingle_scheduler_status(p->s, &t, slot, 16);
+        is = 0;
+        for (int64_t i = 0; i < n_slots; i++)
+            is += slot[i].request && slot[i].held;
+    }
+}
+
 static void cancelled_wherever_it_is(void **state)
 {
     (void)state;
@@ -764,12 +780,12 @@ static void cancelled_wherever_it_is(void **state)
     struct asked *runs = make_asked(&p, 1, 30, 400), *prompt = make_asked(&p, 2, 4000, 50);
     struct asked *waits = make_asked(&p, 3, 30, 5);
     runs->o.ignore_end = true;
+    runs->hold_after = 20; /* neither ends before it is time, however slow this thread is */
+    prompt->hold_prompt = true;
     submit(&p, runs);
-    wait_steps(&p, 3);
+    wait_held(&p, 1);
     submit(&p, prompt);
-    while (status_of(&p).n_running < 2)
-        ;
-    wait_steps(&p, 5);
+    wait_held(&p, 2);
     submit(&p, waits);
     ingle_request_cancel(p.s, waits->r);
     wait_done(waits);
@@ -786,6 +802,8 @@ static void cancelled_wherever_it_is(void **state)
     submit(&p, again);
     wait_done(again);
     assert_int_equal(again->reuse.kept, there);
+    assert_int_equal(runs->answer[0].n, 20);
+    ingle_request_hold(p.s, runs->r, false);
     wait_done(runs);
     assert_int_equal(runs->answer[0].n, 400);
     check_alone(&p, runs, 0);
@@ -822,19 +840,6 @@ static void deadlines_hold_in_the_queue_and_later(void **state)
 }
 
 /* ---- answers that are held ---- */
-
-/* Waits until n slots are held. */
-static void wait_held(struct place *p, int n)
-{
-    for (int is = -1; is != n;) {
-        struct ingle_scheduler_status t;
-        struct ingle_slot slot[16];
-        const int64_t n_slots = ingle_scheduler_status(p->s, &t, slot, 16);
-        is = 0;
-        for (int64_t i = 0; i < n_slots; i++)
-            is += slot[i].request && slot[i].held;
-    }
-}
 
 static struct asked *make_held(const struct place *p, int which, int64_t hold_after)
 {
@@ -947,13 +952,14 @@ static void held_prompts_lead_nobody(void **state)
     struct asked *a = make_asked(&p, 1, 3000, 5), *b = make_asked(&p, 2, 3000, 5);
     share_prompt(&p, a, 1, 2500);
     share_prompt(&p, b, 2, 2500);
+    a->hold_prompt = true;
     submit(&p, a);
-    while (status_of(&p).n_running < 1)
-        ;
+    wait_held(&p, 1);
     submit(&p, b);
-    hold_unless_done(&p, a, true);
     wait_done(b);
-    hold_unless_done(&p, a, false);
+    assert_int_equal(a->answer[0].n, 0);
+    a->hold_prompt = false;
+    ingle_request_hold(p.s, a->r, false);
     wait_done(a);
     check_alone(&p, a, 0);
     check_alone(&p, b, 0);
