@@ -114,6 +114,7 @@ struct ingle_scheduler {
     bool no_pages;               /* one had too few pages: the next step is for all */
     bool stuck;                  /* nobody could take part: nothing to do until there is news */
     bool others_next;            /* prompts that are not in the step share the next one between */
+    int others_rest;             /* steps between before they are asked again */
 
     pthread_mutex_t lock;
     pthread_cond_t wake, called;  /* for the thread; for those who wait for a call */

@@ -8,7 +8,7 @@
 
 /* Between pieces of a step: how often it is asked whether somebody is over; and how many pieces
  * a slice is to have. */
-enum { LOOK_NS = 5000000, PIECES = 8 };
+enum { LOOK_NS = 5000000, PIECES = 8, OTHERS_REST = 8 };
 
 static double seconds_since(uint64_t t)
 {
@@ -127,7 +127,8 @@ static enum sched_way make_step(struct ingle_scheduler *s)
 
 /* Prompts that are not in the step which is stopped share every second one, all if they are
  * more urgent, none if they are less.  What they have is not on top of what the stopped one had:
- * theirs comes at once after one of answers. */
+ * theirs comes at once after one of answers.  Where not a row of them fits beside the answers they
+ * are left alone for a while: a turn that is theirs takes one from the stopped step. */
 static void make_step_between(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->between;
@@ -143,7 +144,12 @@ static void make_step_between(struct ingle_scheduler *s)
     const struct sched_room room = {session_runner_between_rows(s->e->runner), s->max_logits, s->turn++};
     sched_pace_plan_between(&s->pace, l->row, l->n_rows, &room, seconds_since(s->answered), theirs);
     add_planned(l);
-    s->others_next = first ? !s->others_next || l->prompt_rows : here == there && !s->others_next;
+    if (theirs && !l->prompt_rows)
+        s->others_rest = OTHERS_REST;
+    else if (s->others_rest)
+        s->others_rest--;
+    s->others_next = first ? !s->others_next || l->prompt_rows
+                           : here == there && !s->others_next && !s->others_rest;
 }
 
 /* ---- what comes of it ---- */
