@@ -296,9 +296,10 @@ uint32_t text_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_
 {
     uint32_t at = 0;
     for (size_t i = n + (other != NULL); i-- > 0 && text_g_ok(b);) {
-        const struct grammar_piece p = text_g_call(b, i < n ? rule[i] : *other);
+        const bool named = i < n || !other;
+        const struct grammar_piece p = text_g_call(b, named ? rule[i] : *other);
         tie(b, p.out, behind);
-        const uint32_t in = i < n ? text_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i) : p.in;
+        const uint32_t in = named ? text_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i) : p.in;
         at = at ? text_g_node(b, GRAMMAR_SPLIT, in, at) : in;
     }
     return at ? at : text_g_never(b).in;
