@@ -532,8 +532,8 @@ enum ingle_grammar_kind {
                                   "parallel": bool}: one call or more in the model's own form;
                                   with "answer" (a JSON schema, or true for any object) they
                                   or a JSON text of it; with "behind": true what follows the
-                                  marker of a call, members in any order, and tools whose
-                                  schema is not supported with any arguments (reported) */
+                                  marker of a call, tools whose schema is not supported
+                                  with any arguments (reported) */
 };
 /* INGLE_ARG, INGLE_UNSUP: the text names rule, keyword or limit.  Ended with
  * ingle_grammar_close(), after the requests that use it. */

@@ -34,7 +34,7 @@ MUST_CHECK ingle_status text_grammar_schema(struct text_grammar **out, const cha
 /* {"tools": [...], "choice": "required" or a name, "parallel": bool} to calls in the form of
  * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
  * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
- * block), members in any order, and any arguments of tools whose schema is not supported. */
+ * block), and any arguments of tools whose schema is not supported. */
 MUST_CHECK ingle_status text_grammar_tools(struct text_grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
                                            const struct report_sink *sink, struct err *err);

@@ -292,13 +292,15 @@ struct grammar_piece text_g_repeat(struct grammar_builder *b, struct grammar_pie
 }
 
 uint32_t text_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
-                          const uint32_t *other, uint32_t behind)
+                          const uint32_t *other, const uint32_t *before, uint32_t behind)
 {
     uint32_t at = 0;
     for (size_t i = n + (other != NULL); i-- > 0 && text_g_ok(b);) {
         const bool named = i < n || !other;
-        const struct grammar_piece p = text_g_call(b, named ? rule[i] : *other);
+        struct grammar_piece p = text_g_call(b, named ? rule[i] : *other);
         tie(b, p.out, behind);
+        if (before)
+            p = text_g_cat(b, text_g_call(b, *before), p);
         const uint32_t in = named ? text_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i) : p.in;
         at = at ? text_g_node(b, GRAMMAR_SPLIT, in, at) : in;
     }

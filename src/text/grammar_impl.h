@@ -143,10 +143,11 @@ struct grammar_piece text_g_repeat(struct grammar_builder *b, struct grammar_pie
                                    uint32_t max);
 
 /* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once, and
- * `other` (may be NULL) any number of times; `behind` is where each goes on.  In a rule of its
- * own: its counter tells which were taken. */
+ * `other` (may be NULL) any number of times; `before` (may be NULL) comes in front of the one that
+ * is taken, so not when none is left; `behind` is where each goes on.  In a rule of its own: its
+ * counter tells which were taken. */
 uint32_t text_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
-                          const uint32_t *other, uint32_t behind);
+                          const uint32_t *other, const uint32_t *before, uint32_t behind);
 
 /* Each fails b when memory is out. */
 void text_g_range(struct grammar_builder *b, struct grammar_class *c, uint32_t first,

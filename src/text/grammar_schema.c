@@ -416,16 +416,20 @@ static struct grammar_piece free_members(struct schema *s, const struct schema_m
 {
     struct grammar_builder *b = s->b;
     const uint32_t object = text_g_rule(b, "object", 6), all = text_s_required(m);
+    const uint32_t comma = text_g_rule(b, "comma", 5), *others = m->open ? &other : NULL;
     const struct grammar_piece close = text_g_word(b, "}"), end = text_f_space(s->form);
     const struct grammar_piece open = text_g_cat(b, text_g_word(b, "{"), text_f_space(s->form));
-    const struct grammar_piece comma = text_g_cat(b, text_g_word(b, ","), text_f_space(s->form));
+    const struct grammar_piece later = text_g_empty(b);
+    text_g_body(b, comma, text_g_cat(b, text_g_word(b, ","), text_f_space(s->form)));
     text_g_tie(b, end, close.in);
-    const uint32_t later =
-        text_g_node(b, GRAMMAR_SPLIT, comma.in, text_g_node(b, GRAMMAR_ALL, end.in, all));
-    const uint32_t member = text_g_any_order(b, rule, m->n, m->open ? &other : NULL, later);
-    text_g_tie(b, comma, member);
+    text_g_tie(b, later,
+               text_g_node(b, GRAMMAR_SPLIT,
+                           text_g_any_order(b, rule, m->n, others, &comma, later.in),
+                           text_g_node(b, GRAMMAR_ALL, end.in, all)));
     text_g_tie(b, open,
-               text_g_node(b, GRAMMAR_SPLIT, member, text_g_node(b, GRAMMAR_ALL, close.in, all)));
+               text_g_node(b, GRAMMAR_SPLIT,
+                           text_g_any_order(b, rule, m->n, others, NULL, later.in),
+                           text_g_node(b, GRAMMAR_ALL, close.in, all)));
     text_g_body(b, object, (struct grammar_piece){open.in, close.out});
     return text_g_call(b, object);
 }

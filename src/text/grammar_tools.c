@@ -118,7 +118,7 @@ static struct grammar_piece in_any_order(struct tools *t, const struct schema_me
     if (m->open)
         others = parameter_rule(b, other);
     const struct grammar_piece loop = text_g_empty(b), end = text_g_empty(b);
-    const uint32_t one = text_g_any_order(b, rule, m->n, m->open ? &others : NULL, loop.in);
+    const uint32_t one = text_g_any_order(b, rule, m->n, m->open ? &others : NULL, NULL, loop.in);
     const uint32_t done = text_g_node(b, GRAMMAR_ALL, end.in, text_s_required(m));
     text_g_tie(b, loop, text_g_node(b, GRAMMAR_SPLIT, one, done));
     text_g_body(b, all, (struct grammar_piece){loop.in, end.out});
@@ -284,7 +284,7 @@ static void tools_init(struct tools *t, const struct tokenizer *vocab)
     t->raw = (struct text_form){.b = &t->b, .t = vocab, .kind = FORM_RAW};
     t->json = (struct text_form){.b = &t->b, .kind = FORM_JSON};
     text_s_init(&t->s, &t->b, t->lenient ? NULL : t->sink);
-    t->s.any_order = t->behind;
+    t->s.any_order = true;
 }
 
 /* Whether the call of one tool compiles by itself. */

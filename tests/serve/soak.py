@@ -122,6 +122,14 @@ def gathered_chat(events):
                          "finish_reason": m["finish_reason"]} for k, m in sorted(choices.items())]}
 
 
+def whole_members(text):
+    """Of a call that max_tokens cut: its one argument is there as a whole or not at all."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
 def gathered_message(events):
     blocks, end = [], {}
     for name, d in events:
@@ -136,7 +144,7 @@ def gathered_message(events):
             end = d
     for b in blocks:
         if b["type"] == "tool_use":
-            b["input"] = json.loads(b["json"] or "{}")
+            b["input"] = whole_members(b["json"] or "{}")
     return {"content": blocks, "stop_reason": end["delta"]["stop_reason"], "usage": end["usage"]}
 
 
