@@ -33,6 +33,7 @@ void io_arena_release(struct io_arena *a)
 ingle_status io_arena_take(struct io_arena *a, size_t n, void **out, struct err *err)
 {
     size_t n8, n_chunk;
+    *out = NULL;
     if (!num_align(n, 8, &n8) || n8 > a->n_left)
         return err_set(err, INGLE_LIMIT, "%zu bytes more than the limit of %zu bytes of metadata",
                        n, a->n_budget);

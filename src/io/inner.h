@@ -16,7 +16,7 @@ struct io_arena {
 
 void io_arena_init(struct io_arena *a, size_t n_budget);
 void io_arena_release(struct io_arena *a);
-/* n bytes, 8-aligned.  INGLE_LIMIT when the budget is spent. */
+/* n bytes, 8-aligned; NULL on errors.  INGLE_LIMIT when the budget is spent. */
 MUST_CHECK ingle_status io_arena_take(struct io_arena *a, size_t n, void **out, struct err *err);
 /* A copy of n bytes with a 0 behind it. */
 MUST_CHECK ingle_status io_arena_copy(struct io_arena *a, const char *s, size_t n, const char **out,
