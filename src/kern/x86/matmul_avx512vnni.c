@@ -108,6 +108,10 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(b, 7)), _mm512_set1_ps(128));
 }
 
+#define NO_SETUP
+#define NL4_SETUP const __m512i table = lut(quant_nl4, 128);
+#define LOW_NIBBLE(v) _mm512_cvtepu8_epi32(_mm_and_si128(v, _mm_set1_epi8(15)))
+
 #include "kern/x86/one512.h"
 
 /* ---- groups of 32 ---- */
@@ -176,7 +180,6 @@ static inline __m512 half_ue4m3(const uint8_t *at)
     EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, 0, lean, NO_SETUP, GROUP) \
     KERNEL(name, 32, one_##name)
 
-#define NO_SETUP
 #define ZERO(c) _mm512_setzero_si512()
 #define START8(c) words32(&X32(c)->start8)
 #define START16(c) _mm512_slli_epi32(START8(c), 1)
@@ -216,7 +219,6 @@ TILES32(q4_1, 4, 1, DM, 0, 1, NO_SETUP, GROUP_Q4_1)
 #define GROUP_Q5_1(C) GROUP_DM(C, G5)
 TILES32(q5_1, 5, 1, DM, 0, 0, NO_SETUP, GROUP_Q5_1)
 
-#define NL4_SETUP const __m512i table = lut(quant_nl4, 128);
 #define GROUP_IQ4_NL(C) GROUP_D(C, START128, GTABLE)
 TILES32(iq4_nl, 4, 2, D, 0, 0, NL4_SETUP, GROUP_IQ4_NL)
 
@@ -322,8 +324,8 @@ TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
     TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END)      \
     EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END) \
     KERNEL(name, 256, tile_##name##_1)
-#define TILES256_ONE(name, bits, scales, lean, GROUP, END)                         \
-    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, NO_SETUP, GROUP, END) \
+#define TILES256_ONE(name, bits, scales, lean, SETUP, GROUP, END)                  \
+    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END) \
     KERNEL(name, 256, one_##name)
 
 #define END_MIN32(C)                                                    \
@@ -336,9 +338,9 @@ TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
     }                                                                   \
     EACH_##C(FINISH_DMIN, _)
 #define GROUP_Q4_K(C) GROUP_32(C, G4, _mm512_cvtepu8_epi32)
-TILES256_ONE(q4_k, 4, SUB8_MIN, 1, GROUP_Q4_K, END_MIN32)
+TILES256_ONE(q4_k, 4, SUB8_MIN, 1, NO_SETUP, GROUP_Q4_K, END_MIN32)
 #define GROUP_Q5_K(C) GROUP_32(C, G5, _mm512_cvtepu8_epi32)
-TILES256_ONE(q5_k, 5, SUB8_MIN, 0, GROUP_Q5_K, END_MIN32)
+TILES256_ONE(q5_k, 5, SUB8_MIN, 0, NO_SETUP, GROUP_Q5_K, END_MIN32)
 
 #define G6(j) quad_6(group, j)
 #define GROUP_Q6_K(C) GROUP_16(C, G6, _mm512_cvtepi8_epi32)
@@ -346,7 +348,7 @@ TILES256_ONE(q5_k, 5, SUB8_MIN, 0, GROUP_Q5_K, END_MIN32)
     const __m512 d = halves(s + 256);    \
     OFF_BIAS(C, 32, 8, sum16)            \
     EACH_##C(FINISH_D, _)
-TILES256_ONE(q6_k, 6, SUB16, 1, GROUP_Q6_K, END_Q6_K)
+TILES256_ONE(q6_k, 6, SUB16, 1, NO_SETUP, GROUP_Q6_K, END_Q6_K)
 
 #define G3(j) quad_3(group, j)
 #define GROUP_Q3_K(C) GROUP_16(C, G3, _mm512_cvtepi8_epi32)
@@ -354,9 +356,8 @@ TILES256_ONE(q6_k, 6, SUB16, 1, GROUP_Q6_K, END_Q6_K)
     const __m512 d = halves(s + 256);    \
     OFF_BIAS(C, 4, 8, sum16)             \
     EACH_##C(FINISH_D, _)
-TILES256(q3_k, 3, SUB16, 1, NO_SETUP, GROUP_Q3_K, END_Q3_K)
+TILES256_ONE(q3_k, 3, SUB16, 1, NO_SETUP, GROUP_Q3_K, END_Q3_K)
 
-#define LOW_NIBBLE(v) _mm512_cvtepu8_epi32(_mm_and_si128(v, _mm_set1_epi8(15)))
 #define GROUP_Q2_K(C) GROUP_16(C, G2, LOW_NIBBLE)
 #define END_Q2_K(C)                                                                   \
     const __m512 d = halves(s + 256), dmin = halves(s + 288);                         \
@@ -367,14 +368,14 @@ TILES256(q3_k, 3, SUB16, 1, NO_SETUP, GROUP_Q3_K, END_Q3_K)
         EACH_##C(ADD_SUMS, sum16)                                                     \
     }                                                                                 \
     EACH_##C(FINISH_DMIN, _)
-TILES256(q2_k, 2, SUB16_NIB, 0, NO_SETUP, GROUP_Q2_K, END_Q2_K)
+TILES256_ONE(q2_k, 2, SUB16_NIB, 0, NO_SETUP, GROUP_Q2_K, END_Q2_K)
 
 #define GROUP_IQ4_XS(C) GROUP_32(C, GTABLE, _mm512_cvtepi8_epi32)
 #define END_IQ4_XS(C)                    \
     const __m512 d = halves(s + 128);    \
     OFF_BIAS(C, 128, 4, sum32)           \
     EACH_##C(FINISH_D, _)
-TILES256(iq4_xs, 4, SUB8, 1, NL4_SETUP, GROUP_IQ4_XS, END_IQ4_XS)
+TILES256_ONE(iq4_xs, 4, SUB8, 1, NL4_SETUP, GROUP_IQ4_XS, END_IQ4_XS)
 
 #define GROUP_TQ2_0(C) GROUP_1(C, G2)
 #define END_TQ2_0(C)                                        \

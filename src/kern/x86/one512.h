@@ -66,6 +66,19 @@ static ATTR_INLINE __m512i one_dot8(const uint8_t *g, const int8_t *q, __m512i s
     return _mm512_add_epi32(a, b);
 }
 
+/* The same of table[code]. */
+static ATTR_INLINE __m512i one_dot_table(const uint8_t *g, const int8_t *q, __m512i start, __m512i table)
+{
+    __m512i a = start, b = _mm512_setzero_si512();
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+#define BOTH(j, v)                                                              \
+    a = one_dp(a, _mm512_shuffle_epi8(table, one_low(v)), q + 4 * (j));         \
+    b = one_dp(b, _mm512_shuffle_epi8(table, one_high(v)), q + 16 + 4 * (j));
+    BOTH(0, v0) BOTH(1, v1) BOTH(2, v2) BOTH(3, v3)
+#undef BOTH
+    return _mm512_add_epi32(a, b);
+}
+
 static ATTR_INLINE __m512 one_add(__m512 y, __m512i dot, __m512 d, float scale)
 {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(d, _mm512_set1_ps(scale)), y);
@@ -117,73 +130,137 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
 }
 
 /* Super-blocks: n of them, y0 the sums. */
-#define ONE256(name, bits, scales, BLOCK)                                                       \
+#define ONE256(name, bits, scales, SETUP, BLOCK)                                                \
     static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
                            int64_t stride, bool first)                                          \
     {                                                                                           \
         const struct kern_act256 *a = (const struct kern_act256 *)(const void *)x[0];           \
         __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);                           \
+        SETUP                                                                                   \
         (void)stride;                                                                           \
         for (; n > 0; n--, a++, w += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {                    \
             const uint8_t *s = w + KERN_SCALES_AT(bits, 8);                                     \
+            __m512i dot = _mm512_setzero_si512();                                               \
             BLOCK(bits)                                                                         \
         }                                                                                       \
         _mm512_storeu_ps(y, y0);                                                                \
     }
+#define ONE_EACH(F, ...)                                                            \
+    F(0, __VA_ARGS__) F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__)         \
+    F(4, __VA_ARGS__) F(5, __VA_ARGS__) F(6, __VA_ARGS__) F(7, __VA_ARGS__)
+#define ONE_FINISH_MIN(dmin)                                                                    \
+    y0 = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min),                                              \
+                          _mm512_mul_ps(halves(dmin), _mm512_set1_ps(a->scale)), y0);
 
 #define ONE_GROUP(h, bits) \
     const __m512i dot##h = one_dot##bits(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h), _mm512_setzero_si512());
-#define ONE_SUB(h) \
-    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(dot##h, _mm512_cvtepu8_epi32(row16(s + 16 * (h)))));
+#define ONE_SUB(h, widen) \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(dot##h, widen(row16(s + 16 * (h)))));
 #define ONE_MIN(i) min = _mm512_dpwssd_epi32(min, pair_u8(s + 128, i), words32(a->sum32 + 2 * (i)));
 #define ONE_SUB_MIN(bits)                                                                       \
-    __m512i dot = _mm512_setzero_si512(), min = dot;                                            \
-    ONE_GROUP(0, bits) ONE_GROUP(1, bits) ONE_GROUP(2, bits) ONE_GROUP(3, bits)                 \
-    ONE_GROUP(4, bits) ONE_GROUP(5, bits) ONE_GROUP(6, bits) ONE_GROUP(7, bits)                 \
-    ONE_SUB(0) ONE_SUB(1) ONE_SUB(2) ONE_SUB(3) ONE_SUB(4) ONE_SUB(5) ONE_SUB(6) ONE_SUB(7)     \
+    __m512i min = dot;                                                                          \
+    ONE_EACH(ONE_GROUP, bits)                                                                   \
+    ONE_EACH(ONE_SUB, _mm512_cvtepu8_epi32)                                                     \
     ONE_MIN(0) ONE_MIN(1) ONE_MIN(2) ONE_MIN(3)                                                 \
     y0 = one_add(y0, dot, halves(s + 256), a->scale);                                           \
-    y0 = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min),                                              \
-                          _mm512_mul_ps(halves(s + 288), _mm512_set1_ps(a->scale)), y0);
-ONE256(q4_k, 4, KERN_SCALES_SUB8_MIN, ONE_SUB_MIN)
-ONE256(q5_k, 5, KERN_SCALES_SUB8_MIN, ONE_SUB_MIN)
+    ONE_FINISH_MIN(s + 288)
+ONE256(q4_k, 4, KERN_SCALES_SUB8_MIN, NO_SETUP, ONE_SUB_MIN)
+ONE256(q5_k, 5, KERN_SCALES_SUB8_MIN, NO_SETUP, ONE_SUB_MIN)
 
-/* Halves of a group: low and high nibbles, each with a line of its upper bits; started with
- * -32 times the sum of q. */
-static ATTR_INLINE __m512i one_start32(const int16_t *pairs)
-{
-    return _mm512_madd_epi16(words32(pairs), _mm512_set1_epi16(1));
-}
+#define ONE_GROUP_TABLE(h, bits)                                                                \
+    const __m512i dot##h = one_dot_table(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h),     \
+                                         _mm512_set1_epi32(-128 * a->sum32[h]), table);
+#define ONE_SUB_TABLE(bits)                                                                     \
+    ONE_EACH(ONE_GROUP_TABLE, bits)                                                             \
+    ONE_EACH(ONE_SUB, _mm512_cvtepi8_epi32)                                                     \
+    y0 = one_add(y0, dot, halves(s + 128), a->scale);
+ONE256(iq4_xs, 4, KERN_SCALES_SUB8, NL4_SETUP, ONE_SUB_TABLE)
+
+/* Halves of a group, added to low and high: 6 bits have them as low and high nibbles, each with
+ * a line of its upper bits, 2 and 3 bits as a line each. */
 #define ONE_HALF(to, v, bits_line, part)                                                        \
     to = one_dp(to, merge(moved(bits_line, 0, 4), bytes(48), part(v##0)), q);                   \
     to = one_dp(to, merge(moved(bits_line, 2, 4), bytes(48), part(v##1)), q + 4);               \
     to = one_dp(to, merge(moved(bits_line, 4, 4), bytes(48), part(v##2)), q + 8);               \
     to = one_dp(to, merge(moved(bits_line, 6, 4), bytes(48), part(v##3)), q + 12);
-static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, const int16_t (*pairs)[2], __m512i *low,
-                                 __m512i *high)
+static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
 {
     const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
     const __m512i h0 = one_line(g + 256), h1 = one_line(g + 320);
-    __m512i a = one_start32(pairs[0]), b = one_start32(pairs[1]);
+    __m512i a = *low, b = *high;
     ONE_HALF(a, v, h0, one_low)
     q += 16;
     ONE_HALF(b, v, h1, one_high)
     *low = a;
     *high = b;
 }
-#define ONE_HALVES(h)           \
-    __m512i low##h, high##h; \
-    one_dot6(w + KERN_GROUP_BYTES(6) * (h), a->q + 32 * (h), a->pairs32 + 2 * (h), &low##h, &high##h);
-#define ONE_SUB16(h)                                                                                       \
-    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(low##h, _mm512_cvtepi8_epi32(row16(s + 32 * (h)))));     \
-    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(high##h, _mm512_cvtepi8_epi32(row16(s + 32 * (h) + 16))));
-#define ONE_SUBS(bits)                                                                          \
-    __m512i dot = _mm512_setzero_si512();                                                       \
-    ONE_HALVES(0) ONE_HALVES(1) ONE_HALVES(2) ONE_HALVES(3)                                     \
-    ONE_HALVES(4) ONE_HALVES(5) ONE_HALVES(6) ONE_HALVES(7)                                     \
-    ONE_SUB16(0) ONE_SUB16(1) ONE_SUB16(2) ONE_SUB16(3)                                         \
-    ONE_SUB16(4) ONE_SUB16(5) ONE_SUB16(6) ONE_SUB16(7)                                         \
+static ATTR_INLINE __m512i one_two(__m512i v, int j)
+{
+    return _mm512_and_si512(moved(v, 2 * j, 0), bytes(3));
+}
+static ATTR_INLINE void one_dot2(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
+{
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64);
+    __m512i a = *low, b = *high;
+#define BOTH(j)                                       \
+    a = one_dp(a, one_two(v0, j), q + 4 * (j));       \
+    b = one_dp(b, one_two(v1, j), q + 16 + 4 * (j));
+    BOTH(0) BOTH(1) BOTH(2) BOTH(3)
+#undef BOTH
+    *low = a;
+    *high = b;
+}
+static ATTR_INLINE void one_dot3(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
+{
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), h = one_line(g + 128);
+    __m512i a = *low, b = *high;
+#define BOTH(j)                                                                                \
+    a = one_dp(a, merge(moved(h, j, 2), bytes(4), one_two(v0, j)), q + 4 * (j));               \
+    b = one_dp(b, merge(moved(h, 4 + (j), 2), bytes(4), one_two(v1, j)), q + 16 + 4 * (j));
+    BOTH(0) BOTH(1) BOTH(2) BOTH(3)
+#undef BOTH
+    *low = a;
+    *high = b;
+}
+
+/* -32 and -4 times the sum of q of a half. */
+static ATTR_INLINE __m512i one_start32(const int16_t *pairs)
+{
+    return _mm512_madd_epi16(words32(pairs), _mm512_set1_epi16(1));
+}
+static ATTR_INLINE __m512i one_start4(const int16_t *pairs)
+{
+    return _mm512_srai_epi32(one_start32(pairs), 3);
+}
+static ATTR_INLINE __m512i one_start0(const int16_t *pairs)
+{
+    (void)pairs;
+    return _mm512_setzero_si512();
+}
+#define ONE_HALVES(h, bits, start)                                                              \
+    __m512i low##h = start(a->pairs32[2 * (h)]), high##h = start(a->pairs32[2 * (h) + 1]);      \
+    one_dot##bits(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h), &low##h, &high##h);
+#define ONE_SUB16(h, widen)                                                                     \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(low##h, widen(row16(s + 32 * (h)))));        \
+    dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(high##h, widen(row16(s + 32 * (h) + 16))));
+#define ONE_SUBS(bits, start)                                                                   \
+    ONE_EACH(ONE_HALVES, bits, start)                                                           \
+    ONE_EACH(ONE_SUB16, _mm512_cvtepi8_epi32)                                                   \
     y0 = one_add(y0, dot, halves(s + 256), a->scale);
-ONE256(q6_k, 6, KERN_SCALES_SUB16, ONE_SUBS)
+#define ONE_Q6_K(bits) ONE_SUBS(bits, one_start32)
+#define ONE_Q3_K(bits) ONE_SUBS(bits, one_start4)
+ONE256(q6_k, 6, KERN_SCALES_SUB16, NO_SETUP, ONE_Q6_K)
+ONE256(q3_k, 3, KERN_SCALES_SUB16, NO_SETUP, ONE_Q3_K)
+
+#define ONE_MIN16(i, sums) \
+    min = _mm512_dpwssd_epi32(min, _mm512_srli_epi16(pair_u8(s, i), 4), words32(a->sums + 2 * (i)));
+#define ONE_Q2_K(bits)                                                                          \
+    __m512i min = dot;                                                                          \
+    ONE_EACH(ONE_HALVES, bits, one_start0)                                                      \
+    ONE_EACH(ONE_SUB16, LOW_NIBBLE)                                                             \
+    ONE_EACH(ONE_MIN16, sum16)                                                                  \
+    y0 = one_add(y0, dot, halves(s + 256), a->scale);                                           \
+    ONE_FINISH_MIN(s + 288)
+ONE256(q2_k, 2, KERN_SCALES_SUB16_NIB, NO_SETUP, ONE_Q2_K)
 
 #endif
