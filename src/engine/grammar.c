@@ -278,7 +278,7 @@ struct engine_rule {
 ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_grammar *g,
                               const struct ingle_model *m, int64_t n_vocab, struct err *err)
 {
-    const struct text_grammar_vocab *vocab;
+    const struct text_grammar_vocab *vocab = NULL;
     if (g->m != m)
         return err_set(err, INGLE_ARG, "the grammar was made for another model");
     ingle_status st = vocab_of(m, &vocab, err);

@@ -71,7 +71,7 @@ static ingle_status part_new(struct io_file *f, const char *path, struct io_part
 
 ingle_status io_part_add(struct io_file *f, const char *path, struct err *err)
 {
-    struct io_part *p;
+    struct io_part *p = NULL;
     struct err why;
     ingle_status s = part_new(f, path, &p, err);
     if (s)
@@ -186,7 +186,7 @@ ingle_status io_open_memory(struct io_file **out, const char *name, const void *
                             const struct report_sink *sink, struct err *err)
 {
     struct io_file *f;
-    struct io_part *p;
+    struct io_part *p = NULL;
     ingle_status s = container_create(&f, name, sink, err);
     if (s)
         return s;

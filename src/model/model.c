@@ -299,7 +299,7 @@ ingle_status model_floats_2d(struct model *m, const char *name, int64_t width, i
                              float *out, struct err *err)
 {
     struct entry *e;
-    void *stored;
+    void *stored = NULL;
     const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, 1};
     ingle_status s = slurp(m, name, ne, &e, &stored, err);
     if (s)
@@ -330,7 +330,7 @@ ingle_status model_ints(struct model *m, const char *name, int64_t width, int64_
                         int32_t min, int32_t max, int32_t *out, struct err *err)
 {
     struct entry *e;
-    void *stored;
+    void *stored = NULL;
     const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, 1};
     ingle_status s = slurp(m, name, ne, &e, &stored, err);
     if (s)

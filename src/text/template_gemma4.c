@@ -749,7 +749,7 @@ void text_render_gemma4(struct text_writer *w, struct json_object *messages,
     g.n = json_object_array_length(messages);
     g.last_user = g.n;
     for (size_t i = 0; i < g.n; i++) {
-        enum role role;
+        enum role role = USER;
         text_at(w, "message %zu", i);
         if (!read_role(w, message_at(&g, i), &role))
             return;
