@@ -4,7 +4,7 @@
 usage: PYTHON claude_code.py INGLE      the program is $CLAUDE_CODE or the one that the package claude-agent-sdk brings
 """
 # packages: claude-agent-sdk==0.2.187
-import asyncio, json, os, signal, sys, time, unittest
+import asyncio, json, os, sys, unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import real
@@ -124,14 +124,7 @@ class Claude(real.Case):
 
     def test_cancel(self):
         """Interrupted while its prompt is read: the server stops, and goes on where it was for the next one."""
-        p = self.begin("What is the capital of Sweden? " * 50)
-        end = time.monotonic() + 60
-        while not any(s["is_processing"] for s in self.server.get("/slots")[2]):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
-        os.killpg(p.pid, signal.SIGINT)
-        self.wait(p)
-        self.idle()
+        self.interrupt(self.begin("What is the capital of Sweden? " * 50))
 
     def test_schema(self):
         self.force = (("StructuredOutput", {"city": "Oslo"}),)

@@ -4,7 +4,7 @@
 usage: PYTHON codex.py INGLE      the program is $CODEX or the one that the package openai-codex-cli-bin brings
 """
 # packages: openai-codex==0.163.0 openai-codex-cli-bin==0.163.0
-import base64, json, os, signal, sys, time, unittest
+import base64, json, os, sys, unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import real
@@ -120,14 +120,7 @@ wire_api = "responses"
         self.assertEqual(self.refused(), [])
 
     def test_cancel(self):
-        p = self.begin("What is the capital of Sweden? " * 50)
-        end = time.monotonic() + 60
-        while not any(s["is_processing"] for s in self.server.get("/slots")[2]):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
-        os.killpg(p.pid, signal.SIGINT)
-        self.wait(p)
-        self.idle()
+        self.interrupt(self.begin("What is the capital of Sweden? " * 50))
 
     def test_schema(self):
         schema = self.work / "schema.json"

@@ -62,6 +62,16 @@ class Case(client.Case):
             self.assertLess(time.monotonic(), end, "the server goes on with the request of a client that left")
             time.sleep(0.05)
 
+    def interrupt(self, p):
+        """A client is interrupted (what Ctrl-C sends) when the server is at its request; fails when that goes on."""
+        end = time.monotonic() + 60
+        while not any(s["is_processing"] for s in self.server.get("/slots")[2]):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        os.killpg(p.pid, signal.SIGINT)
+        self.wait(p)
+        self.idle()
+
     def refused(self):
         """Requests that were not answered with 200."""
         return [x for x in self.tap.exchanges if x.status not in (200, None)]
