@@ -8,9 +8,6 @@
  * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
  * group is through, which saves a shift a line.
  */
-#ifndef INGLE_KERN_X86_ONE512_H
-#define INGLE_KERN_X86_ONE512_H
-
 struct one_bytes { uint8_t b[64]; };
 /* A line, in its turn: compilers move loads. */
 static ATTR_INLINE __m512i one_line(const uint8_t *at)
@@ -262,5 +259,3 @@ ONE256(q3_k, 3, KERN_SCALES_SUB16, NO_SETUP, ONE_Q3_K)
     y0 = one_add(y0, dot, halves(s + 256), a->scale);                                           \
     ONE_FINISH_MIN(s + 288)
 ONE256(q2_k, 2, KERN_SCALES_SUB16_NIB, NO_SETUP, ONE_Q2_K)
-
-#endif
