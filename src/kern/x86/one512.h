@@ -7,6 +7,8 @@
  * what it can read, and four fifths in order).  So a chunk is read once, from end to end: dots
  * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
  * group is through, which saves a shift a line.
+ *
+ * A body: matmul_avx512vnni.c includes it behind the loads and look-ups that it uses.
  */
 struct one_bytes { uint8_t b[64]; };
 /* A line, in its turn: compilers move loads. */
