@@ -117,11 +117,11 @@ static int64_t first_event(const struct http_request *rq, struct fault *f)
     return n + 1;
 }
 
-static void follow(struct http_exchange *x, const struct http_request *rq, struct tape *t)
+static void follow(struct http_exchange *x, const struct http_request *rq, struct tape *t,
+                   int64_t first)
 {
     struct fault f = {0};
-    const int64_t first = first_event(rq, &f);
-    if (!f.kind && (!t || !tape_keeps(t)))
+    if (!t || !tape_keeps(t))
         request_fault(&f, FAULT_REQUEST, "stream",
                       "only a response that was made with background and stream can be streamed again");
     if (!f.kind && !tape_listen(t, x, first))
@@ -138,6 +138,7 @@ void responses_get(struct serve *v, struct http_exchange *x, const struct http_r
     struct fault f = {0};
     struct responses_found found = {.object = &out};
     const bool stream = wants_stream(rq, &f);
+    const int64_t first = first_event(rq, &f);
     id_of(rq, "", id);
     str_init(&out);
     if (f.kind) {
@@ -145,7 +146,7 @@ void responses_get(struct serve *v, struct http_exchange *x, const struct http_r
     } else if (!responses_store_get(v->responses, user_of(rq), id, &found)) {
         not_found(x, rq);
     } else if (stream) {
-        follow(x, rq, found.tape);
+        follow(x, rq, found.tape, first);
     } else {
         serve_json(x, rq, &out);
         tape_unref(found.tape);

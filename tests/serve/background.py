@@ -129,7 +129,7 @@ class Background(Api):
         self.create(status=400, input="x " * 40000, background=True, stream=True)
         r = self.create(**LONG)
         self.create(status=400, input="x", previous_response_id=r["id"])
-        for query in ("stream=1", "stream=true&starting_after=x", "stream=true&starting_after=-1",
+        for query in ("stream=1", "starting_after=false", "stream=true&starting_after=x", "stream=true&starting_after=-1",
                       "stream=true"):
             self.ask("GET", f"/responses/{r['id']}?{query}", status=400)
         self.ask("POST", f"/responses/{r['id']}/cancel")

@@ -4,6 +4,9 @@ requests that fit it and requests that do not, and checks every answer and every
 
 usage: PYTHON openapi_sdk.py INGLE [SECONDS [SEED]]      PYTHON has the packages schemathesis and
        openapi-spec-validator; else exit 77
+
+Without SECONDS the requests are those that the description itself suggests, the same each time;
+with them random ones follow, for so long with each model.
 """
 import json
 import os
@@ -21,7 +24,7 @@ except ImportError:
     sys.exit(77)
 
 SPEC = "share/openapi.json"
-SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 30
+SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 SEED = sys.argv[3] if len(sys.argv) > 3 else "1"
 SMALL = ["-c", "512", "--predict", "16", "--parallel", "8", "--resumable", "8", "--quiet"]
 
@@ -47,8 +50,9 @@ def probe(folder, what, *options):
         command = [os.path.join(os.path.dirname(sys.executable), "st"), "run", spec(folder),
                    "--url", server.url + "/v1", "--exclude-tag", "unsupported", "--seed", SEED,
                    # What fits may still be refused: a tool that is not there, a prompt that is too long.
-                   "--exclude-checks", "positive_data_acceptance", "--phases", "coverage,fuzzing",
-                   "--max-examples", "30", "--max-time", str(SECONDS), "--workers", "1",
+                   "--exclude-checks", "positive_data_acceptance",
+                   "--phases", "coverage,fuzzing" if SECONDS else "coverage",
+                   "--max-examples", "30", "--max-time", str(SECONDS or 120), "--workers", "1",
                    "--max-response-time", "30", "--continue-on-failure", "--no-color",
                    "--warnings", "off"]
         r = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
