@@ -88,14 +88,17 @@ static int is(const struct text *t, const char *word)
            strncasecmp(t->at, word, strlen(word)) == 0;
 }
 
-/* A number of at most 8 digits in that base. */
+/* A number of at most 8 digits in that base, behind zeros. */
 static int number(const struct text *t, int base, size_t *out)
 {
     static const char digits[] = "0123456789abcdef";
+    const char *p = t->at;
     *out = 0;
-    if (t->end == t->at || t->end - t->at > 8)
+    while (p + 1 < t->end && *p == '0')
+        p++;
+    if (p == t->end || t->end - p > 8)
         return 0;
-    for (const char *p = t->at; p < t->end; p++) {
+    for (; p < t->end; p++) {
         const char c = (char)(*p >= 'A' && *p <= 'F' ? *p + 32 : *p);
         const char *d = c ? memchr(digits, c, (size_t)base) : NULL;
         if (!d)
