@@ -135,7 +135,7 @@ def fuzz_one(target):
 
 
 def fuzz(tally):
-    if not build(tally, "fuzz"):
+    if not build(tally, "fuzz", "fuzzers"):
         return
     targets = sorted(p for p in (OUT / "fuzz").glob("fuzz_*") if p.is_file() and "." not in p.name)
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
