@@ -40,11 +40,12 @@ static float exp_tail(float r)
 
 float kern_exp(float x)
 {
+    if (x < POLY_EXP_MIN)
+        return 0.0f;
     x = x > POLY_EXP_MAX ? POLY_EXP_MAX : x;
-    x = x < POLY_EXP_MIN ? POLY_EXP_MIN : x;
     float r, t = reduce(x, &r);
     float p = fmaf(fmaf(exp_tail(r), r, 1.0f), r, 1.0f);
-    /* 2^n as two factors, so that subnormal results round once and 2^128 overflows. */
+    /* 2^n as two factors, so that 2^128 overflows. */
     uint32_t k = to_bits(t) - POLY_ROUND_BITS + 256, half = k >> 1;
     return p * from_bits((half - 1) << 23) * from_bits((k - half - 1) << 23);
 }

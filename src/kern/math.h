@@ -15,8 +15,8 @@
 struct report_sink;
 
 /* Scalar twins, usable anywhere.  Error at most 1 ulp for exp, 3 ulp for tanh and sigmoid
- * and 4 ulp for softplus, over the whole range, subnormal results included; correct limits
- * for infinities, NaN stays NaN. */
+ * and 4 ulp for softplus; below x = -87 exp is 0, and never subnormal (so is what is made of
+ * it); correct limits for infinities, NaN stays NaN. */
 float kern_exp(float x);
 float kern_tanh(float x);
 float kern_sigmoid(float x);

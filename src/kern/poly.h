@@ -21,9 +21,10 @@
 #define POLY_E5 0.008363202971575855f
 #define POLY_E6 0.0013926213466332444f
 
-/* Beyond these exp is infinite or zero; tanh of half of the last is 1. */
+/* Beyond these exp is infinite or zero; tanh of half of the last is 1.  No result is subnormal:
+ * a weight of attention that is takes Intel's processors 150 cycles in each product. */
 #define POLY_EXP_MAX   89.0f
-#define POLY_EXP_MIN   -104.0f
+#define POLY_EXP_MIN   -87.0f
 #define POLY_EXPM1_MAX 20.0f
 
 /* ln((1 + s) / (1 - s)) = 2 s + s^3 (L0 + L1 s^2 + L2 s^4 + L3 s^6), s^2 <= 0.0295. */

@@ -10,8 +10,8 @@ static void limits(void **state)
     (void)state;
     assert_true(kern_exp(0.0f) == 1.0f);
     assert_true(kern_exp(INFINITY) == INFINITY && kern_exp(89.0f) == INFINITY);
-    assert_true(kern_exp(-INFINITY) == 0.0f && kern_exp(-104.0f) == 0.0f);
-    assert_true(kern_exp(-103.0f) > 0.0f && isnan(kern_exp(NAN)));
+    assert_true(kern_exp(-INFINITY) == 0.0f && kern_exp(-87.01f) == 0.0f);
+    assert_true(kern_exp(-87.0f) >= 0x1p-126f && isnan(kern_exp(NAN)));
     assert_true(kern_tanh(INFINITY) == 1.0f && kern_tanh(-INFINITY) == -1.0f);
     assert_true(signbit(kern_tanh(-0.0f)) && kern_tanh(1e-42f) == 1e-42f && isnan(kern_tanh(NAN)));
     assert_true(kern_sigmoid(INFINITY) == 1.0f && kern_sigmoid(-INFINITY) == 0.0f);

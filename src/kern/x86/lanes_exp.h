@@ -22,11 +22,12 @@ LANES_INLINE struct v16 v_exp_tail(struct v16 r)
 
 LANES_INLINE struct v16 v_exp(struct v16 x)
 {
+    const struct m16 none = v_greater(v_set(POLY_EXP_MIN), x);
     x = v_min(v_set(POLY_EXP_MAX), x);
     x = v_max(v_set(POLY_EXP_MIN), x);
     struct v16 t, n, r = v_reduce(x, &t, &n);
     struct v16 p = v_fma(v_fma(v_exp_tail(r), r, v_set(1.0f)), r, v_set(1.0f));
-    return v_scale2(p, n, t);
+    return v_choose(none, v_zero(), v_scale2(p, n, t));
 }
 
 LANES_INLINE struct v16 v_tanh(struct v16 x)
