@@ -37,7 +37,7 @@ static void hear(void *arg, ingle_report_level level, const char *kind, const ch
     (void)arg;
     (void)subject;
     const size_t n = strlen(said);
-    if (level <= INGLE_REPORT_NOTE && strcmp(kind, "memory") != 0)
+    if (level <= INGLE_REPORT_NOTE && strcmp(kind, "memory") != 0 && strcmp(kind, "kernel") != 0)
         snprintf(said + n, sizeof said - n, "%s\n", text);
 }
 
