@@ -380,13 +380,13 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
         take_result(s, &n_draws, l->item[i], &l->work[i], err);
     }
     pool_run(device_pool(s->e->device), n_draws, draw_one, s);
-    for (int64_t i = 0; i < n_draws; i++)
-        deliver(s, &s->draw[i]);
-    if (n_draws) {
+    if (n_draws) { /* counted before anybody is told, and may ask */
         pthread_mutex_lock(&s->lock);
         s->status.generated_tokens += n_draws;
         pthread_mutex_unlock(&s->lock);
     }
+    for (int64_t i = 0; i < n_draws; i++)
+        deliver(s, &s->draw[i]);
     if (short_of_pages)
         make_room(s, l, &(struct err){INGLE_OK, ""});
 }

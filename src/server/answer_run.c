@@ -309,9 +309,9 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     add_usage(&a->usage, p, usage);
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
         keep_tokens(a);
+        observe(a); /* before the client is told, and may ask for the metrics */
         if (answer_heard(a) && !a->finished && !a->fault.kind)
             send_result(a);
-        observe(a);
     }
     answer_unlock(a);
     answer_unref(a);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """llama.py INGLE - what clients of llama-server look for beyond the words of OpenAI."""
 import json
+import re
 import sys
 import time
 
@@ -177,6 +178,17 @@ class Llama(Case):
         self.assertIn("\nllamacpp:requests_processing 0\n", text)
         self.assertIn("\nllamacpp:prompt_tokens_cached_total ", text)
         self.assertGreater(int(headers["Process-Start-Time-Unix"]), 10**9)
+
+    def test_counted_when_the_answer_is_there(self):
+        def counters():
+            text = self.server.get("/metrics")[2]
+            ok = re.search(r'^ingle_requests_total\{dialect="llama-completion",outcome="ok"\} (\d+)$', text, re.M)
+            return int(re.search(r"^llamacpp:tokens_predicted_total (\d+)$", text, re.M)[1]), int(ok[1]) if ok else 0
+        self.native("Once", n_predict=1)
+        tokens, answers = counters()
+        for _ in range(30):
+            tokens, answers = tokens + self.native("Once", n_predict=3)["timings"]["predicted_n"], answers + 1
+            self.assertEqual(counters(), (tokens, answers))
 
     def test_tags(self):
         model = self.server.get("/v1/models")[2]["data"][0]

@@ -64,8 +64,6 @@ EXPECTED = [
     ("test_completion.py::test_completion_stream_with_openai_library", "text", "what the model writes"),
     ("test_completion.py::test_completion_response_fields*fields1]", "count", "the text of its BOS in the prompt"),
     ("test_completion.py::test_completion_prompt_cache", "count", "tokens of the prompt"),
-    ("test_completion.py::test_n_probs_post_backend_sampling", "absent",
-     "no probabilities from behind the samplers"),
 
     ("test_metrics.py::test_metrics_disabled", "choice", "/metrics is always there"),
     ("test_metrics.py::test_metrics_timings_are_finite*", "choice", "timings has an object, 'ingle'"),
