@@ -569,6 +569,31 @@ static bool attend(struct answer *a, struct http_exchange *x)
     return true;
 }
 
+static bool can_be_header(const char *s)
+{
+    size_t n = 0;
+    while (n <= REQUEST_MAX_AFFINITY && s[n] > ' ' && s[n] <= '~')
+        n++;
+    return n && !s[n];
+}
+
+/* By what replicas should be chosen so that this request finds its beginning computed: proxies see
+ * headers alone. */
+static void tell_affinity(struct http_exchange *x, const struct http_request *rq,
+                          const struct chat_request *r)
+{
+    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id", "session_id"};
+    const char *key = NULL;
+    for (size_t i = 0; i < sizeof name / sizeof *name && !key; i++)
+        key = http_request_header(rq, name[i]);
+    if (!key && r->cache_key.n)
+        key = r->cache_key.at;
+    if (!key && r->user.n)
+        key = r->user.at;
+    if (key && can_be_header(key))
+        http_header(x, "x-affinity-key", key);
+}
+
 void answer_start(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *given)
@@ -579,9 +604,10 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     uint8_t digest[SHA256_BYTES];
     digest_of(rq, d, digest);
     check_stopping(is_stopping(c), &f);
-    const bool attached = !f.kind && attach(c, x, digest, &state);
     if (!r->user.n && rq->user)
         str_adds(&r->user, rq->user);
+    tell_affinity(x, rq, r);
+    const bool attached = !f.kind && attach(c, x, digest, &state);
     struct answer *a = attached ? NULL : new_answer(c, r, d, state);
     if (attached) {
         request_release(r);

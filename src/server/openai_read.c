@@ -207,6 +207,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_bool(body, "ignore_eos", &r->ignore_end, f);
     request_get_bool(body, "post_sampling_probs", &r->drawn_from, f);
     request_get_int(body, "priority", -10, 10, &priority, f);
+    request_get_cache_key(body, "prompt_cache_key", r);
     request_get_number(body, "deadline_seconds", 0, 1e6, &deadline, f);
     request_get_int(body, "id_slot", -1, INT32_MAX, &slot, f);
     r->priority = (int)priority;

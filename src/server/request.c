@@ -247,6 +247,7 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->grammar);
     str_init(&r->tool_name);
     str_init(&r->user);
+    str_init(&r->cache_key);
     for (size_t i = 0; i < defaults->n_bias; i++) {
         struct fault none = {0};
         request_add_bias(r, defaults->bias[i].token, defaults->bias[i].bias, &none);
@@ -265,6 +266,7 @@ void request_release(struct chat_request *r)
     str_release(&r->grammar);
     str_release(&r->tool_name);
     str_release(&r->user);
+    str_release(&r->cache_key);
     for (size_t i = 0; i < r->n_prompts; i++) {
         str_release(&r->prompt[i].text);
         mem_free(r->prompt[i].ids);
@@ -350,7 +352,8 @@ bool request_has_tools(const struct chat_request *r)
 void request_check(const struct chat_request *r, struct fault *f)
 {
     bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) &&
-              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user);
+              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user) &&
+              str_ok(&r->cache_key);
     for (size_t i = 0; i < r->n_prompts; i++)
         ok = ok && str_ok(&r->prompt[i].text);
     for (size_t i = 0; i < r->n_stop; i++)
@@ -376,6 +379,13 @@ void request_effort(struct chat_request *r, const char *word)
     r->thinking = effort ? THINKING_ON : THINKING_OFF;
     if (effort)
         str_adds(&r->effort, effort);
+}
+
+void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r)
+{
+    struct json_object *v = request_get(o, name);
+    if (request_is_text(v) && json_object_get_string_len(v) <= REQUEST_MAX_AFFINITY)
+        str_add(&r->cache_key, json_object_get_string(v), (size_t)json_object_get_string_len(v));
 }
 
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)

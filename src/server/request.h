@@ -55,7 +55,8 @@ enum {
     REQUEST_MAX_BIAS = 1024,
     REQUEST_MAX_N = 16,
     REQUEST_MAX_TOP = 20,
-    REQUEST_MAX_PROMPTS = 64
+    REQUEST_MAX_PROMPTS = 64,
+    REQUEST_MAX_AFFINITY = 256 /* bytes of a name of what begins alike */
 };
 
 /* ---- reading fields ---- */
@@ -150,6 +151,7 @@ struct chat_request {
     int priority;
     double deadline_seconds; /* 0: none */
     struct str user;         /* whose share it is */
+    struct str cache_key;    /* the client's name for what begins alike, or "" */
 };
 
 /* defaults: the sampling of the server. */
@@ -165,6 +167,8 @@ bool request_has_tools(const struct chat_request *r);
 void request_check(const struct chat_request *r, struct fault *f);
 /* Any number will do; -1 asks for a random one. */
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+/* A hint: nothing that it may be is wrong. */
+void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r);
 /* The words of all vendors for how hard to think, to thinking and effort; unknown ones count
  * as "medium". */
 void request_effort(struct chat_request *r, const char *word);

@@ -617,6 +617,7 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     refuse(d, body);
     check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
+    request_get_cache_key(body, "prompt_cache_key", r);
     request_get_bool(body, "stream", &r->stream, d->fault);
     request_get_bool(body, "return_progress", &r->return_progress, d->fault);
     request_get_bool(body, "timings_per_token", &d->state->timings, d->fault);

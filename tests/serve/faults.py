@@ -248,6 +248,23 @@ class Access(WithServer):
                              ("/slots", 401), ("/nothing", 401)]:
             self.assertEqual(self.server.get(path)[0], status, path)
 
+    def test_affinity(self):
+        for headers, more, want in [({}, {}, "alice"), ({"X-Conversation-Id": "c1"}, {"prompt_cache_key": "p"}, "c1"),
+                                    ({"X-Claude-Code-Session-Id": "c2"}, {}, "c2"), ({}, {"prompt_cache_key": "p"}, "p"),
+                                    ({"session_id": "s"}, {"prompt_cache_key": 7}, "s"),
+                                    ({}, {"prompt_cache_key": "p" * 257}, "alice"),
+                                    ({}, {"prompt_cache_key": "a\r\nb: c"}, None)]:
+            for path, body in (("/v1/chat/completions", QUESTION), ("/v1/messages", QUESTION),
+                               ("/v1/responses", {"input": "Hello", "max_output_tokens": 4})):
+                if "messages" in path and more:
+                    continue
+                for stream in (False, True):
+                    c, r = self.server.open("POST", path, {**body, **more, "stream": stream},
+                                            {"Authorization": "Bearer " + self.KEY, **headers})
+                    r.read()
+                    c.close()
+                    self.assertEqual((r.status, r.getheader("x-affinity-key")), (200, want), (path, headers, more))
+
     def test_hosts_and_origins(self):
         for headers, status in [({"Host": "evil.example"}, 403), ({"Host": "evil.example:80"}, 403),
                                 ({"Host": "models.example"}, 200), ({"Host": "Localhost:1"}, 200),
