@@ -74,6 +74,7 @@ static int64_t crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul
 
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink)
 {
+    kern_matmul_calibrate_ahead(t, sink);
     for (uint32_t code = 0; code < KERN_CODES; code++) {
         struct calibration c = {0};
         if (!t->many[code])

@@ -17,11 +17,19 @@
 #define KERN_MANY(needs, code, fn) kern_matmul_fn fn;
 #include "kern/many.inc"
 #undef KERN_MANY
+#define KERN_AHEAD(needs, code, fn) kern_matmul_fn fn;
+#include "kern/ahead.inc"
+#undef KERN_AHEAD
 #define KERN_FAST_LAW(recipe, fn) kern_matmul_fn fn;
 #define KERN_FAST(needs, recipe, code, fn) kern_matmul_fn fn;
 #include "kern/fast.inc"
 #undef KERN_FAST
 #undef KERN_FAST_LAW
+
+/* Zeros of which no cache holds a line; at and n_bytes are multiples of 64. */
+void kern_cold_zeros_avx2(uint8_t *at, size_t n_bytes);
+/* Part of kern_matmul_calibrate(): puts t->ahead in the place of t->run where that reads faster. */
+void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
 
 /* x as bf16, to nearest even; subnormal numbers are zeros. */
 static inline uint16_t kern_fast_bf16(float x)

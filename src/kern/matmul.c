@@ -28,6 +28,13 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
     }
 #include "kern/many.inc"
 #undef KERN_MANY
+#define KERN_AHEAD(needs, code, fn)                    \
+    if (((needs) & ~cpu) == 0) {                       \
+        t->ahead[KERN_CODE_##code] = fn;               \
+        t->ahead_name[KERN_CODE_##code] = #fn;         \
+    }
+#include "kern/ahead.inc"
+#undef KERN_AHEAD
 #define KERN_FAST_LAW(recipe, fn)
 #define KERN_FAST(needs, recipe_, code, fn)    \
     if (((needs) & ~cpu) == 0) {               \

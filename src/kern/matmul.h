@@ -116,6 +116,9 @@ struct kern_matmul_table {
     kern_matmul_fn *run[KERN_CODES]; /* by kern_matrix.code */
     kern_act_fn *act[KERN_ACT_KINDS]; /* NULL for F32 */
     const char *name[KERN_CODES];    /* of the chosen kernel, for reports */
+    /* Kernels that may read memory faster; run's bits.  NULL: none. */
+    kern_matmul_fn *ahead[KERN_CODES];
+    const char *ahead_name[KERN_CODES];
     /* Kernels that may be faster from some rows on; run's bits.  NULL: none. */
     kern_matmul_fn *many[KERN_CODES];
     const char *many_name[KERN_CODES];
@@ -126,8 +129,9 @@ struct kern_matmul_table {
     const char *recipe;              /* which arithmetic they have: "fast-pairs"; NULL: none */
 };
 
-/* Measures from how many rows on t->many is faster, where there is one (some milliseconds; else
- * nothing): the choice is one of speed, not of bits.  Reports what it finds. */
+/* Measures whether t->ahead reads memory faster than t->run, which it replaces then, and from how
+ * many rows on t->many is faster, where there are such (some milliseconds; else nothing): the choice
+ * is one of speed, not of bits.  Reports what it finds. */
 struct report_sink;
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink);
 /* The kernel for a product of w with n rows. */

@@ -165,6 +165,22 @@ static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_mat
     return true;
 }
 
+static int test_ahead(struct kern_matmul_table *t, uint32_t code, struct data *d,
+                      const struct report_sink *sink)
+{
+    struct kern_matrix w;
+    if (!t->ahead[code] || !matrix_of(code, &w))
+        return 0;
+    w.at = d->panel;
+    kern_pack(&w, 0, w.n_panels, d->stored);
+    if (same(d, &w, w.act, twin(code), t->ahead[code]))
+        return 0;
+    report(sink, INGLE_REPORT_WARN, "kernel", t->ahead_name[code],
+           "differs from the plain kernel; '%s' is used instead", t->name[code]);
+    t->ahead[code] = NULL;
+    return 1;
+}
+
 static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
                      const struct report_sink *sink)
 {
@@ -231,6 +247,7 @@ int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struc
     for (int kind = KERN_ACT_Q32; kind < KERN_ACT_KINDS; kind++)
         n_bad += test_act(t, cpu, (enum kern_act_kind)kind, &d, sink);
     for (uint32_t code = 0; code < KERN_CODE_N; code++)
-        n_bad += test_code(t, cpu, code, &d, sink) + test_many(t, code, &d, sink);
+        n_bad += test_code(t, cpu, code, &d, sink) + test_ahead(t, code, &d, sink) +
+                 test_many(t, code, &d, sink);
     return n_bad + test_fast(t, &d, sink);
 }

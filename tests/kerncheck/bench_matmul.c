@@ -191,6 +191,13 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
     }
 #include "kern/matmul.inc"
 #undef KERN_MATMUL
+#define KERN_AHEAD(needs, code_, fn_)                                               \
+    if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \
+        b->fn = fn_;                                                                     \
+        bench_kernel(b, #fn_, w, n);                                                     \
+    }
+#include "kern/ahead.inc"
+#undef KERN_AHEAD
 #define KERN_MANY(needs, code_, fn_)                                                \
     if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \
         b->fn = fn_;                                                                     \

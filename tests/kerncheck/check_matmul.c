@@ -19,6 +19,9 @@ static const struct kernel {
 #define KERN_MANY(needs, code, fn) {#fn, needs, KERN_CODE_##code, fn},
 #include "kern/many.inc"
 #undef KERN_MANY
+#define KERN_AHEAD(needs, code, fn) {#fn, needs, KERN_CODE_##code, fn},
+#include "kern/ahead.inc"
+#undef KERN_AHEAD
 };
 
 static const struct fast {

@@ -7,15 +7,19 @@
 #include "kern/kernels.h"
 #include <string.h>
 
-static int n_notes;
+static int n_notes, n_ahead; /* of kernels for many rows; of those that ask for memory ahead */
 
 static void note(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
 {
     (void)arg;
     (void)text;
-    n_notes++;
     assert_int_equal(level, INGLE_REPORT_NOTE);
     assert_string_equal(kind, "kernel");
+    if (strstr(subject, "ahead")) {
+        n_ahead++;
+        return;
+    }
+    n_notes++;
     assert_non_null(strstr(subject, "emulated"));
 }
 
@@ -31,6 +35,29 @@ static void test_nothing_competes(void **state)
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
     assert_true(kern_matmul_pick(&t, &w, 1) == t.run[KERN_CODE_Q4_0]);
     assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[KERN_CODE_Q4_0]);
+}
+
+/* One measurement decides for all codes: those that ask ahead, or none. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    const struct report_sink sink = {.report = note};
+    struct kern_matmul_table t, was;
+    n_ahead = 0;
+    kern_matmul_table_init(&t, cpu_detect() & ~(uint32_t)CPU_AMX);
+    assert_int_equal(kern_matmul_self_test(&t, cpu_detect(), &sink), 0);
+    was = t;
+    kern_matmul_calibrate(&t, &sink);
+    if (!t.ahead[KERN_CODE_Q4_0]) {
+        assert_int_equal(n_ahead, 0);
+        skip();
+    }
+    assert_int_equal(n_ahead, 1);
+    const bool used = t.run[KERN_CODE_Q4_0] == t.ahead[KERN_CODE_Q4_0];
+    for (int code = 0; code < KERN_CODES; code++) {
+        assert_true(t.run[code] == (used && t.ahead[code] ? t.ahead[code] : was.run[code]));
+        assert_true(t.name[code] == (used && t.ahead[code] ? t.ahead_name[code] : was.name[code]));
+    }
 }
 
 /* The kernels for AMX in plain C take part like real ones: they are tested, timed, chosen. */
@@ -80,6 +107,7 @@ static void test_fast(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes),
-                                       cmocka_unit_test(test_competing), cmocka_unit_test(test_fast)};
+                                       cmocka_unit_test(test_competing), cmocka_unit_test(test_ahead),
+                                       cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

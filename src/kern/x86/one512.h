@@ -8,13 +8,15 @@
  * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
  * group is through, which saves a shift a line.
  *
- * A body: matmul_avx512vnni.c includes it behind the loads and look-ups that it uses.
+ * A body: vnni512.h includes it behind the loads and look-ups that it uses.
  */
 struct one_bytes { uint8_t b[64]; };
 /* A line, in its turn: compilers move loads. */
 static ATTR_INLINE __m512i one_line(const uint8_t *at)
 {
     __m512i v;
+    if (AHEAD)
+        ask_ahead(at);
     __asm__ volatile("vmovdqu64 %1, %0" : "=v"(v) : "m"(*(const struct one_bytes *)(const void *)at) : "memory");
     return v;
 }

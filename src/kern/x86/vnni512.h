@@ -1,0 +1,404 @@
+/*
+ * vnni512 - products on AVX-512 with VNNI: a line of a panel is one vpdpbusd operand.  Codes enter
+ * as unsigned bytes; what that adds to a dot product is taken off with the activations'
+ * sums, so dots are exact.
+ *
+ * Included twice: NAME(x) is the kernel's name; AHEAD: the code asks for every line itself,
+ * for processors that do not keep up with the loads (calibrate_ahead.c finds out).
+ */
+#include "kern/kernels.h"
+#include "kern/x86/drive.h"
+
+#include <immintrin.h>
+
+
+static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
+static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
+static inline __m512i words32(const void *at)
+{
+    int32_t v;
+    memcpy(&v, at, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+static inline __m512 halves(const uint8_t *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+}
+static inline __m512i lut(const int8_t *table, int bias)
+{
+    return _mm512_add_epi8(
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)),
+        bytes(bias));
+}
+/* a & mask | b */
+static inline __m512i merge(__m512i a, __m512i mask, __m512i b)
+{
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
+}
+
+/* Quad j (a literal) of a group: 64 unsigned codes. */
+static ATTR_INLINE __m512i quad_8(const uint8_t *g, int j)
+{
+    return line(g + 64 * j);
+}
+static ATTR_INLINE __m512i quad_4(const uint8_t *g, int j)
+{
+    const __m512i v = line(g + 64 * (j % 4));
+    return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), bytes(15));
+}
+/* Bit t of each byte of v moved to bit `to`; others are noise.  Literal counts, because
+ * the intrinsics' types differ between compilers. */
+static ATTR_INLINE __m512i moved(__m512i v, int t, int to)
+{
+    switch (to - t) {
+#define LEFT(n) case n: return _mm512_slli_epi16(v, n); case -n: return _mm512_srli_epi16(v, n);
+        LEFT(1) LEFT(2) LEFT(3) LEFT(4) LEFT(5) LEFT(6) LEFT(7)
+#undef LEFT
+    default: return v;
+    }
+}
+static ATTR_INLINE __m512i quad_5(const uint8_t *g, int j)
+{
+    return merge(moved(line(g + 256), j, 4), bytes(16), quad_4(g, j));
+}
+static ATTR_INLINE __m512i quad_6(const uint8_t *g, int j)
+{
+    return merge(moved(line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), bytes(48), quad_4(g, j));
+}
+static ATTR_INLINE __m512i quad_2(const uint8_t *g, int j)
+{
+    return _mm512_and_si512(moved(line(g + 64 * (j / 4)), 2 * (j % 4), 0), bytes(3));
+}
+static ATTR_INLINE __m512i quad_3(const uint8_t *g, int j)
+{
+    return merge(moved(line(g + 128), j, 2), bytes(4), quad_2(g, j));
+}
+/* 0 or 2: the value plus 1. */
+static ATTR_INLINE __m512i quad_1(const uint8_t *g, int j)
+{
+    return _mm512_and_si512(moved(line(g), j, 1), bytes(2));
+}
+
+/* Asks for the line this far ahead, long before its use into the second cache and shortly before
+ * into the first.  The far one crosses pages, at whose ends the processor stops reading ahead. */
+static ATTR_INLINE void ask_ahead(const uint8_t *at)
+{
+    _mm_prefetch((const char *)at + 6144, _MM_HINT_T1);
+    _mm_prefetch((const char *)at + 3072, _MM_HINT_T0);
+}
+
+/* Asks for what comes after a chunk of n_lines, in n parts of which this is part i.  Tiles of
+ * up to `lean` rows compute less than they wait: one row leaves all to the processor, which
+ * reads on by itself (any hint costs a tenth, Zen 4), more rows show it where.  Other tiles ask
+ * for every line, once, into the second cache: one line in nine left out costs half. */
+static ATTR_INLINE void fetch(const uint8_t *chunk, int i, int n, int n_lines, int rows, int lean)
+{
+    const char *at = (const char *)chunk;
+    const int from = (n_lines * i + n - 1) / n, to = (n_lines * (i + 1) + n - 1) / n;
+    for (int l = from; AHEAD && l < to; l++)
+        ask_ahead(chunk + 64 * l);
+    if (AHEAD)
+        return;
+    if (rows > 1 && rows <= lean)
+        _mm_prefetch(at + 64 * from + 4096, _MM_HINT_T0);
+    for (int l = from; rows > lean && l < to; l++)
+        _mm_prefetch(at + 64 * l + 8192, _MM_HINT_T1);
+}
+
+/* 2^(e - 128), NaN for 255. */
+static inline __m512 half_e8m0(const uint8_t *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __m512i v = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), small);
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
+                              _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(v);
+}
+/* Unsigned E4M3, halved: the code's bits are a half that is 256 times too small.  Not by way
+ * of subnormal floats, which are slow to multiply. */
+static inline __m512 half_ue4m3(const uint8_t *at)
+{
+    const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(b, 7)), _mm512_set1_ps(128));
+}
+
+#define NO_SETUP
+#define NL4_SETUP const __m512i table = lut(quant_nl4, 128);
+#define LOW_NIBBLE(v) _mm512_cvtepu8_epi32(_mm_and_si128(v, _mm_set1_epi8(15)))
+
+#include "kern/x86/one512.h"
+
+/* ---- groups of 32 ---- */
+
+#define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
+
+#define LOAD_Y(c, _) \
+    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);
+#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
+#define DOT(c, j) a##c = _mm512_dpbusd_epi32(a##c, w_, words32(X32(c)->q + 4 * (j)));
+#define QUAD(C, quad, j)           \
+    {                              \
+        const __m512i w_ = quad(j); \
+        EACH_##C(DOT, j)           \
+    }
+#define QUADS(C, quad)                                                             \
+    QUAD(C, quad, 0) QUAD(C, quad, 1) QUAD(C, quad, 2) QUAD(C, quad, 3) QUAD(C, quad, 4) \
+    QUAD(C, quad, 5) QUAD(C, quad, 6) QUAD(C, quad, 7)
+#define START(c, start) __m512i a##c = start(c);
+#define FINISH(c, _)                                                                  \
+    y##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##c),                                    \
+                           _mm512_mul_ps(d, _mm512_set1_ps(X32(c)->scale)), y##c);
+#define FINISH_MIN(c, _)                                                              \
+    FINISH(c, _)                                                                        \
+    y##c = _mm512_fmadd_ps(_mm512_set1_ps(X32(c)->sum),                                 \
+                           _mm512_mul_ps(min, _mm512_set1_ps(X32(c)->scale)), y##c);
+
+/* One tile, lean up to some rows: GROUP does the group at `group` with its scales at `scale`. */
+#define TILE32(name, C, bits, n_group, scales, shift, lean, SETUP, GROUP)                          \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
+    {                                                                                        \
+        SETUP                                                                                \
+        EACH_##C(LOAD_Y, _)                                                                     \
+        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
+            for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
+                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
+                                       (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
+                fetch(chunk, i, n_group, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, \
+                      C, lean);                                                         \
+                GROUP(C)                                                                     \
+            }                                                                                \
+        EACH_##C(STORE_Y, _)                                                                    \
+    }
+
+/* A tile for each number of rows from 2 on. */
+#define EACH_TILE(TILE, name, ...)                                                          \
+    TILE(name, 2, __VA_ARGS__) TILE(name, 3, __VA_ARGS__) TILE(name, 4, __VA_ARGS__)        \
+    TILE(name, 6, __VA_ARGS__) TILE(name, 8, __VA_ARGS__)
+#define KERNEL(name, block_, one)                                                 \
+    static const struct drive drive_##name = {                                          \
+        {{tile_##name##_8, 8}, {tile_##name##_6, 6}, {tile_##name##_4, 4},               \
+         {tile_##name##_3, 3}, {tile_##name##_2, 2}, {one, 1}},            \
+        block_, 0, 0};                                                          \
+    void NAME(name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \
+    {                                                                                   \
+        drive_run(m, &drive_##name, p0, p1);                                            \
+    }
+#define TILES32(name, bits, n_group, scales, shift, lean, SETUP, GROUP)                \
+    TILE32(tile_##name, 1, bits, n_group, KERN_SCALES_##scales, shift, lean, SETUP, GROUP) \
+    EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, shift, lean, SETUP, GROUP) \
+    KERNEL(name, 32, tile_##name##_1)
+/* One row as in one512.h. */
+#define TILES32_ONE(name, bits, n_group, scales, lean, GROUP)                                      \
+    EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, 0, lean, NO_SETUP, GROUP) \
+    KERNEL(name, 32, one_##name)
+
+#define ZERO(c) _mm512_setzero_si512()
+#define START8(c) words32(&X32(c)->start8)
+#define START16(c) _mm512_slli_epi32(START8(c), 1)
+#define START128(c) words32(&X32(c)->start128)
+#define START1(c) _mm512_srai_epi32(START8(c), 3)
+
+#define G4(j) quad_4(group, j)
+#define G5(j) quad_5(group, j)
+#define G8(j) quad_8(group, j)
+#define G2(j) quad_2(group, j)
+#define G1(j) quad_1(group, j)
+#define GTABLE(j) _mm512_shuffle_epi8(table, quad_4(group, j))
+
+#define GROUP_D(C, start, quad)          \
+    const __m512 d = halves(scale);      \
+    EACH_##C(START, start)               \
+    QUADS(C, quad)                       \
+    EACH_##C(FINISH, _)
+#define GROUP_DM(C, quad)                                          \
+    const __m512 d = halves(scale), min = halves(scale + 32);      \
+    EACH_##C(START, ZERO)                                          \
+    QUADS(C, quad)                                                 \
+    EACH_##C(FINISH_MIN, _)
+
+#define GROUP_Q4_0(C) GROUP_D(C, START8, G4)
+TILES32_ONE(q4_0, 4, 2, D, 1, GROUP_Q4_0)
+#define GROUP_Q5_0(C) GROUP_D(C, START16, G5)
+TILES32_ONE(q5_0, 5, 2, D, 0, GROUP_Q5_0)
+#define GROUP_Q8_0(C) GROUP_D(C, START128, G8)
+TILES32_ONE(q8_0, 8, 2, D, 3, GROUP_Q8_0)
+#define GROUP_Q1_0(C) GROUP_D(C, START1, G1)
+TILES32(q1_0, 1, 8, D, 2, 0, NO_SETUP, GROUP_Q1_0)
+#define GROUP_Q2_0(C) GROUP_D(C, START1, G2)
+TILES32(q2_0, 2, 4, D, 1, 0, NO_SETUP, GROUP_Q2_0)
+#define GROUP_Q4_1(C) GROUP_DM(C, G4)
+TILES32(q4_1, 4, 1, DM, 0, 1, NO_SETUP, GROUP_Q4_1)
+#define GROUP_Q5_1(C) GROUP_DM(C, G5)
+TILES32(q5_1, 5, 1, DM, 0, 0, NO_SETUP, GROUP_Q5_1)
+
+#define GROUP_IQ4_NL(C) GROUP_D(C, START128, GTABLE)
+TILES32(iq4_nl, 4, 2, D, 0, 0, NL4_SETUP, GROUP_IQ4_NL)
+
+#define E2M1_SETUP const __m512i table = lut(quant_e2m1_doubled, 128);
+#define GROUP_MXFP4(C)                    \
+    const __m512 d = half_e8m0(scale);    \
+    EACH_##C(START, START128)             \
+    QUADS(C, GTABLE)                      \
+    EACH_##C(FINISH, _)
+TILES32(mxfp4, 4, 4, E, 0, 0, E2M1_SETUP, GROUP_MXFP4)
+
+/* Halves one after the other; START16TH(c): -128 times the sum of q of this half. */
+#define START_HALF(c, half) \
+    __m512i a##c = _mm512_madd_epi16(words32(X32(c)->pairs[half]), _mm512_set1_epi16(-128));
+#define HALF_NVFP4(C, half, q0, q1, q2, q3)                  \
+    {                                                        \
+        const __m512 d = half_ue4m3(scale + 16 * (half));    \
+        EACH_##C(START_HALF, half)                           \
+        QUAD(C, GTABLE, q0) QUAD(C, GTABLE, q1) QUAD(C, GTABLE, q2) QUAD(C, GTABLE, q3) \
+        EACH_##C(FINISH, _)                                     \
+    }
+#define GROUP_NVFP4(C) HALF_NVFP4(C, 0, 0, 1, 2, 3) HALF_NVFP4(C, 1, 4, 5, 6, 7)
+TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
+
+/* ---- super-blocks of 256 ---- */
+
+#define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
+
+#define ZERO_T(c, _) __m512i t##c = _mm512_setzero_si512();
+#define ZERO_A(c, _) __m512i a##c = _mm512_setzero_si512();
+#define DOT256(c, j) a##c = _mm512_dpbusd_epi32(a##c, w_, words32(X256(c)->q + 32 * h + 4 * (j)));
+#define QUAD256(C, quad, j)         \
+    {                               \
+        const __m512i w_ = quad(j); \
+        EACH_##C(DOT256, j)         \
+    }
+#define ADD_SUB(c, _) t##c = _mm512_add_epi32(t##c, _mm512_mullo_epi32(a##c, sub_));
+/* One sub-scale for 32, one for each 16. */
+#define GROUP_32(C, quad, widen)                                                            \
+    {                                                                                       \
+        const __m512i sub_ = widen(_mm_loadu_si128((const __m128i *)(const void *)(s + 16 * h))); \
+        EACH_##C(ZERO_A, _)                                                                    \
+        QUAD256(C, quad, 0) QUAD256(C, quad, 1) QUAD256(C, quad, 2) QUAD256(C, quad, 3)     \
+        QUAD256(C, quad, 4) QUAD256(C, quad, 5) QUAD256(C, quad, 6) QUAD256(C, quad, 7)     \
+        EACH_##C(ADD_SUB, _)                                                                   \
+    }
+#define HALF_16(C, quad, widen, half, q0, q1, q2, q3)                                       \
+    {                                                                                       \
+        const __m512i sub_ = widen(                                                         \
+            _mm_loadu_si128((const __m128i *)(const void *)(s + 32 * h + 16 * (half))));    \
+        EACH_##C(ZERO_A, _)                                                                    \
+        QUAD256(C, quad, q0) QUAD256(C, quad, q1) QUAD256(C, quad, q2) QUAD256(C, quad, q3) \
+        EACH_##C(ADD_SUB, _)                                                                   \
+    }
+#define GROUP_16(C, quad, widen) \
+    HALF_16(C, quad, widen, 0, 0, 1, 2, 3) HALF_16(C, quad, widen, 1, 4, 5, 6, 7)
+/* No sub-scale: straight into the total. */
+#define DOT_T(c, j) t##c = _mm512_dpbusd_epi32(t##c, w_, words32(X256(c)->q + 32 * h + 4 * (j)));
+#define QUAD_T(C, quad, j)          \
+    {                               \
+        const __m512i w_ = quad(j); \
+        EACH_##C(DOT_T, j)          \
+    }
+#define GROUP_1(C, quad)                                                            \
+    QUAD_T(C, quad, 0) QUAD_T(C, quad, 1) QUAD_T(C, quad, 2) QUAD_T(C, quad, 3)     \
+    QUAD_T(C, quad, 4) QUAD_T(C, quad, 5) QUAD_T(C, quad, 6) QUAD_T(C, quad, 7)
+
+/* Sums of q times scales: pairs of groups at a time. */
+#define ADD_SUMS(c, sums) t##c = _mm512_dpwssd_epi32(t##c, m_, words32(X256(c)->sums + 2 * i));
+#define FINISH_D(c, _)                                                                     \
+    y##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t##c),                                         \
+                           _mm512_mul_ps(d, _mm512_set1_ps(X256(c)->scale)), y##c);
+#define FINISH_DMIN(c, _)                                                                  \
+    y##c = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t##c),                                        \
+                            _mm512_mul_ps(dmin, _mm512_set1_ps(X256(c)->scale)), y##c);
+#define CLEAR_T(c, _) t##c = _mm512_setzero_si512();
+/* Takes bias * sub-scale * sum off: codes are the value plus bias. */
+#define OFF_BIAS(C, bias, n_pairs, sums)                                                     \
+    for (int i = 0; i < (n_pairs); i++) {                                                    \
+        const __m512i m_ = _mm512_mullo_epi16(pair_s8(s, i), _mm512_set1_epi16(-(bias)));    \
+        EACH_##C(ADD_SUMS, sums)                                                             \
+    }
+
+#define TILE256(name, C, bits, scales, lean, SETUP, GROUP, END)                                    \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
+                           float *y, int64_t stride, bool first)                                         \
+    {                                                                                        \
+        SETUP                                                                                \
+        EACH_##C(LOAD_Y, _)                                                                     \
+        for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
+            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
+            EACH_##C(ZERO_T, _)                                                                 \
+            for (int h = 0; h < 8; h++) {                                                    \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
+                fetch(chunk, h, 8, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C, lean); \
+                GROUP(C)                                                                     \
+            }                                                                                \
+            END(C)                                                                           \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                    \
+    }
+#define TILES256(name, bits, scales, lean, SETUP, GROUP, END)                      \
+    TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END)      \
+    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END) \
+    KERNEL(name, 256, tile_##name##_1)
+#define TILES256_ONE(name, bits, scales, lean, SETUP, GROUP, END)                  \
+    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END) \
+    KERNEL(name, 256, one_##name)
+
+#define END_MIN32(C)                                                    \
+    const __m512 d = halves(s + 256), dmin = halves(s + 288);           \
+    EACH_##C(FINISH_D, _)                                                  \
+    EACH_##C(CLEAR_T, _)                                                   \
+    for (int i = 0; i < 4; i++) {                                       \
+        const __m512i m_ = pair_u8(s + 128, i);                         \
+        EACH_##C(ADD_SUMS, sum32)                                       \
+    }                                                                   \
+    EACH_##C(FINISH_DMIN, _)
+#define GROUP_Q4_K(C) GROUP_32(C, G4, _mm512_cvtepu8_epi32)
+TILES256_ONE(q4_k, 4, SUB8_MIN, 1, NO_SETUP, GROUP_Q4_K, END_MIN32)
+#define GROUP_Q5_K(C) GROUP_32(C, G5, _mm512_cvtepu8_epi32)
+TILES256_ONE(q5_k, 5, SUB8_MIN, 0, NO_SETUP, GROUP_Q5_K, END_MIN32)
+
+#define G6(j) quad_6(group, j)
+#define GROUP_Q6_K(C) GROUP_16(C, G6, _mm512_cvtepi8_epi32)
+#define END_Q6_K(C)                      \
+    const __m512 d = halves(s + 256);    \
+    OFF_BIAS(C, 32, 8, sum16)            \
+    EACH_##C(FINISH_D, _)
+TILES256_ONE(q6_k, 6, SUB16, 1, NO_SETUP, GROUP_Q6_K, END_Q6_K)
+
+#define G3(j) quad_3(group, j)
+#define GROUP_Q3_K(C) GROUP_16(C, G3, _mm512_cvtepi8_epi32)
+#define END_Q3_K(C)                      \
+    const __m512 d = halves(s + 256);    \
+    OFF_BIAS(C, 4, 8, sum16)             \
+    EACH_##C(FINISH_D, _)
+TILES256_ONE(q3_k, 3, SUB16, 1, NO_SETUP, GROUP_Q3_K, END_Q3_K)
+
+#define GROUP_Q2_K(C) GROUP_16(C, G2, LOW_NIBBLE)
+#define END_Q2_K(C)                                                                   \
+    const __m512 d = halves(s + 256), dmin = halves(s + 288);                         \
+    EACH_##C(FINISH_D, _)                                                                \
+    EACH_##C(CLEAR_T, _)                                                                 \
+    for (int i = 0; i < 8; i++) {                                                     \
+        const __m512i m_ = _mm512_srli_epi16(pair_u8(s, i), 4);                       \
+        EACH_##C(ADD_SUMS, sum16)                                                     \
+    }                                                                                 \
+    EACH_##C(FINISH_DMIN, _)
+TILES256_ONE(q2_k, 2, SUB16_NIB, 0, NO_SETUP, GROUP_Q2_K, END_Q2_K)
+
+#define GROUP_IQ4_XS(C) GROUP_32(C, GTABLE, _mm512_cvtepi8_epi32)
+#define END_IQ4_XS(C)                    \
+    const __m512 d = halves(s + 128);    \
+    OFF_BIAS(C, 128, 4, sum32)           \
+    EACH_##C(FINISH_D, _)
+TILES256_ONE(iq4_xs, 4, SUB8, 1, NL4_SETUP, GROUP_IQ4_XS, END_IQ4_XS)
+
+#define GROUP_TQ2_0(C) GROUP_1(C, G2)
+#define END_TQ2_0(C)                                        \
+    const __m512 d = halves(s);                             \
+    for (int i = 0; i < 4; i++) {                           \
+        const __m512i m_ = _mm512_set1_epi16(-1);           \
+        EACH_##C(ADD_SUMS, sum32)                           \
+    }                                                       \
+    EACH_##C(FINISH_D, _)
+TILES256(tq2_0, 2, NONE, 1, NO_SETUP, GROUP_TQ2_0, END_TQ2_0)
