@@ -75,7 +75,11 @@ static void test_competing(void **state)
     assert_non_null(t.many[w.code]);
     assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
     kern_matmul_calibrate(&t, &sink);
-    assert_int_equal(n_notes, 7);
+    int n_many = 0;
+    for (int code = 0; code < KERN_CODES; code++)
+        n_many += t.many[code] != NULL;
+    assert_true(n_many > 0);
+    assert_int_equal(n_notes, n_many);
     t.many_from[w.code] = 12;
     assert_true(kern_matmul_pick(&t, &w, 11) == t.run[w.code]);
     assert_true(kern_matmul_pick(&t, &w, 12) == t.many[w.code]);

@@ -12,6 +12,7 @@
 #include "base/bug.h"
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ static inline void tile_check(const struct tile_config *f, int c, int a, int b)
     BUG_IF(f->rows[c] != f->rows[a] || f->row_bytes[c] != f->row_bytes[b] || f->row_bytes[c] % 4 ||
            f->row_bytes[a] / 4 != f->rows[b] || f->row_bytes[a] % 4);
 }
-static inline void tile_dot_s8(struct tiles *s, int c, int a, int b)
+static inline void tile_dot_bytes(struct tiles *s, int c, int a, int b, bool is_signed)
 {
     tile_check(&s->config, c, a, b);
     for (int m = 0; m < s->config.rows[c]; m++)
@@ -78,8 +79,10 @@ static inline void tile_dot_s8(struct tiles *s, int c, int a, int b)
             for (int n = 0; n < s->config.row_bytes[c] / 4; n++) {
                 uint32_t sum;
                 memcpy(&sum, &s->at[c][m][4 * n], sizeof sum);
-                for (int i = 0; i < 4; i++)
-                    sum += (uint32_t)((int8_t)s->at[a][m][4 * k + i] * (int8_t)s->at[b][k][4 * n + i]);
+                for (int i = 0; i < 4; i++) {
+                    const uint8_t w = s->at[b][k][4 * n + i];
+                    sum += (uint32_t)((int8_t)s->at[a][m][4 * k + i] * (is_signed ? (int8_t)w : w));
+                }
                 memcpy(&s->at[c][m][4 * n], &sum, sizeof sum);
             }
 }
@@ -114,7 +117,8 @@ static inline void tile_dot_bf16(struct tiles *s, int c, int a, int b)
 #define TILE_ZERO(s, t) tile_zero(s, t)
 #define TILE_LOAD(s, t, at, stride) tile_load(s, t, at, stride)
 #define TILE_STORE(s, t, at, stride) tile_store(s, t, at, stride)
-#define TILE_DOT_S8(s, c, a, b) tile_dot_s8(s, c, a, b)
+#define TILE_DOT_S8(s, c, a, b) tile_dot_bytes(s, c, a, b, true)
+#define TILE_DOT_SU8(s, c, a, b) tile_dot_bytes(s, c, a, b, false)
 #define TILE_DOT_BF16(s, c, a, b) tile_dot_bf16(s, c, a, b)
 
 #else
@@ -141,6 +145,9 @@ static inline void tile_done(struct tiles *s)
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_DOT_S8(s, c, a, b) \
     __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+/* Signed a, unsigned b. */
+#define TILE_DOT_SU8(s, c, a, b) \
+    __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define TILE_DOT_BF16(s, c, a, b) \
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
