@@ -38,12 +38,19 @@ static void wait_for(struct waiting *w, uint32_t node)
     }
 }
 
-static uint32_t jumped(const struct text_grammar *g, uint32_t node)
+/* All jumps on the way are shortened: thousands of alternatives leave by a chain of as many. */
+static uint32_t jumped(struct text_grammar *g, uint32_t node)
 {
+    uint32_t to = node;
     size_t n = 0; /* a ring of jumps is never built; the bound is for peace of mind */
-    while (g->node[node].kind == GRAMMAR_JUMP && n++ < g->n_nodes)
-        node = g->node[node].a;
-    return node;
+    while (g->node[to].kind == GRAMMAR_JUMP && n++ < g->n_nodes)
+        to = g->node[to].a;
+    while (node != to) {
+        const uint32_t next = g->node[node].a;
+        g->node[node].a = to;
+        node = next;
+    }
+    return to;
 }
 
 static void remove_jumps(struct text_grammar *g)

@@ -280,6 +280,15 @@ static void test_limits(void **state)
     text_matcher_free(m);
     text_grammar_free(g);
 
+    struct str many; /* alternatives leave by a chain as long as they are many */
+    str_init(&many);
+    str_adds(&many, "root ::= \"a\"");
+    for (int i = 0; i < 100000; i++)
+        str_adds(&many, "|\"a\"");
+    g = world_grammar(w, GBNF, many.at);
+    str_release(&many);
+    text_grammar_free(g);
+
     g = world_grammar(w, JSON, "json");
     m = world_matcher(w, g);
     assert_int_equal(text_matcher_accept_bytes(m, "{\"a\":", 5, &taken, &err), INGLE_OK);
