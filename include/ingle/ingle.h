@@ -513,7 +513,8 @@ struct ingle_token {
     float logprob; /* under the unchanged logits; 0 unless asked */
 };
 /* Draws the token that follows the session's tokens from logits f32 [n_vocab].  It is a
- * function of the seed, the number of tokens before it, the logits and those tokens. */
+ * function of the seed, the number of tokens before it, the logits and those tokens.
+ * INGLE_UNSUP: grammar and biases leave no token, or the grammar is too ambiguous here. */
 INGLE_API ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                                     const struct ingle_session *session, struct ingle_token *out,
                                     struct ingle_error *error);

@@ -414,7 +414,9 @@ ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
     struct sample_token t;
     int64_t n;
     const int32_t *history = ingle_session_tokens(session, &n);
-    const ingle_status st = draw(s, logits, history, n, &t, &err);
+    ingle_status st = draw(s, logits, history, n, &t, &err);
+    if (st == INGLE_LIMIT) /* of what was asked for, not of what there is */
+        st = INGLE_UNSUP;
     if (!st)
         *out = (struct ingle_token){t.id, t.logprob};
     return engine_say(error, st, &err);

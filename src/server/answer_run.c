@@ -141,13 +141,12 @@ static int on_token(void *arg, int index, const struct ingle_drawn *d)
 
 /* ---- ends ---- */
 
-static void fault_of(const struct answer *a, enum ingle_finish why, const struct ingle_error *error,
-                     struct fault *f)
+static void fault_of(enum ingle_finish why, const struct ingle_error *error, struct fault *f)
 {
-    (void)a;
     if (why == INGLE_FINISH_ERROR) {
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
-        request_fault(f, FAULT_ENGINE, NULL, "%s", error ? error->text : ingle_status_text(st));
+        request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
+                      error ? error->text : ingle_status_text(st));
     } else if (why == INGLE_FINISH_DEADLINE) {
         request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
     } else {
@@ -166,7 +165,7 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
         why = INGLE_FINISH_CANCEL; /* a token came before the cancel took effect */
     if (why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE || why == INGLE_FINISH_CANCEL) {
         struct fault f = {0};
-        fault_of(a, why, error, &f);
+        fault_of(why, error, &f);
         if (!a->fault.kind && (answer_heard(a) || why != INGLE_FINISH_CANCEL))
             answer_fail(a, &f);
         r->ended = true;

@@ -495,6 +495,9 @@ class Chat(Case):
         self.refused(user("x", json_schema={"not": {}}), "json_schema", "not")
         self.refused(user("x", json_schema={}, grammar='root ::= "a"'), "grammar")
         self.refused(user("x", grammar=5), "grammar")
+        # Only following it tells what these cost.
+        schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": ".*" * 500 + "x"}}, "required": ["a"]}
+        self.refused(user("x", json_schema=schema), says="ambiguous")
 
     # ---- thinking ----
 
