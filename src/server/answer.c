@@ -582,7 +582,7 @@ static bool can_be_header(const char *s)
 static void tell_affinity(struct http_exchange *x, const struct http_request *rq,
                           const struct chat_request *r)
 {
-    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id", "session_id"};
+    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id", "session-id"};
     const char *key = NULL;
     for (size_t i = 0; i < sizeof name / sizeof *name && !key; i++)
         key = http_request_header(rq, name[i]);

@@ -251,7 +251,7 @@ class Access(WithServer):
     def test_affinity(self):
         for headers, more, want in [({}, {}, "alice"), ({"X-Conversation-Id": "c1"}, {"prompt_cache_key": "p"}, "c1"),
                                     ({"X-Claude-Code-Session-Id": "c2"}, {}, "c2"), ({}, {"prompt_cache_key": "p"}, "p"),
-                                    ({"session_id": "s"}, {"prompt_cache_key": 7}, "s"),
+                                    ({"Session-Id": "s"}, {"prompt_cache_key": 7}, "s"),
                                     ({}, {"prompt_cache_key": "p" * 257}, "alice"),
                                     ({}, {"prompt_cache_key": "a\r\nb: c"}, None)]:
             for path, body in (("/v1/chat/completions", QUESTION), ("/v1/messages", QUESTION),

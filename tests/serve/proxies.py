@@ -7,6 +7,7 @@ from client import TIMEOUT, Server, main
 
 INGLE = sys.argv[1]
 CHAT = "/v1/chat/completions"
+HEADERS = ("X-Conversation-Id", "X-Claude-Code-Session-Id", "session-id")  # the last: Codex's
 
 
 def free_ports(n):
@@ -106,24 +107,25 @@ class Proxy:
     def test_conversations_stay(self):
         where = {}
         for turn in range(2):
-            for i in range(16):
-                done = turn * 16 + i
+            for i in range(48):
+                done = turn * 48 + i
                 before = self.asked(done)
-                self.assertEqual(self.request("POST", CHAT, ask("Hello", max_tokens=1), {self.header: f"talk-{i}"})[0], 200)
+                self.assertEqual(self.request("POST", CHAT, ask("Hello", max_tokens=1), {HEADERS[i % 3]: f"talk-{i}"})[0], 200)
                 went = [a - b for a, b in zip(self.asked(done + 1), before)]
                 self.assertEqual(sorted(went), [0, 1])
                 self.assertEqual(where.setdefault(i, went), went)
-        self.assertEqual({tuple(w) for w in where.values()}, {(0, 1), (1, 0)})
+        for k in range(3):  # each header counts
+            self.assertEqual({tuple(where[i]) for i in range(k, 48, 3)}, {(0, 1), (1, 0)}, HEADERS[k])
         self.replicas[0].process.kill()  # the other one has them all
         self.replicas[0].process.wait()
-        for i in range(16):
-            status, r = self.request("POST", CHAT, ask("Hello", max_tokens=1), {self.header: f"talk-{i}"})
+        for i in range(48):
+            status, r = self.request("POST", CHAT, ask("Hello", max_tokens=1), {HEADERS[i % 3]: f"talk-{i}"})
             self.assertEqual(status, 200, r)
 
 
 @unittest.skipUnless(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "nginx is not installed")
 class Nginx(Proxy, unittest.TestCase):
-    file, header = "nginx.conf", "X-Conversation-Id"
+    file = "nginx.conf"
 
     def command(self, path, check):
         folder = os.path.dirname(path)
@@ -134,7 +136,7 @@ class Nginx(Proxy, unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin"), "HAProxy is not installed")
 class HAProxy(Proxy, unittest.TestCase):
-    file, header = "haproxy.cfg", "X-Claude-Code-Session-Id"
+    file = "haproxy.cfg"
 
     def command(self, path, check):
         return [shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin"), "-c" if check else "-db", "-f", path]
