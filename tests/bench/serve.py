@@ -222,8 +222,9 @@ def slow(o):
         for s in idle + [x.s for x in live]:
             s.close()
         time.sleep(3)
-        print(f"afterwards: {memory(server):.0f} MiB, {metric(server, 'ingle_http_connections_open'):.0f} connections, "
-              f"the I/O thread's longest turn {metric(server, 'ingle_io_longest_seconds') * 1e3:.1f} ms")
+        print(f"afterwards: {memory(server):.0f} MiB, {metric(server, 'ingle_kv_used_bytes') / 2 ** 20:.0f} of them pages of "
+              f"conversations, {metric(server, 'ingle_http_connections_open'):.0f} connections, the I/O thread's longest turn "
+              f"{metric(server, 'ingle_io_longest_seconds') * 1e3:.1f} ms")
 
 
 def main():
