@@ -15,8 +15,9 @@ struct one_bytes { uint8_t b[64]; };
 static ATTR_INLINE __m512i one_line(const uint8_t *at)
 {
     __m512i v;
-    if (AHEAD)
-        ask_ahead(at);
+#if AHEAD
+    ask_ahead(at);
+#endif
     __asm__ volatile("vmovdqu64 %1, %0" : "=v"(v) : "m"(*(const struct one_bytes *)(const void *)at) : "memory");
     return v;
 }
