@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a kernel that asks for memory ahead of its use reads faster than one that leaves it to
  * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is the
- * processor's nature, so one code is measured for all: a row times weights that no cache holds. */
+ * processor's nature, so one code is measured for all: a row times weights that no cache holds,
+ * more of them than a second cache could. */
 #include "kern/kernels.h"
 
 #include "base/clock.h"
@@ -12,7 +13,7 @@
 
 #if defined(__x86_64__)
 
-enum { OUT = 1024, IN = 4096, ROUNDS = 5, CLEARLY = 105 };
+enum { BYTES = 2304 << 10, IN = 4096, ROUNDS = 5, CLEARLY = 105 };
 
 struct reading {
     struct kern_matmul m;
@@ -22,19 +23,23 @@ struct reading {
     size_t n_bytes;
 };
 
-static bool prepare(struct reading *r)
+static bool prepare(struct reading *r, uint32_t type)
 {
-    if (kern_matrix_init(&r->w, QUANT_Q4_0, OUT, IN, NULL) != INGLE_OK)
+    if (kern_matrix_init(&r->w, type, KERN_PANEL, IN, NULL) != INGLE_OK)
+        return false;
+    const int64_t out = BYTES / (int64_t)r->w.panel_bytes * KERN_PANEL;
+    if (kern_matrix_init(&r->w, type, out, IN, NULL) != INGLE_OK)
         return false;
     const size_t w = kern_matrix_bytes(&r->w), a = kern_act_bytes(r->w.act, 1, IN);
-    r->n_bytes = w + a + sizeof(float) * OUT;
+    r->n_bytes = w + a + sizeof(float) * (size_t)(IN + out);
     r->mem = mem_big_alloc(r->n_bytes);
     if (!r->mem)
         return false;
+    float *x = (float *)(void *)(r->mem + w + a);
     memset(r->mem + w, 0, r->n_bytes - w);
     r->w.at = r->mem;
-    kern_act_init(&r->act, r->w.act, 1, IN, NULL, IN, r->mem + w);
-    r->m = (struct kern_matmul){&r->w, &r->act, NULL, 1, (float *)(void *)(r->mem + w + a), OUT};
+    kern_act_init(&r->act, r->w.act, 1, IN, x, IN, r->mem + w);
+    r->m = (struct kern_matmul){&r->w, &r->act, NULL, 1, x + IN, out};
     return true;
 }
 
@@ -62,19 +67,19 @@ static int speed_of(struct reading *r, kern_matmul_fn *run, kern_matmul_fn *ahea
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
 {
     struct reading r = {.mem = NULL};
-    const char *const name = t->ahead_name[KERN_CODE_Q4_0];
-    if (!t->ahead[KERN_CODE_Q4_0])
+    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL;
+    const uint32_t probe = codes ? KERN_CODE_Q4_0 : KERN_CODE_BF16;
+    const char *const name = t->ahead_name[probe];
+    if (!t->ahead[probe])
         return;
-    if (!prepare(&r)) {
-        report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used",
-               t->name[KERN_CODE_Q4_0]);
+    if (!prepare(&r, codes ? QUANT_Q4_0 : QUANT_BF16)) {
+        report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used", t->name[probe]);
         return;
     }
-    const int speed = speed_of(&r, t->run[KERN_CODE_Q4_0], t->ahead[KERN_CODE_Q4_0]);
+    const int speed = speed_of(&r, t->run[probe], t->ahead[probe]);
     mem_big_free(r.mem, r.n_bytes);
     report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s", speed / 100,
-           speed % 100, t->name[KERN_CODE_Q4_0],
-           speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");
+           speed % 100, t->name[probe], speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");
     for (uint32_t code = 0; speed >= CLEARLY && code < KERN_CODES; code++)
         if (t->ahead[code]) {
             t->run[code] = t->ahead[code];
