@@ -177,15 +177,16 @@ void endpoints_models(struct serve *s, struct http_exchange *x, const struct htt
 void endpoints_model(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     const char *name = serve_path(rq) + strlen("/models/");
+    const bool anthropic = http_request_header(rq, "anthropic-version") != NULL;
     struct str out;
     if (!serve_knows(s, name)) {
         const struct serve_error e = {
-            .status = 404, .type = "invalid_request_error", .code = "model_not_found"};
+            .status = 404, .type = "invalid_request_error", .code = "model_not_found", .anthropic = anthropic};
         serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name, s->model_id);
         return;
     }
     str_init(&out);
-    if (http_request_header(rq, "anthropic-version"))
+    if (anthropic)
         put_anthropic_model(s, &out);
     else
         put_model(s, &out);

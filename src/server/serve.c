@@ -92,7 +92,8 @@ void serve_fail(struct http_exchange *x, const struct http_request *rq,
     va_end(ap);
     struct str s;
     str_init(&s);
-    serve_error_write(&s, strncmp(serve_path(rq), "/messages", 9) == 0, e, rq->id, message);
+    const bool anthropic = e->anthropic || strncmp(serve_path(rq), "/messages", 9) == 0;
+    serve_error_write(&s, anthropic, e, rq->id, message);
     if (e->retry_seconds > 0) {
         snprintf(seconds, sizeof seconds, "%.0f", ceil(e->retry_seconds));
         http_header(x, "Retry-After", seconds);

@@ -86,6 +86,7 @@ struct serve_error {
     double retry_seconds; /* > 0: retry-after */
     bool no_retry;        /* x-should-retry: false */
     const char *extra;    /* more members of the error object: "\"n_ctx\":4096", or NULL */
+    bool anthropic;       /* in Anthropic's words, whatever the path is */
 };
 ATTR_PRINTF(4, 5)
 void serve_fail(struct http_exchange *x, const struct http_request *rq,

@@ -236,6 +236,15 @@ class Messages(client.Case):
         status, _, answer = self.server.request("POST", "/v1/messages", b"nonsense")
         self.assertEqual((status, answer["type"]), (400, "error"))
 
+    def test_models(self):
+        version = {"anthropic-version": "2023-06-01"}
+        status, _, r = self.server.get("/v1/models", version)
+        one, = r["data"]
+        self.assertEqual((status, one["type"], r["first_id"]), (200, "model", one["id"]))
+        self.assertEqual(self.server.get("/v1/models/" + one["id"], version)[2], one)
+        status, _, r = self.server.get("/v1/models/none", version)
+        self.assertEqual((status, r["type"], r["error"]["type"]), (404, "error", "not_found_error"))
+
     def test_overflow(self):
         body = {"messages": [user("What is the capital of Norway? " * 2000)], "max_tokens": 5}
         for stream in False, True:
