@@ -25,6 +25,7 @@ enum {
     ROWS = 16,             /* of activations in a tile */
     SQUARE = ROWS * KERN_PANEL,
     UNIT = 2 * ROWS,
+    HIGH = UNIT * KERN_PANEL, /* where these sums of a unit stand behind its low ones */
     MOST = 256,            /* rows and ... */
     PANELS = 16,           /* ... panels whose sums stay in the second cache */
     GROUP = 2,             /* panels that stand expanded in the first one */
@@ -35,10 +36,11 @@ enum {
 
 /* What a code's planes are. */
 struct form {
-    int bits, scales; /* of the code */
+    size_t chunk_bytes;
     int n_planes;     /* 1: low alone, signed */
     int shift;        /* of the high plane; low is unsigned */
     bool high_signed;
+    bool negative;    /* the planes are of - sub-scale * value */
     int n_min;        /* pairs of sub-minimums: 0, 4 (of 32) or 8 (of 16) */
 };
 
@@ -55,15 +57,13 @@ typedef void expand_fn(const uint8_t *chunk, struct planes *e, struct scales *to
 static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
 static inline __m512i words(int v) { return _mm512_set1_epi16((short)v); }
 static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
+static inline __m128i bytes16(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 /* 16 bytes, one a lane. */
-static inline __m512i unsigned_bytes(const uint8_t *at)
-{
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-static inline __m512i twice(__m512i dwords) { return _mm512_or_si512(dwords, _mm512_slli_epi32(dwords, 16)); }
+static inline __m512i lanes(const uint8_t *at) { return _mm512_cvtepu8_epi32(bytes16(at)); }
+static inline __m512i twice(__m512i v) { return _mm512_or_si512(v, _mm512_slli_epi32(v, 16)); }
 static inline void put_halves(float *to, const uint8_t *at)
 {
-    _mm512_storeu_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at)));
+    _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at)));
 }
 
 /* ---- expansion ---- */
@@ -74,10 +74,17 @@ static ATTR_INLINE __m512i quad_4(const uint8_t *g, int j)
     const __m512i v = line(g + 64 * (j % 4));
     return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), bytes(15));
 }
+/* Bit t of each byte moved to bit `to`; others are noise. */
 static ATTR_INLINE __m512i moved(__m512i v, int t, int to)
 {
-    return to > t ? _mm512_sll_epi16(v, _mm_cvtsi32_si128(to - t)) : _mm512_srl_epi16(v, _mm_cvtsi32_si128(t - to));
+    switch (to - t) {
+#define LEFT(n) case n: return _mm512_slli_epi16(v, n); case -n: return _mm512_srli_epi16(v, n);
+        LEFT(1) LEFT(2) LEFT(3) LEFT(4) LEFT(5) LEFT(6) LEFT(7)
+#undef LEFT
+    default: return v;
+    }
 }
+/* a & mask | b */
 static ATTR_INLINE __m512i merge(__m512i a, __m512i mask, __m512i b)
 {
     return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
@@ -86,39 +93,142 @@ static ATTR_INLINE __m512i quad_5(const uint8_t *g, int j)
 {
     return merge(moved(line(g + 256), j, 4), bytes(16), quad_4(g, j));
 }
+static ATTR_INLINE __m512i quad_6(const uint8_t *g, int j)
+{
+    return merge(moved(line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), bytes(48), quad_4(g, j));
+}
+static ATTR_INLINE __m512i quad_2(const uint8_t *g, int j)
+{
+    return _mm512_and_si512(moved(line(g + 64 * (j / 4)), 2 * (j % 4), 0), bytes(3));
+}
+static ATTR_INLINE __m512i quad_3(const uint8_t *g, int j)
+{
+    return merge(moved(line(g + 128), j, 2), bytes(4), quad_2(g, j));
+}
+static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j)
+{
+    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(bytes16(quant_nl4)), bytes(128));
+    return _mm512_shuffle_epi8(table, quad_4(g, j));
+}
 
-#define EACH_QUAD(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
+/* A code times a small number is a byte, so that two fit a multiplication of 16 bits: here the
+ * low and the high bits of a sub-scale of 6. */
+struct split {
+    __m512i low, high;
+};
+static ATTR_INLINE struct split split_of(const uint8_t *at, int n_low)
+{
+    const __m512i sub = twice(lanes(at));
+    return (struct split){_mm512_and_si512(sub, words((1 << n_low) - 1)),
+                          _mm512_srl_epi16(sub, _mm_cvtsi32_si128(n_low))};
+}
+static ATTR_INLINE void put_split(struct planes *e, int at, __m512i v, struct split s)
+{
+    _mm512_store_si512(e->low + 64 * at, _mm512_mullo_epi16(v, s.low));
+    _mm512_store_si512(e->high + 64 * at, _mm512_mullo_epi16(v, s.high));
+}
+static ATTR_INLINE void put_times(struct planes *e, int at, __m512i v, __m512i sub)
+{
+    _mm512_store_si512(e->low + 64 * at, _mm512_mullo_epi16(v, sub));
+}
 
-/* Sub-scales of 6 bits: codes times their low bits and times their high bits are bytes, two to
- * a multiplication. */
-#define EXPAND_MIN32(name, bits, low_bits, quad)                                                 \
+/* Signed sub-scales of 8 bits times the codes less a bias: words of the even and of the odd codes,
+ * whose bytes then change places. */
+struct whole {
+    __m512i even, odd, bias;
+};
+static ATTR_INLINE struct whole whole_of(const uint8_t *at, int bias)
+{
+    const __m512i even = twice(lanes(at));
+    const __m512i sub = _mm512_and_si512(_mm512_cvtepi8_epi32(bytes16(at)), _mm512_set1_epi32(0xFFFF));
+    return (struct whole){even, _mm512_slli_epi16(even, 8), _mm512_mullo_epi16(twice(sub), words(bias))};
+}
+static ATTR_INLINE void put_whole(struct planes *e, int at, __m512i v, struct whole s)
+{
+    const __mmask64 is_odd = 0xAAAAAAAAAAAAAAAA;
+    const __m512i other = _mm512_broadcast_i32x4(
+        _mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
+    const __m512i even = _mm512_sub_epi16(_mm512_maddubs_epi16(v, s.even), s.bias);
+    const __m512i odd = _mm512_sub_epi16(_mm512_maddubs_epi16(v, s.odd), s.bias);
+    _mm512_store_si512(e->low + 64 * at, _mm512_mask_shuffle_epi8(even, is_odd, odd, other));
+    _mm512_store_si512(e->high + 64 * at, _mm512_mask_shuffle_epi8(odd, ~is_odd, even, other));
+}
+
+/* sub * (4 - code), of 6 and 3 bits, is a byte, and |sub| times the code or 7 less the code one
+ * without a sign. */
+struct small {
+    __m512i size, off, flip;
+};
+static ATTR_INLINE struct small small_of(const uint8_t *at)
+{
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i four = _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101)); /* bytes of a lane */
+    const __m512i sub = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes16(at)), four);
+    const __mmask64 minus = _mm512_movepi8_mask(sub);
+    const __m512i size = _mm512_abs_epi8(sub), three = _mm512_add_epi8(_mm512_add_epi8(size, size), size);
+    return (struct small){_mm512_and_si512(size, words(255)), _mm512_mask_add_epi8(three, minus, three, size),
+                          _mm512_maskz_mov_epi8(~minus, bytes(7))};
+}
+static ATTR_INLINE void put_small(struct planes *e, int at, __m512i v, struct small s)
+{
+    const __m512i product = _mm512_mullo_epi16(_mm512_xor_si512(v, s.flip), s.size);
+    _mm512_store_si512(e->low + 64 * at, _mm512_sub_epi8(product, s.off));
+}
+static ATTR_INLINE void put_less(struct planes *e, int at, __m512i v, __m512i bias)
+{
+    _mm512_store_si512(e->low + 64 * at, _mm512_sub_epi8(v, bias));
+}
+
+/* Minimums of two groups, side by side. */
+static inline void put_min(struct scales *to, int pair, __m512i first, __m512i second)
+{
+    _mm512_store_si512(to->min[pair], _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+}
+
+#define PUT(j, put, quad, sub) put(e, 8 * h + (j), quad(g, j), sub);
+#define FIRST_HALF(...) \
+    PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)
+#define LAST_HALF(...) \
+    PUT(4, __VA_ARGS__) PUT(5, __VA_ARGS__) PUT(6, __VA_ARGS__) PUT(7, __VA_ARGS__)
+
+/* GROUP_ does group h, at g; scales, at s, follow all of them, d behind n_sub bytes. */
+#define EXPAND(name, bits, n_sub, has_min, GROUP_)                                                   \
     static ATTR_INLINE void expand_##name(const uint8_t *chunk, struct planes *e, struct scales *to) \
-    {                                                                                            \
-        const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                      \
-        for (int h = 0; h < 8; h++) {                                                            \
-            const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                               \
-            const __m512i sub = twice(unsigned_bytes(s + 16 * h));                               \
-            const __m512i low = _mm512_and_si512(sub, words((1 << (low_bits)) - 1));             \
-            const __m512i high = _mm512_srli_epi16(sub, low_bits);                               \
-            EACH_QUAD(PUT_##name)                                                                \
-        }                                                                                        \
-        for (int i = 0; i < 4; i++)                                                              \
-            _mm512_store_si512(to->min[i],                                                       \
-                               _mm512_or_si512(unsigned_bytes(s + 128 + 32 * i),                 \
-                                               _mm512_slli_epi32(unsigned_bytes(s + 144 + 32 * i), 16))); \
-        put_halves(to->d, s + 256);                                                               \
-        put_halves(to->dmin, s + 288);                                                            \
+    {                                                                                                \
+        const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                          \
+        for (int h = 0; h < 8; h++) {                                                                \
+            const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                   \
+            GROUP_                                                                                   \
+        }                                                                                            \
+        put_halves(to->d, s + (n_sub));                                                              \
+        if (has_min)                                                                                 \
+            put_halves(to->dmin, s + (n_sub) + 32);                                                  \
     }
-#define PUT_SPLIT(j, v)                                                       \
-    {                                                                         \
-        const __m512i v_ = v;                                                 \
-        _mm512_store_si512(e->low + 512 * h + 64 * (j), _mm512_mullo_epi16(v_, low));   \
-        _mm512_store_si512(e->high + 512 * h + 64 * (j), _mm512_mullo_epi16(v_, high)); \
-    }
-#define PUT_q4_k(j) PUT_SPLIT(j, quad_4(g, j))
-#define PUT_q5_k(j) PUT_SPLIT(j, quad_5(g, j))
-EXPAND_MIN32(q4_k, 4, 4, quad_4)
-EXPAND_MIN32(q5_k, 5, 3, quad_5)
+
+#define SPLIT(quad, n_low)                                       \
+    const struct split a = split_of(s + 16 * h, n_low);          \
+    FIRST_HALF(put_split, quad, a) LAST_HALF(put_split, quad, a) \
+    if (h % 2)                                                   \
+        put_min(to, h / 2, lanes(s + 112 + 16 * h), lanes(s + 128 + 16 * h));
+EXPAND(q4_k, 4, 256, true, SPLIT(quad_4, 4))
+EXPAND(q5_k, 5, 256, true, SPLIT(quad_5, 3))
+#define WHOLE(quad, bias, sub_a, sub_b)                                                  \
+    const struct whole a = whole_of(s + (sub_a), bias), b = whole_of(s + (sub_b), bias); \
+    FIRST_HALF(put_whole, quad, a) LAST_HALF(put_whole, quad, b)
+EXPAND(q6_k, 6, 256, false, WHOLE(quad_6, 32, 32 * h, 32 * h + 16))
+EXPAND(iq4_xs, 4, 128, false, WHOLE(quad_nl4, 128, 16 * h, 16 * h))
+#define SMALL(quad)                                                                \
+    const struct small a = small_of(s + 32 * h), b = small_of(s + 32 * h + 16);    \
+    FIRST_HALF(put_small, quad, a) LAST_HALF(put_small, quad, b)
+EXPAND(q3_k, 3, 256, false, SMALL(quad_3))
+#define NIBBLES(quad)                                                                               \
+    const __m512i a = lanes(s + 32 * h), b = lanes(s + 32 * h + 16), low = _mm512_set1_epi32(15);   \
+    const __m512i sub_a = twice(_mm512_and_si512(a, low)), sub_b = twice(_mm512_and_si512(b, low)); \
+    FIRST_HALF(put_times, quad, sub_a) LAST_HALF(put_times, quad, sub_b)                            \
+    put_min(to, h, _mm512_srli_epi32(a, 4), _mm512_srli_epi32(b, 4));
+EXPAND(q2_k, 2, 256, true, NIBBLES(quad_2))
+#define LESS(quad, bias) FIRST_HALF(put_less, quad, bytes(bias)) LAST_HALF(put_less, quad, bytes(bias))
+EXPAND(tq2_0, 2, 0, false, LESS(quad_2, 1))
 
 /* ---- tiles ---- */
 
@@ -195,8 +305,11 @@ static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct
         const __m512 scale = _mm512_set1_ps(x->scale);
         __m512i dot = _mm512_load_si512(v->dot);
         if (f.n_planes > 1)
-            dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + UNIT * KERN_PANEL), (unsigned)f.shift));
-        __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(h->d, scale), _mm512_load_ps(v->y));
+            dot = _mm512_add_epi32(
+                dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + HIGH), (unsigned)f.shift));
+        const __m512 by = _mm512_mul_ps(h->d, scale), y = _mm512_load_ps(v->y);
+        __m512 sum = f.negative ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), by, y)
+                                : _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), by, y);
         if (f.n_min) {
             __m512i min = _mm512_setzero_si512();
             const int16_t *q = f.n_min == 4 ? x->sum32 : x->sum16;
@@ -258,13 +371,13 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, const
         add(f, &v, &h, part);
         if (f.n_planes > 1) {
             TILE_LOAD(t, 7, e->high + TILE * k, 64);
-            LEAVE(1, dot + UNIT * KERN_PANEL)
+            LEAVE(1, dot + HIGH)
             DOT_HIGH(t, 1, 4, 7)
             add(f, &v, &h, part);
         }
         LEAVE_SECOND(2, dot + SQUARE)
         if (f.n_planes > 1) {
-            LEAVE_SECOND(3, dot + UNIT * KERN_PANEL + SQUARE)
+            LEAVE_SECOND(3, dot + HIGH + SQUARE)
         }
     }
 }
@@ -289,10 +402,10 @@ static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, const
         add(f, &v, &h, part);
         if (f.n_planes > 1) {
             TILE_LOAD(t, 7, e->high + TILE * k, 64);
-            LEAVE(1, dot + UNIT * KERN_PANEL)
+            LEAVE(1, dot + HIGH)
             DOT_HIGH(t, 1, 4, 7)
             add(f, &v, &h, part);
-            LEAVE_SECOND(3, dot + UNIT * KERN_PANEL + SQUARE)
+            LEAVE_SECOND(3, dot + HIGH + SQUARE)
             DOT_HIGH(t, 3, 5, 7)
             add(f, &v, &h, part);
         }
@@ -312,7 +425,7 @@ struct work {
     ATTR_ALIGNED(64) float y[MOST / UNIT][PANELS][UNIT * KERN_PANEL];
     struct planes e[GROUP];
     struct scales s[3][GROUP]; /* of these panels, and of those whose sums are not added */
-    ATTR_ALIGNED(64) int32_t dots[2][2 * UNIT * KERN_PANEL]; /* low, high */
+    ATTR_ALIGNED(64) int32_t dots[2][2 * HIGH]; /* low, high */
     ATTR_ALIGNED(64) uint8_t copy[MOST * ACT];
     struct waiting v, in_tiles;
     int turn;
@@ -343,11 +456,11 @@ static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work 
         int32_t *dot = w->dots[w->turn];
         TILE_STORE(t, 0, dot, 64);
         if (f.n_planes > 1)
-            TILE_STORE(t, 1, dot + UNIT * KERN_PANEL, 64);
+            TILE_STORE(t, 1, dot + HIGH, 64);
         if (v.n_rows > ROWS) {
             TILE_STORE(t, 2, dot + SQUARE, 64);
             if (f.n_planes > 1)
-                TILE_STORE(t, 3, dot + UNIT * KERN_PANEL + SQUARE, 64);
+                TILE_STORE(t, 3, dot + HIGH + SQUARE, 64);
         }
         h = hold(f, v.s);
         add(f, &v, &h, UNIT);
@@ -375,12 +488,24 @@ static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, struct wo
     }
 }
 
+/* Super-block b of panel p. */
+static inline const uint8_t *chunk_at(const struct kern_matrix *w, int64_t p, int64_t b, size_t chunk_bytes)
+{
+    const int64_t step = w->stretch / 256;
+    return kern_code_stretch(w, p, b / step) + (size_t)(b % step) * chunk_bytes;
+}
+
+static inline void fetch(const uint8_t *at, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes; i += 64)
+        _mm_prefetch((const char *)at + i, _MM_HINT_T1);
+}
+
 /* Panels p .. p + np times rows i .. i + n. */
 static ATTR_INLINE void run_block(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
                                   int64_t i, int64_t n, const struct form f, expand_fn *expand)
 {
-    const int64_t n_blocks = m->w->in / 256, step = m->w->stretch / 256;
-    const size_t chunk_bytes = (size_t)KERN_CHUNK_BYTES(f.bits, f.scales, 8, 0);
+    const int64_t n_blocks = m->w->in / 256;
     for (int64_t j = 0; j < n; j += UNIT)
         memset(w->y[j / UNIT], 0, (size_t)np * sizeof w->y[0][0]);
     for (int64_t b = 0, at = 0; b < n_blocks; b++) {
@@ -390,8 +515,9 @@ static ATTR_INLINE void run_block(struct tiles *t, const struct kern_matmul *m, 
             const int64_t k1 = num_min(np, k0 + GROUP);
             struct scales *s = w->s[at = (at + 1) % 3];
             for (int64_t k = k0; k < k1; k++) {
-                const uint8_t *chunk = kern_code_stretch(m->w, p + k, b / step) + (size_t)(b % step) * chunk_bytes;
-                expand(chunk, &w->e[k - k0], &s[k - k0]);
+                if (b + 1 < n_blocks)
+                    fetch(chunk_at(m->w, p + k, b + 1, f.chunk_bytes), f.chunk_bytes);
+                expand(chunk_at(m->w, p + k, b, f.chunk_bytes), &w->e[k - k0], &s[k - k0]);
             }
             all_rows(t, f, w, a, stride, n, k0, k1, s);
         }
@@ -420,13 +546,19 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
         tile_done(&t);
 }
 
-#define KERNEL(name, ...)                                                                      \
-    void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1)       \
-    {                                                                                          \
-        const struct form f = {__VA_ARGS__};                                                   \
-        run(m, p0, p1, f, expand_##name);                                                      \
+#define KERNEL(name, code_bits, scales, n_planes, shift, high_signed, negative, n_min)                     \
+    void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                   \
+    {                                                                                                      \
+        const struct form f = {KERN_CHUNK_BYTES(code_bits, KERN_SCALES_##scales, 8, 0), n_planes,          \
+                               shift, high_signed, negative, n_min};                                       \
+        run(m, p0, p1, f, expand_##name);                                                                  \
     }
-KERNEL(q4_k, 4, KERN_SCALES_SUB8_MIN, 2, 4, false, 4)
-KERNEL(q5_k, 5, KERN_SCALES_SUB8_MIN, 2, 3, false, 4)
+KERNEL(q4_k, 4, SUB8_MIN, 2, 4, false, false, 4)
+KERNEL(q5_k, 5, SUB8_MIN, 2, 3, false, false, 4)
+KERNEL(q6_k, 6, SUB16, 2, 8, true, false, 0)
+KERNEL(iq4_xs, 4, SUB8, 2, 8, true, false, 0)
+KERNEL(q3_k, 3, SUB16, 1, 0, false, true, 0)
+KERNEL(q2_k, 2, SUB16_NIB, 1, 0, false, false, 8)
+KERNEL(tq2_0, 2, NONE, 1, 0, false, false, 0)
 
 #endif
