@@ -4,7 +4,7 @@
  * One row is bounded by memory, and how fast that comes depends on the order of the loads: the
  * processor reads ahead of one stream that ascends, and falls behind one that jumps to the
  * scales behind a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of
- * what it can read, and four fifths in order).  So a chunk is read once, from end to end: dots
+ * what it can read, and four fifths in order; where that is too little, ask_ahead()).  So a chunk is read once, from end to end: dots
  * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
  * group is through, which saves a shift a line.
  *
