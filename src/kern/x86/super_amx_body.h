@@ -27,6 +27,8 @@ enum {
     UNIT = 2 * ROWS,
     HIGH = UNIT * KERN_PANEL, /* where these sums of a unit stand behind its low ones */
     MOST = 256,            /* rows and ... */
+    FEW = 64,              /* rows of which the activations of a stretch stay in the second cache */
+    AHEAD = 8192,          /* bytes */
     PANELS = 16,           /* ... panels whose sums stay in the second cache */
     GROUP = 2,             /* panels that stand expanded in the first one */
     PLANE = 4096,          /* bytes of a super-block of a panel: 64 lines */
@@ -52,7 +54,8 @@ struct scales {
     ATTR_ALIGNED(64) float d[KERN_PANEL], dmin[KERN_PANEL];
     int16_t min[8][2 * KERN_PANEL]; /* pairs, row by row */
 };
-typedef void expand_fn(const uint8_t *chunk, struct planes *e, struct scales *to);
+/* ahead: the chunk that is to be asked for meanwhile. */
+typedef void expand_fn(const uint8_t *chunk, const uint8_t *ahead, struct planes *e, struct scales *to);
 
 static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
 static inline __m512i words(int v) { return _mm512_set1_epi16((short)v); }
@@ -185,6 +188,13 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
     _mm512_store_si512(to->min[pair], _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
 }
 
+/* Part h of 8 of n lines.  A burst of them waits for itself. */
+static ATTR_INLINE void fetch(const uint8_t *at, int h, int n)
+{
+    for (int i = (n * h + 7) / 8; i < (n * (h + 1) + 7) / 8; i++)
+        _mm_prefetch((const char *)at + 64 * i, _MM_HINT_T1);
+}
+
 #define PUT(j, put, quad, sub) put(e, 8 * h + (j), quad(g, j), sub);
 #define FIRST_HALF(...) \
     PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)
@@ -192,12 +202,14 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
     PUT(4, __VA_ARGS__) PUT(5, __VA_ARGS__) PUT(6, __VA_ARGS__) PUT(7, __VA_ARGS__)
 
 /* GROUP_ does group h, at g; scales, at s, follow all of them, d behind n_sub bytes. */
-#define EXPAND(name, bits, n_sub, has_min, GROUP_)                                                   \
-    static ATTR_INLINE void expand_##name(const uint8_t *chunk, struct planes *e, struct scales *to) \
+#define EXPAND(name, bits, behind, n_sub, has_min, GROUP_)                                           \
+    static ATTR_INLINE void expand_##name(const uint8_t *chunk, const uint8_t *ahead, struct planes *e, \
+                                          struct scales *to)                                         \
     {                                                                                                \
         const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                          \
         for (int h = 0; h < 8; h++) {                                                                \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                   \
+            fetch(ahead, h, KERN_CHUNK_BYTES(bits, KERN_SCALES_##behind, 8, 0) / 64);                \
             GROUP_                                                                                   \
         }                                                                                            \
         put_halves(to->d, s + (n_sub));                                                              \
@@ -210,25 +222,25 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
     FIRST_HALF(put_split, quad, a) LAST_HALF(put_split, quad, a) \
     if (h % 2)                                                   \
         put_min(to, h / 2, lanes(s + 112 + 16 * h), lanes(s + 128 + 16 * h));
-EXPAND(q4_k, 4, 256, true, SPLIT(quad_4, 4))
-EXPAND(q5_k, 5, 256, true, SPLIT(quad_5, 3))
+EXPAND(q4_k, 4, SUB8_MIN, 256, true, SPLIT(quad_4, 4))
+EXPAND(q5_k, 5, SUB8_MIN, 256, true, SPLIT(quad_5, 3))
 #define WHOLE(quad, bias, sub_a, sub_b)                                                  \
     const struct whole a = whole_of(s + (sub_a), bias), b = whole_of(s + (sub_b), bias); \
     FIRST_HALF(put_whole, quad, a) LAST_HALF(put_whole, quad, b)
-EXPAND(q6_k, 6, 256, false, WHOLE(quad_6, 32, 32 * h, 32 * h + 16))
-EXPAND(iq4_xs, 4, 128, false, WHOLE(quad_nl4, 128, 16 * h, 16 * h))
+EXPAND(q6_k, 6, SUB16, 256, false, WHOLE(quad_6, 32, 32 * h, 32 * h + 16))
+EXPAND(iq4_xs, 4, SUB8, 128, false, WHOLE(quad_nl4, 128, 16 * h, 16 * h))
 #define SMALL(quad)                                                                \
     const struct small a = small_of(s + 32 * h), b = small_of(s + 32 * h + 16);    \
     FIRST_HALF(put_small, quad, a) LAST_HALF(put_small, quad, b)
-EXPAND(q3_k, 3, 256, false, SMALL(quad_3))
+EXPAND(q3_k, 3, SUB16, 256, false, SMALL(quad_3))
 #define NIBBLES(quad)                                                                               \
     const __m512i a = lanes(s + 32 * h), b = lanes(s + 32 * h + 16), low = _mm512_set1_epi32(15);   \
     const __m512i sub_a = twice(_mm512_and_si512(a, low)), sub_b = twice(_mm512_and_si512(b, low)); \
     FIRST_HALF(put_times, quad, sub_a) LAST_HALF(put_times, quad, sub_b)                            \
     put_min(to, h, _mm512_srli_epi32(a, 4), _mm512_srli_epi32(b, 4));
-EXPAND(q2_k, 2, 256, true, NIBBLES(quad_2))
+EXPAND(q2_k, 2, SUB16_NIB, 256, true, NIBBLES(quad_2))
 #define LESS(quad, bias) FIRST_HALF(put_less, quad, bytes(bias)) LAST_HALF(put_less, quad, bytes(bias))
-EXPAND(tq2_0, 2, 0, false, LESS(quad_2, 1))
+EXPAND(tq2_0, 2, NONE, 0, false, LESS(quad_2, 1))
 
 /* ---- tiles ---- */
 
@@ -431,16 +443,18 @@ struct work {
     int turn;
 };
 
-/* Super-block b of rows i .. i + n: where it stands, or of listed rows copied. */
-static const uint8_t *rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b, uint8_t *copy, int64_t *stride)
+/* Super-blocks b .. b + nb of rows i .. i + n: where they stand, or of listed rows copied. */
+static const uint8_t *rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b, int64_t nb, uint8_t *copy,
+                              int64_t *stride)
 {
+    const size_t n_bytes = (size_t)nb * ACT;
     if (!m->row) {
         *stride = (int64_t)m->x->row_bytes;
         return m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT;
     }
-    *stride = ACT;
+    *stride = (int64_t)n_bytes;
     for (int64_t r = 0; r < n; r++)
-        memcpy(copy + r * ACT, kern_matmul_act(m, i + r) + (size_t)b * ACT, ACT);
+        memcpy(copy + (size_t)r * n_bytes, kern_matmul_act(m, i + r) + (size_t)b * ACT, n_bytes);
     return copy;
 }
 
@@ -495,39 +509,49 @@ static inline const uint8_t *chunk_at(const struct kern_matrix *w, int64_t p, in
     return kern_code_stretch(w, p, b / step) + (size_t)(b % step) * chunk_bytes;
 }
 
-static inline void fetch(const uint8_t *at, size_t n_bytes)
-{
-    for (size_t i = 0; i < n_bytes; i += 64)
-        _mm_prefetch((const char *)at + i, _MM_HINT_T1);
-}
-
-/* Panels p .. p + np times rows i .. i + n. */
-static ATTR_INLINE void run_block(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
-                                  int64_t i, int64_t n, const struct form f, expand_fn *expand)
+/* Panels p .. p + np times rows i .. i + n.  Super-blocks in turn, all panels each: many rows, whose
+ * activations are read once for all of them. */
+static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
+                               int64_t i, int64_t n, const struct form f, expand_fn *expand)
 {
     const int64_t n_blocks = m->w->in / 256;
-    for (int64_t j = 0; j < n; j += UNIT)
-        memset(w->y[j / UNIT], 0, (size_t)np * sizeof w->y[0][0]);
     for (int64_t b = 0, at = 0; b < n_blocks; b++) {
         int64_t stride;
-        const uint8_t *a = rows_at(m, i, n, b, w->copy, &stride);
+        const uint8_t *a = rows_at(m, i, n, b, 1, w->copy, &stride);
         for (int64_t k0 = 0; k0 < np; k0 += GROUP) {
             const int64_t k1 = num_min(np, k0 + GROUP);
             struct scales *s = w->s[at = (at + 1) % 3];
-            for (int64_t k = k0; k < k1; k++) {
-                if (b + 1 < n_blocks)
-                    fetch(chunk_at(m->w, p + k, b + 1, f.chunk_bytes), f.chunk_bytes);
-                expand(chunk_at(m->w, p + k, b, f.chunk_bytes), &w->e[k - k0], &s[k - k0]);
-            }
+            for (int64_t k = k0; k < k1; k++)
+                expand(chunk_at(m->w, p + k, b, f.chunk_bytes),
+                       chunk_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f.chunk_bytes), &w->e[k - k0], &s[k - k0]);
             all_rows(t, f, w, a, stride, n, k0, k1, s);
         }
         if (m->row)
             drain(t, f, w); /* before the copy goes */
     }
-    drain(t, f, w);
-    for (int64_t j = 0; j < n; j += UNIT)
-        for (int64_t k = 0; k < np; k++)
-            y_write(m, p + k, i + unit_at(n, j).row, unit_at(n, j).n, w->y[j / UNIT][k]);
+}
+
+/* The same in the order of memory: few rows, for which the panels' bytes take most of the time and
+ * come fastest as one stream. */
+static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
+                              int64_t i, int64_t n, const struct form f, expand_fn *expand)
+{
+    const int64_t n_blocks = m->w->in / 256, step = m->w->stretch / 256;
+    for (int64_t b0 = 0, at = 0; b0 < n_blocks; b0 += step) {
+        const int64_t nb = num_min(step, n_blocks - b0);
+        int64_t stride;
+        const uint8_t *a = rows_at(m, i, n, b0, nb, w->copy, &stride);
+        for (int64_t k = 0; k < np; k++) {
+            const uint8_t *chunk = kern_code_stretch(m->w, p + k, b0 / step);
+            for (int64_t b = 0; b < nb; b++, chunk += f.chunk_bytes) {
+                struct scales *s = w->s[at = (at + 1) % 3];
+                expand(chunk, chunk + AHEAD, &w->e[0], s);
+                all_rows(t, f, w, a + b * ACT, stride, n, k, k + 1, s);
+            }
+        }
+        if (m->row)
+            drain(t, f, w);
+    }
 }
 
 static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1, const struct form f, expand_fn *expand)
@@ -539,8 +563,19 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
     for (int64_t i = 0; i < m->n; i += MOST) {
         const int64_t n = num_min(MOST, m->n - i);
         configure(&t, n);
-        for (int64_t p = p0; p < p1; p += PANELS)
-            run_block(&t, m, &w, p, num_min(PANELS, p1 - p), i, n, f, expand);
+        for (int64_t p = p0, end; p < p1; p = end) {
+            end = n <= FEW ? num_min(p1, (p / KERN_BAND + 1) * KERN_BAND) : num_min(p1, p + PANELS);
+            for (int64_t j = 0; j < n; j += UNIT)
+                memset(w.y[j / UNIT], 0, (size_t)(end - p) * sizeof w.y[0][0]);
+            if (n <= FEW)
+                along(&t, m, &w, p, end - p, i, n, f, expand);
+            else
+                across(&t, m, &w, p, end - p, i, n, f, expand);
+            drain(&t, f, &w);
+            for (int64_t j = 0; j < n; j += UNIT)
+                for (int64_t k = p; k < end; k++)
+                    y_write(m, k, i + unit_at(n, j).row, unit_at(n, j).n, w.y[j / UNIT][k - p]);
+        }
     }
     if (m->n > 0)
         tile_done(&t);
