@@ -44,7 +44,7 @@ struct bench {
     int64_t n;
     double last[N_MEASURES][MAX_STREAMS];
     double alone_seconds, alone_began; /* alone_began below 0: this phase has been long enough */
-    double began[MAX_PARTS], ended[MAX_PARTS];
+    double asked[MAX_PARTS], began[MAX_PARTS], ended[MAX_PARTS];
     int64_t kept[MAX_PARTS];
     int phase;
     pthread_mutex_t lock;
@@ -100,12 +100,20 @@ static int stream_token(void *arg, int index, const struct ingle_drawn *d)
     return 0;
 }
 
+/* Between two steps, right before the prompt is submitted. */
+static void part_begins(struct ingle_engine *e, void *arg)
+{
+    struct bench *b = arg;
+    (void)e;
+    b->asked[b->phase / 2] = seconds(CLOCK_MONOTONIC);
+    b->phase++;
+}
+
 static void prompt_begin(void *arg, const struct ingle_reuse *reuse)
 {
     struct bench *b = arg;
     b->kept[b->phase / 2] = reuse->kept;
     b->began[b->phase / 2] = seconds(CLOCK_MONOTONIC);
-    b->phase++;
 }
 
 static int prompt_token(void *arg, int index, const struct ingle_drawn *d)
@@ -210,8 +218,8 @@ static void print_all(const struct bench *b, int n_parts, enum measure m, double
 static void print_part(const struct bench *b, int k, int64_t to, double *room)
 {
     const double took = b->ended[k] - b->began[k];
-    printf("tokens %6lld to %6lld %6.0f tokens/s;", (long long)b->kept[k], (long long)to,
-           (double)(to - b->kept[k]) / took);
+    printf("tokens %6lld to %6lld %6.0f tokens/s, begun after %.3f s;", (long long)b->kept[k], (long long)to,
+           (double)(to - b->kept[k]) / took, b->began[k] - b->asked[k]);
     for (enum measure m = WALL; m < N_MEASURES; m++) {
         const double unit = usual(b, m, k, room);
         int64_t n = collect(b, m, 2 * k, 2 * k + 2, room);
@@ -331,6 +339,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < n_parts; k++) {
         run_streams(s, b, stream, n_streams, &o, 2 * k + 1);
         prompt.n_prompt = from + (n_prompt - from) * (k + 1) / n_parts;
+        ingle_scheduler_call(s, part_begins, b);
         must(ingle_scheduler_submit(s, &prompt, &r, NULL, &error));
         run_streams(s, b, stream, n_streams, &o, 2 * k + 2);
     }
