@@ -666,6 +666,7 @@ struct ingle_slot {
     int64_t request; /* number of the request, from 1; 0: the slot is free */
     int64_t n_prompt, n_prefilled, n_generated, max_tokens;
     bool held; /* ingle_request_hold() */
+    bool restoring; /* what is on disk of the prompt is being read; it takes no part in steps */
 };
 struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;

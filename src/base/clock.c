@@ -4,9 +4,19 @@
 
 #include <time.h>
 
-uint64_t clock_now(void)
+static uint64_t read_clock(clockid_t id)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(id, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t clock_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_used(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }

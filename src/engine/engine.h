@@ -71,6 +71,9 @@ struct ingle_session {
     struct session *s;
 };
 
+/* Where the first tokens of n came from, and why there are not more of them. */
+void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out);
+
 /* The probabilities of the last draw, which was of `token`: out [n_top].  Returns how many are filled. */
 int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *logprob,
                         struct ingle_top *out, int n_top);

@@ -74,6 +74,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
 {
     struct kv_pool_counts kv;
     struct kv_store_counts disk = {0};
+    bool answers = false;
     kv_pool_count(session_runner_pool(s->e->runner), &kv);
     if (session_runner_store(s->e->runner)) {
         kv_store_poll(session_runner_store(s->e->runner));
@@ -100,9 +101,12 @@ void engine_take_snapshot(struct ingle_scheduler *s)
                                          .n_prefilled = num_min(n, a->r->o.n_prompt),
                                          .n_generated = a->n_generated,
                                          .max_tokens = a->r->max_tokens,
-                                         .held = engine_is_held(a->r)};
+                                         .held = engine_is_held(a->r),
+                                         .restoring = a->state == ENGINE_ANSWER_RESTORES};
+        answers |= a->state == ENGINE_ANSWER_RUNS && !engine_is_held(a->r);
     }
     pthread_mutex_unlock(&s->lock);
+    session_runner_set_gentle(s->e->runner, answers);
 }
 
 /* The first deadline there is, or UINT64_MAX.  Sync: s->lock */
@@ -243,6 +247,7 @@ static bool make_lane(struct engine_lane *l, size_t n)
 
 static void free_scheduler(struct ingle_scheduler *s)
 {
+    session_runner_set_news(s->e->runner, NULL, NULL);
     for (int64_t i = 0; s->slot && i < s->o.max_running; i++)
         session_free(s->slot[i].session.s);
     sched_queue_free(s->queue);
@@ -274,8 +279,25 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     return st;
 }
 
+/* Sync: s->lock */
+static void tell_news(struct ingle_scheduler *s)
+{
+    s->news = true;
+    pthread_cond_signal(&s->wake);
+}
+
+/* From the store: the disk thread has read or looked. */
+static void hear_of_store(void *arg)
+{
+    struct ingle_scheduler *s = arg;
+    pthread_mutex_lock(&s->lock);
+    tell_news(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
 {
+    session_runner_set_news(s->e->runner, hear_of_store, s);
     if (!pool_thread(&s->thread, thread_main, s))
         return err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler");
     pthread_setname_np(s->thread, "ingle-engine");
@@ -339,13 +361,6 @@ void ingle_scheduler_close(struct ingle_scheduler *s)
 }
 
 /* ---- calls from any thread ---- */
-
-/* Sync: s->lock */
-static void tell_news(struct ingle_scheduler *s)
-{
-    s->news = true;
-    pthread_cond_signal(&s->wake);
-}
 
 /* When the queue will have moved: what a request takes, divided among those that run. */
 static double retry_after(const struct ingle_scheduler *s)

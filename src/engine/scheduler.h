@@ -43,6 +43,7 @@ struct ingle_request {
 enum engine_answer_state {
     ENGINE_ANSWER_FREE,
     ENGINE_ANSWER_SHARES, /* waits until another request has computed what both begin with */
+    ENGINE_ANSWER_RESTORES, /* waits for what the store has of its tokens */
     ENGINE_ANSWER_PROMPT, /* what it has so far is being computed */
     ENGINE_ANSWER_FORKS,  /* waits for the first answer of its request to do so */
     ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
@@ -56,6 +57,7 @@ struct engine_answer {
     struct ingle_session session; /* always there; empty while the slot is free */
     int64_t n_generated;
     int64_t step_rows;   /* of it in the step that runs and that others run between; 0: none */
+    bool looks;          /* RESTORES: the store looks at its directory first */
     int64_t fork;        /* where another prompt went another way: a restore point; 0: nowhere */
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first */
@@ -157,7 +159,7 @@ MUST_CHECK ingle_status engine_request_plan(const struct ingle_scheduler *s,
 void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated);
 /* Parked requests go on, waiting ones begin, while there are slots and memory. */
 void engine_admit(struct ingle_scheduler *s);
-/* Answers whose shared prefix is there (or will not come) start. */
+/* Answers whose shared or stored prefix is there (or will not come) start. */
 void engine_start_shares(struct ingle_scheduler *s);
 /* There are not enough KV pages for a step: the least urgent request gives its own back and
  * waits.  False: there is only one. */

@@ -117,6 +117,13 @@ static int64_t common(const struct session *s, const int32_t *tokens, int64_t n)
     return i;
 }
 
+/* It is going to have more of its prompt. */
+static bool is_leader(const struct engine_answer *a)
+{
+    return a->state == ENGINE_ANSWER_RESTORES ||
+           (a->state == ENGINE_ANSWER_PROMPT && !engine_is_held(a->r));
+}
+
 /* The session becomes a fork of the one that has computed the most of the prompt, if that
  * is worth something; *leader is the one that is going to have more. */
 static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer *a,
@@ -128,8 +135,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     *leader = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         struct engine_answer *b = &s->slot[i];
-        const bool computes = b->state == ENGINE_ANSWER_PROMPT && !engine_is_held(b->r) &&
-                              b->r->o.priority >= r->o.priority;
+        const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->salt != r->salt)
             continue;
         const int64_t n = num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1);
@@ -147,51 +153,61 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     return nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
 }
 
-/* The tokens of an answer become its session's, with as much of them as is known; what the
- * scheduler has drawn so far are in the session already. */
-static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
+/* Whether what the leader is going to have is worth waiting for: not what the store has. */
+static bool waits_for(const struct engine_answer *leader, const struct engine_answer *a)
 {
-    struct ingle_request *r = a->r;
-    struct ingle_error e = {INGLE_OK, ""};
+    const int64_t now = session_length(a->session.s), soon = session_sync_length(a->session.s);
+    if (leader->state == ENGINE_ANSWER_RESTORES)
+        return a->share >= soon && a->share - now >= LEAST_SHARE;
+    return a->share - soon >= LEAST_SHARE;
+}
+
+/* The prompt's tokens become the session's, with as much of them as is known or comes from elsewhere. */
+static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
+{
+    const struct ingle_request *r = a->r;
     struct engine_answer *leader = NULL;
-    ingle_status st = INGLE_OK;
     struct session *t = a->session.s;
-    a->state = ENGINE_ANSWER_PROMPT;
-    if (a->n_generated)
-        return session_sync(t, session_tokens(t), session_pending(t), NULL, err);
-    if (r->o.prompt_logprobs) { /* all of its logits are wanted, known or not */
-        st = session_rewind(t, 0, err);
-        return st ? st : session_append(t, r->o.prompt, r->o.n_prompt, err);
-    }
-    st = fork_nearest(s, a, &leader, err);
+    ingle_status st = fork_nearest(s, a, &leader, err);
+    if (!st)
+        st = session_sync_begin(t, r->o.prompt, r->o.n_prompt, err);
     if (st)
         return st;
-    if (ingle_session_sync(&a->session, r->o.prompt, r->o.n_prompt, &r->usage.reuse, &e))
-        return err_set(err, e.status, "%s", e.text);
-    ingle_session_stable(&a->session, r->o.n_stable);
-    if (leader && a->share - session_length(t) >= LEAST_SHARE) {
-        a->state = ENGINE_ANSWER_SHARES;
-        a->leader = leader->r->number;
-        session_park(t); /* the pages come with the fork */
-        if (leader->step_rows && a->share < session_length(leader->session.s) + leader->step_rows)
-            atomic_store(&s->abort, true); /* its step would go past the place */
-    }
-    const struct ingle_reuse *known = &r->usage.reuse;
-    if (known->matched - known->kept >= LEAST_SHARE && known->matched < r->o.n_prompt - 1)
-        a->fork = known->matched;
+    session_stable(t, r->o.n_stable);
+    if (!leader || !waits_for(leader, a))
+        return INGLE_OK;
+    a->state = ENGINE_ANSWER_SHARES;
+    a->leader = leader->r->number;
+    session_park(t); /* the pages come with the fork */
+    if (leader->step_rows && a->share < session_length(leader->session.s) + leader->step_rows)
+        atomic_store(&s->abort, true); /* its step would go past the place */
     return INGLE_OK;
 }
 
-/* Starts an answer and tells of it. */
-static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
+/* What the scheduler has drawn so far is in the session already. */
+static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
 {
-    struct err err;
+    const struct ingle_request *r = a->r;
+    struct session *t = a->session.s;
+    a->state = ENGINE_ANSWER_RESTORES;
+    if (a->n_generated)
+        return session_sync_begin(t, session_tokens(t), session_pending(t), err);
+    if (!r->o.prompt_logprobs)
+        return start_prompt(s, a, err);
+    a->state = ENGINE_ANSWER_PROMPT; /* all of its logits are wanted, known or not */
+    const ingle_status st = session_rewind(t, 0, err);
+    return st ? st : session_append(t, r->o.prompt, r->o.n_prompt, err);
+}
+
+/* It waits for steps from now on. */
+static void tell_begin(struct ingle_scheduler *s, struct engine_answer *a)
+{
     struct ingle_request *r = a->r;
-    if (start(s, a, &err)) {
-        engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
-        return;
-    }
-    if (a->state == ENGINE_ANSWER_SHARES || r->started)
+    const struct ingle_reuse *known = &r->usage.reuse;
+    if (!a->n_generated && known->matched - known->kept >= LEAST_SHARE &&
+        known->matched < r->o.n_prompt - 1)
+        a->fork = known->matched;
+    if (r->started)
         return;
     r->started = clock_now();
     r->usage.queue_seconds = (double)(r->started - r->submitted) * 1e-9;
@@ -203,18 +219,54 @@ static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
         r->o.begin(r->o.arg, &r->usage.reuse);
 }
 
+/* One that restores goes on. */
+static void go_on(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    struct err err;
+    struct session_reuse reuse;
+    if (a->looks && session_runner_looks(s->e->runner))
+        return;
+    const bool looked = a->looks;
+    a->looks = false;
+    if (looked && start(s, a, &err)) {
+        engine_request_end(s, a->r, INGLE_FINISH_ERROR, &err);
+        return;
+    }
+    if (a->state == ENGINE_ANSWER_RESTORES && session_sync_poll(a->session.s, &reuse)) {
+        a->state = ENGINE_ANSWER_PROMPT;
+        if (!a->n_generated)
+            engine_explain_reuse(&reuse, a->r->o.n_prompt, &a->r->usage.reuse);
+    }
+    if (a->state == ENGINE_ANSWER_PROMPT)
+        tell_begin(s, a);
+}
+
+/* Starts an answer, and tells of it when all that is known of its tokens is there. */
+static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    (void)session_runner_look(s->e->runner);
+    a->state = ENGINE_ANSWER_RESTORES;
+    a->looks = true;
+    go_on(s, a);
+}
+
 static bool is_coming(const struct ingle_scheduler *s, const struct engine_answer *a)
 {
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
+        if (b->state == ENGINE_ANSWER_RESTORES && b->r->number == a->leader)
+            return true;
         if (b->state == ENGINE_ANSWER_PROMPT && b->r->number == a->leader)
-            return b->step_rows || (!engine_is_held(b->r) && session_length(b->session.s) < a->share);
+            return b->step_rows || (is_leader(b) && session_length(b->session.s) < a->share);
     }
     return false;
 }
 
 void engine_start_shares(struct ingle_scheduler *s)
 {
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].state == ENGINE_ANSWER_RESTORES)
+            go_on(s, &s->slot[i]);
     for (int64_t i = 0; i < s->o.max_running; i++)
         if (s->slot[i].state == ENGINE_ANSWER_SHARES && !is_coming(s, &s->slot[i]))
             start_or_end(s, &s->slot[i]);
@@ -232,6 +284,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->state = ENGINE_ANSWER_FORKS;
     a->n_generated = 0;
     a->step_rows = 0;
+    a->looks = false;
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     s->n_free--;
@@ -270,13 +323,10 @@ static void unpark(struct ingle_scheduler *s, struct ingle_request *r)
         if (a->r != r)
             continue;
         left--;
-        if (a->state != ENGINE_ANSWER_PARKED)
-            continue;
-        struct err err;
-        if (start(s, a, &err)) {
-            engine_request_end(s, r, INGLE_FINISH_ERROR, &err);
-            return;
-        }
+        if (a->state == ENGINE_ANSWER_PARKED)
+            start_or_end(s, a);
+        if (a->state == ENGINE_ANSWER_FREE)
+            return; /* it could not, and was ended */
     }
 }
 

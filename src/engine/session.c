@@ -75,7 +75,7 @@ static ingle_status check_tokens(const struct ingle_session *s, const int32_t *t
 }
 
 /* Why tokens that were once computed have to wait again. */
-static void explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out)
+void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out)
 {
     *out = (struct ingle_reuse){.kept = r->kept,
                                 .from_session = r->from_session,
@@ -108,7 +108,7 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
     if (!st && reuse)
-        explain_reuse(&r, n, reuse);
+        engine_explain_reuse(&r, n, reuse);
     return engine_say(error, st, &err);
 }
 

@@ -10,6 +10,7 @@
 #include "kv/store_impl.h"
 
 #include "base/bug.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
@@ -41,17 +42,46 @@ void kv_store_note(struct kv_store *s, ingle_report_level level, const char *sub
 
 /* ---- the disk thread ---- */
 
+void kv_store_tell(struct kv_store *s)
+{
+    if (s->tell)
+        s->tell(s->tell_arg);
+}
+
+void kv_store_set_news(struct kv_store *s, void (*fn)(void *arg), void *arg)
+{
+    pthread_mutex_lock(&s->lock);
+    s->tell = fn;
+    s->tell_arg = arg;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void kv_store_set_gentle(struct kv_store *s, bool gentle)
+{
+    atomic_store(&s->gentle, gentle);
+}
+
+void kv_store_rest(struct kv_store *s, uint64_t since)
+{
+    const uint64_t used = clock_used() - since;
+    if (atomic_load(&s->gentle))
+        (void)nanosleep(&(struct timespec){.tv_sec = (time_t)(used / 1000000000),
+                                           .tv_nsec = (long)(used % 1000000000)}, NULL);
+}
+
 /* Between two pieces of a write: whoever waits for a read goes first. */
 static bool write_stop(void *arg)
 {
     struct kv_job *j = arg;
     struct kv_store *s = j->store;
+    kv_store_rest(s, j->used);
     pthread_mutex_lock(&s->lock);
     kv_store_serve(s);
     while (kv_store_serve_want(s))
         kv_store_serve(s);
     const bool stop = j->cancel;
     pthread_mutex_unlock(&s->lock);
+    j->used = clock_used();
     return stop;
 }
 
@@ -69,6 +99,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     ingle_status st = INGLE_CANCEL;
     if (s->saving && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
         pthread_mutex_unlock(&s->lock);
+        j->used = clock_used();
         st = kv_file_write(s->dir, j->name, &j->out, &err);
         pthread_mutex_lock(&s->lock);
     }
@@ -167,6 +198,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
     s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
     s->scan = true;
+    atomic_init(&s->gentle, false);
     snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
     snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
              o->numerics ? o->numerics : "exact");
@@ -233,12 +265,19 @@ void kv_store_close(struct kv_store *s)
 
 /* ---- jobs ---- */
 
+static void job_give_pages(struct kv_job *j)
+{
+    for (uint64_t i = 0; j->pg && i < j->out.head.n_pages && j->pg[i]; i++)
+        kv_page_unkeep(j->store->pool, j->pg[i]);
+    mem_free(j->pg);
+    j->pg = NULL;
+}
+
 static void job_free(struct kv_job *j)
 {
     if (!j)
         return;
-    for (uint64_t i = 0; j->pg && i < j->out.head.n_pages && j->pg[i]; i++)
-        kv_page_unkeep(j->store->pool, j->pg[i]);
+    job_give_pages(j);
     union {
         const void *in;
         void *out;
@@ -247,19 +286,25 @@ static void job_free(struct kv_job *j)
     mem_free(mark.out);
     mem_free(page.out);
     mem_free(bytes.out);
-    mem_free(j->pg);
     mem_free(j);
 }
 
-static bool release(struct kv_job *list)
+static void release(struct kv_job *list)
 {
-    const bool any = list != NULL;
     while (list) {
         struct kv_job *next = list->next;
         job_free(list);
         list = next;
     }
-    return any;
+}
+
+static void release_reads(struct kv_read *list)
+{
+    while (list) {
+        struct kv_read *next = list->next;
+        kv_store_read_free(list);
+        list = next;
+    }
 }
 
 static struct kv_job *take_finished(struct kv_store *s)
@@ -269,17 +314,26 @@ static struct kv_job *take_finished(struct kv_store *s)
     return list;
 }
 
+static struct kv_read *take_dropped(struct kv_store *s)
+{
+    struct kv_read *list = s->dropped;
+    s->dropped = NULL;
+    return list;
+}
+
 bool kv_store_poll(struct kv_store *s)
 {
     struct kv_note note[KV_NOTES];
     pthread_mutex_lock(&s->lock);
     struct kv_job *list = take_finished(s);
+    struct kv_read *reads = take_dropped(s);
     const size_t n = s->n_notes;
     memcpy(note, s->note, n * sizeof *note);
     s->n_notes = 0;
     const bool busy = s->n_queued > 0;
     pthread_mutex_unlock(&s->lock);
-    (void)release(list);
+    release(list);
+    release_reads(reads);
     for (size_t i = 0; i < n; i++)
         report(s->sink, note[i].level, "store", note[i].subject, "%s", note[i].text);
     return busy;
@@ -316,22 +370,40 @@ static struct kv_job *unqueue(struct kv_store *s)
     return j;
 }
 
-/* For the pool: pages are needed.  Files that wait are given up before the one that is
- * being written, and that one at its next piece. */
+/* The pages of a write that has stopped for a read: it will not go on.  With the lock. */
+static bool let_go_stopped(struct kv_store *s)
+{
+    struct kv_job *j = s->reading ? s->running : NULL;
+    if (!j || !j->pg)
+        return false;
+    j->cancel = true;
+    job_give_pages(j);
+    return true;
+}
+
+/* For the pool: pages are needed.  What nobody waits for any more is given up first, then files that wait,
+ * then the one that is being written, at its next piece. */
 static bool store_let_go(void *arg)
 {
     struct kv_store *s = arg;
     pthread_mutex_lock(&s->lock);
     struct kv_job *list = take_finished(s);
-    if (!list)
+    while (!list && s->reading && s->reading->dropped)
+        pthread_cond_wait(&s->news, &s->lock);
+    struct kv_read *reads = take_dropped(s);
+    if (!list && !reads)
         list = unqueue(s);
-    while (!list && s->running) {
+    bool any = list || reads || let_go_stopped(s);
+    while (!any && s->running && s->running->pg) {
         s->running->cancel = true;
         pthread_cond_wait(&s->news, &s->lock);
         list = take_finished(s);
+        any = list || let_go_stopped(s);
     }
     pthread_mutex_unlock(&s->lock);
-    return release(list);
+    release_reads(reads);
+    release(list);
+    return any;
 }
 
 /* A copy; NULL for lack of memory or of bytes. */

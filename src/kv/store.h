@@ -7,10 +7,10 @@
  * is the hash of model, layout, numerics, salt and all tokens up to its end; the tokens
  * themselves are compared before anything is used.
  *
- * One disk thread writes and reads.  The engine thread never waits for a write: pages are
- * kept (not copied) until they are written, and given up when the pool needs them.  It
- * waits for the read that it asked for; that goes before writes.  What is read is checked
- * before it becomes part of a timeline.
+ * One disk thread writes, reads and checks.  The engine thread never waits for a write: pages
+ * are kept (not copied) until they are written, and given up when the pool needs them.  Nor
+ * need it wait for a read, which goes before writes: kv_store_read_begin().  What is read is
+ * checked before it becomes part of a timeline.
  *
  * Any number of processes may share a directory: files appear by rename, nobody trusts an
  * index, and a file that vanishes is a miss.  All calls but kv_store_prefetch() and
@@ -53,7 +53,12 @@ bool kv_store_gave_up(struct kv_store *s);
 bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
                   const int32_t *tokens, const void *mark, size_t mark_bytes);
 
-/* The length of the deepest file within limit whose ancestors are all there; 0: none.
+/* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False: that
+ * goes on.  wait: until it is over. */
+bool kv_store_look(struct kv_store *s, bool wait);
+/* A look goes on. */
+bool kv_store_looks(struct kv_store *s);
+/* The length of the deepest file within limit whose ancestors are all there, as of the last look; 0: none.
  * *foreign: of the deepest one that another model or other settings have left (0: none). */
 int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
                       int64_t *foreign);
@@ -65,6 +70,30 @@ int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, 
 MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
                                          const int32_t *tokens, int64_t length, void **mark,
                                          size_t *mark_bytes, struct err *err);
+
+/* ---- the same while the engine does other things ---- */
+
+/* A restore on its way. */
+struct kv_read;
+/* What kv_store_restore() begins with; tokens are copied.  t stays as it is, and is not to be changed,
+ * until the end. */
+MUST_CHECK ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
+                                            const struct kv_timeline *t, uint64_t salt,
+                                            const int32_t *tokens, int64_t length, struct err *err);
+/* Takes pages, as many as take no time, then has the disk thread fill them.  True: it is over. */
+bool kv_store_read_poll(struct kv_read *r);
+/* Of a read that is over (waits for it else): t is as behind kv_store_restore(). */
+MUST_CHECK ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark,
+                                          size_t *mark_bytes, struct err *err);
+/* At any time, or NULL: t is as before.  A read that the disk thread is at leaves its pages when the disk
+ * thread sees it: then kv_store_poll() has them back, and sooner if the pool needs them. */
+void kv_store_read_drop(struct kv_read *r);
+/* fn is called when a kv_store_read_poll() or kv_store_look() has news, on any thread, and must not
+ * call the store.  NULL: no longer. */
+void kv_store_set_news(struct kv_store *s, void (*fn)(void *arg), void *arg);
+/* The disk thread leaves the processor to others half of the time, in short turns. */
+void kv_store_set_gentle(struct kv_store *s, bool gentle);
+
 /* Has the system read what a restore of this prefix will want.  Any thread; tokens are
  * copied.  It is only a hint. */
 void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n);

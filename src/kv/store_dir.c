@@ -133,9 +133,10 @@ void kv_store_run_scan(struct kv_store *s)
     if (d)
         closedir(d);
     pthread_cond_broadcast(&s->news);
+    kv_store_tell(s);
 }
 
-void kv_store_refresh(struct kv_store *s)
+bool kv_store_look(struct kv_store *s, bool wait)
 {
     struct stat st;
     const bool known = fstat(s->dir, &st) == 0;
@@ -145,9 +146,19 @@ void kv_store_refresh(struct kv_store *s)
         s->scan = true;
         pthread_cond_signal(&s->work);
     }
-    while (s->scan)
+    while (s->scan && wait)
         pthread_cond_wait(&s->news, &s->lock);
+    const bool over = !s->scan;
     pthread_mutex_unlock(&s->lock);
+    return over;
+}
+
+bool kv_store_looks(struct kv_store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool looks = s->scan;
+    pthread_mutex_unlock(&s->lock);
+    return looks;
 }
 
 void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove)

@@ -19,7 +19,7 @@
 #include <xxhash.h>
 
 enum {
-    PIECE_BYTES = 8 << 20,  /* written or read at once; others may use the disk between two */
+    PIECE_BYTES = 1 << 20,  /* written at once; others may use disk and processor between two */
     SYNC_BYTES = 32 << 20,  /* no sync has to wait for more than this */
     PIECE_PAGES = 64,
     LENGTH_BITS = 40,

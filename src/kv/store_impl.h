@@ -6,6 +6,7 @@
 #include "kv/store_index.h"
 #include "kv/timeline.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* A file to be written.  The disk thread reads `out`; the rest is the engine thread's. */
 struct kv_job {
@@ -13,8 +14,9 @@ struct kv_job {
     struct kv_store *store;
     struct kv_file_out out;
     char name[KV_NAME_BYTES];
-    struct kv_page **pg; /* [n_pages]: kept until the job is done */
+    struct kv_page **pg; /* [n_pages]: kept until the job is done; NULL: the pool has them back */
     uint64_t n_bytes;
+    uint64_t used;       /* the disk thread's: clock_used() when the piece began */
     bool cancel;         /* Sync: store.lock */
 };
 
@@ -24,21 +26,24 @@ struct kv_part {
     int64_t from, length;
     char name[KV_NAME_BYTES];
     uint64_t n_pages;
-    uint8_t **to;      /* [n_pages]: where each page goes; NULL: not wanted */
+    uint8_t **to; /* [n_pages]: where each page goes; NULL: not wanted */
     struct kv_file file;
-    uint64_t n_ready;  /* Sync: store.lock; pages that have been read */
-    uint64_t n_checked;
-    bool opened;       /* Sync: store.lock; file is complete but for its pages */
 };
 
+/* The disk thread's between `queued` and `done`, else the engine thread's. */
 struct kv_read {
-    const int32_t *token;
+    struct kv_read *next; /* Sync: store.lock */
+    struct kv_store *store;
+    int32_t *token;       /* [length], owned */
+    int64_t length, have; /* have: whole pages that the timeline keeps */
+    struct kv_page **pg;  /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
+    size_t n_pages, n_taken;
     struct kv_part *part; /* [n_parts], the deepest first */
     size_t n_parts;
-    size_t failed;        /* whose fault it was */
     ingle_status status;
     struct err err;
-    bool cancel, done;    /* Sync: store.lock */
+    bool queued;                /* or over, with a status */
+    bool cancel, done, dropped; /* Sync: store.lock; dropped: kv_store_poll() ends it */
 };
 
 /* A prefix that somebody will ask for. */
@@ -81,7 +86,12 @@ struct kv_store {
     struct kv_job *first, *last, *running, *finished;
     size_t n_queued;
     uint64_t queued_bytes;
-    struct kv_read *read;
+    struct kv_read *reads;   /* that wait, the first one first */
+    struct kv_read *reading; /* or NULL */
+    struct kv_read *dropped; /* that are done */
+    void (*tell)(void *arg); /* or NULL */
+    void *tell_arg;
+    atomic_bool gentle;      /* Sync: atomic */
     struct kv_want *want;
     size_t n_wants;
     struct kv_note note[KV_NOTES];
@@ -93,8 +103,13 @@ struct kv_store {
 ATTR_PRINTF(4, 5)
 void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
                    const char *fmt, ...);
-/* Asks for a scan if the directory has changed, and waits for it. */
-void kv_store_refresh(struct kv_store *s);
+/* The disk thread has used the processor since clock_used() was `since`: if it is to be gentle, others
+ * have it now.  Unlocked. */
+void kv_store_rest(struct kv_store *s, uint64_t since);
+/* Tells who waits for a read or a look.  With the lock. */
+void kv_store_tell(struct kv_store *s);
+/* Ends a read that nobody waits for; unlocked. */
+void kv_store_read_free(struct kv_read *r);
 /* On the disk thread, with the lock held; it is released meanwhile. */
 void kv_store_serve(struct kv_store *s);
 void kv_store_run_scan(struct kv_store *s);
@@ -105,10 +120,8 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
 /* Takes a file out of the index; remove: and out of the directory.  With the lock. */
 void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove);
 
-/* The pages that [0, length) needs where groups that keep everything have `have` already,
- * in the order of kv_timeline_adopt().  False: out of memory or budget. */
-MUST_CHECK bool kv_store_take_pages(struct kv_pool *p, int64_t length, int64_t have,
-                                    struct kv_page ***out, size_t *n);
+/* The pages that [0, length) needs, in the order of kv_timeline_adopt().  False: out of memory or budget. */
+MUST_CHECK bool kv_store_take_pages(struct kv_pool *p, int64_t length, struct kv_page ***out, size_t *n);
 void kv_store_give_pages(struct kv_pool *p, struct kv_page **pg, size_t n);
 
 #endif

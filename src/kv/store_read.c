@@ -2,13 +2,14 @@
 /*
  * store_read - from files to a timeline.
  *
- * The disk thread reads into pages that belong to nobody yet; the engine thread checks each
- * as it arrives, and only when all are good they become the timeline's.
+ * The engine thread takes pages that belong to nobody yet; the disk thread reads into them and
+ * checks each as it arrives; only when all are good they become the timeline's.
  */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
 
 #include "base/bug.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <fcntl.h>
@@ -17,7 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 4 << 20 };
+enum {
+    PIECE_BYTES = 4 << 20,    /* read at once */
+    GENTLE_BYTES = 256 << 10, /* ... while others want the processor */
+    TAKE_NS = 200000,         /* pages are taken for so long at a time */
+};
 
 /* ---- on the disk thread ---- */
 
@@ -46,55 +51,113 @@ static ingle_status open_part(const struct kv_store *s, const struct kv_read *r,
 }
 
 /* How many pages from `first` on make a piece. */
-static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first)
+static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t most)
 {
     uint64_t bytes = 0, n = 0, i = 0;
     for (uint32_t g = 0; g < s->n_groups; g++)
         for (int64_t k = kv_file_first(s, g, p->from, p->length);
              k < num_div_up(p->length, KV_PAGE); k++, i++)
-            if (i >= first && bytes < PIECE_BYTES) {
+            if (i >= first && bytes < most) {
                 bytes += p->to[i] ? s->group[g].page_bytes : 0;
                 n++;
             }
     return n;
 }
 
-/* The lock is held on entry and on return. */
-static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_part *p,
-                              struct err *err)
+/* Are pages [first, first + n) what they must be? */
+static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t n)
+{
+    uint64_t i = 0;
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        for (int64_t at = kv_file_first(s, g, p->from, p->length);
+             at < num_div_up(p->length, KV_PAGE); at++, i++)
+            if (i >= first && i < first + n && p->to[i] &&
+                !kv_file_page_good(&p->file, i, p->to[i], s->group[g].page_bytes))
+                return false;
+    return true;
+}
+
+static ingle_status read_piece(struct kv_store *s, const struct kv_part *p, uint64_t first, uint64_t n,
+                               struct err *err)
+{
+    const ingle_status st = kv_file_read_pages(&p->file, s->spec, first, n, p->to + first, err);
+    if (st || check_pages(s->spec, p, first, n))
+        return st;
+    return err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
+}
+
+/* The lock is held on entry and on return.  What was opened is closed, but for its meta. */
+static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_part *p)
 {
     pthread_mutex_unlock(&s->lock);
-    ingle_status st = open_part(s, r, p, err);
+    ingle_status st = open_part(s, r, p, &r->err);
     pthread_mutex_lock(&s->lock);
-    p->opened = !st;
-    for (uint64_t i = 0; !st && !r->cancel && i < p->n_pages;) {
-        const uint64_t n = piece(s->spec, p, i);
+    const bool opened = !st;
+    for (uint64_t i = 0, n; !st && !r->cancel && i < p->n_pages; i += n) {
+        if (s->scan)
+            kv_store_run_scan(s);
         pthread_mutex_unlock(&s->lock);
-        st = kv_file_read_pages(&p->file, s->spec, i, n, p->to + i, err);
+        const uint64_t used = clock_used();
+        n = piece(s->spec, p, i, atomic_load(&s->gentle) ? GENTLE_BYTES : PIECE_BYTES);
+        st = read_piece(s, p, i, n, &r->err);
+        kv_store_rest(s, used);
         pthread_mutex_lock(&s->lock);
-        i += n;
-        if (!st)
-            p->n_ready = i;
-        pthread_cond_signal(&s->news);
     }
+    if (!opened)
+        return st;
+    pthread_mutex_unlock(&s->lock); /* the last one to close a file that is gone waits for its end */
+    close(p->file.fd);
+    p->file.fd = -1;
+    pthread_mutex_lock(&s->lock);
     return st;
+}
+
+/* What a failed read says about a file.  With the lock, which is released meanwhile. */
+static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st, const struct err *err)
+{
+    if (st == INGLE_NOMEM)
+        return;
+    kv_store_drop(s, p->key, p->length, st == INGLE_FORMAT);
+    s->counts.damaged += st == INGLE_FORMAT;
+    if (st != INGLE_NOTFOUND)
+        kv_store_note(s, INGLE_REPORT_WARN, p->name, "%s%s", err->msg,
+                      st == INGLE_FORMAT ? "; it is deleted" : "");
+    if (st == INGLE_IO || st == INGLE_UNSUP) {
+        const struct kv_entry e = {
+            .key = p->key, .length = p->length, .state = KV_ENTRY_BAD, .seen = true};
+        (void)!kv_index_add(&s->index, &e);
+    }
+}
+
+static void serve_read(struct kv_store *s, struct kv_read *r)
+{
+    for (size_t i = 0; i < r->n_parts && !r->status && !r->cancel; i++) {
+        r->status = read_part(s, r, &r->part[i]);
+        if (r->status)
+            blame(s, &r->part[i], r->status, &r->err);
+    }
 }
 
 void kv_store_serve(struct kv_store *s)
 {
-    if (s->scan)
-        kv_store_run_scan(s);
-    struct kv_read *r = s->read;
-    if (!r)
-        return;
-    for (size_t i = 0; i < r->n_parts && !r->status && !r->cancel; i++) {
-        r->status = read_part(s, r, &r->part[i], &r->err);
-        if (r->status)
-            r->failed = i;
+    while (s->scan || s->reads) {
+        if (s->scan)
+            kv_store_run_scan(s);
+        struct kv_read *r = s->reads;
+        if (!r)
+            continue;
+        s->reads = r->next;
+        s->reading = r;
+        serve_read(s, r);
+        s->reading = NULL;
+        r->done = true;
+        if (r->dropped) {
+            r->next = s->dropped;
+            s->dropped = r;
+        }
+        pthread_cond_broadcast(&s->news);
+        kv_store_tell(s);
     }
-    r->done = true;
-    s->read = NULL;
-    pthread_cond_signal(&s->news);
 }
 
 /* ---- on the engine thread ---- */
@@ -102,7 +165,6 @@ void kv_store_serve(struct kv_store *s)
 int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
                       int64_t *foreign)
 {
-    kv_store_refresh(s);
     kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
     const struct kv_entry *e =
@@ -112,34 +174,47 @@ int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, 
     return length;
 }
 
+/* The first page of group g that [0, length) lacks where `have` whole pages are there. */
+static int64_t first_page(const struct kv_spec *s, uint32_t g, int64_t length, int64_t have)
+{
+    return s->group[g].window ? kv_timeline_first(s, g, length) : have;
+}
+
+/* How many of all groups; *group: that of the k-th. */
+static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have, size_t k, uint32_t *group)
+{
+    size_t n = 0;
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        const size_t more = (size_t)(num_div_up(length, KV_PAGE) - first_page(s, g, length, have));
+        if (k >= n && k < n + more)
+            *group = g;
+        n += more;
+    }
+    return n;
+}
+
 void kv_store_give_pages(struct kv_pool *p, struct kv_page **pg, size_t n)
 {
     for (size_t i = 0; pg && i < n; i++)
-        if (pg[i])
-            kv_page_unref(p, pg[i]);
+        kv_page_unref(p, pg[i]);
     mem_free(pg);
 }
 
-bool kv_store_take_pages(struct kv_pool *p, int64_t length, int64_t have, struct kv_page ***out,
-                         size_t *n_out)
+bool kv_store_take_pages(struct kv_pool *p, int64_t length, struct kv_page ***out, size_t *n_out)
 {
-    const struct kv_spec *s = p->spec;
-    const int64_t end = num_div_up(length, KV_PAGE);
-    size_t n = 0, k = 0;
-    for (uint32_t g = 0; g < s->n_groups; g++)
-        n += (size_t)(end - (s->group[g].window ? kv_timeline_first(s, g, length) : have));
+    uint32_t g = 0;
+    const size_t n = count_pages(p->spec, length, 0, 0, &g);
     struct kv_page **pg = mem_calloc(n + 1, sizeof *pg);
-    if (!pg)
-        return false;
-    for (uint32_t g = 0; g < s->n_groups; g++)
-        for (int64_t i = s->group[g].window ? kv_timeline_first(s, g, length) : have; i < end; i++)
-            if (!(pg[k++] = kv_page_take(p, g))) {
-                kv_store_give_pages(p, pg, n);
-                return false;
-            }
+    for (size_t k = 0; pg && k < n; k++) {
+        (void)count_pages(p->spec, length, 0, k, &g);
+        if (!(pg[k] = kv_page_take(p, g))) {
+            kv_store_give_pages(p, pg, k);
+            return false;
+        }
+    }
     *out = pg;
     *n_out = n;
-    return true;
+    return pg != NULL;
 }
 
 /* The files that [have pages, length) comes from, the deepest first.  INGLE_NOTFOUND: one
@@ -193,91 +268,6 @@ static bool aim(const struct kv_spec *s, struct kv_read *r, int64_t have, struct
     return true;
 }
 
-/* Checks the pages that have come.  False: one is damaged. */
-static bool check_pages(const struct kv_spec *s, struct kv_part *p, uint64_t n_ready)
-{
-    uint64_t i = 0;
-    for (uint32_t g = 0; g < s->n_groups; g++)
-        for (int64_t at = kv_file_first(s, g, p->from, p->length);
-             at < num_div_up(p->length, KV_PAGE); at++, i++)
-            if (i >= p->n_checked && i < n_ready && p->to[i] &&
-                !kv_file_page_good(&p->file, i, p->to[i], s->group[g].page_bytes))
-                return false;
-    p->n_checked = n_ready;
-    return true;
-}
-
-static ingle_status read_and_check(struct kv_store *s, struct kv_read *r, struct err *err)
-{
-    size_t k = 0;
-    ingle_status st = INGLE_OK;
-    pthread_mutex_lock(&s->lock);
-    s->read = r;
-    pthread_cond_signal(&s->work);
-    while (!r->done || k < r->n_parts) {
-        struct kv_part *p = k < r->n_parts ? &r->part[k] : NULL;
-        if (st || r->status || r->cancel)
-            k = r->n_parts;
-        else if (p && p->opened && p->n_checked < p->n_ready) {
-            const uint64_t n = p->n_ready;
-            pthread_mutex_unlock(&s->lock);
-            const bool good = check_pages(s->spec, p, n);
-            pthread_mutex_lock(&s->lock);
-            if (!good) {
-                st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit",
-                             p->name);
-                r->failed = k;
-                r->cancel = true;
-                break;
-            }
-            continue;
-        } else if (p && p->opened && p->n_checked == p->n_pages) {
-            k++;
-            continue;
-        }
-        if (!r->done)
-            pthread_cond_wait(&s->news, &s->lock);
-    }
-    while (!r->done)
-        pthread_cond_wait(&s->news, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    if (!st && r->status) {
-        st = r->status;
-        if (err)
-            *err = r->err;
-    }
-    return st;
-}
-
-static void end_read(struct kv_read *r)
-{
-    for (size_t i = 0; i < r->n_parts; i++) {
-        kv_file_close(&r->part[i].file);
-        mem_free(r->part[i].to);
-    }
-    mem_free(r->part);
-}
-
-/* What a failed read says about a file. */
-static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st,
-                  const struct err *err)
-{
-    if (st == INGLE_NOMEM)
-        return;
-    pthread_mutex_lock(&s->lock);
-    kv_store_drop(s, p->key, p->length, st == INGLE_FORMAT);
-    s->counts.damaged += st == INGLE_FORMAT;
-    if (st != INGLE_NOTFOUND)
-        kv_store_note(s, INGLE_REPORT_WARN, p->name, "%s%s", err->msg,
-                      st == INGLE_FORMAT ? "; it is deleted" : "");
-    if (st == INGLE_IO || st == INGLE_UNSUP) {
-        const struct kv_entry e = {
-            .key = p->key, .length = p->length, .state = KV_ENTRY_BAD, .seen = true};
-        (void)!kv_index_add(&s->index, &e);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
 static void touch(struct kv_store *s, const struct kv_read *r)
 {
     const int64_t now = (int64_t)time(NULL);
@@ -305,46 +295,178 @@ static bool take_mark(const struct kv_file *f, void **mark, size_t *mark_bytes)
     return *mark != NULL;
 }
 
+static void end_parts(struct kv_read *r)
+{
+    for (size_t i = 0; i < r->n_parts; i++) {
+        kv_file_close(&r->part[i].file);
+        mem_free(r->part[i].to);
+    }
+    mem_free(r->part);
+}
+
+void kv_store_read_free(struct kv_read *r)
+{
+    struct kv_pool *p = r->store->pool;
+    for (size_t i = 0; i < r->n_taken; i++)
+        if (r->dropped)
+            kv_page_unkeep(p, r->pg[i]);
+        else
+            kv_page_unref(p, r->pg[i]);
+    end_parts(r);
+    mem_free(r->pg);
+    mem_free(r->token);
+    mem_free(r);
+}
+
+ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const struct kv_timeline *t,
+                                 uint64_t salt, const int32_t *tokens, int64_t length, struct err *err)
+{
+    uint32_t g = 0;
+    if (length > t->max_tokens)
+        return err_set(err, INGLE_LIMIT, "a prefix of %lld tokens exceeds the limit of %lld tokens",
+                       (long long)length, (long long)t->max_tokens);
+    struct kv_read *r = mem_zalloc(sizeof *r);
+    if (!r)
+        return err_set(err, INGLE_NOMEM, "no memory for a read");
+    r->store = s;
+    r->length = length;
+    r->have = num_min(t->length, length) / KV_PAGE;
+    r->n_pages = count_pages(s->spec, length, r->have, 0, &g);
+    r->pg = mem_calloc(r->n_pages + 1, sizeof *r->pg);
+    r->token = mem_calloc((size_t)length + 1, sizeof *r->token);
+    ingle_status st = INGLE_OK;
+    if (!r->pg || !r->token)
+        st = err_set(err, INGLE_NOMEM, "no memory for a prefix of %lld tokens", (long long)length);
+    if (!st) {
+        memcpy(r->token, tokens, (size_t)length * sizeof *tokens);
+        const struct kv_key key = kv_key_of(s->context, salt, tokens, length);
+        pthread_mutex_lock(&s->lock);
+        st = collect(s, key, length, r->have, r, err);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (st)
+        kv_store_read_free(r);
+    else
+        *out = r;
+    return st;
+}
+
+/* Some of the pages.  False: there is none for the next one. */
+static bool take_some(struct kv_read *r)
+{
+    struct kv_pool *p = r->store->pool;
+    const uint64_t until = clock_now() + TAKE_NS;
+    while (r->n_taken < r->n_pages && clock_now() < until) {
+        uint32_t g = 0;
+        (void)count_pages(p->spec, r->length, r->have, r->n_taken, &g);
+        if (!(r->pg[r->n_taken] = kv_page_take(p, g)))
+            return false;
+        r->n_taken++;
+    }
+    return true;
+}
+
+static void queue(struct kv_read *r)
+{
+    struct kv_store *s = r->store;
+    pthread_mutex_lock(&s->lock);
+    struct kv_read **at = &s->reads;
+    while (*at)
+        at = &(*at)->next;
+    *at = r;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool kv_store_read_poll(struct kv_read *r)
+{
+    struct kv_store *s = r->store;
+    if (r->queued) {
+        pthread_mutex_lock(&s->lock);
+        const bool done = r->done;
+        pthread_mutex_unlock(&s->lock);
+        return done;
+    }
+    if (!take_some(r))
+        r->status = err_set(&r->err, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
+                            (long long)r->length);
+    else if (r->n_taken == r->n_pages && !aim(s->spec, r, r->have, r->pg))
+        r->status = err_set(&r->err, INGLE_NOMEM, "no memory for a list of pages");
+    if (r->status) {
+        r->queued = r->done = true;
+        return true;
+    }
+    if (r->n_taken == r->n_pages) {
+        r->queued = true;
+        queue(r); /* the disk thread's from now on */
+        return false;
+    }
+    pthread_mutex_lock(&s->lock);
+    kv_store_tell(s); /* there is more to take */
+    pthread_mutex_unlock(&s->lock);
+    return false;
+}
+
+ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark, size_t *mark_bytes,
+                               struct err *err)
+{
+    struct kv_store *s = r->store;
+    while (!r->queued)
+        (void)kv_store_read_poll(r);
+    pthread_mutex_lock(&s->lock);
+    while (!r->done)
+        pthread_cond_wait(&s->news, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    ingle_status st = r->status;
+    if (st && err)
+        *err = r->err;
+    if (!st && !take_mark(&r->part[0].file, mark, mark_bytes))
+        st = err_set(err, INGLE_NOMEM, "no memory for a mark");
+    if (!st) {
+        touch(s, r);
+        kv_timeline_adopt(t, r->length, r->have, r->pg);
+        r->n_taken = 0;
+    }
+    kv_store_read_free(r);
+    kv_store_poll(s);
+    return st;
+}
+
+/* Takes it out of those that wait; false: it is not there.  With the lock. */
+static bool unqueue(struct kv_store *s, const struct kv_read *r)
+{
+    for (struct kv_read **at = &s->reads; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            return true;
+        }
+    return false;
+}
+
+void kv_store_read_drop(struct kv_read *r)
+{
+    if (!r)
+        return;
+    struct kv_store *s = r->store;
+    pthread_mutex_lock(&s->lock);
+    const bool ours = !r->queued || r->done || unqueue(s, r);
+    r->cancel = r->dropped = true;
+    for (size_t i = 0; i < r->n_taken; i++) {
+        kv_page_keep(s->pool, r->pg[i]);
+        kv_page_unref(s->pool, r->pg[i]);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (ours)
+        kv_store_read_free(r);
+}
+
 ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
                               const int32_t *tokens, int64_t length, void **mark,
                               size_t *mark_bytes, struct err *err)
 {
-    struct err why;
-    struct kv_read r = {.token = tokens};
-    struct kv_page **pg = NULL;
-    size_t n_pages = 0;
-    const int64_t have = num_min(t->length, length) / KV_PAGE;
-    if (length > t->max_tokens)
-        return err_set(err, INGLE_LIMIT, "a prefix of %lld tokens exceeds the limit of %lld tokens",
-                       (long long)length, (long long)t->max_tokens);
-    const struct kv_key key = kv_key_of(s->context, salt, tokens, length);
-    pthread_mutex_lock(&s->lock);
-    ingle_status st = collect(s, key, length, have, &r, &why);
-    pthread_mutex_unlock(&s->lock);
-    if (!st && !kv_store_take_pages(s->pool, length, have, &pg, &n_pages))
-        st = err_set(&why, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
-                     (long long)length);
-    if (!st && !aim(s->spec, &r, have, pg))
-        st = err_set(&why, INGLE_NOMEM, "no memory for a list of pages");
-    const bool reads = !st;
-    if (reads)
-        st = read_and_check(s, &r, &why);
-    if (reads && st)
-        blame(s, &r.part[r.failed], st, &why);
-    if (!st && !take_mark(&r.part[0].file, mark, mark_bytes))
-        st = err_set(&why, INGLE_NOMEM, "no memory for a mark");
-    if (!st) {
-        touch(s, &r);
-        kv_timeline_adopt(t, length, have, pg);
-        mem_free(pg);
-    } else {
-        kv_store_give_pages(s->pool, pg, n_pages);
-        if (err)
-            *err = why;
-    }
-    end_read(&r);
-    kv_store_poll(s);
-    return st;
+    struct kv_read *r;
+    const ingle_status st = kv_store_read_begin(&r, s, t, salt, tokens, length, err);
+    return st ? st : kv_store_read_end(r, t, mark, mark_bytes, err);
 }
 
 void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n)
@@ -389,7 +511,7 @@ bool kv_store_serve_want(struct kv_store *s)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
         close(fd);
     }
-    end_read(&r);
+    end_parts(&r);
     mem_free(w);
     pthread_mutex_lock(&s->lock);
     return true;

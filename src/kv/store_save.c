@@ -144,7 +144,7 @@ ingle_status kv_load(struct kv_timeline *t, const char *path, const struct kv_sa
         st = kv_file_read_meta(&f, s, err);
     if (!st && !kv_key_equal(f.head.key, kv_key_of(f.head.context, 0, f.token, f.head.length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
-    if (!st && !kv_store_take_pages(t->pool, f.head.length, 0, &pg, &n_pages))
+    if (!st && !kv_store_take_pages(t->pool, f.head.length, &pg, &n_pages))
         st = err_set(err, INGLE_LIMIT, "%s: no KV pages for its %lld tokens", path,
                      (long long)f.head.length);
     if (!st)

@@ -377,6 +377,7 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
         write_member_bool(&out, "speculative", false);
         write_member_bool(&out, "is_processing", q->request != 0);
         write_member_bool(&out, "held", q->held);
+        write_member_bool(&out, "restoring", q->restoring);
         write_member_int(&out, "n_prompt_tokens", q->n_prompt);
         write_member_int(&out, "n_prompt_tokens_processed", q->n_prefilled);
         write_key(&out, "next_token"); /* a list of one, as llama-server sends it */

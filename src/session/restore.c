@@ -29,50 +29,104 @@ static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_
 
 /* The length to ask of the store: the deepest within keep, or one beyond it that reaches
  * back that far; 0: none. */
-static int64_t on_disk(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                       int64_t *foreign)
+static int64_t on_disk(struct session *s)
 {
-    const int64_t length = kv_store_find(s->r->store, s->salt, want, n_want, foreign);
-    if (length <= keep || kv_spec_reaches(&s->r->spec, length, keep))
+    struct restore *x = &s->restore;
+    const int64_t length = kv_store_find(s->r->store, s->salt, s->token, x->n_want, &x->reuse.foreign);
+    if (length <= x->keep || kv_spec_reaches(&s->r->spec, length, x->keep))
         return length;
-    return kv_store_find(s->r->store, s->salt, want, keep, NULL);
+    return kv_store_find(s->r->store, s->salt, s->token, x->keep, NULL);
+}
+
+static bool lacks_memory(const struct session *s, ingle_status st, const struct err *why)
+{
+    if (st != INGLE_NOMEM && st != INGLE_LIMIT)
+        return false;
+    report(s->r->sink, INGLE_REPORT_WARN, "store", "prefix", "%s", why->msg);
+    return true;
 }
 
 /* Goes on from the timeline as it is with what the store has.  Whatever goes wrong there
- * costs a recomputation. */
-static ingle_status from_disk(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                              int64_t *foreign, struct err *err)
+ * costs a recomputation: it will not be found again. */
+void session_restore_far(struct session *s)
 {
-    for (;;) {
-        void *mark = NULL;
-        size_t mark_bytes = 0;
-        struct err why;
-        const int64_t length = on_disk(s, want, n_want, keep, foreign);
-        if (num_min(length, keep) <= session_length(s))
-            return INGLE_OK;
-        const ingle_status st = kv_store_restore(s->r->store, s->timeline, s->salt, want, length,
-                                                 &mark, &mark_bytes, &why);
-        if (st == INGLE_NOMEM || st == INGLE_LIMIT) {
-            report(s->r->sink, INGLE_REPORT_WARN, "store", "prefix", "%s", why.msg);
-            return INGLE_OK;
-        }
-        if (st)
-            continue; /* it will not be found again */
-        if (s->r->tree && kv_tree_put(s->r->tree, s->salt, s->timeline, want, length, mark,
-                                      mark_bytes, &why))
-            report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
-        mem_free(mark);
-        return length > keep ? kv_timeline_rewind(s->timeline, keep, err) : INGLE_OK;
+    struct restore *x = &s->restore;
+    struct err why;
+    ingle_status st = INGLE_IO;
+    x->before = session_length(s);
+    while (s->r->store && x->keep && st && !lacks_memory(s, st, &why)) {
+        x->length = on_disk(s);
+        if (num_min(x->length, x->keep) <= x->before)
+            return;
+        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->salt, s->token, x->length, &why);
     }
 }
 
-ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                             struct session_reuse *reuse, struct err *err)
+/* A read is over: its pages become the session's. */
+static void take(struct session *s)
+{
+    struct restore *x = &s->restore;
+    void *mark = NULL;
+    size_t mark_bytes = 0;
+    struct err why;
+    const ingle_status st = kv_store_read_end(x->read, s->timeline, &mark, &mark_bytes, &why);
+    x->read = NULL;
+    if (st && !lacks_memory(s, st, &why))
+        session_restore_far(s);
+    if (st)
+        return;
+    if (s->r->tree &&
+        kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, x->length, mark, mark_bytes, &why))
+        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
+    mem_free(mark);
+    if (x->length > x->keep && kv_timeline_rewind(s->timeline, x->keep, &why))
+        kv_timeline_clear(s->timeline);
+}
+
+void session_restore_wait(struct session *s)
+{
+    while (s->restore.read)
+        take(s);
+}
+
+void session_restore_drop(struct session *s)
+{
+    kv_store_read_drop(s->restore.read);
+    s->restore.read = NULL;
+}
+
+bool session_sync_poll(struct session *s, struct session_reuse *reuse)
+{
+    struct restore *x = &s->restore;
+    while (x->read && kv_store_read_poll(x->read))
+        take(s);
+    if (x->read)
+        return false;
+    if (!reuse)
+        return true;
+    *reuse = x->reuse;
+    reuse->kept = session_length(s);
+    reuse->from_disk = reuse->kept - x->before;
+    reuse->matched = num_max(reuse->matched, reuse->kept);
+    reuse->given_up = s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, s->token, x->n_want, reuse->matched) : 0;
+    return true;
+}
+
+int64_t session_sync_length(const struct session *s)
+{
+    return s->restore.read ? num_min(s->restore.length, s->restore.keep) : session_length(s);
+}
+
+ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                                  struct err *err)
 {
     const int64_t length = session_length(s);
     int64_t own = 0;
+    session_restore_drop(s);
     while (own < num_min(length, n_want) && s->token[own] == want[own])
         own++;
+    s->restore = (struct restore){.n_want = n_want, .keep = keep};
+    struct session_reuse *reuse = &s->restore.reuse;
     *reuse = (struct session_reuse){.matched = own, .differs = own < num_min(length, n_want)};
     own = num_min(own, keep);
     if (!kv_timeline_can_rewind(s->timeline, own))
@@ -91,14 +145,6 @@ ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_w
     } else {
         kv_timeline_clear(s->timeline);
     }
-    const int64_t before = session_length(s);
-    if (!status && s->r->store)
-        status = from_disk(s, want, n_want, keep, &reuse->foreign, err);
-    reuse->kept = session_length(s);
-    reuse->from_disk = reuse->kept - before;
-    reuse->matched = num_max(reuse->matched, reuse->kept);
-    reuse->given_up =
-        s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, want, n_want, reuse->matched) : 0;
     return status;
 }
 
@@ -138,6 +184,7 @@ ingle_status session_load(struct session *s, const char *path, struct err *err)
             st = err_set(err, INGLE_FORMAT, "%s: token %d at %lld: the vocabulary has %lld", path,
                          tokens[i], (long long)i, (long long)s->r->info.n_vocab);
     if (!st) {
+        session_restore_drop(s);
         kv_timeline_free(s->timeline);
         mem_free(s->token);
         s->timeline = t;

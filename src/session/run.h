@@ -40,6 +40,13 @@ struct runner {
     void *part_arg;
 };
 
+/* What a session is about to get from the store. */
+struct restore {
+    struct kv_read *read;       /* NULL: nothing */
+    int64_t n_want, keep, length, before; /* length: that is read; before: that was there */
+    struct session_reuse reuse; /* kept and from_disk are filled in at the end */
+};
+
 struct session {
     struct runner *r;
     struct kv_timeline *timeline;
@@ -47,13 +54,20 @@ struct session {
     size_t n_tokens, cap_tokens;
     uint64_t salt;               /* whose remembered prefixes it may use */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
+    struct restore restore;
     int64_t stable;              /* ... and stands here, 0 < stable <= prompt_end; 0: at prompt_end */
 };
 
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
- * what the session has, from the tree or from the store, whichever keeps most. */
-ingle_status session_restore(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                             struct session_reuse *reuse, struct err *err);
+ * what the session has or from the tree, whichever keeps more. */
+ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
+                                  struct err *err);
+/* Behind that, when the session's tokens begin with want: begins to read what the store has beyond. */
+void session_restore_far(struct session *s);
+/* Waits until that is over. */
+void session_restore_wait(struct session *s);
+/* It is not wanted any more. */
+void session_restore_drop(struct session *s);
 
 /* One forward pass over spans; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,

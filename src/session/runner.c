@@ -235,6 +235,28 @@ struct kv_store *session_runner_store(const struct runner *r)
     return r->store;
 }
 
+bool session_runner_look(struct runner *r)
+{
+    return !r->store || kv_store_look(r->store, false);
+}
+
+bool session_runner_looks(const struct runner *r)
+{
+    return r->store && kv_store_looks(r->store);
+}
+
+void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg)
+{
+    if (r->store)
+        kv_store_set_news(r->store, fn, arg);
+}
+
+void session_runner_set_gentle(struct runner *r, bool gentle)
+{
+    if (r->store)
+        kv_store_set_gentle(r->store, gentle);
+}
+
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg)
 {
     r->tap = tap;

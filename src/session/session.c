@@ -24,6 +24,7 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
+    session_restore_drop(s);
     kv_timeline_free(s->timeline);
     mem_free(s->token);
     mem_free(s);
@@ -33,6 +34,7 @@ void session_set_salt(struct session *s, uint64_t salt)
 {
     if (s->salt == salt)
         return;
+    session_restore_drop(s);
     kv_timeline_clear(s->timeline);
     s->n_tokens = 0;
     s->salt = salt;
@@ -78,27 +80,39 @@ ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
     return INGLE_OK;
 }
 
-ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
-                          struct session_reuse *reuse, struct err *err)
+ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n, struct err *err)
 {
-    struct session_reuse r = {0};
     ingle_status status = check_tokens(s, tokens, n, 0, err);
     if (status)
         return status;
     if (n < 1)
         return err_set(err, INGLE_ARG, "a session needs at least one token");
+    session_restore_drop(s);
     if (!mem_grow(&s->token, &s->cap_tokens, (size_t)n, sizeof *s->token))
         return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
-    status = session_restore(s, tokens, n, n - 1, &r, err);
+    status = session_restore_near(s, tokens, n, n - 1, err);
     if (status)
         kv_timeline_clear(s->timeline);
     memmove(s->token, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
     s->stable = 0;
-    if (reuse)
-        *reuse = r;
+    if (!status)
+        session_restore_far(s);
     return status;
+}
+
+ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
+                          struct session_reuse *reuse, struct err *err)
+{
+    if (s->r->store)
+        (void)kv_store_look(s->r->store, true);
+    const ingle_status status = session_sync_begin(s, tokens, n, err);
+    if (status)
+        return status;
+    session_restore_wait(s);
+    (void)session_sync_poll(s, reuse);
+    return INGLE_OK;
 }
 
 void session_stable(struct session *s, int64_t n)
@@ -111,10 +125,15 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
     if (length < 0 || length > (int64_t)s->n_tokens)
         return err_set(err, INGLE_ARG, "rewind to %lld: the session has %zu tokens",
                        (long long)length, s->n_tokens);
+    session_restore_drop(s);
     ingle_status status = INGLE_OK;
     if (length < session_length(s)) {
-        struct session_reuse reuse;
-        status = session_restore(s, s->token, length, length, &reuse, err);
+        if (s->r->store && length)
+            (void)kv_store_look(s->r->store, true);
+        status = session_restore_near(s, s->token, length, length, err);
+        if (!status)
+            session_restore_far(s);
+        session_restore_wait(s);
     }
     if (!status)
         s->n_tokens = (size_t)length;
@@ -128,6 +147,7 @@ bool session_can_rewind(const struct session *s, int64_t length)
 
 void session_park(struct session *s)
 {
+    session_restore_drop(s);
     kv_timeline_clear(s->timeline);
 }
 
@@ -135,6 +155,7 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
 {
     if (dst == src)
         return INGLE_OK;
+    session_restore_drop(dst);
     if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token))
         return err_set(err, INGLE_NOMEM, "no memory for %zu tokens", src->n_tokens);
     const ingle_status status = kv_timeline_fork(dst->timeline, src->timeline, err);
@@ -245,6 +266,7 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
         w->n_done = w->n_logits = 0;
         w->logits = NULL;
         w->failed = false;
+        BUG_IF(w->s->restore.read);
         const int64_t take = share(w, l->max_rows - b->n_rows, r->max_logits - b->n_logits);
         if (take <= 0)
             continue;

@@ -98,6 +98,23 @@ struct session_reuse {
  * tokens are copied.  reuse may be NULL. */
 MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                                      struct session_reuse *reuse, struct err *err);
+/* The same for one who has others to serve meanwhile: nothing here waits for the disk.  Until
+ * session_sync_poll() says that it is over (and fills *reuse, which may be NULL) the session has what was in
+ * memory, and is to take no part in steps; whatever else is done to it ends the wait for the store.  The store
+ * is as of its last look at the directory: session_runner_look(). */
+MUST_CHECK ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
+                                           struct err *err);
+bool session_sync_poll(struct session *s, struct session_reuse *reuse);
+/* Tokens that will be computed when it is over, if all goes well. */
+int64_t session_sync_length(const struct session *s);
+/* Has the store look at its directory; false: that goes on, until session_runner_looks() is false. */
+bool session_runner_look(struct runner *r);
+bool session_runner_looks(const struct runner *r);
+/* fn is called, on any thread, when there is news for session_sync_poll() or session_runner_looks(); it must not
+ * call anything here.  NULL: no longer. */
+void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg);
+/* Others want the processor: the store uses it in short turns. */
+void session_runner_set_gentle(struct runner *r, bool gentle);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
 void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
 /* After a sync: the restore point of the prompt's end is set at its first n tokens, if the

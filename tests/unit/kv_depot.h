@@ -117,12 +117,19 @@ static inline void depot_put(struct depot *d, int line, uint64_t salt, int64_t n
     kv_store_put(d->store, l->t, salt, l->token, mark, strlen(mark) + 1);
 }
 
+static inline int64_t depot_find(struct depot *d, uint64_t salt, const int32_t *tokens, int64_t limit,
+                                 int64_t *foreign)
+{
+    assert_true(kv_store_look(d->store, true));
+    return kv_store_find(d->store, salt, tokens, limit, foreign);
+}
+
 /* The line becomes what the store has of its tokens within limit; its length. */
 static inline int64_t depot_get(struct depot *d, int line, uint64_t salt, int64_t limit)
 {
     struct err err;
     struct world_line *l = &d->w.line[line];
-    const int64_t n = kv_store_find(d->store, salt, l->token, limit, NULL);
+    const int64_t n = depot_find(d, salt, l->token, limit, NULL);
     if (!n)
         return 0;
     void *mark = NULL;

@@ -92,14 +92,14 @@ static void salts_models_and_settings_share_nothing(void **state)
     assert_int_equal(depot_get(d, 1, 5, 1000), 300);
     d->o.identity = 43;
     depot_reopen(d);
-    assert_int_equal(kv_store_find(d->store, 5, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(depot_find(d, 5, d->w.line[2].token, 1000, &foreign), 0);
     assert_int_equal(foreign, 300);
-    assert_int_equal(kv_store_find(d->store, 0, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(depot_find(d, 0, d->w.line[2].token, 1000, &foreign), 0);
     assert_int_equal(foreign, 0); /* another user's is nobody's business */
     d->o.identity = 42;
     d->o.numerics = "reference";
     depot_reopen(d);
-    assert_int_equal(kv_store_find(d->store, 5, d->w.line[2].token, 1000, &foreign), 0);
+    assert_int_equal(depot_find(d, 5, d->w.line[2].token, 1000, &foreign), 0);
     assert_int_equal(foreign, 300);
     depot_close(d);
 }
@@ -263,7 +263,7 @@ static void a_file_that_vanishes_is_a_miss(void **state)
     depot_put(d, 0, 0, 300);
     depot_put(d, 0, 0, 300);
     kv_store_flush(d->store);
-    assert_int_equal(kv_store_find(d->store, 0, d->w.line[0].token, 1000, NULL), 600);
+    assert_int_equal(depot_find(d, 0, d->w.line[0].token, 1000, NULL), 600);
     depot_files(d, depot_remove, NULL);
     struct err err;
     void *mark;
@@ -316,7 +316,7 @@ static void another_process_sees_it_soon(void **state)
     for (int i = 1; i < 12; i++) {
         depot_put(d, 0, 0, 100);
         kv_store_flush(d->store);
-        while (kv_store_find(e->store, 0, e->w.line[1].token, WORLD_MAX, NULL) < 100 * i)
+        while (depot_find(e, 0, e->w.line[1].token, WORLD_MAX, NULL) < 100 * i)
             usleep(100);
         assert_int_equal(depot_get(e, 1, 0, WORLD_MAX), 100 * i);
     }
