@@ -23,10 +23,13 @@
 enum {
     ROWS = 16,              /* of activations in a tile */
     GROUPS = 32,            /* of 32 k in a stretch of integer codes */
+    CHUNK = 4,              /* of them that are expanded, multiplied and scaled together */
+    STRIPS = 8,             /* of rows that are gathered at a time, */
+    PANELS = 16,            /* and how many panels they meet */
     BLOCKS = 8,             /* of 32 k in 256 k of floats */
     WEIGHT_BYTES = 512,     /* of a group: 8 lines */
     PAIR_BYTES = 1024,      /* of a block: 16 lines */
-    ACT_STRIDE = GROUPS * 64 + 64, /* of gathered rows; an odd number of lines */
+    ACT_STRIDE = BLOCKS * 64 + 64, /* of gathered rows; an odd number of lines */
 };
 
 /* Activation rows i .. i + n of a product from byte `from` on: where they stand, or copied to
@@ -49,29 +52,38 @@ static const uint8_t *rows_at(const struct kern_matmul *m, int64_t i, int64_t n,
 }
 
 /* Results of rows i .. i + n of panel p to and from a square of 16. */
-static void y_read(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, bool first, float *y)
+static ATTR_INLINE __mmask16 columns(const struct kern_matmul *m, int64_t p)
 {
-    const size_t width = (size_t)kern_matmul_width(m, p) * sizeof *y;
-    memset(y, 0, ROWS * KERN_PANEL * sizeof *y);
-    for (int64_t r = 0; r < n && !first; r++)
-        memcpy(y + r * KERN_PANEL, m->y + (i + r) * m->y_stride + p * KERN_PANEL, width);
+    return (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
 }
-static void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y)
+static ATTR_INLINE void y_read(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, bool first, float *y)
 {
-    const size_t width = (size_t)kern_matmul_width(m, p) * sizeof *y;
+    const __mmask16 mask = columns(m, p);
+    const float *at = m->y + i * m->y_stride + p * KERN_PANEL;
+    for (int64_t r = 0; r < ROWS; r++)
+        _mm512_store_ps(y + r * KERN_PANEL, r < n && !first ? _mm512_maskz_loadu_ps(mask, at + r * m->y_stride)
+                                                            : _mm512_setzero_ps());
+}
+static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y)
+{
+    const __mmask16 mask = columns(m, p);
+    float *at = m->y + i * m->y_stride + p * KERN_PANEL;
     for (int64_t r = 0; r < n; r++)
-        memcpy(m->y + (i + r) * m->y_stride + p * KERN_PANEL, y + r * KERN_PANEL, width);
+        _mm512_mask_storeu_ps(at + r * m->y_stride, mask, _mm512_load_ps(y + r * KERN_PANEL));
 }
 
 /* ---- integer codes, groups of 32 ---- */
 
-/* A stretch of a panel as signed bytes and scales. */
-struct expanded {
-    ATTR_ALIGNED(64) int8_t w[GROUPS][WEIGHT_BYTES];
-    float d[GROUPS][KERN_PANEL], m[GROUPS][KERN_PANEL];
+/* A group of a panel as signed bytes, and its scales. */
+struct codes {
+    ATTR_ALIGNED(64) int8_t w[WEIGHT_BYTES];
 };
-/* Does group g of a stretch. */
-typedef void expand_fn(const uint8_t *stretch, int64_t g, struct expanded *e);
+struct factors {
+    ATTR_ALIGNED(64) float d[KERN_PANEL];
+    float m[KERN_PANEL];
+};
+/* Does group g of a stretch and fetches what will be needed `ahead` bytes further on. */
+typedef void expand_fn(const uint8_t *stretch, int64_t g, ptrdiff_t ahead, struct codes *to, struct factors *f);
 
 static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
 static inline __m512i quad_8(const uint8_t *g, int j) { return _mm512_loadu_si512(g + 64 * j); }
@@ -108,78 +120,194 @@ static inline __m512 half_e8m0(const uint8_t *at)
 }
 
 #define EXPAND(name, bits, n_group, scales, value, d_of, m_of)                                   \
-    static void expand_##name(const uint8_t *stretch, int64_t g, struct expanded *e)             \
+    static ATTR_INLINE void expand_##name(const uint8_t *stretch, int64_t g, ptrdiff_t ahead,    \
+                                          struct codes *to, struct factors *f)               \
     {                                                                                            \
         const uint8_t *chunk =                                                                   \
             stretch + g / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0);  \
         const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * (g % (n_group));                 \
         const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +                           \
                                g % (n_group) * KERN_SCALE_BYTES(KERN_SCALES_##scales);           \
-        for (int j = 0; j < 8; j++)                                                              \
-            _mm512_store_si512(e->w[g] + 64 * j, value);                                         \
-        _mm512_storeu_ps(e->d[g], d_of(scale));                                                  \
-        _mm512_storeu_ps(e->m[g], m_of(scale + 32));                                             \
+        for (int i = 0; i < (bits); i++)                                                         \
+            _mm_prefetch((const char *)group + ahead + 64 * i, _MM_HINT_T0);                     \
+        _mm_prefetch((const char *)scale + ahead, _MM_HINT_T0);                                  \
+        const __m512i w0 = value(0), w1 = value(1), w2 = value(2), w3 = value(3);                \
+        const __m512i w4 = value(4), w5 = value(5), w6 = value(6), w7 = value(7);                \
+        _mm512_store_si512(to->w, w0);                                                            \
+        _mm512_store_si512(to->w + 64, w1);                                                       \
+        _mm512_store_si512(to->w + 128, w2);                                                      \
+        _mm512_store_si512(to->w + 192, w3);                                                      \
+        _mm512_store_si512(to->w + 256, w4);                                                      \
+        _mm512_store_si512(to->w + 320, w5);                                                      \
+        _mm512_store_si512(to->w + 384, w6);                                                      \
+        _mm512_store_si512(to->w + 448, w7);                                                      \
+        _mm512_store_ps(f->d, d_of(scale));                                                  \
+        _mm512_store_ps(f->m, m_of(scale + 32));                                             \
     }
 #define NONE(at) _mm512_setzero_ps()
-EXPAND(q4_0, 4, 2, D, _mm512_sub_epi8(quad_4(group, j), bytes(8)), halves, NONE)
-EXPAND(q4_1, 4, 1, DM, quad_4(group, j), halves, halves)
-EXPAND(q5_0, 5, 2, D, _mm512_sub_epi8(quad_5(group, j), bytes(16)), halves, NONE)
-EXPAND(q5_1, 5, 1, DM, quad_5(group, j), halves, halves)
-EXPAND(q8_0, 8, 2, D, _mm512_xor_si512(quad_8(group, j), bytes(128)), halves, NONE)
-EXPAND(iq4_nl, 4, 2, D, listed(quant_nl4, quad_4(group, j)), halves, NONE)
-EXPAND(mxfp4, 4, 4, E, listed(quant_e2m1_doubled, quad_4(group, j)), half_e8m0, NONE)
+#define Q4_0(j) _mm512_sub_epi8(quad_4(group, j), bytes(8))
+#define Q4_1(j) quad_4(group, j)
+#define Q5_0(j) _mm512_sub_epi8(quad_5(group, j), bytes(16))
+#define Q5_1(j) quad_5(group, j)
+#define Q8_0(j) _mm512_xor_si512(quad_8(group, j), bytes(128))
+#define IQ4_NL(j) listed(quant_nl4, quad_4(group, j))
+#define MXFP4(j) listed(quant_e2m1_doubled, quad_4(group, j))
+EXPAND(q4_0, 4, 2, D, Q4_0, halves, NONE)
+EXPAND(q4_1, 4, 1, DM, Q4_1, halves, halves)
+EXPAND(q5_0, 5, 2, D, Q5_0, halves, NONE)
+EXPAND(q5_1, 5, 1, DM, Q5_1, halves, halves)
+EXPAND(q8_0, 8, 2, D, Q8_0, halves, NONE)
+EXPAND(iq4_nl, 4, 2, D, IQ4_NL, halves, NONE)
+EXPAND(mxfp4, 4, 4, E, MXFP4, half_e8m0, NONE)
 
-#define EACH_16(F) \
-    F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12) F(13) F(14) F(15)
-#define X(i) ((const struct kern_act32 *)(const void *)(x + (i) * stride))
-#define LOAD_Y(i) __m512 y##i = _mm512_loadu_ps(y + 16 * (i));
-#define STORE_Y(i) _mm512_storeu_ps(y + 16 * (i), y##i);
-#define ADD(i)                                                                               \
-    y##i = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(dot + 16 * (i))),            \
-                           _mm512_mul_ps(d, _mm512_set1_ps(X(i)->scale)), y##i);
-#define ADD_MIN(i)                                                                           \
-    y##i = _mm512_fmadd_ps(_mm512_set1_ps(X(i)->sum),                                        \
-                           _mm512_mul_ps(min, _mm512_set1_ps(X(i)->scale)), y##i);
-
-/* One group's tile of dots onto the sums. */
-#define PASS(x_, dot_, g)                                \
-    {                                                    \
-        const uint8_t *x = x_;                           \
-        const int32_t *dot = dot_;                       \
-        const __m512 d = _mm512_loadu_ps(e->d[g]);       \
-        EACH_16(ADD)                                     \
-        if (has_min) {                                   \
-            const __m512 min = _mm512_loadu_ps(e->m[g]); \
-            EACH_16(ADD_MIN)                             \
-        }                                                \
-    }
-
-/* n groups of one panel times 16 rows: two tiles turn about, so that one is scaled while the
- * next is multiplied. */
-static ATTR_INLINE void tile_groups(struct tiles *t, const struct expanded *e, int64_t n,
-                                    const uint8_t *a, int64_t stride, float *y, bool has_min)
+/* Up to 16 rows of activations over a chunk of groups. */
+struct rows {
+    ATTR_ALIGNED(64) int8_t q[CHUNK][ROWS][32];
+    float scale[ROWS][CHUNK], sum[ROWS][CHUNK];
+};
+/* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on. */
+static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_rows, int64_t g0,
+                   int64_t n_groups, struct rows *to)
 {
-    ATTR_ALIGNED(64) int32_t dots[2][ROWS * KERN_PANEL] = {{0}};
-    (void)t;
-    EACH_16(LOAD_Y)
-    for (int64_t g = 0; g < n; g += 2) {
-        TILE_ZERO(t, 0);
-        TILE_LOAD(t, 2, a + g * 64, stride);
-        TILE_LOAD(t, 4, e->w[g], 64);
-        TILE_DOT_S8(t, 0, 2, 4);
-        TILE_STORE(t, 0, dots[0], 64);
-        if (g + 1 < n) {
-            TILE_ZERO(t, 1);
-            TILE_LOAD(t, 3, a + g * 64 + 64, stride);
-            TILE_LOAD(t, 5, e->w[g + 1], 64);
-            TILE_DOT_S8(t, 1, 3, 5);
-            TILE_STORE(t, 1, dots[1], 64);
+    for (int64_t r = 0; r < n_rows; r++) {
+        const struct kern_act32 *x =
+            (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r, n - 1)) + g0;
+        for (int64_t g = 0; g < n_groups; g++) {
+            struct rows *at = &to[g / CHUNK];
+            const __m256i q = _mm256_load_si256((const __m256i *)(const void *)x[g].q);
+            _mm256_store_si256((__m256i *)(void *)at->q[g % CHUNK][r], q);
+            at->scale[r][g % CHUNK] = x[g].scale;
+            at->sum[r][g % CHUNK] = x[g].sum;
         }
-        PASS(a + g * 64, dots[0], g)
-        if (g + 1 < n)
-            PASS(a + g * 64 + 64, dots[1], g + 1)
     }
-    EACH_16(STORE_Y)
+}
+
+/*
+ * A product of 16 rows with two panels goes a chunk of groups at a time: the tiles of a chunk
+ * are multiplied while those of the chunk before are scaled, a few rows after each tile, because
+ * one takes the tile unit and the other the vector unit, and an order of all tiles before all
+ * rows leaves one of them idle.
+ *
+ * Tiles are not cleared between the groups of a chunk: they begin as MAGIC, which as float is
+ * 1.5 * 2^23, and each sum is then also the bits of a float, whose difference from the one
+ * before is the dot as float, exactly: four dots are below 2^22.  So no integer has to be
+ * converted, for which there is but one port next to tiles (Sapphire Rapids: no multiplication,
+ * no conversion on the second port while tiles are in use, but sums).
+ */
+enum { MAGIC = 0x4B400000, SQUARE = ROWS * KERN_PANEL };
+static_assert(CHUNK * 32 * 127 * 128 < 1 << 22, "sums stay where floats are 1 apart");
+
+/* n groups of two panels whose tiles are there; 0: nothing. */
+struct chunk {
+    int64_t n;
+    const float *dots;       /* [2][CHUNK][ROWS][16] */
+    const struct factors *f;  /* [2][CHUNK] */
+    const struct rows *x;
+    float *y;                /* [2][STRIPS][ROWS][16], of one strip */
+};
+struct work {
+    struct tiles t;
+    int64_t n_rows;          /* of a tile */
+    struct chunk before;
+    ATTR_ALIGNED(64) int32_t magic[SQUARE];
+    ATTR_ALIGNED(64) float dots[2][2 * CHUNK * SQUARE];
+    struct codes w[2][KERN_BAND][CHUNK];     /* by turns: those in use and the next, ... */
+    struct factors f[3][KERN_BAND][CHUNK];   /* ... and those of what is to be scaled */
+    ATTR_ALIGNED(64) float y[PANELS][STRIPS][SQUARE];
+    struct rows x[STRIPS][GROUPS / CHUNK];
+};
+
+/* A row of c, of which n groups count. */
+#define ADD(i)                                                                                      \
+    if ((i) < n) {                                                                                  \
+        const __m512 next = _mm512_load_ps(dots + (i) * SQUARE);                                    \
+        y = _mm512_fmadd_ps(_mm512_sub_ps(next, s), _mm512_mul_ps(d[i], _mm512_set1_ps(scale[i])), y); \
+        if (has_min)                                                                                \
+            y = _mm512_fmadd_ps(_mm512_set1_ps(sum[i]),                                             \
+                                _mm512_mul_ps(_mm512_load_ps(f[i].m), _mm512_set1_ps(scale[i])), y); \
+        s = next;                                                                                   \
+    }
+static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float *scale,
+                                  const float *sum, float *at, int64_t n, bool has_min)
+{
+    __m512 y = _mm512_load_ps(at), s = _mm512_castsi512_ps(_mm512_set1_epi32(MAGIC));
+    (void)f;
+    (void)sum;
+    ADD(0) ADD(1) ADD(2) ADD(3)
+    _mm512_store_ps(at, y);
+}
+/* Rows r .. r + 4, of `end` that there are, of panel j. */
+static ATTR_INLINE void scale_four(const struct chunk *c, int j, int64_t r, int64_t end, int64_t n, bool has_min)
+{
+    const struct factors *f = c->f + j * CHUNK;
+    const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
+                             _mm512_load_ps(f[3].d)};
+    const float *dots = c->dots + j * CHUNK * SQUARE + r * KERN_PANEL;
+    float *y = c->y + j * STRIPS * SQUARE + r * KERN_PANEL;
+#define ROW(i)                                                                                     \
+    if (r + (i) < end)                                                                             \
+        scale_row(dots + (i) * KERN_PANEL, d, f, c->x->scale[r + (i)], c->x->sum[r + (i)],         \
+                  y + (i) * KERN_PANEL, n, has_min);
+    ROW(0) ROW(1) ROW(2) ROW(3)
+}
+
+/* All of what is left to be scaled. */
+static void scale_rest(struct work *w, bool has_min)
+{
+    for (int j = 0; w->before.n && j < 2; j++)
+        for (int64_t r = 0; r < w->n_rows; r += 4)
+            scale_four(&w->before, j, r, w->n_rows, w->before.n, has_min);
+    w->before.n = 0;
+}
+
+/* Where a chunk of a band of panels is. */
+struct place {
+    int64_t g, p;                   /* group, from the first of the matrix, and panel */
+    int64_t n, n_panels;            /* how many of them */
+    const uint8_t *stretch[KERN_BAND];
+    ptrdiff_t ahead;                /* to the chunk after it */
+};
+
+/* Tiles of n groups of rows x with two panels, and an even share of what is before, of `rows`
+ * rows, after each; next: and a group of panels j, j + 1 of the next chunk.  Tiles 0, 1: sums;
+ * 2, 3: activations; 4 to 7: weights. */
+#define STEP(i, sum, last, a, b)                                                                   \
+    if ((i) / 2 < n) {                                                                             \
+        if ((i) / 2 == 0)                                                                          \
+            TILE_LOAD(&w->t, sum, magic, 64);                                                      \
+        if ((i) % 2 == 0)                                                                          \
+            TILE_LOAD(&w->t, a, x->q[(i) / 2], 32);                                                \
+        TILE_LOAD(&w->t, b, v[(i) % 2 * CHUNK + (i) / 2].w, 64);                                   \
+        if (expand)                                                                                \
+            expand(next->stretch[j + (i) / 4], next->g % GROUPS + (i) % 4, next->ahead,            \
+                   &to[(i) / 4 * CHUNK + (i) % 4], &to_f[(i) / 4 * CHUNK + (i) % 4]);              \
+        if (rows > (i) % 4 * 4)                                                                    \
+            scale_four(&c, (i) / 4, (i) % 4 * 4, rows, CHUNK, has_min);                            \
+        TILE_DOT_S8(&w->t, sum, a, b);                                                             \
+        if ((i) > 0)                                                                               \
+            TILE_STORE(&w->t, last, dots + ((i) % 2 ? 0 : CHUNK * SQUARE) + ((i) - 1) / 2 * SQUARE, 64); \
+    }
+static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
+                                 float *y, int64_t n, int64_t rows, bool has_min, expand_fn *expand,
+                                 const struct place *next, int64_t j, struct codes *to, struct factors *to_f)
+{
+    const struct chunk c = w->before;
+    const int32_t *const magic = w->magic;
+    float *const dots = w->dots[c.dots == w->dots[0]];
+    (void)next;
+    (void)j;
+    (void)to;
+    (void)to_f;
+    STEP(0, 0, 1, 2, 4)
+    STEP(1, 1, 0, 2, 5)
+    STEP(2, 0, 1, 3, 6)
+    STEP(3, 1, 0, 3, 7)
+    STEP(4, 0, 1, 2, 4)
+    STEP(5, 1, 0, 2, 5)
+    STEP(6, 0, 1, 3, 6)
+    STEP(7, 1, 0, 3, 7)
+    TILE_STORE(&w->t, 1, dots + (CHUNK + n - 1) * SQUARE, 64);
+    w->before = (struct chunk){n, dots, f, x, y};
 }
 
 static void configure(struct tiles *t, int64_t rows, bool bf16)
@@ -196,39 +324,123 @@ static void configure(struct tiles *t, int64_t rows, bool bf16)
     tile_configure(t, &c);
 }
 
+static void find(const struct kern_matmul *m, struct place *at)
+{
+    for (int64_t j = 0; j < at->n_panels; j++)
+        at->stretch[j] = kern_code_stretch(m->w, at->p + j, at->g / GROUPS);
+}
+/* The chunk after `at` of panels [p0, p1): of the stretch, of the next band, of the next stretch. */
+static bool advance(const struct kern_matmul *m, struct place *at, int64_t p0, int64_t p1)
+{
+    const int64_t n_groups = m->w->in / 32, end = num_min(n_groups, (at->g / GROUPS + 1) * GROUPS);
+    at->g += CHUNK;
+    if (at->g >= end) {
+        at->p += KERN_BAND;
+        at->g = at->p < p1 ? (end - 1) / GROUPS * GROUPS : end;
+        at->p = at->p < p1 ? at->p : p0;
+        if (at->g >= n_groups)
+            return false;
+        at->n_panels = num_min(KERN_BAND, p1 - at->p);
+        find(m, at);
+    }
+    at->n = num_min(CHUNK, n_groups - at->g);
+    return true;
+}
+/* How far `to` is from `from`, in bytes. */
+static ptrdiff_t distance(const struct kern_matmul *m, const struct place *from, const struct place *to)
+{
+    const size_t group = m->w->stretch_bytes / GROUPS;
+    const uint8_t *a = from->stretch[0] + (size_t)(from->g % GROUPS) * group;
+    const uint8_t *b = to->stretch[0] + (size_t)(to->g % GROUPS) * group;
+    return b - a;
+}
+
+/* The chunk `at`, as number i of them, times the gathered rows, onto y; next is expanded. */
+static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, const struct place *next, int64_t i,
+                                  int64_t n_strips, float (*y)[STRIPS][SQUARE], expand_fn *expand, bool has_min)
+{
+    struct codes(*const v)[CHUNK] = w->w[i % 2], (*const to)[CHUNK] = w->w[(i + 1) % 2];
+    struct factors(*const f)[CHUNK] = w->f[i % 3], (*const to_f)[CHUNK] = w->f[(i + 1) % 3];
+    bool mixed = w->n_rows == ROWS && at->n == CHUNK && at->n_panels == KERN_BAND && next &&
+                 next->n == CHUNK && next->n_panels == KERN_BAND && w->before.n;
+    if (!mixed && next)
+        for (int64_t j = 0; j < next->n_panels; j++)
+            for (int64_t g = 0; g < next->n; g++)
+                expand(next->stretch[j], next->g % GROUPS + g, next->ahead, &to[j][g], &to_f[j][g]);
+    for (int64_t s = 0; s < n_strips; s++) {
+        const struct rows *x = &w->x[s][at->g % GROUPS / CHUNK];
+        for (int64_t j = 0; j < at->n_panels; j += 2) {
+            if (at->n < CHUNK)
+                multiply(w, x, v[j], f[j], y[j][s], at->n, 0, has_min, NULL, NULL, 0, NULL, NULL);
+            else if (mixed)
+                multiply(w, x, v[j], f[j], y[j][s], CHUNK, ROWS, has_min, expand, next, j, to[j], to_f[j]);
+            else if (LIKELY(w->n_rows == ROWS && w->before.n))
+                multiply(w, x, v[j], f[j], y[j][s], CHUNK, ROWS, has_min, NULL, NULL, 0, NULL, NULL);
+            else
+                multiply(w, x, v[j], f[j], y[j][s], CHUNK, w->before.n ? w->n_rows : 0, has_min, NULL, NULL, 0, NULL, NULL);
+            if (at->n < CHUNK)
+                scale_rest(w, has_min);
+        }
+        mixed = false;
+    }
+}
+
+/* Panels [p0, p1), at most PANELS, times rows i .. i + n, at most STRIPS times 16, in strips of
+ * as many rows each. */
+static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t p0, int64_t p1, int64_t i,
+                                 int64_t n, expand_fn *expand, bool has_min)
+{
+    const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS), each = num_div_up(n, n_strips);
+    struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next, then;
+    if (each != w->n_rows)
+        configure(&w->t, each, false);
+    w->n_rows = each;
+    for (int64_t p = 0; p < p1 - p0; p++)
+        memset(w->y[p], 0, (size_t)n_strips * sizeof w->y[p][0]);
+    find(m, &at);
+    for (int64_t j = 0; j < at.n_panels; j++)
+        for (int64_t g = 0; g < at.n; g++)
+            expand(at.stretch[j], g, 0, &w->w[0][j][g], &w->f[0][j][g]);
+    next = at;
+    bool more = true;
+    for (int64_t k = 0; more; k++) {
+        more = advance(m, &next, p0, p1);
+        then = next;
+        next.ahead = more && advance(m, &then, p0, p1) ? distance(m, &next, &then) : 0;
+        if (at.g % GROUPS == 0 && at.p == p0) {
+            scale_rest(w, has_min);
+            for (int64_t s = 0; s < n_strips; s++)
+                gather(m, i + s * each, num_min(each, n - s * each), each, at.g, num_min(GROUPS, n_groups - at.g), w->x[s]);
+        }
+        if (at.n < CHUNK)
+            scale_rest(w, has_min);
+        run_chunk(w, &at, more ? &next : NULL, k, n_strips, &w->y[at.p - p0], expand, has_min);
+        at = next;
+    }
+    scale_rest(w, has_min);
+    for (int64_t s = 0; s < n_strips; s++)
+        for (int64_t p = p0; p < p1; p++)
+            y_write(m, p, i + s * each, num_min(each, n - s * each), w->y[p - p0][s]);
+}
+
 static ATTR_INLINE void run_groups(const struct kern_matmul *m, int64_t p0, int64_t p1,
                                    expand_fn *expand, bool has_min)
 {
-    struct expanded e[KERN_BAND];
-    ATTR_ALIGNED(64) uint8_t copy[ROWS * ACT_STRIDE];
-    ATTR_ALIGNED(64) float y[ROWS * KERN_PANEL];
-    struct tiles t;
-    const int64_t n_groups = m->w->in / 32;
-    int64_t shape = 0;
+    struct work w;
+    w.n_rows = 0;
+    w.before = (struct chunk){0};
+    for (int i = 0; i < SQUARE; i++)
+        w.magic[i] = MAGIC;
+    memset(w.f, 0, sizeof w.f);
+    if ((p1 - p0) % 2)
+        memset(w.w, 0, sizeof w.w);
     for (int64_t end; p0 < p1; p0 = end) {
-        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
-        for (int64_t g0 = 0; g0 < n_groups; g0 += GROUPS) {
-            const int64_t n = num_min(GROUPS, n_groups - g0);
-            for (int64_t p = p0; p < end; p++)
-                for (int64_t g = 0; g < n; g++)
-                    expand(kern_code_stretch(m->w, p, g0 / GROUPS), g, &e[p - p0]);
-            for (int64_t i = 0; i < m->n; i += ROWS) {
-                const int64_t rows = num_min(ROWS, m->n - i);
-                int64_t stride;
-                if (rows != shape)
-                    configure(&t, rows, false);
-                shape = rows;
-                const uint8_t *a = rows_at(m, i, rows, (size_t)g0 * 64, (size_t)n * 64, copy, &stride);
-                for (int64_t p = p0; p < end; p++) {
-                    y_read(m, p, i, rows, g0 == 0, y);
-                    tile_groups(&t, &e[p - p0], n, a, stride, y, has_min);
-                    y_write(m, p, i, rows, y);
-                }
-            }
-        }
+        end = num_min(p1, p0 + PANELS);
+        for (int64_t i = 0; i < m->n; i += STRIPS * ROWS)
+            run_rows(m, &w, p0, end, i, num_min(STRIPS * ROWS, m->n - i), expand, has_min);
     }
-    if (shape)
-        tile_done(&t);
+    if (w.n_rows)
+        tile_done(&w.t);
 }
 
 #define KERNEL(name, has_min)                                                                  \
