@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Four bands of weights and their activations stay in the second cache. */
-enum { OUT = 256, IN = 1024, MAX_ROWS = 64, ROUNDS = 3 };
+enum { OUT = 256, IN = 1024, MAX_ROWS = 64, ROUNDS = 3, WARM_NS = 300000 };
 static const int64_t n_rows[] = {4, 8, 12, 16, 24, 32, 64};
 enum { N_SIZES = sizeof n_rows / sizeof *n_rows };
 
@@ -46,34 +46,53 @@ static bool prepare(struct calibration *c, uint32_t code)
     return true;
 }
 
-/* The best of some runs, ns. */
-static uint64_t time_of(struct calibration *c, kern_matmul_fn *fn, int64_t n)
+static uint64_t time_of(struct calibration *c, kern_matmul_fn *fn)
 {
-    uint64_t best = UINT64_MAX;
-    c->m.n = n;
-    for (int i = 0; i < ROUNDS; i++) {
-        const uint64_t start = clock_now();
-        fn(&c->m, 0, c->w.n_panels);
-        const uint64_t took = clock_now() - start;
-        best = took < best ? took : best;
-    }
-    return best;
+    const uint64_t start = clock_now();
+    fn(&c->m, 0, c->w.n_panels);
+    return clock_now() - start;
 }
 
-/* The least number of rows from which on `many` wins; INT64_MAX: it does not. */
+/* Tiles that were idle take some tenths of a millisecond to come to speed. */
+static void warm_up(struct calibration *c, kern_matmul_fn *many)
+{
+    const uint64_t start = clock_now();
+    c->m.n = n_rows[0];
+    do
+        many(&c->m, 0, c->w.n_panels);
+    while (clock_now() - start < WARM_NS);
+}
+
+/* Whether `many` is the faster one with n rows: the best of some runs in turns. */
+static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int64_t n)
+{
+    uint64_t best_run = UINT64_MAX, best_many = UINT64_MAX;
+    c->m.n = n;
+    for (int i = 0; i < ROUNDS && (i == 0 || best_many / 4 <= best_run); i++) {
+        const uint64_t a = time_of(c, run), b = time_of(c, many);
+        best_run = a < best_run ? a : best_run;
+        best_many = b < best_many ? b : best_many;
+    }
+    return best_many < best_run;
+}
+
+/* The least number of rows from which on `many` wins, found by halving; INT64_MAX: it does not. */
 static int64_t crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many)
 {
-    int64_t from = INT64_MAX;
-    for (int i = N_SIZES; i-- > 0;) {
-        if (time_of(c, many, n_rows[i]) >= time_of(c, run, n_rows[i]))
-            break;
-        from = n_rows[i];
+    int lo = 0, hi = N_SIZES;
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (wins(c, run, many, n_rows[mid]))
+            hi = mid;
+        else
+            lo = mid + 1;
     }
-    return from;
+    return lo < N_SIZES ? n_rows[lo] : INT64_MAX;
 }
 
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink)
 {
+    bool warm = false;
     kern_matmul_calibrate_ahead(t, sink);
     for (uint32_t code = 0; code < KERN_CODES; code++) {
         struct calibration c = {0};
@@ -84,6 +103,9 @@ void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink
                    "no memory to measure it; '%s' is used", t->name[code]);
             continue;
         }
+        if (!warm)
+            warm_up(&c, t->many[code]);
+        warm = true;
         t->many_from[code] = crossover(&c, t->run[code], t->many[code]);
         mem_big_free(c.mem, c.n_bytes);
         if (t->many_from[code] == INT64_MAX)
