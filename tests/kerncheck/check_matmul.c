@@ -468,6 +468,20 @@ static bool is_fast(uint32_t code)
     return false;
 }
 
+/* Whether a kernel for many rows has it: they block what the others do not. */
+static bool is_many(uint32_t code)
+{
+    static const uint32_t codes[] = {
+#define KERN_MANY(needs, code, fn) KERN_CODE_##code,
+#include "kern/many.inc"
+#undef KERN_MANY
+        KERN_CODE_N};
+    for (size_t i = 0; i + 1 < sizeof codes / sizeof *codes; i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
 int check_matmul(uint64_t seed, uint32_t cpu)
 {
     struct noise r = {seed};
@@ -483,6 +497,9 @@ int check_matmul(uint64_t seed, uint32_t cpu)
             bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
                                block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
                                cpu);
+        if (is_many(m.code))
+            bad += check_shape(&r, type, 1 + noise_below(&r, 320), 256 * (1 + noise_below(&r, 5)),
+                               50 + noise_below(&r, 250), cpu);
         for (int i = 0; is_fast(m.code) && i < 3; i++)
             bad += check_fast(&r, type, 1 + noise_below(&r, 100), 32 * (1 + noise_below(&r, 40)),
                               1 + noise_below(&r, i ? 40 : 6), cpu);
