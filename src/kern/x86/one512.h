@@ -250,17 +250,38 @@ static ATTR_INLINE __m512i one_start0(const int16_t *pairs)
     ONE_EACH(ONE_SUB16, _mm512_cvtepi8_epi32)                                                   \
     y0 = one_add(y0, dot, halves(s + 256), a->scale);
 #define ONE_Q6_K(bits) ONE_SUBS(bits, one_start32)
+#if AHEAD
+/* Dots of 16 with 2 or 3 bits are words: both halves of a group times their scales at once. */
+#define ONE_WORDS(h, by) \
+    dot = _mm512_dpwssd_epi32(dot, _mm512_mask_blend_epi16(0xAAAAAAAAu, low##h, _mm512_slli_epi32(high##h, 16)), by);
+#define ONE_PAIRS(h, _) ONE_WORDS(h, pair_s8(s, h))
+#define ONE_Q3_K(bits)                                                                          \
+    ONE_EACH(ONE_HALVES, bits, one_start4)                                                      \
+    ONE_EACH(ONE_PAIRS, _)                                                                      \
+    y0 = one_add(y0, dot, halves(s + 256), a->scale);
+#else
 #define ONE_Q3_K(bits) ONE_SUBS(bits, one_start4)
+#endif
 ONE256(q6_k, 6, KERN_SCALES_SUB16, NO_SETUP, ONE_Q6_K)
 ONE256(q3_k, 3, KERN_SCALES_SUB16, NO_SETUP, ONE_Q3_K)
 
 #define ONE_MIN16(i, sums) \
     min = _mm512_dpwssd_epi32(min, _mm512_srli_epi16(pair_u8(s, i), 4), words32(a->sums + 2 * (i)));
+#if AHEAD
+#define ONE_BOTH16(h, _)                                                                        \
+    const __m512i pair##h = pair_u8(s, h);                                                      \
+    ONE_WORDS(h, _mm512_and_si512(pair##h, _mm512_set1_epi16(15)))                              \
+    min = _mm512_dpwssd_epi32(min, _mm512_srli_epi16(pair##h, 4), words32(a->sum16 + 2 * (h)));
+#define ONE_Q2_K_MIN
+#else
+#define ONE_BOTH16(h, _) ONE_SUB16(h, LOW_NIBBLE)
+#define ONE_Q2_K_MIN ONE_EACH(ONE_MIN16, sum16)
+#endif
 #define ONE_Q2_K(bits)                                                                          \
     __m512i min = dot;                                                                          \
     ONE_EACH(ONE_HALVES, bits, one_start0)                                                      \
-    ONE_EACH(ONE_SUB16, LOW_NIBBLE)                                                             \
-    ONE_EACH(ONE_MIN16, sum16)                                                                  \
+    ONE_EACH(ONE_BOTH16, _)                                                                     \
+    ONE_Q2_K_MIN                                                                                \
     y0 = one_add(y0, dot, halves(s + 256), a->scale);                                           \
     ONE_FINISH_MIN(s + 288)
 ONE256(q2_k, 2, KERN_SCALES_SUB16_NIB, NO_SETUP, ONE_Q2_K)
