@@ -6,6 +6,10 @@
 #define MUST_CHECK __attribute__((warn_unused_result))
 #define ATTR_UNUSED __attribute__((unused))
 #define ATTR_INLINE inline __attribute__((always_inline))
+#define ATTR_NOINLINE __attribute__((noinline))
+/* Not looked at by sanitizers: for what they would make too slow to test anything with. */
+#define ATTR_UNCHECKED \
+    __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 #define ATTR_NORETURN __attribute__((noreturn))
 #define ATTR_ALIGNED(n) __attribute__((aligned(n)))
 #define LIKELY(x) __builtin_expect(!!(x), 1)

@@ -25,7 +25,7 @@ enum {
     GROUPS = 32,            /* of 32 k in a stretch of integer codes */
     CHUNK = 4,              /* of them that are expanded, multiplied and scaled together */
     STRIPS = 8,             /* of rows that are gathered at a time, */
-    PANELS = 16,            /* and how many panels they meet */
+    PANELS = 32,            /* and how many panels they meet */
     BLOCKS = 8,             /* of 32 k in 256 k of floats */
     WEIGHT_BYTES = 512,     /* of a group: 8 lines */
     PAIR_BYTES = 1024,      /* of a block: 16 lines */
@@ -172,7 +172,10 @@ static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_
     for (int64_t r = 0; r < n_rows; r++) {
         const struct kern_act32 *x =
             (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r, n - 1)) + g0;
+        const struct kern_act32 *next =
+            (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r + 2, n - 1)) + g0;
         for (int64_t g = 0; g < n_groups; g++) {
+            _mm_prefetch((const char *)(next + g), _MM_HINT_T0);
             struct rows *at = &to[g / CHUNK];
             const __m256i q = _mm256_load_si256((const __m256i *)(const void *)x[g].q);
             _mm256_store_si256((__m256i *)(void *)at->q[g % CHUNK][r], q);

@@ -38,7 +38,7 @@ struct tiles {
     uint8_t at[8][16][64];
 };
 
-static inline void tile_configure(struct tiles *s, const struct tile_config *c)
+static ATTR_UNUSED ATTR_NOINLINE void tile_configure(struct tiles *s, const struct tile_config *c)
 {
     BUG_IF(c->palette != 1 || c->start_row);
     for (int t = 0; t < 8; t++)
@@ -46,19 +46,19 @@ static inline void tile_configure(struct tiles *s, const struct tile_config *c)
     s->config = *c;
     memset(s->at, 0, sizeof s->at);
 }
-static inline void tile_done(struct tiles *s) { memset(s, 0, sizeof *s); }
-static inline void tile_zero(struct tiles *s, int t)
+static ATTR_UNUSED ATTR_NOINLINE void tile_done(struct tiles *s) { memset(s, 0, sizeof *s); }
+static ATTR_UNUSED ATTR_NOINLINE void tile_zero(struct tiles *s, int t)
 {
     BUG_IF(!s->config.rows[t]);
     memset(s->at[t], 0, sizeof s->at[t]);
 }
-static inline void tile_load(struct tiles *s, int t, const void *at, int64_t stride)
+static ATTR_UNUSED ATTR_NOINLINE void tile_load(struct tiles *s, int t, const void *at, int64_t stride)
 {
     tile_zero(s, t);
     for (int r = 0; r < s->config.rows[t]; r++)
         memcpy(s->at[t][r], (const uint8_t *)at + r * stride, s->config.row_bytes[t]);
 }
-static inline void tile_store(const struct tiles *s, int t, void *at, int64_t stride)
+static ATTR_UNUSED ATTR_NOINLINE void tile_store(const struct tiles *s, int t, void *at, int64_t stride)
 {
     BUG_IF(!s->config.rows[t]);
     for (int r = 0; r < s->config.rows[t]; r++)
@@ -71,23 +71,22 @@ static inline void tile_check(const struct tile_config *f, int c, int a, int b)
     BUG_IF(f->rows[c] != f->rows[a] || f->row_bytes[c] != f->row_bytes[b] || f->row_bytes[c] % 4 ||
            f->row_bytes[a] / 4 != f->rows[b] || f->row_bytes[a] % 4);
 }
-static inline void tile_dot_bytes(struct tiles *s, int c, int a, int b, bool is_signed)
+static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bytes(struct tiles *s, int c, int a, int b, bool is_signed)
 {
     tile_check(&s->config, c, a, b);
-    for (int m = 0; m < s->config.rows[c]; m++)
-        for (int k = 0; k < s->config.rows[b]; k++)
-            for (int n = 0; n < s->config.row_bytes[c] / 4; n++) {
-                uint32_t sum;
-                memcpy(&sum, &s->at[c][m][4 * n], sizeof sum);
-                for (int i = 0; i < 4; i++) {
-                    const uint8_t w = s->at[b][k][4 * n + i];
-                    sum += (uint32_t)((int8_t)s->at[a][m][4 * k + i] * (is_signed ? (int8_t)w : w));
-                }
-                memcpy(&s->at[c][m][4 * n], &sum, sizeof sum);
-            }
+    for (int m = 0; m < s->config.rows[c]; m++) {
+        uint32_t sum[16];
+        memcpy(sum, s->at[c][m], sizeof sum);
+        for (int k = 0; k < s->config.rows[b]; k++) {
+            const uint8_t *w = s->at[b][k], *x = &s->at[a][m][4 * k];
+            for (int i = 0; i < s->config.row_bytes[c]; i++)
+                sum[i / 4] += (uint32_t)((int8_t)x[i % 4] * (is_signed ? (int8_t)w[i] : w[i]));
+        }
+        memcpy(s->at[c][m], sum, sizeof sum);
+    }
 }
-static inline float tile_flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0.0f, v) : v; }
-static inline float tile_bf16(const uint8_t *at)
+static inline ATTR_UNCHECKED float tile_flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0.0f, v) : v; }
+static inline ATTR_UNCHECKED float tile_bf16(const uint8_t *at)
 {
     uint16_t h;
     memcpy(&h, at, sizeof h);
@@ -97,7 +96,7 @@ static inline float tile_bf16(const uint8_t *at)
     return tile_flushed(f);
 }
 /* Even and odd k have a sum each, from zero; then both are added to c. */
-static inline void tile_dot_bf16(struct tiles *s, int c, int a, int b)
+static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles *s, int c, int a, int b)
 {
     tile_check(&s->config, c, a, b);
     for (int m = 0; m < s->config.rows[c]; m++)
