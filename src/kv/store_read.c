@@ -307,7 +307,7 @@ static void end_parts(struct kv_read *r)
 void kv_store_read_free(struct kv_read *r)
 {
     struct kv_pool *p = r->store->pool;
-    for (size_t i = 0; i < r->n_taken; i++)
+    for (size_t i = 0; r->pg && i < r->n_taken; i++)
         if (r->dropped)
             kv_page_unkeep(p, r->pg[i]);
         else
