@@ -142,7 +142,10 @@ static struct grammar_piece compile_number(struct schema *s, struct json_object 
 #define TIME                                                                                     \
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
 #define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+/* Four labels of a host's name have at most 253 bytes with their dots, what is in front of an @ 64, and
+ * an address 254. */
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,60}[A-Za-z0-9])?"
+#define SHORT "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
 static const char *format_of(const char *name)
 {
@@ -154,7 +157,7 @@ static const char *format_of(const char *name)
         {"ipv4", BYTE "(?:\\." BYTE "){3}"},
         {"ipv6", "[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}"},
         {"hostname", LABEL "(?:\\." LABEL "){0,3}"},
-        {"email", "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,16}){0,2}@" LABEL "(?:\\." LABEL
+        {"email", "[A-Za-z0-9_%+-]{1,30}(?:\\.[A-Za-z0-9_%+-]{1,16}){0,2}@" SHORT "(?:\\." SHORT
                   "){1,3}"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -260,6 +263,8 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
                          text_s_compile(s, json_object_array_get_idx(prefix, i), &here, SCHEMA_ALL));
     }
     const bool closed = json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
+    if (closed && min > n)
+        return text_g_never(b);
     const bool more = done < max && !closed && (items || !n || min > n);
     if (closed && !n)
         return text_g_cat(b, text_g_word(b, "["), text_g_word(b, "]"));

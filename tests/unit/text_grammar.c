@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 enum { MOST = 12 };
+#define LABEL62 "abcdefghijklmnopqrstuvwxyz-0123456789-abcdefghijklmnopqrstuvwx"
 
 struct sample {
     enum grammar_form form;
@@ -55,6 +56,8 @@ static const struct sample samples[] = {
     {SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", {"[]", "[ 1 ]", "[1,2,3,4,5,6,7]"}, {"[,]", "[1"}},
     {SCHEMA, "{\"type\":\"array\",\"maxItems\":0}", {"[]"}, {"[1]"}},
     {SCHEMA, "{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"items\":false}", {"[1,\"a\"]"}, {"[1]", "[1,\"a\",2]", "[\"a\",1]"}},
+    {SCHEMA, "{\"anyOf\":[{\"type\":\"array\",\"items\":false,\"minItems\":1},{\"type\":\"null\"}]}", {"null"}, {"[]", "[1]"}},
+    {SCHEMA, "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"}],\"items\":false,\"minItems\":1}", {"[null]"}, {"[]"}},
     {SCHEMA, "{\"prefixItems\":[{\"type\":\"integer\"}],\"items\":{\"type\":\"null\"},\"minItems\":2}", {"[1,null]", "[1,null,null]"}, {"[1]", "[null]"}},
     {SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":4}", {"\"ab\"", "\"abcd\"", "\"\xC3\xA9\xE6\xBC\xA2\"", "\"\\n\\u0041x\""}, {"\"a\"", "\"abcde\"", "\"\""}},
     {SCHEMA, "{\"type\":\"string\",\"maxLength\":40}", {"\"\"", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\""}, {"\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\""}},
@@ -67,6 +70,9 @@ static const struct sample samples[] = {
     {SCHEMA, "{\"type\":\"string\",\"format\":\"date\"}", {"\"2024-02-28\"", "\"1999-12-31\""}, {"\"2024-02-31\"", "\"2024-13-01\"", "\"2024-1-1\""}},
     {SCHEMA, "{\"type\":\"string\",\"format\":\"date-time\"}", {"\"2024-02-28T23:59:59Z\"", "\"2024-02-28T00:00:00.5+01:00\""}, {"\"2024-02-28\"", "\"2024-02-28T24:00:00Z\""}},
     {SCHEMA, "{\"type\":\"string\",\"format\":\"uuid\"}", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""}},
+    {SCHEMA, "{\"type\":\"string\",\"format\":\"hostname\"}", {"\"a-b.example.com\"", "\"" LABEL62 "." LABEL62 "." LABEL62 "." LABEL62 "\""},
+     {"\"-a\"", "\"a..b\"", "\"" LABEL62 "a." LABEL62 "\""}},
+    {SCHEMA, "{\"type\":\"string\",\"format\":\"email\"}", {"\"a.b+c@example.com\""}, {"\"a@b\"", "\".a@b.c\"", "\"" LABEL62 "@b.c\""}},
     {SCHEMA, "{\"type\":\"string\",\"format\":\"unheard-of\"}", {"\"x\""}, {"1"}},
     {SCHEMA, "{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}", {"-12", "-9", "0", "9", "99", "100", "105"}, {"-13", "106", "-20", "200", "1000", "-0"}},
     {SCHEMA, "{\"type\":\"integer\",\"exclusiveMinimum\":0}", {"1", "10", "99999"}, {"0", "-1"}},
