@@ -130,18 +130,18 @@ static void put_settings(const struct answer_info *info, struct str *out)
         {"presence_penalty", p->presence_penalty},
         {"frequency_penalty", p->frequency_penalty},
         {"dry_multiplier", p->dry_multiplier},
-        {"dry_base", p->dry_base},
+        {"dry_base", p->dry_base > 0 ? p->dry_base : 1.75F},
         {"xtc_probability", p->xtc_probability},
-        {"xtc_threshold", p->xtc_threshold},
+        {"xtc_threshold", p->xtc_probability > 0 || p->xtc_threshold > 0 ? p->xtc_threshold : 0.1F},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         write_key(out, numbers[i].name);
         write_float(out, numbers[i].v);
     }
     write_member_int(out, "top_k", p->top_k);
-    write_member_int(out, "repeat_last_n", p->penalty_window);
-    write_member_int(out, "dry_allowed_length", p->dry_allowed_length);
-    write_member_int(out, "dry_penalty_last_n", p->dry_window);
+    write_member_int(out, "repeat_last_n", p->penalty_window ? p->penalty_window : 64);
+    write_member_int(out, "dry_allowed_length", p->dry_allowed_length ? p->dry_allowed_length : 2);
+    write_member_int(out, "dry_penalty_last_n", p->dry_window ? p->dry_window : -1);
     write_member_int(out, "n_probs", r->logprobs ? r->n_top : 0);
     write_member_bool(out, "post_sampling_probs", r->drawn_from);
     write_member_int(out, "mirostat", 0);

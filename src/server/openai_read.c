@@ -73,9 +73,36 @@ static const struct number_field *limits_of(const struct number_field *field, bo
     return field;
 }
 
+static bool is_zero(struct json_object *body, const char *name)
+{
+    struct json_object *v = request_get(body, name);
+    const double d = is_number(v) ? json_object_get_double(v) : 1;
+    return !(d < 0 || d > 0);
+}
+
+/* What zeros and missing fields are to llama-server and not to the library: a window of no tokens
+ * has nothing to penalise, a base below 1 is none, and XTC has a threshold unless told otherwise. */
+static void read_as_llama(struct chat_request *r, struct json_object *body,
+                          const struct ingle_sampling *defaults)
+{
+    struct ingle_sampling *s = &r->sampling;
+    if (is_zero(body, "repeat_last_n")) {
+        s->repeat_penalty = 1;
+        s->presence_penalty = s->frequency_penalty = 0;
+    }
+    if (is_zero(body, "dry_penalty_last_n"))
+        s->dry_multiplier = 0;
+    if (s->dry_base < 1)
+        s->dry_base = 0;
+    if (s->xtc_probability > 0 && defaults->xtc_probability <= 0 && s->xtc_threshold <= 0 &&
+        !request_get(body, "xtc_threshold"))
+        s->xtc_threshold = 0.1F;
+}
+
 static void read_numbers(struct chat_request *r, struct json_object *body, bool native,
                          struct fault *f)
 {
+    const struct ingle_sampling before = r->sampling, *const defaults = &before;
     char *base = (char *)&r->sampling;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number_field *n = limits_of(&numbers[i], native);
@@ -89,6 +116,7 @@ static void read_numbers(struct chat_request *r, struct json_object *body, bool 
     }
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0;
+    read_as_llama(r, body, defaults);
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
         int64_t v = 0;
         request_get_int(body, ignored[i].name, ignored[i].min, INT32_MAX, &v, f);

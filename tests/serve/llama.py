@@ -84,6 +84,26 @@ class Llama(Case):
             status, _, r = self.server.post("/completion", {"prompt": "Once", "n_predict": 1, field: v})
             self.assertEqual((status, r["error"]["param"]), (400, field))
 
+    def test_zeros_are_off_and_xtc_has_a_threshold(self):
+        prompt = "the the the the the a a a a b b"
+        def text(**fields):
+            return self.native(prompt, n_predict=12, ignore_eos=True, **fields)["content"]
+        plain = text()
+        for strong in ({"repeat_penalty": 5}, {"frequency_penalty": 9}, {"presence_penalty": 90}):
+            self.assertNotEqual(text(**strong), plain, strong)
+            self.assertEqual(text(**strong, repeat_last_n=0), plain, strong)
+        dry = {"dry_multiplier": 50, "dry_allowed_length": 1}
+        self.assertNotEqual(text(**dry), plain)
+        self.assertEqual(text(**dry, dry_penalty_last_n=0), plain)
+        self.assertEqual(text(**dry, dry_base=0.5), text(**dry, dry_base=1.75))
+        self.assertEqual(text(xtc_probability=1), text(xtc_probability=1, xtc_threshold=0.1))
+        self.assertNotEqual(text(xtc_probability=1), text(xtc_probability=1, xtc_threshold=0))
+
+    def test_settings_are_those_that_count(self):
+        s = self.native("Once", n_predict=1)["generation_settings"]
+        self.assertEqual([s[k] for k in ("repeat_last_n", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
+                                         "xtc_threshold")], [64, 1.75, 2, -1, 0.1])
+
     def test_rates(self):
         t = self.native("Once", n_predict=1)["timings"]
         self.assertEqual((t["predicted_n"], t["predicted_per_second"], t["predicted_per_token_ms"]), (1, 0, 0))
