@@ -158,9 +158,7 @@ void convert_say(struct convert *c, struct view t)
     add_paragraph(&c->text, t);
 }
 
-/* Templates need an object; models do write broken calls, tokens run out inside of one, and
- * clients replay them. */
-static void put_arguments(struct str *s, struct json_object *arguments)
+void convert_arguments(struct str *s, struct json_object *arguments)
 {
     const struct view t = view_of(arguments);
     size_t i = 0;
@@ -191,7 +189,7 @@ void convert_call(struct convert *c, struct view id, struct view name,
     str_adds(&c->calls, ",\"type\":\"function\",\"function\":{\"name\":");
     view_put(&c->calls, name);
     str_adds(&c->calls, ",\"arguments\":");
-    put_arguments(&c->calls, arguments);
+    convert_arguments(&c->calls, arguments);
     str_adds(&c->calls, "}}");
     if (!c->waiting)
         c->waiting = json_object_new_object();

@@ -44,6 +44,9 @@ void convert_assistant(struct convert *c);
  * "arguments" of one. */
 void convert_call(struct convert *c, struct view id, struct view name,
                          struct json_object *arguments);
+/* Appends the object: templates need one; models do write broken calls, tokens run out inside of one,
+ * and clients replay them. */
+void convert_arguments(struct str *s, struct json_object *arguments);
 void convert_result(struct convert *c, struct view id, struct view t);
 /* parameters: a JSON schema, or NULL. */
 void convert_tool(struct convert *c, struct view name,

@@ -5,6 +5,8 @@
  */
 #include "server/openai.h"
 
+#include "server/convert.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -108,18 +110,15 @@ static void put_id(struct str *out, const char *key, struct json_object *id, siz
         str_addf(out, "\"call_%zu\"", number);
 }
 
-/* Where tokens ran out inside of a call, what is complete of its arguments. */
+/* arguments: a string. */
 static void put_arguments(struct str *out, struct json_object *arguments)
 {
-    const char *text = json_object_get_string(arguments);
-    const size_t n = (size_t)json_object_get_string_len(arguments);
-    struct str closed;
-    str_init(&closed);
-    if (json_gate(text, n, NULL, NULL) != INGLE_OK && json_close(&closed, text, n))
-        write_string(out, closed.at, closed.n);
-    else
-        write_string(out, text, n);
-    str_release(&closed);
+    struct str object;
+    str_init(&object);
+    convert_arguments(&object, arguments);
+    write_string(out, object.at, object.n);
+    out->failed = out->failed || !str_ok(&object);
+    str_release(&object);
 }
 
 static void put_function(struct reading *m, struct json_object *fn, const char *member)

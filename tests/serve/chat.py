@@ -564,6 +564,12 @@ class Chat(Case):
                  "messages[0].tool_calls[0].function")):
             self.refused({"messages": bad}, param)
 
+    def test_arguments_that_are_no_object_come_back(self):
+        for arguments in ('[1]', 'null', 'go on', '"x"', '', ' ', '{"a": 1}', '{"a": [1, '):
+            self.one({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+                {"role": "tool", "tool_call_id": "c", "content": "12"}], "max_tokens": 1})
+
     def test_prefill(self):
         m = [{"role": "user", "content": "What is the capital of France?"},
              {"role": "assistant", "content": "The capital of"}]
