@@ -219,6 +219,10 @@ static void send_fault(struct answer *a, const struct fault *f)
         http_reply(a->x, f->status, "application/json", a->out.at, a->out.n);
         return;
     }
+    if (a->x && !a->headers_out && !a->begun) {
+        a->begun = true;
+        a->dialect->begin(a->state, &a->info, &a->out);
+    }
     a->dialect->error(a->state, f, true, &a->out);
     a->open = true;
     answer_flush(a);

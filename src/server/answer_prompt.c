@@ -105,7 +105,7 @@ static struct ingle_bounds bounds_of(const struct answer *a)
 static void say_untokenised(const struct answer *a, ingle_status st, const struct ingle_bounds *b,
                             const struct ingle_error *e, struct fault *f)
 {
-    const char *what = a->request.chat ? "messages" : "prompt";
+    const char *what = request_prompt_param(&a->request);
     if (st != INGLE_LIMIT || !b->least) {
         request_fault_from(f, st, what, e->text);
         return;
@@ -297,13 +297,13 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
     if (f->kind)
         return;
     if (!n) {
-        request_fault(f, FAULT_REQUEST, a->request.chat ? "messages" : "prompt",
+        request_fault(f, FAULT_REQUEST, request_prompt_param(&a->request),
                       "the prompt has no tokens");
         return;
     }
     if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
         return;
-    request_fault(f, FAULT_CONTEXT, a->request.chat ? "messages" : "prompt",
+    request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
                   "the prompt has %lld tokens and exceeds the available context size of %lld tokens",
                   (long long)n, (long long)n_ctx);
     f->n_prompt = n;

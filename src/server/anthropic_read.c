@@ -151,6 +151,15 @@ static bool add_texts(struct reader *d, struct json_object *content, struct str 
 
 /* ---- turns ---- */
 
+/* A block of text must have one; others say what they have. */
+static bool check_text(struct reader *d, struct json_object *block)
+{
+    if (!view_is(view_member(block, "type"), "text") || view_member(block, "text").at)
+        return true;
+    request_fault(d->fault, FAULT_REQUEST, d->where, "a text block has no string 'text'");
+    return false;
+}
+
 static void read_result(struct reader *d, struct json_object *block)
 {
     struct str text;
@@ -181,6 +190,8 @@ static void read_user_block(struct reader *d, struct json_object *block)
         request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
         return;
     }
+    if (!check_text(d, block))
+        return;
     str_init(&text);
     if (!add_block(d, block, &text, 0))
         request_fault(d->fault, FAULT_REQUEST, d->where,
@@ -223,7 +234,7 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
         convert_call(&d->convert, view_member(block, "id"), name, view_get(block, "input"));
     } else if (view_is(type, "server_tool_use")) {
         drop(d, type, "tools of this type run on the provider's servers");
-    } else {
+    } else if (check_text(d, block)) {
         struct str text;
         str_init(&text);
         if (!add_block(d, block, &text, 0))
@@ -322,6 +333,18 @@ static void read_system(struct reader *d, struct json_object *body)
 
 /* ---- tools ---- */
 
+/* Tools that run on the provider's servers, or whose schema only the provider knows. */
+static bool is_skipped(struct json_object *tool)
+{
+    const struct view type = view_member(tool, "type");
+    return type.at && !view_is(type, "custom");
+}
+
+static bool has_items(struct json_object *list)
+{
+    return json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0;
+}
+
 static void read_tool(struct reader *d, struct json_object *tool, const char *where)
 {
     const struct view type = view_member(tool, "type"), name = view_member(tool, "name");
@@ -331,7 +354,7 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
         fail_type(d, where, "a tool", tool, "an object");
     } else if (view_get(tool, "type") && !type.at) {
         fail_type(d, where, "'type'", view_get(tool, "type"), "a string");
-    } else if (type.at && !view_is(type, "custom")) {
+    } else if (is_skipped(tool)) {
         report(d->sink, INGLE_REPORT_NOTE, "tool", view_cut(type, subject),
                "skipped: its schema is the provider's secret");
     } else if (!name.n || name.n > MAX_NAME) {
@@ -380,6 +403,9 @@ static void read_choice(struct reader *d, struct json_object *body, struct chat_
     } else if (view_is(type, "none")) {
         r->tool_choice = TOOLS_NONE;
     } else if (view_is(type, "any")) {
+        if (!has_items(d->tools))
+            request_fault(d->fault, FAULT_REQUEST, "tool_choice",
+                          "'any' requires a call, but there are no tools");
         r->tool_choice = d->convert.n_tools ? TOOLS_REQUIRED : TOOLS_AUTO;
     } else if (!view_is(type, "tool")) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice",
@@ -387,6 +413,10 @@ static void read_choice(struct reader *d, struct json_object *body, struct chat_
     } else if (!find_tool(d->tools, name)) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice", "there is no tool '%.100s'",
                       name.at ? name.at : "");
+    } else if (is_skipped(find_tool(d->tools, name))) {
+        char subject[64];
+        report(d->sink, INGLE_REPORT_NOTE, "tool_choice", view_cut(name, subject),
+               "left to the model: the tool was skipped");
     } else {
         r->tool_choice = TOOLS_NAMED;
         str_add(&r->tool_name, name.at, name.n);
@@ -435,6 +465,7 @@ static void read_format(struct reader *d, struct json_object *body, struct chat_
         fail_type(d, "output_config.format", "'schema'", schema, "an object");
     } else {
         r->has_grammar = true;
+        r->grammar_param = "output_config.format.schema";
         r->grammar_kind = INGLE_GRAMMAR_JSON_SCHEMA;
         view_put_json(&r->grammar, schema);
     }

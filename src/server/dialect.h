@@ -139,7 +139,7 @@ struct dialect {
     /* Ends state. */
     void (*free)(void *state);
     /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are
-     * events of the stream, too: the dialect's clients look for them there. */
+     * events of the stream, too, behind those of begin(): the dialect's clients look for them there. */
     bool faults_in_stream;
     /* What begin appends goes out at once: clients wait for it with a shorter patience. */
     bool begins_at_once;

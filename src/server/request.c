@@ -344,6 +344,13 @@ struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *
     return p;
 }
 
+const char *request_prompt_param(const struct chat_request *r)
+{
+    if (r->prompt_param)
+        return r->prompt_param;
+    return r->chat ? "messages" : "prompt";
+}
+
 bool request_has_tools(const struct chat_request *r)
 {
     return (r->tools.n || r->late_tools.n) && r->tool_choice != TOOLS_NONE;

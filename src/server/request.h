@@ -102,6 +102,7 @@ struct chat_request {
     /* A conversation in the form of OpenAI chat completions; else prompts. */
     bool chat;
     struct str messages; /* JSON array; a last assistant message without calls is continued */
+    const char *prompt_param; /* the field that faults of the prompt name; NULL: messages or prompt */
     struct str tools;    /* JSON array of {type: "function", function: {...}}, or "" */
     struct str late_tools; /* the same, for those that the conversation itself shows */
     enum request_thinking thinking;
@@ -161,6 +162,8 @@ void request_add_stop(struct chat_request *r, const char *text, size_t n, const 
                              struct fault *f);
 void request_add_bias(struct chat_request *r, int32_t token, float bias, struct fault *f);
 struct request_prompt *request_add_prompt(struct chat_request *r, struct fault *f);
+/* The field that the prompt comes from. */
+const char *request_prompt_param(const struct chat_request *r);
 /* The model may call something. */
 bool request_has_tools(const struct chat_request *r);
 /* The texts were complete: memory did not run out. */

@@ -145,6 +145,7 @@ struct responses_reader {
     struct str *shown; /* tools that are read are late ones and told here; NULL: they stand in front */
     const struct report_sink *sink;
     struct fault *fault;
+    bool no_tools;             /* the request has none, not even such as are skipped */
     size_t n_calls, n_results; /* without an id so far */
     int depth;                 /* of references */
 };

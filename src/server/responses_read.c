@@ -474,6 +474,7 @@ static void read_format(struct responses_reader *d, struct json_object *body,
     if (!format || view_is(type, "text"))
         return;
     r->has_grammar = true;
+    r->grammar_param = "text.format.schema";
     if (view_is(type, "json_object")) {
         r->grammar_kind = INGLE_GRAMMAR_JSON;
     } else if (!view_is(type, "json_schema")) {
@@ -486,6 +487,11 @@ static void read_format(struct responses_reader *d, struct json_object *body,
         r->grammar_kind = INGLE_GRAMMAR_JSON_SCHEMA;
         view_put_json(&r->grammar, schema);
     }
+}
+
+static bool has_items(struct json_object *list)
+{
+    return json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0;
 }
 
 static bool has_word(struct json_object *list, const char *word)
@@ -637,6 +643,7 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     read_conversation(d, body);
     s->new_at = s->items.n;
     read_input(d, body);
+    d->no_tools = !s->n_tools && !has_items(view_get(body, "tools"));
     responses_read_choice(d, view_get(body, "tool_choice"), r);
     echo_all(s, body, r, keep_it);
 }
@@ -702,6 +709,7 @@ void responses_read(struct json_object *body, struct responses_store *store,
     }
     convert_init(&d.convert);
     r->chat = true;
+    r->prompt_param = "input";
     r->parallel_calls = true;
     read_fields(&d, body, r);
     if (!fault->kind && !d.convert.n_messages && !d.convert.has_user && !d.convert.has_assistant &&

@@ -249,6 +249,9 @@ static void read_mode(struct responses_reader *d, struct view mode,
 {
     if (view_is(mode, "none"))
         r->tool_choice = TOOLS_NONE;
+    else if ((view_is(mode, "required") || view_is(mode, "any")) && d->no_tools)
+        request_fault(d->fault, FAULT_REQUEST, "tool_choice",
+                      "'tool_choice' requires a call, but there are no tools");
     else if (view_is(mode, "required") || view_is(mode, "any"))
         r->tool_choice = d->state->n_tools ? TOOLS_REQUIRED : TOOLS_AUTO;
     else if (view_is(mode, "auto"))

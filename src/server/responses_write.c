@@ -720,10 +720,6 @@ static void on_error(void *state, const struct fault *f, bool in_stream, struct 
         openai_put_fault(out, f);
         return;
     }
-    if (!s->id[0]) { /* it failed before it had a name */
-        s->created = (int64_t)time(NULL);
-        snprintf(s->id, sizeof s->id, "%032llx", (unsigned long long)s->created);
-    }
     begin_stream(s, out);
     put_life(s, out, is_cancelled(s) ? "response.cancelled" : "response.failed", &e);
     if (!s->accepted)

@@ -205,6 +205,10 @@ class Messages(client.Case):
             self.assertEqual(r["content"][0]["type"], kind, choice)
         self.refused(400, messages=[user("x")], tools=tools,
                      tool_choice={"type": "tool", "name": "nothing"})
+        self.assertIn("tool_choice", self.refused(400, messages=[user("x")], tool_choice={"type": "any"})["message"])
+        for some in (tools, tools[1:]):  # one that was skipped cannot be forced
+            r = self.whole(user("Who are you?"), tools=some, tool_choice={"type": "tool", "name": "web_search"})
+            self.assertEqual(r["content"][0]["type"], "text")
 
     def test_schema(self):
         schema = {"type": "object", "properties": {"name": {"type": "string"},
@@ -229,6 +233,12 @@ class Messages(client.Case):
         self.assertIn("messages", self.refused(400)["message"])
         self.assertIn("messages[0]", self.refused(400, messages=[{"role": "x", "content": ""}])[
             "message"])
+        for bad in ({"type": "text"}, {"type": "text", "text": None}):
+            self.assertIn("messages[1]", self.refused(400, messages=[user("x"), {
+                "role": "assistant", "content": [bad]}])["message"])
+            self.assertIn("messages[0]", self.refused(400, messages=[user([bad])])["message"])
+        self.assertIn("output_config.format.schema", self.refused(400, messages=[user("x")], output_config={
+            "format": {"type": "json_schema", "schema": {"not": {}}}})["message"])
         self.assertIn("image", self.refused(400, messages=[user([{
             "type": "image", "source": {"type": "base64", "data": ""}}])])["message"])
         self.assertEqual(self.refused(400, messages=[user("x")], stream=True, top_p=7)["type"],

@@ -268,19 +268,25 @@ class Responses(client.Case):
         self.assertEqual(self.refused(400, input=[1])["param"], "input[0]")
         self.assertEqual(self.refused(400, input="x", stream=True, temperature=9)["param"],
                          "temperature")
+        self.assertEqual(self.refused(400, input="x", text={"format": {
+            "type": "json_schema", "name": "n", "schema": {"not": {}}}})["param"], "text.format.schema")
+        self.assertEqual(self.refused(400, input="x", tool_choice="required")["param"], "tool_choice")
+        self.whole(input="x", tool_choice="required", tools=[{"type": "web_search"}])
         self.assertEqual(self.server.request("POST", "/v1/responses", b"{")[0], 400)
         self.assertEqual(self.server.request("POST", "/v1/responses", b"[]")[0], 400)
 
     def test_overflow(self):
         long = "What is the capital of Norway? " * 2000
         e = self.refused(400, input=long)
-        self.assertEqual(e["code"], "context_length_exceeded")
+        self.assertEqual((e["code"], e["param"]), ("context_length_exceeded", "input"))
         events = self.events(input=long)
         self.assertEqual(short(events), DONE + ["response.failed"])
         failed = events[-1][1]["response"]
         self.assertEqual(failed["status"], "failed")
         self.assertEqual(failed["error"]["code"], "context_length_exceeded")
-        self.assertTrue(failed["id"].startswith("resp_"))
+        self.assertRegex(failed["id"], "^resp_[0-9a-f]{32}$")
+        self.assertNotEqual(failed["id"], self.events(input=long)[-1][1]["response"]["id"])
+        self.assertEqual(failed["model"], self.server.get("/v1/models")[2]["data"][0]["id"])
 
 
 class KeepAlive(client.Case):

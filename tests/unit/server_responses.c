@@ -218,14 +218,14 @@ static void fields_are_read(void **state)
                "\"effort\":\"low\",\"summary\":\"auto\"},\"text\":{\"format\":{\"type\":"
                "\"json_schema\",\"name\":\"n\",\"schema\":{\"type\":\"object\"}}},\"include\":["
                "\"message.output_text.logprobs\"],\"top_logprobs\":2,\"tool_choice\":\"required\","
-               "\"future\":{}}");
+               "\"tools\":[{\"type\":\"web_search\"}],\"future\":{}}");
     assert_int_equal(w.f.kind, FAULT_NONE);
     assert_int_equal(w.r.max_tokens, 5);
     assert_true(w.r.stream && w.s->stream && w.s->sealed && w.s->summary);
     assert_true(w.r.logprobs);
     assert_int_equal(w.r.n_top, 2);
     assert_false(w.r.parallel_calls);
-    assert_int_equal(w.r.tool_choice, TOOLS_AUTO); /* there are none */
+    assert_int_equal(w.r.tool_choice, TOOLS_AUTO); /* it was skipped */
     assert_string_equal(w.r.effort.at, "low");
     assert_string_equal(w.r.grammar.at, "{\"type\":\"object\"}");
     assert_non_null(strstr(w.s->echo.at, "\"temperature\":0.25,"));
@@ -238,6 +238,7 @@ static void bad_requests_are_named(void **state)
     (void)state;
     refuses("{}", "input", "null");
     refuses("{\"input\":[]}", "input", "empty");
+    refuses("{\"input\":\"x\",\"tool_choice\":\"required\"}", "tool_choice", "no tools");
     refuses("{\"input\":3}", "input", "a number");
     refuses("{\"input\":[3]}", "input[0]", "a number");
     refuses("{\"input\":[{\"role\":\"robot\",\"content\":\"x\"}]}", "input[0]", "robot");
