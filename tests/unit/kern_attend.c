@@ -70,7 +70,7 @@ static void alone(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_attend(1, cpu_detect()), 0);
+    assert_int_equal(check_attend(4, cpu_detect()), 0);
 }
 
 int main(void)

@@ -37,7 +37,7 @@ static void choices(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_math(1, cpu_detect()), 0);
+    assert_int_equal(check_math(4, cpu_detect()), 0);
 }
 
 int main(void)

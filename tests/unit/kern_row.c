@@ -135,7 +135,7 @@ static void a_million_tokens(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_latent(1, cpu_detect()), 0);
+    assert_int_equal(check_latent(4, cpu_detect()), 0);
     struct kern_latent_table t;
     kern_latent_table_init(&t, cpu_detect());
     assert_int_equal(kern_latent_self_test(&t, cpu_detect(), NULL), 0);
