@@ -141,18 +141,22 @@ static struct grammar_piece compile_number(struct schema *s, struct json_object 
     "30)|02-(?:0[1-9]|1\\d|2[0-8]))"
 #define TIME                                                                                     \
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define DUR_TIME "T(?:\\d{1,4}H(?:\\d{1,4}M(?:\\d{1,4}S)?)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S)"
+#define DUR_DATE                                                                                 \
+    "(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)(?:" DUR_TIME ")?"
 #define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 /* Four labels of a host's name have at most 253 bytes with their dots, what is in front of an @ 64, and
  * an address 254. */
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,60}[A-Za-z0-9])?"
 #define SHORT "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
-static const char *format_of(const char *name)
+const char *text_s_format(const char *name)
 {
     static const char *const known[][2] = {
         {"date", DATE},
         {"time", TIME},
         {"date-time", DATE "T" TIME},
+        {"duration", "P(?:" DUR_DATE "|" DUR_TIME "|\\d{1,4}W)"},
         {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
         {"ipv4", BYTE "(?:\\." BYTE "){3}"},
         {"ipv6", "[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}"},
@@ -194,7 +198,7 @@ static struct grammar_piece compile_string(struct schema *s, struct json_object 
     if (text_g_ok(s->b) && min > max)
         text_s_fail(s, INGLE_ARG, at, "'minLength' is above 'maxLength'");
     const char *known =
-        json_object_is_type(format, json_type_string) ? format_of(json_object_get_string(format)) : NULL;
+        json_object_is_type(format, json_type_string) ? text_s_format(json_object_get_string(format)) : NULL;
     if (format && !known)
         text_s_note(s, &at_format, "the format '%.60s' is not enforced", json_object_get_string(format));
     if (pattern && known)
@@ -529,38 +533,37 @@ static const char *type_of_keywords(struct json_object *v)
     return NULL;
 }
 
-static bool has_type(struct json_object *type, const char *name)
-{
-    if (json_object_is_type(type, json_type_string))
-        return strcmp(json_object_get_string(type), name) == 0;
-    for (size_t i = 0;
-         json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++)
-        if (has_type(json_object_array_get_idx(type, i), name))
-            return true;
-    return false;
-}
-
-static bool is_of_type(struct json_object *v, struct json_object *type)
-{
-    static const char *const name[] = {[json_type_null] = "null",     [json_type_boolean] = "boolean",
-                                       [json_type_double] = "number", [json_type_int] = "integer",
-                                       [json_type_object] = "object", [json_type_array] = "array",
-                                       [json_type_string] = "string"};
-    const enum json_type t = json_object_get_type(v);
-    return !type || has_type(type, name[t]) || (t == json_type_int && has_type(type, "number"));
-}
-
-static struct grammar_piece compile_values(struct schema *s, struct json_object *list,
-                                           struct json_object *type, enum schema_part part)
+/* The values of a list that the schema's other keywords allow. */
+static struct grammar_piece compile_values(struct schema *s, struct json_object *schema,
+                                           struct json_object *list, const struct schema_path *at,
+                                           enum schema_part part)
 {
     struct grammar_builder *b = s->b;
     struct grammar_piece p = text_g_never(b);
+    struct schema_check check = {.s = s, .at = at};
     for (size_t i = json_object_array_length(list); i-- > 0 && text_g_ok(b);) {
         struct json_object *v = json_object_array_get_idx(list, i);
-        if (wants(part, json_object_is_type(v, json_type_string)) && is_of_type(v, type))
+        if (wants(part, json_object_is_type(v, json_type_string)) && text_s_allows(&check, schema, v))
             p = text_g_alt(b, text_f_exactly(s->form, v), p);
     }
+    text_s_check_end(&check);
     return p;
+}
+
+/* The value of const, if the schema's other keywords (of which enum is one) allow it. */
+static struct grammar_piece compile_const(struct schema *s, struct json_object *schema,
+                                          struct json_object *v, const struct schema_path *at,
+                                          enum schema_part part)
+{
+    struct schema_check check = {.s = s, .at = at};
+    struct json_object *list = get(schema, "enum");
+    bool named = !json_object_is_type(list, json_type_array);
+    for (size_t i = 0; !named && i < json_object_array_length(list); i++)
+        named = json_object_equal(json_object_array_get_idx(list, i), v);
+    const bool fits = named && wants(part, json_object_is_type(v, json_type_string)) &&
+                      text_s_allows(&check, schema, v);
+    text_s_check_end(&check);
+    return fits ? text_f_exactly(s->form, v) : text_g_never(s->b);
 }
 
 static struct grammar_piece compile_any_of(struct schema *s, struct json_object *v,
@@ -621,6 +624,19 @@ void text_s_finish(struct schema *s)
     }
 }
 
+bool text_s_is_refused(const char *keyword)
+{
+    static const char *const refused[] = {
+        "not", "if", "then", "else", "multipleOf", "contains", "minContains", "maxContains",
+        "patternProperties", "propertyNames", "minProperties", "maxProperties",
+        "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+        "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        is = is || strcmp(refused[i], keyword) == 0;
+    return is;
+}
+
 static void check_keywords(struct schema *s, struct json_object *v, const struct schema_path *at)
 {
     static const char *const known[] = {
@@ -628,19 +644,13 @@ static void check_keywords(struct schema *s, struct json_object *v, const struct
         "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
         "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "nullable"};
-    static const char *const refused[] = {
-        "not", "if", "then", "else", "multipleOf", "contains", "minContains", "maxContains",
-        "patternProperties", "propertyNames", "minProperties", "maxProperties",
-        "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
-        "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
     json_object_object_foreach(v, key, value)
     {
         bool is_known = text_s_is_note(key);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             is_known = is_known || strcmp(known[i], key) == 0;
-        for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-            if (strcmp(refused[i], key) == 0)
-                text_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
+        if (text_s_is_refused(key))
+            text_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
         if (strcmp(key, "uniqueItems") == 0) {
             if (json_object_get_boolean(value))
                 text_s_fail(s, INGLE_UNSUP, at, "'uniqueItems' is not supported");
@@ -656,17 +666,14 @@ static struct grammar_piece compile_plain(struct schema *s, struct json_object *
 {
     struct grammar_builder *b = s->b;
     struct json_object *type = get(v, "type"), *list = get(v, "enum"), *constant = NULL;
-    if (json_object_object_get_ex(v, "const", &constant)) {
-        if (!wants(part, json_object_is_type(constant, json_type_string)))
-            return text_g_never(b);
-        return text_f_exactly(s->form, constant);
-    }
+    if (json_object_object_get_ex(v, "const", &constant))
+        return compile_const(s, v, constant, at, part);
     if (list && (!json_object_is_type(list, json_type_array) || !json_object_array_length(list))) {
         text_s_fail(s, INGLE_ARG, at, "'enum' is no array of values");
         return text_g_never(b);
     }
     if (list)
-        return compile_values(s, list, type, part);
+        return compile_values(s, v, list, at, part);
     if (json_object_is_type(type, json_type_string))
         return compile_type(s, v, json_object_get_string(type), at, part);
     if (json_object_is_type(type, json_type_array)) {

@@ -34,7 +34,7 @@ struct schema {
     size_t n_refs, cap_refs, n_refs_done;
     struct json_object **made; /* schemas of our own, ended with the rest */
     size_t n_made, cap_made;
-    size_t n_compiled;
+    size_t n_compiled, n_checked;
     int depth;
     bool any_order; /* of an object's members */
 };
@@ -68,6 +68,22 @@ void text_s_members_release(struct schema_members *m);
 /* Whether they may come in any order; and the bits of those that must be there. */
 bool text_s_any_order(const struct schema *s, const struct schema_members *m);
 uint32_t text_s_required(const struct schema_members *m);
+
+/* Checks of values that a schema names: zeroed but for s and at. */
+struct schema_check {
+    struct schema *s;
+    const struct schema_path *at;
+    const char *pattern; /* that grammar and matcher are of; NULL: none so far */
+    struct text_grammar *grammar;
+    struct text_matcher *matcher;
+};
+/* Whether v is valid under a schema, whose own enum does not count.  False after a failure, too. */
+bool text_s_allows(struct schema_check *c, struct json_object *schema, struct json_object *v);
+void text_s_check_end(struct schema_check *c);
+/* The regular expression of a format, or NULL. */
+const char *text_s_format(const char *name);
+/* A keyword that cannot be had. */
+bool text_s_is_refused(const char *keyword);
 
 /* Names the place. */
 ATTR_PRINTF(4, 5)
