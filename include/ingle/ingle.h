@@ -278,6 +278,7 @@ struct ingle_engine_options {
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
     int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
     uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */
+    bool force;            /* what does not fit in it is tried all the same, and reported */
     uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs */
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
@@ -679,6 +680,11 @@ struct ingle_scheduler_status {
     uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
     int64_t cache_hits, store_hits, store_corrupt;
     int64_t store_written, store_skipped; /* files; what there was no room for and is tried again */
+    int64_t store_files, store_evicted, store_failed; /* failed: writes */
+    uint64_t store_budget_bytes, store_written_bytes, store_restored_bytes;
+    bool store_saving;            /* false: there is none, or writes fail; */
+    double store_retry_seconds;   /* ... the next is tried when so many have passed, */
+    char store_error[160];        /* ... and why the last one failed; else "" */
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

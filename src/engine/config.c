@@ -268,6 +268,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->n_ctx = (int64_t)ingle_config_number(c, "ctx");
     out->max_rows = (int64_t)ingle_config_number(c, "chunk");
     out->memory_bytes = (uint64_t)ingle_config_number(c, "memory");
+    out->force = ingle_config_flag(c, "force");
     out->cache_bytes = (uint64_t)ingle_config_number(c, "cache");
     out->store = ingle_config_text(c, "store", 0);
     out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");

@@ -457,9 +457,9 @@ ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
     return engine_say(error, kv_store_list(dir, pass_entry, &l, &err), &err);
 }
 
-/* asked: the limit is the caller's, not the machine's. */
-static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p, bool asked,
-                           struct err *err)
+/* Says what the plan takes, the limit, and what would fit; with force it is only a warning. */
+static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p,
+                           const struct ingle_engine_options *o, struct err *err)
 {
     char list[256];
     size_t at = 0;
@@ -467,9 +467,15 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     for (int i = 0; i < p->n_items && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", i ? ", " : "",
                                p->item[i].name, size_of(p->item[i].bytes).text);
-    return err_set(err, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s %s; %s",
+    struct err why;
+    const ingle_status st =
+        err_set(&why, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s %s; %s",
                    e->model->path, size_of(p->total_bytes).text, list, (long long)p->n_ctx,
-                   size_of(p->limit_bytes).text, asked ? "were allowed" : "are free", p->advice);
+                   size_of(p->limit_bytes).text, o->memory_bytes ? "were allowed" : "are free", p->advice);
+    if (!o->force)
+        return err_set(err, st, "%s", why.msg);
+    report(&e->sink, INGLE_REPORT_WARN, "memory", e->model->path, "tried by force: %s", why.msg);
+    return INGLE_OK;
 }
 
 static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
@@ -481,7 +487,11 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     if (st)
         return st;
     if (!plan.fits)
-        return refuse(e, &plan, o->memory_bytes != 0, err);
+        st = refuse(e, &plan, o, err);
+    if (!st && o->store)
+        st = kv_store_check(o->store, err); /* before what takes long */
+    if (st)
+        return st;
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
            "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
            size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/pool.h"
 
+#include <string.h>
 #include <time.h>
 
 enum { DEFAULT_RUNNING = 16, DEFAULT_WAITING = 64, DEFAULT_CONTEXTS = 4, MOST_RUNNING = 1024 };
@@ -86,6 +87,15 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.store_corrupt = disk.damaged;
     s->status.store_written = disk.written;
     s->status.store_skipped = disk.skipped;
+    s->status.store_files = disk.files;
+    s->status.store_evicted = disk.evicted;
+    s->status.store_failed = disk.failed;
+    s->status.store_budget_bytes = disk.budget_bytes;
+    s->status.store_written_bytes = disk.written_bytes;
+    s->status.store_restored_bytes = disk.restored_bytes;
+    s->status.store_saving = disk.saving;
+    memcpy(s->status.store_error, disk.error, sizeof s->status.store_error);
+    s->store_try_at = disk.try_at;
     s->status.n_running = s->o.max_running - s->n_free;
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;
@@ -152,8 +162,9 @@ static void rest(struct ingle_scheduler *s)
 {
     pthread_mutex_unlock(&s->lock);
     const bool busy = session_runner_settle(s->e->runner);
-    if (busy)
+    if (busy || !s->settled)
         engine_take_snapshot(s);
+    s->settled = !busy;
     pthread_mutex_lock(&s->lock);
     if (!is_idle(s))
         return;
@@ -442,6 +453,8 @@ int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler
     sched_queue_count(s->queue, &out->n_waiting, &out->n_waiting_tokens);
     out->max_running = s->o.max_running;
     out->max_waiting = s->o.max_waiting;
+    const uint64_t now = clock_now();
+    out->store_retry_seconds = s->store_try_at > now ? (double)(s->store_try_at - now) * 1e-9 : 0;
     if (s->step_began)
         out->since_step_seconds = (double)(clock_now() - s->step_began) * 1e-9;
     for (int64_t i = 0; i < num_min(n_slots, s->o.max_running); i++)

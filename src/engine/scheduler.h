@@ -129,6 +129,8 @@ struct ingle_scheduler {
     uint64_t step_began;          /* Sync: lock; 0: no step runs */
     double request_seconds;       /* Sync: lock; what requests took lately, in a slot */
     struct ingle_scheduler_status status; /* Sync: lock */
+    uint64_t store_try_at;        /* Sync: lock; clock_now(); 0: writes do not fail */
+    bool settled;                 /* the snapshot is that of a store with nothing to write */
     struct ingle_slot *seen;              /* Sync: lock; [max_running] */
     atomic_bool abort;                    /* Sync: atomic; ends the running step */
 };

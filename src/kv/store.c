@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4 };
+enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4, PAUSE_S = 10, LONGEST_PAUSE = 64 };
 static const uint64_t default_budget = UINT64_C(16) << 30;
 
 void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
@@ -91,13 +91,44 @@ static bool parent_is_there(const struct kv_store *s, const struct kv_file_heade
     return !h->from || (e && e->state == KV_ENTRY_READY);
 }
 
+/* Whether a write may be tried.  With the lock. */
+static bool may_save(const struct kv_store *s)
+{
+    return s->saving || clock_now() >= s->try_at;
+}
+
+/* Writes fail: the next is tried after a pause.  With the lock. */
+static void stop_saving(struct kv_store *s, const char *why)
+{
+    s->counts.failed++;
+    if (s->saving) {
+        s->pause_ns = s->first_pause_ns;
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing is saved for the time being: %s", why);
+    } else if (s->pause_ns < LONGEST_PAUSE * s->first_pause_ns) {
+        s->pause_ns *= 2;
+    }
+    s->saving = false;
+    s->try_at = clock_now() + s->pause_ns;
+    snprintf(s->error, sizeof s->error, "%.*s", KV_STORE_ERROR - 1, why);
+}
+
+/* A write went well: what was not taken meanwhile may be offered again.  With the lock. */
+static void save_again(struct kv_store *s)
+{
+    if (s->saving)
+        return;
+    s->saving = s->gave_up = true;
+    s->error[0] = 0;
+    kv_store_note(s, INGLE_REPORT_NOTE, s->dir_name, "prefixes are saved again");
+}
+
 /* The lock is held on entry and on return. */
 static void write_job(struct kv_store *s, struct kv_job *j)
 {
     const struct kv_file_header *h = &j->out.head;
     struct err err = {.status = INGLE_CANCEL};
     ingle_status st = INGLE_CANCEL;
-    if (s->saving && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
+    if (may_save(s) && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
         pthread_mutex_unlock(&s->lock);
         j->used = clock_used();
         st = kv_file_write(s->dir, j->name, &j->out, &err);
@@ -112,6 +143,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
             ready.used = h->created;
             BUG_IF(!kv_index_add(&s->index, &ready)); /* it is there: no memory is needed */
         }
+        save_again(s);
         s->counts.written++;
         s->counts.written_bytes += h->file_bytes;
         return;
@@ -120,10 +152,8 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     s->counts.skipped++;
     s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM;
     /* NOTFOUND: somebody took the temporary file away */
-    if (st == INGLE_CANCEL || st == INGLE_NOMEM || st == INGLE_NOTFOUND || !s->saving)
-        return;
-    s->saving = false;
-    kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing more is saved: %s", err.msg);
+    if (st != INGLE_CANCEL && st != INGLE_NOMEM && st != INGLE_NOTFOUND)
+        stop_saving(s, err.msg);
 }
 
 static void *disk_thread(void *arg)
@@ -156,27 +186,47 @@ static void *disk_thread(void *arg)
 
 /* ---- life ---- */
 
-static ingle_status open_dir(struct kv_store *s, struct err *err)
+/* *dir is also set (or -1) on failure. */
+static ingle_status open_dir(const char *name, int *dir, struct err *err)
 {
     struct stat st;
-    if (mkdir(s->dir_name, 0700) != 0 && errno != EEXIST)
-        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", s->dir_name,
+    *dir = -1;
+    if (mkdir(name, 0700) != 0 && errno != EEXIST)
+        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", name,
                        strerror(errno));
-    s->dir = open(s->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->dir < 0 || fstat(s->dir, &st) != 0)
-        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", s->dir_name,
+    *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*dir < 0 || fstat(*dir, &st) != 0)
+        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", name,
                        strerror(errno));
     if (st.st_uid != geteuid())
         return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "
-                       "of user %u", s->dir_name, (unsigned)st.st_uid);
+                       "of user %u", name, (unsigned)st.st_uid);
     if (st.st_mode & 022)
         return err_set(err, INGLE_ARG, "%s: others may write to the directory of the store (mode "
-                       "%o); chmod 700 it", s->dir_name, (unsigned)st.st_mode & 0777);
-    s->saving = faccessat(s->dir, ".", W_OK, AT_EACCESS) == 0;
-    if (!s->saving)
-        report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
-               "the directory is read-only: nothing is saved");
+                       "%o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
     return INGLE_OK;
+}
+
+ingle_status kv_store_check(const char *name, struct err *err)
+{
+    int dir;
+    const ingle_status st = open_dir(name, &dir, err);
+    if (dir >= 0)
+        close(dir);
+    return st;
+}
+
+/* Whether there can be writes. */
+static void look_whether_saving(struct kv_store *s)
+{
+    s->saving = faccessat(s->dir, ".", W_OK, AT_EACCESS) == 0;
+    if (s->saving)
+        return;
+    snprintf(s->error, sizeof s->error, "the directory is read-only");
+    s->pause_ns = s->first_pause_ns;
+    s->try_at = clock_now() + s->pause_ns;
+    report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
+           "the directory is read-only: nothing is saved");
 }
 
 static bool store_let_go(void *arg);
@@ -202,8 +252,11 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
     snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
              o->numerics ? o->numerics : "exact");
-    ingle_status st =
-        s->dir_name ? open_dir(s, err) : err_set(err, INGLE_NOMEM, "no memory for a store");
+    s->first_pause_ns = (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : PAUSE_S) * 1e9);
+    ingle_status st = s->dir_name ? open_dir(s->dir_name, &s->dir, err)
+                                  : err_set(err, INGLE_NOMEM, "no memory for a store");
+    if (!st)
+        look_whether_saving(s);
     bool made = false;
     if (!st) {
         made = true;
@@ -482,7 +535,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
 static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t length,
                        struct kv_entry *out)
 {
-    if (!s->saving || length < s->min_tokens)
+    if (!may_save(s) || length < s->min_tokens)
         return false;
     const struct kv_entry *parent =
         kv_index_deepest(&s->index, s->context, salt, tokens, length, true, NULL);
@@ -545,6 +598,9 @@ void kv_store_count(struct kv_store *s, struct kv_store_counts *out)
     *out = s->counts;
     out->bytes = s->index.bytes;
     out->budget_bytes = s->budget_bytes;
+    out->saving = s->saving;
+    out->try_at = s->saving ? 0 : s->try_at;
+    memcpy(out->error, s->error, sizeof out->error);
     for (size_t i = 0; i < s->index.n; i++)
         out->files += s->index.entry[i].state != KV_ENTRY_PENDING;
     pthread_mutex_unlock(&s->lock);

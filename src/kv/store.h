@@ -21,7 +21,10 @@
 
 #include "kv/kv.h"
 
+#include <stdatomic.h>
+
 struct kv_store;
+enum { KV_STORE_ERROR = 160 };
 
 struct kv_store_options {
     const char *dir;            /* made, with mode 0700, if it is not there */
@@ -31,8 +34,11 @@ struct kv_store_options {
     const char *model;          /* its name, for people; may be NULL */
     const char *numerics;       /* "exact" */
     const char *codec;          /* "f16", for people: the layout is in the key anyway */
+    double retry_seconds;       /* after a write that failed, then twice as long each time, 64 times at most; 0: 10 */
 };
 
+/* What kv_store_open() would say of a directory, which is made. */
+MUST_CHECK ingle_status kv_store_check(const char *dir, struct err *err);
 /* The pool is borrowed.  INGLE_ARG: the directory is another user's or open to others. */
 MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
                                       const struct kv_store_options *o, struct err *err);
@@ -44,7 +50,8 @@ void kv_store_flush(struct kv_store *s);
  * to be written. */
 bool kv_store_poll(struct kv_store *s);
 
-/* Whether something that had been put was given up for lack of memory since the last call of this. */
+/* Whether something that had been put was given up for lack of memory since the last call of this, or not
+ * taken while writes failed, and may be tried again. */
 bool kv_store_gave_up(struct kv_store *s);
 
 /* Writes the timeline as it stands, unless there is a file of nearly its length already.  tokens
@@ -102,7 +109,11 @@ struct kv_store_counts {
     int64_t files;
     uint64_t bytes, budget_bytes; /* of all files in the directory */
     int64_t written, restored, damaged, evicted, skipped; /* files; since kv_store_open() */
+    int64_t failed;               /* writes */
     uint64_t written_bytes, restored_bytes;
+    bool saving;                  /* false: writes fail; */
+    uint64_t try_at;              /* ... the next is not tried before this clock_now() */
+    char error[KV_STORE_ERROR];   /* of the last write that failed, while it does; "" */
 };
 void kv_store_count(struct kv_store *s, struct kv_store_counts *out);
 

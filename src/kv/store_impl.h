@@ -69,7 +69,7 @@ struct kv_store {
     char *dir_name;
     int dir;
     struct kv_key context;
-    uint64_t identity, budget_bytes, queue_bytes;
+    uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
     int64_t min_tokens;
     char model[48], settings[32];
 
@@ -78,7 +78,11 @@ struct kv_store {
     pthread_cond_t work;  /* for the disk thread */
     pthread_cond_t news;  /* for the engine thread */
     /* Sync: the rest under `lock` */
-    bool stop, saving, scan, scanned;
+    bool stop, scan, scanned;
+    bool saving;             /* false: the last write failed, or would have */
+    uint64_t try_at;         /* ... and none is tried before this time, */
+    uint64_t pause_ns;       /* ... so long after it */
+    char error[KV_STORE_ERROR];
     bool gave_up;            /* a job, for lack of memory */
     int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
     uint64_t scan_after;     /* no scan before this time: they may take 1 % of it */

@@ -207,10 +207,43 @@ static void put_schema(const struct serve *s, struct str *out)
     put_off(out, "tool_replay");
 }
 
+/* The prefixes on disk; null without --store. */
+static void put_store(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+{
+    const char *dir = ingle_config_text(s->config, "store", 0);
+    write_key(out, "prefix_store");
+    if (!dir) {
+        write_null(out);
+        return;
+    }
+    write_open(out, '{');
+    write_member(out, "directory", dir);
+    write_member_int(out, "files", now->store_files);
+    write_key(out, "bytes");
+    write_uint(out, now->store_bytes);
+    write_key(out, "capacity");
+    write_uint(out, now->store_budget_bytes);
+    write_member_int(out, "written", now->store_written);
+    write_key(out, "written_bytes");
+    write_uint(out, now->store_written_bytes);
+    write_member_int(out, "restored", now->store_hits);
+    write_key(out, "restored_bytes");
+    write_uint(out, now->store_restored_bytes);
+    write_member_int(out, "evicted", now->store_evicted);
+    write_member_int(out, "damaged", now->store_corrupt);
+    write_member_int(out, "skipped", now->store_skipped);
+    write_member_int(out, "failed", now->store_failed);
+    write_member_bool(out, "saving", now->store_saving);
+    write_member(out, "error", now->store_error[0] ? now->store_error : NULL);
+    write_member_number(out, "retry_seconds", now->store_retry_seconds);
+    write_close(out, '}');
+}
+
 static void put_state(struct serve *s, struct str *out)
 {
     struct ingle_scheduler_status now;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
+    put_store(s, &now, out);
     write_key(out, "daemon");
     write_open(out, '{');
     write_member_bool(out, "alive", true);

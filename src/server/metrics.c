@@ -172,6 +172,8 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
     put(out, "ingle_store_skipped_total", "counter",
         "Times that one found the disk busy; it is tried again when there is time.",
         (double)n->store_skipped);
+    put(out, "ingle_store_failed_total", "counter", "Writes to the disk that failed.",
+        (double)n->store_failed);
     put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
         (double)n->kv_used_bytes);
     put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",

@@ -417,7 +417,7 @@ static int with_a_full_disk(const struct depot *parent)
     kv_store_flush(d->store);
     depot_put(d, 0, 0, 300);
     kv_store_flush(d->store);
-    const bool once = d->n_warned == 1 && strstr(d->said, "nothing more is saved");
+    const bool once = d->n_warned == 1 && strstr(d->said, "nothing is saved for the time being");
     const bool none = depot_get(d, 1, 0, 1000) == 0 && depot_counts(d).files == 0;
     depot_files(d, count_temporary, &n_tmp);
     char path[128];
@@ -440,6 +440,51 @@ static void a_full_disk_is_reported_once(void **state)
     kv_store_close(d->store);
     d->store = NULL;
     in_a_child(with_a_full_disk, d);
+    depot_open_store(d);
+    depot_close(d);
+}
+
+/* The disk was full for a while. */
+static int with_a_disk_that_was_full(const struct depot *parent)
+{
+    struct depot *d = mem_zalloc(sizeof *d);
+    struct rlimit limit = {6000, RLIM_INFINITY};
+    memcpy(d->dir, parent->dir, sizeof d->dir);
+    d->o = parent->o;
+    d->o.retry_seconds = 1e-9;
+    depot_open_pool(d, 1 << 20);
+    depot_open_store(d);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; i < 3; i++) {
+        depot_put(d, i, 0, 300);
+        kv_store_flush(d->store);
+    }
+    struct kv_store_counts n = depot_counts(d);
+    const bool fails = n.failed == 3 && n.skipped == 3 && n.files == 0 && !n.saving && n.try_at &&
+                       strstr(n.error, "too large") && d->n_warned == 1 && !kv_store_gave_up(d->store);
+    limit.rlim_cur = RLIM_INFINITY;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    depot_put(d, 0, 0, 300);
+    kv_store_flush(d->store);
+    n = depot_counts(d);
+    const bool again = n.failed == 3 && n.files == 1 && n.saving && !n.try_at && !n.error[0] &&
+                       d->n_warned == 1 && kv_store_gave_up(d->store);
+    if (!fails || !again)
+        print_message("%d %d: %lld failed, %lld files, '%s'\n", fails, again, (long long)n.failed, (long long)n.files, n.error);
+    kv_store_close(d->store);
+    world_close(&d->w);
+    mem_free(d);
+    return fails && again ? 0 : 1;
+}
+
+static void a_disk_that_was_full_is_tried_again(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    kv_store_close(d->store);
+    d->store = NULL;
+    in_a_child(with_a_disk_that_was_full, d);
     depot_open_store(d);
     depot_close(d);
 }
@@ -590,6 +635,7 @@ int main(void)
         cmocka_unit_test(another_process_sees_it_soon),
         cmocka_unit_test(processes_share_a_directory),
         cmocka_unit_test(a_full_disk_is_reported_once),
+        cmocka_unit_test(a_disk_that_was_full_is_tried_again),
         cmocka_unit_test(a_read_only_directory_is_read),
         cmocka_unit_test(directories_of_others_are_refused),
         cmocka_unit_test(temporary_files_of_the_dead_are_removed),
