@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, TICK_NS = 100 * 1000 * 1000 };
+enum { EVENTS = 256, TICK_NS = 100 * 1000 * 1000, TURN_NS = 2 * 1000 * 1000 };
 /* What an epoll event is about; below WAKE: the index of a listener. */
 enum { WAKE = HTTP_LISTENERS, LIBRARY, CONNECTION };
 
@@ -279,11 +279,24 @@ static void give_back(struct http *h)
     http_lane_trim(h);
 }
 
-static void tick(struct http *h, uint64_t now)
+/* Looks at the connections, for a short while: dropping a crowd must not keep the others waiting.  False:
+ * the rest comes in the next turn. */
+static bool check_times(struct http *h, uint64_t now)
 {
-    for (size_t i = 0; i < h->n_by_fd; i++)
-        if (h->by_fd[i])
-            check_time(h, h->by_fd[i], now);
+    while (h->looked < h->n_by_fd) {
+        struct http_conn *c = h->by_fd[h->looked++];
+        if (!c)
+            continue;
+        check_time(h, c, now);
+        if (clock_now() - now > TURN_NS)
+            return false;
+    }
+    h->looked = 0;
+    return true;
+}
+
+static void tick(struct http *h)
+{
     if (h->paused)
         listen_again(h);
     if (h->o.tick)
@@ -374,8 +387,8 @@ static void *io_thread(void *arg)
         attend_ready(h);
         run_library(h);
         const uint64_t now = clock_now();
-        if (now >= next_tick) {
-            tick(h, now);
+        if (now >= next_tick && check_times(h, now)) {
+            tick(h);
             next_tick = now + TICK_NS;
         }
         count_turn(h, clock_now() - began);

@@ -114,6 +114,7 @@ struct http {
     atomic_bool stop, no_more;
     struct http_conn **by_fd; /* [n_by_fd]; I/O thread only */
     size_t n_by_fd;
+    size_t looked;            /* of by_fd, in the round of tick() that goes on; 0: none does */
     uint32_t generation;
     uint64_t id_seed, id_count;
     atomic_size_t bodies_bytes; /* written by the I/O thread alone */
