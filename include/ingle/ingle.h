@@ -442,7 +442,9 @@ INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
                                           struct ingle_error *error);
 /* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them
  * back: the session goes on with the same bits.  INGLE_FORMAT: the file is damaged;
- * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure. */
+ * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure.
+ * A save, and it alone, may run on any thread while a scheduler has the engine, as long as nobody else uses this
+ * session: answers go on meanwhile. */
 INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
                                           struct ingle_error *error);
 INGLE_API ingle_status ingle_session_load(struct ingle_session *s, const char *path,
@@ -662,6 +664,10 @@ INGLE_API ingle_status ingle_request_constrain_behind(struct ingle_request *r, i
 /* Runs fn(e, arg) on the scheduler's thread between two steps and waits for it. */
 INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
                                     void (*fn)(struct ingle_engine *e, void *arg), void *arg);
+/* ingle_session_load() for a session of the scheduler's engine, from any other thread: the file is read there while
+ * answers go on.  Nobody else uses the session meanwhile. */
+INGLE_API ingle_status ingle_scheduler_load(struct ingle_scheduler *s, struct ingle_session *session,
+                                            const char *path, struct ingle_error *error);
 
 struct ingle_slot {
     int64_t request; /* number of the request, from 1; 0: the slot is free */

@@ -558,80 +558,156 @@ static void cancel(struct daemon *d, const char *id)
         send_error(d, id, "no answer of this id is being written");
 }
 
-/* A session's file, written or read on the scheduler's thread. */
+/* A session's file.  What concerns the cache runs on the scheduler's thread; the file is written and read on
+ * this one, while answers go on. */
 struct transfer {
-    struct named *session;
-    const char *path;
-    bool load;
+    struct daemon *d;
+    struct named *named;
+    struct ingle_session *session;
     ingle_status status;
     struct ingle_error error;
+    bool computed; /* Sync: d->lock */
 };
 
-static ingle_status transfer_with(struct transfer *t, struct ingle_session *s)
+static void on_computed(void *arg, const struct ingle_usage *usage)
 {
-    struct ingle_error *error = &t->error;
-    struct named *n = t->session;
-    ingle_status st;
-    if (!t->load) {
-        const float *logits;
-        st = ingle_session_sync(s, n->token, (int64_t)n->n, NULL, error);
-        if (!st)
-            st = ingle_session_finish(s, &logits, error);
-        return st ? st : ingle_session_save(s, t->path, error);
+    struct transfer *t = arg;
+    (void)usage;
+    pthread_mutex_lock(&t->d->lock);
+    t->computed = true;
+    pthread_cond_signal(&t->d->ended);
+    pthread_mutex_unlock(&t->d->lock);
+}
+
+static void on_compute_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
+{
+    struct transfer *t = arg;
+    (void)index;
+    if (why != INGLE_FINISH_ERROR || !error)
+        return;
+    t->status = error->status;
+    t->error = *error;
+}
+
+/* What was forgotten of its tokens is computed again, in turn with the answers. */
+static ingle_status compute(struct transfer *t)
+{
+    struct daemon *d = t->d;
+    struct ingle_request *request;
+    struct ingle_request_options o = {.prompt = t->named->token, .n_prompt = (int64_t)t->named->n,
+                                      .end = on_compute_end, .done = on_computed, .arg = t};
+    ingle_sampling_defaults(d->model, &o.sampling);
+    t->status = ingle_scheduler_submit(d->scheduler, &o, &request, NULL, &t->error);
+    if (t->status == INGLE_LIMIT) /* the queue is full: fetch() does it */
+        return t->status = INGLE_OK;
+    if (t->status)
+        return t->status;
+    pthread_mutex_lock(&d->lock);
+    while (!t->computed)
+        pthread_cond_wait(&d->ended, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+    return t->status;
+}
+
+static void open_session(struct ingle_engine *e, void *arg)
+{
+    struct transfer *t = arg;
+    t->status = ingle_session_open(&t->session, e, &t->error);
+}
+
+static void close_session(struct ingle_engine *e, void *arg)
+{
+    struct transfer *t = arg;
+    (void)e;
+    ingle_session_close(t->session);
+}
+
+/* The session becomes what the cache has of the tokens; what it should have and has not is computed at once.  A
+ * sync never takes its last token from there: it gets one more. */
+static void fetch(struct ingle_engine *e, void *arg)
+{
+    struct transfer *t = arg;
+    struct named *n = t->named;
+    struct ingle_engine_info info;
+    const float *logits;
+    ingle_engine_info(e, &info);
+    if (!mem_grow(&n->token, &n->cap, n->n + 1, sizeof *n->token)) {
+        t->error = (struct ingle_error){INGLE_NOMEM, "no memory for the session's tokens"};
+        t->status = INGLE_NOMEM;
+        return;
     }
-    st = ingle_session_load(s, t->path, error);
-    if (st)
-        return st;
+    n->token[n->n] = n->token[0];
+    t->status = ingle_session_sync(t->session, n->token, num_min((int64_t)n->n + 1, info.n_ctx), NULL, &t->error);
+    if (!t->status)
+        t->status = ingle_session_rewind(t->session, (int64_t)n->n, &t->error);
+    if (!t->status && ingle_session_pending(t->session))
+        t->status = ingle_session_finish(t->session, &logits, &t->error);
+}
+
+/* What was loaded, into tokens and cache. */
+static void take(struct ingle_engine *e, void *arg)
+{
+    struct transfer *t = arg;
+    struct named *n = t->named;
     int64_t count;
-    const int32_t *ids = ingle_session_tokens(s, &count);
+    const int32_t *ids = ingle_session_tokens(t->session, &count);
+    (void)e;
     if (!mem_grow(&n->token, &n->cap, (size_t)count + 1, sizeof *n->token)) {
-        *error = (struct ingle_error){INGLE_NOMEM, "no memory for the session's tokens"};
-        return INGLE_NOMEM;
+        t->error = (struct ingle_error){INGLE_NOMEM, "no memory for the session's tokens"};
+        t->status = INGLE_NOMEM;
+        return;
     }
     memcpy(n->token, ids, (size_t)count * sizeof *ids);
     n->n = (size_t)count;
-    return ingle_session_remember(s, error);
+    t->status = ingle_session_remember(t->session, &t->error);
 }
 
-static void transfer(struct ingle_engine *e, void *arg)
+static void transfer(struct transfer *t, const char *path, bool load)
 {
-    struct transfer *t = arg;
-    struct ingle_session *s;
-    t->status = ingle_session_open(&s, e, &t->error);
+    struct ingle_scheduler *s = t->d->scheduler;
+    if (!load && compute(t))
+        return;
+    ingle_scheduler_call(s, open_session, t);
     if (t->status)
         return;
-    t->status = transfer_with(t, s);
-    ingle_session_close(s);
+    if (load)
+        t->status = ingle_scheduler_load(s, t->session, path, &t->error);
+    if (!t->status)
+        ingle_scheduler_call(s, load ? take : fetch, t);
+    if (!t->status && !load)
+        t->status = ingle_session_save(t->session, path, &t->error);
+    ingle_scheduler_call(s, close_session, t);
 }
 
 static void save_or_load(struct daemon *d, struct command *c, const char *id, const char *name, bool load)
 {
     struct err err;
-    struct transfer t = {.path = text_of(c, "file"), .load = load};
-    if (!t.path || !name[0]) {
+    struct transfer t = {.d = d};
+    const char *path = text_of(c, "file");
+    if (!path || !name[0]) {
         send_error(d, id, "'session' and 'file' are needed");
         return;
     }
-    t.session = need_session(d, name, &err);
-    if (!t.session) {
+    t.named = need_session(d, name, &err);
+    if (!t.named) {
         send_error(d, id, err.msg);
         return;
     }
-    if (!load && !t.session->n) {
-        drop_session(d, t.session);
+    if (!load && !t.named->n) {
+        drop_session(d, t.named);
         send_error(d, id, "the session is empty");
         return;
     }
-    ingle_scheduler_call(d->scheduler, transfer, &t);
-    if (t.status && load && !t.session->n)
-        drop_session(d, t.session);
+    transfer(&t, path, load);
+    if (t.status && load && !t.named->n)
+        drop_session(d, t.named);
     if (t.status) {
         send_error(d, id, t.error.text);
         return;
     }
     struct str s;
     begin_event(&s, id, load ? "loaded" : "saved");
-    str_addf(&s, ", \"tokens\": %zu", t.session->n);
+    str_addf(&s, ", \"tokens\": %zu", t.named->n);
     send(d, &s);
 }
 

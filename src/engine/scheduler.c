@@ -445,6 +445,44 @@ void ingle_scheduler_call(struct ingle_scheduler *s, void (*fn)(struct ingle_eng
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A file that a session is loaded from, on the scheduler's thread. */
+struct loading {
+    struct ingle_session *session;
+    struct kv_load *load;
+    ingle_status status;
+    struct err err;
+    bool more;
+};
+
+static void take_pages(struct ingle_engine *e, void *arg)
+{
+    struct loading *l = arg;
+    (void)e;
+    l->status = session_load_take(l->session->s, l->load, &l->more, &l->err);
+}
+
+static void end_load(struct ingle_engine *e, void *arg)
+{
+    struct loading *l = arg;
+    (void)e;
+    l->status = session_load_end(l->session->s, l->load, l->status, &l->err);
+}
+
+ingle_status ingle_scheduler_load(struct ingle_scheduler *s, struct ingle_session *session,
+                                  const char *path, struct ingle_error *error)
+{
+    struct loading l = {.session = session, .more = true};
+    l.status = session_load_begin(session->s, path, &l.load, &l.err);
+    if (l.status)
+        return engine_say(error, l.status, &l.err);
+    while (l.more && !l.status)
+        ingle_scheduler_call(s, take_pages, &l);
+    if (!l.status)
+        l.status = session_load_read(l.load, &l.err);
+    ingle_scheduler_call(s, end_load, &l);
+    return engine_say(error, l.status, &l.err);
+}
+
 int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler_status *out,
                                struct ingle_slot *slots, int64_t n_slots)
 {

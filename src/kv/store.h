@@ -134,8 +134,10 @@ MUST_CHECK ingle_status kv_store_list(const char *dir, kv_store_list_fn *fn, voi
 struct kv_save_options {
     uint64_t identity;
     const char *model, *numerics, *codec;
+    const atomic_bool *gentle; /* while it is true the processor is left to others half of the time; or NULL */
 };
-/* tokens [n_tokens], of which the timeline has computed its length. */
+/* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody changes the
+ * timeline: the pages that it refers to are never written meanwhile. */
 MUST_CHECK ingle_status kv_save(const struct kv_timeline *t, const char *path,
                                 const struct kv_save_options *o, const int32_t *tokens,
                                 int64_t n_tokens, const void *mark, size_t mark_bytes,
@@ -147,5 +149,19 @@ MUST_CHECK ingle_status kv_load(struct kv_timeline *t, const char *path,
                                 const struct kv_save_options *o, int32_t **tokens,
                                 int64_t *n_tokens, void **mark, size_t *mark_bytes,
                                 struct err *err);
+
+/* The same in parts, so that files are read while the engine thread does other things. */
+struct kv_load;
+/* Opens the file and checks what it is.  Any thread. */
+MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int64_t max_tokens,
+                                      const char *path, const struct kv_save_options *o, struct err *err);
+/* Its tokens [n], valid until its end. */
+const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n);
+/* Takes pages, for a millisecond.  *more: there are more to take.  The engine thread. */
+MUST_CHECK ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, struct err *err);
+/* When all are taken: fills and checks them.  Any thread. */
+MUST_CHECK ingle_status kv_load_read(struct kv_load *l, struct err *err);
+/* t becomes what was read, unless it is NULL.  The engine thread (any, if no pages were taken); l may be NULL. */
+void kv_load_end(struct kv_load *l, struct kv_timeline *t);
 
 #endif

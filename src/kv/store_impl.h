@@ -124,8 +124,4 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
 /* Takes a file out of the index; remove: and out of the directory.  With the lock. */
 void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove);
 
-/* The pages that [0, length) needs, in the order of kv_timeline_adopt().  False: out of memory or budget. */
-MUST_CHECK bool kv_store_take_pages(struct kv_pool *p, int64_t length, struct kv_page ***out, size_t *n);
-void kv_store_give_pages(struct kv_pool *p, struct kv_page **pg, size_t n);
-
 #endif

@@ -193,30 +193,6 @@ static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have,
     return n;
 }
 
-void kv_store_give_pages(struct kv_pool *p, struct kv_page **pg, size_t n)
-{
-    for (size_t i = 0; pg && i < n; i++)
-        kv_page_unref(p, pg[i]);
-    mem_free(pg);
-}
-
-bool kv_store_take_pages(struct kv_pool *p, int64_t length, struct kv_page ***out, size_t *n_out)
-{
-    uint32_t g = 0;
-    const size_t n = count_pages(p->spec, length, 0, 0, &g);
-    struct kv_page **pg = mem_calloc(n + 1, sizeof *pg);
-    for (size_t k = 0; pg && k < n; k++) {
-        (void)count_pages(p->spec, length, 0, k, &g);
-        if (!(pg[k] = kv_page_take(p, g))) {
-            kv_store_give_pages(p, pg, k);
-            return false;
-        }
-    }
-    *out = pg;
-    *n_out = n;
-    return pg != NULL;
-}
-
 /* The files that [have pages, length) comes from, the deepest first.  INGLE_NOTFOUND: one
  * is not there any more.  With the lock. */
 static ingle_status collect(struct kv_store *s, struct kv_key key, int64_t length, int64_t have,

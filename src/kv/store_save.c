@@ -3,13 +3,44 @@
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+enum {
+    TAKE_NS = 1000000,       /* pages are taken for so long at a time */
+    PIECE_PAGES = 64,        /* read at once, or ... */
+    PIECE_BYTES = 256 << 10, /* ... so many bytes */
+};
+
+/* This thread has used the processor since clock_used() was `since`: others have it as long now. */
+static void rest(const atomic_bool *gentle, uint64_t since)
+{
+    const uint64_t used = clock_used() - since;
+    if (gentle && atomic_load(gentle))
+        (void)nanosleep(&(struct timespec){.tv_sec = (time_t)(used / 1000000000),
+                                           .tv_nsec = (long)(used % 1000000000)}, NULL);
+}
+
+/* Of a write: since when, and whether it rests. */
+struct turn {
+    const atomic_bool *gentle;
+    uint64_t used;
+};
+
+static bool take_turns(void *arg)
+{
+    struct turn *t = arg;
+    rest(t->gentle, t->used);
+    t->used = clock_used();
+    return false;
+}
 
 /* Opens the directory of a path; *name: the rest of it. */
 static ingle_status open_parent(const char *path, int *dir, const char **name, struct err *err)
@@ -43,7 +74,8 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
 {
     const struct kv_spec *s = t->pool->spec;
     const char *numerics = o->numerics ? o->numerics : "exact";
-    struct kv_file_out out = {.token = tokens, .mark = mark};
+    struct turn turn = {o->gentle, clock_used()};
+    struct kv_file_out out = {.token = tokens, .mark = mark, .stop = take_turns, .arg = &turn};
     struct kv_file_header *h = &out.head;
     uint64_t n_bytes;
     const char *name;
@@ -84,91 +116,180 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     return st;
 }
 
-static ingle_status check_file(const struct kv_file *f, const struct kv_timeline *t,
+static ingle_status check_file(const struct kv_file *f, const struct kv_spec *spec, int64_t max_tokens,
                                const struct kv_save_options *o, struct err *err)
 {
     const struct kv_file_header *h = &f->head;
     const char *numerics = o->numerics ? o->numerics : "exact";
     if (h->identity != o->identity)
         return err_set(err, INGLE_UNSUP, "%s: another model's ('%s')", f->name, h->model);
-    if (!kv_key_equal(h->context, kv_context(t->pool->spec, o->identity, numerics)))
+    if (!kv_key_equal(h->context, kv_context(spec, o->identity, numerics)))
         return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s', not '%s %s'", f->name,
                        h->settings, o->codec ? o->codec : "", numerics);
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
-    if (h->n_tokens > t->max_tokens)
+    if (h->n_tokens > max_tokens)
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens exceed the limit of %lld tokens", f->name,
-                       (long long)h->n_tokens, (long long)t->max_tokens);
+                       (long long)h->n_tokens, (long long)max_tokens);
     return INGLE_OK;
 }
 
-/* Reads and checks every page; pg is in the file's order. */
-static ingle_status load_pages(const struct kv_file *f, const struct kv_spec *s,
-                               struct kv_page **pg, size_t n, struct err *err)
+/* ---- back ---- */
+
+struct kv_load {
+    const struct kv_spec *spec;
+    const atomic_bool *gentle;
+    struct kv_file file;
+    char *name;           /* the file's, in its directory */
+    char *path;
+    struct kv_pool *pool; /* pg's */
+    struct kv_page **pg;  /* [n_pages], in the file's order, of which n_taken are there */
+    size_t n_pages, n_taken;
+};
+
+static ingle_status open_file(struct kv_load *l, const char *path, struct err *err)
 {
-    uint8_t **to = mem_calloc(n + 1, sizeof *to);
-    if (!to)
-        return err_set(err, INGLE_NOMEM, "no memory for a list of pages");
-    for (size_t i = 0; i < n; i++)
-        to[i] = pg[i]->at;
-    ingle_status st = kv_file_read_pages(f, s, 0, n, to, err);
-    for (size_t i = 0; i < n && !st; i++)
-        if (!kv_file_page_good(f, i, to[i], kv_page_bytes(pg[i])))
-            st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit",
-                         f->name);
-    mem_free(to);
+    const char *name;
+    int dir;
+    ingle_status st = open_parent(path, &dir, &name, err);
+    if (st)
+        return st;
+    l->path = mem_strdup(path);
+    l->name = mem_strdup(name);
+    st = l->path && l->name ? kv_file_open(&l->file, dir, l->name, err)
+                            : err_set(err, INGLE_NOMEM, "no memory for a path");
+    close(dir);
     return st;
+}
+
+ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int64_t max_tokens,
+                           const char *path, const struct kv_save_options *o, struct err *err)
+{
+    struct kv_load *l = mem_zalloc(sizeof *l);
+    if (!l)
+        return err_set(err, INGLE_NOMEM, "no memory to load '%s'", path);
+    l->spec = spec;
+    l->gentle = o->gentle;
+    l->file.fd = -1;
+    ingle_status st = open_file(l, path, err);
+    const struct kv_file_header *h = &l->file.head;
+    if (!st)
+        st = check_file(&l->file, spec, max_tokens, o, err);
+    if (!st)
+        st = kv_file_read_meta(&l->file, spec, err);
+    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, 0, l->file.token, h->length)))
+        st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
+    if (!st) {
+        l->n_pages = (size_t)h->n_pages;
+        l->pg = mem_calloc(l->n_pages + 1, sizeof *l->pg);
+        if (!l->pg)
+            st = err_set(err, INGLE_NOMEM, "no memory for a list of pages");
+    }
+    if (st)
+        kv_load_end(l, NULL);
+    else
+        *out = l;
+    return st;
+}
+
+const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n)
+{
+    *n = l->file.head.n_tokens;
+    return l->file.token;
+}
+
+/* The group of the i-th page. */
+static uint32_t group_of(const struct kv_load *l, size_t i)
+{
+    const struct kv_file_header *h = &l->file.head;
+    size_t end = 0;
+    uint32_t g = 0;
+    for (; g < l->spec->n_groups; g++) {
+        end += (size_t)(num_div_up(h->length, KV_PAGE) - kv_file_first(l->spec, g, 0, h->length));
+        if (i < end)
+            break;
+    }
+    return g;
+}
+
+ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, struct err *err)
+{
+    const uint64_t until = clock_now() + TAKE_NS;
+    l->pool = p;
+    while (l->n_taken < l->n_pages && clock_now() < until) {
+        if (!(l->pg[l->n_taken] = kv_page_take(p, group_of(l, l->n_taken))))
+            return err_set(err, INGLE_LIMIT, "%s: no KV pages for its %lld tokens", l->path,
+                           (long long)l->file.head.length);
+        l->n_taken++;
+    }
+    *more = l->n_taken < l->n_pages;
+    return INGLE_OK;
+}
+
+ingle_status kv_load_read(struct kv_load *l, struct err *err)
+{
+    uint8_t *to[PIECE_PAGES];
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0, n; i < l->n_pages && !st; i += n) {
+        const uint64_t used = clock_used();
+        size_t bytes = 0;
+        for (n = 0; n < PIECE_PAGES && i + n < l->n_pages && bytes < PIECE_BYTES; n++) {
+            to[n] = l->pg[i + n]->at;
+            bytes += kv_page_bytes(l->pg[i + n]);
+        }
+        st = kv_file_read_pages(&l->file, l->spec, i, n, to, err);
+        for (size_t k = 0; k < n && !st; k++)
+            if (!kv_file_page_good(&l->file, i + k, to[k], kv_page_bytes(l->pg[i + k])))
+                st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit",
+                             l->file.name);
+        rest(l->gentle, used);
+    }
+    return st;
+}
+
+void kv_load_end(struct kv_load *l, struct kv_timeline *t)
+{
+    if (!l)
+        return;
+    if (t)
+        kv_timeline_adopt(t, l->file.head.length, 0, l->pg);
+    for (size_t i = 0; !t && i < l->n_taken; i++)
+        kv_page_unref(l->pool, l->pg[i]);
+    kv_file_close(&l->file);
+    mem_free(l->pg);
+    mem_free(l->name);
+    mem_free(l->path);
+    mem_free(l);
 }
 
 ingle_status kv_load(struct kv_timeline *t, const char *path, const struct kv_save_options *o,
                      int32_t **tokens, int64_t *n_tokens, void **mark, size_t *mark_bytes,
                      struct err *err)
 {
-    const struct kv_spec *s = t->pool->spec;
-    struct kv_file f;
-    const char *name;
-    int dir;
-    ingle_status st = open_parent(path, &dir, &name, err);
+    struct kv_load *l;
+    ingle_status st = kv_load_begin(&l, t->pool->spec, t->max_tokens, path, o, err);
     if (st)
         return st;
-    st = kv_file_open(&f, dir, name, err);
-    close(dir);
-    if (st)
-        return st;
-    struct kv_page **pg = NULL;
-    size_t n_pages = 0;
-    int32_t *token = NULL;
-    void *m = NULL;
-    st = check_file(&f, t, o, err);
+    for (bool more = true; more && !st;)
+        st = kv_load_take(l, t->pool, &more, err);
     if (!st)
-        st = kv_file_read_meta(&f, s, err);
-    if (!st && !kv_key_equal(f.head.key, kv_key_of(f.head.context, 0, f.token, f.head.length)))
-        st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
-    if (!st && !kv_store_take_pages(t->pool, f.head.length, &pg, &n_pages))
-        st = err_set(err, INGLE_LIMIT, "%s: no KV pages for its %lld tokens", path,
-                     (long long)f.head.length);
-    if (!st)
-        st = load_pages(&f, s, pg, n_pages, err);
-    if (!st) {
-        token = mem_calloc((size_t)f.head.n_tokens + 1, sizeof *token);
-        m = mem_alloc(f.head.mark_bytes + 1);
-        if (!token || !m)
-            st = err_set(err, INGLE_NOMEM, "%s: no memory for its tokens", path);
-    }
+        st = kv_load_read(l, err);
+    const struct kv_file_header *h = &l->file.head;
+    int32_t *token = st ? NULL : mem_calloc((size_t)h->n_tokens + 1, sizeof *token);
+    void *m = st ? NULL : mem_alloc(h->mark_bytes + 1);
+    if (!st && (!token || !m))
+        st = err_set(err, INGLE_NOMEM, "%s: no memory for its tokens", path);
     if (st) {
-        kv_store_give_pages(t->pool, pg, n_pages);
         mem_free(token);
         mem_free(m);
     } else {
-        memcpy(token, f.token, (size_t)f.head.n_tokens * sizeof *token);
-        memcpy(m, f.mark, f.head.mark_bytes);
-        kv_timeline_adopt(t, f.head.length, 0, pg);
-        mem_free(pg);
+        memcpy(token, l->file.token, (size_t)h->n_tokens * sizeof *token);
+        memcpy(m, l->file.mark, h->mark_bytes);
         *tokens = token;
-        *n_tokens = f.head.n_tokens;
+        *n_tokens = h->n_tokens;
         *mark = m;
-        *mark_bytes = f.head.mark_bytes;
+        *mark_bytes = h->mark_bytes;
     }
-    kv_file_close(&f);
+    kv_load_end(l, st ? NULL : t);
     return st;
 }

@@ -43,6 +43,8 @@ struct task {
     char file[2][24 + MAX_NAME]; /* its names in the directory: the whole, and what is stable */
     char path[2][64 + MAX_NAME];
     struct slot slot; /* its own */
+    struct ingle_session *session;
+    size_t n_fetch, n_kept; /* fetch()'s */
     ingle_status status;
     struct ingle_error error;
     double seconds;
@@ -157,87 +159,120 @@ static bool look(struct slots *s, int id, const char *user, struct slot *out)
     return ok;
 }
 
-/* ---- on the scheduler's thread ---- */
+/* ---- parts of an operation ---- */
 
-/* What the cache has of the first n tokens; *kept: how many.  A sync never takes its last token
- * from there: it gets one more. */
-static ingle_status fetch(struct ingle_session *session, const struct task *t, size_t n, int64_t *kept,
-                          struct ingle_error *e)
+/*
+ * What concerns the cache runs on the scheduler's thread, between two steps; files are written and read
+ * on the slots' own, while answers go on.  Each returns t->status.
+ */
+static ingle_status on_scheduler(struct task *t, void (*fn)(struct ingle_engine *e, void *arg))
 {
+    ingle_scheduler_call(t->serve->scheduler, fn, t);
+    return t->status;
+}
+
+static void open_session(struct ingle_engine *engine, void *arg)
+{
+    struct task *t = arg;
+    t->status = ingle_session_open(&t->session, engine, &t->error);
+    if (!t->status)
+        ingle_session_set_user(t->session, t->slot.user);
+}
+
+static void close_session(struct ingle_engine *engine, void *arg)
+{
+    const struct task *t = arg;
+    (void)engine;
+    ingle_session_close(t->session);
+}
+
+/* What the cache has of the first n_fetch tokens; n_kept: how many.  A sync never takes its last token
+ * from there: it gets one more. */
+static void fetch(struct ingle_engine *engine, void *arg)
+{
+    struct task *t = arg;
     struct ingle_reuse reuse;
-    const ingle_status st = ingle_session_sync(session, t->slot.ids, (int64_t)n + 1, &reuse, e);
-    *kept = st ? 0 : reuse.kept;
-    return st ? st : ingle_session_rewind(session, reuse.kept, e);
+    const int64_t n = num_min((int64_t)t->n_fetch + 1, t->serve->engine_info.n_ctx);
+    (void)engine;
+    t->status = ingle_session_sync(t->session, t->slot.ids, n, &reuse, &t->error);
+    t->n_kept = t->status ? 0 : (size_t)reuse.kept;
+    if (!t->status)
+        t->status = ingle_session_rewind(t->session, reuse.kept, &t->error);
 }
 
 /* Where a later prompt begins, if that is not the end. */
-static ingle_status save_stable(struct ingle_session *session, struct task *t, int64_t whole,
-                                struct ingle_error *e)
+static void save_stable(struct task *t, size_t whole)
 {
-    const int64_t stable = (int64_t)t->slot.n_stable;
-    int64_t kept = 0;
-    ingle_status st = INGLE_OK;
-    if (stable && stable < whole)
-        st = fetch(session, t, t->slot.n_stable, &kept, e);
-    if (!st && kept && kept < whole)
-        return ingle_session_save(session, t->path[1], e);
-    (void)unlinkat(t->slots->dir, t->file[1], 0); /* what another conversation has left */
-    return st;
+    t->n_fetch = t->slot.n_stable;
+    t->n_kept = 0;
+    if (t->n_fetch && t->n_fetch < whole && on_scheduler(t, fetch))
+        return;
+    if (t->n_kept && t->n_kept < whole)
+        t->status = ingle_session_save(t->session, t->path[1], &t->error);
+    else
+        (void)unlinkat(t->slots->dir, t->file[1], 0); /* what another conversation has left */
 }
 
-static ingle_status save(struct ingle_session *session, struct task *t, struct ingle_error *e)
+static void save(struct task *t)
 {
-    int64_t whole;
-    ingle_status st = fetch(session, t, t->slot.n, &whole, e);
-    if (!st && !whole) {
-        *e = (struct ingle_error){.status = INGLE_NOTFOUND,
-                                  .text = "what the slot computed is no longer in the cache"};
-        return INGLE_NOTFOUND;
+    t->n_fetch = t->slot.n;
+    if (on_scheduler(t, fetch))
+        return;
+    const size_t whole = t->n_kept;
+    if (!whole) {
+        t->error = (struct ingle_error){.status = INGLE_NOTFOUND,
+                                        .text = "what the slot computed is no longer in the cache"};
+        t->status = INGLE_NOTFOUND;
+        return;
     }
-    if (!st)
-        st = ingle_session_save(session, t->path[0], e);
-    t->slot.n = st ? t->slot.n : (size_t)whole;
-    return st ? st : save_stable(session, t, whole, e);
+    t->status = ingle_session_save(t->session, t->path[0], &t->error);
+    if (t->status)
+        return;
+    save_stable(t, whole);
+    t->slot.n = whole;
 }
 
-static ingle_status load(struct ingle_session *session, const char *path, struct ingle_error *e)
+static void remember(struct ingle_engine *engine, void *arg)
 {
-    const ingle_status st = ingle_session_load(session, path, e);
-    return st ? st : ingle_session_remember(session, e);
+    struct task *t = arg;
+    (void)engine;
+    t->n_kept = (size_t)ingle_session_length(t->session);
+    t->status = ingle_session_remember(t->session, &t->error);
 }
 
-static ingle_status restore(struct ingle_session *session, struct task *t, struct ingle_error *e)
+static bool load(struct task *t, const char *path)
 {
-    int64_t stable = 0, n;
-    ingle_status st = INGLE_OK;
-    if (faccessat(t->slots->dir, t->file[1], F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-        st = load(session, t->path[1], e);
-        stable = ingle_session_length(session);
-    }
-    if (!st)
-        st = load(session, t->path[0], e);
-    const int32_t *ids = ingle_session_tokens(session, &n);
+    t->status = ingle_scheduler_load(t->serve->scheduler, t->session, path, &t->error);
+    return !t->status && !on_scheduler(t, remember);
+}
+
+static void restore(struct task *t)
+{
+    size_t stable = 0;
+    int64_t n;
     struct slot now = {0};
-    if (!st && fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n,
-                                                                .n_stable = (size_t)stable})) {
+    if (faccessat(t->slots->dir, t->file[1], F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        if (!load(t, t->path[1]))
+            return;
+        stable = t->n_kept;
+    }
+    if (!load(t, t->path[0]))
+        return;
+    const int32_t *ids = ingle_session_tokens(t->session, &n);
+    if (fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .n_stable = stable})) {
         release(&t->slot);
         t->slot = now;
     }
-    return st;
 }
 
-static void compute(struct ingle_engine *engine, void *arg)
+static void transfer(struct task *t)
 {
-    struct task *t = arg;
-    struct ingle_session *session;
     const uint64_t start = clock_now();
-    t->status = ingle_session_open(&session, engine, &t->error);
-    if (t->status)
+    if (on_scheduler(t, open_session))
         return;
-    ingle_session_set_user(session, t->slot.user);
-    t->status = (t->action == SAVE ? save : restore)(session, t, &t->error);
+    (t->action == SAVE ? save : restore)(t);
+    ingle_scheduler_call(t->serve->scheduler, close_session, t);
     t->seconds = (double)(clock_now() - start) * 1e-9;
-    ingle_session_close(session);
 }
 
 /* ---- one operation ---- */
@@ -312,7 +347,7 @@ static void *work(void *arg)
     struct slots *s = arg;
     struct task task = s->task, *t = &task;
     struct str out;
-    ingle_scheduler_call(t->serve->scheduler, compute, t);
+    transfer(t);
     if (!t->status && t->action == RESTORE) {
         struct slot now = t->slot;
         t->slot = (struct slot){0};

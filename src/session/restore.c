@@ -159,7 +159,8 @@ static struct kv_save_options save_options(const struct runner *r)
     return (struct kv_save_options){.identity = r->identity,
                                     .model = r->model,
                                     .numerics = r->numerics,
-                                    .codec = kern_kv_name(r->codec)};
+                                    .codec = kern_kv_name(r->codec),
+                                    .gentle = &r->gentle};
 }
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
@@ -168,33 +169,68 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
 }
 
-ingle_status session_load(struct session *s, const char *path, struct err *err)
+ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
+                                struct err *err)
 {
     const struct kv_save_options o = save_options(s->r);
-    int32_t *tokens = NULL;
     int64_t n;
-    void *mark = NULL;
-    size_t mark_bytes;
-    struct kv_timeline *t = NULL;
-    ingle_status st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
-    if (!st)
-        st = kv_load(t, path, &o, &tokens, &n, &mark, &mark_bytes, err);
+    ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
+    if (st)
+        return st;
+    const int32_t *token = kv_load_tokens(*out, &n);
     for (int64_t i = 0; !st && i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= s->r->info.n_vocab)
+        if (token[i] < 0 || token[i] >= s->r->info.n_vocab)
             st = err_set(err, INGLE_FORMAT, "%s: token %d at %lld: the vocabulary has %lld", path,
-                         tokens[i], (long long)i, (long long)s->r->info.n_vocab);
-    if (!st) {
-        session_restore_drop(s);
-        kv_timeline_free(s->timeline);
-        mem_free(s->token);
-        s->timeline = t;
-        s->token = tokens;
-        s->n_tokens = s->cap_tokens = (size_t)n;
-        s->prompt_end = -1;
-    } else {
-        kv_timeline_free(t);
-        mem_free(tokens);
-    }
-    mem_free(mark);
+                         token[i], (long long)i, (long long)s->r->info.n_vocab);
+    if (st)
+        kv_load_end(*out, NULL);
     return st;
+}
+
+ingle_status session_load_take(struct session *s, struct kv_load *l, bool *more, struct err *err)
+{
+    return kv_load_take(l, s->r->pool, more, err);
+}
+
+ingle_status session_load_read(struct kv_load *l, struct err *err) { return kv_load_read(l, err); }
+
+ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st, struct err *err)
+{
+    struct kv_timeline *t = NULL;
+    int32_t *token = NULL;
+    int64_t n;
+    const int32_t *from = kv_load_tokens(l, &n);
+    if (!st)
+        st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
+    if (!st && !(token = mem_calloc((size_t)n + 1, sizeof *token)))
+        st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    if (st) {
+        kv_timeline_free(t);
+        kv_load_end(l, NULL);
+        return st;
+    }
+    memcpy(token, from, (size_t)n * sizeof *token);
+    kv_load_end(l, t);
+    session_restore_drop(s);
+    kv_timeline_free(s->timeline);
+    mem_free(s->token);
+    s->timeline = t;
+    s->token = token;
+    s->n_tokens = (size_t)n;
+    s->cap_tokens = (size_t)n + 1;
+    s->prompt_end = -1;
+    return INGLE_OK;
+}
+
+ingle_status session_load(struct session *s, const char *path, struct err *err)
+{
+    struct kv_load *l;
+    ingle_status st = session_load_begin(s, path, &l, err);
+    if (st)
+        return st;
+    for (bool more = true; more && !st;)
+        st = session_load_take(s, l, &more, err);
+    if (!st)
+        st = session_load_read(l, err);
+    return session_load_end(s, l, st, err);
 }

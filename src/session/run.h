@@ -26,6 +26,7 @@ struct runner {
     struct kv_tree *tree;   /* NULL: none */
     struct kv_timeline *behind; /* a session as it was some tokens ago; else empty */
     struct kv_store *store; /* NULL: none */
+    atomic_bool gentle;     /* Sync: atomic; who reads and writes files leaves room for answers */
     uint64_t identity;
     char *model, *numerics; /* for files */
     enum kern_kv_codec codec;

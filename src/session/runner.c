@@ -120,6 +120,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     struct runner *r = mem_zalloc(sizeof *r);
     if (!r)
         return err_set(err, INGLE_NOMEM, "no memory for a runner");
+    atomic_init(&r->gentle, false);
     r->family = fam;
     r->self = self;
     r->info = *info;
@@ -253,6 +254,7 @@ void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg)
 
 void session_runner_set_gentle(struct runner *r, bool gentle)
 {
+    atomic_store(&r->gentle, gentle);
     if (r->store)
         kv_store_set_gentle(r->store, gentle);
 }

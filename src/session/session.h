@@ -147,6 +147,16 @@ MUST_CHECK ingle_status session_remember(struct session *s, struct err *err);
  * INGLE_FORMAT: damaged.  The session is unchanged on failure. */
 MUST_CHECK ingle_status session_save(const struct session *s, const char *path, struct err *err);
 MUST_CHECK ingle_status session_load(struct session *s, const char *path, struct err *err);
+/* A save may run on any thread while steps run, as long as nobody else uses the session.  So may the
+ * first and the third of these four calls, in which files are read. */
+struct kv_load;
+MUST_CHECK ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
+                                           struct err *err);
+MUST_CHECK ingle_status session_load_take(struct session *s, struct kv_load *l, bool *more, struct err *err);
+MUST_CHECK ingle_status session_load_read(struct kv_load *l, struct err *err);
+/* Ends l in any case; st: what came of the others. */
+MUST_CHECK ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st,
+                                         struct err *err);
 
 struct session_work {
     struct session *s;

@@ -35,6 +35,11 @@ class Slots(Case):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
+    def test_full_context(self):
+        first = self.complete(id_slot=3, n_predict=-1, ignore_eos=True)
+        self.assertEqual(first["tokens_evaluated"] + first["tokens_predicted"], 2048)
+        self.assertGreater(self.slot("save", 3, filename="full")["n_saved"], 2000)
+
     def test_there_and_back(self):
         """Prompt and answer but for its last token, which nothing was computed of."""
         chat = self.server.post("/apply-template", {"messages": [

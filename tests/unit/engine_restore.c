@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefixes that come from the disk while other answers run.  A gate stands where the disk thread reads, so
- * that a restore lasts as long as a test wants. */
+/* Prefixes that come from the disk while other answers run, and sessions that are saved and loaded.  A gate
+ * stands where files are read and written, so that it lasts as long as a test wants. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -27,6 +27,18 @@ static struct {
     int n_waits, n_reads; /* at the gate; files */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+static void pass_gate(bool begins)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.n_reads += begins;
+    gate.n_waits++;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    gate.n_waits--;
+    pthread_mutex_unlock(&gate.lock);
+}
+
 ingle_status __real_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
                                        uint64_t n, uint8_t *const *to, struct err *err);
 ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
@@ -34,15 +46,16 @@ ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_
 ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
                                        uint64_t n, uint8_t *const *to, struct err *err)
 {
-    pthread_mutex_lock(&gate.lock);
-    gate.n_reads += !first;
-    gate.n_waits++;
-    pthread_cond_broadcast(&gate.changed);
-    while (gate.closed)
-        pthread_cond_wait(&gate.changed, &gate.lock);
-    gate.n_waits--;
-    pthread_mutex_unlock(&gate.lock);
+    pass_gate(!first);
     return __real_kv_file_read_pages(f, s, first, n, to, err);
+}
+
+ingle_status __real_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err);
+ingle_status __wrap_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err);
+ingle_status __wrap_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err)
+{
+    pass_gate(false);
+    return __real_kv_file_write(dir, name, o, err);
 }
 
 static void set_gate(bool closed)
@@ -54,7 +67,7 @@ static void set_gate(bool closed)
     pthread_mutex_unlock(&gate.lock);
 }
 
-/* Until the disk thread stands at the gate. */
+/* Until somebody stands at the gate. */
 static void wait_gate(void)
 {
     pthread_mutex_lock(&gate.lock);
@@ -322,6 +335,91 @@ static void others_go_on(void **state)
     others_go_on_beside_a_restore(NULL);
 }
 
+/* A session and its file. */
+struct filed {
+    struct place *p;
+    struct ingle_session *s;
+    char path[128];
+    bool load;
+};
+
+static void open_filed(struct ingle_engine *e, void *arg)
+{
+    struct filed *f = arg;
+    const float *logits;
+    must(ingle_session_open(&f->s, e, &error));
+    if (f->load)
+        return;
+    must(ingle_session_sync(f->s, f->p->ids, N, NULL, &error));
+    must(ingle_session_finish(f->s, &logits, &error));
+}
+
+static void close_filed(struct ingle_engine *e, void *arg)
+{
+    struct filed *f = arg;
+    (void)e;
+    if (f->load)
+        must(ingle_session_remember(f->s, &error));
+    ingle_session_close(f->s);
+}
+
+static void *move_file(void *arg)
+{
+    struct filed *f = arg;
+    if (f->load)
+        must(ingle_scheduler_load(f->p->s, f->s, f->path, &error));
+    else
+        must(ingle_session_save(f->s, f->path, &error));
+    return NULL;
+}
+
+/* A file is written, or read, as long as the answers have made some steps. */
+static void file_beside(struct filed *f)
+{
+    pthread_t thread;
+    struct asked *stream = ask(f->p, 20, STREAM_TOKENS, 0);
+    wait_restoring(f->p, 0, 1);
+    ingle_scheduler_call(f->p->s, open_filed, f);
+    set_gate(true);
+    assert_int_equal(pthread_create(&thread, NULL, move_file, f), 0);
+    wait_gate();
+    wait_restoring(f->p, 0, STEPS);
+    set_gate(false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    ingle_scheduler_call(f->p->s, close_filed, f);
+    ingle_request_cancel(f->p->s, stream->r);
+    wait_done(stream);
+    assert_true(stream->n > STEPS / 2);
+    free(stream);
+}
+
+static void others_go_on_beside_files(void **state)
+{
+    (void)state;
+    struct place p;
+    make_place(&p, NULL);
+    struct filed f = {.p = &p};
+    snprintf(f.path, sizeof f.path, "%s/0.0.session", p.dir);
+    file_beside(&f);
+    close_place(&p);
+    files(&p, N, remove_file);
+    files(&p, 1024, remove_file);
+    open_place(&p, false);
+    f.load = true;
+    file_beside(&f);
+    struct asked *a = ask(&p, N, TOKENS, 0);
+    wait_done(a);
+    assert_true(a->reuse.from_cache > N - 64);
+    check(&p, a, 0);
+    ingle_scheduler_call(p.s, open_filed, &f);
+    assert_int_equal(ingle_scheduler_load(p.s, f.s, "/nonexistent/x", &error), INGLE_NOTFOUND);
+    files(&p, 0, damage);
+    assert_int_equal(ingle_scheduler_load(p.s, f.s, f.path, &error), INGLE_FORMAT);
+    assert_int_equal(ingle_session_length(f.s), 0);
+    ingle_scheduler_call(p.s, close_filed, &f);
+    end_place(&p);
+}
+
 static void with_compressed_rows(void **state)
 {
     (void)state;
@@ -421,6 +519,7 @@ static void what_is_bad_is_computed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_go_on_beside_files),
         cmocka_unit_test(others_go_on),
         cmocka_unit_test(with_compressed_rows),
         cmocka_unit_test(it_ends_at_once),
