@@ -88,6 +88,8 @@ MUST_CHECK ingle_status cli_input(struct cli *c, char **out, size_t *n, struct e
  * standard input), without its end; stops at the first nonzero result and returns it. */
 typedef int cli_line_fn(struct cli *c, void *arg, char *line, size_t n);
 int cli_lines(struct cli *c, cli_line_fn *fn, void *arg);
+/* The same; fn gets the first most + 1 bytes of a line that is longer than most. */
+int cli_lines_within(struct cli *c, size_t most, cli_line_fn *fn, void *arg);
 MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
                                        struct ingle_error *error);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */

@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { PARALLEL = 4, MOST_SESSIONS = 1024, MOST_NAME = 128, MOST_STOPS = 64, MOST_LINE = 64 << 20 };
@@ -52,6 +54,7 @@ struct daemon {
     struct job *jobs;      /* Sync: lock */
     struct named *sessions;/* Sync: lock */
     size_t n_sessions;
+    atomic_bool deaf; /* Sync: atomic; nobody reads the events */
     bool quit;
 };
 
@@ -83,6 +86,8 @@ static void send(struct daemon *d, struct str *s)
     if (str_ok(s))
         fwrite(s->at, 1, s->n, stdout);
     cli_push(d->c);
+    if (d->c->write_error || ferror(stdout))
+        atomic_store(&d->deaf, true);
     pthread_mutex_unlock(&d->lock);
     str_release(s);
 }
@@ -156,6 +161,16 @@ static double number_of(struct command *c, const char *key, double fallback, dou
         c->failed = true;
     }
     return x;
+}
+
+static double whole_of(struct command *c, const char *key, double fallback, double min, double max)
+{
+    const double x = number_of(c, key, fallback, min, max);
+    if (x != floor(x) && !c->failed) {
+        (void)err_set(&c->err, INGLE_ARG, "'%s' is %g, expected a whole number", key, x);
+        c->failed = true;
+    }
+    return c->failed ? fallback : x;
 }
 
 static bool flag_of(struct command *c, const char *key)
@@ -262,7 +277,7 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
     }
     if (ingle_reader_token(j->reader, t->id, &j->reader_end, &j->error))
         return 1;
-    return j->reader_end == INGLE_END_STOP;
+    return j->reader_end == INGLE_END_STOP || atomic_load(&j->d->deaf);
 }
 
 static void on_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
@@ -447,7 +462,7 @@ static void read_sampling(struct command *c, struct ingle_sampling *o)
     o->top_p = (float)number_of(c, "top_p", (double)o->top_p, 0, 1);
     o->min_p = (float)number_of(c, "min_p", (double)o->min_p, 0, 1);
     o->typical_p = (float)number_of(c, "typical_p", (double)o->typical_p, 0, 1);
-    o->top_k = (int32_t)number_of(c, "top_k", o->top_k, 0, INT32_MAX);
+    o->top_k = (int32_t)whole_of(c, "top_k", o->top_k, 0, INT32_MAX);
     o->repeat_penalty = (float)number_of(c, "repeat_penalty", (double)o->repeat_penalty, 0.01, 100);
     o->frequency_penalty = (float)number_of(c, "frequency_penalty", (double)o->frequency_penalty, -100, 100);
     o->presence_penalty = (float)number_of(c, "presence_penalty", (double)o->presence_penalty, -100, 100);
@@ -470,8 +485,16 @@ static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool
         snprintf(error->text, sizeof error->text, "'stop' has %zu strings, at most %d are allowed", o.n_stop, MOST_STOPS);
         return INGLE_ARG;
     }
-    for (size_t i = 0; i < o.n_stop; i++)
-        stop[i] = json_object_get_string(json_object_array_get_idx(list, i));
+    for (size_t i = 0; i < o.n_stop; i++) {
+        struct json_object *v = json_object_array_get_idx(list, i);
+        if (!json_object_is_type(v, json_type_string)) {
+            *error = (struct ingle_error){.status = INGLE_ARG};
+            snprintf(error->text, sizeof error->text, "'stop' has %.40s at %zu, expected a string",
+                     json_object_to_json_string(v), i);
+            return INGLE_ARG;
+        }
+        stop[i] = json_object_get_string(v);
+    }
     return ingle_reader_open(&j->reader, j->d->model, &o, on_event, j, error);
 }
 
@@ -482,9 +505,9 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
                                       .end = on_end, .done = on_done, .arg = j};
     bool raw = false, open_thought = false;
     j->show_tokens = flag_of(c, "show_tokens");
-    o.max_tokens = (int64_t)number_of(c, "max_tokens", -1, -1, 1e12);
+    o.max_tokens = (int64_t)whole_of(c, "max_tokens", -1, -1, 1e12);
     o.ignore_end = flag_of(c, "ignore_end");
-    o.priority = (int)number_of(c, "priority", 0, -10, 10);
+    o.priority = (int)whole_of(c, "priority", 0, -10, 10);
     o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);
@@ -893,7 +916,7 @@ int cli_daemon(struct cli *c)
     pthread_cond_init(&d.ended, NULL);
     cli_screen_clear(&c->screen);
     greet(&d);
-    const int rc = cli_lines(c, on_line, &d);
+    const int rc = cli_lines_within(c, MOST_LINE, on_line, &d);
     reap(&d, !d.quit); /* at the end of the input the answers are finished, at "quit" cut short */
     close_engine(&d);
     free_sessions(&d);

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { INPUT_LIMIT = 1 << 30 };
+enum { INPUT_LIMIT = 1 << 30, KEPT_LINE = 1 << 20 };
 
 static ingle_status slurp_stream(FILE *f, const char *name, char **out, size_t *n,
                                  struct err *err)
@@ -67,16 +67,28 @@ ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
     return *out ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the input");
 }
 
-static int each_line(struct cli *c, FILE *f, const char *name, cli_line_fn *fn, void *arg)
+/* One line into *s, without its end; of a longer one the first most + 1 bytes, and the others are lost.
+ * Returns what ended it. */
+static int read_line(FILE *f, size_t most, struct str *s)
+{
+    int ch;
+    if (s->cap > KEPT_LINE)
+        str_release(s);
+    str_clear(s);
+    while ((ch = getc_unlocked(f)) != EOF && ch != '\n')
+        if (s->n <= most)
+            str_addc(s, (char)ch);
+    return ch;
+}
+
+static int each_line(struct cli *c, FILE *f, const char *name, size_t most, cli_line_fn *fn, void *arg)
 {
     struct str line;
     struct err err;
     int rc = CLI_OK, ch;
     str_init(&line);
     do {
-        str_clear(&line);
-        while ((ch = getc_unlocked(f)) != EOF && ch != '\n' && line.n <= INPUT_LIMIT)
-            str_addc(&line, (char)ch);
+        ch = read_line(f, most, &line);
         if (line.n > INPUT_LIMIT || !str_ok(&line)) {
             err_set(&err, INGLE_LIMIT, "%s: a line of more than %d bytes", name, INPUT_LIMIT);
             rc = cli_fail_err(c, &err);
@@ -94,18 +106,23 @@ static int each_line(struct cli *c, FILE *f, const char *name, cli_line_fn *fn, 
 
 int cli_lines(struct cli *c, cli_line_fn *fn, void *arg)
 {
+    return cli_lines_within(c, INPUT_LIMIT, fn, arg);
+}
+
+int cli_lines_within(struct cli *c, size_t most, cli_line_fn *fn, void *arg)
+{
     const char *name = ingle_config_text(c->config, "file", 0);
     if (!name && c->n_arg)
         name = c->arg[0];
     if (!name || strcmp(name, "-") == 0)
-        return each_line(c, stdin, "standard input", fn, arg);
+        return each_line(c, stdin, "standard input", most, fn, arg);
     FILE *f = fopen(name, "rb");
     if (!f) {
         struct err err;
         err_set(&err, INGLE_IO, "%s: %s", name, strerror(errno));
         return cli_fail_err(c, &err);
     }
-    const int rc = each_line(c, f, name, fn, arg);
+    const int rc = each_line(c, f, name, most, fn, arg);
     fclose(f);
     return rc;
 }

@@ -234,6 +234,9 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
 ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err)
 {
     char tmp[64];
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+        return err_set(err, INGLE_ARG, "%s: no regular file, it is not replaced", name);
     const int fd = temporary_open(dir, tmp, sizeof tmp);
     if (fd < 0)
         return file_errno(err, name, "cannot create a file beside it");

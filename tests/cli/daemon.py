@@ -111,6 +111,11 @@ def refusing(d):
                        ('{"do": "generate"}', "messages"), ('{"do": "generate", "prompt": 1}', "prompt"),
                        ('{"do": "generate", "prompt": "a", "temperature": -1}', "temperature"),
                        ('{"do": "generate", "prompt": "a", "stop": "b"}', "stop"),
+                       ('{"do": "generate", "prompt": "a", "stop": ["b", null]}', "null at 1"),
+                       ('{"do": "generate", "prompt": "a", "stop": [1]}', "1 at 0"),
+                       ('{"do": "generate", "prompt": "a", "max_tokens": 1.5}', "whole"),
+                       ('{"do": "generate", "prompt": "a", "priority": 0.5}', "whole"),
+                       ('{"do": "generate", "prompt": "' + "a" * (65 << 20) + '"}', "67108864"),
                        ('{"do": "generate", "tokens": [99999999]}', "99999999"),
                        ('{"do": "generate", "tokens": [1, "a"]}', "tokens"),
                        ('{"do": "generate", "messages": [{"role": "queen"}]}', "queen"),
@@ -125,6 +130,27 @@ def refusing(d):
     assert d.ask(do="generate", prompt="a", max_tokens=1)[-1]["event"] == "end"
 
 
+def sockets(d, folder):
+    """What is no regular file is not replaced by one."""
+    path = os.path.join(folder, "fifo")
+    os.mkfifo(path)
+    d.ask(do="generate", session="f", prompt="a", max_tokens=4)
+    refused = d.ask(do="save", session="f", file=path)[-1]
+    assert refused["event"] == "error" and "no regular file" in refused["error"], refused
+    assert os.path.exists(path) and not os.path.isfile(path)
+    assert d.ask(do="reset", session="f")[-1]["event"] == "reset"
+
+
+def deaf():
+    """The reader has gone: the answer ends, and the process with its input."""
+    d = Daemon()
+    d.say({"do": "generate", "id": "x", "prompt": "Once upon a time", "ignore_end": True})
+    d.until("text")
+    d.p.stdout.close()
+    d.p.stdin.close()
+    assert d.p.wait(60) == 1
+
+
 def main():
     d = Daemon("--parallel", "4")
     whole = answers(d)
@@ -132,6 +158,9 @@ def main():
     together(d, whole)
     cancelling(d)
     refusing(d)
+    with tempfile.TemporaryDirectory() as folder:
+        sockets(d, folder)
+    deaf()
     d.say({"do": "generate", "id": "last", "prompt": "Once", "max_tokens": 100, "ignore_end": True})
     assert d.end()[-1]["finish"] == "length", "the end of the input cut an answer"
     q = Daemon()
