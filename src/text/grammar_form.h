@@ -77,6 +77,10 @@ bool text_f_bound(struct form_bound *out, const char *number);
 struct grammar_piece text_f_between(struct text_form *f, const struct form_bound *low,
                                     const struct form_bound *high, bool whole);
 
+/* Of these the multiples of step, which is above 0.  False: they have too many digits, or too many states. */
+bool text_f_multiples(struct text_form *f, const struct form_bound *low, const struct form_bound *high,
+                      const struct form_bound *step, bool whole, struct grammar_piece *out);
+
 /* A regular expression: of a whole text (f NULL), or of a string's contents in form f.  whole:
  * anchored at both ends even without ^ and $.  Its texts must have min to max characters:
  * INGLE_UNSUP where that does not follow from the expression itself. */

@@ -124,11 +124,26 @@ static struct form_bound bound_of(struct schema *s, struct json_object *v, const
     return x;
 }
 
+static struct grammar_piece compile_multiples(struct schema *s, struct json_object *v,
+                                              const struct form_bound *low, const struct form_bound *high,
+                                              bool whole, const struct schema_path *at)
+{
+    const struct form_bound step = bound_of(s, v, "multipleOf", "", true, at);
+    struct grammar_piece p = text_g_never(s->b);
+    if (text_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
+        text_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
+    if (text_g_ok(s->b) && !text_f_multiples(s->form, low, high, &step, whole, &p))
+        text_s_fail(s, INGLE_UNSUP, at, "'multipleOf' with so many digits, here and in the bounds, is not supported");
+    return p;
+}
+
 static struct grammar_piece compile_number(struct schema *s, struct json_object *v, bool whole,
                                            const struct schema_path *at)
 {
     const struct form_bound low = bound_of(s, v, "minimum", "exclusiveMinimum", true, at);
     const struct form_bound high = bound_of(s, v, "maximum", "exclusiveMaximum", false, at);
+    if (get(v, "multipleOf") && text_g_ok(s->b))
+        return compile_multiples(s, v, &low, &high, whole, at);
     if (!text_g_ok(s->b) || (!low.set && !high.set))
         return whole ? text_f_integer(s->form) : text_f_number(s->form);
     return text_f_between(s->form, &low, &high, whole);
@@ -526,7 +541,8 @@ static const char *type_of_keywords(struct json_object *v)
         {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
         {"maxItems", "array"},    {"pattern", "string"},   {"format", "string"},
         {"minLength", "string"},  {"maxLength", "string"}, {"minimum", "number"},
-        {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
+        {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"},
+        {"multipleOf", "number"}};
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (get(v, word[i][0]))
             return word[i][1];
@@ -627,7 +643,7 @@ void text_s_finish(struct schema *s)
 bool text_s_is_refused(const char *keyword)
 {
     static const char *const refused[] = {
-        "not", "if", "then", "else", "multipleOf", "contains", "minContains", "maxContains",
+        "not", "if", "then", "else", "contains", "minContains", "maxContains",
         "patternProperties", "propertyNames", "minProperties", "maxProperties",
         "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
         "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
@@ -643,7 +659,7 @@ static void check_keywords(struct schema *s, struct json_object *v, const struct
         "type", "properties", "required", "additionalProperties", "items", "prefixItems",
         "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
         "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "nullable"};
+        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable"};
     json_object_object_foreach(v, key, value)
     {
         bool is_known = text_s_is_note(key);
