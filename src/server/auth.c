@@ -103,8 +103,12 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
                            (unsigned char)text[i]);
     if (a->n_keys >= MAX_KEYS)
         return err_set(err, INGLE_LIMIT, "'%s' has more than %d keys", path, MAX_KEYS);
-    struct key k = {.name = mem_strndup(name, n_name)};
+    struct key k = {.name = NULL};
     hash(key, n_key, k.hash);
+    for (size_t i = 0; i < a->n_keys; i++)
+        if (memcmp(a->key[i].hash, k.hash, sizeof k.hash) == 0)
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: the key of '%s' again", path, line, a->key[i].name);
+    k.name = mem_strndup(name, n_name);
     if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
         mem_free(k.name);
         return err_set(err, INGLE_NOMEM, "no memory for the keys of '%s'", path);

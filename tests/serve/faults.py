@@ -314,6 +314,9 @@ class Starting(unittest.TestCase):
             with open(keys, "w") as f:
                 f.write("# none\n")
             self.refused("has no key", "--api-key-file", keys)
+            with open(keys, "w") as f:
+                f.write("ann:one-key\nbob:one-key\n")
+            self.refused("line 2: the key of 'ann' again", "--api-key-file", keys)
         self.refused("--insecure-no-auth", "--host", "0.0.0.0")
         self.refused("--tls-key", "--tls-cert", "tests/data/tls/cert.pem")
         self.refused("certificate", "--tls-cert", "README.md", "--tls-key", "README.md")
