@@ -185,6 +185,21 @@ static void accept_all(struct http *h, int listener)
     }
 }
 
+/* Who came is served; who comes now is refused by the system, or reaches who has the address next. */
+static void close_listeners(struct http *h)
+{
+    for (int i = 0; i < h->n_listeners; i++)
+        accept_all(h, h->listener[i]);
+    stop_listening(h);
+    for (int i = 0; i < h->n_listeners; i++)
+        close(h->listener[i]);
+    h->n_listeners = 0;
+    h->listening = false;
+    if (h->unix_bound)
+        (void)unlink(h->o.unix_path);
+    h->unix_bound = false;
+}
+
 /* The library closes a connection: called for each that MHD_add_connection() took. */
 static void connection_notified(void *arg, struct MHD_Connection *mhd, void **context,
                                 enum MHD_ConnectionNotificationCode what)
@@ -351,7 +366,7 @@ static void handle_events(struct http *h, const struct epoll_event *e, int n)
     eventfd_t ignored;
     for (int i = 0; i < n; i++) {
         const int what = (int)(e[i].data.u64 & 0xFF);
-        if (what < HTTP_LISTENERS)
+        if (what < h->n_listeners)
             accept_all(h, h->listener[what]);
         else if (what == WAKE)
             (void)eventfd_read(h->wake, &ignored);
@@ -376,10 +391,8 @@ static void *io_thread(void *arg)
     while (!atomic_load(&h->stop)) {
         const int n = epoll_wait(h->epoll, e, EVENTS, wait_ms(h, next_tick));
         const uint64_t began = clock_now();
-        if (h->listening && atomic_load(&h->no_more)) {
-            stop_listening(h);
-            h->listening = false;
-        }
+        if (h->listening && atomic_load(&h->no_more))
+            close_listeners(h);
         /* Reading comes before leaving: a request that is answered at once may be followed
          * by the end of its connection. */
         run_library(h);
