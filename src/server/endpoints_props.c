@@ -5,6 +5,7 @@
  */
 #include "server/answer.h"
 #include "server/auth.h"
+#include "server/metrics.h"
 #include "server/serve.h"
 
 #include <stdio.h>
@@ -239,7 +240,7 @@ static void put_store(const struct serve *s, const struct ingle_scheduler_status
     write_close(out, '}');
 }
 
-static void put_state(struct serve *s, struct str *out)
+static void put_state(struct serve *s, const struct http_request *rq, struct str *out)
 {
     struct ingle_scheduler_status now;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
@@ -256,6 +257,8 @@ static void put_state(struct serve *s, struct str *out)
     write_key(out, "in_use");
     write_uint(out, now.cache_bytes);
     write_member_int(out, "lifetime_hits", now.cache_hits);
+    write_key(out, "decisions");
+    metrics_decisions(s->metrics, rq->user, out);
     write_close(out, '}');
     write_key(out, "runtime");
     write_open(out, '{');
@@ -305,7 +308,7 @@ void endpoints_props(struct serve *s, struct http_exchange *x, const struct http
     put_endpoints(&out);
     put_capabilities(s, &out);
     put_schema(s, &out);
-    put_state(s, &out);
+    put_state(s, rq, &out);
     put_limits(&out);
     put_options(s, &out);
     write_close(&out, '}');

@@ -7,9 +7,10 @@
 #include "server/serve.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { BUCKETS = 14, MAX_KINDS = 64 };
+enum { BUCKETS = 14, MAX_KINDS = 64, DECISIONS = 64, TOLD = 16 };
 
 static const double bound[BUCKETS] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
                                       0.5,   1,     2.5,  5,     10,   60, 600};
@@ -26,12 +27,22 @@ struct kind {
     uint64_t n;
 };
 
+/* What was found of a prompt.  The note holds some of its text: it is for its user alone. */
+struct decision {
+    const char *dialect; /* of static life; NULL: none */
+    char user[65], id[33], note[256];
+    int64_t n_prompt;
+    struct ingle_reuse reuse;
+};
+
 struct metrics {
     pthread_mutex_t lock;
     struct histogram first_token, token, queue, prefill; /* Sync: lock, as all below */
     struct kind kind[MAX_KINDS];
     int n_kinds;
     int64_t n_tokens_max;
+    struct decision decision[DECISIONS]; /* a ring; the next one is n_decisions % DECISIONS */
+    uint64_t n_decisions;
 };
 
 ingle_status metrics_open(struct metrics **out, struct err *err)
@@ -88,7 +99,45 @@ void metrics_observe(void *arg, const struct answer_record *r)
         add(&m->token, r->mean_token_seconds);
     const int64_t n = r->usage.n_prompt + r->usage.n_generated;
     m->n_tokens_max = n > m->n_tokens_max ? n : m->n_tokens_max;
+    if (r->note && strlen(r->user) < sizeof m->decision->user) {
+        struct decision *d = &m->decision[m->n_decisions++ % DECISIONS];
+        *d = (struct decision){.dialect = r->dialect, .n_prompt = r->usage.n_prompt, .reuse = r->usage.reuse};
+        snprintf(d->user, sizeof d->user, "%s", r->user);
+        snprintf(d->id, sizeof d->id, "%s", r->id);
+        snprintf(d->note, sizeof d->note, "%s", r->note);
+    }
     pthread_mutex_unlock(&m->lock);
+}
+
+static void put_decision(struct str *out, const struct decision *d)
+{
+    write_open(out, '{');
+    write_member(out, "id", d->id);
+    write_member(out, "dialect", d->dialect);
+    write_member_int(out, "prompt", d->n_prompt);
+    write_member_int(out, "tokens", d->reuse.kept);
+    write_member_int(out, "from_session", d->reuse.from_session);
+    write_member_int(out, "from_cache", d->reuse.from_cache);
+    write_member_int(out, "from_disk", d->reuse.from_disk);
+    write_member_int(out, "matched", d->reuse.matched);
+    write_member(out, "why", d->note);
+    write_close(out, '}');
+}
+
+void metrics_decisions(struct metrics *m, const char *user, struct str *out)
+{
+    int n = 0;
+    write_open(out, '[');
+    pthread_mutex_lock(&m->lock);
+    for (uint64_t i = 0; i < DECISIONS && i < m->n_decisions && n < TOLD; i++) {
+        const struct decision *d = &m->decision[(m->n_decisions - 1 - i) % DECISIONS];
+        if (strcmp(d->user, user) == 0) {
+            put_decision(out, d);
+            n++;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    write_close(out, ']');
 }
 
 /* ---- writing ---- */

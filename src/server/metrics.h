@@ -17,5 +17,7 @@ void metrics_close(struct metrics *m);
 /* Counts an answer; m is a struct metrics.  Any thread. */
 void metrics_observe(void *m, const struct answer_record *r);
 void metrics_write(struct metrics *m, struct serve *s, struct str *out);
+/* As a JSON array, the latest first: where the last prompts of this user came from, and why no more of them. */
+void metrics_decisions(struct metrics *m, const char *user, struct str *out);
 
 #endif

@@ -179,6 +179,37 @@ class Store(unittest.TestCase):
             self.assertTrue(b.get("/props")[2]["prefix_store"]["files"])
 
 
+class Decisions(unittest.TestCase):
+    def test_props(self):
+        """What was found of each prompt, for its user alone, in every dialect."""
+        with tempfile.TemporaryDirectory() as folder:
+            keys = os.path.join(folder, "keys")
+            with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+                f.write("ann:ann-key\nbob:bob-key\n")
+            ann, bob = {"X-Api-Key": "ann-key"}, {"X-Api-Key": "bob-key"}
+            with Server(sys.argv[1], "--api-key-file", keys) as s:
+                def told(who):
+                    return s.get("/props", who)[2]["prefix_cache"]["decisions"]
+                self.assertEqual(told(ann), [])
+                s.post("/completion", ASK, ann)
+                s.post("/completion", {**ASK, "prompt": TEXT[:500] + " zebra " + TEXT[500:]}, ann)
+                s.post("/completion", {**ASK, "prompt": "mine"}, bob)
+                m = s.post("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": TEXT}]}, ann)[2]
+                s.post("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": TEXT}]}, ann)
+                s.post("/v1/chat/completions", {"messages": []}, ann)  # refused: nothing was looked for
+                last, third, second, first = told(ann)
+                self.assertEqual((first["tokens"], first["why"]), (0, ""))
+                self.assertIn("the first token that differs is", second["why"])
+                self.assertTrue(m["id"].endswith(third["id"]), (m["id"], third))
+                self.assertEqual(last["dialect"], third["dialect"])
+                self.assertEqual(last["tokens"], last["from_cache"])
+                self.assertGreater(last["tokens"], last["prompt"] - 64)
+                self.assertEqual([d["prompt"] < 10 for d in told(bob)], [True])
+                for _ in range(20):
+                    s.post("/completion", {**ASK, "prompt": "mine"}, bob)
+                self.assertEqual((len(told(bob)), len(told(ann))), (16, 4))
+
+
 class StoreV4(Store):
     model = ["-m", client.nano_v4()]
 
