@@ -506,13 +506,13 @@ static void fill_info(struct answer *a)
         random_bytes(&a->request.sampling.seed, sizeof a->request.sampling.seed);
 }
 
-static void check_model(const struct answer *a, struct fault *f)
+void answer_check_model(const struct answer_core *c, const struct chat_request *r, struct fault *f)
 {
-    const struct answer_options *o = &a->core->o;
+    const struct answer_options *o = &c->o;
     const char *known = o->name;
-    if (a->request.model.n && o->knows && !o->knows(o->arg, a->request.model.at, &known))
+    if (r->model.n && o->knows && !o->knows(o->arg, r->model.at, &known))
         request_fault(f, FAULT_MODEL, "model", "the model '%.100s' does not exist; there is %s",
-                      a->request.model.at, known);
+                      r->model.at, known);
 }
 
 static void check_stopping(bool stopping, struct fault *f)
@@ -626,7 +626,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     fill_info(a);
     request_check(&a->request, &f);
     if (!f.kind)
-        check_model(a, &f);
+        answer_check_model(a->core, &a->request, &f);
     if (!f.kind)
         answer_prepare(a, &f);
     pthread_mutex_lock(&c->lock);

@@ -147,6 +147,8 @@ void answer_cancel(struct answer *a);
 void answer_end_stream(struct answer *a);
 /* The client has had all: lets go of the exchange. */
 void answer_finish(struct answer *a);
+/* FAULT_MODEL where only the model's own names will do and this is none. */
+void answer_check_model(const struct answer_core *c, const struct chat_request *r, struct fault *f);
 
 /* ---- answer_prompt.c ---- */
 

@@ -590,6 +590,7 @@ int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
     str_add(&a.request.messages, r->messages.at, r->messages.n);
     a.request.n = 1;
     a.request.best_of = 0;
+    answer_check_model(c, r, f);
     make_parts(&a, f);
     make_prompts(&a, f);
     if (f->kind == FAULT_CONTEXT)

@@ -140,8 +140,21 @@ static void name_request(struct http *h, char id[24])
     id[20] = 0;
 }
 
+/* Proxies may ask for http://host/path: the host is that of the header. */
+static const char *path_of(const char *url)
+{
+    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : NULL;
+    if (strncasecmp(url, "https://", 8) == 0)
+        host = url + 8;
+    if (!host)
+        return url;
+    const char *path = strchr(host, '/');
+    return path ? path : "/";
+}
+
 static bool take_request(struct http_exchange *x, const char *url, const char *method)
 {
+    url = path_of(url);
     size_t n = strlen(url);
     if (n > 1 && url[n - 1] == '/')
         n--;

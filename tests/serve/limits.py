@@ -76,6 +76,14 @@ class Sizes(Metered):
         self.assertEqual(status_of(talk(self.server.port, asking({}, b"X: " + b"a" * 5000 + b"\r\n"))), 431)
         self.assertEqual(status_of(talk(self.server.port, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n")), 414)
 
+    def test_whole_addresses(self):
+        """As proxies ask: http://host/path."""
+        whole = asking(user("x", max_tokens=1)).replace(b"POST /", b"POST HTTP://localhost:1/")
+        self.assertEqual(status_of(talk(self.server.port, whole)), 200)
+        for address, status in ((b"http://localhost", 200), (b"https://localhost/health?x=/", 200), (b"http:///nope", 404)):
+            asked = b"GET " + address + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            self.assertEqual(status_of(talk(self.server.port, asked)), status, address)
+
     def test_body(self):
         self.refused(b"[" + b" " * 8999998 + b"]", "no object")
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000001\r\n\r\n"
@@ -438,6 +446,12 @@ class Time(Case):
         self.assertEqual((status, r["error"]["type"]), (404, "not_found_error"))
         status, _, r = self.server.post("/v1/responses", {"input": "Who?", "model": "three"})
         self.assertEqual(status, 404)
+        body = {**user("Who?"), "prompt": "x", "n_predict": 1, "input": "Who?"}
+        for path in ("/completion", "/v1/completions", "/v1/messages/count_tokens", "/apply-template",
+                     "/v1/chat/completions/input_tokens"):
+            self.assertEqual(self.server.post(path, {**body, "model": "three"})[0], 404, path)
+            self.assertEqual(self.server.post(path, {**body, "model": "two"})[0], 200, path)
+        self.assertEqual(self.server.post("/v1/responses/input_tokens", {"input": "x", "model": "three"})[0], 404)
 
     def test_codex(self):
         status, _, r = self.server.get("/v1/models?client_version=0.145.0")
