@@ -2,9 +2,10 @@
  * matmul_amx_body - products on tiles; included once for real ones and once for emulated ones,
  * which defines KERNEL_NAME(name) to be theirs.
  *
- * Integer products are exact in K = 32 tiles: a group's dots of 16 rows of activations with 16
- * rows of weights are one tile, and a pass in f32 adds it scaled, as everywhere else.  Codes
- * become signed bytes once for all rows of activations.  bf16 products are those of
+ * Integer products are exact in bf16 tiles of K = 32: codes and activations have at most 8 bits, and
+ * a group's dots of 16 rows of activations with 16 rows of weights, sums below 2^24, are one tile
+ * of floats.  Another pass adds it scaled, as everywhere else.  Byte tiles take as long for K = 32 and give
+ * integers, whose way to floats costs more than bf16.  Float products are those of
  * --numerics fast ("fast-tiles"), for any number of rows, so that a row's bits are its own.
  */
 #ifndef INGLE_KERN_X86_MATMUL_AMX_BODY_H
@@ -23,11 +24,10 @@
 enum {
     ROWS = 16,              /* of activations in a tile */
     GROUPS = 32,            /* of 32 k in a stretch of integer codes */
-    CHUNK = 4,              /* of them that are expanded, multiplied and scaled together */
-    STRIPS = 8,             /* of rows that are gathered at a time, */
+    CHUNK = 4,              /* of them that are multiplied and scaled together */
+    STRIPS = 16,            /* of rows that are gathered at a time, */
     PANELS = 32,            /* and how many panels they meet */
     BLOCKS = 8,             /* of 32 k in 256 k of floats */
-    WEIGHT_BYTES = 512,     /* of a group: 8 lines */
     PAIR_BYTES = 1024,      /* of a block: 16 lines */
     ACT_STRIDE = BLOCKS * 64 + 64, /* of gathered rows; an odd number of lines */
 };
@@ -74,35 +74,18 @@ static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t 
 
 /* ---- integer codes, groups of 32 ---- */
 
-/* A group of a panel as signed bytes, and its scales. */
+/* A group of a panel: row 2 j + i has pairs of k = 4 j + i and 4 j + i + 2.  And its scales. */
 struct codes {
-    ATTR_ALIGNED(64) int8_t w[WEIGHT_BYTES];
+    ATTR_ALIGNED(64) uint16_t w[16][2 * KERN_PANEL];
 };
 struct factors {
     ATTR_ALIGNED(64) float d[KERN_PANEL];
     float m[KERN_PANEL];
 };
-/* Does group g of a stretch and fetches what will be needed `ahead` bytes further on. */
-typedef void expand_fn(const uint8_t *stretch, int64_t g, ptrdiff_t ahead, struct codes *to, struct factors *f);
+/* Does group g of a stretch and fetches what will be needed `ahead` bytes further on.  table: bf16 of each
+ * code of 4 bits twice, or of 5 bits: the look-up takes the low 5 bits of a word. */
+typedef void expand_fn(const uint8_t *stretch, int64_t g, ptrdiff_t ahead, __m512i table, struct codes *to, struct factors *f);
 
-static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
-static inline __m512i quad_8(const uint8_t *g, int j) { return _mm512_loadu_si512(g + 64 * j); }
-static inline __m512i quad_4(const uint8_t *g, int j)
-{
-    const __m512i v = _mm512_loadu_si512(g + 64 * (j % 4));
-    return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), bytes(15));
-}
-static inline __m512i quad_5(const uint8_t *g, int j)
-{
-    const __m512i bit = _mm512_and_si512(
-        _mm512_srl_epi16(_mm512_loadu_si512(g + 256), _mm_cvtsi32_si128(j)), bytes(1));
-    return _mm512_or_si512(quad_4(g, j), _mm512_slli_epi16(bit, 4));
-}
-static inline __m512i listed(const int8_t *list, __m512i code)
-{
-    return _mm512_shuffle_epi8(
-        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)list)), code);
-}
 static inline __m512 halves(const uint8_t *at)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
@@ -119,53 +102,102 @@ static inline __m512 half_e8m0(const uint8_t *at)
     return _mm512_castsi512_ps(v);
 }
 
-#define EXPAND(name, bits, n_group, scales, value, d_of, m_of)                                   \
+/* Pairs of bf16 of floats that are such. */
+static ATTR_INLINE __m512i merged(__m512 a, __m512 b)
+{
+    const __m512i first = _mm512_srli_epi32(_mm512_castps_si512(a), 16);
+    return _mm512_mask_mov_epi16(first, 0xAAAAAAAA, _mm512_castps_si512(b));
+}
+/* The table of n codes: list[code], or the code less a bias. */
+static inline __m512i table_of(const int8_t *list, int n, int bias)
+{
+    ATTR_ALIGNED(64) uint16_t w[32];
+    for (int i = 0; i < 32; i++) {
+        const float f = (float)(list ? list[i % n] : i % n - bias);
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        w[i] = (uint16_t)(u >> 16);
+    }
+    return _mm512_load_si512(w);
+}
+
+#define EXPAND(name, bits, n_group, scales, PUT_ALL, d_of, m_of)                                 \
     static ATTR_INLINE void expand_##name(const uint8_t *stretch, int64_t g, ptrdiff_t ahead,    \
-                                          struct codes *to, struct factors *f)               \
+                                          __m512i table, struct codes *to, struct factors *f)    \
     {                                                                                            \
         const uint8_t *chunk =                                                                   \
             stretch + g / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0);  \
         const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * (g % (n_group));                 \
         const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +                           \
                                g % (n_group) * KERN_SCALE_BYTES(KERN_SCALES_##scales);           \
+        (void)table;                                                                             \
         for (int i = 0; i < (bits); i++)                                                         \
             _mm_prefetch((const char *)group + ahead + 64 * i, _MM_HINT_T0);                     \
         _mm_prefetch((const char *)scale + ahead, _MM_HINT_T0);                                  \
-        const __m512i w0 = value(0), w1 = value(1), w2 = value(2), w3 = value(3);                \
-        const __m512i w4 = value(4), w5 = value(5), w6 = value(6), w7 = value(7);                \
-        _mm512_store_si512(to->w, w0);                                                            \
-        _mm512_store_si512(to->w + 64, w1);                                                       \
-        _mm512_store_si512(to->w + 128, w2);                                                      \
-        _mm512_store_si512(to->w + 192, w3);                                                      \
-        _mm512_store_si512(to->w + 256, w4);                                                      \
-        _mm512_store_si512(to->w + 320, w5);                                                      \
-        _mm512_store_si512(to->w + 384, w6);                                                      \
-        _mm512_store_si512(to->w + 448, w7);                                                      \
-        _mm512_store_ps(f->d, d_of(scale));                                                  \
-        _mm512_store_ps(f->m, m_of(scale + 32));                                             \
+        PUT_ALL                                                                                  \
+        _mm512_store_ps(f->d, d_of(scale));                                                      \
+        _mm512_store_ps(f->m, m_of(scale + 32));                                                 \
     }
 #define NONE(at) _mm512_setzero_ps()
-#define Q4_0(j) _mm512_sub_epi8(quad_4(group, j), bytes(8))
-#define Q4_1(j) quad_4(group, j)
-#define Q5_0(j) _mm512_sub_epi8(quad_5(group, j), bytes(16))
-#define Q5_1(j) quad_5(group, j)
-#define Q8_0(j) _mm512_xor_si512(quad_8(group, j), bytes(128))
-#define IQ4_NL(j) listed(quant_nl4, quad_4(group, j))
-#define MXFP4(j) listed(quant_e2m1_doubled, quad_4(group, j))
-EXPAND(q4_0, 4, 2, D, Q4_0, halves, NONE)
-EXPAND(q4_1, 4, 1, DM, Q4_1, halves, halves)
-EXPAND(q5_0, 5, 2, D, Q5_0, halves, NONE)
-EXPAND(q5_1, 5, 1, DM, Q5_1, halves, halves)
-EXPAND(q8_0, 8, 2, D, Q8_0, halves, NONE)
-EXPAND(iq4_nl, 4, 2, D, IQ4_NL, halves, NONE)
-EXPAND(mxfp4, 4, 4, E, MXFP4, half_e8m0, NONE)
+#define PUT(row, v) _mm512_store_si512(to->w[row], v);
+#define PUT_CODE(row, v) PUT(row, _mm512_permutexvar_epi16(v, table))
+/* Words of line j: nibbles of quad j, of quad j + 4, of quad j, of quad j + 4. */
+#define PUT_4                                                    \
+    for (int j = 0; j < 4; j++) {                                \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j);    \
+        PUT_CODE(2 * j, v)                                       \
+        PUT_CODE(2 * j + 8, _mm512_srli_epi16(v, 4))             \
+        PUT_CODE(2 * j + 1, _mm512_srli_epi16(v, 8))             \
+        PUT_CODE(2 * j + 9, _mm512_srli_epi16(v, 12))            \
+    }
+/* v, and bit 4 of h. */
+#define WITH(h, v) _mm512_ternarylogic_epi32(v, h, _mm512_set1_epi16(16), 0xD8)
+#define PUT_5                                                                                          \
+    for (int j = 0; j < 4; j++) {                                                                      \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j), bits_ = _mm512_loadu_si512(group + 256); \
+        const __m512i h = _mm512_srl_epi16(bits_, _mm_cvtsi32_si128(j));                               \
+        const __m512i low = _mm512_srl_epi16(_mm512_slli_epi16(bits_, 4), _mm_cvtsi32_si128(j));       \
+        PUT_CODE(2 * j, WITH(low, v))                                                                  \
+        PUT_CODE(2 * j + 8, WITH(h, _mm512_srli_epi16(v, 4)))                                          \
+        PUT_CODE(2 * j + 1, WITH(_mm512_srli_epi16(h, 4), _mm512_srli_epi16(v, 8)))                    \
+        PUT_CODE(2 * j + 9, WITH(_mm512_srli_epi16(h, 8), _mm512_srli_epi16(v, 12)))                   \
+    }
+/* The low byte of each lane less 128: with the exponent of 2^23 it is a float. */
+static ATTR_INLINE __m512 byte_of(__m512i v)
+{
+    const __m512i all = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(255), _mm512_set1_epi32(0x4B000000), 0xEA);
+    return _mm512_sub_ps(_mm512_castsi512_ps(all), _mm512_set1_ps(8388608 + 128));
+}
+#define PUT_8                                                                                       \
+    for (int j = 0; j < 8; j++) {                                                                   \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j);                                       \
+        PUT(2 * j, merged(byte_of(v), byte_of(_mm512_srli_epi32(v, 16))))                           \
+        PUT(2 * j + 1, merged(byte_of(_mm512_srli_epi32(v, 8)), byte_of(_mm512_srli_epi32(v, 24)))) \
+    }
+EXPAND(q4_0, 4, 2, D, PUT_4, halves, NONE)
+EXPAND(q4_1, 4, 1, DM, PUT_4, halves, halves)
+EXPAND(q5_0, 5, 2, D, PUT_5, halves, NONE)
+EXPAND(q5_1, 5, 1, DM, PUT_5, halves, halves)
+EXPAND(q8_0, 8, 2, D, PUT_8, halves, NONE)
+EXPAND(mxfp4, 4, 4, E, PUT_4, half_e8m0, NONE)
 
 /* Up to 16 rows of activations over a chunk of groups. */
 struct rows {
-    ATTR_ALIGNED(64) int8_t q[CHUNK][ROWS][32];
-    float scale[ROWS][CHUNK], sum[ROWS][CHUNK];
+    ATTR_ALIGNED(64) uint16_t q[CHUNK][ROWS][32];
+    float factor[ROWS][CHUNK][2]; /* scale, sum */
 };
-/* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on. */
+/* A group of a row in the order of struct codes. */
+static ATTR_INLINE __m512i paired(const int8_t *q)
+{
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_set_epi8(15, 14, 11, 10, 7, 6, 3, 2, 13, 12, 9, 8, 5, 4, 1, 0));
+    const __m256i all = _mm256_load_si256((const __m256i *)(const void *)q);
+    const __m256i v = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(all, order), 0xD8);
+    return merged(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(v))),
+                  _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1))));
+}
+/* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on, then zeros up to a
+ * whole chunk.  Strips stand side by side. */
 static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_rows, int64_t g0,
                    int64_t n_groups, struct rows *to)
 {
@@ -176,91 +208,75 @@ static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_
             (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r + 2, n - 1)) + g0;
         for (int64_t g = 0; g < n_groups; g++) {
             _mm_prefetch((const char *)(next + g), _MM_HINT_T0);
-            struct rows *at = &to[g / CHUNK];
-            const __m256i q = _mm256_load_si256((const __m256i *)(const void *)x[g].q);
-            _mm256_store_si256((__m256i *)(void *)at->q[g % CHUNK][r], q);
-            at->scale[r][g % CHUNK] = x[g].scale;
-            at->sum[r][g % CHUNK] = x[g].sum;
+            struct rows *at = to + g / CHUNK * STRIPS;
+            _mm512_store_si512(at->q[g % CHUNK][r], paired(x[g].q));
+            memcpy(at->factor[r][g % CHUNK], &x[g].scale, sizeof at->factor[r][0]);
+        }
+        for (int64_t g = n_groups; g % CHUNK; g++) {
+            struct rows *at = to + g / CHUNK * STRIPS;
+            memset(at->q[g % CHUNK][r], 0, sizeof at->q[0][0]);
+            memset(at->factor[r][g % CHUNK], 0, sizeof at->factor[0][0]);
         }
     }
 }
 
-/*
- * A product of 16 rows with two panels goes a chunk of groups at a time: the tiles of a chunk
- * are multiplied while those of the chunk before are scaled, a few rows after each tile, because
- * one takes the tile unit and the other the vector unit, and an order of all tiles before all
- * rows leaves one of them idle.
- *
- * Tiles are not cleared between the groups of a chunk: they begin as MAGIC, which as float is
- * 1.5 * 2^23, and each sum is then also the bits of a float, whose difference from the one
- * before is the dot as float, exactly: four dots are below 2^22.  So no integer has to be
- * converted, for which there is but one port next to tiles (Sapphire Rapids: no multiplication,
- * no conversion on the second port while tiles are in use, but sums).
- */
-enum { MAGIC = 0x4B400000, SQUARE = ROWS * KERN_PANEL };
-static_assert(CHUNK * 32 * 127 * 128 < 1 << 22, "sums stay where floats are 1 apart");
+enum { SQUARE = ROWS * KERN_PANEL };
+static_assert(offsetof(struct kern_act32, sum) == offsetof(struct kern_act32, scale) + sizeof(float), "gather()");
 
-/* n groups of two panels whose tiles are there; 0: nothing. */
+/* A chunk of a panel and a strip whose tiles are there. */
 struct chunk {
-    int64_t n;
-    const float *dots;       /* [2][CHUNK][ROWS][16] */
-    const struct factors *f;  /* [2][CHUNK] */
+    const float *dots;       /* [CHUNK][ROWS][16]; NULL: nothing */
+    const struct factors *f; /* [CHUNK] */
     const struct rows *x;
-    float *y;                /* [2][STRIPS][ROWS][16], of one strip */
+    float *y;                /* [ROWS][16] */
 };
 struct work {
     struct tiles t;
     int64_t n_rows;          /* of a tile */
     struct chunk before;
-    ATTR_ALIGNED(64) int32_t magic[SQUARE];
-    ATTR_ALIGNED(64) float dots[2][2 * CHUNK * SQUARE];
-    struct codes w[2][KERN_BAND][CHUNK];     /* by turns: those in use and the next, ... */
-    struct factors f[3][KERN_BAND][CHUNK];   /* ... and those of what is to be scaled */
-    ATTR_ALIGNED(64) float y[PANELS][STRIPS][SQUARE];
-    struct rows x[STRIPS][GROUPS / CHUNK];
+    ATTR_ALIGNED(64) float dots[2][CHUNK * SQUARE];
+    struct codes w[KERN_BAND][CHUNK];
+    struct factors f[2][KERN_BAND][CHUNK]; /* by turns: those in use, and of what is to be scaled */
+    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][STRIPS][KERN_BAND][SQUARE];
+    struct rows x[GROUPS / CHUNK][STRIPS];
 };
 
-/* A row of c, of which n groups count. */
-#define ADD(i)                                                                                      \
-    if ((i) < n) {                                                                                  \
-        const __m512 next = _mm512_load_ps(dots + (i) * SQUARE);                                    \
-        y = _mm512_fmadd_ps(_mm512_sub_ps(next, s), _mm512_mul_ps(d[i], _mm512_set1_ps(scale[i])), y); \
-        if (has_min)                                                                                \
-            y = _mm512_fmadd_ps(_mm512_set1_ps(sum[i]),                                             \
-                                _mm512_mul_ps(_mm512_load_ps(f[i].m), _mm512_set1_ps(scale[i])), y); \
-        s = next;                                                                                   \
+/* A group of a row. */
+#define ADD(i)                                                                                       \
+    {                                                                                                \
+        const __m512 by = _mm512_set1_ps(x[i][0]);                                                   \
+        y = _mm512_fmadd_ps(_mm512_load_ps(dots + (i) * SQUARE), _mm512_mul_ps(d[i], by), y);        \
+        if (has_min)                                                                                 \
+            y = _mm512_fmadd_ps(_mm512_set1_ps(x[i][1]), _mm512_mul_ps(_mm512_load_ps(f[i].m), by), y); \
     }
-static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float *scale,
-                                  const float *sum, float *at, int64_t n, bool has_min)
+static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float (*x)[2],
+                                  float *at, bool has_min)
 {
-    __m512 y = _mm512_load_ps(at), s = _mm512_castsi512_ps(_mm512_set1_epi32(MAGIC));
+    __m512 y = _mm512_load_ps(at);
     (void)f;
-    (void)sum;
     ADD(0) ADD(1) ADD(2) ADD(3)
     _mm512_store_ps(at, y);
 }
-/* Rows r .. r + 4, of `end` that there are, of panel j. */
-static ATTR_INLINE void scale_four(const struct chunk *c, int j, int64_t r, int64_t end, int64_t n, bool has_min)
+/* Rows r .. r + 4, of `end` that there are. */
+static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, bool has_min)
 {
-    const struct factors *f = c->f + j * CHUNK;
+    const struct factors *f = c->f;
     const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
                              _mm512_load_ps(f[3].d)};
-    const float *dots = c->dots + j * CHUNK * SQUARE + r * KERN_PANEL;
-    float *y = c->y + j * STRIPS * SQUARE + r * KERN_PANEL;
-#define ROW(i)                                                                                     \
-    if (r + (i) < end)                                                                             \
-        scale_row(dots + (i) * KERN_PANEL, d, f, c->x->scale[r + (i)], c->x->sum[r + (i)],         \
-                  y + (i) * KERN_PANEL, n, has_min);
+#define ROW(i)                                                                                  \
+    if (r + (i) < end)                                                                          \
+        scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                \
+                  c->y + (r + (i)) * KERN_PANEL, has_min);
     ROW(0) ROW(1) ROW(2) ROW(3)
 }
 
-/* All of what is left to be scaled. */
+/* What is left to be scaled. */
 static void scale_rest(struct work *w, bool has_min)
 {
-    for (int j = 0; w->before.n && j < 2; j++)
+    if (w->before.dots)
         for (int64_t r = 0; r < w->n_rows; r += 4)
-            scale_four(&w->before, j, r, w->n_rows, w->before.n, has_min);
-    w->before.n = 0;
+            scale_four(&w->before, r, w->n_rows, has_min);
+    w->before.dots = NULL;
 }
 
 /* Where a chunk of a band of panels is. */
@@ -268,62 +284,42 @@ struct place {
     int64_t g, p;                   /* group, from the first of the matrix, and panel */
     int64_t n, n_panels;            /* how many of them */
     const uint8_t *stretch[KERN_BAND];
-    ptrdiff_t ahead;                /* to the chunk after it */
 };
 
-/* Tiles of n groups of rows x with two panels, and an even share of what is before, of `rows`
- * rows, after each; next: and a group of panels j, j + 1 of the next chunk.  Tiles 0, 1: sums;
- * 2, 3: activations; 4 to 7: weights. */
-#define STEP(i, sum, last, a, b)                                                                   \
-    if ((i) / 2 < n) {                                                                             \
-        if ((i) / 2 == 0)                                                                          \
-            TILE_LOAD(&w->t, sum, magic, 64);                                                      \
-        if ((i) % 2 == 0)                                                                          \
-            TILE_LOAD(&w->t, a, x->q[(i) / 2], 32);                                                \
-        TILE_LOAD(&w->t, b, v[(i) % 2 * CHUNK + (i) / 2].w, 64);                                   \
-        if (expand)                                                                                \
-            expand(next->stretch[j + (i) / 4], next->g % GROUPS + (i) % 4, next->ahead,            \
-                   &to[(i) / 4 * CHUNK + (i) % 4], &to_f[(i) / 4 * CHUNK + (i) % 4]);              \
-        if (rows > (i) % 4 * 4)                                                                    \
-            scale_four(&c, (i) / 4, (i) % 4 * 4, rows, CHUNK, has_min);                            \
-        TILE_DOT_S8(&w->t, sum, a, b);                                                             \
-        if ((i) > 0)                                                                               \
-            TILE_STORE(&w->t, last, dots + ((i) % 2 ? 0 : CHUNK * SQUARE) + ((i) - 1) / 2 * SQUARE, 64); \
-    }
+/*
+ * The tiles of a chunk of a panel and a strip are multiplied while those of the panel before are
+ * scaled, a few rows after each tile: one takes the tile unit and the other the vector unit,
+ * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
+ *
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before.
+ */
+#define STEP(i, sum, last, a, b)                                   \
+    TILE_ZERO(&w->t, sum);                                         \
+    TILE_LOAD(&w->t, b, v[i].w, 64);                               \
+    if (rows)                                                      \
+        scale_four(&c, 4 * (i), rows, has_min);                    \
+    TILE_DOT_BF16(&w->t, sum, a, b);                               \
+    if ((i) > 0)                                                   \
+        TILE_STORE(&w->t, last, dots + ((i) - 1) * SQUARE, 64);
 static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
-                                 float *y, int64_t n, int64_t rows, bool has_min, expand_fn *expand,
-                                 const struct place *next, int64_t j, struct codes *to, struct factors *to_f)
+                                 float *y, int64_t rows, bool has_min)
 {
     const struct chunk c = w->before;
-    const int32_t *const magic = w->magic;
     float *const dots = w->dots[c.dots == w->dots[0]];
-    (void)next;
-    (void)j;
-    (void)to;
-    (void)to_f;
-    STEP(0, 0, 1, 2, 4)
-    STEP(1, 1, 0, 2, 5)
-    STEP(2, 0, 1, 3, 6)
-    STEP(3, 1, 0, 3, 7)
-    STEP(4, 0, 1, 2, 4)
-    STEP(5, 1, 0, 2, 5)
-    STEP(6, 0, 1, 3, 6)
-    STEP(7, 1, 0, 3, 7)
-    TILE_STORE(&w->t, 1, dots + (CHUNK + n - 1) * SQUARE, 64);
-    w->before = (struct chunk){n, dots, f, x, y};
+    STEP(0, 0, 1, 4, 2)
+    STEP(1, 1, 0, 5, 3)
+    STEP(2, 0, 1, 6, 2)
+    STEP(3, 1, 0, 7, 3)
+    TILE_STORE(&w->t, 1, dots + 3 * SQUARE, 64);
+    w->before = (struct chunk){dots, f, x, y};
 }
 
-static void configure(struct tiles *t, int64_t rows, bool bf16)
+/* Exact, or fast: 0 to 3: sums; 4: activations; others: weights. */
+static void configure(struct tiles *t, int64_t rows, bool fast)
 {
     struct tile_config c = {0};
-    for (int i = 0; i < 8; i++) {
-        if (bf16 ? i < 4 : i < 2)
-            tile_shape(&c, i, (int)rows, 64); /* sums */
-        else if (bf16 ? i == 4 : i < 4)
-            tile_shape(&c, i, (int)rows, bf16 ? 64 : 32); /* activations */
-        else
-            tile_shape(&c, i, bf16 ? 16 : 8, 64); /* weights */
-    }
+    for (int i = 0; i < 8; i++)
+        tile_shape(&c, i, (fast ? i < 5 : i < 2 || i > 3) ? (int)rows : 16, 64);
     tile_configure(t, &c);
 }
 
@@ -358,108 +354,100 @@ static ptrdiff_t distance(const struct kern_matmul *m, const struct place *from,
     return b - a;
 }
 
-/* The chunk `at`, as number i of them, times the gathered rows, onto y; next is expanded. */
-static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, const struct place *next, int64_t i,
-                                  int64_t n_strips, float (*y)[STRIPS][SQUARE], expand_fn *expand, bool has_min)
+/* The chunk `at`, as number i of them, times the gathered rows, onto y.  What the chunk lacks of CHUNK groups
+ * adds zero. */
+static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, int64_t i, ptrdiff_t ahead,
+                                  int64_t n_strips, float (*y)[KERN_BAND][SQUARE], expand_fn *expand,
+                                  __m512i table, bool has_min)
 {
-    struct codes(*const v)[CHUNK] = w->w[i % 2], (*const to)[CHUNK] = w->w[(i + 1) % 2];
-    struct factors(*const f)[CHUNK] = w->f[i % 3], (*const to_f)[CHUNK] = w->f[(i + 1) % 3];
-    bool mixed = w->n_rows == ROWS && at->n == CHUNK && at->n_panels == KERN_BAND && next &&
-                 next->n == CHUNK && next->n_panels == KERN_BAND && w->before.n;
-    if (!mixed && next)
-        for (int64_t j = 0; j < next->n_panels; j++)
-            for (int64_t g = 0; g < next->n; g++)
-                expand(next->stretch[j], next->g % GROUPS + g, next->ahead, &to[j][g], &to_f[j][g]);
+    struct factors(*const f)[CHUNK] = w->f[i % 2];
+    for (int64_t j = 0; j < at->n_panels; j++) {
+        for (int64_t g = 0; g < at->n; g++)
+            expand(at->stretch[j], at->g % GROUPS + g, ahead, table, &w->w[j][g], &f[j][g]);
+        for (int64_t g = at->n; g < CHUNK; g++)
+            memset(&f[j][g], 0, sizeof f[j][g]);
+    }
     for (int64_t s = 0; s < n_strips; s++) {
-        const struct rows *x = &w->x[s][at->g % GROUPS / CHUNK];
-        for (int64_t j = 0; j < at->n_panels; j += 2) {
-            if (at->n < CHUNK)
-                multiply(w, x, v[j], f[j], y[j][s], at->n, 0, has_min, NULL, NULL, 0, NULL, NULL);
-            else if (mixed)
-                multiply(w, x, v[j], f[j], y[j][s], CHUNK, ROWS, has_min, expand, next, j, to[j], to_f[j]);
-            else if (LIKELY(w->n_rows == ROWS && w->before.n))
-                multiply(w, x, v[j], f[j], y[j][s], CHUNK, ROWS, has_min, NULL, NULL, 0, NULL, NULL);
-            else
-                multiply(w, x, v[j], f[j], y[j][s], CHUNK, w->before.n ? w->n_rows : 0, has_min, NULL, NULL, 0, NULL, NULL);
-            if (at->n < CHUNK)
+        const struct rows *x = &w->x[at->g % GROUPS / CHUNK][s];
+        TILE_LOAD(&w->t, 4, x->q[0], 64);
+        TILE_LOAD(&w->t, 5, x->q[1], 64);
+        TILE_LOAD(&w->t, 6, x->q[2], 64);
+        TILE_LOAD(&w->t, 7, x->q[3], 64);
+        for (int64_t j = 0; j < at->n_panels; j++) {
+            if (LIKELY(w->n_rows == ROWS && w->before.dots)) {
+                multiply(w, x, w->w[j], f[j], y[s][j], ROWS, has_min);
+            } else {
                 scale_rest(w, has_min);
+                multiply(w, x, w->w[j], f[j], y[s][j], 0, has_min);
+            }
         }
-        mixed = false;
     }
 }
 
 /* Panels [p0, p1), at most PANELS, times rows i .. i + n, at most STRIPS times 16, in strips of
  * as many rows each. */
 static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t p0, int64_t p1, int64_t i,
-                                 int64_t n, expand_fn *expand, bool has_min)
+                                 int64_t n, expand_fn *expand, __m512i table, bool has_min)
 {
     const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS), each = num_div_up(n, n_strips);
-    struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next, then;
+    struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
     if (each != w->n_rows)
         configure(&w->t, each, false);
     w->n_rows = each;
-    for (int64_t p = 0; p < p1 - p0; p++)
-        memset(w->y[p], 0, (size_t)n_strips * sizeof w->y[p][0]);
+    for (int64_t p = 0; p < p1 - p0; p += KERN_BAND)
+        memset(w->y[p / KERN_BAND], 0, (size_t)n_strips * sizeof w->y[0][0]);
     find(m, &at);
-    for (int64_t j = 0; j < at.n_panels; j++)
-        for (int64_t g = 0; g < at.n; g++)
-            expand(at.stretch[j], g, 0, &w->w[0][j][g], &w->f[0][j][g]);
     next = at;
     bool more = true;
     for (int64_t k = 0; more; k++) {
         more = advance(m, &next, p0, p1);
-        then = next;
-        next.ahead = more && advance(m, &then, p0, p1) ? distance(m, &next, &then) : 0;
+        const ptrdiff_t ahead = more ? distance(m, &at, &next) : 0;
         if (at.g % GROUPS == 0 && at.p == p0) {
             scale_rest(w, has_min);
             for (int64_t s = 0; s < n_strips; s++)
-                gather(m, i + s * each, num_min(each, n - s * each), each, at.g, num_min(GROUPS, n_groups - at.g), w->x[s]);
+                gather(m, i + s * each, num_min(each, n - s * each), each, at.g,
+                       num_min(GROUPS, n_groups - at.g), &w->x[0][s]);
         }
-        if (at.n < CHUNK)
-            scale_rest(w, has_min);
-        run_chunk(w, &at, more ? &next : NULL, k, n_strips, &w->y[at.p - p0], expand, has_min);
+        run_chunk(w, &at, k, ahead, n_strips, w->y[(at.p - p0) / KERN_BAND], expand, table, has_min);
         at = next;
     }
     scale_rest(w, has_min);
     for (int64_t s = 0; s < n_strips; s++)
         for (int64_t p = p0; p < p1; p++)
-            y_write(m, p, i + s * each, num_min(each, n - s * each), w->y[p - p0][s]);
+            y_write(m, p, i + s * each, num_min(each, n - s * each),
+                    w->y[(p - p0) / KERN_BAND][s][(p - p0) % KERN_BAND]);
 }
 
 static ATTR_INLINE void run_groups(const struct kern_matmul *m, int64_t p0, int64_t p1,
-                                   expand_fn *expand, bool has_min)
+                                   expand_fn *expand, __m512i table, bool has_min)
 {
     struct work w;
     w.n_rows = 0;
     w.before = (struct chunk){0};
-    for (int i = 0; i < SQUARE; i++)
-        w.magic[i] = MAGIC;
-    memset(w.f, 0, sizeof w.f);
-    if ((p1 - p0) % 2)
-        memset(w.w, 0, sizeof w.w);
+    memset(w.w, 0, sizeof w.w);
     for (int64_t end; p0 < p1; p0 = end) {
         end = num_min(p1, p0 + PANELS);
         for (int64_t i = 0; i < m->n; i += STRIPS * ROWS)
-            run_rows(m, &w, p0, end, i, num_min(STRIPS * ROWS, m->n - i), expand, has_min);
+            run_rows(m, &w, p0, end, i, num_min(STRIPS * ROWS, m->n - i), expand, table, has_min);
     }
     if (w.n_rows)
         tile_done(&w.t);
 }
 
-#define KERNEL(name, has_min)                                                                  \
+#define KERNEL(name, expand, list, n_list, bias, has_min)                                      \
     void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1)       \
     {                                                                                          \
-        run_groups(m, p0, p1, expand_##name, has_min);                                         \
+        run_groups(m, p0, p1, expand, table_of(list, n_list, bias), has_min);                  \
     }
-KERNEL(q4_0, false)
-KERNEL(q4_1, true)
-KERNEL(q5_0, false)
-KERNEL(q5_1, true)
-KERNEL(q8_0, false)
-KERNEL(iq4_nl, false)
-KERNEL(mxfp4, false)
+KERNEL(q4_0, expand_q4_0, NULL, 16, 8, false)
+KERNEL(q4_1, expand_q4_1, NULL, 16, 0, true)
+KERNEL(q5_0, expand_q5_0, NULL, 32, 16, false)
+KERNEL(q5_1, expand_q5_1, NULL, 32, 0, true)
+KERNEL(q8_0, expand_q8_0, NULL, 32, 0, false)
+KERNEL(iq4_nl, expand_q4_0, quant_nl4, 16, 0, false)
+KERNEL(mxfp4, expand_mxfp4, quant_e2m1_doubled, 16, 0, false)
 
-/* ---- bf16 ---- */
+/* ---- floats ---- */
 
 /* Two lines of 16 halves, row by row side by side. */
 static inline __m512i interleaved(__m512i two)
