@@ -532,8 +532,8 @@ enum ingle_grammar_kind {
     INGLE_GRAMMAR_JSON,        /* text: NULL; any JSON object */
     INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/grammars.md */
     INGLE_GRAMMAR_REGEX,       /* text: a regular expression for the whole answer */
-    INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required" or a name,
-                                  "parallel": bool}: one call or more in the model's own form;
+    INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required", a name
+                                  or a list of names, "parallel": bool}: one call or more in the model's own form;
                                   with "answer" (a JSON schema, or true for any object) they
                                   or a JSON text of it; with "behind": true what follows the
                                   marker of a call, tools whose schema is not supported

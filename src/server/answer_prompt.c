@@ -361,6 +361,8 @@ static void put_tools(struct str *s, const struct chat_request *r)
     str_adds(s, ",\"choice\":");
     if (r->tool_choice == TOOLS_NAMED)
         str_add_json(s, r->tool_name.at, r->tool_name.n);
+    else if (r->allowed.n)
+        str_add(s, r->allowed.at, r->allowed.n);
     else
         str_adds(s, "\"required\"");
     str_adds(s, r->parallel_calls ? ",\"parallel\":true" : ",\"parallel\":false");

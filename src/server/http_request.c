@@ -185,6 +185,11 @@ static void begin_request(struct http_exchange *x, const char *version, const ch
         refuse(x, 413, "the request's body is too large");
         return;
     }
+    const char *coding = http_request_header(&x->rq, "content-encoding");
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        refuse(x, 415, "the request's body must not be compressed");
+        return;
+    }
     if (h->o.admit) {
         h->o.admit(h->o.arg, x, &x->rq, &user);
         if (user)

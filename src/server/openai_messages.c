@@ -326,30 +326,55 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
     write_close(&r->tools, ']');
 }
 
-static bool knows_tool(const struct chat_request *r, struct json_object *list, bool wrapped)
+static bool knows_tool(const char *name, struct json_object *list, bool wrapped)
 {
     for (size_t k = 0; list && k < json_object_array_length(list); k++) {
         struct json_object *fn = json_object_array_get_idx(list, k);
         if (wrapped)
             fn = request_get(fn, "function");
-        if (request_text_is(request_get(fn, "name"), r->tool_name.at))
+        if (request_text_is(request_get(fn, "name"), name))
             return true;
     }
     return false;
 }
 
+/* Those of the request's tools that a list of allowed ones names. */
+static void read_allowed(struct chat_request *r, struct json_object *allowed, struct json_object *tools,
+                         const char *param, struct fault *f)
+{
+    struct json_object *list = request_get(allowed, "tools");
+    size_t n = 0;
+    if (!list)
+        return;
+    write_open(&r->allowed, '[');
+    for (size_t i = 0; json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
+        struct json_object *t = json_object_array_get_idx(list, i);
+        struct json_object *fn = json_object_is_type(t, json_type_object) ? request_get(t, "function") : NULL;
+        struct json_object *name = json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
+        if (!request_is_text(name) || !knows_tool(json_object_get_string(name), tools, true))
+            continue;
+        write_text(&r->allowed, json_object_get_string(name));
+        n++;
+    }
+    write_close(&r->allowed, ']');
+    if (!n)
+        request_fault(f, FAULT_REQUEST, param, "'%s' allows no tool of the request", param);
+}
+
 /* none, auto, required; an object names a function. */
-static void read_choice(struct chat_request *r, struct json_object *v, const char *param,
-                        struct fault *f)
+static void read_choice(struct chat_request *r, struct json_object *v, struct json_object *tools,
+                        const char *param, struct fault *f)
 {
     struct json_object *name = NULL;
     if (json_object_is_type(v, json_type_object)) {
         struct json_object *allowed = request_get(v, "allowed_tools");
         struct json_object *fn = request_get(v, "function");
-        if (json_object_is_type(allowed, json_type_object))
+        if (json_object_is_type(allowed, json_type_object)) {
+            read_allowed(r, allowed, tools, param, f);
             v = request_get(allowed, "mode");
-        else
+        } else {
             name = request_get(json_object_is_type(fn, json_type_object) ? fn : v, "name");
+        }
     }
     if (request_is_text(name)) {
         r->tool_choice = TOOLS_NAMED;
@@ -382,7 +407,7 @@ void openai_read_tools(struct chat_request *r, struct json_object *body, struct 
     if (w->legacy_functions)
         choice = choice ? choice : call;
     if (choice && !f->kind)
-        read_choice(r, choice, param, f);
+        read_choice(r, choice, list, param, f);
     request_get_bool(body, "parallel_tool_calls", &r->parallel_calls, f);
     if (w->legacy_functions)
         r->parallel_calls = false;
@@ -390,7 +415,7 @@ void openai_read_tools(struct chat_request *r, struct json_object *body, struct 
         return;
     if (r->tool_choice == TOOLS_REQUIRED && !r->tools.n)
         request_fault(f, FAULT_REQUEST, param, "'%s' requires a call, but there are no tools", param);
-    if (r->tool_choice == TOOLS_NAMED && !knows_tool(r, list, !w->legacy_functions))
+    if (r->tool_choice == TOOLS_NAMED && !knows_tool(r->tool_name.at, list, !w->legacy_functions))
         request_fault(f, FAULT_REQUEST, param, "'%s' names '%.64s', which is no tool of the request",
                       param, r->tool_name.at);
 }

@@ -60,6 +60,10 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f)
                                               .n_keys = REQUEST_MAX_KEYS};
     struct json_object *o = NULL;
     struct err err;
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark, as some editors write it */
+        text += 3;
+        n -= 3;
+    }
     const ingle_status st = json_parse(text, n, &limits, &o, &err);
     if (st) {
         request_fault_from(f, st, NULL, err.msg);
@@ -246,6 +250,7 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->effort);
     str_init(&r->grammar);
     str_init(&r->tool_name);
+    str_init(&r->allowed);
     str_init(&r->user);
     str_init(&r->cache_key);
     for (size_t i = 0; i < defaults->n_bias; i++) {
@@ -265,6 +270,7 @@ void request_release(struct chat_request *r)
     str_release(&r->effort);
     str_release(&r->grammar);
     str_release(&r->tool_name);
+    str_release(&r->allowed);
     str_release(&r->user);
     str_release(&r->cache_key);
     for (size_t i = 0; i < r->n_prompts; i++) {
@@ -359,7 +365,8 @@ bool request_has_tools(const struct chat_request *r)
 void request_check(const struct chat_request *r, struct fault *f)
 {
     bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) &&
-              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) && str_ok(&r->user) &&
+              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) &&
+              str_ok(&r->allowed) && str_ok(&r->user) &&
               str_ok(&r->cache_key);
     for (size_t i = 0; i < r->n_prompts; i++)
         ok = ok && str_ok(&r->prompt[i].text);

@@ -140,6 +140,7 @@ struct chat_request {
     const char *grammar_param; /* the field that faults of it name; NULL: "response_format" */
     enum request_tools tool_choice;
     struct str tool_name; /* TOOLS_NAMED */
+    struct str allowed; /* JSON array of the names of those that may be called, or "": all */
     bool parallel_calls;
 
     bool stream;

@@ -262,6 +262,30 @@ static void read_mode(struct responses_reader *d, struct view mode,
                       mode.at ? mode.at : "");
 }
 
+/* Where all that are allowed were skipped, none is left to call. */
+static void read_allowed(struct responses_reader *d, struct json_object *tools, struct chat_request *r)
+{
+    size_t n = 0;
+    write_open(&r->allowed, '[');
+    for (size_t i = 0; json_object_is_type(tools, json_type_array) && i < json_object_array_length(tools); i++) {
+        struct json_object *tool = json_object_array_get_idx(tools, i);
+        const struct view own = view_member(tool, "name");
+        struct str flat;
+        str_init(&flat);
+        responses_flat(view_member(tool, "namespace"), own.at ? own : view_member(tool, "type"), &flat);
+        if (responses_find(d->state, view_str(&flat))) {
+            write_string(&r->allowed, flat.at, flat.n);
+            n++;
+        } else {
+            skip(d, view_str(&flat), "an allowed tool that is not there");
+        }
+        str_release(&flat);
+    }
+    write_close(&r->allowed, ']');
+    if (!n)
+        r->tool_choice = TOOLS_NONE;
+}
+
 void responses_read_choice(struct responses_reader *d, struct json_object *choice,
                                   struct chat_request *r)
 {
@@ -280,12 +304,7 @@ void responses_read_choice(struct responses_reader *d, struct json_object *choic
         choose(d, choice, r);
         return;
     }
-    /* Of a list of allowed tools only a single one can be enforced. */
-    struct json_object *tools = view_get(choice, "tools");
     read_mode(d, view_member(choice, "mode"), r);
-    if (r->tool_choice == TOOLS_REQUIRED && json_object_is_type(tools, json_type_array) &&
-        json_object_array_length(tools) == 1)
-        choose(d, json_object_array_get_idx(tools, 0), r);
-    else
-        skip(d, VIEW("allowed_tools"), "all tools are allowed");
+    if (view_get(choice, "tools"))
+        read_allowed(d, view_get(choice, "tools"), r);
 }

@@ -31,7 +31,7 @@ MUST_CHECK ingle_status text_grammar_json(struct text_grammar **out, struct err 
 /* Warnings (what is accepted but not enforced) go to sink, which may be NULL. */
 MUST_CHECK ingle_status text_grammar_schema(struct text_grammar **out, const char *text, size_t n,
                                             const struct report_sink *sink, struct err *err);
-/* {"tools": [...], "choice": "required" or a name, "parallel": bool} to calls in the form of
+/* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in the form of
  * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
  * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
  * block), and any arguments of tools whose schema is not supported. */

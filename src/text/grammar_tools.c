@@ -21,7 +21,8 @@ struct tools {
     struct grammar_builder b;
     struct schema s;
     struct text_form gemma, dsml, raw, json;
-    const char *choice; /* NULL: any of them */
+    const char *choice; /* NULL: any of them, or of ... */
+    struct json_object *names; /* NULL: all */
     bool parallel;
     bool behind; /* the marker */
     bool lenient; /* tools whose schema does not compile take any arguments */
@@ -242,6 +243,16 @@ static struct json_object *any_arguments(struct tools *t, const char *name, cons
 }
 
 /* The call of tool i, or nothing where another is chosen. */
+static bool is_among(struct json_object *names, const char *word)
+{
+    for (size_t i = 0; i < json_object_array_length(names); i++) {
+        const char *name = json_object_get_string(json_object_array_get_idx(names, i));
+        if (name && strcmp(name, word) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct grammar_piece *all)
 {
     char where[64];
@@ -259,7 +270,7 @@ static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct
         return false;
     }
     const char *word = json_object_get_string(name);
-    if (t->choice && strcmp(t->choice, word) != 0)
+    if ((t->choice && strcmp(t->choice, word) != 0) || (t->names && !is_among(t->names, word)))
         return false;
     snprintf(where, sizeof where, "tool %zu: #", i);
     const struct schema_path at = {NULL, where, 0};
@@ -354,8 +365,10 @@ static void read_choice(struct tools *t, struct json_object *o)
 {
     struct json_object *choice = get(o, "choice"), *parallel = get(o, "parallel");
     t->parallel = !parallel || json_object_get_boolean(parallel);
-    if (choice && !json_object_is_type(choice, json_type_string))
-        text_g_fail(&t->b, INGLE_ARG, "'choice' is neither \"required\" nor a name");
+    if (json_object_is_type(choice, json_type_array))
+        t->names = choice;
+    else if (choice && !json_object_is_type(choice, json_type_string))
+        text_g_fail(&t->b, INGLE_ARG, "'choice' is neither \"required\" nor a name nor a list of names");
     else if (choice && strcmp(json_object_get_string(choice), "required") != 0)
         t->choice = json_object_get_string(choice);
 }

@@ -287,6 +287,22 @@ class Chat(Case):
         self.refused({**body, "tool_choice": {"type": "function", "function": {"name": "f"}}},
                      "tool_choice")
 
+    def test_allowed_tools(self):
+        names = ["a", "b", "c", "get_weather"]
+        tools = [{"type": "function", "function": {"name": n, "parameters": client.WEATHER}} for n in names]
+        def named(*some):
+            return [{"type": "function", "function": {"name": n}} for n in some]
+        for mode, some in (("required", "bc"), ("required", ["a"]), ("auto", "bc"), ("auto", ["get_weather"])):
+            choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named(*some)}}
+            for seed in range(4):
+                c = self.one(user("What is the weather in Oslo?", tools=tools, tool_choice=choice, seed=seed,
+                                  max_tokens=100, **client.HOT))
+                for call in c["message"].get("tool_calls", []):
+                    self.assertIn(call["function"]["name"], some)
+                self.assertTrue(mode == "auto" or c["message"]["tool_calls"])
+        self.refused(user("x", tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": {
+            "mode": "auto", "tools": named("d")}}), "tool_choice")
+
     def test_forced_calls(self):
         time_tool = {"type": "function", "function": {**WEATHER["function"], "name": "get_time"}}
         named = {"type": "function", "function": {"name": "get_time"}}
@@ -593,6 +609,8 @@ class Chat(Case):
                                          if isinstance(body, str) else body)
             self.assertEqual(got, 400, body)
             self.assertEqual(r["error"]["type"], "invalid_request_error")
+        got, _, r = self.server.post("/v1/chat/completions", b"\xef\xbb\xbf" + json.dumps(user("x", max_tokens=1)).encode())
+        self.assertEqual(got, 200, r)
         # A half of a pair, as a client cuts it: U+FFFD, no refusal.
         got, _, r = self.server.post("/v1/chat/completions",
                                      '{"messages":[{"role":"user","content":"\\ud83d"}],"max_tokens":1}')

@@ -84,6 +84,11 @@ class Sizes(Metered):
             asked = b"GET " + address + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
             self.assertEqual(status_of(talk(self.server.port, asked)), status, address)
 
+    def test_compressed(self):
+        for coding, status in ((b"gzip", 415), (b"zstd", 415), (b"identity", 200)):
+            answer = talk(self.server.port, asking(user("x", max_tokens=1), b"Content-Encoding: " + coding + b"\r\n"))
+            self.assertEqual(status_of(answer), status, answer)
+
     def test_body(self):
         self.refused(b"[" + b" " * 8999998 + b"]", "no object")
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000001\r\n\r\n"

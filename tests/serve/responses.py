@@ -212,6 +212,22 @@ class Responses(client.Case):
         self.assertEqual(text_of(self.whole(input="What is 7+5?", tools=tools,
                                             tool_choice={"type": "web_search"})), "12")
 
+    def test_allowed_tools(self):
+        tools = [{"type": "function", "name": n, "parameters": client.WEATHER} for n in ("a", "b", "get_weather")]
+        tools += [{"type": "web_search"}, {"type": "namespace", "name": "ns", "tools": [tools[0]]}]
+        for mode in "required", "auto":
+            for seed in range(4):
+                r = self.whole(input="What is the weather in Rome?", tools=tools, seed=seed, **client.HOT, tool_choice={
+                    "type": "allowed_tools", "mode": mode, "tools": [
+                        {"type": "function", "name": "b"}, {"type": "function", "name": "a", "namespace": "ns"},
+                        {"type": "web_search"}]})
+                calls = [(i["name"], i.get("namespace")) for i in r["output"] if i["type"] == "function_call"]
+                self.assertLessEqual(set(calls), {("b", None), ("a", "ns")})
+                self.assertTrue(calls or mode == "auto" or r["status"] == "incomplete")
+        r = self.whole(input="What is the weather in Rome?", tools=tools, tool_choice={
+            "type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]})
+        self.assertEqual(r["output"][-1]["type"], "message")
+
     def test_schema(self):
         schema = {"type": "object", "properties": {"name": {"type": "string"},
                                                    "age": {"type": "integer"}},
