@@ -325,6 +325,7 @@ class Starting(unittest.TestCase):
         self.refused("256.1.1.1", "--host", "256.1.1.1")
         self.refused("wants a path", "--host", "unix:")
         self.refused("wants a value", "--alias", "", status=2)
+        self.refused("outside 1 to 65536", "--max-waiting", "0", status=2)  # it would have been 64
         self.refused("vocabulary of 2048", "--logit-bias", "99999999=1")
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
 
