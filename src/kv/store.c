@@ -122,16 +122,56 @@ static void save_again(struct kv_store *s)
     kv_store_note(s, INGLE_REPORT_NOTE, s->dir_name, "prefixes are saved again");
 }
 
+/* *dir is also set (or -1) on failure. */
+static ingle_status open_dir(const char *name, int *dir, struct err *err)
+{
+    struct stat st;
+    *dir = -1;
+    if (mkdir(name, 0700) != 0 && errno != EEXIST)
+        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", name,
+                       strerror(errno));
+    *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*dir < 0 || fstat(*dir, &st) != 0)
+        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", name,
+                       strerror(errno));
+    if (st.st_uid != geteuid())
+        return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "
+                       "of user %u", name, (unsigned)st.st_uid);
+    if (st.st_mode & 022)
+        return err_set(err, INGLE_ARG, "%s: others may write to the directory of the store (mode "
+                       "%o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
+    return INGLE_OK;
+}
+
+/* A directory that was removed is made anew, under the descriptor of the old one.  Unlocked.  False: it is
+ * there, or *st and *err say why it cannot be made. */
+static bool find_again(struct kv_store *s, ingle_status *st, struct err *err)
+{
+    struct stat is;
+    int dir;
+    if (fstat(s->dir, &is) != 0 || is.st_nlink)
+        return false;
+    const ingle_status opened = open_dir(s->dir_name, &dir, err);
+    const bool again = !opened && dup3(dir, s->dir, O_CLOEXEC) >= 0;
+    if (opened)
+        *st = opened;
+    if (dir >= 0)
+        close(dir);
+    return again;
+}
+
 /* The lock is held on entry and on return. */
 static void write_job(struct kv_store *s, struct kv_job *j)
 {
     const struct kv_file_header *h = &j->out.head;
     struct err err = {.status = INGLE_CANCEL};
     ingle_status st = INGLE_CANCEL;
+    bool again = false;
     if (may_save(s) && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
         pthread_mutex_unlock(&s->lock);
         j->used = clock_used();
         st = kv_file_write(s->dir, j->name, &j->out, &err);
+        again = st == INGLE_NOTFOUND && find_again(s, &st, &err);
         pthread_mutex_lock(&s->lock);
     }
     if (st == INGLE_OK) {
@@ -150,7 +190,12 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     }
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
-    s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM;
+    s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM || again;
+    if (again) {
+        s->scan = true;
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "the directory was removed: it is made anew");
+        return;
+    }
     /* NOTFOUND: somebody took the temporary file away */
     if (st != INGLE_CANCEL && st != INGLE_NOMEM && st != INGLE_NOTFOUND)
         stop_saving(s, err.msg);
@@ -185,27 +230,6 @@ static void *disk_thread(void *arg)
 }
 
 /* ---- life ---- */
-
-/* *dir is also set (or -1) on failure. */
-static ingle_status open_dir(const char *name, int *dir, struct err *err)
-{
-    struct stat st;
-    *dir = -1;
-    if (mkdir(name, 0700) != 0 && errno != EEXIST)
-        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", name,
-                       strerror(errno));
-    *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*dir < 0 || fstat(*dir, &st) != 0)
-        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", name,
-                       strerror(errno));
-    if (st.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "
-                       "of user %u", name, (unsigned)st.st_uid);
-    if (st.st_mode & 022)
-        return err_set(err, INGLE_ARG, "%s: others may write to the directory of the store (mode "
-                       "%o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
-    return INGLE_OK;
-}
 
 ingle_status kv_store_check(const char *name, struct err *err)
 {

@@ -2,6 +2,7 @@
 """store.py INGLE - a server whose prefixes lie on disk: what it looks at before it loads, tells, and survives."""
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -165,6 +166,23 @@ class Store(unittest.TestCase):
             status, _, r = s.post("/completion", ASK)
             self.assertEqual((status, r["timings"]["ingle"]["reuse"]["from_disk"]), (200, 0))
             self.assertIn("other settings", r["timings"]["ingle"]["reuse"]["why"])
+
+    def test_removed(self):
+        """Somebody clears the store while a server uses it."""
+        with self.server() as s:
+            cold = self.ask(s)[0]
+            self.until(s, lambda p: p["written"])
+            shutil.rmtree(self.folder)
+            self.assertEqual(self.ask(s)[0], cold)
+            other = self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0]
+            self.until(s, lambda p: p["saving"] and p["files"] and p["files"] == len(self.files()))
+            self.until(s, lambda p: any("made anew" in line for line in s.log))
+            shutil.rmtree(self.folder)
+            with open(self.folder, "w"):  # in the way
+                pass
+            self.ask(s, {**ASK, "prompt": "Or: " + TEXT})
+            self.assertIn("cannot", self.until(s, lambda p: not p["saving"])["error"])
+            self.assertEqual(self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0], other)
 
     def test_two_servers(self):
         """What one has written the other finds."""
