@@ -8,8 +8,9 @@
 #include "base/report.h"
 #include <string.h>
 
-/* Four bands of weights and their activations stay in the second cache. */
-enum { OUT = 256, IN = 1024, MAX_ROWS = 64, ROUNDS = 3, WARM_NS = 300000 };
+/* Four bands of weights.  Few rows read them from memory, which is where those of large matrices are,
+ * because kernels differ in how they wait for it. */
+enum { OUT = 256, IN = 1024, FEW_ROWS = 16, MAX_ROWS = 64, ROUNDS = 3, CLEARLY = 110, WARM_NS = 300000 };
 static const int64_t n_rows[] = {4, 8, 12, 16, 24, 32, 64};
 enum { N_SIZES = sizeof n_rows / sizeof *n_rows };
 
@@ -18,7 +19,6 @@ struct calibration {
     struct kern_matrix w;
     struct kern_act act;
     uint8_t *mem;
-    size_t n_bytes;
 };
 
 static bool matrix_of(uint32_t code, struct kern_matrix *w)
@@ -29,91 +29,124 @@ static bool matrix_of(uint32_t code, struct kern_matrix *w)
     return false;
 }
 
-/* All weights and activations are zeros: the kernels' time does not depend on them. */
-static bool prepare(struct calibration *c, uint32_t code)
+static size_t bytes_of(const struct kern_matrix *w)
 {
-    if (!matrix_of(code, &c->w))
-        return false;
+    return kern_matrix_bytes(w) + kern_act_bytes(w->act, MAX_ROWS, IN) + sizeof(float) * MAX_ROWS * OUT;
+}
+
+/* All weights and activations are zeros: the kernels' time does not depend on them. */
+static void prepare(struct calibration *c)
+{
     const size_t w = kern_matrix_bytes(&c->w), a = kern_act_bytes(c->w.act, MAX_ROWS, IN);
-    c->n_bytes = w + a + sizeof(float) * MAX_ROWS * OUT;
-    c->mem = mem_big_alloc(c->n_bytes);
-    if (!c->mem)
-        return false;
-    memset(c->mem, 0, c->n_bytes);
+    memset(c->mem, 0, bytes_of(&c->w));
     c->w.at = c->mem;
     kern_act_init(&c->act, c->w.act, MAX_ROWS, IN, NULL, IN, c->mem + w);
     c->m = (struct kern_matmul){&c->w, &c->act, NULL, 0, (float *)(void *)(c->mem + w + a), OUT};
-    return true;
 }
 
-static uint64_t time_of(struct calibration *c, kern_matmul_fn *fn)
+static void make_cold(struct calibration *c)
 {
-    const uint64_t start = clock_now();
+#if defined(__x86_64__)
+    kern_cold_zeros_avx2(c->mem, kern_matrix_bytes(&c->w));
+#else
+    (void)c;
+#endif
+}
+
+/* Processor time: what others take of the machine is not counted. */
+static uint64_t time_of(void *arg, kern_matmul_fn *fn)
+{
+    struct calibration *c = arg;
+    if (c->m.n <= FEW_ROWS)
+        make_cold(c);
+    const uint64_t start = clock_used();
     fn(&c->m, 0, c->w.n_panels);
-    return clock_now() - start;
+    return clock_used() - start;
+}
+
+int kern_matmul_compare(kern_time_fn *time, void *arg, kern_matmul_fn *a, kern_matmul_fn *b)
+{
+    int v[ROUNDS], n = 0, n_clear = 0;
+    while (n < ROUNDS && n_clear < 2 && n_clear > -2) {
+        const uint64_t ta = time(arg, a) + 1, tb = time(arg, b) + 1;
+        const int ratio = (int)(100 * ta / tb);
+        n_clear += ratio >= CLEARLY ? 1 : 100 * 100 / CLEARLY >= ratio ? -1 : 0;
+        int at = n++;
+        for (; at > 0 && v[at - 1] > ratio; at--)
+            v[at] = v[at - 1];
+        v[at] = ratio;
+    }
+    return v[n / 2];
 }
 
 /* Tiles that were idle take some tenths of a millisecond to come to speed. */
 static void warm_up(struct calibration *c, kern_matmul_fn *many)
 {
-    const uint64_t start = clock_now();
+    const uint64_t start = clock_used();
     c->m.n = n_rows[0];
     do
         many(&c->m, 0, c->w.n_panels);
-    while (clock_now() - start < WARM_NS);
+    while (clock_used() - start < WARM_NS);
 }
 
-/* Whether `many` is the faster one with n rows: the best of some runs in turns. */
-static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int64_t n)
+static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int size)
 {
-    uint64_t best_run = UINT64_MAX, best_many = UINT64_MAX;
-    c->m.n = n;
-    for (int i = 0; i < ROUNDS && (i == 0 || best_many / 4 <= best_run); i++) {
-        const uint64_t a = time_of(c, run), b = time_of(c, many);
-        best_run = a < best_run ? a : best_run;
-        best_many = b < best_many ? b : best_many;
-    }
-    return best_many < best_run;
+    c->m.n = n_rows[size];
+    return kern_matmul_compare(time_of, c, run, many) > 100;
 }
 
-/* The least number of rows from which on `many` wins, found by halving; INT64_MAX: it does not. */
-static int64_t crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many)
+/* The least size from which on `many` wins, sought from a guess on; N_SIZES: it does not. */
+static int crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int guess)
 {
-    int lo = 0, hi = N_SIZES;
-    while (lo < hi) {
-        const int mid = (lo + hi) / 2;
-        if (wins(c, run, many, n_rows[mid]))
-            hi = mid;
-        else
-            lo = mid + 1;
+    int size = guess < N_SIZES ? guess : N_SIZES - 1;
+    if (wins(c, run, many, size)) {
+        while (size > 0 && wins(c, run, many, size - 1))
+            size--;
+        return size;
     }
-    return lo < N_SIZES ? n_rows[lo] : INT64_MAX;
+    do
+        size++;
+    while (size < N_SIZES && !wins(c, run, many, size));
+    return size;
+}
+
+static void settle(struct kern_matmul_table *t, uint32_t code, int size, const struct report_sink *sink)
+{
+    t->many_from[code] = size < N_SIZES ? n_rows[size] : INT64_MAX;
+    if (size == N_SIZES)
+        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "'%s' is faster here", t->name[code]);
+    else
+        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "from %lld rows on; below, '%s' is faster",
+               (long long)t->many_from[code], t->name[code]);
 }
 
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink)
 {
-    bool warm = false;
+    struct calibration c = {.mem = NULL};
+    size_t most = 0;
+    int guess[KERN_ACT_KINDS], n_done = 0;
     kern_matmul_calibrate_ahead(t, sink);
+    for (uint32_t code = 0; code < KERN_CODES; code++)
+        if (t->many[code] && matrix_of(code, &c.w) && bytes_of(&c.w) > most)
+            most = bytes_of(&c.w);
+    if (most)
+        c.mem = mem_big_alloc(most);
+    for (int k = 0; k < KERN_ACT_KINDS; k++)
+        guess[k] = N_SIZES / 2;
     for (uint32_t code = 0; code < KERN_CODES; code++) {
-        struct calibration c = {0};
         if (!t->many[code])
             continue;
-        if (!prepare(&c, code)) {
+        if (!c.mem || !matrix_of(code, &c.w)) {
             report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
                    "no memory to measure it; '%s' is used", t->name[code]);
             continue;
         }
-        if (!warm)
+        prepare(&c);
+        if (!n_done++)
             warm_up(&c, t->many[code]);
-        warm = true;
-        t->many_from[code] = crossover(&c, t->run[code], t->many[code]);
-        mem_big_free(c.mem, c.n_bytes);
-        if (t->many_from[code] == INT64_MAX)
-            report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "'%s' is faster here",
-                   t->name[code]);
-        else
-            report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code],
-                   "from %lld rows on; below, '%s' is faster", (long long)t->many_from[code],
-                   t->name[code]);
+        guess[c.w.act] = crossover(&c, t->run[code], t->many[code], guess[c.w.act]);
+        settle(t, code, guess[c.w.act], sink);
     }
+    if (c.mem)
+        mem_big_free(c.mem, most);
 }

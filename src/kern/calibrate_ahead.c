@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a kernel that asks for memory ahead of its use reads faster than one that leaves it to
  * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is the
- * processor's nature, so one code is measured for all: a row times weights that no cache holds,
- * more of them than a second cache could. */
+ * processor's nature, so one code is measured for all: a row times weights that no cache holds. */
 #include "kern/kernels.h"
 
 #include "base/clock.h"
@@ -13,7 +12,7 @@
 
 #if defined(__x86_64__)
 
-enum { BYTES = 2304 << 10, IN = 4096, ROUNDS = 5, CLEARLY = 105 };
+enum { BYTES = 1152 << 10, IN = 4096, CLEARLY = 105 };
 
 struct reading {
     struct kern_matmul m;
@@ -43,25 +42,13 @@ static bool prepare(struct reading *r, uint32_t type)
     return true;
 }
 
-static uint64_t time_of(struct reading *r, kern_matmul_fn *fn)
+static uint64_t time_of(void *arg, kern_matmul_fn *fn)
 {
+    struct reading *r = arg;
     kern_cold_zeros_avx2(r->mem, kern_matrix_bytes(&r->w));
-    const uint64_t start = clock_now();
+    const uint64_t start = clock_used();
     fn(&r->m, 0, r->w.n_panels);
-    return clock_now() - start;
-}
-
-static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-/* The best of some runs in turns, as hundredths of the other's speed. */
-static int speed_of(struct reading *r, kern_matmul_fn *run, kern_matmul_fn *ahead)
-{
-    uint64_t a = UINT64_MAX, b = UINT64_MAX;
-    for (int i = 0; i < ROUNDS; i++) {
-        a = less(a, time_of(r, run));
-        b = less(b, time_of(r, ahead));
-    }
-    return b ? (int)(100 * a / b) : 0;
+    return clock_used() - start;
 }
 
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
@@ -76,7 +63,7 @@ void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct repor
         report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used", t->name[probe]);
         return;
     }
-    const int speed = speed_of(&r, t->run[probe], t->ahead[probe]);
+    const int speed = kern_matmul_compare(time_of, &r, t->run[probe], t->ahead[probe]);
     mem_big_free(r.mem, r.n_bytes);
     report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s", speed / 100,
            speed % 100, t->name[probe], speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");

@@ -28,6 +28,9 @@
 
 /* Zeros of which no cache holds a line; at and n_bytes are multiples of 64. */
 void kern_cold_zeros_avx2(uint8_t *at, size_t n_bytes);
+/* The speed of b in hundredths of a's: the median of a few runs in turns, of two that differ clearly. */
+typedef uint64_t kern_time_fn(void *arg, kern_matmul_fn *fn);
+int kern_matmul_compare(kern_time_fn *time, void *arg, kern_matmul_fn *a, kern_matmul_fn *b);
 /* Part of kern_matmul_calibrate(): puts t->ahead in the place of t->run where that reads faster. */
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
 
