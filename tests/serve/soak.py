@@ -2,17 +2,20 @@
 """soak.py INGLE - a server of each family under mixed load for a long time.
 
 Clients of all dialects ask, stream, read slowly, leave, send garbage; prompts share prefixes,
-the caches are too small for them, and a store on disk is in use.  Every answer that ends is
-compared with the one that was computed alone before.  Now and then all clients pause, and what
+the cache in memory is too small for them, so that they come back from a store on disk, of which
+files are damaged and removed meanwhile.  Every answer that ends is compared with the one that
+was computed alone before.  Now and then all clients pause, and what
 the server holds then is measured: after a first part, neither memory nor descriptors may grow.
-What the server keeps on purpose is full before that: the caches soon are, and the answers that
+What the server keeps on purpose is full before that: the caches soon are; the answers that
 /v1/responses keeps (by default 1,000, which would take half an hour) are made before the clients
-come.  Their bytes are told beside the memory.
+come, their bytes are told beside the memory; and each slot has had a longer prompt than any to come,
+all at once, because the pool keeps the memory of the most pages that were ever in use.
 Standard library only."""
 import argparse, concurrent.futures, contextlib, json, os, random, re, shutil, socket, struct
 import sys, tempfile, threading, time
 
 sys.path.insert(0, os.path.dirname(__file__))
+import client  # noqa: E402
 from client import Server  # noqa: E402
 
 MODELS = ("tests/data/nano-v4", "../shared/models/nano-v4", "../../shared/models/nano-v4")
@@ -21,8 +24,9 @@ TOOL = {"name": "get_weather", "description": "Weather in a city", "parameters":
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
           "required": ["name", "n"], "additionalProperties": False}
+SLOTS = 6
 KINDS = ("ask", "ask", "ask", "stream", "stream", "stream", "stream", "leave", "leave", "reset",
-         "vanish", "slow", "garbage", "refused", "late", "look")
+         "vanish", "slow", "garbage", "refused", "late", "look", "spoil")
 
 
 # ---- what is asked ----
@@ -49,6 +53,8 @@ def question(i):
     """The i-th request: (path, body), of which several begin alike."""
     system = words(i % 4, (20, 150, 600, 60)[i % 4])
     text = words(100 + i % 7, (5, 40, 900, 12, 200)[i % 5]) + f" {i}"
+    if i % 9 == 4:  # long, and all of them but the number shared by every 36th
+        text = words(200 + i % 4, 2400) + f" {i}"
     if i % 5 in (0, 1):
         return chat(i, text, system)
     if i % 5 == 2:
@@ -151,22 +157,23 @@ def gathered_message(events):
 # ---- a server and its clients ----
 
 class Soak:
-    def __init__(self, ingle, name, options, folder, n_clients, n_questions, max_responses):
-        self.name = name
+    def __init__(self, ingle, name, options, folder, o):
+        self.name, self.folder = name, folder
         base = [*options, "-c", "8192", "-q"]
         with Server(ingle, *base, "--parallel", "1") as alone:
-            asked = [question(i) for i in range(n_questions)]
+            asked = [question(i) for i in range(o.questions)]
             self.questions = [(p, b, self.alone(alone, p, b)) for p, b in asked]
-        self.server = Server(ingle, *base, "--parallel", "6", "--cache", "6M", "--store", folder,
+        self.server = Server(ingle, *base, "--parallel", str(SLOTS), "--cache", "6M", "--store", folder,
                              "--store-size", "24M", "--max-waiting", "16", "--retry-grace", "0.5",
-                             "--stall-timeout", "3", "--max-unread", "8K",
-                             *(["--max-responses", str(max_responses)] if max_responses else []))
-        self.fill(max_responses or 1000)
+                             "--stall-timeout", str(o.stall), "--max-unread", "8K",
+                             *(["--max-responses", str(o.max_responses)] if o.max_responses else []))
+        self.fill(o.max_responses or 1000)
+        self.crowd(SLOTS)
         self.go, self.stop = threading.Event(), threading.Event()
         self.lock = threading.Lock()
         self.counts, self.bad, self.samples = {}, [], []
-        self.busy = n_clients
-        self.clients = [threading.Thread(target=self.client, args=(i,)) for i in range(n_clients)]
+        self.busy = o.clients
+        self.clients = [threading.Thread(target=self.client, args=(i,)) for i in range(o.clients)]
         self.go.set()
         for c in self.clients:
             c.start()
@@ -183,6 +190,14 @@ class Soak:
             for status, _, r in pool.map(lambda i: self.server.post("/v1/responses", asked[i % len(asked)]),
                                          range(n + 8)):
                 assert status == 200, r
+
+    def crowd(self, n):
+        """A long prompt in each slot at once, with nothing in common."""
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            for status, _, r in pool.map(lambda i: self.server.post("/v1/completions", {
+                    "prompt": words(1000 + i, 5500), "max_tokens": 200, "ignore_eos": True}), range(n)):
+                assert status == 200, r
+                assert r["usage"]["prompt_tokens"] > 5500, r["usage"]
 
     def count(self, what, bad=None):
         with self.lock:
@@ -274,6 +289,24 @@ class Soak:
         status, _, got = self.server.post(path, dict(body, deadline_seconds=0.001 + r.random() * 0.1))
         assert status in (200, 400, 429, 504), (status, got)
 
+    def do_spoil(self, r, path, body, expected):
+        """Now and then a file of the store loses a byte or goes."""
+        files = [f for f in os.listdir(self.folder) if f.endswith(".kv")]
+        if not files or r.random() > 0.1:
+            return
+        name = os.path.join(self.folder, r.choice(files))
+        with contextlib.suppress(OSError):
+            if r.random() < 0.5:
+                os.unlink(name)
+                self.count("removed")
+                return
+            with open(name, "r+b") as f:
+                f.seek(r.randrange(os.path.getsize(name)))
+                byte = f.read(1)[0]
+                f.seek(-1, os.SEEK_CUR)
+                f.write(bytes([byte ^ 1 << r.randrange(8)]))
+            self.count("damaged")
+
     def do_look(self, r, path, body, expected):
         for p in ("/health", "/metrics", "/slots", "/props", "/v1/models"):
             assert self.server.get(p)[0] == 200, p
@@ -289,7 +322,7 @@ class Soak:
     def rest(self):
         """All clients pause; (RSS in KiB, descriptors, threads)."""
         self.go.clear()
-        end = time.monotonic() + 90
+        end = time.monotonic() + client.TIMEOUT
         while self.busy or not self.resting():
             assert time.monotonic() < end, f"{self.name}: does not come to rest"
             time.sleep(0.05)
@@ -329,6 +362,12 @@ def report(soak, n_warm):
     before, after = growth(soak.samples, n_warm)
     print(f"{soak.name}: after the warm-up {before[0]:.0f} KiB, {before[1]:.1f} descriptors, {before[2]:.1f} "
           f"threads; at the end {after[0]:.0f} KiB, {after[1]:.1f}, {after[2]:.1f}")
+    restored = soak.seen['ingle_cache_hits_total{tier="disk"}']
+    print(f"{soak.name}: {restored:.0f} prompts restored from the store, {soak.seen['ingle_store_written_total']:.0f} "
+          f"files written, {soak.seen['ingle_cache_corrupt_total']:.0f} found damaged")
+    if len(soak.samples) > n_warm + 8 and not restored:
+        print(f"{soak.name}: the store was not used")
+        ok = False
     if len(soak.samples) > n_warm + 8 and after[0] > before[0] * 1.03 + 1024:
         print(f"{soak.name}: memory grows")
         ok = False
@@ -347,7 +386,11 @@ def main():
     p.add_argument("--max-responses", type=int, default=40,
                    help="answers that the servers keep; 0: as many as by default (default: %(default)s)")
     p.add_argument("--warm", type=float, help="minutes before memory is compared (default: 5, or a third)")
+    p.add_argument("--stall", type=int, default=3, help="stall-timeout of the servers, seconds (default: %(default)s)")
+    p.add_argument("--patience", type=int, default=client.TIMEOUT,
+                   help="seconds until something is taken to hang (default: %(default)s); both more on a busy machine")
     o = p.parse_args()
+    client.TIMEOUT = o.patience
     models = {"gemma4": []} | ({"deepseek4": ["-m", V4]} if V4 else {})
     pause = max(5.0, o.minutes * 60 / 120)
     warm = o.warm if o.warm is not None else min(5.0, o.minutes / 3)
@@ -355,8 +398,8 @@ def main():
     soaks, n_warm, ok = [], 0, True
     try:
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            soaks = list(pool.map(lambda m: Soak(o.ingle, m[0], m[1], os.path.join(root, m[0]), o.clients,
-                                                 o.questions, o.max_responses), models.items()))
+            soaks = list(pool.map(lambda m: Soak(o.ingle, m[0], m[1], os.path.join(root, m[0]), o),
+                                  models.items()))
         begun = time.monotonic()
         while (t := time.monotonic() - begun) < o.minutes * 60:
             time.sleep(min(pause, max(0.1, o.minutes * 60 - t)))
