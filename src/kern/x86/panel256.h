@@ -3,7 +3,8 @@
  * vectors of 8 rows, scales, and the frame of a tile.
  *
  * A file that includes it defines KERNEL(name, block), which makes the kernel of the tiles
- * tile_NAME_1 .. 6, then GROUP macros that add a group to its sums.
+ * tile_NAME_1 .. 6, then GROUP macros that add a group to its sums; before it, FETCH, if its quads
+ * ask for lines themselves.
  */
 #ifndef INGLE_KERN_X86_PANEL256_H
 #define INGLE_KERN_X86_PANEL256_H
@@ -77,6 +78,7 @@ static ATTR_INLINE __m256i quad_8(const uint8_t *g, int j)
     return _mm256_xor_si256(half_line(g + 64 * j), bytes(128));
 }
 
+#ifndef FETCH
 /* Asks for what comes after a chunk of n_lines, in n parts of which this is part i: each
  * line twice, long before its use into the second cache and shortly before into the first
  * (Zen 4, two cores, one row: 0.94 of the read rate, against 0.82 with one of them).  One
@@ -90,6 +92,10 @@ static ATTR_INLINE void fetch(const uint8_t *chunk, int i, int n, int n_lines)
         _mm_prefetch(at + 64 * l + 2048, _MM_HINT_T0);
     }
 }
+#define FETCH(chunk, i, n, bits, n_all, rows) \
+    if ((rows) > 1 || (bits) < 8)             \
+        fetch(chunk, i, n, n_all);
+#endif
 
 /* 2^(e - 128), NaN for 255. */
 static inline __m256 half_e8m0(const uint8_t *at)
@@ -177,8 +183,7 @@ static inline __m256 half_ue4m3(const uint8_t *at)
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
                 const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
                                        (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
-                if ((C) > 1 || (bits) < 8)                                                   \
-                    fetch(chunk, i, n_group, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64); \
+                FETCH(chunk, i, n_group, bits, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, C) \
                 GROUP(C)                                                                     \
             }                                                                                \
     }
@@ -250,7 +255,7 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
             EACH_##C(ZERO_T, _)                                                              \
             for (int h = 0; h < 8; h++) {                                                    \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                fetch(chunk, h, 8, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64);               \
+                FETCH(chunk, h, 8, bits, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C)       \
                 GROUP(C)                                                                     \
             }                                                                                \
             END(C)                                                                           \

@@ -6,16 +6,31 @@
  * Included by the file for AVX-VNNI (VEX form) and by one for AVX-512 (EVEX form), which runs
  * the same lines on processors that lack the other: NAME(x) is the kernel's name.
  */
+#include "base/attr.h"
+#include <stdint.h>
+
+/* As ask_ahead() in vnni512.h: processors that have this form and no AVX-512 are Intel's.  Prefetches
+ * and dots keep their places in the text, or compilers gather what they may move. */
+static ATTR_INLINE void ask_ahead(const uint8_t *at)
+{
+    __asm__ volatile("prefetcht1 %0\n\tprefetcht0 %1" : : "m"(at[6144]), "m"(at[3072]));
+}
+#define FETCH(chunk, i, n, bits, n_all, rows) \
+    enum { n_lines = bits };                  \
+    if ((bits) * (n) + (i) < (n_all))         \
+        ask_ahead((chunk) + 64 * ((bits) * (n) + (i)));
+
 #include "kern/x86/panel256.h"
 
 /* sum + dots of four unsigned bytes of u and four signed ones of x */
 static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
 {
 #ifdef __AVXVNNI__
-    return _mm256_dpbusd_avx_epi32(sum, u, x);
+    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(x));
 #else
-    return _mm256_dpbusd_epi32(sum, u, x);
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
 #endif
+    return sum;
 }
 
 #define BEGIN(c, start) __m256i a0##c = start(c), a1##c = a0##c;
@@ -27,12 +42,18 @@ static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
     }
 #define QUAD(C, quad, j)                                               \
     {                                                                  \
+        if ((j) < n_lines)                                             \
+            ask_ahead(group + 64 * (j));                               \
         const __m256i w0_ = quad(group, j), w1_ = quad(group + 32, j); \
         EACH_##C(DOT, j)                                               \
     }
 #define QUADS_LOW(C, quad) QUAD(C, quad, 0) QUAD(C, quad, 1) QUAD(C, quad, 2) QUAD(C, quad, 3)
 #define QUADS_HIGH(C, quad) QUAD(C, quad, 4) QUAD(C, quad, 5) QUAD(C, quad, 6) QUAD(C, quad, 7)
 #define QUADS(C, quad) QUADS_LOW(C, quad) QUADS_HIGH(C, quad)
+/* Both nibbles of a line, one after the other. */
+#define QUADS_4(C, quad)                                              \
+    QUAD(C, quad, 0) QUAD(C, quad, 4) QUAD(C, quad, 1) QUAD(C, quad, 5) \
+    QUAD(C, quad, 2) QUAD(C, quad, 6) QUAD(C, quad, 3) QUAD(C, quad, 7)
 
 #define ZERO(c) _mm256_setzero_si256()
 /* The stored byte: the value plus 128. */
@@ -55,39 +76,39 @@ static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
 #define START1(c) _mm256_srai_epi32(START8(c), 3)
 
 #define FINISH(c, _) ADD_Y(_mm256_fmadd_ps, c, a0##c, a1##c, d, X32(c)->scale)
-#define GROUP_D(C, start, quad) \
-    EACH_##C(BEGIN, start)      \
-    QUADS(C, quad)              \
-    D_SCALES                    \
+#define GROUP_D(C, start, QUADS, quad) \
+    EACH_##C(BEGIN, start)             \
+    QUADS(C, quad)                     \
+    D_SCALES                           \
     EACH_##C(FINISH, _)
 #define GROUP_DM(C, quad)  \
     EACH_##C(BEGIN, ZERO)  \
-    QUADS(C, quad)         \
+    QUADS_4(C, quad)       \
     D_SCALES M_SCALES      \
     EACH_##C(FINISH, _)    \
     EACH_##C(ADD_MIN, _)
 
 #define XQ(c) X32(c)->q
-#define GROUP_Q4_0(C) GROUP_D(C, START8, Q4)
+#define GROUP_Q4_0(C) GROUP_D(C, START8, QUADS_4, Q4)
 TILES32(q4_0, 4, 2, D, 0, NO_SETUP, GROUP_Q4_0)
-#define GROUP_Q5_0(C) GROUP_D(C, START16, Q5)
+#define GROUP_Q5_0(C) GROUP_D(C, START16, QUADS_4, Q5)
 TILES32(q5_0, 5, 2, D, 0, NO_SETUP, GROUP_Q5_0)
-#define GROUP_Q8_0(C) GROUP_D(C, START128, QBYTE)
+#define GROUP_Q8_0(C) GROUP_D(C, START128, QUADS, QBYTE)
 TILES32(q8_0, 8, 2, D, 0, NO_SETUP, GROUP_Q8_0)
-#define GROUP_Q1_0(C) GROUP_D(C, START1, Q1)
+#define GROUP_Q1_0(C) GROUP_D(C, START1, QUADS, Q1)
 TILES32(q1_0, 1, 8, D, 2, NO_SETUP, GROUP_Q1_0)
-#define GROUP_Q2_0(C) GROUP_D(C, START1, Q2)
+#define GROUP_Q2_0(C) GROUP_D(C, START1, QUADS, Q2)
 TILES32(q2_0, 2, 4, D, 1, NO_SETUP, GROUP_Q2_0)
 #define GROUP_Q4_1(C) GROUP_DM(C, Q4)
 TILES32(q4_1, 4, 1, DM, 0, NO_SETUP, GROUP_Q4_1)
 #define GROUP_Q5_1(C) GROUP_DM(C, Q5)
 TILES32(q5_1, 5, 1, DM, 0, NO_SETUP, GROUP_Q5_1)
-#define GROUP_IQ4_NL(C) GROUP_D(C, START128, QTABLE)
+#define GROUP_IQ4_NL(C) GROUP_D(C, START128, QUADS_4, QTABLE)
 TILES32(iq4_nl, 4, 2, D, 0, NL4_SETUP, GROUP_IQ4_NL)
 
 #define GROUP_MXFP4(C)                                             \
     EACH_##C(BEGIN, START128)                                      \
-    QUADS(C, QTABLE)                                               \
+    QUADS_4(C, QTABLE)                                             \
     __m256 d0, d1;                                                 \
     halves_e8m0(scale, &d0, &d1);                                  \
     EACH_##C(FINISH, _)
@@ -129,7 +150,7 @@ TILES32(nvfp4, 4, 2, E2, 0, E2M1_SETUP, GROUP_NVFP4)
         EACH_##C(ADD_SUB, _)                                             \
     }
 /* One sub-scale for 32, one for each 16. */
-#define GROUP_32(C, quad, wide, start) SCALED(C, start, QUADS, quad, wide, s + 16 * h)
+#define GROUP_32(C, quad, wide, start) SCALED(C, start, QUADS_4, quad, wide, s + 16 * h)
 #define GROUP_16(C, quad, wide, low, high)                    \
     SCALED(C, low, QUADS_LOW, quad, wide, s + 32 * h)         \
     SCALED(C, high, QUADS_HIGH, quad, wide, s + 32 * h + 16)
@@ -179,6 +200,7 @@ static_assert(STORED_BIAS == 64, "twice -32");
         }                                                                                      \
         for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                               \
             const uint8_t *s = chunk + STORED_SUB;                                             \
+            enum { n_lines = 0 };                                                              \
             EACH_##C(ZERO_T, _)                                                                \
             for (int h = 0; h < 8; h++) {                                                      \
                 const uint8_t *group = chunk + 512 * h;                                        \
