@@ -12,6 +12,12 @@
 #include "device/ops.h"
 #include <string.h>
 
+/* A product, or the rows of one that have the same kernel. */
+struct part {
+    struct device_product p;
+    kern_matmul_fn *fast; /* of fast numerics, or NULL */
+};
+
 struct prepared {
     const float *x;
     enum kern_act_kind kind;
@@ -19,7 +25,7 @@ struct prepared {
 };
 
 struct task {
-    const struct device_product *p;
+    const struct part *p;
     kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_matmul mm;
@@ -37,32 +43,49 @@ struct job {
     int64_t widest;
 };
 
-/* The kernel of fast numerics, or NULL. */
-static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p)
+/* The kernel of fast numerics, for any row or for a prompt's alone, or NULL. */
+static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p, bool prompt)
 {
-    return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &p->w->m) : NULL;
+    return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &p->w->m, prompt) : NULL;
 }
 
-static enum kern_act_kind act_kind(const struct device *d, const struct device_product *p)
+/* Whether its rows are the step's, so that those of a prompt may have a kernel of their own. */
+static bool may_split(const struct device *d, const struct device_product *p)
+{
+    return !p->row && !fast_kernel(d, p, false) && fast_kernel(d, p, true);
+}
+
+/* At most two parts of p. */
+static int64_t split(const struct device *d, const struct device_product *p, struct part *to)
+{
+    const int64_t n = p->y.n, all = d->step_rows, prompt = p->x.n == all && may_split(d, p) ? d->prompt_rows : 0;
+    int64_t n_parts = 0;
+    if (prompt < n || !n)
+        to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
+                                       p->row}, fast_kernel(d, p, false)};
+    if (prompt)
+        to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
+                                       NULL}, fast_kernel(d, p, true)};
+    return n_parts;
+}
+
+static enum kern_act_kind act_kind(const struct device *d, const struct part *p)
 {
     return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
-           : fast_kernel(d, p)             ? KERN_ACT_BF16
-                                           : p->w->m.act;
+           : p->fast                       ? KERN_ACT_BF16
+                                           : p->p.w->m.act;
 }
 
-static bool same_act(const struct device *d, const struct device_product *a,
-                     const struct device_product *b)
+static bool same_act(const struct device *d, const struct part *a, const struct part *b)
 {
-    return a->x.at == b->x.at && a->x.n == b->x.n && a->x.width == b->x.width &&
+    return a->p.x.at == b->p.x.at && a->p.x.n == b->p.x.n && a->p.x.width == b->p.x.width &&
            act_kind(d, a) == act_kind(d, b);
 }
 
-/* Whether product i is the first of the list that wants its activations. */
-static bool is_first(const struct device *d, const struct device_product *p, int64_t i)
+/* Whether part i is the first of the list that wants its activations. */
+static bool is_first(const struct device *d, const struct part *p, int64_t i)
 {
-    if (i > 0 && same_act(d, &p[i - 1], &p[i]))
-        return false;
-    for (int64_t j = 0; j < i; j++)
+    for (int64_t j = i; j-- > 0;)
         if (same_act(d, &p[j], &p[i]))
             return false;
     return true;
@@ -73,16 +96,38 @@ static size_t round64(size_t n)
     return (n + 63) & ~(size_t)63;
 }
 
+/* Of a product before it is split: whether an earlier one has all activations that it may want. */
+static enum kern_act_kind whole_kind(const struct device *d, const struct device_product *p)
+{
+    return act_kind(d, &(struct part){*p, fast_kernel(d, p, false)});
+}
+static bool is_covered(const struct device *d, const struct device_product *p, int64_t i)
+{
+    for (int64_t j = i; j-- > 0;)
+        if (p[j].x.at == p[i].x.at && p[j].x.n == p[i].x.n && p[j].x.width == p[i].x.width &&
+            whole_kind(d, &p[j]) == whole_kind(d, &p[i]) && may_split(d, &p[j]) == may_split(d, &p[i]))
+            return true;
+    return false;
+}
+
+/* Bytes of the lists of n products, which may all be split. */
+static size_t list_bytes(const struct device *d, int64_t n)
+{
+    return round64(2 * (size_t)n * ((size_t)pool_nodes(d->pool) * sizeof(struct task) + sizeof(struct prepared) + sizeof(struct part)));
+}
+
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = round64((size_t)a->n * ((size_t)pool_nodes(d->pool) * sizeof(struct task) + sizeof(struct prepared))) +
-               sizeof(struct claim_region) * (size_t)pool_size(d->pool);
+    size_t n = list_bytes(d, a->n) + sizeof(struct claim_region) * (size_t)pool_size(d->pool);
     int64_t widest = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         widest = num_max(widest, p->x.width);
-        if (is_first(d, a->p, i))
-            n += round64(kern_act_bytes(act_kind(d, p), p->x.n, p->x.width));
+        if (is_covered(d, a->p, i))
+            continue;
+        n += round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
+        if (may_split(d, p))
+            n += round64(kern_act_bytes(KERN_ACT_BF16, p->x.n, p->x.width));
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
@@ -125,7 +170,8 @@ static void prepare(struct device *d, struct kern_act *act)
 
 static void scale_rows(const struct job *j, const struct task *t, int64_t p0, int64_t p1)
 {
-    const float s = t->p->w->scale ? t->p->w->scale[t->p->index] : 1.0f;
+    const struct device_product *p = &t->p->p;
+    const float s = p->w->scale ? p->w->scale[p->index] : 1.0f;
     if (s <= 1.0f && s >= 1.0f)
         return;
     const int64_t c0 = p0 * KERN_PANEL, c1 = num_min(t->w.out, p1 * KERN_PANEL);
@@ -167,21 +213,22 @@ static int64_t chunk_panels(const struct device *d, const struct kern_matrix *w,
 }
 
 /* The panels of a product that belong to a node. */
-static void add_task(struct job *j, const struct device_product *p, const struct prepared *ready, int node,
+static void add_task(struct job *j, const struct part *part, const struct prepared *ready, int node,
                      int64_t all_panels, int64_t *n_chunks)
 {
     struct device *d = j->d;
+    const struct device_product *p = &part->p;
     const struct prepared *r = ready;
     int64_t p0, p1;
     device_matrix_share(p->w, p->index, node, &p0, &p1);
     if (p0 >= p1)
         return;
-    while (r->x != p->x.at || r->kind != act_kind(d, p) || r->act.n != p->x.n || r->act.k != p->x.width)
+    while (r->x != p->x.at || r->kind != act_kind(d, part) || r->act.n != p->x.n || r->act.k != p->x.width)
         r++;
     struct task *t = &j->task[j->n_tasks++];
-    t->p = p;
+    t->p = part;
     t->w = p->w->m;
-    t->run = fast_kernel(d, p);
+    t->run = part->fast;
     if (!t->run)
         t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
     t->w.at += (size_t)p->index * p->w->stack_bytes;
@@ -200,20 +247,25 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     const size_t n_nodes = (size_t)pool_nodes(d->pool);
     struct claim_region *region = scratch;
     struct task *task = (struct task *)(void *)(region + n_workers);
-    struct prepared *ready = (struct prepared *)(void *)(task + (size_t)a->n * n_nodes);
-    uint8_t *at = (uint8_t *)task + round64((size_t)a->n * (n_nodes * sizeof *task + sizeof *ready));
-    int64_t n_ready = 0, widest = 0, all_panels = 0, work = 0;
+    struct prepared *ready = (struct prepared *)(void *)(task + 2 * (size_t)a->n * n_nodes);
+    struct part *part = (struct part *)(void *)(ready + 2 * (size_t)a->n);
+    uint8_t *at = (uint8_t *)task + list_bytes(d, a->n);
+    int64_t n_parts = 0, n_ready = 0, widest = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         BUG_IF(p->x.width != p->w->m.in || p->y.width != p->w->m.out);
         widest = num_max(widest, p->x.width);
         all_panels += p->y.n ? p->w->m.n_panels : 0;
         work += p->y.n * p->x.width * p->y.width;
-        if (!is_first(d, a->p, i))
+        n_parts += split(d, p, &part[n_parts]);
+    }
+    for (int64_t i = 0; i < n_parts; i++) {
+        const struct device_product *p = &part[i].p;
+        if (!is_first(d, part, i))
             continue;
         struct prepared *r = &ready[n_ready++];
         r->x = p->x.at;
-        r->kind = act_kind(d, p);
+        r->kind = act_kind(d, &part[i]);
         kern_act_init(&r->act, r->kind, p->x.n, p->x.width, p->x.at, p->x.stride, at);
         at += round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
         prepare(d, &r->act);
@@ -223,9 +275,9 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     int64_t n_chunks = 0;
     for (int node = 0; node < (int)n_nodes; node++) {
         const int64_t first = n_chunks;
-        for (int64_t i = 0; i < a->n; i++)
-            if (a->p[i].y.n)
-                add_task(&j, &a->p[i], ready, node, all_panels, &n_chunks);
+        for (int64_t i = 0; i < n_parts; i++)
+            if (part[i].p.y.n)
+                add_task(&j, &part[i], ready, node, all_panels, &n_chunks);
         device_claim_share(region, d->pool, node, first, n_chunks);
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);

@@ -192,6 +192,13 @@ void device_begin(struct device *d, const atomic_bool *cancel)
     d->used = d->base;
     d->err.status = INGLE_OK;
     d->cancel = cancel;
+    device_prompt_rows(d, 0, 0);
+}
+
+void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt)
+{
+    d->step_rows = n_rows;
+    d->prompt_rows = n_prompt;
 }
 
 void device_fail(struct device *d, const struct err *err)
@@ -253,7 +260,7 @@ void device_may_stop(struct device *d, uint64_t next_ns)
 
 void device_suspend(struct device *d, struct device_suspended *s)
 {
-    *s = (struct device_suspended){d->base, d->used, d->err, d->cancel, d->between};
+    *s = (struct device_suspended){d->base, d->used, d->step_rows, d->prompt_rows, d->err, d->cancel, d->between};
     d->base = d->used;
     d->between = NULL;
 }
@@ -262,6 +269,7 @@ void device_resume(struct device *d, const struct device_suspended *s)
 {
     d->base = s->base;
     d->used = s->used;
+    device_prompt_rows(d, s->step_rows, s->prompt_rows);
     d->err = s->err;
     d->cancel = s->cancel;
     d->between = s->between;

@@ -25,7 +25,7 @@
 enum device_numerics {
     DEVICE_EXACT,     /* int8 activations against quantised weights: one arithmetic */
     DEVICE_REFERENCE, /* f32 activations against decoded weights, f64 sums: slow */
-    DEVICE_FAST,      /* bf16 products of float weights where those are faster; else exact */
+    DEVICE_FAST,      /* bf16 products where those are faster, of quantised weights for a prompt's rows; else exact */
 };
 
 /* Of a machine with several memory nodes. */
@@ -125,6 +125,9 @@ MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, s
 /* Starts a step: the arena is empty, errors are forgotten.  cancel (may be NULL) is polled
  * between operations. */
 void device_begin(struct device *d, const atomic_bool *cancel);
+/* Until the next step: of products of n_rows rows without a list, the last n_prompt ones are a prompt's, for which
+ * fast numerics have kernels of their own. */
+void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt);
 /* False in a dry run, after an error and after a cancel: host code between operations asks
  * before it touches memory. */
 bool device_runs(struct device *d);
@@ -146,6 +149,7 @@ struct device_between {
 void device_set_between(struct device *d, struct device_between *between);
 struct device_suspended {
     size_t base, used;
+    int64_t step_rows, prompt_rows;
     struct err err;
     const atomic_bool *cancel;
     struct device_between *between;

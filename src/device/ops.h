@@ -88,6 +88,7 @@ struct device {
     uint8_t *arena;
     size_t cap, used, peak;
     size_t base; /* what a suspended step has */
+    int64_t step_rows, prompt_rows; /* device_prompt_rows() */
     bool dry;
     /* The step that runs. */
     struct err err;           /* status INGLE_OK: none yet */

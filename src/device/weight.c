@@ -26,7 +26,7 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
     w->m = m;
     w->n_stack = n_stack;
     w->stack_bytes = bytes;
-    d->n_fast += d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m);
+    d->n_fast += d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true);
     *out = w;
     return INGLE_OK;
 }

@@ -182,6 +182,7 @@ struct rows family_wanted(const struct family_forward *f, struct rows x)
 {
     struct rows y = device_rows(f->device, f->step->n_logits, x.width);
     int64_t row = 0, to = 0;
+    device_prompt_rows(f->device, 0, 0);
     for (int64_t i = 0; i < f->step->n_spans; i++) {
         const struct family_span *s = &f->step->span[i];
         const int64_t n = s->want == FAMILY_LOGITS_ALL ? s->n : s->want == FAMILY_LOGITS_LAST;

@@ -20,6 +20,7 @@ struct family_span {
     int64_t n;
     int64_t at; /* position of token[0] == the timeline's length */
     enum family_logits want;
+    bool prompt; /* of a session's prompt, with fast numerics; such spans are the last of a step */
 };
 
 /* A step is the only thing that computes: all spans run together as one matrix of rows. */
@@ -133,7 +134,7 @@ struct family_choice family_select(const struct family_forward *f, uint32_t keys
 void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
                           struct rows q, int64_t n_heads, struct rows out, float scale);
 
-/* The rows whose logits are wanted, gathered. */
+/* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,
                      struct rows x);

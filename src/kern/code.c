@@ -272,6 +272,22 @@ static void unpack_block(const struct kern_code *c, const struct kern_block *b, 
     }
 }
 
+void kern_code_floats(const struct kern_matrix *w, int64_t p, int64_t k, int r, float *to)
+{
+    const struct kern_code *c = &codes[w->code];
+    if (c->act == KERN_ACT_F32) {
+        for (int i = 0; i < 32; i++)
+            to[i] = kern_code_float(w, p, k + i, r);
+        return;
+    }
+    const int64_t n = c->act == KERN_ACT_Q32 ? 32 : 256;
+    struct kern_block b;
+    float block[256];
+    kern_code_read(w, p, k / n, r, &b);
+    unpack_block(c, &b, block);
+    memcpy(to, block + k % n, 32 * sizeof *to);
+}
+
 void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
 {
     const struct kern_code *c = &codes[m->code];

@@ -155,6 +155,8 @@ bool kern_pack_words(const struct kern_matrix *m, int64_t p, int n_rows, const u
 
 /* Weight k of row r of panel p of a matrix whose code is float. */
 float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r);
+/* Weights k .. k + 32, k a multiple of 32, of a matrix of floats or packed codes (no points). */
+void kern_code_floats(const struct kern_matrix *w, int64_t p, int64_t k, int r, float *to);
 
 /* The activations of a group, as kernels read them. */
 struct kern_act32 {

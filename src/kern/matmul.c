@@ -48,9 +48,9 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
 }
 
 /* Blocks of 32 k and no rest. */
-kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w)
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt)
 {
-    return w->in % 32 ? NULL : t->fast[w->code];
+    return w->in % 32 || (w->act != KERN_ACT_F32 && !prompt) ? NULL : t->fast[w->code];
 }
 
 void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, float *scratch)

@@ -24,10 +24,10 @@
  * Int to float rounds to nearest even.  The kernels expect the default rounding mode with
  * subnormal numbers on.
  *
- * --numerics fast is another arithmetic, for float weights but F32 ones: weights and
- * activations are rounded to bf16, and then (fast.inc)
+ * --numerics fast is another arithmetic, for float weights but F32 ones, and for quantised ones
+ * in a prompt: weights (as kern_unpack_row() gives them) and activations are rounded to bf16, and then (fast.inc)
  *   fast-pairs  acc = fma(w[k + 1], x[k + 1], acc), acc = fma(w[k], x[k], acc) for k = 0, 2, ...
- *   fast-tiles  32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
+ *   fast-panels 32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
  *               acc = acc + (e + o)
  * Both count subnormal numbers as zeros of their sign, on the way in and out.
  *
@@ -142,8 +142,10 @@ static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t
 }
 
 /* The kernel of --numerics fast for w, whose activations are of kind BF16; NULL: w runs as
- * in exact.  A choice by code and width alone, so that results do not depend on a batch. */
-kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w);
+ * in exact.  Of quantised weights only for rows of a prompt, because a row that comes alone
+ * would wait for the expansion.  A choice by code, width and that alone, so that results do not
+ * depend on a batch. */
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt);
 
 /* The fastest kernels that cpu allows. */
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);

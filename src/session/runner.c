@@ -303,6 +303,10 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         pool_enter(device_pool(r->device));
     }
     device_begin(r->device, cancel);
+    int64_t n_prompt = 0;
+    for (int64_t i = 0; i < n_spans; i++)
+        n_prompt += l->span[i].prompt ? l->span[i].n : 0;
+    device_prompt_rows(r->device, n_rows, n_prompt);
     r->family->forward(r->self, &f);
     const ingle_status s = device_status(r->device, err);
     if (between) {

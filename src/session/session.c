@@ -40,6 +40,11 @@ void session_set_salt(struct session *s, uint64_t salt)
     s->salt = salt;
 }
 
+void session_prompt(struct session *s, int64_t n)
+{
+    s->prompt_end = n;
+}
+
 int64_t session_length(const struct session *s)
 {
     return kv_timeline_length(s->timeline);
@@ -237,6 +242,12 @@ static ingle_status remember_prompt(struct session *s, struct err *err)
 
 /* ---- the step ---- */
 
+/* Whether its next tokens are a prompt's and computed as such. */
+static bool is_prompt(const struct session *s)
+{
+    return device_numerics(s->r->device) == DEVICE_FAST && session_length(s) < s->prompt_end;
+}
+
 /* Tokens of a work item that this step can take. */
 static int64_t share(const struct session_work *w, int64_t rows_left, int64_t logits_left)
 {
@@ -245,6 +256,8 @@ static int64_t share(const struct session_work *w, int64_t rows_left, int64_t lo
     int64_t n = num_min(pending, rows_left);
     if (w->max_tokens > 0)
         n = num_min(n, w->max_tokens);
+    if (is_prompt(s))
+        n = num_min(n, s->prompt_end - at);
     /* A restore point must fall on the end of a step. */
     n = num_min(n, s->r->restore_every - at % s->r->restore_every);
     if (w->want == FAMILY_LOGITS_ALL)
@@ -256,17 +269,16 @@ static int64_t share(const struct session_work *w, int64_t rows_left, int64_t lo
 
 struct built { int64_t n_spans, n_rows, n_logits; };
 
-static ingle_status build(struct runner *r, struct session_work *work, int64_t n,
-                          struct built *b, struct err *err)
+/* Adds the items whose next tokens are a prompt's, or the others. */
+static ingle_status build_some(struct runner *r, struct session_work *work, int64_t n, bool prompts,
+                               struct built *b, struct err *err)
 {
-    *b = (struct built){0};
     const struct lane *l = &r->lane[r->depth];
     for (int64_t i = 0; i < n; i++) {
         struct session_work *w = &work[i];
-        w->n_done = w->n_logits = 0;
-        w->logits = NULL;
-        w->failed = false;
         BUG_IF(w->s->restore.read);
+        if (is_prompt(w->s) != prompts)
+            continue;
         const int64_t take = share(w, l->max_rows - b->n_rows, r->max_logits - b->n_logits);
         if (take <= 0)
             continue;
@@ -280,7 +292,8 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
                                      .token = w->s->token + session_length(w->s),
                                      .n = take,
                                      .at = session_length(w->s),
-                                     .want = w->want};
+                                     .want = w->want,
+                                     .prompt = prompts};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
@@ -292,6 +305,19 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
         b->n_logits += w->n_logits;
     }
     return INGLE_OK;
+}
+
+static ingle_status build(struct runner *r, struct session_work *work, int64_t n,
+                          struct built *b, struct err *err)
+{
+    *b = (struct built){0};
+    for (int64_t i = 0; i < n; i++) {
+        work[i].n_done = work[i].n_logits = 0;
+        work[i].logits = NULL;
+        work[i].failed = false;
+    }
+    const ingle_status s = build_some(r, work, n, false, b, err);
+    return s ? s : build_some(r, work, n, true, b, err);
 }
 
 static bool logits_are_bad(const struct runner *r, const struct session_work *w)

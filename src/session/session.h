@@ -120,6 +120,8 @@ void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, in
 /* After a sync: the restore point of the prompt's end is set at its first n tokens, if the
  * pages reach back that far; 0: at its end. */
 void session_stable(struct session *s, int64_t n);
+/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics compute them otherwise. */
+void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);
@@ -169,7 +171,7 @@ struct session_work {
     bool failed;                /* a logit of this item is no number; it has not moved */
 };
 
-/* One step over all the work items (distinct sessions of one runner), filled in order up to
+/* One step over all the work items (distinct sessions of one runner), filled in order (with fast numerics prompts last) up to
  * max_rows rows and max_logits rows of logits.  INGLE_NUMERIC: an item failed (the text says
  * where a value first was no number), the others have moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,

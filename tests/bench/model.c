@@ -232,6 +232,8 @@ static double timed(struct bench *b, int64_t n, enum family_logits want)
     struct err e;
     double s = 0;
     must(session_append(b->session, b->token + session_length(b->session), n, &e), &e);
+    if (want == FAMILY_LOGITS_LAST)
+        session_prompt(b->session, session_length(b->session) + n);
     while (session_pending(b->session))
         s += step(b, want);
     return s;

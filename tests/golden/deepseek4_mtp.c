@@ -83,7 +83,7 @@ static void stop(struct drafting *d)
 static void slots(struct drafting *d, struct kv_timeline *t, const int32_t *tokens, int64_t n)
 {
     struct err e;
-    const struct family_span span = {t, tokens, n, kv_timeline_length(t), FAMILY_LOGITS_ALL};
+    const struct family_span span = {t, tokens, n, kv_timeline_length(t), FAMILY_LOGITS_ALL, false};
     const struct family_step step = {&span, 1, n, n};
     GOLDEN_OK(kv_timeline_extend(t, n, &e));
     device_begin(d->device, NULL);

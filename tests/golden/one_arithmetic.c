@@ -181,6 +181,79 @@ static void alone_or_in_a_batch(void **state)
     }
 }
 
+/* A prompt in steps of `chunk` tokens (0: as many as fit), then an answer, `each` tokens a step, beside another
+ * session's prompt (or NULL), 10 tokens a step: f32 [ANSWER + 1][n_vocab]. */
+enum { PROMPT = 200, ANSWER = 12 };
+static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chunk, int64_t each, struct session *other)
+{
+    struct err e;
+    struct session *s;
+    const size_t v = (size_t)g->info.n_vocab;
+    float *logits = mem_calloc((ANSWER + 1) * v, sizeof *logits), *to = logits;
+    assert_non_null(logits);
+    GOLDEN_OK(session_create(&s, g->runner, &e));
+    GOLDEN_OK(session_sync(s, tokens, PROMPT, NULL, &e));
+    for (int64_t n = PROMPT; n < PROMPT + ANSWER;) {
+        struct session_work w[] = {{.s = other ? other : s, .max_tokens = 10, .want = FAMILY_LOGITS_NONE},
+                                   {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_LAST}};
+        struct session_work *const mine = &w[1];
+        const bool prompts = session_length(s) < PROMPT;
+        if (!prompts) {
+            GOLDEN_OK(session_append(s, tokens + n, each, &e));
+            n += each;
+            mine->max_tokens = 0;
+            mine->want = FAMILY_LOGITS_ALL;
+        }
+        const bool both = other && !prompts && session_pending(other) > 0;
+        GOLDEN_OK(session_step(g->runner, both ? w : mine, both ? 2 : 1, NULL, &e));
+        assert_int_equal(session_pending(s), prompts ? PROMPT - session_length(s) : 0);
+        memcpy(to, mine->logits ? mine->logits : to, (size_t)mine->n_logits * v * sizeof *to);
+        to += (size_t)mine->n_logits * v;
+    }
+    assert_ptr_equal(to, logits + (ANSWER + 1) * v);
+    session_free(s);
+    return logits;
+}
+
+/* With fast numerics quantised weights are multiplied otherwise for a prompt, and that is all that its rows know. */
+static void a_fast_prompt_and_its_answer(void **state)
+{
+    (void)state;
+    enum { MODEL = 3 };
+    static const struct { int64_t chunk, each; } ways[] = {{7, 1}, {64, 3}, {0, ANSWER}};
+    const struct golden_options o = {.numerics = DEVICE_FAST, .codec = KERN_KV_F16};
+    struct err e;
+    struct golden_model g;
+    int32_t tokens[N];
+    golden_open(&g, models[MODEL].path, &o);
+    if (strcmp(device_numerics_name(g.device), "fast-panels")) {
+        golden_close(&g);
+        skip(); /* no AMX */
+    }
+    const int64_t v = g.info.n_vocab;
+    prompt(MODEL, tokens);
+    float *want = answer(&g, tokens, 0, 1, NULL);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        float *got = answer(&g, tokens, ways[i].chunk, ways[i].each, NULL);
+        same("cut", got, want, (ANSWER + 1) * v);
+        mem_free(got);
+    }
+    struct session *other;
+    const float *last;
+    GOLDEN_OK(session_create(&other, g.runner, &e));
+    GOLDEN_OK(session_sync(other, tokens + 1, PROMPT, NULL, &e));
+    float *got = answer(&g, tokens, 0, 1, other);
+    same("beside a prompt", got, want, (ANSWER + 1) * v);
+    float *alone = answer(&g, tokens + 1, 0, 1, NULL);
+    GOLDEN_OK(session_finish(other, &last, NULL, &e));
+    same("the prompt", last, alone, v);
+    mem_free(alone);
+    mem_free(got);
+    mem_free(want);
+    session_free(other);
+    golden_close(&g);
+}
+
 /* Goes back to `to` tokens and computes again what it had. */
 static void check_rewind(struct golden_model *g, struct session *s, const int32_t *tokens,
                          const float *want, int64_t to)
@@ -364,7 +437,7 @@ int main(void)
         cmocka_unit_test(any_cut_of_a_prompt),    cmocka_unit_test(any_threads_and_kernels),
         cmocka_unit_test(alone_or_in_a_batch),    cmocka_unit_test(after_a_rewind),
         cmocka_unit_test(forked_and_diverged),    cmocka_unit_test(restored_from_the_tree),
-        cmocka_unit_test(restored_from_disk),
+        cmocka_unit_test(restored_from_disk),     cmocka_unit_test(a_fast_prompt_and_its_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,19 +93,23 @@ static void test_fast(void **state)
     struct kern_matrix w = {.code = KERN_CODE_BF16, .in = 64};
     kern_matmul_table_init(&t, CPU_AVX2);
     assert_null(t.recipe);
-    assert_null(kern_matmul_fast(&t, &w));
+    assert_null(kern_matmul_fast(&t, &w, false));
     kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVX512 | CPU_BF16PAIRS);
     if (!t.recipe)
         skip(); /* not this architecture */
     assert_string_equal(t.recipe, "fast-pairs");
-    assert_true(kern_matmul_fast(&t, &w) == t.fast[KERN_CODE_BF16]);
+    assert_true(kern_matmul_fast(&t, &w, false) == t.fast[KERN_CODE_BF16]);
     assert_non_null(t.fast[KERN_CODE_BF16]);
     w.in = 80;
-    assert_null(kern_matmul_fast(&t, &w));
+    assert_null(kern_matmul_fast(&t, &w, false));
     w = (struct kern_matrix){.code = KERN_CODE_F32, .in = 64};
-    assert_null(kern_matmul_fast(&t, &w));
-    w.code = KERN_CODE_Q4_0;
-    assert_null(kern_matmul_fast(&t, &w));
+    assert_null(kern_matmul_fast(&t, &w, false));
+    w = (struct kern_matrix){.code = KERN_CODE_Q4_0, .act = KERN_ACT_Q32, .in = 64};
+    assert_null(kern_matmul_fast(&t, &w, true));
+    kern_matmul_table_init(&t, CPU_AVX512VNNI | CPU_AMX_EMULATED);
+    assert_string_equal(t.recipe, "fast-panels");
+    assert_null(kern_matmul_fast(&t, &w, false));
+    assert_non_null(kern_matmul_fast(&t, &w, true));
 }
 
 int main(void)

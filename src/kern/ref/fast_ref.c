@@ -25,11 +25,6 @@ static float act(const struct kern_matmul *m, int64_t i, int64_t k)
     return flushed(quant_bf16_to_f32(h));
 }
 
-static float weight(const struct kern_matmul *m, int64_t p, int64_t k, int r)
-{
-    return flushed(quant_bf16_to_f32(kern_fast_bf16(kern_code_float(m->w, p, k, r))));
-}
-
 /* Adds k0 .. k0 + 32 of a weight row times an activation row. */
 typedef float step_fn(const float *w, const float *x, float acc);
 
@@ -61,8 +56,9 @@ static void run(const struct kern_matmul *m, int64_t p0, int64_t p1, step_fn *st
                 y[i * m->y_stride] = 0;
             for (int64_t k0 = 0; k0 < m->w->in; k0 += 32) {
                 float w[32], x[32];
+                kern_code_floats(m->w, p, k0, r, w);
                 for (int k = 0; k < 32; k++)
-                    w[k] = weight(m, p, k0 + k, r);
+                    w[k] = flushed(quant_bf16_to_f32(kern_fast_bf16(w[k])));
                 for (int64_t i = 0; i < m->n; i++) {
                     for (int k = 0; k < 32; k++)
                         x[k] = act(m, i, k0 + k);

@@ -5,8 +5,7 @@
  * Integer products are exact in bf16 tiles of K = 32: codes and activations have at most 8 bits, and
  * a group's dots of 16 rows of activations with 16 rows of weights, sums below 2^24, are one tile
  * of floats.  Another pass adds it scaled, as everywhere else.  Byte tiles take as long for K = 32 and give
- * integers, whose way to floats costs more than bf16.  Float products are those of
- * --numerics fast ("fast-tiles"), for any number of rows, so that a row's bits are its own.
+ * integers, whose way to floats costs more than bf16.
  */
 #ifndef INGLE_KERN_X86_MATMUL_AMX_BODY_H
 #define INGLE_KERN_X86_MATMUL_AMX_BODY_H
@@ -27,42 +26,12 @@ enum {
     CHUNK = 4,              /* of them that are multiplied and scaled together */
     STRIPS = 16,            /* of rows that are gathered at a time, */
     PANELS = 32,            /* and how many panels they meet */
-    BLOCKS = 8,             /* of 32 k in 256 k of floats */
-    PAIR_BYTES = 1024,      /* of a block: 16 lines */
-    ACT_STRIDE = BLOCKS * 64 + 64, /* of gathered rows; an odd number of lines */
 };
 
-/* Activation rows i .. i + n of a product from byte `from` on: where they stand, or copied to
- * `copy`, with zeros for rows that are not there. */
-static const uint8_t *rows_at(const struct kern_matmul *m, int64_t i, int64_t n, size_t from,
-                              size_t n_bytes, uint8_t *copy, int64_t *stride)
-{
-    if (!m->row && n == ROWS) {
-        *stride = (int64_t)m->x->row_bytes;
-        return m->x->q + (size_t)i * m->x->row_bytes + from;
-    }
-    *stride = ACT_STRIDE;
-    for (int64_t r = 0; r < ROWS; r++) {
-        if (r < n)
-            memcpy(copy + r * ACT_STRIDE, kern_matmul_act(m, i + r) + from, n_bytes);
-        else
-            memset(copy + r * ACT_STRIDE, 0, n_bytes);
-    }
-    return copy;
-}
-
-/* Results of rows i .. i + n of panel p to and from a square of 16. */
+/* Results of rows i .. i + n of panel p from a square of 16. */
 static ATTR_INLINE __mmask16 columns(const struct kern_matmul *m, int64_t p)
 {
     return (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
-}
-static ATTR_INLINE void y_read(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, bool first, float *y)
-{
-    const __mmask16 mask = columns(m, p);
-    const float *at = m->y + i * m->y_stride + p * KERN_PANEL;
-    for (int64_t r = 0; r < ROWS; r++)
-        _mm512_store_ps(y + r * KERN_PANEL, r < n && !first ? _mm512_maskz_loadu_ps(mask, at + r * m->y_stride)
-                                                            : _mm512_setzero_ps());
 }
 static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y)
 {
@@ -314,12 +283,12 @@ static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const str
     w->before = (struct chunk){dots, f, x, y};
 }
 
-/* Exact, or fast: 0 to 3: sums; 4: activations; others: weights. */
-static void configure(struct tiles *t, int64_t rows, bool fast)
+/* 2, 3: weights; the others have the rows. */
+static void configure(struct tiles *t, int64_t rows)
 {
     struct tile_config c = {0};
     for (int i = 0; i < 8; i++)
-        tile_shape(&c, i, (fast ? i < 5 : i < 2 || i > 3) ? (int)rows : 16, 64);
+        tile_shape(&c, i, i < 2 || i > 3 ? (int)rows : 16, 64);
     tile_configure(t, &c);
 }
 
@@ -392,7 +361,7 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
     const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS), each = num_div_up(n, n_strips);
     struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
     if (each != w->n_rows)
-        configure(&w->t, each, false);
+        configure(&w->t, each);
     w->n_rows = each;
     for (int64_t p = 0; p < p1 - p0; p += KERN_BAND)
         memset(w->y[p / KERN_BAND], 0, (size_t)n_strips * sizeof w->y[0][0]);
@@ -446,143 +415,5 @@ KERNEL(q5_1, expand_q5_1, NULL, 32, 0, true)
 KERNEL(q8_0, expand_q8_0, NULL, 32, 0, false)
 KERNEL(iq4_nl, expand_q4_0, quant_nl4, 16, 0, false)
 KERNEL(mxfp4, expand_mxfp4, quant_e2m1_doubled, 16, 0, false)
-
-/* ---- floats ---- */
-
-/* Two lines of 16 halves, row by row side by side. */
-static inline __m512i interleaved(__m512i two)
-{
-    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const __m512i at = _mm512_or_si512(
-        lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16));
-    return _mm512_permutexvar_epi16(at, two);
-}
-/* Floats to bf16, to nearest even; subnormal numbers are zeros. */
-static inline __m256i rounded(__m512 x)
-{
-    const __m512i u = _mm512_castps_si512(x), size = _mm512_and_si512(u, _mm512_set1_epi32(0x7FFFFFFF));
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __mmask16 nan = _mm512_cmpgt_epi32_mask(size, _mm512_set1_epi32(0x7F800000));
-    const __mmask16 small = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x00800000));
-    __m512i h = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-    h = _mm512_mask_or_epi32(h, nan, u, _mm512_set1_epi32(0x00400000));
-    h = _mm512_mask_andnot_epi32(h, small, _mm512_set1_epi32(0x7FFFFFFF), u);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(h, 16));
-}
-static inline __m512i joined(__m256i a, __m256i b)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-}
-
-/* Pairs of 32 k, block b of a stretch, of the floats of a panel. */
-typedef void pairs_fn(const uint8_t *stretch, int64_t b, uint8_t *to);
-
-static void pairs_bf16(const uint8_t *stretch, int64_t b, uint8_t *to)
-{
-    for (int i = 0; i < PAIR_BYTES; i += 64)
-        _mm512_store_si512(to + i, interleaved(_mm512_loadu_si512(stretch + b * PAIR_BYTES + i)));
-}
-static void pairs_f16(const uint8_t *stretch, int64_t b, uint8_t *to)
-{
-    for (int i = 0; i < PAIR_BYTES; i += 64) {
-        const uint8_t *at = stretch + b * PAIR_BYTES + i;
-        _mm512_store_si512(to + i, interleaved(joined(rounded(halves(at)), rounded(halves(at + 32)))));
-    }
-}
-/* 16 codes of E4M3: their bits are a half that is 256 times too small. */
-static inline __m512 e4m3(const uint8_t *at)
-{
-    const __m256i b = _mm256_slli_epi16(
-        _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
-    const __m256i all = _mm256_set1_epi16(0x3F80), sign = _mm256_set1_epi16((short)0xBF80);
-    const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(b, all), all);
-    const __m256i h = _mm256_mask_mov_epi16(_mm256_and_si256(b, sign), nan, _mm256_set1_epi16(0x7E00));
-    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
-}
-static void pairs_f8(const uint8_t *stretch, int64_t b, uint8_t *to)
-{
-    const uint8_t *chunk = stretch + b / 4 * KERN_F8_CHUNK, *at = chunk + b % 4 * 512;
-    const __m512 half = half_e8m0(chunk + KERN_F8_SCALES + b % 4 * 16), s = _mm512_add_ps(half, half);
-    for (int i = 0; i < PAIR_BYTES; i += 64, at += 32)
-        _mm512_store_si512(to + i, interleaved(joined(rounded(_mm512_mul_ps(e4m3(at), s)),
-                                                      rounded(_mm512_mul_ps(e4m3(at + 16), s)))));
-}
-
-/* n blocks of up to four panels times the rows that the tiles are shaped for. */
-static void tile_blocks(struct tiles *t, const uint8_t *w, int64_t n_panels, int64_t n,
-                        const uint8_t *a, int64_t stride, float *y)
-{
-    const int64_t square = ROWS * KERN_PANEL, panel = BLOCKS * PAIR_BYTES;
-    (void)t;
-    TILE_LOAD(t, 0, y, 64);
-    TILE_LOAD(t, 1, y + square, 64);
-    TILE_LOAD(t, 2, y + 2 * square, 64);
-    TILE_LOAD(t, 3, y + 3 * square, 64);
-    for (int64_t b = 0; b < n; b++) {
-        TILE_LOAD(t, 4, a + 64 * b, stride);
-        TILE_LOAD(t, 5, w + PAIR_BYTES * b, 64);
-        TILE_DOT_BF16(t, 0, 4, 5);
-        if (n_panels > 1) {
-            TILE_LOAD(t, 6, w + panel + PAIR_BYTES * b, 64);
-            TILE_DOT_BF16(t, 1, 4, 6);
-        }
-        if (n_panels > 2) {
-            TILE_LOAD(t, 7, w + 2 * panel + PAIR_BYTES * b, 64);
-            TILE_DOT_BF16(t, 2, 4, 7);
-        }
-        if (n_panels > 3) {
-            TILE_LOAD(t, 5, w + 3 * panel + PAIR_BYTES * b, 64);
-            TILE_DOT_BF16(t, 3, 4, 5);
-        }
-    }
-    TILE_STORE(t, 0, y, 64);
-    TILE_STORE(t, 1, y + square, 64);
-    TILE_STORE(t, 2, y + 2 * square, 64);
-    TILE_STORE(t, 3, y + 3 * square, 64);
-}
-
-static void run_blocks(const struct kern_matmul *m, int64_t p0, int64_t p1, pairs_fn *pairs)
-{
-    ATTR_ALIGNED(64) uint8_t w[KERN_BAND][BLOCKS * PAIR_BYTES];
-    ATTR_ALIGNED(64) uint8_t copy[ROWS * ACT_STRIDE];
-    ATTR_ALIGNED(64) float y[KERN_BAND][ROWS * KERN_PANEL] = {{0}};
-    struct tiles t;
-    const int64_t n_blocks = m->w->in / 32, step = m->w->stretch / 32;
-    int64_t shape = 0;
-    for (int64_t end; p0 < p1; p0 = end) {
-        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
-        for (int64_t b0 = 0; b0 < n_blocks; b0 += BLOCKS) {
-            const int64_t n = num_min(BLOCKS, n_blocks - b0);
-            for (int64_t p = p0; p < end; p++)
-                for (int64_t b = 0; b < n; b++)
-                    pairs(kern_code_stretch(m->w, p, b0 / step), b0 % step + b,
-                          w[p - p0] + b * PAIR_BYTES);
-            for (int64_t i = 0; i < m->n; i += ROWS) {
-                const int64_t rows = num_min(ROWS, m->n - i);
-                int64_t stride;
-                if (rows != shape)
-                    configure(&t, rows, true);
-                shape = rows;
-                const uint8_t *a = rows_at(m, i, rows, (size_t)b0 * 64, (size_t)n * 64, copy, &stride);
-                for (int64_t p = p0; p < end; p++)
-                    y_read(m, p, i, rows, b0 == 0, y[p - p0]);
-                tile_blocks(&t, w[0], end - p0, n, a, stride, y[0]);
-                for (int64_t p = p0; p < end; p++)
-                    y_write(m, p, i, rows, y[p - p0]);
-            }
-        }
-    }
-    if (shape)
-        tile_done(&t);
-}
-
-#define FAST(type)                                                                             \
-    void KERNEL_NAME(fast_##type)(const struct kern_matmul *m, int64_t p0, int64_t p1)         \
-    {                                                                                          \
-        run_blocks(m, p0, p1, pairs_##type);                                                   \
-    }
-FAST(bf16)
-FAST(f16)
-FAST(f8)
 
 #endif
