@@ -15,7 +15,8 @@
  * There are no globals: any number of models and engines may live in one process.  A
  * model is read-only once open and may be used by any thread.  An engine and its sessions,
  * samplers and readers belong to one thread at a time; ingle_engine_cancel() alone may be
- * called from anywhere, also from a signal handler.
+ * called from anywhere, also from a signal handler.  The calling thread computes with the
+ * engine's own, on up to 2 MiB of its stack.
  *
  * Calls that can fail return an ingle_status and fill *error (which may be NULL); results
  * are written only on success, *error only on failure.  Texts of errors are lower case and
