@@ -83,7 +83,7 @@ struct engine_lane {
     int64_t n_rows;              /* of row[] and who[] */
     int64_t n;                   /* of work[] and item[] */
     int64_t n_answers, prompt_rows, most; /* in the step */
-    struct ingle_request *owner; /* most of the step is its prompt; or NULL */
+    struct ingle_request *owner; /* the step is its alone, or most of it is its prompt; or NULL */
 };
 
 struct engine_call {
@@ -125,7 +125,7 @@ struct ingle_scheduler {
     bool closing;                 /* Sync: lock */
     bool news;                    /* Sync: lock; somebody came, is cancelled, or is held no longer */
     int64_t last_number;          /* Sync: lock */
-    struct ingle_request *owner;  /* Sync: lock; most of the running step is its prompt */
+    struct ingle_request *owner;  /* Sync: lock; the running step's */
     uint64_t step_began;          /* Sync: lock; 0: no step runs */
     double request_seconds;       /* Sync: lock; what requests took lately, in a slot */
     struct ingle_scheduler_status status; /* Sync: lock */

@@ -81,6 +81,18 @@ static void add_work(struct engine_lane *l, int64_t i)
     }
 }
 
+/* Whose step it is, who may end it: one request's alone, or most of it is its prompt. */
+static void find_owner(struct engine_lane *l)
+{
+    bool alone = l->n > 0;
+    for (int64_t i = 1; i < l->n; i++)
+        alone = alone && l->item[i]->r == l->item[0]->r;
+    if (alone)
+        l->owner = l->item[0]->r;
+    else if (2 * l->most <= l->prompt_rows + l->n_answers)
+        l->owner = NULL;
+}
+
 /* Those who could take part: not those whom the step that runs moves, nor those who are held. */
 static void list_rows(const struct ingle_scheduler *s, struct engine_lane *l)
 {
@@ -100,8 +112,7 @@ static void add_planned(struct engine_lane *l)
         for (int64_t i = 0; i < l->n_rows; i++)
             if (l->row[i].n && l->row[i].answers == (answers == 1))
                 add_work(l, i);
-    if (2 * l->most <= l->prompt_rows + l->n_answers)
-        l->owner = NULL;
+    find_owner(l);
 }
 
 static int64_t count_answers(const struct engine_lane *l)
