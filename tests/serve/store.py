@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """store.py INGLE - a server whose prefixes lie on disk: what it looks at before it loads, tells, and survives."""
+import contextlib
 import os
 import resource
 import shutil
@@ -181,11 +182,18 @@ class Store(unittest.TestCase):
             self.clear()
             self.assertEqual(self.ask(s)[0], cold)
             other = self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0]
-            self.until(s, lambda p: p["saving"] and p["files"] and p["files"] == len(self.files()))
+            for i in range(100):  # what comes next is saved at the latest
+                p = s.get("/props")[2]["prefix_store"]
+                if p["saving"] and p["files"] and p["files"] == len(self.files()):
+                    break
+                time.sleep(0.1)
+                self.ask(s, {**ASK, "prompt": f"{i}: {TEXT}"})
+            self.assertTrue(p["saving"] and p["files"], p)
             self.until(s, lambda p: any("made anew" in line for line in s.log))
-            self.clear()
-            with open(self.folder, "w"):  # in the way
-                pass
+            while not os.path.isfile(self.folder):  # a file in the way, unless the server is faster
+                self.clear()
+                with contextlib.suppress(FileExistsError):
+                    open(self.folder, "x").close()
             self.ask(s, {**ASK, "prompt": "Or: " + TEXT})
             self.assertIn("cannot", self.until(s, lambda p: not p["saving"])["error"])
             self.assertEqual(self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0], other)
