@@ -65,22 +65,6 @@ static ATTR_INLINE __m512i interleaved(__m512i two)
         lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16));
     return _mm512_permutexvar_epi16(at, two);
 }
-static ATTR_INLINE __m512 halves(const uint8_t *at)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
-}
-/* 2^(e - 128), NaN for 255. */
-static ATTR_INLINE __m512 half_e8m0(const uint8_t *at)
-{
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __m512i v = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), small);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
-                              _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(v);
-}
-
 static ATTR_INLINE void pairs_bf16(const uint8_t *stretch, int64_t b, uint8_t *to)
 {
     for (int i = 0; i < PAIR_BYTES; i += 64)

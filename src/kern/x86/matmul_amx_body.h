@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "kern/kernels.h"
+#include "kern/x86/quads512.h"
 #include "kern/x86/tile.h"
 
 #include <immintrin.h>
@@ -54,22 +55,6 @@ struct factors {
 /* Does group g of a stretch and fetches what will be needed `ahead` bytes further on.  table: bf16 of each
  * code of 4 bits twice, or of 5 bits: the look-up takes the low 5 bits of a word. */
 typedef void expand_fn(const uint8_t *stretch, int64_t g, ptrdiff_t ahead, __m512i table, struct codes *to, struct factors *f);
-
-static inline __m512 halves(const uint8_t *at)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
-}
-/* 2^(e - 128), NaN for 255. */
-static inline __m512 half_e8m0(const uint8_t *at)
-{
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __m512i v = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), small);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
-                              _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(v);
-}
 
 /* Pairs of bf16 of floats that are such. */
 static ATTR_INLINE __m512i merged(__m512 a, __m512 b)

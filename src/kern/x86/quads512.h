@@ -1,6 +1,6 @@
 /*
  * quads512 - codes of a group as bytes: quad j (a literal) is k = 4 j .. 4 j + 3 of 16 rows, one line of
- * 64, byte 4 r + i of row r, unsigned as they are stored (kern/code.h has the planes).
+ * 64, byte 4 r + i of row r, unsigned as they are stored (kern/code.h has the planes).  And their scales.
  */
 #ifndef INGLE_KERN_X86_QUADS512_H
 #define INGLE_KERN_X86_QUADS512_H
@@ -53,6 +53,22 @@ static ATTR_INLINE __m512i quad_listed(const int8_t *list, __m512i code)
 {
     const __m128i all = _mm_loadu_si128((const __m128i *)(const void *)list);
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_broadcast_i32x4(all), quad_bytes(128)), code);
+}
+
+static ATTR_INLINE __m512 halves(const uint8_t *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+}
+/* 2^(e - 128), NaN for 255. */
+static ATTR_INLINE __m512 half_e8m0(const uint8_t *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __m512i v = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), small);
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
+                              _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(v);
 }
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "kern/kernels.h"
+#include "kern/x86/quads512.h"
 #include "kern/x86/tile.h"
 
 #include <immintrin.h>
@@ -57,9 +58,7 @@ struct scales {
 /* ahead: the chunk that is to be asked for meanwhile. */
 typedef void expand_fn(const uint8_t *chunk, const uint8_t *ahead, struct planes *e, struct scales *to);
 
-static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
 static inline __m512i words(int v) { return _mm512_set1_epi16((short)v); }
-static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
 static inline __m128i bytes16(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 /* 16 bytes, one a lane. */
 static inline __m512i lanes(const uint8_t *at) { return _mm512_cvtepu8_epi32(bytes16(at)); }
@@ -71,48 +70,7 @@ static inline void put_halves(float *to, const uint8_t *at)
 
 /* ---- expansion ---- */
 
-/* Quad j (a literal) of a group: 64 unsigned codes. */
-static ATTR_INLINE __m512i quad_4(const uint8_t *g, int j)
-{
-    const __m512i v = line(g + 64 * (j % 4));
-    return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), bytes(15));
-}
-/* Bit t of each byte moved to bit `to`; others are noise. */
-static ATTR_INLINE __m512i moved(__m512i v, int t, int to)
-{
-    switch (to - t) {
-#define LEFT(n) case n: return _mm512_slli_epi16(v, n); case -n: return _mm512_srli_epi16(v, n);
-        LEFT(1) LEFT(2) LEFT(3) LEFT(4) LEFT(5) LEFT(6) LEFT(7)
-#undef LEFT
-    default: return v;
-    }
-}
-/* a & mask | b */
-static ATTR_INLINE __m512i merge(__m512i a, __m512i mask, __m512i b)
-{
-    return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
-}
-static ATTR_INLINE __m512i quad_5(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 256), j, 4), bytes(16), quad_4(g, j));
-}
-static ATTR_INLINE __m512i quad_6(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), bytes(48), quad_4(g, j));
-}
-static ATTR_INLINE __m512i quad_2(const uint8_t *g, int j)
-{
-    return _mm512_and_si512(moved(line(g + 64 * (j / 4)), 2 * (j % 4), 0), bytes(3));
-}
-static ATTR_INLINE __m512i quad_3(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 128), j, 2), bytes(4), quad_2(g, j));
-}
-static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j)
-{
-    const __m512i table = _mm512_xor_si512(_mm512_broadcast_i32x4(bytes16(quant_nl4)), bytes(128));
-    return _mm512_shuffle_epi8(table, quad_4(g, j));
-}
+static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j) { return quad_listed(quant_nl4, quad_4(g, j)); }
 
 /* A code times a small number is a byte, so that two fit a multiplication of 16 bits: here the
  * low and the high bits of a sub-scale of 6. */
@@ -170,7 +128,7 @@ static ATTR_INLINE struct small small_of(const uint8_t *at)
     const __mmask64 minus = _mm512_movepi8_mask(sub);
     const __m512i size = _mm512_abs_epi8(sub), three = _mm512_add_epi8(_mm512_add_epi8(size, size), size);
     return (struct small){_mm512_and_si512(size, words(255)), _mm512_mask_add_epi8(three, minus, three, size),
-                          _mm512_maskz_mov_epi8(~minus, bytes(7))};
+                          _mm512_maskz_mov_epi8(~minus, quad_bytes(7))};
 }
 static ATTR_INLINE void put_small(struct planes *e, int at, __m512i v, struct small s)
 {
@@ -239,7 +197,7 @@ EXPAND(q3_k, 3, SUB16, 256, false, SMALL(quad_3))
     FIRST_HALF(put_times, quad, sub_a) LAST_HALF(put_times, quad, sub_b)                            \
     put_min(to, h, _mm512_srli_epi32(a, 4), _mm512_srli_epi32(b, 4));
 EXPAND(q2_k, 2, SUB16_NIB, 256, true, NIBBLES(quad_2))
-#define LESS(quad, bias) FIRST_HALF(put_less, quad, bytes(bias)) LAST_HALF(put_less, quad, bytes(bias))
+#define LESS(quad, bias) FIRST_HALF(put_less, quad, quad_bytes(bias)) LAST_HALF(put_less, quad, quad_bytes(bias))
 EXPAND(tq2_0, 2, NONE, 0, false, LESS(quad_2, 1))
 
 /* ---- tiles ---- */
