@@ -98,13 +98,119 @@ def rendering(b):
     assert b.run("return !document.querySelector(arguments[0]).open", last + "details"), "a thought is open"
 
 
+HARD = r"""1. Do this:
+   ```sh
+   # no heading
+
+   make
+   ```
+2. Then
+
+   - \*that\*
+ # a heading behind a blank
+one
+two
+---
+[![a](http://b.example/)](http://c.example/) http://d.example/**x**
+
+| a | b |
+|:--|--:|
+| <b> | 1<br>2 |
+
+שלום
+~~~
+open"""
+GROWN = """const grown = el('div'), whole = el('div'), ends = [];
+for (let n = 1; n <= arguments[0].length; n++) render(grown, ends, arguments[0].slice(0, n));
+render(whole, [], arguments[0]);
+return [grown.innerHTML, whole.innerHTML]"""
+
+
+def hardship(b):
+    """What models write when nobody looks: it ends, and it is the same however it arrived."""
+    b.call("POST", b.session + "/timeouts", {"script": 20000})
+    grown, whole = b.run(GROWN, HARD)
+    assert grown == whole, (grown, whole)
+    b.run("chat.messages.push({role: 'assistant', content: arguments[0], stats: {}}); showMessages()", HARD)
+    last = ".message.assistant:last-child "
+    assert b.text(last + "li pre code") == ["# no heading\n\nmake"], b.text(last + "li pre code")
+    assert b.text(last + "ol > li > ul > li") == ["*that*"] and len(b.text(last + "ol")) == 1
+    assert b.text(last + "h3") == ["a heading behind a blank"] and len(b.text(last + "hr")) == 1
+    said = b.text(last + ".text p")[0], b.text(last + "td")
+    assert said == ("one\ntwo", ["<b>", "1\n2"]), said
+    assert b.run("return document.querySelectorAll(arguments[0]).length", last + "a a") == 0
+    assert b.text(last + "> .text > .code pre") == ["open"]
+    assert b.run("return getComputedStyle([...document.querySelectorAll(arguments[0])].at(-1)).direction",
+                 last + ".text p") == "rtl"
+    for text in (">" * 30000, "*" * 30000, "[" * 30000, "`" * 30000, "- " * 9000, "|" * 9000 + "\n" + "--|" * 9000,
+                 "\n".join(" " * 2 * n + "- x" for n in range(200))):
+        assert b.run("const box = el('div'); render(box, [], arguments[0]); return box.children.length", text) > 0
+
+
+def tabs(b, url):
+    """Two tabs keep what either of them does; an answer goes on behind another conversation, and over a reload
+    what was written stays."""
+    setting(b, "max_tokens", "")
+    b.click("#new")
+    b.type("#input", "In the first tab, a very long story\n")
+    first = b.call("GET", b.session + "/window")
+    second = b.call("POST", b.session + "/window/new", {"type": "tab"})["handle"]
+    b.call("POST", b.session + "/window", {"handle": second})
+    b.open(url)
+    b.click("#new")
+    b.type("#input", "In the second\n")
+    b.wait("return document.querySelector('.message.assistant .text').innerText.length > 0")
+    b.open(url)
+    kept = b.text(".message.assistant .text") + b.text(".message.assistant .stats")
+    assert kept[0], "what was written before a reload is gone"
+    b.run("window.confirm = () => true; document.querySelectorAll('#list .plain')[2].click()")
+    titles = ["In the second", "In the first tab, a very long story"]
+    assert b.text("#list .pick")[:2] == titles, b.text("#list .pick")
+    n = len(b.text("#list .pick"))
+    b.call("POST", b.session + "/window", {"handle": first})
+    b.wait("return document.querySelectorAll('#list .pick').length === arguments[0]", n)
+    assert b.text("#list .pick")[:2] == titles, b.text("#list .pick")
+    b.click("#new")
+    b.type("#input", "Another long story\n")
+    b.run("document.querySelectorAll('#list .pick')[1].click()")
+    assert b.run("return $('stop').hidden && !$('send').hidden"), "another conversation's answer is stopped here"
+    b.run("document.querySelectorAll('#list .pick')[0].click()")
+    b.wait(ANSWERED, 1)
+    assert "stopped" not in b.text(".message.assistant .stats")[0], b.text(".message.assistant .stats")
+    setting(b, "max_tokens", "16")
+
+
+def full(b):
+    """A browser without room says so, and the conversation goes on."""
+    b.run("""for (let n = 1 << 20; n; n >>= 1)
+                 try { for (let i = 0; ; i++) localStorage.setItem(`full${n}.${i}`, 'x'.repeat(n)); } catch { /* full */ }""")
+    b.click("#new")
+    ask(b, "Is there room?", 1)
+    assert "no room" in b.text("#status")[0], b.text("#status")
+    b.run("for (const k of Object.keys(localStorage)) if (k.startsWith('full')) localStorage.removeItem(k)")
+    ask(b, "And now?", 2)
+    assert "complete" in b.text("#status")[0], b.text("#status")
+
+
+def away(b, s, ingle):
+    """The server goes and comes back."""
+    s.close()
+    b.type("#input", "Are you there?\n")
+    b.wait("return document.querySelector('.message:last-child .error').textContent.includes('cannot be reached')")
+    b.wait("return $('machine').textContent.includes('cannot be reached')")
+    with client.Server(ingle, "--port", str(s.port)):
+        b.wait("return $('machine').textContent.includes('nano')")
+        b.run("document.querySelector('.message:last-child .acts button:nth-child(2)').click()")  # Regenerate
+        b.wait("return document.querySelector('.message:last-child .stats').textContent")
+
+
 def reading(b):
     """What a screen reader and a keyboard need."""
     nameless = b.run("""return [...document.querySelectorAll('button, textarea, input, select')].filter(e =>
         !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)""")
     assert not nameless, nameless
     wide = "return document.documentElement.scrollWidth <= window.innerWidth"
-    b.size(390, 780)
+    b.size(360, 740)
     assert b.run(wide), "the page is wider than a phone"
     b.click("#open-list")
     assert b.run("return document.activeElement.id") == "new"
@@ -134,6 +240,12 @@ def test(ingle, folder):
             shot("6-phone")
             complaints = b.complaints()
             assert not complaints, complaints
+            b.size(1200, 800)
+            hardship(b)
+            shot("7-hardship")
+            tabs(b, url)
+            full(b)
+            away(b, s, ingle)
         finally:
             b.close()
 
