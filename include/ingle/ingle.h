@@ -740,6 +740,9 @@ INGLE_API bool ingle_config_flag(const struct ingle_config *c, const char *name)
 INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name);
 /* The options of an engine; strings are borrowed from c. */
 INGLE_API void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out);
+/* INGLE_ARG for tokens that m does not have: known before an engine loads the weights. */
+INGLE_API ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,
+                                          struct ingle_error *error);
 /* Overrides of what `out` holds; bias is borrowed from c. */
 INGLE_API void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *out);
 

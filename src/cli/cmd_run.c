@@ -7,8 +7,8 @@
 
 struct job {
     struct cli_talk talk;
-    char *tools; /* JSON, or NULL */
-    size_t n_tools;
+    char *tools, *text; /* JSON, and what to answer; or NULL */
+    size_t n_tools, n_text;
     const char **stop;
     size_t n_stop;
     bool json, lines, any_content, dim;
@@ -151,18 +151,25 @@ static int run_prompts(struct job *j)
 {
     struct cli *c = j->talk.c;
     struct err err;
-    char *text;
-    size_t n;
     if (j->lines)
         return cli_lines(c, run_line, j);
-    if (cli_input(c, &text, &n, &err))
+    if (!j->text && cli_input(c, &j->text, &j->n_text, &err))
         return cli_fail_err(c, &err);
     /* The line feed that ends a text file is no part of the prompt. */
-    if (n && text[n - 1] == '\n' && (!c->n_arg || ingle_config_is_set(c->config, "file")))
-        n--;
-    const int rc = run_prompt(j, text, n);
-    mem_free(text);
-    return rc;
+    const size_t n = j->n_text;
+    const bool fed = n && j->text[n - 1] == '\n' && (!c->n_arg || ingle_config_is_set(c->config, "file"));
+    return run_prompt(j, j->text, n - fed);
+}
+
+/* The files that options name, before the weights are loaded; standard input is read afterwards. */
+static int read_files(struct job *j, struct cli *c)
+{
+    struct err err;
+    const char *tools = ingle_config_text(c->config, "tools", 0), *file = ingle_config_text(c->config, "file", 0);
+    ingle_status st = tools ? cli_slurp(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
+    if (!st && file && !j->lines && strcmp(file, "-") != 0)
+        st = cli_input(c, &j->text, &j->n_text, &err);
+    return st ? cli_fail_err(c, &err) : CLI_OK;
 }
 
 static int read_stops(struct job *j)
@@ -182,13 +189,9 @@ int cli_run(struct cli *c)
 {
     struct job j = {.json = ingle_config_flag(c->config, "json"),
                     .lines = ingle_config_flag(c->config, "lines")};
-    struct err err;
-    const char *tools = ingle_config_text(c->config, "tools", 0);
-    int rc = cli_talk_open(c, &j.talk);
-    if (rc)
-        return rc;
-    if (tools && cli_slurp(tools, &j.tools, &j.n_tools, &err))
-        rc = cli_fail_err(c, &err);
+    int rc = read_files(&j, c);
+    if (!rc)
+        rc = cli_talk_open(c, &j.talk);
     if (!rc)
         rc = read_stops(&j);
     if (!rc)
@@ -200,6 +203,7 @@ int cli_run(struct cli *c)
     }
     mem_free(j.stop);
     mem_free(j.tools);
+    mem_free(j.text);
     cli_talk_close(&j.talk);
     return rc;
 }

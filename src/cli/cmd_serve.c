@@ -19,6 +19,8 @@ static volatile sig_atomic_t n_signals, last_signal;
 static void on_signal(int number)
 {
     const int e = errno;
+    if (number == SIGHUP && n_signals)
+        return; /* a terminal that closes says so more than once */
     last_signal = number;
     if (++n_signals > 1)
         _exit(CLI_INTERRUPTED);
@@ -37,6 +39,9 @@ static bool catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction hangup;
+    if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) /* nohup */
+        sigaction(SIGHUP, &action, NULL);
     return true;
 }
 
@@ -146,7 +151,7 @@ int cli_serve(struct cli *c)
     cli_push(c);
     if (server_load(s, &err)) {
         server_close(s);
-        if (err.status == INGLE_CANCEL && last_signal == SIGTERM)
+        if (err.status == INGLE_CANCEL && last_signal != SIGINT)
             return CLI_OK; /* an order to stop, as later: no failure */
         return cli_fail_err(c, &err);
     }
@@ -155,6 +160,12 @@ int cli_serve(struct cli *c)
     describe(c, &info);
     cli_push(c);
     serve_until_signal(s);
+    server_describe(s, &info);
+    if (info.n_running && c->screen.progress) {
+        printf("stops    when what runs is answered (%lld requests), in %g s at most; another signal: at once\n",
+               (long long)info.n_running, ingle_config_number(c->config, "drain"));
+        cli_push(c);
+    }
     server_drain(s);
     server_close(s);
     return CLI_OK;

@@ -130,7 +130,16 @@ int cli_lines_within(struct cli *c, size_t most, cli_line_fn *fn, void *arg)
 ingle_status cli_open_model(struct cli *c, struct ingle_model **out, struct ingle_error *error)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    return ingle_model_open(out, ingle_config_text(c->config, "model", 0), &callbacks, error);
+    struct ingle_model *m;
+    ingle_status st = ingle_model_open(&m, ingle_config_text(c->config, "model", 0), &callbacks, error);
+    if (st)
+        return st;
+    st = ingle_config_check(c->config, m, error);
+    if (st)
+        ingle_model_close(m);
+    else
+        *out = m;
+    return st;
 }
 
 void cli_print_json(const char *bytes, size_t n)

@@ -29,6 +29,9 @@ static const struct ingle_option *by_name(const char *name)
 static int set(struct cli *c, const char *name, const char *value)
 {
     struct ingle_error error;
+    const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
+    if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
+        return cli_usage(c, "a second model '%s': a process has one", value);
     if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
         return CLI_OK;
     return cli_usage(c, "%s", error.text);

@@ -63,8 +63,14 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
 {
     struct ingle_error error;
     *t = (struct cli_talk){.c = c};
-    if (cli_open_model(c, &t->model, &error) ||
-        cli_open_engine(c, t->model, 1, &t->engine, &error) ||
+    if (cli_open_model(c, &t->model, &error))
+        return cli_fail(c, &error);
+    const int rc = open_grammar(c, t); /* a mistake in it is told before what takes long */
+    if (rc) {
+        cli_talk_close(t);
+        return rc;
+    }
+    if (cli_open_engine(c, t->model, 1, &t->engine, &error) ||
         ingle_session_open(&t->session, t->engine, &error)) {
         cli_talk_close(t);
         return cli_fail(c, &error);
@@ -75,10 +81,7 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
     ingle_config_sampling(c->config, &t->sampling);
     t->predict = (int64_t)ingle_config_number(c->config, "predict");
     cli_interrupt_engine(t->engine);
-    const int rc = open_grammar(c, t);
-    if (rc)
-        cli_talk_close(t);
-    return rc;
+    return CLI_OK;
 }
 
 void cli_talk_close(struct cli_talk *t)

@@ -280,6 +280,19 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->lock = ingle_config_flag(c, "lock");
 }
 
+ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,
+                                struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_model_info info;
+    ingle_model_info(m, &info);
+    for (size_t i = 0; i < c->n_bias && info.n_vocab; i++)
+        if (c->bias[i].token >= info.n_vocab)
+            return engine_say(error, err_set(&err, INGLE_ARG, "option '--logit-bias' names token %d, outside the "
+                                             "vocabulary of %lld", c->bias[i].token, (long long)info.n_vocab), &err);
+    return INGLE_OK;
+}
+
 void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *out)
 {
     struct {

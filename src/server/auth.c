@@ -18,6 +18,7 @@ enum { MAX_KEYS = 4096, MAX_KEY = 4096, MAX_FILE = 1 << 20 };
 
 struct key {
     char *name;
+    bool unnamed; /* by the file: called key and its number */
     uint8_t hash[SHA256_BYTES];
 };
 
@@ -103,11 +104,16 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
                            (unsigned char)text[i]);
     if (a->n_keys >= MAX_KEYS)
         return err_set(err, INGLE_LIMIT, "'%s' has more than %d keys", path, MAX_KEYS);
-    struct key k = {.name = NULL};
+    struct key k = {.unnamed = !colon};
     hash(key, n_key, k.hash);
-    for (size_t i = 0; i < a->n_keys; i++)
-        if (memcmp(a->key[i].hash, k.hash, sizeof k.hash) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: the key of '%s' again", path, line, a->key[i].name);
+    for (size_t i = 0; i < a->n_keys; i++) {
+        const struct key *other = &a->key[i];
+        if (memcmp(other->hash, k.hash, sizeof k.hash) == 0)
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: the key of '%s' again", path, line, other->name);
+        if (other->unnamed != k.unnamed && strlen(other->name) == n_name && memcmp(other->name, name, n_name) == 0)
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: '%s' is what key %zu is called, which has no name",
+                           path, line, other->name, (k.unnamed ? a->n_keys : i) + 1);
+    }
     k.name = mem_strndup(name, n_name);
     if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
         mem_free(k.name);
@@ -186,6 +192,8 @@ const char *auth_key(const struct auth *a, const char *authorization, const char
 
 ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
 {
+    if (strpbrk(name, ":/, \t") && !strchr(name, '['))
+        return err_set(err, INGLE_ARG, "'--allowed-host %s': a name alone, without scheme, port and path", name);
     return add(&a->host, name, strlen(name), err);
 }
 
@@ -229,7 +237,8 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
         const size_t n = strcspn(p, ", ");
         const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) || strncmp(p, "http://", 7) == 0 ||
                           strncmp(p, "https://", 8) == 0;
-        if (n && (!fine || p[n - 1] == '/'))
+        const char *host = memchr(p, ':', n); /* "://" and what stands behind it: no path */
+        if (n && (!fine || (host && (n < (size_t)(host - p) + 4 || memchr(host + 3, '/', n - (size_t)(host - p) - 3)))))
             return err_set(err, INGLE_ARG,
                            "'%.*s' is no origin: scheme and host such as https://a.example", (int)n,
                            p);

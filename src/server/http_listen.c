@@ -83,8 +83,11 @@ static ingle_status listen_at(struct http *h, const struct addrinfo *a, const ch
         return err_set(err, INGLE_IO, "no socket for '%s': %s", host, strerror(*why));
     set_number(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     tune(fd);
-    if (a->ai_family == AF_INET6)
-        set_number(fd, IPPROTO_IPV6, IPV6_V6ONLY, strcmp(host, "::") != 0);
+    if (a->ai_family == AF_INET6) {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)a->ai_addr;
+        const bool four = strcmp(host, "::") == 0 || IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+        set_number(fd, IPPROTO_IPV6, IPV6_V6ONLY, !four);
+    }
     const ingle_status st = listen_on(h, fd, a->ai_addr, a->ai_addrlen, host, why, err);
     if (!st)
         h->port = port_of(fd);
@@ -104,8 +107,10 @@ static ingle_status find(int number, const char *host, struct addrinfo **out, st
 
 static bool is_local(const struct sockaddr *a)
 {
-    if (a->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+    if (a->sa_family == AF_INET6) {
+        const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+    }
     return a->sa_family == AF_INET &&
            ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
 }

@@ -580,7 +580,8 @@ ingle_status server_load(struct server *s, struct err *err)
         .max_waiting_tokens = (int64_t)ingle_config_number(v->config, "max-waiting-tokens"),
     };
     if (ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks,
-                         &error))
+                         &error) ||
+        ingle_config_check(v->config, v->model, &error))
         return told(err, &error);
     ingle_model_info(v->model, &v->info);
     if (ingle_engine_open(&v->engine, v->model, &eo, &error) ||
@@ -654,6 +655,9 @@ void server_describe(const struct server *s, struct server_info *out)
 {
     const char *host = s->n_hosts ? s->host[0] : "127.0.0.1";
     const bool v6 = strchr(host, ':') != NULL;
+    struct http_counters now = {0};
+    if (s->serve.http)
+        http_counters(s->serve.http, &now);
     *out = (struct server_info){
         .model = s->serve.model_id,
         .n_ctx = s->serve.engine_info.n_ctx,
@@ -661,6 +665,7 @@ void server_describe(const struct server *s, struct server_info *out)
         .weight_bytes = s->serve.engine_info.weight_bytes,
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
         .n_keys = auth_n_keys(s->serve.auth),
+        .n_running = now.n_exchanges,
     };
     if (s->handed[0])
         snprintf(out->url, sizeof out->url, "%s%s", strncmp(s->handed, "unix:", 5) == 0 ? ""

@@ -38,6 +38,7 @@ struct server_info {
     int parallel;        /* answers at once */
     uint64_t weight_bytes, kv_bytes;
     size_t n_keys;
+    int64_t n_running;   /* requests whose answers are not complete */
 };
 void server_describe(const struct server *s, struct server_info *out);
 /* Whether steps are being made when there is work: false when one has taken longer than

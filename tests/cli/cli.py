@@ -58,6 +58,11 @@ class Commands(unittest.TestCase):
         self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
         self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
+        for fault in (["--grammar", "nowhere"], ["--regex", "("], ["--tools", "nowhere"], ["-f", "nowhere"],
+                      ["--logit-bias", "2048=1"]):  # before the plan, and before the weights
+            r = self.refuses("run", "--memory", "8M", *fault)
+            self.assertNotIn("8.0 MiB", r.stderr)
+        self.refuses("run", "-m", "one.gguf", "--model", "two.gguf", "x", code=2, says=["second model 'two.gguf'"])
         self.refuses("run", "--ctx", "-1", code=2, says=["0 to 16777216"])
         self.refuses("run", "--logit-bias", "x=1", code=2, says=["ID=NUMBER"])
         self.refuses("run", "--stop", code=2, says=["wants a value"])

@@ -317,16 +317,25 @@ class Starting(unittest.TestCase):
             with open(keys, "w") as f:
                 f.write("ann:one-key\nbob:one-key\n")
             self.refused("line 2: the key of 'ann' again", "--api-key-file", keys)
+            for text in ("one-key\nkey1:another\n", "key2:another\none-key\n"):  # two clients would be one
+                with open(keys, "w") as f:
+                    f.write(text)
+                self.refused("which has no name", "--api-key-file", keys)
         self.refused("--insecure-no-auth", "--host", "0.0.0.0")
+        self.refused("--insecure-no-auth", "--host", "::ffff:192.0.2.1")
         self.refused("--tls-key", "--tls-cert", "tests/data/tls/cert.pem")
         self.refused("certificate", "--tls-cert", "README.md", "--tls-key", "README.md")
         self.refused("private key", "--tls-cert", "tests/data/tls/cert.pem", "--tls-key", "README.md")
-        self.refused("no origin", "--cors-origins", "app.example")
+        for origin in ("app.example", "https://app.example/", "https://app.example/page", "https://"):
+            self.refused("no origin", "--cors-origins", origin)
+        for name in ("https://models.example", "models.example:8080", "models.example/v1", "two names"):
+            self.refused("a name alone", "--allowed-host", name)
+        self.refused("a second model", "-m", "README.md", "-m", "LICENSE", status=2)
         self.refused("256.1.1.1", "--host", "256.1.1.1")
         self.refused("wants a path", "--host", "unix:")
         self.refused("wants a value", "--alias", "", status=2)
         self.refused("outside 1 to 65536", "--max-waiting", "0", status=2)  # it would have been 64
-        self.refused("vocabulary of 2048", "--logit-bias", "99999999=1")
+        self.refused("vocabulary of 2048", "--logit-bias", "99999999=1", "--memory", "8M")  # before the plan
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
 
     def test_tls(self):
@@ -440,8 +449,46 @@ class Starting(unittest.TestCase):
             s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
             self.assertEqual(status_of(hear(s)), 200)
 
+    def test_this_machine_as_a_mapped_address(self):
+        with subprocess.Popen([INGLE, "serve", "--port", "0", "--host", "::ffff:127.0.0.1"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+            line = p.stdout.readline()
+            try:
+                if "protocol" in line:
+                    self.skipTest("no IPv6 here")
+                self.assertIn("listens on http://[::ffff:127.0.0.1]:", line)
+                with socket.create_connection(("127.0.0.1", int(line.rsplit(":", 1)[1]))) as s:
+                    s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                    self.assertIn(status_of(hear(s)), (200, 503))
+            finally:
+                p.terminate()
+                p.communicate()
+
+    def test_a_terminal_that_closes(self):
+        """SIGHUP lets answers end, however often it comes; nohup keeps the server."""
+        server = Server(INGLE)
+        s = server.begin("/v1/chat/completions", {**QUESTION, "max_tokens": 2000, "ignore_eos": True, "stream": True})
+        s.settimeout(60)
+        answer = s.recv(100)
+        for _ in range(3):
+            server.process.send_signal(signal.SIGHUP)
+        self.assertTrue((answer + hear(s)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), answer)
+        s.close()
+        self.assertEqual(server.process.wait(60), 0)
+        server.reader.join()
+        server.process.stdout.close()
+        self.assertIn("stops    when what runs is answered (1 requests)", server.log[-1])
+        with subprocess.Popen(["nohup", INGLE, "serve", "--port", "0"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL) as p:
+            p.stdout.readline()
+            p.send_signal(signal.SIGHUP)
+            self.assertIn("model", p.stdout.readline())
+            p.terminate()
+            p.communicate()
+        self.assertEqual(p.returncode, 0)
+
     def test_stopped_while_the_model_loads(self):
-        for sent, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        for sent, status in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
             with subprocess.Popen([INGLE, "serve", "--port", "0"], text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT) as p:
                 p.stdout.readline()  # it listens, and loads, or has just loaded
