@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4, PAUSE_S = 10, LONGEST_PAUSE = 64 };
+enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4, PAUSE_S = 10, LONGEST_PAUSE = 64, MOST_LOST = 16 };
 static const uint64_t default_budget = UINT64_C(16) << 30;
 
 void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
@@ -184,20 +184,21 @@ static void write_job(struct kv_store *s, struct kv_job *j)
             BUG_IF(!kv_index_add(&s->index, &ready)); /* it is there: no memory is needed */
         }
         save_again(s);
+        s->n_lost = 0;
         s->counts.written++;
         s->counts.written_bytes += h->file_bytes;
         return;
     }
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
-    s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM || again;
     if (again) {
-        s->scan = true;
         kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "the directory was removed: it is made anew");
-        return;
+        kv_store_run_scan(s); /* what was in the old one is not taken for saved */
     }
-    /* NOTFOUND: somebody took the temporary file away */
-    if (st != INGLE_CANCEL && st != INGLE_NOMEM && st != INGLE_NOTFOUND)
+    /* NOTFOUND: somebody took the temporary file away, or the directory */
+    const bool lost = st == INGLE_NOTFOUND && ++s->n_lost <= MOST_LOST;
+    s->gave_up = s->gave_up || j->cancel || st == INGLE_NOMEM || lost;
+    if (st != INGLE_CANCEL && st != INGLE_NOMEM && !lost)
         stop_saving(s, err.msg);
 }
 
@@ -407,7 +408,7 @@ bool kv_store_poll(struct kv_store *s)
     const size_t n = s->n_notes;
     memcpy(note, s->note, n * sizeof *note);
     s->n_notes = 0;
-    const bool busy = s->n_queued > 0;
+    const bool busy = s->n_queued > 0 || s->gave_up;
     pthread_mutex_unlock(&s->lock);
     release(list);
     release_reads(reads);

@@ -47,11 +47,11 @@ void kv_store_close(struct kv_store *s);
 /* Waits until everything that was put is on disk or has failed. */
 void kv_store_flush(struct kv_store *s);
 /* Takes back the pages of finished writes and makes the disk thread's reports.  False: nothing waits
- * to be written. */
+ * to be written, and nothing was given up since kv_store_gave_up(). */
 bool kv_store_poll(struct kv_store *s);
 
-/* Whether something that had been put was given up for lack of memory since the last call of this, or not
- * taken while writes failed, and may be tried again. */
+/* Whether something that had been put was given up since the last call of this, for lack of memory or because
+ * somebody removed files, or not taken while writes failed, and may be tried again. */
 bool kv_store_gave_up(struct kv_store *s);
 
 /* Writes the timeline as it stands, unless there is a file of nearly its length already.  tokens

@@ -83,7 +83,8 @@ struct kv_store {
     uint64_t try_at;         /* ... and none is tried before this time, */
     uint64_t pause_ns;       /* ... so long after it */
     char error[KV_STORE_ERROR];
-    bool gave_up;            /* a job, for lack of memory */
+    bool gave_up;            /* what may be offered again, see kv_store_gave_up() */
+    int n_lost;              /* files that were taken away while they were written, one after another */
     int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
     uint64_t scan_after;     /* no scan before this time: they may take 1 % of it */
     struct kv_index index;

@@ -211,13 +211,12 @@ bool session_runner_settle(struct runner *r)
 {
     if (!r->store)
         return false;
-    const bool busy = kv_store_poll(r->store);
-    if (r->tree && kv_store_gave_up(r->store))
+    if (kv_store_gave_up(r->store) && r->tree)
         kv_tree_owe_all(r->tree);
     bool more = r->tree != NULL;
     for (int i = 0; i < SETTLE && more; i++)
         more = settle_one(r);
-    return more || busy;
+    return kv_store_poll(r->store) || more; /* what was offered just now is to be looked after, too */
 }
 
 ingle_status session_remember(struct session *s, struct err *err)

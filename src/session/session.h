@@ -68,7 +68,7 @@ const struct kv_pool *session_runner_pool(const struct runner *r);
 /* The prefix tree and the store; NULL: there is none. */
 const struct kv_tree *session_runner_tree(const struct runner *r);
 struct kv_store *session_runner_store(const struct runner *r);
-/* For idle times: takes back what the store has written and offers it one of those restore points
+/* For idle times: takes back what the store has written and offers it some of those restore points
  * that it had no room for.  False: there is nothing more to come back for. */
 bool session_runner_settle(struct runner *r);
 /* Called for every tap of every step until set to NULL. */

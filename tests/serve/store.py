@@ -182,13 +182,7 @@ class Store(unittest.TestCase):
             self.clear()
             self.assertEqual(self.ask(s)[0], cold)
             other = self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0]
-            for i in range(100):  # what comes next is saved at the latest
-                p = s.get("/props")[2]["prefix_store"]
-                if p["saving"] and p["files"] and p["files"] == len(self.files()):
-                    break
-                time.sleep(0.1)
-                self.ask(s, {**ASK, "prompt": f"{i}: {TEXT}"})
-            self.assertTrue(p["saving"] and p["files"], p)
+            self.until(s, lambda p: p["saving"] and p["files"] and p["files"] == len(self.files()))  # without another request
             self.until(s, lambda p: any("made anew" in line for line in s.log))
             while not os.path.isfile(self.folder):  # a file in the way, unless the server is faster
                 self.clear()
