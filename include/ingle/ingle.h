@@ -646,8 +646,9 @@ INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
                                               const struct ingle_request_options *o,
                                               struct ingle_request **out, double *retry_seconds,
                                               struct ingle_error *error);
-/* Takes effect at the next layer if most of the running step is this request's prompt, else
- * when the step ends.  The others lose nothing; what was computed is remembered. */
+/* The request ends in the middle of the running step, after one of its operations, and the step with it
+ * if it is this request's alone or mostly its prompt.  The others lose nothing; what was computed is
+ * remembered. */
 INGLE_API void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r);
 /* While it is held a request takes no part in steps, from the next one on: it keeps what it has, and
  * the others go on.  For one whose reader cannot keep up.  Cancelling it and its deadline end it all

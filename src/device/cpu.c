@@ -50,7 +50,7 @@ static void for_pieces(struct device *d, int64_t n_chunks, pool_fn *fn, void *ar
 
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg)
 {
-    if (d->between && n_chunks > pool_size(d->pool) && work > SMALL_WORK) {
+    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > SMALL_WORK) {
         for_pieces(d, n_chunks, fn, arg);
         return;
     }

@@ -183,7 +183,7 @@ static struct attend attend_plan(const struct device *d, const struct device_att
     }
     /* Windowed rows look at one or two splits only: nothing to share. */
     t.by_split = split && !a->window && rows <= t.row_block && floats <= STATE_FLOATS &&
-                 (d->between || tasks < 4 * pool_size(d->pool));
+                 (device_in_pieces(d) || tasks < 4 * pool_size(d->pool));
     const struct device_span worst = {0, rows, 0, NULL};
     const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, t.row_block));
     t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
@@ -194,7 +194,7 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
 {
     struct attend t = attend_plan(d, a);
     const size_t workers = t.worker_bytes * (size_t)pool_size(d->pool);
-    if (d->dry || d->between) /* a later step may split where this one does not; or a part of it */
+    if (d->dry || device_in_pieces(d)) /* a later step may split where this one does not; or a part of it */
         return workers + STATE_FLOATS * sizeof(float);
     size_t floats = 0;
     for (int64_t i = 0; t.by_split && i < a->n_spans; i++)
@@ -245,7 +245,7 @@ static void attend(struct device *d, const struct device_attend_args *a, void *s
 static int64_t piece_rows(const struct device *d, const struct device_attend_args *a,
                           const struct device_span *s)
 {
-    if (!d->between || a->window || n_splits(s) == 1)
+    if (!device_in_pieces(d) || a->window || n_splits(s) == 1)
         return 0;
     const struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
     const int64_t block = num_min(s->n, num_max(1, QUERIES / t.group));

@@ -252,10 +252,12 @@ void device_may_stop(struct device *d, uint64_t next_ns)
     struct device_between *b = d->between;
     if (!b || d->dry)
         return;
-    note_piece(b, clock_now() - b->last);
+    if (b->piece_ns)
+        note_piece(b, clock_now() - b->last);
     b->next_ns = next_ns;
     b->fn(b->arg);
-    b->last = clock_now();
+    if (b->piece_ns)
+        b->last = clock_now();
 }
 
 void device_suspend(struct device *d, struct device_suspended *s)

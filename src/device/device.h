@@ -133,9 +133,9 @@ void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt);
 bool device_runs(struct device *d);
 
 /* Another step between the pieces of one: while such a thing is set, fn is called after every
- * operation, and within one about every piece_ns (never while a kernel runs).  There, between
- * device_suspend() and device_resume(), another forward pass may run; its scratch lies behind
- * that of the first. */
+ * operation, and within one about every piece_ns (never while a kernel runs; 0: operations are
+ * whole, and not timed).  There, between device_suspend() and device_resume(), another forward
+ * pass may run; its scratch lies behind that of the first. */
 enum { DEVICE_LONGEST = 8 };
 struct device_between {
     void (*fn)(void *arg);

@@ -104,6 +104,8 @@ extern const struct device_ops device_cpu_ops;
 
 /* The other step, if there may be one now; it may again after next_ns, 0: not known. */
 void device_may_stop(struct device *d, uint64_t next_ns);
+/* Whether operations are to stop in between. */
+static inline bool device_in_pieces(const struct device *d) { return d->between && d->between->piece_ns; }
 
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */

@@ -36,11 +36,12 @@ static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_fini
     return cancelled || (r->deadline && now >= r->deadline);
 }
 
-static bool is_in_step(const struct ingle_scheduler *s, const struct ingle_request *r)
+/* Whether its end is that of the step that runs: it is r's, or prompts' that would go on for long. */
+static bool ends_step(const struct ingle_scheduler *s, const struct ingle_request *r)
 {
-    for (int64_t i = 0; i < s->o.max_running; i++)
-        if (s->slot[i].r == r && s->slot[i].step_rows)
-            return true;
+    for (int64_t i = 0; i < s->step.n; i++)
+        if (s->step.item[i]->r == r && s->step.item[i]->step_rows)
+            return r == s->step.owner || s->pieces.piece_ns;
     return false;
 }
 
@@ -52,7 +53,7 @@ void engine_end_those_over(struct ingle_scheduler *s)
         next = r->next;
         if (!is_over(r, now, &why))
             continue;
-        if (is_in_step(s, r))
+        if (ends_step(s, r))
             atomic_store(&s->abort, true);
         else
             engine_request_end(s, r, why, NULL);
@@ -96,14 +97,14 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.store_saving = disk.saving;
     memcpy(s->status.store_error, disk.error, sizeof s->status.store_error);
     s->store_try_at = disk.try_at;
-    s->status.n_running = s->o.max_running - s->n_free;
+    s->status.n_running = engine_n_running(s);
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;
     s->status.cache_bytes = kv.cached_bytes;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];
         s->seen[i] = (struct ingle_slot){0};
-        if (a->state == ENGINE_ANSWER_FREE)
+        if (!a->r)
             continue;
         const int64_t n = session_length(a->session.s);
         s->seen[i] = (struct ingle_slot){.request = a->r->number,
@@ -259,6 +260,7 @@ static bool make_lane(struct engine_lane *l, size_t n)
 static void free_scheduler(struct ingle_scheduler *s)
 {
     session_runner_set_news(s->e->runner, NULL, NULL);
+    session_runner_set_look(s->e->runner, NULL);
     for (int64_t i = 0; s->slot && i < s->o.max_running; i++)
         session_free(s->slot[i].session.s);
     sched_queue_free(s->queue);
@@ -308,6 +310,8 @@ static void hear_of_store(void *arg)
 
 static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
 {
+    s->looks = (struct device_between){.fn = engine_look, .arg = s};
+    session_runner_set_look(s->e->runner, &s->looks);
     session_runner_set_news(s->e->runner, hear_of_store, s);
     if (!pool_thread(&s->thread, thread_main, s))
         return err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler");
@@ -339,6 +343,7 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     s->budget_bytes = kv.budget_bytes;
     s->pace.target_seconds = options.step_seconds;
     atomic_init(&s->abort, false);
+    atomic_init(&s->cancels, false);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t steady; /* clock_now() */
     pthread_condattr_init(&steady);
@@ -414,6 +419,7 @@ void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r)
 {
     pthread_mutex_lock(&s->lock);
     atomic_store(&r->cancelled, true);
+    atomic_store(&s->cancels, true);
     if (s->owner == r)
         atomic_store(&s->abort, true);
     tell_news(s);

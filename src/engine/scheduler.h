@@ -47,16 +47,17 @@ enum engine_answer_state {
     ENGINE_ANSWER_PROMPT, /* what it has so far is being computed */
     ENGINE_ANSWER_FORKS,  /* waits for the first answer of its request to do so */
     ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
-    ENGINE_ANSWER_PARKED  /* its request is parked */
+    ENGINE_ANSWER_PARKED, /* its request is parked */
+    ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session */
 };
 
 struct engine_answer {
     enum engine_answer_state state;
-    struct ingle_request *r;
+    struct ingle_request *r;      /* NULL: FREE or LEAVES */
     int index;
     struct ingle_session session; /* always there; empty while the slot is free */
     int64_t n_generated;
-    int64_t step_rows;   /* of it in the step that runs and that others run between; 0: none */
+    int64_t step_rows;   /* of it in a step that runs; 0: none */
     bool looks;          /* RESTORES: the store looks at its directory first */
     int64_t fork;        /* where another prompt went another way: a restore point; 0: nowhere */
     int64_t leader;      /* SHARES: the number of the other request, ... */
@@ -108,9 +109,11 @@ struct ingle_scheduler {
     uint64_t reserved_bytes;
     struct sched_pace pace;
     uint64_t turn;
+    struct device_between looks; /* any other step */
+    uint64_t look;               /* clock_now(): who is over by then? */
     /* While a step runs that others run between. */
     struct device_between pieces;
-    uint64_t due, look;          /* clock_now(): when the next one is; who is over by then? */
+    uint64_t due;                /* clock_now(): when the next one is */
     uint64_t answered;           /* when the last step of answers ended */
     uint64_t between_ns;         /* what they took */
     bool no_pages;               /* one had too few pages: the next step is for all */
@@ -133,6 +136,7 @@ struct ingle_scheduler {
     bool settled;                 /* the snapshot is that of a store with nothing to write */
     struct ingle_slot *seen;              /* Sync: lock; [max_running] */
     atomic_bool abort;                    /* Sync: atomic; ends the running step */
+    atomic_bool cancels;                  /* Sync: atomic; somebody is cancelled since the last look */
 };
 
 /* ---- requests ---- */
@@ -150,6 +154,10 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
 /* Ends all answers of a request, begun or not. */
 void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum ingle_finish why,
                         const struct err *err);
+/* The slot of an answer that has ended, which no step moves; remember: in the prefix cache. */
+void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool remember);
+/* Slots that a request has. */
+int64_t engine_n_running(const struct ingle_scheduler *s);
 
 /* ---- admission ---- */
 
@@ -172,6 +180,8 @@ bool engine_park_one(struct ingle_scheduler *s);
 static inline bool engine_is_held(const struct ingle_request *r) { return atomic_load(&r->held); }
 /* False: nobody could take part. */
 bool engine_step(struct ingle_scheduler *s);
+/* In the middle of a step: those who are over end, if it is time to look. */
+void engine_look(void *scheduler);
 
 /* ---- the loop ---- */
 

@@ -186,7 +186,7 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
     sched_queue_leave(s->queue, &r->ticket);
     count_end(s, r, why);
     /* Whoever has the answer sees that nothing is at work for it. */
-    s->status.n_running = s->o.max_running - s->n_free;
+    s->status.n_running = engine_n_running(s);
     for (int64_t i = 0; i < s->o.max_running; i++)
         if (s->seen[i].request == r->number)
             s->seen[i] = (struct ingle_slot){0};
@@ -207,8 +207,15 @@ static void tell_end(const struct ingle_request *r, int index, enum ingle_finish
     r->o.end(r->o.arg, index, why, why == INGLE_FINISH_ERROR ? &e : NULL);
 }
 
-/* What was computed goes to the prefix cache, unless it led to values that are no numbers. */
-static void release_slot(struct ingle_scheduler *s, struct engine_answer *a, bool remember)
+int64_t engine_n_running(const struct ingle_scheduler *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        n += s->slot[i].r != NULL;
+    return n;
+}
+
+void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool remember)
 {
     struct err err;
     if (remember && session_remember(a->session.s, &err))
@@ -220,12 +227,18 @@ static void release_slot(struct ingle_scheduler *s, struct engine_answer *a, boo
     s->n_ended++;
 }
 
+/* What was computed goes to the prefix cache, unless it led to values that are no numbers. */
 void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum ingle_finish why,
                        const struct err *err)
 {
     struct ingle_request *r = a->r;
     const int index = a->index;
-    release_slot(s, a, why != INGLE_FINISH_ERROR || err->status != INGLE_NUMERIC);
+    if (a->step_rows) {
+        a->state = ENGINE_ANSWER_LEAVES;
+        a->r = NULL;
+    } else {
+        engine_slot_free(s, a, why != INGLE_FINISH_ERROR || err->status != INGLE_NUMERIC);
+    }
     tell_end(r, index, why, err);
     if (--r->n_open == 0)
         finish_request(s, r, why);

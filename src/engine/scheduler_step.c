@@ -263,7 +263,7 @@ static void tell_progress(struct engine_answer *a)
 static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engine_answer *a,
                         const struct session_work *w, const struct err *err)
 {
-    if (!a->r) { /* its request has ended with another of its answers */
+    if (!a->r) { /* it has left, or its request has ended with another of its answers */
         return;
     } else if (w->failed && a->state == ENGINE_ANSWER_PROMPT && !a->n_generated) {
         engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
@@ -348,6 +348,8 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, d
     int64_t n_answers = 0, prompt_rows = 0;
     for (int64_t i = 0; i < l->n; i++) {
         const struct session_work *w = &l->work[i];
+        if (!l->item[i]->r) /* it has left */
+            continue;
         *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done;
         sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
@@ -402,7 +404,38 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
         make_room(s, l, &(struct err){INGLE_OK, ""});
 }
 
-/* ---- between the pieces of a step ---- */
+/* ---- while a step runs ---- */
+
+/* The step, whose answers may end meanwhile: they leave with its end. */
+static ingle_status run_step(struct ingle_scheduler *s, const struct engine_lane *l, const atomic_bool *cancel,
+                             struct err *err)
+{
+    for (int64_t i = 0; i < l->n; i++)
+        l->item[i]->step_rows = l->work[i].max_tokens;
+    const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
+    for (int64_t i = 0; i < l->n; i++) {
+        l->item[i]->step_rows = 0;
+        if (l->item[i]->state == ENGINE_ANSWER_LEAVES)
+            engine_slot_free(s, l->item[i], !l->work[i].failed);
+    }
+    return st;
+}
+
+/* Whether it is to be asked who is over: somebody is cancelled, or it is time.  Then it is asked. */
+static bool looks(struct ingle_scheduler *s, uint64_t soon)
+{
+    if (soon < s->look && !atomic_load(&s->cancels))
+        return false;
+    atomic_store(&s->cancels, false); /* before it is asked: a cancel from now on is for the next time */
+    engine_end_those_over(s);
+    s->look = clock_now() + LOOK_NS;
+    return true;
+}
+
+void engine_look(void *scheduler)
+{
+    (void)looks(scheduler, clock_now());
+}
 
 /* The answers' step, and their tokens; returns what it took.  Whatever it cannot do ends the
  * step that is stopped: then there is a step for all. */
@@ -414,7 +447,7 @@ static double step_between(struct ingle_scheduler *s)
     if (!l->n)
         return 0;
     const uint64_t began = clock_now();
-    const ingle_status st = session_step(s->e->runner, l->work, l->n, NULL, &err);
+    const ingle_status st = run_step(s, l, NULL, &err);
     if (st && st != INGLE_NUMERIC) {
         make_room(s, l, &err);
         return 0;
@@ -450,10 +483,8 @@ static void run_between(void *arg)
 {
     struct ingle_scheduler *s = arg;
     const uint64_t now = clock_now(), soon = now + s->pieces.next_ns / 2;
-    if (soon < s->look || atomic_load(&s->abort))
+    if (atomic_load(&s->abort) || !looks(s, soon))
         return;
-    engine_end_those_over(s);
-    s->look = now + LOOK_NS;
     if (soon < s->due || atomic_load(&s->abort)) {
         s->between_ns += clock_now() - now;
         s->look = s->look < s->due ? s->look : s->due;
@@ -488,17 +519,8 @@ static void begin_between(struct ingle_scheduler *s, const struct sched_load ans
     const double slice = sched_pace_slice(&s->pace, answers, sched_pace_answers(&s->pace, answers));
     s->between_ns = 0;
     s->due = s->look = s->answered + ns_of(slice);
-    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / PIECES)};
-    for (int64_t i = 0; i < s->step.n; i++)
-        s->step.item[i]->step_rows = s->step.work[i].max_tokens;
+    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / PIECES) | 1};
     session_runner_set_between(s->e->runner, &s->pieces);
-}
-
-static void end_between(struct ingle_scheduler *s)
-{
-    session_runner_set_between(s->e->runner, NULL);
-    for (int64_t i = 0; i < s->step.n; i++)
-        s->step.item[i]->step_rows = 0;
 }
 
 /* ---- the step ---- */
@@ -540,9 +562,8 @@ bool engine_step(struct ingle_scheduler *s)
     s->pieces = (struct device_between){0};
     if (way == SCHED_BETWEEN)
         begin_between(s, answers_of(l));
-    const ingle_status st = session_step(s->e->runner, l->work, l->n, &s->abort, &err);
-    if (way == SCHED_BETWEEN)
-        end_between(s);
+    const ingle_status st = run_step(s, l, &s->abort, &err);
+    session_runner_set_between(s->e->runner, NULL);
     step_ends(s, st, seconds_since(began + s->between_ns));
     if (!st || st == INGLE_NUMERIC) {
         take_results(s, l, &err);

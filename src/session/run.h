@@ -35,6 +35,7 @@ struct runner {
     int depth;                   /* steps that run: the next one has lane[depth] */
     size_t logits_bytes;         /* of a lane */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
+    struct device_between *look;    /* for the others, or NULL */
     family_tap_fn *tap;
     void *tap_arg;
     family_part_fn *part;

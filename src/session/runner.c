@@ -206,6 +206,11 @@ void session_runner_set_between(struct runner *r, struct device_between *b)
     r->between = b;
 }
 
+void session_runner_set_look(struct runner *r, struct device_between *look)
+{
+    r->look = look;
+}
+
 int64_t session_runner_max_logits(const struct runner *r)
 {
     return r->max_logits;
@@ -296,12 +301,11 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
     };
     const bool between = r->depth > 1;
     struct device_suspended first;
-    if (between) {
+    if (between)
         device_suspend(r->device, &first);
-    } else {
-        device_set_between(r->device, r->between);
+    else
         pool_enter(device_pool(r->device));
-    }
+    device_set_between(r->device, between || !r->between ? r->look : r->between);
     device_begin(r->device, cancel);
     int64_t n_prompt = 0;
     for (int64_t i = 0; i < n_spans; i++)

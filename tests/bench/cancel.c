@@ -5,7 +5,7 @@
  * usage: bench_cancel [MODEL|-] [PROMPT_TOKENS] [TIMES] [THREADS]
  *
  * Requests are cancelled while they wait, while their prompt is computed (alone, and beside
- * two answers), and while they answer.  Printed is the time from the call to the request's end.
+ * two answers), and while they answer (alone, and among two others).  Printed is the time from the call to the request's end.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ingle/ingle.h"
@@ -17,9 +17,9 @@
 #include <time.h>
 
 enum { MAX_TIMES = 10000, N_BESIDE = 2 };
-enum where { WAITING, PROMPT, BESIDE, ANSWER, N_WHERE };
+enum where { WAITING, PROMPT, BESIDE, ANSWER, AMONG, N_WHERE };
 
-static const char *const where_name[] = {"waiting", "prompt", "beside", "answer"};
+static const char *const where_name[] = {"waiting", "prompt", "beside", "answer", "among"};
 
 struct asked {
     pthread_mutex_t lock;
@@ -122,7 +122,7 @@ static double cancel_one(struct bench *b, enum where where, int i)
 {
     struct asked a, beside[N_BESIDE];
     struct ingle_request *other[N_BESIDE];
-    const int n_beside = where == WAITING || where == BESIDE ? N_BESIDE : 0;
+    const int n_beside = where == PROMPT || where == ANSWER ? 0 : N_BESIDE;
     for (int k = 0; k < n_beside; k++) {
         other[k] = submit(b, &beside[k], 20 + k, 100000);
         wait_for(&beside[k], &beside[k].answers);
@@ -135,10 +135,10 @@ static double cancel_one(struct bench *b, enum where where, int i)
         extra = submit(b, &e, 19, 100000);
         wait_for(&e, &e.answers);
     }
-    struct ingle_request *r = submit(b, &a, where == ANSWER ? 40 : b->n_prompt, 100000);
+    struct ingle_request *r = submit(b, &a, where == ANSWER || where == AMONG ? 40 : b->n_prompt, 100000);
     if (where == PROMPT || where == BESIDE)
         wait_for(&a, &a.begun);
-    if (where == ANSWER)
+    if (where == ANSWER || where == AMONG)
         wait_for(&a, &a.answers);
     pause_some(i, where == PROMPT ? 0.2 : 0.05);
     const double began = now();

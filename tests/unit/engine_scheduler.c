@@ -817,6 +817,53 @@ static void cancelled_wherever_it_is(void **state)
     close_place(&p);
 }
 
+/* In the middle of steps that it shares with others, whatever it waits for. */
+static void cancelled_among_others(void **state)
+{
+    (void)state;
+    enum { TIMES = UNIT_TSAN ? 20 : 60, TOKENS = UNIT_TSAN ? 300 : 1500 };
+    struct place p;
+    open_place(&p, &(struct ingle_engine_options){.n_sessions = 5},
+               &(struct ingle_scheduler_options){.max_running = 5});
+    struct asked *stay[2];
+    for (int i = 0; i < 2; i++) {
+        stay[i] = make_asked(&p, 1 + i, 30, TOKENS);
+        stay[i]->o.ignore_end = true;
+        submit(&p, stay[i]);
+    }
+    for (int i = 0; i < TIMES; i++) {
+        struct asked *leaves = make_asked(&p, 3 + i, 30, TOKENS), *queued = make_asked(&p, 100 + i, 30, 5);
+        leaves->o.ignore_end = true;
+        leaves->o.n = 1 + i % 3;
+        queued->o.n = 4; /* there is no room */
+        submit(&p, leaves);
+        submit(&p, queued);
+        const int64_t steps = status_of(&p).n_steps;
+        for (int k = 0; k < 1000 && status_of(&p).n_steps < steps + i % 17; k++)
+            nanosleep(&(struct timespec){.tv_nsec = 20000 + 1000 * i}, NULL);
+        ingle_request_cancel(p.s, i % 2 ? queued->r : leaves->r);
+        ingle_request_cancel(p.s, i % 2 ? leaves->r : queued->r);
+        wait_done(leaves);
+        wait_done(queued);
+        free_asked(leaves);
+        free_asked(queued);
+    }
+    for (int i = 0; i < 2; i++) {
+        wait_done(stay[i]);
+        assert_int_equal(stay[i]->answer[0].n, TOKENS);
+        check_alone(&p, stay[i], 0);
+        free_asked(stay[i]);
+    }
+    struct asked *all = make_asked(&p, 7, 30, 5); /* every slot is free again */
+    all->o.n = MAX_ANSWERS;
+    submit(&p, all);
+    wait_done(all);
+    check_alone(&p, all, 0);
+    free_asked(all);
+    assert_int_equal(status_of(&p).n_running, 0);
+    close_place(&p);
+}
+
 static void deadlines_hold_in_the_queue_and_later(void **state)
 {
     (void)state;
@@ -1051,6 +1098,7 @@ int main(void)
         cmocka_unit_test(a_miss_says_why),
         cmocka_unit_test(short_of_memory_nobody_dies),
         cmocka_unit_test(cancelled_wherever_it_is),
+        cmocka_unit_test(cancelled_among_others),
         cmocka_unit_test(deadlines_hold_in_the_queue_and_later),
         cmocka_unit_test(held_answers_wait_and_others_go_on),
         cmocka_unit_test(held_answers_end),
