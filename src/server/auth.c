@@ -123,12 +123,19 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
     return INGLE_OK;
 }
 
+/* Whether somebody besides its owner may have to do with a file.  systemd's credentials (LoadCredential=) are readable
+ * by the group root, which shows that the service's user was added to them (an access list). */
+static bool is_open(const struct stat *is)
+{
+    return (is->st_mode & 037) || ((is->st_mode & 040) && !(is->st_uid == 0 && is->st_gid == 0));
+}
+
 ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
 {
     struct stat is;
     char *text;
     size_t n;
-    if (stat(path, &is) == 0 && S_ISREG(is.st_mode) && (is.st_mode & 077))
+    if (stat(path, &is) == 0 && S_ISREG(is.st_mode) && is_open(&is))
         return err_set(err, INGLE_ARG, "key file '%s' is open to others (mode %03o): chmod 600",
                        path, (unsigned)is.st_mode & 0777);
     ingle_status st = file_slurp(path, MAX_FILE, &text, &n, err);

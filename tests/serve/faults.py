@@ -310,6 +310,12 @@ class Starting(unittest.TestCase):
                 f.write("key\n")
             os.chmod(keys, 0o644)
             self.refused("chmod 600", "--api-key-file", keys)
+            if os.getuid() == os.getgid() == 0:
+                os.chmod(keys, 0o440)  # as systemd's credentials are
+                self.refused("nowhere.gguf", "--api-key-file", keys, "-m", "nowhere.gguf")
+                os.chown(keys, 0, 1)
+                self.refused("mode 440", "--api-key-file", keys)
+                os.chown(keys, 0, 0)
             os.chmod(keys, 0o600)
             with open(keys, "w") as f:
                 f.write("# none\n")
