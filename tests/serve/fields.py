@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""fields.py INGLE - every field of every dialect: what it takes, that null is nothing, what is a 400.
+"""fields.py INGLE - every field of every dialect: what it takes, that null is nothing, what is a 400; and that
+share/openapi.json describes every field of the answers.
 
 A row is the field's type (of which all others are refused), values that are taken, values that are not.
 Fields of type "any" are ignored, or have forms of their own.
@@ -112,6 +113,67 @@ MESSAGES_ALL = {
     **dict.fromkeys(("metadata", "service_tier", "container", "context_management", "betas", "unknown"), ANY),
 }
 NEEDED = {"messages", "prompt", "input"}
+
+
+with open("share/openapi.json") as file:
+    DOC = json.load(file)
+ASKED = [  # method, path (with those of DOC where they differ), body
+    ("GET", "/health", None), ("GET", "/v1/models", None), ("GET", "/v1/models/nano-gemma4", "/models/{id}"),
+    ("GET", "/props", None), ("GET", "/slots", None),
+    *(("POST", "/v1/chat/completions", {"messages": USER, "max_tokens": 40, **more}) for more in (
+        {"logprobs": True, "top_logprobs": 2, "verbose": True}, {"tools": [TOOL], "tool_choice": "required"},
+        {"reasoning_effort": "high", "n": 2}, {"messages": 5})),
+    ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2, "logprobs": 2}),
+    ("POST", "/completion", {"prompt": "x", "n_predict": 2, "n_probs": 2}),
+    *(("POST", "/v1/responses", {"input": "x", "max_output_tokens": 40, **more}) for more in (
+        {"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"reasoning": {"summary": "auto"}},
+        {"tools": [{"type": "function", **FUNCTION}, {"type": "local_shell"}], "tool_choice": "required"},
+        {"tools": [{"type": "custom", "name": "c"}], "tool_choice": "required"})),
+    ("POST", "/v1/responses/input_tokens", {"input": "x"}),
+    *(("POST", "/v1/messages", {"messages": USER, "max_tokens": 40, **more}) for more in (
+        {"thinking": {"type": "adaptive"}}, {"tool_choice": {"type": "any"},
+                                             "tools": [{"name": "f", "input_schema": client.WEATHER}]})),
+    ("POST", "/v1/messages/count_tokens", {"messages": USER}),
+    ("POST", "/v1/chat/completions/input_tokens", {"messages": USER}), ("POST", "/v1/conversations", {}),
+    ("POST", "/tokenize", {"content": "x", "with_pieces": True}), ("POST", "/detokenize", {"tokens": [5]}),
+    ("POST", "/apply-template", {"messages": USER}), ("POST", "/v1/embeddings", {"input": "x"})]
+
+
+def forms(schema):
+    """A schema and all that it refers to, of which a value may have the members."""
+    while "$ref" in schema:
+        at = DOC
+        for part in schema["$ref"][2:].split("/"):
+            at = at[part.replace("~1", "/")]
+        schema = at
+    yield schema
+    for key in ("anyOf", "oneOf", "allOf"):
+        for other in schema.get(key, []):
+            yield from forms(other)
+
+
+def undescribed(value, schemas, path=""):
+    """Paths of members that no schema names, but where it names none at all."""
+    found = [f for s in schemas for f in forms(s)]
+    if isinstance(value, list):
+        items = [f["items"] for f in found if "items" in f]
+        return {p for v in value for p in undescribed(v, items, path + "[]")}
+    if not isinstance(value, dict) or not any("properties" in f for f in found) \
+            or any("additionalProperties" in f for f in found):
+        return set()
+    named = {k: [f["properties"][k] for f in found if k in f.get("properties", {})] for k in value}
+    return {f"{path}.{k}" for k in value if not named[k]}.union(
+        *(undescribed(v, named[k], f"{path}.{k}") for k, v in value.items()))
+
+
+class Answers(client.Case):
+    def test_described(self):
+        for method, path, body in ASKED:
+            name = body if isinstance(body, str) else path.removeprefix("/v1")
+            status, _, r = self.server.request(method, path, body if isinstance(body, dict) else None)
+            described = next(forms(DOC["paths"][name][method.lower()]["responses"][str(status)]))
+            with self.subTest(path=path, body=body):
+                self.assertEqual(undescribed(r, [described["content"]["application/json"]["schema"]]), set())
 
 
 class Fields(client.Case):
