@@ -2,7 +2,7 @@
  *
  * hello - one question, one answer, through ingle.h.
  *
- *     cc hello.c -lingle && ./a.out ["a question" [MODEL.gguf]]
+ *     cc hello.c $(pkg-config --cflags --libs ingle) && ./a.out ["a question" [MODEL.gguf]]
  */
 #include <ingle/ingle.h>
 

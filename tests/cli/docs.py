@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs.py INGLE - runs the commands of ingle and curl that README.md and docs/ print, as they are printed: in a
-folder where FILE, question.txt and the like exist, and with the port of a server that runs."""
+folder where FILE, question.txt and the like exist, and with the port of a server that runs; and builds
+examples/hello.c against an installed package as README.md says."""
 import contextlib, glob, os, re, shlex, shutil, subprocess, sys, tempfile, unittest
 
 sys.path.insert(0, "tests/serve")
@@ -88,6 +89,20 @@ class Docs(unittest.TestCase):
                     else:
                         self.run_one(command, server)
         self.assertGreater(n, 25)
+
+    def test_library(self):
+        """A package under any prefix; libraries with sanitizers want their flags, too."""
+        build = os.path.dirname(INGLE)
+        if os.path.basename(build) != "release" or not all(map(shutil.which, ("cc", "cmake", "pkg-config"))):
+            self.skipTest("a release build, cc, cmake and pkg-config are needed")
+        to = os.path.join(self.home, "usr")
+        subprocess.run(["cmake", "--install", build, "--prefix", to], check=True, stdout=subprocess.DEVNULL)
+        with open("README.md") as f:
+            line = re.search(r"^cc examples/hello.c .*$", f.read(), re.M)[0].replace("-o hello", f"-o {to}/hello")
+        pc = next(os.path.dirname(p) for p in glob.glob(f"{to}/**/ingle.pc", recursive=True))
+        r = subprocess.run(line.replace("./hello", f"{to}/hello"), shell=True, capture_output=True, text=True,
+                           env={**os.environ, "PKG_CONFIG_PATH": pc}, timeout=TIMEOUT)
+        self.assertEqual((r.returncode, r.stdout), (0, "The capital of Norway is Oslo.\n"), r.stderr[-800:])
 
 
 if __name__ == "__main__":
