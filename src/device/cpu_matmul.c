@@ -2,7 +2,8 @@
 /*
  * cpu_matmul - a list of products as one list of tasks.
  *
- * Activations are prepared once for each (x, kind) of the list; then chunks of panels of all
+ * Activations are prepared once for each (x, kind) of the list, and rows that a product lists are
+ * brought together once for all of its chunks; then chunks of panels of all
  * products are handed out together, so that small matrices do not each wait for a join; those
  * of a memory node stand together.
  */
@@ -12,11 +13,7 @@
 #include "device/ops.h"
 #include <string.h>
 
-/* A product, or the rows of one that have the same kernel. */
-struct part {
-    struct device_product p;
-    kern_matmul_fn *fast; /* of fast numerics, or NULL */
-};
+enum { GATHER_FROM = 8 }; /* listed rows that are brought together */
 
 struct prepared {
     const float *x;
@@ -24,10 +21,20 @@ struct prepared {
     struct kern_act act;
 };
 
+/* A product, or the rows of one that have the same kernel. */
+struct part {
+    struct device_product p;
+    kern_matmul_fn *fast; /* of fast numerics, or NULL */
+    const struct kern_act *x; /* what the rows are of */
+    uint8_t *rows;        /* where they stand one after another, or NULL */
+    bool fill;            /* once this part has brought them there */
+};
+
 struct task {
     const struct part *p;
     kern_matmul_fn *run;
     struct kern_matrix w;
+    struct kern_act x; /* of mm */
     struct kern_matmul mm;
     int64_t p0, p1; /* panels: a node's */
     int64_t first;  /* chunk number of the first chunk */
@@ -62,10 +69,10 @@ static int64_t split(const struct device *d, const struct device_product *p, str
     int64_t n_parts = 0;
     if (prompt < n || !n)
         to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
-                                       p->row}, fast_kernel(d, p, false)};
+                                       p->row}, fast_kernel(d, p, false), NULL, NULL, false};
     if (prompt)
         to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
-                                       NULL}, fast_kernel(d, p, true)};
+                                       NULL}, fast_kernel(d, p, true), NULL, NULL, false};
     return n_parts;
 }
 
@@ -99,13 +106,42 @@ static size_t round64(size_t n)
 /* Of a product before it is split: whether an earlier one has all activations that it may want. */
 static enum kern_act_kind whole_kind(const struct device *d, const struct device_product *p)
 {
-    return act_kind(d, &(struct part){*p, fast_kernel(d, p, false)});
+    return act_kind(d, &(struct part){.p = *p, .fast = fast_kernel(d, p, false)});
 }
 static bool is_covered(const struct device *d, const struct device_product *p, int64_t i)
 {
     for (int64_t j = i; j-- > 0;)
         if (p[j].x.at == p[i].x.at && p[j].x.n == p[i].x.n && p[j].x.width == p[i].x.width &&
             whole_kind(d, &p[j]) == whole_kind(d, &p[i]) && may_split(d, &p[j]) == may_split(d, &p[i]))
+            return true;
+    return false;
+}
+
+/* Whether rows that are listed may be brought together: blocks of quantised ones, without zeros behind. */
+static bool may_gather(enum kern_act_kind kind) { return kind == KERN_ACT_Q32 || kind == KERN_ACT_Q256; }
+
+/* Whether its rows are to be brought together: they are listed, which in a dry run shows in their number,
+ * do not follow each other, and are many. */
+static bool is_run(const struct device_product *p)
+{
+    int64_t i = 1;
+    while (i < p->y.n && p->row[i] == p->row[0] + i)
+        i++;
+    return i == p->y.n;
+}
+static bool is_scattered(const struct device_product *p)
+{
+    return p->row ? p->y.n >= GATHER_FROM && !is_run(p) : p->y.n != p->x.n;
+}
+static bool same_rows(const struct device_product *a, const struct device_product *b)
+{
+    return a->row == b->row && a->y.n == b->y.n && a->x.at == b->x.at && a->x.n == b->x.n && a->x.width == b->x.width;
+}
+/* Of a product before it is split: whether an earlier one has brought them together. */
+static bool is_gathered(const struct device *d, const struct device_product *p, int64_t i)
+{
+    for (int64_t j = i; j-- > 0;)
+        if (same_rows(&p[j], &p[i]) && whole_kind(d, &p[j]) == whole_kind(d, &p[i]))
             return true;
     return false;
 }
@@ -118,11 +154,14 @@ static size_t list_bytes(const struct device *d, int64_t n)
 
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = list_bytes(d, a->n) + sizeof(struct claim_region) * (size_t)pool_size(d->pool);
-    int64_t widest = 0;
+    size_t n = sizeof(struct claim_region) * (size_t)pool_size(d->pool);
+    int64_t widest = 0, n_products = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         widest = num_max(widest, p->x.width);
+        n_products += p->row ? 1 : p->w->n_stack; /* in a dry run one stands for all */
+        if (is_scattered(p) && may_gather(whole_kind(d, p)) && !is_gathered(d, a->p, i))
+            n += round64(kern_act_bytes(whole_kind(d, p), p->y.n, p->x.width));
         if (is_covered(d, a->p, i))
             continue;
         n += round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
@@ -131,7 +170,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
-    return n;
+    return n + list_bytes(d, n_products);
 }
 
 /* Each matrix is read once. */
@@ -166,6 +205,40 @@ static void prepare(struct device *d, struct kern_act *act)
         return;
     struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool)))};
     device_cpu_for(d, num_div_up(act->n, q.grain), act->n * act->k * 2, quantise_chunk, &q);
+}
+
+/* Gives the parts whose rows are listed a place for them, from at on, or finds that they stand together. */
+static uint8_t *place_rows(struct part *part, int64_t n, uint8_t *at, int64_t *work)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct device_product *p = &part[i].p;
+        const struct kern_act *x = part[i].x;
+        if (!p->row || !p->y.n || !may_gather(x->kind))
+            continue;
+        if (is_run(p))
+            part[i].rows = x->q + (size_t)p->row[0] * x->row_bytes;
+        if (!is_scattered(p))
+            continue;
+        for (int64_t j = i; j-- > 0 && !part[i].rows;)
+            if (part[j].x == x && same_rows(&part[j].p, p))
+                part[i].rows = part[j].rows;
+        if (part[i].rows)
+            continue;
+        part[i].rows = at;
+        part[i].fill = true;
+        *work += p->y.n * p->x.width;
+        at += round64((size_t)p->y.n * x->row_bytes);
+    }
+    return at;
+}
+
+static void gather_chunk(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    const struct part *part = (const struct part *)arg + chunk;
+    const size_t n_bytes = part->x->row_bytes;
+    for (int64_t i = 0; part->fill && i < part->p.y.n; i++)
+        memcpy(part->rows + (size_t)i * n_bytes, part->x->q + (size_t)part->p.row[i] * n_bytes, n_bytes);
 }
 
 static void scale_rows(const struct job *j, const struct task *t, int64_t p0, int64_t p1)
@@ -213,18 +286,14 @@ static int64_t chunk_panels(const struct device *d, const struct kern_matrix *w,
 }
 
 /* The panels of a product that belong to a node. */
-static void add_task(struct job *j, const struct part *part, const struct prepared *ready, int node,
-                     int64_t all_panels, int64_t *n_chunks)
+static void add_task(struct job *j, const struct part *part, int node, int64_t all_panels, int64_t *n_chunks)
 {
     struct device *d = j->d;
     const struct device_product *p = &part->p;
-    const struct prepared *r = ready;
     int64_t p0, p1;
     device_matrix_share(p->w, p->index, node, &p0, &p1);
     if (p0 >= p1)
         return;
-    while (r->x != p->x.at || r->kind != act_kind(d, part) || r->act.n != p->x.n || r->act.k != p->x.width)
-        r++;
     struct task *t = &j->task[j->n_tasks++];
     t->p = part;
     t->w = p->w->m;
@@ -232,7 +301,12 @@ static void add_task(struct job *j, const struct part *part, const struct prepar
     if (!t->run)
         t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
     t->w.at += (size_t)p->index * p->w->stack_bytes;
-    t->mm = (struct kern_matmul){&t->w, &r->act, p->row, p->y.n, p->y.at, p->y.stride};
+    t->x = *part->x;
+    t->mm = (struct kern_matmul){&t->w, &t->x, part->rows ? NULL : p->row, p->y.n, p->y.at, p->y.stride};
+    if (part->rows) {
+        t->x.q = part->rows;
+        t->x.n = p->y.n;
+    }
     t->p0 = p0;
     t->p1 = p1;
     t->first = *n_chunks;
@@ -261,15 +335,25 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     }
     for (int64_t i = 0; i < n_parts; i++) {
         const struct device_product *p = &part[i].p;
-        if (!is_first(d, part, i))
+        struct prepared *r = ready;
+        if (!is_first(d, part, i)) {
+            while (r->x != p->x.at || r->kind != act_kind(d, &part[i]) || r->act.n != p->x.n || r->act.k != p->x.width)
+                r++;
+            part[i].x = &r->act;
             continue;
-        struct prepared *r = &ready[n_ready++];
+        }
+        r = &ready[n_ready++];
         r->x = p->x.at;
         r->kind = act_kind(d, &part[i]);
         kern_act_init(&r->act, r->kind, p->x.n, p->x.width, p->x.at, p->x.stride, at);
         at += round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
         prepare(d, &r->act);
+        part[i].x = &r->act;
     }
+    int64_t gather = 0;
+    at = place_rows(part, n_parts, at, &gather);
+    if (gather)
+        device_cpu_for(d, n_parts, gather, gather_chunk, part);
     struct job j = {d, region, task, 0, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
                     (int64_t)(round64((size_t)widest * sizeof(float)) / sizeof(float))};
     int64_t n_chunks = 0;
@@ -277,7 +361,7 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         const int64_t first = n_chunks;
         for (int64_t i = 0; i < n_parts; i++)
             if (part[i].p.y.n)
-                add_task(&j, &part[i], ready, node, all_panels, &n_chunks);
+                add_task(&j, &part[i], node, all_panels, &n_chunks);
         device_claim_share(region, d->pool, node, first, n_chunks);
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);

@@ -129,8 +129,7 @@ void expert_eval_begin(struct expert_eval *v)
 void expert_eval_end(struct expert_eval *v)
 {
     const size_t mark = device_mark(v->d);
-    struct rows y = device_rows(v->d, v->x.n * v->choice.k, v->out.width);
-    v->layer->tier->end(v, y);
+    const struct rows y = v->layer->tier->end(v);
     device_weighted_sum(v->d, v->out, y, v->pairs.slot, v->choice.weight, v->choice.k);
     device_release(v->d, mark);
 }

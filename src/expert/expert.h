@@ -79,8 +79,8 @@ struct expert_tier {
     const char *name;
     /* The pairs are known: fetching or sending may start.  NULL: nothing to start. */
     void (*begin)(struct expert_eval *v);
-    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs; y: [n_rows * k][hidden]. */
-    void (*end)(struct expert_eval *v, struct rows y);
+    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs: [n_rows * k][hidden], of the arena. */
+    struct rows (*end)(struct expert_eval *v);
 };
 /* All experts in the device's memory. */
 extern const struct expert_tier expert_ram;

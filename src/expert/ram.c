@@ -19,14 +19,15 @@ static int64_t products(const struct expert_eval *v, struct device_product *p, c
     return n;
 }
 
-static void ram_end(struct expert_eval *v, struct rows y)
+static struct rows ram_end(struct expert_eval *v)
 {
     const struct expert_layer *l = v->layer;
+    const int64_t n_pairs = v->x.n * v->choice.k;
     struct device *d = v->d;
     struct device_product *p = device_bytes(d, (size_t)(2 * l->n) * sizeof *p), dry[2];
     if (!p)
         p = dry;
-    struct rows gate_up = device_rows(d, y.n, 2 * l->width), gate = rows_columns(gate_up, 0, l->width),
+    struct rows gate_up = device_rows(d, n_pairs, 2 * l->width), gate = rows_columns(gate_up, 0, l->width),
                 up = rows_columns(gate_up, l->width, l->width);
     int64_t n;
     if (l->gate_up) {
@@ -37,8 +38,11 @@ static void ram_end(struct expert_eval *v, struct rows y)
     }
     device_matmul(d, p, n);
     device_glu(d, v->act, v->limit, gate, gate, up);
+    /* Only now, so that it takes the place of what the products before needed. */
+    const struct rows y = device_rows(d, n_pairs, v->out.width);
     n = products(v, p, l->down, gate, y, v->pairs.self);
     device_matmul(d, p, n);
+    return y;
 }
 
 const struct expert_tier expert_ram = {.name = "ram", .end = ram_end};
