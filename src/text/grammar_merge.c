@@ -250,6 +250,23 @@ static bool one_of(const char *k, const char *const *list, size_t n)
     return false;
 }
 
+/* Whole numbers: their least common multiple, as long as it fits; NULL for others. */
+static struct json_object *merge_steps(struct schema *s, struct json_object *x, struct json_object *y)
+{
+    if (!json_object_is_type(x, json_type_int) || !json_object_is_type(y, json_type_int))
+        return NULL;
+    const int64_t one = json_object_get_int64(x), two = json_object_get_int64(y);
+    int64_t a = one, b = two;
+    while (a > 0 && b > 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    if (one <= 0 || two <= 0 || one / a > INT64_MAX / two)
+        return NULL;
+    return keep(s, json_object_new_int64(one / a * two));
+}
+
 static struct json_object *merge_keyword(struct schema *s, const char *k, struct json_object *x,
                                          struct json_object *y, const struct schema_path *at)
 {
@@ -275,6 +292,9 @@ static struct json_object *merge_keyword(struct schema *s, const char *k, struct
         return merge_more(s, x, y);
     if (strcmp(k, "items") == 0)
         return all_of(s, x, y);
+    struct json_object *step = strcmp(k, "multipleOf") == 0 ? merge_steps(s, x, y) : NULL;
+    if (step || !text_g_ok(s->b))
+        return step;
     text_s_fail(s, INGLE_UNSUP, at, "two different '%.40s' in one 'allOf' are not supported", k);
     return NULL;
 }
