@@ -29,6 +29,15 @@ def setting(b, key, value):
     b.click("#settings .main")
 
 
+def usual(b):
+    """An empty field shows what the server takes for it."""
+    b.click("#open-settings")
+    b.wait("return document.querySelector('[data-key=top_k]').placeholder === '64'")
+    shown = b.run("return [...document.querySelectorAll('#settings input')].map(e => e.placeholder)")
+    assert shown == ["0.5", "0.95", "64", "0", "1", "until it ends", "another one each time", ""], shown
+    b.click("#settings .main")
+
+
 def conversation(b):
     setting(b, "max_tokens", "48")
     setting(b, "seed", "1")
@@ -225,6 +234,7 @@ def test(ingle, folder):
         try:
             b.open(url)
             shot("1-empty")
+            usual(b)
             conversation(b)
             shot("2-conversation")
             stopping(b)
