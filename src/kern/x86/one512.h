@@ -25,10 +25,10 @@ static ATTR_INLINE __m512i one_dp(__m512i a, __m512i w, const int8_t *q)
 {
     return _mm512_dpbusd_epi32(a, w, words32(q));
 }
-static ATTR_INLINE __m512i one_low(__m512i v) { return _mm512_and_si512(v, bytes(15)); }
+static ATTR_INLINE __m512i one_low(__m512i v) { return _mm512_and_si512(v, quad_bytes(15)); }
 static ATTR_INLINE __m512i one_high(__m512i v)
 {
-    return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes(15));
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), quad_bytes(15));
 }
 
 /* start + the codes of a group of 32 times q. */
@@ -38,7 +38,7 @@ static ATTR_INLINE __m512i one_dot4(const uint8_t *g, const int8_t *q, __m512i s
     const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
 #define BOTH(j, v)                                                    \
     a = one_dp(a, one_low(v), q + 4 * (j));                           \
-    b = one_dp(b, _mm512_and_si512(v, bytes(0xF0)), q + 16 + 4 * (j));
+    b = one_dp(b, _mm512_and_si512(v, quad_bytes(0xF0)), q + 16 + 4 * (j));
     BOTH(0, v0) BOTH(1, v1) BOTH(2, v2) BOTH(3, v3)
 #undef BOTH
     return _mm512_add_epi32(a, _mm512_srai_epi32(b, 4));
@@ -48,8 +48,8 @@ static ATTR_INLINE __m512i one_dot5(const uint8_t *g, const int8_t *q, __m512i s
     __m512i a = start, b = _mm512_setzero_si512();
     const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192), h = one_line(g + 256);
 #define BOTH(j, v)                                                                         \
-    a = one_dp(a, merge(moved(h, j, 4), bytes(16), one_low(v)), q + 4 * (j));              \
-    b = one_dp(b, merge(moved(h, 4 + (j), 4), bytes(16), one_high(v)), q + 16 + 4 * (j));
+    a = one_dp(a, quad_merge(quad_moved(h, j, 4), 16, one_low(v)), q + 4 * (j));           \
+    b = one_dp(b, quad_merge(quad_moved(h, 4 + (j), 4), 16, one_high(v)), q + 16 + 4 * (j));
     BOTH(0, v0) BOTH(1, v1) BOTH(2, v2) BOTH(3, v3)
 #undef BOTH
     return _mm512_add_epi32(a, b);
@@ -181,10 +181,10 @@ ONE256(iq4_xs, 4, KERN_SCALES_SUB8, NL4_SETUP, ONE_SUB_TABLE)
 /* Halves of a group, added to low and high: 6 bits have them as low and high nibbles, each with
  * a line of its upper bits, 2 and 3 bits as a line each. */
 #define ONE_HALF(to, v, bits_line, part)                                                        \
-    to = one_dp(to, merge(moved(bits_line, 0, 4), bytes(48), part(v##0)), q);                   \
-    to = one_dp(to, merge(moved(bits_line, 2, 4), bytes(48), part(v##1)), q + 4);               \
-    to = one_dp(to, merge(moved(bits_line, 4, 4), bytes(48), part(v##2)), q + 8);               \
-    to = one_dp(to, merge(moved(bits_line, 6, 4), bytes(48), part(v##3)), q + 12);
+    to = one_dp(to, quad_merge(quad_moved(bits_line, 0, 4), 48, part(v##0)), q);                \
+    to = one_dp(to, quad_merge(quad_moved(bits_line, 2, 4), 48, part(v##1)), q + 4);            \
+    to = one_dp(to, quad_merge(quad_moved(bits_line, 4, 4), 48, part(v##2)), q + 8);            \
+    to = one_dp(to, quad_merge(quad_moved(bits_line, 6, 4), 48, part(v##3)), q + 12);
 static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
 {
     const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
@@ -198,7 +198,7 @@ static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, __m512i *low
 }
 static ATTR_INLINE __m512i one_two(__m512i v, int j)
 {
-    return _mm512_and_si512(moved(v, 2 * j, 0), bytes(3));
+    return _mm512_and_si512(quad_moved(v, 2 * j, 0), quad_bytes(3));
 }
 static ATTR_INLINE void one_dot2(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
 {
@@ -217,8 +217,8 @@ static ATTR_INLINE void one_dot3(const uint8_t *g, const int8_t *q, __m512i *low
     const __m512i v0 = one_line(g), v1 = one_line(g + 64), h = one_line(g + 128);
     __m512i a = *low, b = *high;
 #define BOTH(j)                                                                                \
-    a = one_dp(a, merge(moved(h, j, 2), bytes(4), one_two(v0, j)), q + 4 * (j));               \
-    b = one_dp(b, merge(moved(h, 4 + (j), 2), bytes(4), one_two(v1, j)), q + 16 + 4 * (j));
+    a = one_dp(a, quad_merge(quad_moved(h, j, 2), 4, one_two(v0, j)), q + 4 * (j));            \
+    b = one_dp(b, quad_merge(quad_moved(h, 4 + (j), 2), 4, one_two(v1, j)), q + 16 + 4 * (j));
     BOTH(0) BOTH(1) BOTH(2) BOTH(3)
 #undef BOTH
     *low = a;

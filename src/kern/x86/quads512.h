@@ -11,7 +11,8 @@
 
 static ATTR_INLINE __m512i quad_bytes(int v) { return _mm512_set1_epi8((char)v); }
 static ATTR_INLINE __m512i quad_line(const uint8_t *at) { return _mm512_loadu_si512(at); }
-/* Bit t of each byte moved to bit `to`; others are noise. */
+/* Bit t of each byte moved to bit `to`; others are noise.  Literal counts, because the intrinsics' types
+ * differ between compilers. */
 static ATTR_INLINE __m512i quad_moved(__m512i v, int t, int to)
 {
     switch (to - t) {
@@ -48,11 +49,15 @@ static ATTR_INLINE __m512i quad_3(const uint8_t *g, int j)
 {
     return quad_merge(quad_moved(quad_line(g + 128), j, 2), 4, quad_2(g, j));
 }
-/* The numbers that 4-bit codes stand for, plus 128. */
-static ATTR_INLINE __m512i quad_listed(const int8_t *list, __m512i code)
+/* The 16 numbers that 4-bit codes stand for, plus 128, in each lane. */
+static ATTR_INLINE __m512i quad_list(const int8_t *list)
 {
     const __m128i all = _mm_loadu_si128((const __m128i *)(const void *)list);
-    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_broadcast_i32x4(all), quad_bytes(128)), code);
+    return _mm512_xor_si512(_mm512_broadcast_i32x4(all), quad_bytes(128));
+}
+static ATTR_INLINE __m512i quad_listed(const int8_t *list, __m512i code)
+{
+    return _mm512_shuffle_epi8(quad_list(list), code);
 }
 
 static ATTR_INLINE __m512 halves(const uint8_t *at)

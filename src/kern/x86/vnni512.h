@@ -8,75 +8,18 @@
  */
 #include "kern/kernels.h"
 #include "kern/x86/drive.h"
+#include "kern/x86/quads512.h"
 
-#include <immintrin.h>
-
-
-static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
-static inline __m512i bytes(int v) { return _mm512_set1_epi8((char)v); }
 static inline __m512i words32(const void *at)
 {
     int32_t v;
     memcpy(&v, at, sizeof v);
     return _mm512_set1_epi32(v);
 }
-static inline __m512 halves(const uint8_t *at)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
-}
-static inline __m512i lut(const int8_t *table, int bias)
-{
-    return _mm512_add_epi8(
-        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table)),
-        bytes(bias));
-}
-/* a & mask | b */
-static inline __m512i merge(__m512i a, __m512i mask, __m512i b)
-{
-    return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
-}
-
-/* Quad j (a literal) of a group: 64 unsigned codes. */
-static ATTR_INLINE __m512i quad_8(const uint8_t *g, int j)
-{
-    return line(g + 64 * j);
-}
-static ATTR_INLINE __m512i quad_4(const uint8_t *g, int j)
-{
-    const __m512i v = line(g + 64 * (j % 4));
-    return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), bytes(15));
-}
-/* Bit t of each byte of v moved to bit `to`; others are noise.  Literal counts, because
- * the intrinsics' types differ between compilers. */
-static ATTR_INLINE __m512i moved(__m512i v, int t, int to)
-{
-    switch (to - t) {
-#define LEFT(n) case n: return _mm512_slli_epi16(v, n); case -n: return _mm512_srli_epi16(v, n);
-        LEFT(1) LEFT(2) LEFT(3) LEFT(4) LEFT(5) LEFT(6) LEFT(7)
-#undef LEFT
-    default: return v;
-    }
-}
-static ATTR_INLINE __m512i quad_5(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 256), j, 4), bytes(16), quad_4(g, j));
-}
-static ATTR_INLINE __m512i quad_6(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), bytes(48), quad_4(g, j));
-}
-static ATTR_INLINE __m512i quad_2(const uint8_t *g, int j)
-{
-    return _mm512_and_si512(moved(line(g + 64 * (j / 4)), 2 * (j % 4), 0), bytes(3));
-}
-static ATTR_INLINE __m512i quad_3(const uint8_t *g, int j)
-{
-    return merge(moved(line(g + 128), j, 2), bytes(4), quad_2(g, j));
-}
 /* 0 or 2: the value plus 1. */
 static ATTR_INLINE __m512i quad_1(const uint8_t *g, int j)
 {
-    return _mm512_and_si512(moved(line(g), j, 1), bytes(2));
+    return _mm512_and_si512(quad_moved(quad_line(g), j, 1), quad_bytes(2));
 }
 
 #if AHEAD
@@ -127,17 +70,6 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 #endif
 }
 
-/* 2^(e - 128), NaN for 255. */
-static inline __m512 half_e8m0(const uint8_t *at)
-{
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-    const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __m512i v = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), small);
-    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
-                              _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(v);
-}
 /* Unsigned E4M3, halved: the code's bits are a half that is 256 times too small.  Not by way
  * of subnormal floats, which are slow to multiply. */
 static inline __m512 half_ue4m3(const uint8_t *at)
@@ -147,7 +79,7 @@ static inline __m512 half_ue4m3(const uint8_t *at)
 }
 
 #define NO_SETUP
-#define NL4_SETUP const __m512i table = lut(quant_nl4, 128);
+#define NL4_SETUP const __m512i table = quad_list(quant_nl4);
 #define LOW_NIBBLE(v) _mm512_cvtepu8_epi32(_mm_and_si128(v, _mm_set1_epi8(15)))
 
 #include "kern/x86/one512.h"
@@ -270,7 +202,7 @@ TILES32(q5_1, 5, 1, DM, 0, 0, NO_SETUP, GROUP_Q5_1)
 #define GROUP_IQ4_NL(C) GROUP_D(C, START128, QUADS_4, GTABLE)
 TILES32(iq4_nl, 4, 2, D, 0, 0, NL4_SETUP, GROUP_IQ4_NL)
 
-#define E2M1_SETUP const __m512i table = lut(quant_e2m1_doubled, 128);
+#define E2M1_SETUP const __m512i table = quad_list(quant_e2m1_doubled);
 #define GROUP_MXFP4(C)                    \
     const __m512 d = half_e8m0(scale);    \
     EACH_##C(START, START128)             \
@@ -297,8 +229,8 @@ static void one_mxfp4(const uint8_t *w, int64_t n, const uint8_t *const *x, floa
     for (; n > 3; n -= 4, a += 4, w += KERN_CHUNK_BYTES(4, KERN_SCALES_E, 4, 0)) {
         const uint8_t *scale = w + KERN_SCALES_AT(4, 4);
         EACH_GROUP(ONE_DOT)
-        const __m512i less = _mm512_sub_epi8(one_line(scale), bytes(2));
-        if (LIKELY(!_mm512_cmpgt_epu8_mask(less, bytes(252)))) {
+        const __m512i less = _mm512_sub_epi8(one_line(scale), quad_bytes(2));
+        if (LIKELY(!_mm512_cmpgt_epu8_mask(less, quad_bytes(252)))) {
             EACH_GROUP(ONE_PLAIN)
         } else {
             EACH_GROUP(ONE_END)
