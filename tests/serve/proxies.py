@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """proxies.py INGLE - the files of share/deploy as they are, but for ports: two replicas behind nginx and HAProxy,
-where these are installed; the options that the Kubernetes file names."""
+where these are installed; the options that the Kubernetes file names; and what docs/server.md says to nginx and Caddy."""
 import contextlib, http.client, json, os, re, shutil, socket, subprocess, sys, tempfile, time, unittest
 
 from client import TIMEOUT, Server, main
@@ -152,6 +152,63 @@ class Files(unittest.TestCase):
         r = subprocess.run([INGLE, "serve", "--help"], capture_output=True, text=True, timeout=TIMEOUT)
         for option, _ in named:
             self.assertRegex(r.stdout, rf"{option}\b")
+
+
+class Snippets(unittest.TestCase):
+    """Of docs/server.md, with other ports, in front of a server that is started as it says."""
+
+    def behind(self, text, *command):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            keys = os.path.join(folder, "keys")
+            with open(keys, "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+                f.write("secret\n")
+            server = stack.enter_context(Server(INGLE, "--allowed-host", "models.example", "--api-key-file", keys))
+            port = free_ports(1)[0]
+            with open(os.path.join(folder, "file"), "w") as f:
+                f.write(text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}").replace("PORT", str(port)))
+            p = subprocess.Popen(command, cwd=folder, env={**os.environ, "HOME": folder}, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+            stack.callback(p.wait)
+            stack.callback(p.terminate)
+            name = f"models.example:{port}"
+            end = time.monotonic() + TIMEOUT
+            while True:
+                try:
+                    c = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+                    c.request("GET", "/", None, {"Host": name})
+                    r = c.getresponse()
+                    self.assertIn(b"<title>ingle</title>", r.read())
+                    break
+                except ConnectionError:
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+            for origin, status in ((name, 200), ("other.example", 403)):
+                c.request("POST", CHAT, json.dumps(ask("Hello", stream=True, max_tokens=2000, ignore_eos=True)),
+                          {"Host": name, "Authorization": "Bearer secret", "Origin": f"http://{origin}"})
+                r = c.getresponse()
+                self.assertEqual(r.status, status)
+                if status == 200:
+                    first = r.readline()
+                    rest = r.read()
+                    self.assertTrue(first.startswith(b"data: ") and rest.endswith(b"data: [DONE]\n\n"))
+            c.close()
+
+    def part(self, begin):
+        with open("docs/server.md") as f:
+            return re.search(rf"^    {begin} {{\n.*?^    }}\n", f.read(), re.M | re.S)[0]
+
+    @unittest.skipUnless(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "nginx is not installed")
+    def test_nginx(self):
+        paths = "".join(f"{m}_temp_path {m};" for m in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        self.behind("daemon off; pid pid; error_log stderr;\nevents {}\nhttp { access_log off; "
+                    f"{paths} server {{ listen 127.0.0.1:PORT;\n{self.part('location /')}}} }}\n",
+                    shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "-p", ".", "-c", "file")
+
+    @unittest.skipUnless(shutil.which("caddy"), "Caddy is not installed")
+    def test_caddy(self):
+        self.behind("{\n admin off\n}\n" + self.part("models.example").replace(
+            "models.example {", "http://models.example:PORT {"),
+                    "caddy", "run", "--adapter", "caddyfile", "--config", "file")
 
 
 if __name__ == "__main__":
