@@ -2,10 +2,10 @@
 /*
  * cpu_matmul - a list of products as one list of tasks.
  *
- * Activations are prepared once for each (x, kind) of the list, and rows that a product lists are
- * brought together once for all of its chunks; then chunks of panels of all
- * products are handed out together, so that small matrices do not each wait for a join; those
- * of a memory node stand together.
+ * Activations are prepared once for each (x, kind) of the list, in the order of tiles, too, if a
+ * kernel reads it, and rows that a product lists are brought together once for all of its chunks;
+ * then chunks of panels of all products are handed out together, so that small matrices do not
+ * each wait for a join; those of a memory node stand together.
  */
 #include "base/bug.h"
 #include "base/num.h"
@@ -98,6 +98,20 @@ static bool is_first(const struct device *d, const struct part *p, int64_t i)
     return true;
 }
 
+/* Whether the activations of p are read as tiles, too; and by one of n parts at least that has those of part i. */
+static bool wants_tiles(const struct device *d, const struct part *p)
+{
+    return act_kind(d, p) == KERN_ACT_Q32 && !p->p.row && p->p.y.n == p->p.x.n &&
+           kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->p.x.n);
+}
+static bool any_wants_tiles(const struct device *d, const struct part *p, int64_t n, int64_t i)
+{
+    for (int64_t j = i; j < n; j++)
+        if (same_act(d, &p[j], &p[i]) && wants_tiles(d, &p[j]))
+            return true;
+    return false;
+}
+
 static size_t round64(size_t n)
 {
     return (n + 63) & ~(size_t)63;
@@ -146,6 +160,20 @@ static bool is_gathered(const struct device *d, const struct device_product *p, 
     return false;
 }
 
+/* Bytes of the tiles of the activations of product i, if it is the first that wants them. */
+static size_t tiles_bytes(const struct device *d, const struct device_product *p, int64_t i)
+{
+    const struct part want = {.p = p[i], .fast = fast_kernel(d, &p[i], false)};
+    if (!wants_tiles(d, &want))
+        return 0;
+    for (int64_t j = i; j-- > 0;) {
+        const struct part other = {.p = p[j], .fast = fast_kernel(d, &p[j], false)};
+        if (same_act(d, &other, &want) && wants_tiles(d, &other) && may_split(d, &p[j]) == may_split(d, &p[i]))
+            return 0;
+    }
+    return round64(kern_act_tiles_bytes(p[i].x.n, p[i].x.width));
+}
+
 /* Bytes of the lists of n products, which may all be split. */
 static size_t list_bytes(const struct device *d, int64_t n)
 {
@@ -162,6 +190,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
         n_products += p->row ? 1 : p->w->n_stack; /* in a dry run one stands for all */
         if (is_scattered(p) && may_gather(whole_kind(d, p)) && !is_gathered(d, a->p, i))
             n += round64(kern_act_bytes(whole_kind(d, p), p->y.n, p->x.width));
+        n += tiles_bytes(d, a->p, i);
         if (is_covered(d, a->p, i))
             continue;
         n += round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
@@ -196,7 +225,10 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     (void)worker;
     const struct quantise *q = arg;
     const int64_t r0 = chunk * q->grain;
-    q->d->kern.matmul.act[q->act->kind](q->act, r0, num_min(q->act->n, r0 + q->grain));
+    const int64_t r1 = num_min(q->act->n, r0 + q->grain);
+    q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
+    if (q->act->tiles)
+        q->d->kern.matmul.tiles(q->act, r0, r1);
 }
 
 static void prepare(struct device *d, struct kern_act *act)
@@ -204,6 +236,8 @@ static void prepare(struct device *d, struct kern_act *act)
     if (!d->kern.matmul.act[act->kind])
         return;
     struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool)))};
+    if (act->tiles)
+        q.grain = num_div_up(q.grain, KERN_TILES_ROWS) * KERN_TILES_ROWS;
     device_cpu_for(d, num_div_up(act->n, q.grain), act->n * act->k * 2, quantise_chunk, &q);
 }
 
@@ -305,6 +339,7 @@ static void add_task(struct job *j, const struct part *part, int node, int64_t a
     t->mm = (struct kern_matmul){&t->w, &t->x, part->rows ? NULL : p->row, p->y.n, p->y.at, p->y.stride};
     if (part->rows) {
         t->x.q = part->rows;
+        t->x.tiles = NULL;
         t->x.n = p->y.n;
     }
     t->p0 = p0;
@@ -347,6 +382,10 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         r->kind = act_kind(d, &part[i]);
         kern_act_init(&r->act, r->kind, p->x.n, p->x.width, p->x.at, p->x.stride, at);
         at += round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
+        if (any_wants_tiles(d, part, n_parts, i)) {
+            r->act.tiles = at;
+            at += round64(kern_act_tiles_bytes(p->x.n, p->x.width));
+        }
         prepare(d, &r->act);
         part[i].x = &r->act;
     }

@@ -340,6 +340,12 @@ void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64
     }
 }
 
+size_t kern_act_tiles_bytes(int64_t n, int64_t k)
+{
+    const int64_t n_strips = (n + KERN_TILES_ROWS - 1) / KERN_TILES_ROWS;
+    return (size_t)n_strips * (size_t)((k / 32 + KERN_TILES_GROUPS - 1) / KERN_TILES_GROUPS) * KERN_TILES_BYTES;
+}
+
 int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)
 {
     /* Long reads for few rows: where one begins, nothing is fetched ahead (Zen 4, 512 KiB

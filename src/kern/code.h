@@ -170,6 +170,9 @@ struct kern_act32 {
 };
 static_assert(sizeof(struct kern_act32) == 64, "a cache line");
 
+/* kern_act.tiles: 16 rows and 4 groups as pairs of bf16, and two factors of each row and group. */
+enum { KERN_TILES_GROUPS = 4, KERN_TILES_BYTES = KERN_TILES_ROWS * KERN_TILES_GROUPS * (64 + 8) };
+
 struct kern_act256 {
     int8_t q[256];
     int16_t pairs32[16][2]; /* -32 times the sums of q per 16, k % 4 in {0, 1} and {2, 3} */

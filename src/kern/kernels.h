@@ -14,6 +14,9 @@
 #include "kern/act.inc"
 #undef KERN_ACT
 
+#define KERN_TILES(needs, fn) kern_act_fn fn;
+#include "kern/tiles.inc"
+#undef KERN_TILES
 #define KERN_MANY(needs, code, fn) kern_matmul_fn fn;
 #include "kern/many.inc"
 #undef KERN_MANY

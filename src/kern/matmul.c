@@ -20,6 +20,11 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
         t->act[KERN_ACT_##kind] = fn;
 #include "kern/act.inc"
 #undef KERN_ACT
+#define KERN_TILES(needs, fn)       \
+    if (((needs) & ~cpu) == 0)      \
+        t->tiles = fn;
+#include "kern/tiles.inc"
+#undef KERN_TILES
 #define KERN_MANY(needs, code, fn)                     \
     if (((needs) & ~cpu) == 0) {                       \
         t->many[KERN_CODE_##code] = fn;                \

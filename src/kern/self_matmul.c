@@ -141,11 +141,11 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
     return 1;
 }
 
-/* Rows that fill a tile, and some more, by their order and in another one. */
-static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn)
+/* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
+static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn, kern_act_fn *tiles)
 {
     enum { N = 19 };
-    ATTR_ALIGNED(64) uint8_t mem[N * IN * 3];
+    ATTR_ALIGNED(64) uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
     float x[N * IN], want[N * OUT], got[N * OUT];
     int32_t row[N];
     struct kern_act a;
@@ -154,8 +154,12 @@ static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_mat
     act_twin(w->act)(&a, 0, N);
     for (int i = 0; i < N; i++)
         row[i] = (i * 7 + 3) % N;
-    for (int listed = 0; listed < 2; listed++) {
-        struct kern_matmul m = {w, &a, listed ? row : NULL, N, want, OUT};
+    for (int turn = 0; turn < (tiles && w->act == KERN_ACT_Q32 ? 3 : 2); turn++) {
+        struct kern_matmul m = {w, &a, turn == 1 ? row : NULL, N, want, OUT};
+        if (turn == 2) {
+            a.tiles = more;
+            tiles(&a, 0, N);
+        }
         law(&m, 0, w->n_panels);
         m.y = got;
         fn(&m, 0, w->n_panels);
@@ -189,7 +193,7 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, twin(code), t->many[code]))
+    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, twin(code), t->many[code], t->tiles))
         return 0;
     report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
            "differs from the plain kernel; '%s' is used instead", t->name[code]);

@@ -47,6 +47,16 @@ static const struct quantiser {
 #undef KERN_ACT
 };
 
+static const struct tiler {
+    uint32_t needs;
+    kern_act_fn *fn;
+} tilers[] = {
+#define KERN_TILES(needs, fn) {needs, fn},
+#include "kern/tiles.inc"
+#undef KERN_TILES
+    {UINT32_MAX, NULL},
+};
+
 enum { N_KERNELS = sizeof kernels / sizeof *kernels,
        N_QUANTISERS = sizeof quantisers / sizeof *quantisers,
        GUARD = 16 };
@@ -201,6 +211,26 @@ static void acts_free(struct acts *s)
     mem_free(s->x);
 }
 
+/* The tiles of all, cut where that may be, by the first that cpu allows; NULL: there is none, or another kind. */
+static uint8_t *tiles_make(struct acts *s, struct noise *r, uint32_t cpu)
+{
+    const struct tiler *t = tilers;
+    while ((t->needs & ~cpu) != 0 && t->fn)
+        t++;
+    if (!t->fn || s->a.kind != KERN_ACT_Q32)
+        return NULL;
+    const size_t n_bytes = kern_act_tiles_bytes(s->a.n, s->a.k);
+    const int64_t cut = noise_below(r, s->a.n / KERN_TILES_ROWS + 1) * KERN_TILES_ROWS;
+    uint8_t *mem = mem_big_alloc(n_bytes + 64);
+    if (!mem)
+        exit(1);
+    memset(mem, 0x5A, n_bytes + 64);
+    s->a.tiles = mem;
+    t->fn(&s->a, cut, s->a.n);
+    t->fn(&s->a, 0, cut);
+    return mem;
+}
+
 static bool all_are(const uint8_t *at, size_t n, uint8_t v)
 {
     for (size_t i = 0; i < n; i++)
@@ -332,9 +362,15 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     weights_make(&w, r, type, out, in);
     int bad = check_pack(&w) + check_reference(r, &w);
 
-    const int64_t n_x = 1 + noise_below(r, n);
+    const int64_t n_x = noise_below(r, 2) ? n : 1 + noise_below(r, n);
     acts_make(&s, r, w.m.act, n_x, in, false);
     bad += check_acts(&s, cpu);
+    uint8_t *tiles = tiles_make(&s, r, cpu);
+    if (tiles && !all_are(tiles + kern_act_tiles_bytes(n_x, in), 64, 0x5A)) {
+        printf("tiles of %lld rows of %lld go too far\n", (long long)n_x, (long long)in);
+        bad++;
+    }
+    s.a.tiles = NULL;
     int32_t *row = take((size_t)n * sizeof *row);
     for (int64_t i = 0; i < n; i++)
         row[i] = (int32_t)noise_below(r, n_x);
@@ -351,6 +387,12 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
             product_run(&want, k->fn, 0);
         product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
         bool same = product_same(&want, &got);
+        if (tiles) {
+            s.a.tiles = tiles;
+            product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
+            same = same && product_same(&want, &got);
+            s.a.tiles = NULL;
+        }
         /* One row of the batch alone. */
         const int64_t one = noise_below(r, n);
         alone = got;
@@ -370,6 +412,8 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     }
     mem_free(got.mem);
     mem_free(want.mem);
+    if (tiles)
+        mem_big_free(tiles, kern_act_tiles_bytes(n_x, in) + 64);
     mem_free(row);
     acts_free(&s);
     weights_free(&w);

@@ -26,6 +26,7 @@ enum {
     GROUPS = 32,            /* of 32 k in a stretch of integer codes */
     CHUNK = 4,              /* of them that are multiplied and scaled together */
     STRIPS = 16,            /* of rows that are gathered at a time, */
+    TILED_STRIPS = 32,      /* or stand in the order of tiles, */
     PANELS = 32,            /* and how many panels they meet */
 };
 
@@ -135,11 +136,13 @@ EXPAND(q5_1, 5, 1, DM, PUT_5, halves, halves)
 EXPAND(q8_0, 8, 2, D, PUT_8, halves, NONE)
 EXPAND(mxfp4, 4, 4, E, PUT_4, half_e8m0, NONE)
 
-/* Up to 16 rows of activations over a chunk of groups. */
+/* Up to 16 rows of activations over a chunk of groups; kern_act.tiles is [chunks][strips] of them. */
 struct rows {
     ATTR_ALIGNED(64) uint16_t q[CHUNK][ROWS][32];
     float factor[ROWS][CHUNK][2]; /* scale, sum */
 };
+static_assert(sizeof(struct rows) == KERN_TILES_BYTES && (int)CHUNK == (int)KERN_TILES_GROUPS &&
+                  (int)ROWS == (int)KERN_TILES_ROWS, "kern_act_tiles_bytes()");
 /* A group of a row in the order of struct codes. */
 static ATTR_INLINE __m512i paired(const int8_t *q)
 {
@@ -151,9 +154,9 @@ static ATTR_INLINE __m512i paired(const int8_t *q)
                   _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1))));
 }
 /* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on, then zeros up to a
- * whole chunk.  Strips stand side by side. */
+ * whole chunk.  Chunks are n_strips apart. */
 static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_rows, int64_t g0,
-                   int64_t n_groups, struct rows *to)
+                   int64_t n_groups, struct rows *to, int64_t n_strips)
 {
     for (int64_t r = 0; r < n_rows; r++) {
         const struct kern_act32 *x =
@@ -162,16 +165,27 @@ static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_
             (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r + 2, n - 1)) + g0;
         for (int64_t g = 0; g < n_groups; g++) {
             _mm_prefetch((const char *)(next + g), _MM_HINT_T0);
-            struct rows *at = to + g / CHUNK * STRIPS;
+            struct rows *at = to + g / CHUNK * n_strips;
             _mm512_store_si512(at->q[g % CHUNK][r], paired(x[g].q));
             memcpy(at->factor[r][g % CHUNK], &x[g].scale, sizeof at->factor[r][0]);
         }
         for (int64_t g = n_groups; g % CHUNK; g++) {
-            struct rows *at = to + g / CHUNK * STRIPS;
+            struct rows *at = to + g / CHUNK * n_strips;
             memset(at->q[g % CHUNK][r], 0, sizeof at->q[0][0]);
             memset(at->factor[r][g % CHUNK], 0, sizeof at->factor[0][0]);
         }
     }
+}
+
+void KERNEL_NAME(act_tiles)(const struct kern_act *a, int64_t r0, int64_t r1)
+{
+    const struct kern_matmul m = {.x = a};
+    const int64_t n_groups = a->k / 32, n_strips = num_div_up(a->n, ROWS);
+    struct rows *to = (struct rows *)(void *)a->tiles;
+    for (int64_t i = r0; i < r1; i += ROWS)
+        for (int64_t g = 0; g < n_groups; g += GROUPS)
+            gather(&m, i, num_min(ROWS, r1 - i), ROWS, g, num_min(GROUPS, n_groups - g),
+                   to + g / CHUNK * n_strips + i / ROWS, n_strips);
 }
 
 enum { SQUARE = ROWS * KERN_PANEL };
@@ -191,7 +205,7 @@ struct work {
     ATTR_ALIGNED(64) float dots[2][CHUNK * SQUARE];
     struct codes w[KERN_BAND][CHUNK];
     struct factors f[2][KERN_BAND][CHUNK]; /* by turns: those in use, and of what is to be scaled */
-    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][STRIPS][KERN_BAND][SQUARE];
+    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE];
     struct rows x[GROUPS / CHUNK][STRIPS];
 };
 
@@ -244,19 +258,25 @@ struct place {
  * The tiles of a chunk of a panel and a strip are multiplied while those of the panel before are
  * scaled, a few rows after each tile: one takes the tile unit and the other the vector unit,
  * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
+ * The next strip's activations are on their way from the second cache, a part with each panel of a band.
  *
- * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before.
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before; next: what to ask for.
  */
+enum { PART_LINES = sizeof(struct rows) / 64 / KERN_BAND };
+#define ASK(i)                                                              \
+    for (int l = (i) * PART_LINES / 4; l < ((i) + 1) * PART_LINES / 4; l++) \
+        _mm_prefetch((const char *)next + 64 * l, _MM_HINT_T0);
 #define STEP(i, sum, last, a, b)                                   \
     TILE_ZERO(&w->t, sum);                                         \
     TILE_LOAD(&w->t, b, v[i].w, 64);                               \
     if (rows)                                                      \
         scale_four(&c, 4 * (i), rows, has_min);                    \
+    ASK(i)                                                         \
     TILE_DOT_BF16(&w->t, sum, a, b);                               \
     if ((i) > 0)                                                   \
         TILE_STORE(&w->t, last, dots + ((i) - 1) * SQUARE, 64);
 static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
-                                 float *y, int64_t rows, bool has_min)
+                                 float *y, int64_t rows, const uint8_t *next, bool has_min)
 {
     const struct chunk c = w->before;
     float *const dots = w->dots[c.dots == w->dots[0]];
@@ -308,10 +328,10 @@ static ptrdiff_t distance(const struct kern_matmul *m, const struct place *from,
     return b - a;
 }
 
-/* The chunk `at`, as number i of them, times the gathered rows, onto y.  What the chunk lacks of CHUNK groups
+/* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto y.  What the chunk lacks of CHUNK groups
  * adds zero. */
 static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, int64_t i, ptrdiff_t ahead,
-                                  int64_t n_strips, float (*y)[KERN_BAND][SQUARE], expand_fn *expand,
+                                  const struct rows *x0, int64_t n_strips, float (*y)[KERN_BAND][SQUARE], expand_fn *expand,
                                   __m512i table, bool has_min)
 {
     struct factors(*const f)[CHUNK] = w->f[i % 2];
@@ -322,28 +342,30 @@ static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, int64_
             memset(&f[j][g], 0, sizeof f[j][g]);
     }
     for (int64_t s = 0; s < n_strips; s++) {
-        const struct rows *x = &w->x[at->g % GROUPS / CHUNK][s];
+        const struct rows *x = x0 + s;
         TILE_LOAD(&w->t, 4, x->q[0], 64);
         TILE_LOAD(&w->t, 5, x->q[1], 64);
         TILE_LOAD(&w->t, 6, x->q[2], 64);
         TILE_LOAD(&w->t, 7, x->q[3], 64);
         for (int64_t j = 0; j < at->n_panels; j++) {
+            const uint8_t *next = (const uint8_t *)(x + 1) + 64 * PART_LINES * j;
             if (LIKELY(w->n_rows == ROWS && w->before.dots)) {
-                multiply(w, x, w->w[j], f[j], y[s][j], ROWS, has_min);
+                multiply(w, x, w->w[j], f[j], y[s][j], ROWS, next, has_min);
             } else {
                 scale_rest(w, has_min);
-                multiply(w, x, w->w[j], f[j], y[s][j], 0, has_min);
+                multiply(w, x, w->w[j], f[j], y[s][j], 0, next, has_min);
             }
         }
     }
 }
 
 /* Panels [p0, p1), at most PANELS, times rows i .. i + n, at most STRIPS times 16, in strips of
- * as many rows each. */
+ * as many rows each; or of rows that stand in `tiles`, TILED_STRIPS times 16. */
 static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t p0, int64_t p1, int64_t i,
-                                 int64_t n, expand_fn *expand, __m512i table, bool has_min)
+                                 int64_t n, const struct rows *tiles, expand_fn *expand, __m512i table, bool has_min)
 {
-    const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS), each = num_div_up(n, n_strips);
+    const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS);
+    const int64_t each = tiles ? ROWS : num_div_up(n, n_strips);
     struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
     if (each != w->n_rows)
         configure(&w->t, each);
@@ -356,13 +378,15 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
     for (int64_t k = 0; more; k++) {
         more = advance(m, &next, p0, p1);
         const ptrdiff_t ahead = more ? distance(m, &at, &next) : 0;
-        if (at.g % GROUPS == 0 && at.p == p0) {
+        if (!tiles && at.g % GROUPS == 0 && at.p == p0) {
             scale_rest(w, has_min);
             for (int64_t s = 0; s < n_strips; s++)
                 gather(m, i + s * each, num_min(each, n - s * each), each, at.g,
-                       num_min(GROUPS, n_groups - at.g), &w->x[0][s]);
+                       num_min(GROUPS, n_groups - at.g), &w->x[0][s], STRIPS);
         }
-        run_chunk(w, &at, k, ahead, n_strips, w->y[(at.p - p0) / KERN_BAND], expand, table, has_min);
+        const struct rows *x =
+            tiles ? tiles + at.g / CHUNK * num_div_up(m->x->n, ROWS) + i / ROWS : w->x[at.g % GROUPS / CHUNK];
+        run_chunk(w, &at, k, ahead, x, n_strips, w->y[(at.p - p0) / KERN_BAND], expand, table, has_min);
         at = next;
     }
     scale_rest(w, has_min);
@@ -376,13 +400,15 @@ static ATTR_INLINE void run_groups(const struct kern_matmul *m, int64_t p0, int6
                                    expand_fn *expand, __m512i table, bool has_min)
 {
     struct work w;
+    const struct rows *tiles = m->row ? NULL : (const struct rows *)(const void *)m->x->tiles;
+    const int64_t most = (tiles ? TILED_STRIPS : STRIPS) * ROWS;
     w.n_rows = 0;
     w.before = (struct chunk){0};
     memset(w.w, 0, sizeof w.w);
     for (int64_t end; p0 < p1; p0 = end) {
         end = num_min(p1, p0 + PANELS);
-        for (int64_t i = 0; i < m->n; i += STRIPS * ROWS)
-            run_rows(m, &w, p0, end, i, num_min(STRIPS * ROWS, m->n - i), expand, table, has_min);
+        for (int64_t i = 0; i < m->n; i += most)
+            run_rows(m, &w, p0, end, i, num_min(most, m->n - i), tiles, expand, table, has_min);
     }
     if (w.n_rows)
         tile_done(&w.t);
