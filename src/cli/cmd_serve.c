@@ -117,6 +117,10 @@ static void describe(const struct cli *c, const struct server_info *i)
         return;
     printf("model    %s, %lld tokens of context, %d answers at once\n", i->model,
            (long long)i->n_ctx, i->parallel);
+    for (size_t k = 0; k < i->n_more; k++)
+        printf("also     %s, the same port\n", i->more[k]);
+    if (i->more_path)
+        printf("also     unix:%s\n", i->more_path);
     printf("memory   %.1f MiB weights, up to %.1f MiB conversations\n",
            (double)i->weight_bytes / 1048576, (double)i->kv_bytes / 1048576);
     if (i->n_keys)

@@ -138,6 +138,18 @@ static bool is_again(const struct addrinfo *first, const struct addrinfo *a)
     return false;
 }
 
+/* Whether another name had the same: --host localhost --host 127.0.0.1. */
+static bool is_heard(const struct http *h, const struct sockaddr_storage *a, socklen_t n_bytes)
+{
+    for (int i = 0; i < h->n_listeners; i++) {
+        struct sockaddr_storage own;
+        socklen_t n = sizeof own;
+        if (!getsockname(h->listener[i], (struct sockaddr *)&own, &n) && n == n_bytes && memcmp(&own, a, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* All addresses of a name ("localhost": 127.0.0.1 and ::1), of which the machine must have one. */
 static ingle_status listen_name(struct http *h, const char *host, struct err *err)
 {
@@ -158,6 +170,10 @@ static ingle_status listen_name(struct http *h, const char *host, struct err *er
             ((struct sockaddr_in6 *)&with_port)->sin6_port = htons((uint16_t)h->port);
         else
             ((struct sockaddr_in *)&with_port)->sin_port = htons((uint16_t)h->port);
+        if (is_heard(h, &with_port, a->ai_addrlen)) {
+            n++;
+            continue;
+        }
         st = listen_at(h, &here, host, &why, &none);
         n += !st;
         if (st && (why == EADDRNOTAVAIL || why == EAFNOSUPPORT) && (n || a->ai_next))

@@ -666,6 +666,9 @@ void server_describe(const struct server *s, struct server_info *out)
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
         .n_keys = auth_n_keys(s->serve.auth),
         .n_running = now.n_exchanges,
+        .more = s->host + 1,
+        .n_more = s->n_hosts > 1 ? (size_t)s->n_hosts - 1 : 0,
+        .more_path = s->n_hosts ? s->unix_path : NULL,
     };
     if (s->handed[0])
         snprintf(out->url, sizeof out->url, "%s%s", strncmp(s->handed, "unix:", 5) == 0 ? ""

@@ -33,6 +33,9 @@ void server_close(struct server *s);
 
 struct server_info {
     char url[192];       /* "http://127.0.0.1:8080" */
+    const char *const *more; /* [n_more] what else --host names, at the same port */
+    size_t n_more;
+    const char *more_path;   /* unix:PATH beside addresses, or NULL */
     const char *model;   /* its id */
     int64_t n_ctx;
     int parallel;        /* answers at once */

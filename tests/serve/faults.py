@@ -470,6 +470,19 @@ class Starting(unittest.TestCase):
                 p.terminate()
                 p.communicate()
 
+    def test_several_addresses(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Server(INGLE, "--host", "127.0.0.1", "--host", "localhost", "--host", "127.0.0.2", "--host",
+                       f"unix:{folder}/s", "--host", "127.0.0.1") as server:
+            with socket.create_connection(("127.0.0.2", server.port)) as s:
+                s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                self.assertEqual(status_of(hear(s)), 200)
+            while not server.log[-1].startswith("try"):
+                time.sleep(0.01)
+            self.assertEqual([l.rstrip() for l in server.log if l.startswith("also")],
+                             ["also     localhost, the same port", "also     127.0.0.2, the same port",
+                              "also     127.0.0.1, the same port", f"also     unix:{folder}/s"])
+
     def test_a_terminal_that_closes(self):
         """SIGHUP lets answers end, however often it comes; nohup keeps the server."""
         server = Server(INGLE)
