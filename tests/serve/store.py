@@ -204,6 +204,37 @@ class Store(unittest.TestCase):
                     break
             self.assertTrue(b.get("/props")[2]["prefix_store"]["files"])
 
+    def test_small_budget(self):
+        """Less than a file: nothing is written, and answers are right."""
+        with self.server("--store-size", "10K") as s:
+            first = self.ask(s)[0]
+            p = self.until(s, lambda p: p["skipped"])
+            self.assertEqual((p["written"], p["files"], p["capacity"]), (0, 0, 10240))
+            self.assertEqual(self.ask(s)[0], first)
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+class Shared(unittest.TestCase):
+    setUp, ask, until = Store.setUp, Store.ask, Store.until
+
+    def server(self, *more):
+        return Server(sys.argv[1], "-c", "4096", "--store", self.folder, "--store-tokens", "64", *more)
+
+    def test_two_models(self):
+        """Servers of different models in one directory: each finds what is its own."""
+        models = ["-m", NANO], ["-m", client.nano_v4()]
+        with self.server(*models[0]) as a, self.server(*models[1]) as b:
+            cold = [self.ask(s)[0] for s in (a, b)]
+            for s in (a, b):
+                self.until(s, lambda p: p["written"])
+        for model, text in zip(models, cold):
+            with self.server(*model) as s:
+                self.until(s, lambda p: p["files"])
+                again, disk = self.ask(s)
+                self.assertEqual(again, text)
+                self.assertGreater(disk, 100)
+                self.assertEqual(s.get("/props")[2]["prefix_store"]["damaged"], 0)
+
 
 class Decisions(unittest.TestCase):
     def test_props(self):
