@@ -201,6 +201,18 @@ def full(b):
     assert "complete" in b.text("#status")[0], b.text("#status")
 
 
+def foreign(b, url):
+    """What is no conversation is not shown, and what is one is text."""
+    b.run("""const put = (k, v) => localStorage.setItem('ingle.' + k, v);
+             put('chat.1', '{"id": 5, "messages": "no"}'); put('chat.2', '{{{'); put('chat.3', 'null');
+             put('chat.4', '{"id": "4", "messages": [{"role": "assistant"}, null]}');
+             put('chat.zz', '{"id": "zz", "title": "<b>", "messages": [{"role": "user", "content": "<i>x</i>"}]}')""")
+    n = len(b.text("#list .pick"))
+    b.open(url)
+    assert len(b.text("#list .pick")) == n + 1 and b.text("#list .pick")[0] == "<b>", b.text("#list .pick")
+    assert b.text(".message .text") == ["<i>x</i>"], b.text(".message .text")
+
+
 def away(b, s, ingle):
     """The server goes and comes back."""
     s.close()
@@ -255,6 +267,7 @@ def test(ingle, folder):
             shot("7-hardship")
             tabs(b, url)
             full(b)
+            foreign(b, url)
             away(b, s, ingle)
         finally:
             b.close()
