@@ -225,13 +225,17 @@ static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const stru
     ADD(0) ADD(1) ADD(2) ADD(3)
     _mm512_store_ps(at, y);
 }
-/* Rows r .. r + 4, of `end` that there are. */
-static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, bool has_min)
+/* A line into the first cache, asked for here: gathered at one place, such requests wait for each other. */
+static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
+/* Rows r .. r + 4, of `end` that there are.  next: a line is asked for with each row, or NULL. */
+static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, const uint8_t *next, bool has_min)
 {
     const struct factors *f = c->f;
     const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
                              _mm512_load_ps(f[3].d)};
 #define ROW(i)                                                                                  \
+    if (next)                                                                                   \
+        ask(next + 64 * (r + (i)));                                                             \
     if (r + (i) < end)                                                                          \
         scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                \
                   c->y + (r + (i)) * KERN_PANEL, has_min);
@@ -243,7 +247,7 @@ static void scale_rest(struct work *w, bool has_min)
 {
     if (w->before.dots)
         for (int64_t r = 0; r < w->n_rows; r += 4)
-            scale_four(&w->before, r, w->n_rows, has_min);
+            scale_four(&w->before, r, w->n_rows, NULL, has_min);
     w->before.dots = NULL;
 }
 
@@ -262,16 +266,14 @@ struct place {
  *
  * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before; next: what to ask for.
  */
-enum { PART_LINES = sizeof(struct rows) / 64 / KERN_BAND };
-#define ASK(i)                                                              \
-    for (int l = (i) * PART_LINES / 4; l < ((i) + 1) * PART_LINES / 4; l++) \
-        _mm_prefetch((const char *)next + 64 * l, _MM_HINT_T0);
+enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
     TILE_ZERO(&w->t, sum);                                         \
     TILE_LOAD(&w->t, b, v[i].w, 64);                               \
     if (rows)                                                      \
-        scale_four(&c, 4 * (i), rows, has_min);                    \
-    ASK(i)                                                         \
+        scale_four(&c, 4 * (i), rows, next, has_min);              \
+    if ((i) < 2)                                                   \
+        ask(next + 64 * (ROWS + (i)));                             \
     TILE_DOT_BF16(&w->t, sum, a, b);                               \
     if ((i) > 0)                                                   \
         TILE_STORE(&w->t, last, dots + ((i) - 1) * SQUARE, 64);
@@ -348,7 +350,7 @@ static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, int64_
         TILE_LOAD(&w->t, 6, x->q[2], 64);
         TILE_LOAD(&w->t, 7, x->q[3], 64);
         for (int64_t j = 0; j < at->n_panels; j++) {
-            const uint8_t *next = (const uint8_t *)(x + 1) + 64 * PART_LINES * j;
+            const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
             if (LIKELY(w->n_rows == ROWS && w->before.dots)) {
                 multiply(w, x, w->w[j], f[j], y[s][j], ROWS, next, has_min);
             } else {
