@@ -13,7 +13,11 @@
 #include "device/ops.h"
 #include <string.h>
 
-enum { GATHER_FROM = 8 }; /* listed rows that are brought together */
+enum {
+    GATHER_FROM = 8, /* listed rows that are brought together */
+    SLICE = 64,      /* rows of floats that a chunk takes through a whole matrix of at most ... */
+    SLICED_BYTES = 8 << 20,
+};
 
 struct prepared {
     const float *x;
@@ -39,6 +43,7 @@ struct task {
     int64_t p0, p1; /* panels: a node's */
     int64_t first;  /* chunk number of the first chunk */
     int64_t grain;  /* panels a chunk */
+    int64_t slice;  /* rows a chunk */
 };
 
 struct job {
@@ -275,15 +280,15 @@ static void gather_chunk(void *arg, int64_t chunk, int worker)
         memcpy(part->rows + (size_t)i * n_bytes, part->x->q + (size_t)part->p.row[i] * n_bytes, n_bytes);
 }
 
-static void scale_rows(const struct job *j, const struct task *t, int64_t p0, int64_t p1)
+static void scale_rows(const struct job *j, const struct task *t, const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     const struct device_product *p = &t->p->p;
     const float s = p->w->scale ? p->w->scale[p->index] : 1.0f;
     if (s <= 1.0f && s >= 1.0f)
         return;
     const int64_t c0 = p0 * KERN_PANEL, c1 = num_min(t->w.out, p1 * KERN_PANEL);
-    for (int64_t i = 0; i < t->mm.n; i++) {
-        float *y = t->mm.y + i * t->mm.y_stride + c0;
+    for (int64_t i = 0; i < m->n; i++) {
+        float *y = m->y + i * m->y_stride + c0;
         j->d->kern.math.scale(y, y, s, c1 - c0);
     }
 }
@@ -302,13 +307,22 @@ static void job_chunk(void *arg, int64_t call, int worker)
             hi = mid - 1;
     }
     const struct task *t = &j->task[lo];
-    const int64_t p0 = t->p0 + (chunk - t->first) * t->grain;
+    const int64_t across = num_div_up(t->p1 - t->p0, t->grain), row0 = (chunk - t->first) / across * t->slice;
+    const int64_t p0 = t->p0 + (chunk - t->first) % across * t->grain;
     const int64_t p1 = num_min(t->p1, p0 + t->grain);
+    struct kern_matmul mm = t->mm;
+    struct kern_act x = t->x;
+    if (t->slice < mm.n) { /* floats without a list */
+        x.x += row0 * x.stride;
+        x.n = mm.n = num_min(t->slice, mm.n - row0);
+        mm.x = &x;
+        mm.y += row0 * mm.y_stride;
+    }
     if (j->decoded)
-        kern_matmul_reference(&t->mm, p0, p1, j->decoded + worker * j->widest);
+        kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
     else
-        t->run(&t->mm, p0, p1);
-    scale_rows(j, t, p0, p1);
+        t->run(&mm, p0, p1);
+    scale_rows(j, t, &mm, p0, p1);
 }
 
 /* Panels a chunk: the kernel's grain, less if that leaves threads without work. */
@@ -317,6 +331,15 @@ static int64_t chunk_panels(const struct device *d, const struct kern_matrix *w,
 {
     const int64_t fair = num_max(1, all_panels / (4 * pool_size(d->pool)));
     return num_max(1, num_min(kern_matmul_grain(w, n), fair));
+}
+
+/* Few panels of floats: chunks of rows, which so are read once and not for each chunk of panels. */
+static int64_t chunk_rows(const struct job *j, const struct task *t)
+{
+    const int64_t n = t->mm.n, fair = num_div_up(n, 4 * pool_size(j->d->pool));
+    const bool small = (size_t)(t->p1 - t->p0) * t->w.panel_bytes <= SLICED_BYTES;
+    return t->x.kind != KERN_ACT_F32 || t->mm.row || j->decoded || !small || n < 2 * SLICE
+               ? n : num_max(SLICE / 4, num_min(SLICE, fair));
 }
 
 /* The panels of a product that belong to a node. */
@@ -345,8 +368,9 @@ static void add_task(struct job *j, const struct part *part, int node, int64_t a
     t->p0 = p0;
     t->p1 = p1;
     t->first = *n_chunks;
-    t->grain = chunk_panels(d, &t->w, p->y.n, all_panels);
-    *n_chunks += num_div_up(p1 - p0, t->grain);
+    t->slice = chunk_rows(j, t);
+    t->grain = t->slice < p->y.n ? p1 - p0 : chunk_panels(d, &t->w, p->y.n, all_panels);
+    *n_chunks += num_div_up(p1 - p0, t->grain) * num_div_up(p->y.n, t->slice);
 }
 
 void device_cpu_matmul(struct device *d, const void *args, void *scratch)

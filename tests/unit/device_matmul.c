@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of many rows, however they are cut and listed, have the bits of each row alone. */
+#include "unit/unit.h"
+
+#include "base/mem.h"
+#include "device/device.h"
+#include "kerncheck/checks.h"
+#include <string.h>
+
+enum { IN = 256, OUT = 104, STACK = 3, ROWS = 200, WIDE = IN + 16, MANY = 2 * ROWS };
+
+struct weights { void *packed; size_t n_bytes; struct device_matrix *m; };
+
+static void load(struct weights *w, struct device *d, uint32_t type, struct noise *r)
+{
+    static uint8_t stored[OUT * IN * sizeof(float)];
+    float x[IN];
+    uint64_t row;
+    assert_true(quant_bytes(type, IN, 1, &row));
+    assert_int_equal(device_matrix_create(&w->m, d, type, OUT, IN, STACK, NULL), INGLE_OK);
+    w->n_bytes = (size_t)device_matrix_bytes(w->m);
+    w->packed = mem_big_alloc(w->n_bytes);
+    assert_non_null(w->packed);
+    device_matrix_place(w->m, w->packed);
+    for (int64_t s = 0; s < STACK; s++) {
+        for (int64_t i = 0; i < OUT; i++) {
+            for (int k = 0; k < IN; k++)
+                x[k] = noise_unit(r);
+            assert_true(quant_encode(type, x, stored + (uint64_t)i * row, IN));
+        }
+        device_matrix_load(w->m, s, 0, OUT, stored);
+    }
+}
+
+static void run(struct device *d, const struct device_product *p, int64_t n)
+{
+    device_begin(d, NULL);
+    device_matmul(d, p, n);
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+}
+
+static void check(struct device *d, uint32_t type)
+{
+    static float x[ROWS * WIDE], y[STACK][MANY * OUT], alone[OUT];
+    static int32_t row[STACK][MANY];
+    static const int64_t n_rows[STACK] = {MANY, 9, 130}; /* scattered, the same ones twice, one after another */
+    struct noise r = {type + 3};
+    struct weights w;
+    struct device_product p[STACK];
+    load(&w, d, type, &r);
+    for (int i = 0; i < ROWS * WIDE; i++)
+        x[i] = noise_unit(&r);
+    for (int64_t s = 0; s < STACK; s++) {
+        for (int64_t i = 0; i < n_rows[s]; i++)
+            row[s][i] = s == 0 ? (int32_t)noise_below(&r, ROWS) : s == 1 ? row[0][i] : (int32_t)(i + 40);
+        p[s] = (struct device_product){w.m, s, {x, ROWS, IN, WIDE}, {y[s], n_rows[s], OUT, OUT}, row[s]};
+    }
+    for (int listed = 0; listed < 2; listed++) {
+        if (!listed)
+            run(d, &(struct device_product){w.m, 1, {x, ROWS, IN, WIDE}, {y[1], ROWS, OUT, OUT}, NULL}, 1);
+        else
+            run(d, p, STACK);
+        for (int64_t s = listed ? 0 : 1; s < (listed ? STACK : 2); s++)
+            for (int64_t i = 0; i < (listed ? n_rows[s] : ROWS); i++) {
+                const float *at = x + (listed ? row[s][i] : i) * WIDE;
+                run(d, &(struct device_product){w.m, s, {(float *)(uintptr_t)at, 1, IN, WIDE}, {alone, 1, OUT, OUT}, NULL}, 1);
+                assert_memory_equal(y[s] + i * OUT, alone, sizeof alone);
+            }
+    }
+    device_matrix_free(w.m);
+    mem_big_free(w.packed, w.n_bytes);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        const struct device_options o = {.n_threads = n_threads, .cpu = UINT32_MAX};
+        struct device *d;
+        assert_int_equal(device_create(&d, &o, NULL), INGLE_OK);
+        assert_int_equal(device_arena_reserve(d, 8 << 20, NULL), INGLE_OK);
+        check(d, QUANT_F32);
+        check(d, QUANT_Q4_0);
+        device_free(d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
