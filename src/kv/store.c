@@ -610,11 +610,17 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt
     if (!refused && j)
         return true;
     job_free(refused);
-    report(s->sink, INGLE_REPORT_DEBUG, "store", s->dir_name,
-           "a prefix of %lld tokens (%llu bytes) is not saved: too much waits to be written, or it "
-           "is larger than the store",
-           (long long)e.length, (unsigned long long)n_bytes);
-    return n_bytes > s->budget_bytes; /* it never will be */
+    if (n_bytes <= s->budget_bytes) {
+        report(s->sink, INGLE_REPORT_DEBUG, "store", s->dir_name,
+               "a prefix of %lld tokens (%llu bytes) is not saved: too much waits to be written",
+               (long long)e.length, (unsigned long long)n_bytes);
+        return false;
+    }
+    report(s->sink, s->told_small ? INGLE_REPORT_DEBUG : INGLE_REPORT_WARN, "store", s->dir_name,
+           "a prefix of %lld tokens takes %llu bytes, more than the store may have (%llu): it is not saved",
+           (long long)e.length, (unsigned long long)n_bytes, (unsigned long long)s->budget_bytes);
+    s->told_small = true;
+    return true; /* it never will be */
 }
 
 void kv_store_count(struct kv_store *s, struct kv_store_counts *out)

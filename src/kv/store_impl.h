@@ -71,6 +71,7 @@ struct kv_store {
     struct kv_key context;
     uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
     int64_t min_tokens;
+    bool told_small; /* the engine thread's: that a file is larger than the store */
     char model[48], settings[32];
 
     pthread_t thread;

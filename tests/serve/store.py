@@ -211,6 +211,7 @@ class Store(unittest.TestCase):
             p = self.until(s, lambda p: p["skipped"])
             self.assertEqual((p["written"], p["files"], p["capacity"]), (0, 0, 10240))
             self.assertEqual(self.ask(s)[0], first)
+            self.assertEqual(sum("more than the store may have" in line for line in s.log), 1)
         self.assertEqual(os.listdir(self.folder), [])
 
 

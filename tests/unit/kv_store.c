@@ -129,13 +129,15 @@ static void the_least_valuable_is_evicted(void **state)
         assert_int_equal(depot_get(d, (round + 1) % WORLD_LINES, 0, 1000), 350);
     }
     assert_true(depot_counts(d).evicted > 10);
-    /* Larger than the store. */
+    assert_int_equal(d->n_warned, 0);
+    /* Larger than the store: told once. */
     d->o.budget_bytes = 5000;
     depot_reopen(d);
     depot_put(d, 0, 1, 100);
+    depot_put(d, 1, 2, 100);
     kv_store_flush(d->store);
     assert_int_equal(depot_get(d, 5, 1, 1000), 0);
-    assert_int_equal(d->n_warned, 0);
+    assert_int_equal(d->n_warned, 1);
     depot_close(d);
 }
 
