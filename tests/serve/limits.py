@@ -398,6 +398,9 @@ class Turns(unittest.TestCase):
         while f"requests_deferred {n}\n" not in self.server.get("/metrics", ANN)[2]:
             self.assertLess(time.monotonic(), end)
 
+    def generated(self):
+        return int(re.search(r"tokens_predicted_total (\d+)", self.server.get("/metrics", ANN)[2])[1])
+
     def order(self, requests):
         """Who is answered first, second, ... of (name, key, more), who come in this order."""
         busy = self.server.begin(CHAT, user("Count from 1 to 20.", ignore_eos=True, stream=True), "ann-key")
@@ -407,6 +410,9 @@ class Turns(unittest.TestCase):
         for n, (name, key, more) in enumerate(requests, 1):
             waiting[self.server.begin(CHAT, user(name, ignore_eos=True, max_tokens=400, **more), key)] = name
             self.waits(n)
+        before = self.generated()  # the one that answers is served for more than those who come
+        while self.generated() == before:
+            pass
         busy.close()
         out = []
         while waiting:
