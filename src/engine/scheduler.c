@@ -311,6 +311,7 @@ static void hear_of_store(void *arg)
 static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
 {
     s->looks = (struct device_between){.fn = engine_look, .arg = s};
+    s->long_prompts = true; /* for all that is known */
     session_runner_set_look(s->e->runner, &s->looks);
     session_runner_set_news(s->e->runner, hear_of_store, s);
     if (!pool_thread(&s->thread, thread_main, s))

@@ -112,6 +112,7 @@ struct ingle_scheduler {
     struct device_between looks; /* any other step */
     uint64_t look;               /* clock_now(): who is over by then? */
     uint64_t n_ops;              /* of such steps */
+    bool long_prompts;           /* such a step of prompts takes long */
     /* While a step runs that others run between. */
     struct device_between pieces;
     uint64_t due;                /* clock_now(): when the next one is */

@@ -9,6 +9,8 @@
 /* Between pieces of a step: how often it is asked whether somebody is over, and after how many operations
  * the clock is read for that; and how many pieces a slice is to have. */
 enum { LOOK_NS = 5000000, LOOK_OPS = 16, PIECES = 8, OTHERS_REST = 8 };
+/* Operations of prompts that are computed alone stop after so long, if a step of them takes longer than that. */
+enum { PIECE_NS = 20000000, LONG_NS = 200000000 };
 
 static double seconds_since(uint64_t t)
 {
@@ -562,6 +564,7 @@ bool engine_step(struct ingle_scheduler *s)
         return l->n_rows;
     s->between_ns = 0;
     s->pieces = (struct device_between){0};
+    s->looks.piece_ns = way != SCHED_BETWEEN && l->prompt_rows && s->long_prompts ? PIECE_NS : 0;
     if (way == SCHED_BETWEEN)
         begin_between(s, answers_of(l));
     const ingle_status st = run_step(s, l, &s->abort, &err);
@@ -571,6 +574,8 @@ bool engine_step(struct ingle_scheduler *s)
         take_results(s, l, &err);
         if (way == SCHED_TOGETHER)
             s->answered = clock_now();
+        if (way != SCHED_BETWEEN && l->prompt_rows)
+            s->long_prompts = clock_now() - began > LONG_NS;
         if (!st)
             sched_pace_note(&s->pace, l->row, l->n_rows, seconds_since(began + s->between_ns),
                             (double)s->pieces.longest_ns[DEVICE_LONGEST - 1] * 1e-9);

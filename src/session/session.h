@@ -60,7 +60,7 @@ int64_t session_runner_max_rows(const struct runner *r);
  * else, too.  Such a step has up to session_runner_between_rows().  NULL: no longer. */
 void session_runner_set_between(struct runner *r, struct device_between *between);
 /* Steps that have no other one between them: look->fn may do what it likes with sessions that they do not
- * move, but not call session_step(); look->piece_ns is 0.  NULL: no longer. */
+ * move, but not call session_step().  NULL: no longer. */
 void session_runner_set_look(struct runner *r, struct device_between *look);
 int64_t session_runner_between_rows(const struct runner *r);
 int64_t session_runner_max_logits(const struct runner *r);
