@@ -20,7 +20,7 @@ static void note(void *arg, ingle_report_level level, const char *kind, const ch
         return;
     }
     n_notes++;
-    assert_non_null(strstr(subject, "emulated"));
+    assert_true(strstr(subject, "emulated") || strstr(subject, "spread"));
 }
 
 static void test_nothing_competes(void **state)
@@ -29,7 +29,7 @@ static void test_nothing_competes(void **state)
     const struct report_sink sink = {.report = note};
     struct kern_matmul_table t;
     n_notes = 0;
-    kern_matmul_table_init(&t, cpu_detect() & ~(uint32_t)CPU_AMX);
+    kern_matmul_table_init(&t, cpu_detect() & (uint32_t)(CPU_AVX2 | CPU_AVXVNNI));
     kern_matmul_calibrate(&t, &sink);
     assert_int_equal(n_notes, 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
@@ -60,16 +60,15 @@ static void test_ahead(void **state)
     }
 }
 
-/* The kernels for AMX in plain C take part like real ones: they are tested, timed, chosen. */
-static void test_competing(void **state)
+/* They are tested, timed, chosen. */
+static void competes(uint32_t with)
 {
-    (void)state;
     const struct report_sink sink = {.report = note};
     struct kern_matmul_table t;
     if (!(cpu_detect() & CPU_AVX512VNNI))
         skip();
     n_notes = 0;
-    kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI | CPU_AMX_EMULATED);
+    kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI | with);
     assert_int_equal(kern_matmul_self_test(&t, CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI, &sink), 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
     assert_non_null(t.many[w.code]);
@@ -83,6 +82,20 @@ static void test_competing(void **state)
     t.many_from[w.code] = 12;
     assert_true(kern_matmul_pick(&t, &w, 11) == t.run[w.code]);
     assert_true(kern_matmul_pick(&t, &w, 12) == t.many[w.code]);
+    assert_non_null(strstr(t.many_name[w.code], with ? "emulated" : "spread"));
+}
+
+static void test_spread(void **state)
+{
+    (void)state;
+    competes(0);
+}
+
+/* The kernels for AMX in plain C like real ones. */
+static void test_emulated(void **state)
+{
+    (void)state;
+    competes(CPU_AMX_EMULATED);
 }
 
 /* Fast kernels go by code and width alone; F32 has none. */
@@ -115,7 +128,7 @@ static void test_fast(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes),
-                                       cmocka_unit_test(test_competing), cmocka_unit_test(test_ahead),
+                                       cmocka_unit_test(test_spread), cmocka_unit_test(test_emulated), cmocka_unit_test(test_ahead),
                                        cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,14 +70,6 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 #endif
 }
 
-/* Unsigned E4M3, halved: the code's bits are a half that is 256 times too small.  Not by way
- * of subnormal floats, which are slow to multiply. */
-static inline __m512 half_ue4m3(const uint8_t *at)
-{
-    const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(b, 7)), _mm512_set1_ps(128));
-}
-
 #define NO_SETUP
 #define NL4_SETUP const __m512i table = quad_list(quant_nl4);
 #define LOW_NIBBLE(v) _mm512_cvtepu8_epi32(_mm_and_si128(v, _mm_set1_epi8(15)))

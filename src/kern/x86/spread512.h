@@ -1,0 +1,374 @@
+/*
+ * spread512 - products for many rows on AVX-512 with VNNI, without tiles.
+ *
+ * Two panels are spread to bytes, 512 k at a time, once for all rows that pass by, so that unpacking
+ * costs nothing.  A tile is these two panels times six rows of activations: twelve dots that do not wait for
+ * each other, for which eight lines are loaded (one panel and twelve rows: thirteen, 0.75 of the speed).
+ * Sums stand side by side in memory of the kernel's own until all k are through.
+ *
+ * A code says how it is spread and which tiles it has; spread_run() walks.
+ */
+#ifndef INGLE_KERN_X86_SPREAD512_H
+#define INGLE_KERN_X86_SPREAD512_H
+
+#include "base/num.h"
+#include "kern/code.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    SPREAD_K = 512,
+    SPREAD_ROWS = 6,    /* of the widest tile */
+    SPREAD_LEAST = 3,   /* of the narrowest; fewer rows are filled up with the last one */
+    SPREAD_MOST = 120,  /* rows that pass by, whose activations for 512 k stay in the second cache */
+    SPREAD_PANELS = 32, /* whose sums do */
+    SPREAD_PAIR = 2 * KERN_PANEL,
+};
+
+/* A panel, spread: bytes are unsigned, line j of a group is quad j, as in kern/code.h. */
+struct spread32 { /* 32 k; bytes are values + 128 */
+    uint8_t w[8][64];
+    float d[KERN_PANEL], m[KERN_PANEL]; /* m: minimums, or d of the second half */
+};
+struct spread256 { /* 256 k */
+    uint8_t w[64][64];
+    int32_t sub[16][KERN_PANEL]; /* sub-scales of groups of 16, or of 32 in the first eight */
+    int16_t less[8][SPREAD_PAIR]; /* pairs that take the bytes' bias off: times sums of q they are added to the dot */
+    int16_t min[8][SPREAD_PAIR];  /* pairs of sub-minimums */
+    float d[KERN_PANEL], dmin[KERN_PANEL];
+};
+static_assert(sizeof(struct spread32) % 64 == 0 && sizeof(struct spread256) % 64 == 0, "whole lines");
+
+/* Spreads n blocks (of 32 or 256 k) from packed ones, which begin a chunk. */
+typedef void spread_fn(const uint8_t *packed, int64_t n, void *to);
+/* Adds n blocks of two panels times some rows of activations to their sums. */
+struct spread_call {
+    const void *w0, *w1;           /* spread */
+    int64_t n;
+    const uint8_t *const *x;       /* where the first block of each row is */
+    const uint8_t *const *next;    /* rows that come next: they are asked for meanwhile, */
+    const uint8_t *ask;            /* as are packed weights from here on, `step` bytes a quad: lines that */
+    size_t step;                   /* are asked for at once would wait for each other */
+    float *y;                      /* [rows][32], 64-byte aligned */
+    bool first;                    /* y is not read: sums begin with zeros */
+};
+typedef void spread_tile_fn(const struct spread_call *v);
+
+struct spread_code {
+    spread_fn *spread;
+    spread_tile_fn *tile[SPREAD_ROWS - SPREAD_LEAST + 1]; /* of 3, 4, 5, 6 rows */
+    int64_t block;      /* 32 or 256 k */
+    size_t block_bytes; /* spread */
+    size_t part_bytes;  /* 512 k of a panel, packed */
+};
+
+/* ---- loads whose order is kept ---- */
+
+struct spread_line { uint8_t b[64]; };
+struct spread_word { uint8_t b[4]; };
+static ATTR_INLINE __m512i spread_load(const uint8_t *at)
+{
+    __m512i v;
+    __asm__ volatile("vmovdqa64 %1, %0" : "=v"(v) : "m"(*(const struct spread_line *)(const void *)at));
+    return v;
+}
+/* Four bytes, in every lane. */
+static ATTR_INLINE __m512i spread_words(const void *at)
+{
+    __m512i v;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(v) : "m"(*(const struct spread_word *)at));
+    return v;
+}
+static ATTR_INLINE __m512i spread_dot(__m512i a, __m512i w, __m512i x)
+{
+    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+    return a;
+}
+static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
+{
+    __asm__ volatile("vpdpwssd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+    return a;
+}
+
+/* Into the second cache. */
+static ATTR_INLINE void spread_ask(const uint8_t *at) { __asm__ volatile("prefetcht1 %0" : : "m"(*at)); }
+
+#define SPREAD_3(F, a) F(0, a) F(1, a) F(2, a)
+#define SPREAD_4(F, a) SPREAD_3(F, a) F(3, a)
+#define SPREAD_5(F, a) SPREAD_4(F, a) F(4, a)
+#define SPREAD_6(F, a) SPREAD_5(F, a) F(5, a)
+
+#define SPREAD_DOT(c, at)                                \
+    {                                                    \
+        const __m512i q_ = spread_words(x##c->q + (at)); \
+        a##c = spread_dot(a##c, w0_, q_);                \
+        b##c = spread_dot(b##c, w1_, q_);                \
+    }
+/* Quad j of a group whose activations begin at q + at. */
+#define SPREAD_QUAD(C, line0, line1, at)                                          \
+    {                                                                             \
+        const __m512i w0_ = spread_load(line0), w1_ = spread_load(line1);         \
+        spread_ask(ask);                                                          \
+        ask += v->step;                                                           \
+        SPREAD_##C(SPREAD_DOT, at)                                                \
+    }
+
+/* ---- groups of 32 ---- */
+
+#define SPREAD_ASK(c, h) _mm_prefetch((const char *)v->next[c] + 64 * (h), _MM_HINT_T0);
+#define SPREAD_NONE(c, _) __m512i a##c, b##c;
+#define SPREAD_LOAD_Y(c, _)                                                                  \
+    const struct kern_act32 *x##c = (const struct kern_act32 *)(const void *)v->x[c];           \
+    __m512 y##c = v->first ? _mm512_setzero_ps() : _mm512_load_ps(v->y + SPREAD_PAIR * (c));       \
+    __m512 z##c = v->first ? _mm512_setzero_ps() : _mm512_load_ps(v->y + SPREAD_PAIR * (c) + KERN_PANEL);
+#define SPREAD_STORE_Y(c, _)                    \
+    _mm512_store_ps(v->y + SPREAD_PAIR * (c), y##c); \
+    _mm512_store_ps(v->y + SPREAD_PAIR * (c) + KERN_PANEL, z##c);
+#define SPREAD_START(c, _) \
+    a##c = b##c = spread_words(&x##c->start128);
+/* -128 times the sums of a half. */
+#define SPREAD_START_HALF(c, half) \
+    a##c = b##c = _mm512_madd_epi16(spread_words(x##c->pairs[half]), _mm512_set1_epi16(-128));
+#define SPREAD_FINISH(c, has_min)                                                                   \
+    {                                                                                               \
+        const __m512 s_ = _mm512_set1_ps(x##c->scale);                                              \
+        y##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##c), _mm512_mul_ps(d0, s_), y##c);              \
+        z##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b##c), _mm512_mul_ps(d1, s_), z##c);              \
+        if (has_min) {                                                                              \
+            const __m512 sum_ = _mm512_set1_ps(x##c->sum);                                          \
+            y##c = _mm512_fmadd_ps(sum_, _mm512_mul_ps(_mm512_load_ps(v0->m), s_), y##c);           \
+            z##c = _mm512_fmadd_ps(sum_, _mm512_mul_ps(_mm512_load_ps(v1->m), s_), z##c);           \
+        }                                                                                           \
+        x##c++;                                                                                     \
+    }
+#define SPREAD_TILE32(name, C, has_min)                                                                              \
+    static void name##_##C(const struct spread_call *v)                                                              \
+    {                                                                                                                \
+        const struct spread32 *v0 = v->w0, *v1 = v->w1;                                                              \
+        const uint8_t *ask = v->ask;                                                                                 \
+        SPREAD_##C(SPREAD_LOAD_Y, _)                                                                                 \
+        for (int64_t g = 0; g < v->n; g++, v0++, v1++) {                                                                \
+            SPREAD_##C(SPREAD_NONE, _)                                                                               \
+            SPREAD_##C(SPREAD_ASK, g)                                                                                \
+            SPREAD_##C(SPREAD_START, _)                                                                              \
+            SPREAD_QUAD(C, v0->w[0], v1->w[0], 0) SPREAD_QUAD(C, v0->w[1], v1->w[1], 4)                              \
+            SPREAD_QUAD(C, v0->w[2], v1->w[2], 8) SPREAD_QUAD(C, v0->w[3], v1->w[3], 12)                             \
+            SPREAD_QUAD(C, v0->w[4], v1->w[4], 16) SPREAD_QUAD(C, v0->w[5], v1->w[5], 20)                            \
+            SPREAD_QUAD(C, v0->w[6], v1->w[6], 24) SPREAD_QUAD(C, v0->w[7], v1->w[7], 28)                            \
+            const __m512 d0 = _mm512_load_ps(v0->d), d1 = _mm512_load_ps(v1->d);                                     \
+            SPREAD_##C(SPREAD_FINISH, has_min)                                                                       \
+        }                                                                                                            \
+        SPREAD_##C(SPREAD_STORE_Y, _)                                                                                \
+    }
+
+/* Both halves of a group have scales of their own. */
+#define SPREAD_ADD_HALF(c, _)                                                              \
+    {                                                                                      \
+        const __m512 s_ = _mm512_set1_ps(x##c->scale);                                     \
+        y##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##c), _mm512_mul_ps(d0_, s_), y##c);    \
+        z##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b##c), _mm512_mul_ps(d1_, s_), z##c);    \
+    }
+#define SPREAD_HALF32(C, half, d)                                                                      \
+    {                                                                                                  \
+        SPREAD_##C(SPREAD_START_HALF, half)                                                            \
+        SPREAD_QUAD(C, v0->w[4 * (half)], v1->w[4 * (half)], 16 * (half))                              \
+        SPREAD_QUAD(C, v0->w[4 * (half) + 1], v1->w[4 * (half) + 1], 16 * (half) + 4)                  \
+        SPREAD_QUAD(C, v0->w[4 * (half) + 2], v1->w[4 * (half) + 2], 16 * (half) + 8)                  \
+        SPREAD_QUAD(C, v0->w[4 * (half) + 3], v1->w[4 * (half) + 3], 16 * (half) + 12)                 \
+        const __m512 d0_ = _mm512_load_ps(v0->d), d1_ = _mm512_load_ps(v1->d);                         \
+        SPREAD_##C(SPREAD_ADD_HALF, _)                                                                 \
+    }
+#define SPREAD_NEXT(c, _) x##c++;
+#define SPREAD_TILE_HALVES(name, C, _)                                        \
+    static void name##_##C(const struct spread_call *v)                       \
+    {                                                                         \
+        const struct spread32 *v0 = v->w0, *v1 = v->w1;                       \
+        const uint8_t *ask = v->ask;                                          \
+        SPREAD_##C(SPREAD_LOAD_Y, _)                                          \
+        for (int64_t g = 0; g < v->n; g++, v0++, v1++) {                      \
+            SPREAD_##C(SPREAD_NONE, _)                                        \
+            SPREAD_##C(SPREAD_ASK, g)                                         \
+            SPREAD_HALF32(C, 0, d)                                            \
+            SPREAD_HALF32(C, 1, m)                                            \
+            SPREAD_##C(SPREAD_NEXT, _)                                        \
+        }                                                                     \
+        SPREAD_##C(SPREAD_STORE_Y, _)                                         \
+    }
+
+/* ---- super-blocks of 256 ---- */
+
+#define SPREAD_X256(c, _) const struct kern_act256 *x##c = (const struct kern_act256 *)(const void *)v->x[c];
+#define SPREAD_ZERO_T(c, _) __m512i s##c = _mm512_setzero_si512(), t##c = s##c;
+#define SPREAD_ZERO(c, _) a##c = b##c = _mm512_setzero_si512();
+/* Pairs of sums of q times pairs of 16 rows. */
+#define SPREAD_SUMS(c, at)                                   \
+    {                                                        \
+        const __m512i q_ = spread_words(&x##c->at);          \
+        s##c = spread_dot_words(s##c, w0_, q_);              \
+        t##c = spread_dot_words(t##c, w1_, q_);              \
+    }
+#define SPREAD_PAIRS(C, line, at)                                                       \
+    {                                                                                   \
+        const __m512i w0_ = _mm512_load_si512(v0->line), w1_ = _mm512_load_si512(v1->line); \
+        SPREAD_##C(SPREAD_SUMS, at)                                                     \
+    }
+#define SPREAD_PAIRS_4(C, line, sums)                                                                        \
+    SPREAD_PAIRS(C, line[0], sums[0]) SPREAD_PAIRS(C, line[1], sums[2]) SPREAD_PAIRS(C, line[2], sums[4]) \
+    SPREAD_PAIRS(C, line[3], sums[6])
+#define SPREAD_PAIRS_0(C, line)
+#define SPREAD_PAIRS_32(C, line) SPREAD_PAIRS_4(C, line, sum32)
+#define SPREAD_PAIRS_16(C, line)                                                                                \
+    SPREAD_PAIRS_4(C, line, sum16) SPREAD_PAIRS(C, line[4], sum16[8]) SPREAD_PAIRS(C, line[5], sum16[10])    \
+    SPREAD_PAIRS(C, line[6], sum16[12]) SPREAD_PAIRS(C, line[7], sum16[14])
+
+/* Dots times sub-scales: of 32 bits, ... */
+#define SPREAD_ADD(c, _)                                              \
+    s##c = _mm512_add_epi32(s##c, _mm512_mullo_epi32(a##c, sub0_));   \
+    t##c = _mm512_add_epi32(t##c, _mm512_mullo_epi32(b##c, sub1_));
+/* ... or where they fit 16 as words, whose other half sub-scales have zeros for. */
+#define SPREAD_ADD_WORDS(c, _)                        \
+    s##c = spread_dot_words(s##c, a##c, sub0_);       \
+    t##c = spread_dot_words(t##c, b##c, sub1_);
+#define SPREAD_HALF(C, h, half)                                                                                    \
+    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half)], v1->w[8 * (h) + 4 * (half)], 32 * (h) + 16 * (half))               \
+    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 1], v1->w[8 * (h) + 4 * (half) + 1], 32 * (h) + 16 * (half) + 4)   \
+    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 2], v1->w[8 * (h) + 4 * (half) + 2], 32 * (h) + 16 * (half) + 8)   \
+    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 3], v1->w[8 * (h) + 4 * (half) + 3], 32 * (h) + 16 * (half) + 12)
+#define SPREAD_SCALED(C, i, ADD)                                                                              \
+    {                                                                                                         \
+        const __m512i sub0_ = _mm512_load_si512(v0->sub[i]), sub1_ = _mm512_load_si512(v1->sub[i]);            \
+        SPREAD_##C(ADD, _)                                                                                     \
+    }
+/* A group whose sub-scale is for 32; for 32, and 16 fit words; for 16; for 16 that fit words. */
+#define SPREAD_GROUP_32(C, h)                                                     \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_HALF(C, h, 1)          \
+    SPREAD_SCALED(C, h, SPREAD_ADD)
+#define SPREAD_GROUP_32W(C, h)                                                                   \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, h, SPREAD_ADD_WORDS)        \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, h, SPREAD_ADD_WORDS)
+#define SPREAD_GROUP_16(C, h)                                                                    \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, 2 * (h), SPREAD_ADD)        \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, 2 * (h) + 1, SPREAD_ADD)
+#define SPREAD_GROUP_16W(C, h)                                                                       \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, 2 * (h), SPREAD_ADD_WORDS)      \
+    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, 2 * (h) + 1, SPREAD_ADD_WORDS)
+
+#define SPREAD_FINISH_D(c, _)                                                                                 \
+    {                                                                                                         \
+        const __m512 s_ = _mm512_set1_ps(x##c->scale);                                                        \
+        float *const to_ = v->y + SPREAD_PAIR * (c);                                                             \
+        const __m512 y0_ = begin ? _mm512_setzero_ps() : _mm512_load_ps(to_);                                 \
+        const __m512 y1_ = begin ? _mm512_setzero_ps() : _mm512_load_ps(to_ + KERN_PANEL);                    \
+        _mm512_store_ps(to_, _mm512_fmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(d0, s_), y0_));           \
+        _mm512_store_ps(to_ + KERN_PANEL, _mm512_fmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(d1, s_), y1_)); \
+        s##c = t##c = _mm512_setzero_si512();                                                                 \
+    }
+#define SPREAD_FINISH_MIN(c, _)                                                                               \
+    {                                                                                                         \
+        const __m512 s_ = _mm512_set1_ps(x##c->scale);                                                        \
+        float *const to_ = v->y + SPREAD_PAIR * (c);                                                             \
+        _mm512_store_ps(to_, _mm512_fnmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(m0, s_), _mm512_load_ps(to_))); \
+        _mm512_store_ps(to_ + KERN_PANEL,                                                                     \
+                        _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(m1, s_), _mm512_load_ps(to_ + KERN_PANEL))); \
+    }
+/* less, min: sums of how many q the pairs of spread256 are for, 0: there are none. */
+#define SPREAD_TILE256(name, C, GROUP, less_, min_)                                                                  \
+    static void name##_##C(const struct spread_call *v)                                                              \
+    {                                                                                                                \
+        const struct spread256 *v0 = v->w0, *v1 = v->w1;                                                             \
+        const uint8_t *ask = v->ask;                                                                                 \
+        SPREAD_##C(SPREAD_X256, _)                                                                                   \
+        for (int64_t b = 0; b < v->n; b++, v0++, v1++) {                                                                \
+            const bool begin = v->first && b == 0;                                                                      \
+            SPREAD_##C(SPREAD_ZERO_T, _)                                                                             \
+            SPREAD_PAIRS_##less_(C, less)                                                                            \
+            for (int h = 0; h < 8; h++) {                                                                            \
+                SPREAD_##C(SPREAD_NONE, _)                                                                           \
+                SPREAD_##C(SPREAD_ASK, 6 * b + h)                                                                    \
+                GROUP(C, h)                                                                                          \
+            }                                                                                                        \
+            {                                                                                                        \
+                const __m512 d0 = _mm512_load_ps(v0->d), d1 = _mm512_load_ps(v1->d);                                 \
+                SPREAD_##C(SPREAD_FINISH_D, _)                                                                       \
+            }                                                                                                        \
+            if (min_) {                                                                                              \
+                SPREAD_PAIRS_##min_(C, min)                                                                          \
+                const __m512 m0 = _mm512_load_ps(v0->dmin), m1 = _mm512_load_ps(v1->dmin);                           \
+                SPREAD_##C(SPREAD_FINISH_MIN, _)                                                                     \
+            }                                                                                                        \
+            SPREAD_##C(SPREAD_NEXT, _)                                                                               \
+        }                                                                                                            \
+    }
+
+/* ---- the walk ---- */
+
+struct spread_work {
+    ATTR_ALIGNED(64) float y[SPREAD_PANELS / 2][SPREAD_MOST][SPREAD_PAIR];
+    ATTR_ALIGNED(64) uint8_t w[2][SPREAD_K / 256 * sizeof(struct spread256)];
+    const uint8_t *x[SPREAD_MOST];
+};
+static_assert(sizeof(struct spread32) * (SPREAD_K / 32) <= SPREAD_K / 256 * sizeof(struct spread256), "either fits");
+
+static inline size_t spread_act_bytes(const struct kern_matmul *m)
+{
+    return m->x->kind == KERN_ACT_Q32 ? sizeof(struct kern_act32) : sizeof(struct kern_act256);
+}
+
+/* Two panels, spread, n blocks of k, times n_rows rows whose activations begin at x.  Meanwhile n_ask bytes are
+ * asked for. */
+static void spread_rows(const struct spread_code *c, struct spread_work *s, int64_t n, int64_t n_rows, float (*y)[SPREAD_PAIR],
+                        bool first, const uint8_t *ask, size_t n_ask)
+{
+    const int64_t n_tiles = num_div_up(n_rows, SPREAD_ROWS), n_quads = n_tiles * n * c->block / 4;
+    struct spread_call v = {.w0 = s->w[0], .w1 = s->w[1], .n = n, .x = s->x, .ask = ask, .first = first,
+                            .step = n_ask / (size_t)n_quads + 1};
+    for (int64_t i = 0, t = 0; t < n_tiles; t++) {
+        const int64_t rows = num_max(SPREAD_LEAST, (n_rows - i) / (n_tiles - t));
+        v.x = s->x + i;
+        v.next = s->x + (i + rows < n_rows ? i + rows : 0);
+        v.y = y[i];
+        c->tile[rows - SPREAD_LEAST](&v);
+        v.ask += v.step * (size_t)(n * c->block / 4);
+        i += rows;
+    }
+}
+
+/* Panels p0 .. p1, at most SPREAD_PANELS, times rows i .. i + n, at most SPREAD_MOST.  Panels of a band and a stretch are
+ * side by side in memory, so that pairs are asked for as a whole. */
+static void spread_block(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t p0, int64_t p1,
+                         int64_t i, int64_t n)
+{
+    const int64_t n_rows = num_max(n, SPREAD_LEAST), step = m->w->stretch, in = m->w->in;
+    for (int64_t k0 = 0; k0 < in; k0 += step)
+        for (int64_t p = p0; p < p1; p += 2) {
+            const int64_t second = num_min(p + 1, p1 - 1), next_k = p + 2 < p1 || k0 + step >= in ? k0 : k0 + step;
+            const uint8_t *const w0 = kern_code_stretch(m->w, p, k0 / step), *const w1 = kern_code_stretch(m->w, second, k0 / step);
+            const uint8_t *ask = kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
+            for (int64_t k = k0, part = 0; k < num_min(in, k0 + step); k += SPREAD_K, part++) {
+                const int64_t n_blocks = num_min(SPREAD_K, in - k) / c->block;
+                for (int64_t r = 0; r < n_rows; r++)
+                    s->x[r] = kern_matmul_act(m, i + num_min(r, n - 1)) + (size_t)(k / c->block) * spread_act_bytes(m);
+                c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
+                c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
+                spread_rows(c, s, n_blocks, n_rows, s->y[(p - p0) / 2], k == 0, ask, 2 * c->part_bytes);
+                ask += 2 * c->part_bytes;
+            }
+        }
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t p = p0; p < p1; p++) {
+            const __mmask16 columns = (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
+            const __m512 v = _mm512_load_ps(s->y[(p - p0) / 2][r] + (p - p0) % 2 * KERN_PANEL);
+            _mm512_mask_storeu_ps(m->y + (i + r) * m->y_stride + p * KERN_PANEL, columns, v);
+        }
+}
+
+static void spread_run(const struct kern_matmul *m, const struct spread_code *c, int64_t p0, int64_t p1)
+{
+    struct spread_work s;
+    for (; p0 < p1; p0 += SPREAD_PANELS)
+        for (int64_t i = 0; i < m->n; i += SPREAD_MOST)
+            spread_block(m, c, &s, p0, num_min(p1, p0 + SPREAD_PANELS), i, num_min(SPREAD_MOST, m->n - i));
+}
+
+#endif
