@@ -304,7 +304,7 @@ static ATTR_INLINE void spread_ask(const uint8_t *at) { __asm__ volatile("prefet
 /* ---- the walk ---- */
 
 struct spread_work {
-    ATTR_ALIGNED(64) float y[SPREAD_PANELS / 2][SPREAD_MOST][SPREAD_PAIR];
+    ATTR_ALIGNED(64) float y[SPREAD_PANELS / 2 * SPREAD_MOST][SPREAD_PAIR]; /* pairs, as many rows each as pass by */
     ATTR_ALIGNED(64) uint8_t w[2][SPREAD_K / 256 * sizeof(struct spread256)];
     const uint8_t *x[SPREAD_MOST];
 };
@@ -351,14 +351,14 @@ static void spread_block(const struct kern_matmul *m, const struct spread_code *
                     s->x[r] = kern_matmul_act(m, i + num_min(r, n - 1)) + (size_t)(k / c->block) * spread_act_bytes(m);
                 c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
                 c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
-                spread_rows(c, s, n_blocks, n_rows, s->y[(p - p0) / 2], k == 0, ask, 2 * c->part_bytes);
+                spread_rows(c, s, n_blocks, n_rows, s->y + (p - p0) / 2 * n_rows, k == 0, ask, 2 * c->part_bytes);
                 ask += 2 * c->part_bytes;
             }
         }
     for (int64_t r = 0; r < n; r++)
         for (int64_t p = p0; p < p1; p++) {
             const __mmask16 columns = (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
-            const __m512 v = _mm512_load_ps(s->y[(p - p0) / 2][r] + (p - p0) % 2 * KERN_PANEL);
+            const __m512 v = _mm512_load_ps(s->y[(p - p0) / 2 * n_rows + r] + (p - p0) % 2 * KERN_PANEL);
             _mm512_mask_storeu_ps(m->y + (i + r) * m->y_stride + p * KERN_PANEL, columns, v);
         }
 }
