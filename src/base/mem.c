@@ -13,7 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BIG_PAGE = 2 << 20 };
+#ifndef MADV_POPULATE_WRITE /* headers may be older than the system */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 void *mem_alloc(size_t n_bytes)
 {
@@ -71,21 +73,21 @@ void mem_trim(void)
 /* What is mapped for n bytes: whole huge pages, unless that takes a sixteenth more. */
 static size_t big_bytes(size_t n)
 {
-    const size_t whole = n > SIZE_MAX - BIG_PAGE ? n : (n + BIG_PAGE - 1) / BIG_PAGE * BIG_PAGE;
-    return n < BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
+    const size_t whole = n > SIZE_MAX - MEM_BIG_PAGE ? n : (n + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE;
+    return n < MEM_BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
 }
 
 /* From a border of huge pages on: what lies before the first one is on small pages, which are
  * read at less than half of the rate (Zen 4, a guest). */
 void *mem_big_alloc(size_t n_bytes)
 {
-    const size_t n = big_bytes(n_bytes), spare = n < BIG_PAGE || n > SIZE_MAX - BIG_PAGE ? 0 : BIG_PAGE;
+    const size_t n = big_bytes(n_bytes), spare = n < MEM_BIG_PAGE || n > SIZE_MAX - MEM_BIG_PAGE ? 0 : MEM_BIG_PAGE;
     uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     if (!spare)
         return p;
-    const size_t before = (BIG_PAGE - (uintptr_t)p % BIG_PAGE) % BIG_PAGE;
+    const size_t before = (MEM_BIG_PAGE - (uintptr_t)p % MEM_BIG_PAGE) % MEM_BIG_PAGE;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (before + n + page - 1) / page * page;
     if (before)
         munmap(p, before);
@@ -99,6 +101,13 @@ void mem_big_free(void *p, size_t n_bytes)
 {
     if (p)
         munmap(p, big_bytes(n_bytes));
+}
+
+void mem_fill(void *p, size_t n_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
+    if (n_bytes)
+        (void)madvise((uint8_t *)p - before, n_bytes + before, MADV_POPULATE_WRITE);
 }
 
 /* /proc/self/smaps: for each mapping "BEGIN-END flags ..." and lines of "Key: N kB". */

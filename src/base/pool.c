@@ -185,6 +185,24 @@ void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
     wait_for_chunks(p);
 }
 
+struct fill { uint8_t *at; size_t before, n_bytes; };
+
+static void fill_page(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    const struct fill *f = arg;
+    const size_t end = (size_t)(chunk + 1) * MEM_BIG_PAGE - f->before;
+    const size_t at = chunk ? end - MEM_BIG_PAGE : 0;
+    mem_fill(f->at + at, (end < f->n_bytes ? end : f->n_bytes) - at);
+}
+
+void pool_fill(struct pool *p, void *at, size_t n_bytes)
+{
+    struct fill f = {at, (uintptr_t)at % MEM_BIG_PAGE, n_bytes};
+    if (n_bytes)
+        pool_run(p, (int64_t)((f.before + n_bytes - 1) / MEM_BIG_PAGE) + 1, fill_page, &f);
+}
+
 void pool_enter(struct pool *p)
 {
     const size_t n = sizeof p->came_from;

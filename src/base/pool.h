@@ -41,6 +41,9 @@ int pool_node_id(const struct pool *p, int node); /* the system's number */
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */
 void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg);
 
+/* mem_fill() of new memory of mem_big_alloc(), by all threads, each huge page by one. */
+void pool_fill(struct pool *p, void *at, size_t n_bytes);
+
 /* Around a number of pool_run() from one thread: keeps it to its core, then lets it go where
  * it could go before.  Does nothing in a pool that is not pinned. */
 void pool_enter(struct pool *p);

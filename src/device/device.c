@@ -161,7 +161,7 @@ void device_dry_begin(struct device *d)
 {
     device_begin(d, NULL);
     d->dry = true;
-    d->peak = 0;
+    d->peak = d->held = 0;
 }
 
 size_t device_dry_end(struct device *d)
@@ -169,6 +169,11 @@ size_t device_dry_end(struct device *d)
     d->dry = false;
     d->used = 0;
     return d->peak;
+}
+
+size_t device_dry_held(const struct device *d)
+{
+    return d->held;
 }
 
 ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err)
@@ -182,7 +187,18 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
     mem_big_free(d->arena, d->cap);
     d->arena = p;
     d->cap = n_bytes;
+    d->filled = 0;
     return INGLE_OK;
+}
+
+bool device_arena_fill(struct device *d, size_t n_bytes)
+{
+    const size_t end = n_bytes < d->cap ? n_bytes : d->cap, most = (size_t)pool_size(d->pool) * MEM_BIG_PAGE;
+    const size_t left = end > d->filled ? end - d->filled : 0;
+    const size_t n = left < most ? left : most;
+    pool_fill(d->pool, d->arena + d->filled, n);
+    d->filled += n;
+    return n > 0;
 }
 
 /* ---- the step ---- */
@@ -306,6 +322,8 @@ static void run(struct device *d, enum device_op op, const void *args)
 {
     const size_t mark = d->used;
     const size_t need = d->ops->scratch(d, op, args);
+    if (d->dry && d->used > d->held)
+        d->held = d->used;
     void *scratch = need ? device_bytes(d, need) : NULL;
     if (device_runs(d)) {
         const uint64_t t0 = d->profiled ? clock_now() : 0;

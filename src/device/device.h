@@ -121,6 +121,13 @@ void device_release(struct device *d, size_t mark);
 void device_dry_begin(struct device *d);
 size_t device_dry_end(struct device *d); /* bytes that the dry step needed at most */
 MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err);
+/* Of the last dry run: bytes at the arena's beginning that operations leave for each other.  A step writes to
+ * all of them; of what operations have for themselves behind them, many use a small part. */
+size_t device_dry_held(const struct device *d);
+/* For idle times, between steps: has the system fill the next pages of the first n_bytes of the arena, one of
+ * 2 MiB a thread.  The first large step would wait for them, on a machine whose host gives memory when it is
+ * touched for hundreds of milliseconds.  False: all are there. */
+bool device_arena_fill(struct device *d, size_t n_bytes);
 
 /* Starts a step: the arena is empty, errors are forgotten.  cancel (may be NULL) is polled
  * between operations. */

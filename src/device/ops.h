@@ -87,6 +87,8 @@ struct device {
     /* The arena of the step. */
     uint8_t *arena;
     size_t cap, used, peak;
+    size_t held;   /* the most that was used between operations of a dry run */
+    size_t filled; /* from its beginning on: by device_arena_fill() */
     size_t base; /* what a suspended step has */
     int64_t step_rows, prompt_rows; /* device_prompt_rows() */
     bool dry;

@@ -157,8 +157,8 @@ static void sleep_until(struct ingle_scheduler *s, uint64_t when)
 }
 
 /* With the lock held, which it gives up: nothing else is to be done, so the store gets what it had no
- * room for.  Only while it works is it looked after; then this thread sleeps, at most until the time
- * of a request that is held is up. */
+ * room for, and the scratch of steps its pages, some a call.  Only while the store works is it looked after; then this
+ * thread sleeps, at most until the time of a request that is held is up. */
 static void rest(struct ingle_scheduler *s)
 {
     pthread_mutex_unlock(&s->lock);
@@ -166,8 +166,9 @@ static void rest(struct ingle_scheduler *s)
     if (busy || !s->settled)
         engine_take_snapshot(s);
     s->settled = !busy;
+    const bool fills = session_runner_fill(s->e->runner);
     pthread_mutex_lock(&s->lock);
-    if (!is_idle(s))
+    if (fills || !is_idle(s))
         return;
     const uint64_t deadline = next_deadline(s), look = busy ? clock_now() + REST_NS : UINT64_MAX;
     sleep_until(s, deadline < look ? deadline : look);

@@ -34,6 +34,7 @@ struct runner {
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
     size_t logits_bytes;         /* of a lane */
+    size_t held_bytes;           /* of the arena: what operations of a step leave for each other */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
     struct device_between *look;    /* for the others, or NULL */
     family_tap_fn *tap;

@@ -23,12 +23,14 @@ static void defaults(struct runner_options *o, const struct family_info *info)
         o->restore_every = DEFAULT_RESTORE;
 }
 
-/* Scratch of the largest step: one long span, and as many spans as there can be rows. */
+/* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it what lies
+ * between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
                       struct device *d, const struct kv_spec *spec, const struct runner_options *o,
-                      int64_t max_rows)
+                      int64_t max_rows, size_t *held)
 {
     size_t most = 0;
+    *held = 0;
     for (int shape = 0; shape < 2; shape++) {
         const struct family_span one = {.n = shape ? 1 : max_rows};
         struct family_step step = {&one, 1, max_rows, 0};
@@ -41,6 +43,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         fam->forward(self, &f);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
+        *held = device_dry_held(d) > *held ? device_dry_held(d) : *held;
     }
     return most + 4096;
 }
@@ -51,7 +54,7 @@ static ingle_status plan(const struct family *fam, const void *self,
                          struct runner_plan *out, struct err *err)
 {
     struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
-    size_t logits;
+    size_t logits, held;
     if (!kv_plan_parts(spec, o->n_ctx, o->max_rows, &p.kv_session_bytes, &p.kv_window_bytes) ||
         !num_mul((size_t)o->max_logits, (size_t)(info->n_vocab + 16) * sizeof(float), &logits))
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
@@ -61,8 +64,9 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
     p.logits_bytes *= SESSION_LANES;
-    p.arena_bytes = dry_run(fam, self, info, d, spec, o, o->max_rows) +
-                    dry_run(fam, self, info, d, spec, o, num_min(BETWEEN_ROWS, o->max_rows));
+    p.arena_bytes = dry_run(fam, self, info, d, spec, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
+    p.arena_bytes += dry_run(fam, self, info, d, spec, o, o->max_rows, &held);
+    p.held_bytes = held;
     const ingle_status s = device_status(d, err);
     if (!s)
         *out = p;
@@ -157,6 +161,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s && o.store)
         s = open_store(r, &o, err);
     if (!s) {
+        r->held_bytes = (size_t)p.held_bytes;
         r->logits_bytes = (size_t)p.logits_bytes / SESSION_LANES;
         s = make_lanes(r, err);
     }
@@ -184,6 +189,11 @@ void session_runner_free(struct runner *r)
     mem_free(r->model);
     mem_free(r->numerics);
     mem_free(r);
+}
+
+bool session_runner_fill(struct runner *r)
+{
+    return device_arena_fill(r->device, r->held_bytes);
 }
 
 int64_t session_runner_n_ctx(const struct runner *r)

@@ -40,6 +40,7 @@ struct runner_plan {
     uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
     uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
+    uint64_t held_bytes;                    /* of the arena: what the operations of a full step leave for each other */
 };
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
@@ -71,6 +72,8 @@ const struct kv_pool *session_runner_pool(const struct runner *r);
 /* The prefix tree and the store; NULL: there is none. */
 const struct kv_tree *session_runner_tree(const struct runner *r);
 struct kv_store *session_runner_store(const struct runner *r);
+/* For idle times: has the system fill some more of the activations of a full step (device_arena_fill()).  False: all is there. */
+bool session_runner_fill(struct runner *r);
 /* For idle times: takes back what the store has written and offers it some of those restore points
  * that it had no room for.  False: there is nothing more to come back for. */
 bool session_runner_settle(struct runner *r);

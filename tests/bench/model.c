@@ -6,6 +6,7 @@
  *   bench_model                                some of the nano model
  *
  *   read          what the threads read from memory together
+ *   fill          the pages of a step's activations, which an idle server has and a new process has not
  *   decode:N@D    N steps of one token behind D tokens; @D may be left out
  *   rows:R@D      one step of R tokens with all their logits, as a verifier takes it
  *   prefill:N@D   N tokens in the largest steps, the logits of the last one
@@ -258,12 +259,24 @@ static void measure_read(struct bench *b)
     printf("{\"event\":\"read\",\"GBps\":%.2f}\n", b->read_rate * 1e-9);
 }
 
+static void measure_fill(struct bench *b)
+{
+    const uint64_t start = clock_now();
+    while (session_runner_fill(b->runner))
+        ;
+    printf("{\"event\":\"fill\",\"seconds\":%.6f}\n", (double)(clock_now() - start) * 1e-9);
+}
+
 static bool measure(struct bench *b, const char *text)
 {
     char kind[16];
     long long n = 0, depth = 0;
     if (!strcmp(text, "read")) {
         measure_read(b);
+        return true;
+    }
+    if (!strcmp(text, "fill")) {
+        measure_fill(b);
         return true;
     }
     if (sscanf(text, "%15[a-z]:%lld@%lld", kind, &n, &depth) < 2)
@@ -314,7 +327,7 @@ static void measure_all(struct bench *b, int n, char **text)
 
 static const char usage[] =
     "usage: bench_model FILE [-t threads] [-l cpu level] [-c context] [-k chunk] [-u unpinned]\n"
-    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
+    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | fill | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
 
 int main(int argc, char **argv)
 {

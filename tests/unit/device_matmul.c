@@ -85,8 +85,39 @@ static void test_rows(void **state)
     }
 }
 
+/* A page a thread at a time until all are there, then no more; a larger arena begins anew, and what a step
+ * has in it stays. */
+static void test_arena_is_filled(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {128, 5 * MEM_BIG_PAGE, 7 * MEM_BIG_PAGE + 4096};
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        const struct device_options o = {.n_threads = n_threads, .cpu = UINT32_MAX};
+        struct device *d;
+        assert_int_equal(device_create(&d, &o, NULL), INGLE_OK);
+        assert_false(device_arena_fill(d, 1));
+        for (int i = 0; i < 3; i++) {
+            const size_t n_bytes = sizes[i];
+            assert_int_equal(device_arena_reserve(d, n_bytes, NULL), INGLE_OK);
+            device_begin(d, NULL);
+            uint8_t *at = device_bytes(d, n_bytes);
+            assert_non_null(at);
+            at[n_bytes - 1] = 7;
+            assert_false(device_arena_fill(d, 0));
+            const size_t pages = (n_bytes + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE;
+            for (size_t k = 0; k < pages; k += (size_t)n_threads)
+                assert_true(device_arena_fill(d, SIZE_MAX));
+            assert_false(device_arena_fill(d, SIZE_MAX));
+            assert_int_equal(at[n_bytes - 1], 7);
+            assert_int_equal(device_arena_reserve(d, n_bytes, NULL), INGLE_OK); /* what it has already */
+            assert_false(device_arena_fill(d, SIZE_MAX));
+        }
+        device_free(d);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_arena_is_filled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
