@@ -166,8 +166,11 @@ static int read_files(struct job *j, struct cli *c)
 {
     struct err err;
     const char *tools = ingle_config_text(c->config, "tools", 0), *file = ingle_config_text(c->config, "file", 0);
+    const char *prompt = ingle_config_text(c->config, "prompt", 0);
+    if (prompt && j->lines)
+        return cli_usage(c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'", prompt);
     ingle_status st = tools ? cli_slurp(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
-    if (!st && file && !j->lines && strcmp(file, "-") != 0)
+    if (!st && !j->lines && (prompt || (file && strcmp(file, "-") != 0)))
         st = cli_input(c, &j->text, &j->n_text, &err);
     return st ? cli_fail_err(c, &err) : CLI_OK;
 }

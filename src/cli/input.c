@@ -49,14 +49,17 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
 
 ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
 {
-    const char *file = ingle_config_text(c->config, "file", 0);
-    if (file && c->n_arg)
-        return err_set(err, INGLE_ARG, "both '--file %s' and '%s' are given as the input", file,
-                       c->arg[0]);
-    if (file || !c->n_arg)
+    const char *file = ingle_config_text(c->config, "file", 0), *prompt = ingle_config_text(c->config, "prompt", 0);
+    if ((file || prompt) && c->n_arg)
+        return err_set(err, INGLE_ARG, "both '--%s %s' and '%s' are given as the input", file ? "file" : "prompt",
+                       file ? file : prompt, c->arg[0]);
+    if (file && prompt)
+        return err_set(err, INGLE_ARG, "both '--file %s' and '--prompt %s' are given as the input", file, prompt);
+    if (file || (!prompt && !c->n_arg))
         return cli_slurp(file ? file : "-", out, n, err);
     struct str s;
     str_init(&s);
+    str_adds(&s, prompt ? prompt : "");
     for (int i = 0; i < c->n_arg; i++) {
         str_adds(&s, i ? " " : "");
         str_adds(&s, c->arg[i]);

@@ -6,14 +6,33 @@
 
 /* ---- reading ---- */
 
-static const struct ingle_option *by_letter(char letter)
+static bool has_word(const char *list, const char *word)
+{
+    const size_t k = strlen(word);
+    for (const char *p = list; *p;) {
+        const size_t n = strcspn(p, " ");
+        if (n == k && memcmp(p, word, n) == 0)
+            return true;
+        p += n;
+        p += strspn(p, " ");
+    }
+    return false;
+}
+
+static bool takes(const char *command, const struct ingle_option *o)
+{
+    return strcmp(o->where, "*") == 0 || has_word(o->where, command);
+}
+
+/* Commands may give a letter to options of their own; what another one has is told by its name. */
+static const struct ingle_option *by_letter(const char *command, char letter)
 {
     size_t n;
-    const struct ingle_option *o = ingle_options(&n);
+    const struct ingle_option *o = ingle_options(&n), *found = NULL;
     for (size_t i = 0; i < n; i++)
-        if (o[i].letter == letter)
-            return &o[i];
-    return NULL;
+        if (o[i].letter == letter && (!found || takes(command, &o[i])))
+            found = &o[i];
+    return found;
 }
 
 static const struct ingle_option *by_name(const char *name)
@@ -59,7 +78,7 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
 {
     const char *word = argv[*i] + 1;
     for (; *word; word++) {
-        const struct ingle_option *o = by_letter(*word);
+        const struct ingle_option *o = by_letter(c->command, *word);
         if (!o)
             return cli_usage(c, "there is no option '-%c'", *word);
         if (o->kind == INGLE_OPTION_FLAG) {
@@ -100,19 +119,6 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
 }
 
 /* ---- printing ---- */
-
-static bool has_word(const char *list, const char *word)
-{
-    const size_t k = strlen(word);
-    for (const char *p = list; *p;) {
-        const size_t n = strcspn(p, " ");
-        if (n == k && memcmp(p, word, n) == 0)
-            return true;
-        p += n;
-        p += strspn(p, " ");
-    }
-    return false;
-}
 
 /* Words of text from column `indent` on, wrapped at 90; the cursor is at `column`. */
 static void wrap(FILE *to, const char *text, int indent, int column)

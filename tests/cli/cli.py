@@ -137,6 +137,11 @@ class Commands(unittest.TestCase):
                 f.write("Capital of Japan?\n")
             self.assertEqual(p.communicate(timeout=60)[0], want)
         self.refuses("run", "-f", "README.md", "hello", says=["README.md", "hello"])
+        self.assertEqual(self.ok(run("run", "--temp", "0", "-p", "Capital of Japan?")).stdout, want)
+        self.refuses("run", "-p", "one", "two", says=["--prompt one", "two"])
+        self.refuses("run", "-p", "one", "-f", "README.md", says=["--prompt one", "README.md"])
+        self.refuses("run", "-p", "one", "--lines", code=2, says=["--lines", "--prompt one"])
+        self.refuses("chat", "-p", "one", code=2, says=["'--prompt'"])
         prompt = self.ok(run("render", "Capital of Japan?")).stdout[len("<bos>"):]
         self.assertEqual(self.ok(run("run", "--raw", "--temp", "0", stdin=prompt)).stdout, want)
         short = json.loads(self.ok(run("run", "--json", "-n", "2", "--temp", "0", "hello")).stdout)

@@ -92,7 +92,7 @@ static void the_table_is_sound(void **state)
         assert_int_equal(o[i].kind == INGLE_OPTION_FLAG, o[i].value == NULL);
         for (size_t j = 0; j < i; j++) {
             assert_string_not_equal(o[i].name, o[j].name);
-            assert_true(!o[i].letter || o[i].letter != o[j].letter);
+            assert_true(!o[i].letter || o[i].letter != o[j].letter || strcmp(o[i].where, o[j].where) != 0);
         }
     }
 }
