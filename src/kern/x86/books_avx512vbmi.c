@@ -7,15 +7,6 @@
 #include "kern/x86/points512.h"
 
 /* Values of a byte's low six bits. */
-#define LEVEL_3(i) ((i) == 7 ? 62 : 8 * (i) + 4)
-#define ODD_3(i) (2 * (i) + 1)
-#define LEVEL_2(i) ((i) == 2 ? 43 : (i) == 1 ? 25 : 8)
-#define VALUES_8(F, bias, at) \
-    bias + F(at), bias + F((at) + 1), bias + F((at) + 2), bias + F((at) + 3), bias + F((at) + 4), \
-        bias + F((at) + 5), bias + F((at) + 6), bias + F((at) + 7)
-#define VALUES_64(F, bias)                                                                          \
-    VALUES_8(F, bias, 0), VALUES_8(F, bias, 8), VALUES_8(F, bias, 16), VALUES_8(F, bias, 24),     \
-        VALUES_8(F, bias, 32), VALUES_8(F, bias, 40), VALUES_8(F, bias, 48), VALUES_8(F, bias, 56)
 #define FIRST_3(i) LEVEL_3((i) & 7)
 #define LAST_3(i) LEVEL_3((i) >> 3)
 #define FIRST_ODD(i) ODD_3((i) & 7)
@@ -33,28 +24,6 @@ static const uint8_t values_odd[2][64] = {{VALUES_64(FIRST_ODD, BIAS_ODD)}, {VAL
 #define TURNED_4(h, c) (h) + (c), (h) + 4 + (c), (h) + 8 + (c), (h) + 12 + (c)
 #define TURNED_16(h) TURNED_4(h, 0), TURNED_4(h, 1), TURNED_4(h, 2), TURNED_4(h, 3)
 static const uint8_t order[64] = {TURNED_16(0), TURNED_16(16), TURNED_16(32), TURNED_16(48)};
-
-/* Numbers with bits from 8 on, as masks, in tables of 512 and of 1,024 bytes. */
-static ATTR_INLINE __m512i look_up_256(const uint8_t *t, __m512i number, __mmask64 bit7)
-{
-    const __m512i k[4] = {line(t), line(t + 64), line(t + 128), line(t + 192)};
-    return look_up(k, number, bit7);
-}
-static ATTR_INLINE __m512i look_up_512(const uint8_t *t, __m512i number, __mmask64 bit7, __mmask64 bit8)
-{
-    return _mm512_mask_blend_epi8(bit8, look_up_256(t, number, bit7), look_up_256(t + 256, number, bit7));
-}
-static ATTR_INLINE __m512i look_up_1024(const uint8_t *t, __m512i number, __mmask64 bit7, __mmask64 bit8, __mmask64 bit9)
-{
-    return _mm512_mask_blend_epi8(bit9, look_up_512(t, number, bit7, bit8), look_up_512(t + 512, number, bit7, bit8));
-}
-
-static ATTR_INLINE __m512i bytes_of_rows(const uint8_t *at)
-{
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-/* Bits first, first + step, ... of each row's dword, one for each byte of a line. */
-static ATTR_INLINE __mmask64 bits(__m512i dwords, __m512i which) { return _mm512_bitshuffle_epi64_mask(dwords, which); }
 
 /* Bytes 4 r, 4 r + 1 (or, from 2, the next two) of a and of b: a, b, a, b. */
 static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
@@ -194,7 +163,7 @@ KERNEL(iq3_s, IQ3_S, 32, 1.0f, SETUP_ODD, GROUP_IQ3_S)
     const __m512i number = line(at), seven = line(at + 64), subs = bytes_of_rows(behind + 16 * g); \
     const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
     const __mmask64 bit8 = _mm512_test_epi8_mask(seven, _mm512_set1_epi8(1));                      \
-    const __m512i sign = _mm512_gf2p8affine_epi64_epi8(seven, _mm512_set1_epi64(0x02040810204080FE), 0); \
+    const __m512i sign = signs_above(seven);                                                        \
     const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                      \
     const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                     \
     HALVES_2(C, subs)

@@ -1,27 +1,21 @@
 /*
- * points512 - what products with byte permutes share: look-ups in tables of registers, and the walk
- * for a few rows of activations, which are put into the order of the look-ups first.
+ * points512 - what products with byte permutes share: the walk for a few rows of activations, which
+ * are put into the order of the look-ups first.
  */
 #ifndef INGLE_KERN_X86_POINTS512_H
 #define INGLE_KERN_X86_POINTS512_H
 
 #include "kern/x86/drive.h"
+#include "kern/x86/lookup512.h"
 
 #include <immintrin.h>
 
-static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
 static inline __m512i words32(const void *at)
 {
     int32_t v;
     memcpy(&v, at, sizeof v);
     return _mm512_set1_epi32(v);
 }
-
-/* Two words of 32 bits, each its four bytes from `byte` on, in steps. */
-#define STEPS(byte, step) \
-    ((byte) * 0x01010101u + ((step) << 8 | 2u * (step) << 16 | 3u * (step) << 24))
-#define BOTH(first, step) \
-    _mm512_set1_epi64((long long)((uint64_t)STEPS((first) + 32u, step) << 32 | STEPS(first, step)))
 
 /* Asks for lines far ahead and, shortly before their use, for the first cache: tiles of so many
  * instructions do not see far enough to wait for the second one (Zen 4, one row: 1.4 to 1.7 times
@@ -31,45 +25,6 @@ static inline __m512i words32(const void *at)
         _mm_prefetch((const char *)(at) + 2048 + i_, _MM_HINT_T0);       \
         _mm_prefetch((const char *)(at) + 16384 + i_, _MM_HINT_T1);      \
     }
-
-/* Two tables of 256 bytes. */
-struct tables { __m512i a[4], b[4]; };
-
-static ATTR_INLINE struct tables load_tables(const uint8_t from[2][256])
-{
-    struct tables k;
-    for (int i = 0; i < 4; i++) {
-        k.a[i] = line(from[0] + 64 * i);
-        k.b[i] = line(from[1] + 64 * i);
-    }
-    return k;
-}
-
-static ATTR_INLINE __m512i look_up(const __m512i t[4], __m512i number, __mmask64 high)
-{
-    return _mm512_mask_blend_epi8(high, _mm512_permutex2var_epi8(t[0], number, t[1]),
-                                  _mm512_permutex2var_epi8(t[2], number, t[3]));
-}
-
-/* Bytes of seven signs each, with the eighth that makes their number even. */
-static ATTR_INLINE __m512i signs(__m512i words)
-{
-    const __m512i seven = _mm512_multishift_epi64_epi8(BOTH(0u, 7u), words);
-    return _mm512_gf2p8affine_epi64_epi8(seven, _mm512_set1_epi64(0x010204081020407F), 0);
-}
-
-/* 2 s + 1 of the top four bits: the lowest bit is set whatever it was. */
-static ATTR_INLINE __m512i sub_scales(__m512i words)
-{
-    return _mm512_or_si512(_mm512_srli_epi32(words, 27), _mm512_set1_epi32(1));
-}
-
-/* d of 16 rows. */
-static ATTR_INLINE __m512 scales(const uint8_t *halves, float factor)
-{
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)halves)),
-                         _mm512_set1_ps(factor));
-}
 
 #define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
 #define LOAD_Y(c, _) \
