@@ -63,15 +63,17 @@ static void test_ahead(void **state)
 /* They are tested, timed, chosen. */
 static void competes(uint32_t with)
 {
+    const uint32_t cpu = CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI | (with & CPU_AVX512VBMI);
     const struct report_sink sink = {.report = note};
     struct kern_matmul_table t;
     if (!(cpu_detect() & CPU_AVX512VNNI))
         skip();
     n_notes = 0;
-    kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI | with);
-    assert_int_equal(kern_matmul_self_test(&t, CPU_AVX2 | CPU_AVX512 | CPU_AVX512VNNI, &sink), 0);
+    kern_matmul_table_init(&t, cpu | with);
+    assert_int_equal(kern_matmul_self_test(&t, cpu, &sink), 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
     assert_non_null(t.many[w.code]);
+    assert_true(!t.many[KERN_CODE_IQ2_XXS] == !(with & CPU_AVX512VBMI)); /* looked up by byte permutes */
     assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
     kern_matmul_calibrate(&t, &sink);
     int n_many = 0;
@@ -96,6 +98,14 @@ static void test_emulated(void **state)
 {
     (void)state;
     competes(CPU_AMX_EMULATED);
+}
+
+static void test_emulated_points(void **state)
+{
+    (void)state;
+    if (!(cpu_detect() & CPU_AVX512VBMI))
+        skip();
+    competes(CPU_AMX_EMULATED | CPU_AVX512VBMI);
 }
 
 /* Fast kernels go by code and width alone; F32 has none. */
@@ -128,7 +138,8 @@ static void test_fast(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes),
-                                       cmocka_unit_test(test_spread), cmocka_unit_test(test_emulated), cmocka_unit_test(test_ahead),
-                                       cmocka_unit_test(test_fast)};
+                                       cmocka_unit_test(test_spread), cmocka_unit_test(test_emulated),
+                                       cmocka_unit_test(test_emulated_points),
+                                       cmocka_unit_test(test_ahead), cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
