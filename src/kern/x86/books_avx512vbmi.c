@@ -2,7 +2,7 @@
 /* Few rows times IQ2_XS, IQ2_S, IQ3_XXS and IQ3_S, looked up by byte permutes.  Numbers of a line
  * become codes, of which a byte has two (3 bits each) or four (2 bits) coordinates, and these, 16 k
  * of 16 rows at a time, the values of four quads: quad c is k = c, 4 + c, 8 + c, 12 + c.  Values carry
- * a bias, which the start of each dot product takes off.  Many rows run from spread values. */
+ * a bias, which the start of each dot product takes off.  Many rows run from spread panels. */
 #include "kern/kernels.h"
 #include "kern/x86/points512.h"
 
@@ -85,8 +85,7 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
         }                                                                                          \
         EACH_##C(STORE_Y, _)                                                                       \
     }
-/* Up to `most` rows looking up for each tile is faster than spreading once. */
-#define KERNEL(name, NAME, most, factor, SETUP, GROUP)                                                   \
+#define KERNEL(name, NAME, factor, SETUP, GROUP)                                                         \
     TILE(name, NAME, 1, factor, SETUP, GROUP) TILE(name, NAME, 2, factor, SETUP, GROUP)            \
     TILE(name, NAME, 3, factor, SETUP, GROUP) TILE(name, NAME, 4, factor, SETUP, GROUP)            \
     TILE(name, NAME, 6, factor, SETUP, GROUP) TILE(name, NAME, 8, factor, SETUP, GROUP)            \
@@ -95,10 +94,10 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
         static const struct drive few = {                                                          \
             {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, \
             256, 0, 0};                                                                            \
-        if (m->n <= (most))                                                                        \
+        if (m->n <= FEW)                                                                           \
             run_few(m, &few, order, p0, p1);                                                       \
         else                                                                                       \
-            kern_matmul_stored_avx512vnni(m, p0, p1);                                              \
+            kern_matmul_##name##_spread_avx512vbmi(m, p0, p1);                                              \
     }
 
 #define SETUP_3() const __m512i v0 = line(values_3[0]), v1 = line(values_3[1]);
@@ -119,7 +118,7 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
     HALF_IQ3_XXS(C, 1)                                                                             \
     EACH_##C(ADD_SUB, _)
 #define SETUP_IQ3_XXS() SETUP_3() const struct tables codes = load_tables(quant_codes_iq3_xxs);
-KERNEL(iq3_xxs, IQ3_XXS, 32, 0.25f, SETUP_IQ3_XXS, GROUP_IQ3_XXS)
+KERNEL(iq3_xxs, IQ3_XXS, 0.25f, SETUP_IQ3_XXS, GROUP_IQ3_XXS)
 
 #define HALF_IQ3_S(C, m)                                                                           \
     {                                                                                              \
@@ -142,7 +141,7 @@ static ATTR_INLINE __m512i twice_plus_one(__m512i nibble)
 {
     return _mm512_ternarylogic_epi32(_mm512_slli_epi32(nibble, 1), _mm512_set1_epi32(30), _mm512_set1_epi32(1), 0xEA);
 }
-KERNEL(iq3_s, IQ3_S, 32, 1.0f, SETUP_ODD, GROUP_IQ3_S)
+KERNEL(iq3_s, IQ3_S, 1.0f, SETUP_ODD, GROUP_IQ3_S)
 
 /* first4 and last4 are codes of the first and of the last four coordinates of all points. */
 #define HALVES_2(C, subs)                                                                          \
@@ -167,7 +166,7 @@ KERNEL(iq3_s, IQ3_S, 32, 1.0f, SETUP_ODD, GROUP_IQ3_S)
     const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                      \
     const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                     \
     HALVES_2(C, subs)
-KERNEL(iq2_xs, IQ2_XS, 16, 0.125f, SETUP_2, GROUP_IQ2_XS)
+KERNEL(iq2_xs, IQ2_XS, 0.125f, SETUP_2, GROUP_IQ2_XS)
 
 #define GROUP_IQ2_S(C)                                                                             \
     const __m512i number = line(at), sign = line(at + 64), high = bytes_of_rows(behind + 16 * g);  \
@@ -177,4 +176,4 @@ KERNEL(iq2_xs, IQ2_XS, 16, 0.125f, SETUP_2, GROUP_IQ2_XS)
     const __m512i first4 = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);           \
     const __m512i last4 = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);            \
     HALVES_2(C, subs)
-KERNEL(iq2_s, IQ2_S, 8, 0.125f, SETUP_2, GROUP_IQ2_S)
+KERNEL(iq2_s, IQ2_S, 0.125f, SETUP_2, GROUP_IQ2_S)

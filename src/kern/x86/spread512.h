@@ -180,7 +180,7 @@ static ATTR_INLINE void spread_ask(const uint8_t *at) { __asm__ volatile("prefet
         SPREAD_##C(SPREAD_ADD_HALF, _)                                                                 \
     }
 #define SPREAD_NEXT(c, _) x##c++;
-#define SPREAD_TILE_HALVES(name, C, _)                                        \
+#define SPREAD_TILE_HALVES(name, C)                                           \
     static void name##_##C(const struct spread_call *v)                       \
     {                                                                         \
         const struct spread32 *v0 = v->w0, *v1 = v->w1;                       \
@@ -370,5 +370,22 @@ static void spread_run(const struct kern_matmul *m, const struct spread_code *c,
         for (int64_t i = 0; i < m->n; i += SPREAD_MOST)
             spread_block(m, c, &s, p0, num_min(p1, p0 + SPREAD_PANELS), i, num_min(SPREAD_MOST, m->n - i));
 }
+
+/* Tiles of all widths, and the function of a code. */
+#define SPREAD_TILES32(name, has_min)                                                 \
+    SPREAD_TILE32(name, 3, has_min) SPREAD_TILE32(name, 4, has_min)                   \
+    SPREAD_TILE32(name, 5, has_min) SPREAD_TILE32(name, 6, has_min)
+#define SPREAD_TILES_HALVES(name)                                                     \
+    SPREAD_TILE_HALVES(name, 3) SPREAD_TILE_HALVES(name, 4)                           \
+    SPREAD_TILE_HALVES(name, 5) SPREAD_TILE_HALVES(name, 6)
+#define SPREAD_TILES256(name, GROUP, less, min)                                             \
+    SPREAD_TILE256(name, 3, GROUP, less, min) SPREAD_TILE256(name, 4, GROUP, less, min)     \
+    SPREAD_TILE256(name, 5, GROUP, less, min) SPREAD_TILE256(name, 6, GROUP, less, min)
+#define SPREAD_KERNEL(function, spread, tile, block, type, n_packed)                                                     \
+    void function(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                   \
+    {                                                                                                                    \
+        static const struct spread_code c = {spread, {tile##_3, tile##_4, tile##_5, tile##_6}, block, sizeof(type), n_packed}; \
+        spread_run(m, &c, p0, p1);                                                                                       \
+    }
 
 #endif

@@ -4,27 +4,16 @@
 #include "kern/x86/quads512.h"
 #include "kern/x86/spread512.h"
 
-#define TILES32(name, has_min)                                            \
-    SPREAD_TILE32(name, 3, has_min) SPREAD_TILE32(name, 4, has_min)       \
-    SPREAD_TILE32(name, 5, has_min) SPREAD_TILE32(name, 6, has_min)
-#define TILES256(name, GROUP, less, min)                                              \
-    SPREAD_TILE256(name, 3, GROUP, less, min) SPREAD_TILE256(name, 4, GROUP, less, min) \
-    SPREAD_TILE256(name, 5, GROUP, less, min) SPREAD_TILE256(name, 6, GROUP, less, min)
-#define KERNEL(name, tile, block, bytes, n_packed)                                                            \
-    void kern_matmul_##name##_spread_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1)          \
-    {                                                                                                         \
-        static const struct spread_code c = {spread_##name, {tile##_3, tile##_4, tile##_5, tile##_6}, block,  \
-                                             bytes, n_packed};                                                \
-        spread_run(m, &c, p0, p1);                                                                            \
-    }
+#define KERNEL(name, tile, block, type, n_packed) \
+    SPREAD_KERNEL(kern_matmul_##name##_spread_avx512vnni, spread_##name, tile, block, type, n_packed)
 #define EACH_QUAD(F, ...)                                                                                 \
     F(0, __VA_ARGS__) F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__) F(4, __VA_ARGS__)             \
     F(5, __VA_ARGS__) F(6, __VA_ARGS__) F(7, __VA_ARGS__)
 
 /* ---- groups of 32 ---- */
 
-TILES32(tile, false)
-TILES32(tile_min, true)
+SPREAD_TILES32(tile, false)
+SPREAD_TILES32(tile_min, true)
 
 #define BYTE(v, bias) _mm512_add_epi8(v, quad_bytes(128 - (bias)))
 #define LISTED(v, list) quad_listed(list, v)
@@ -42,7 +31,7 @@ TILES32(tile_min, true)
                 m_of                                                                                             \
             }                                                                                                    \
     }                                                                                                            \
-    KERNEL(name, tile, 32, sizeof(struct spread32),                                                              \
+    KERNEL(name, tile, 32, struct spread32,                                                              \
            SPREAD_K / 32 / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0))
 #define MIN32 _mm512_store_ps(to->m, halves(scale + 32));
 SPREAD32(q4_0, 4, 2, D, tile, halves, , quad_4, BYTE, 8)
@@ -53,20 +42,18 @@ SPREAD32(q8_0, 8, 2, D, tile, halves, , quad_8, BYTE, 128)
 SPREAD32(iq4_nl, 4, 2, D, tile, halves, , quad_4, LISTED, quant_nl4)
 SPREAD32(mxfp4, 4, 4, E, tile, half_e8m0, , quad_4, LISTED, quant_e2m1_doubled)
 
-#define TILES_HALVES(name) \
-    SPREAD_TILE_HALVES(name, 3, _) SPREAD_TILE_HALVES(name, 4, _) SPREAD_TILE_HALVES(name, 5, _) SPREAD_TILE_HALVES(name, 6, _)
-TILES_HALVES(tile_halves)
+SPREAD_TILES_HALVES(tile_halves)
 #define SECOND_HALF _mm512_store_ps(to->m, half_ue4m3(scale + 16));
 SPREAD32(nvfp4, 4, 2, E2, tile_halves, half_ue4m3, SECOND_HALF, quad_4, LISTED, quant_e2m1_doubled)
 
 /* ---- super-blocks of 256 ---- */
 
-TILES256(tile_q4_k, SPREAD_GROUP_32W, 0, 32)
-TILES256(tile_q5_k, SPREAD_GROUP_32, 0, 32)
-TILES256(tile_q6_k, SPREAD_GROUP_16, 16, 0)
-TILES256(tile_q3_k, SPREAD_GROUP_16W, 16, 0)
-TILES256(tile_q2_k, SPREAD_GROUP_16W, 0, 16)
-TILES256(tile_iq4_xs, SPREAD_GROUP_32, 32, 0)
+SPREAD_TILES256(tile_q4_k, SPREAD_GROUP_32W, 0, 32)
+SPREAD_TILES256(tile_q5_k, SPREAD_GROUP_32, 0, 32)
+SPREAD_TILES256(tile_q6_k, SPREAD_GROUP_16, 16, 0)
+SPREAD_TILES256(tile_q3_k, SPREAD_GROUP_16W, 16, 0)
+SPREAD_TILES256(tile_q2_k, SPREAD_GROUP_16W, 0, 16)
+SPREAD_TILES256(tile_iq4_xs, SPREAD_GROUP_32, 32, 0)
 
 static ATTR_INLINE __m512i unsigned_lanes(const uint8_t *at)
 {
@@ -103,7 +90,7 @@ static ATTR_INLINE __m512i as_words(__m512i v) { return _mm512_and_si512(v, _mm5
                 _mm512_store_ps(to->dmin, halves(s + (n_sub) + 32));                                      \
         }                                                                                                 \
     }                                                                                                     \
-    KERNEL(name, tile_##name, 256, sizeof(struct spread256), 2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
+    KERNEL(name, tile_##name, 256, struct spread256, 2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
 
 #define PUT_SUB(i, v) _mm512_store_si512(to->sub[i], v);
 #define PUT_PAIR(line, i, first, second) _mm512_store_si512(to->line[i], paired(first, second));
