@@ -367,14 +367,18 @@ static void clamp_glu(float *gate, float *up, float limit, int64_t n)
     }
 }
 
+void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n)
+{
+    if (limit > 0)
+        clamp_glu(gate, up, limit, n);
+    (act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(y, gate, up, n);
+}
+
 static void glu_block(const struct kern_math_table *k, const void *args, int64_t i, int64_t c,
                       int64_t n)
 {
     const struct device_glu_args *a = args;
-    if (a->limit > 0)
-        clamp_glu(at(a->gate, i) + c, at(a->up, i) + c, a->limit, n);
-    (a->act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(at(a->y, i) + c, at(a->gate, i) + c,
-                                                        at(a->up, i) + c, n);
+    device_cpu_gate(k, a->act, a->limit, at(a->y, i) + c, at(a->gate, i) + c, at(a->up, i) + c, n);
 }
 
 static void cpu_glu(struct device *d, const void *args, void *scratch)
@@ -401,6 +405,8 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
     switch (op) {
     case DEVICE_OP_matmul:
         return device_cpu_matmul_scratch(d, args);
+    case DEVICE_OP_mlp:
+        return device_cpu_mlp_scratch(d, args);
     case DEVICE_OP_attend:
         return device_cpu_attend_scratch(d, args);
     case DEVICE_OP_compress:
@@ -420,6 +426,8 @@ static struct device_cost cpu_cost(const struct device *d, enum device_op op, co
     switch (op) {
     case DEVICE_OP_matmul:
         return device_cpu_matmul_cost(args);
+    case DEVICE_OP_mlp:
+        return device_cpu_mlp_cost(args);
     case DEVICE_OP_attend:
         return device_cpu_attend_cost(args);
     default:
@@ -448,6 +456,7 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_rope_table] = cpu_rope_table,
             [DEVICE_OP_rope] = cpu_rope,
             [DEVICE_OP_matmul] = device_cpu_matmul,
+            [DEVICE_OP_mlp] = device_cpu_mlp,
             [DEVICE_OP_kv_append] = device_cpu_kv_append,
             [DEVICE_OP_attend] = device_cpu_attend,
             [DEVICE_OP_weighted_sum] = cpu_weighted_sum,

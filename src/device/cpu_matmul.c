@@ -10,7 +10,7 @@
 #include "base/bug.h"
 #include "base/num.h"
 #include "device/claim.h"
-#include "device/ops.h"
+#include "device/cpu_matmul.h"
 #include <string.h>
 
 enum {
@@ -19,23 +19,8 @@ enum {
     SLICED_BYTES = 8 << 20,
 };
 
-struct prepared {
-    const float *x;
-    enum kern_act_kind kind;
-    struct kern_act act;
-};
-
-/* A product, or the rows of one that have the same kernel. */
-struct part {
-    struct device_product p;
-    kern_matmul_fn *fast; /* of fast numerics, or NULL */
-    const struct kern_act *x; /* what the rows are of */
-    uint8_t *rows;        /* where they stand one after another, or NULL */
-    bool fill;            /* once this part has brought them there */
-};
-
 struct task {
-    const struct part *p;
+    const struct device_part *p;
     kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_act x; /* of mm */
@@ -55,10 +40,14 @@ struct job {
     int64_t widest;
 };
 
-/* The kernel of fast numerics, for any row or for a prompt's alone, or NULL. */
+kern_matmul_fn *device_cpu_fast(const struct device *d, const struct device_matrix *w, bool prompt)
+{
+    return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &w->m, prompt) : NULL;
+}
+
 static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p, bool prompt)
 {
-    return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &p->w->m, prompt) : NULL;
+    return device_cpu_fast(d, p->w, prompt);
 }
 
 /* Whether its rows are the step's, so that those of a prompt may have a kernel of their own. */
@@ -68,34 +57,39 @@ static bool may_split(const struct device *d, const struct device_product *p)
 }
 
 /* At most two parts of p. */
-static int64_t split(const struct device *d, const struct device_product *p, struct part *to)
+static int64_t split(const struct device *d, const struct device_product *p, struct device_part *to)
 {
     const int64_t n = p->y.n, all = d->step_rows, prompt = p->x.n == all && may_split(d, p) ? d->prompt_rows : 0;
     int64_t n_parts = 0;
     if (prompt < n || !n)
-        to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
+        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
                                        p->row}, fast_kernel(d, p, false), NULL, NULL, false};
     if (prompt)
-        to[n_parts++] = (struct part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
+        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
                                        NULL}, fast_kernel(d, p, true), NULL, NULL, false};
     return n_parts;
 }
 
-static enum kern_act_kind act_kind(const struct device *d, const struct part *p)
+enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w, kern_matmul_fn *fast)
 {
     return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
-           : p->fast                       ? KERN_ACT_BF16
-                                           : p->p.w->m.act;
+           : fast                          ? KERN_ACT_BF16
+                                           : w->m.act;
 }
 
-static bool same_act(const struct device *d, const struct part *a, const struct part *b)
+static enum kern_act_kind act_kind(const struct device *d, const struct device_part *p)
+{
+    return device_cpu_act_kind(d, p->p.w, p->fast);
+}
+
+static bool same_act(const struct device *d, const struct device_part *a, const struct device_part *b)
 {
     return a->p.x.at == b->p.x.at && a->p.x.n == b->p.x.n && a->p.x.width == b->p.x.width &&
            act_kind(d, a) == act_kind(d, b);
 }
 
 /* Whether part i is the first of the list that wants its activations. */
-static bool is_first(const struct device *d, const struct part *p, int64_t i)
+static bool is_first(const struct device *d, const struct device_part *p, int64_t i)
 {
     for (int64_t j = i; j-- > 0;)
         if (same_act(d, &p[j], &p[i]))
@@ -104,12 +98,12 @@ static bool is_first(const struct device *d, const struct part *p, int64_t i)
 }
 
 /* Whether the activations of p are read as tiles, too; and by one of n parts at least that has those of part i. */
-static bool wants_tiles(const struct device *d, const struct part *p)
+static bool wants_tiles(const struct device *d, const struct device_part *p)
 {
     return act_kind(d, p) == KERN_ACT_Q32 && !p->p.row && p->p.y.n == p->p.x.n &&
            kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->p.x.n);
 }
-static bool any_wants_tiles(const struct device *d, const struct part *p, int64_t n, int64_t i)
+static bool any_wants_tiles(const struct device *d, const struct device_part *p, int64_t n, int64_t i)
 {
     for (int64_t j = i; j < n; j++)
         if (same_act(d, &p[j], &p[i]) && wants_tiles(d, &p[j]))
@@ -117,15 +111,10 @@ static bool any_wants_tiles(const struct device *d, const struct part *p, int64_
     return false;
 }
 
-static size_t round64(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
 /* Of a product before it is split: whether an earlier one has all activations that it may want. */
 static enum kern_act_kind whole_kind(const struct device *d, const struct device_product *p)
 {
-    return act_kind(d, &(struct part){.p = *p, .fast = fast_kernel(d, p, false)});
+    return act_kind(d, &(struct device_part){.p = *p, .fast = fast_kernel(d, p, false)});
 }
 static bool is_covered(const struct device *d, const struct device_product *p, int64_t i)
 {
@@ -168,43 +157,49 @@ static bool is_gathered(const struct device *d, const struct device_product *p, 
 /* Bytes of the tiles of the activations of product i, if it is the first that wants them. */
 static size_t tiles_bytes(const struct device *d, const struct device_product *p, int64_t i)
 {
-    const struct part want = {.p = p[i], .fast = fast_kernel(d, &p[i], false)};
+    const struct device_part want = {.p = p[i], .fast = fast_kernel(d, &p[i], false)};
     if (!wants_tiles(d, &want))
         return 0;
     for (int64_t j = i; j-- > 0;) {
-        const struct part other = {.p = p[j], .fast = fast_kernel(d, &p[j], false)};
+        const struct device_part other = {.p = p[j], .fast = fast_kernel(d, &p[j], false)};
         if (same_act(d, &other, &want) && wants_tiles(d, &other) && may_split(d, &p[j]) == may_split(d, &p[i]))
             return 0;
     }
-    return round64(kern_act_tiles_bytes(p[i].x.n, p[i].x.width));
+    return device_round64(kern_act_tiles_bytes(p[i].x.n, p[i].x.width));
+}
+
+size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
+{
+    return device_round64((size_t)n * (size_t)pool_nodes(d->pool) * sizeof(struct task)) +
+           device_round64((size_t)pool_size(d->pool) * sizeof(struct claim_region));
 }
 
 /* Bytes of the lists of n products, which may all be split. */
-static size_t list_bytes(const struct device *d, int64_t n)
+static size_t list_bytes(int64_t n)
 {
-    return round64(2 * (size_t)n * ((size_t)pool_nodes(d->pool) * sizeof(struct task) + sizeof(struct prepared) + sizeof(struct part)));
+    return device_round64(2 * (size_t)n * (sizeof(struct device_ready) + sizeof(struct device_part)));
 }
 
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = sizeof(struct claim_region) * (size_t)pool_size(d->pool);
+    size_t n = 0;
     int64_t widest = 0, n_products = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         widest = num_max(widest, p->x.width);
         n_products += p->row ? 1 : p->w->n_stack; /* in a dry run one stands for all */
         if (is_scattered(p) && may_gather(whole_kind(d, p)) && !is_gathered(d, a->p, i))
-            n += round64(kern_act_bytes(whole_kind(d, p), p->y.n, p->x.width));
+            n += device_round64(kern_act_bytes(whole_kind(d, p), p->y.n, p->x.width));
         n += tiles_bytes(d, a->p, i);
         if (is_covered(d, a->p, i))
             continue;
-        n += round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
+        n += device_round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
         if (may_split(d, p))
-            n += round64(kern_act_bytes(KERN_ACT_BF16, p->x.n, p->x.width));
+            n += device_round64(kern_act_bytes(KERN_ACT_BF16, p->x.n, p->x.width));
     }
     if (d->numerics == DEVICE_REFERENCE)
-        n += round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
-    return n + list_bytes(d, n_products);
+        n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
+    return n + list_bytes(n_products) + device_cpu_parts_bytes(d, 2 * n_products);
 }
 
 /* Each matrix is read once. */
@@ -223,6 +218,7 @@ struct quantise {
     struct device *d;
     const struct kern_act *act;
     int64_t grain;
+    bool tiles_alone;
 };
 
 static void quantise_chunk(void *arg, int64_t chunk, int worker)
@@ -231,23 +227,24 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     const struct quantise *q = arg;
     const int64_t r0 = chunk * q->grain;
     const int64_t r1 = num_min(q->act->n, r0 + q->grain);
-    q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
+    if (!q->tiles_alone)
+        q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
     if (q->act->tiles)
         q->d->kern.matmul.tiles(q->act, r0, r1);
 }
 
-static void prepare(struct device *d, struct kern_act *act)
+void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
 {
-    if (!d->kern.matmul.act[act->kind])
+    if (!d->kern.matmul.act[act->kind] || (tiles_alone && !act->tiles))
         return;
-    struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool)))};
+    struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool))), tiles_alone};
     if (act->tiles)
         q.grain = num_div_up(q.grain, KERN_TILES_ROWS) * KERN_TILES_ROWS;
     device_cpu_for(d, num_div_up(act->n, q.grain), act->n * act->k * 2, quantise_chunk, &q);
 }
 
 /* Gives the parts whose rows are listed a place for them, from at on, or finds that they stand together. */
-static uint8_t *place_rows(struct part *part, int64_t n, uint8_t *at, int64_t *work)
+static uint8_t *place_rows(struct device_part *part, int64_t n, uint8_t *at, int64_t *work)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
@@ -266,7 +263,7 @@ static uint8_t *place_rows(struct part *part, int64_t n, uint8_t *at, int64_t *w
         part[i].rows = at;
         part[i].fill = true;
         *work += p->y.n * p->x.width;
-        at += round64((size_t)p->y.n * x->row_bytes);
+        at += device_round64((size_t)p->y.n * x->row_bytes);
     }
     return at;
 }
@@ -274,7 +271,7 @@ static uint8_t *place_rows(struct part *part, int64_t n, uint8_t *at, int64_t *w
 static void gather_chunk(void *arg, int64_t chunk, int worker)
 {
     (void)worker;
-    const struct part *part = (const struct part *)arg + chunk;
+    const struct device_part *part = (const struct device_part *)arg + chunk;
     const size_t n_bytes = part->x->row_bytes;
     for (int64_t i = 0; part->fill && i < part->p.y.n; i++)
         memcpy(part->rows + (size_t)i * n_bytes, part->x->q + (size_t)part->p.row[i] * n_bytes, n_bytes);
@@ -343,7 +340,7 @@ static int64_t chunk_rows(const struct job *j, const struct task *t)
 }
 
 /* The panels of a product that belong to a node. */
-static void add_task(struct job *j, const struct part *part, int node, int64_t all_panels, int64_t *n_chunks)
+static void add_task(struct job *j, const struct device_part *part, int node, int64_t all_panels, int64_t *n_chunks)
 {
     struct device *d = j->d;
     const struct device_product *p = &part->p;
@@ -373,28 +370,12 @@ static void add_task(struct job *j, const struct part *part, int node, int64_t a
     *n_chunks += num_div_up(p1 - p0, t->grain) * num_div_up(p->y.n, t->slice);
 }
 
-void device_cpu_matmul(struct device *d, const void *args, void *scratch)
+uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n, struct device_ready *ready, uint8_t *at)
 {
-    const struct device_matmul_args *a = args;
-    const int n_workers = pool_size(d->pool);
-    const size_t n_nodes = (size_t)pool_nodes(d->pool);
-    struct claim_region *region = scratch;
-    struct task *task = (struct task *)(void *)(region + n_workers);
-    struct prepared *ready = (struct prepared *)(void *)(task + 2 * (size_t)a->n * n_nodes);
-    struct part *part = (struct part *)(void *)(ready + 2 * (size_t)a->n);
-    uint8_t *at = (uint8_t *)task + list_bytes(d, a->n);
-    int64_t n_parts = 0, n_ready = 0, widest = 0, all_panels = 0, work = 0;
-    for (int64_t i = 0; i < a->n; i++) {
-        const struct device_product *p = &a->p[i];
-        BUG_IF(p->x.width != p->w->m.in || p->y.width != p->w->m.out);
-        widest = num_max(widest, p->x.width);
-        all_panels += p->y.n ? p->w->m.n_panels : 0;
-        work += p->y.n * p->x.width * p->y.width;
-        n_parts += split(d, p, &part[n_parts]);
-    }
-    for (int64_t i = 0; i < n_parts; i++) {
+    int64_t n_ready = 0, gather = 0;
+    for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
-        struct prepared *r = ready;
+        struct device_ready *r = ready;
         if (!is_first(d, part, i)) {
             while (r->x != p->x.at || r->kind != act_kind(d, &part[i]) || r->act.n != p->x.n || r->act.k != p->x.width)
                 r++;
@@ -405,27 +386,55 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         r->x = p->x.at;
         r->kind = act_kind(d, &part[i]);
         kern_act_init(&r->act, r->kind, p->x.n, p->x.width, p->x.at, p->x.stride, at);
-        at += round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
-        if (any_wants_tiles(d, part, n_parts, i)) {
+        at += device_round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
+        if (any_wants_tiles(d, part, n, i)) {
             r->act.tiles = at;
-            at += round64(kern_act_tiles_bytes(p->x.n, p->x.width));
+            at += device_round64(kern_act_tiles_bytes(p->x.n, p->x.width));
         }
-        prepare(d, &r->act);
+        device_cpu_prepare(d, &r->act, false);
         part[i].x = &r->act;
     }
-    int64_t gather = 0;
-    at = place_rows(part, n_parts, at, &gather);
+    at = place_rows(part, n, at, &gather);
     if (gather)
-        device_cpu_for(d, n_parts, gather, gather_chunk, part);
-    struct job j = {d, region, task, 0, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
-                    (int64_t)(round64((size_t)widest * sizeof(float)) / sizeof(float))};
-    int64_t n_chunks = 0;
-    for (int node = 0; node < (int)n_nodes; node++) {
+        device_cpu_for(d, n, gather, gather_chunk, part);
+    return at;
+}
+
+void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists, float *decoded, int64_t widest)
+{
+    struct claim_region *region = lists;
+    struct job j = {.d = d, .region = region, .decoded = decoded, .widest = widest};
+    j.task = (struct task *)(void *)((uint8_t *)lists + device_round64((size_t)pool_size(d->pool) * sizeof *region));
+    int64_t n_chunks = 0, all_panels = 0, work = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct device_product *p = &part[i].p;
+        all_panels += p->y.n ? p->w->m.n_panels : 0;
+        work += p->y.n * p->x.width * p->y.width;
+    }
+    for (int node = 0; node < pool_nodes(d->pool); node++) {
         const int64_t first = n_chunks;
-        for (int64_t i = 0; i < n_parts; i++)
+        for (int64_t i = 0; i < n; i++)
             if (part[i].p.y.n)
                 add_task(&j, &part[i], node, all_panels, &n_chunks);
         device_claim_share(region, d->pool, node, first, n_chunks);
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);
+}
+
+void device_cpu_matmul(struct device *d, const void *args, void *scratch)
+{
+    const struct device_matmul_args *a = args;
+    struct device_ready *ready = scratch;
+    struct device_part *part = (struct device_part *)(void *)(ready + 2 * (size_t)a->n);
+    uint8_t *lists = (uint8_t *)scratch + list_bytes(a->n), *at = lists + device_cpu_parts_bytes(d, 2 * a->n);
+    int64_t n_parts = 0, widest = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct device_product *p = &a->p[i];
+        BUG_IF(p->x.width != p->w->m.in || p->y.width != p->w->m.out);
+        widest = num_max(widest, p->x.width);
+        n_parts += split(d, p, &part[n_parts]);
+    }
+    at = device_cpu_ready(d, part, n_parts, ready, at);
+    device_cpu_parts(d, part, n_parts, lists, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
+                     (int64_t)(device_round64((size_t)widest * sizeof(float)) / sizeof(float)));
 }

@@ -425,6 +425,11 @@ void device_matmul(struct device *d, const struct device_product *p, int64_t n)
     run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n});
 }
 
+void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y)
+{
+    run(d, DEVICE_OP_mlp, &(struct device_mlp_args){m, x, y});
+}
+
 void device_kv_append(struct device *d, const struct device_kv *kv,
                       const struct device_span *span, int64_t n_spans, struct rows k,
                       struct rows v)

@@ -229,6 +229,17 @@ struct device_product {
 /* All products as one list of tasks.  Products that read the same x share its preparation. */
 void device_matmul(struct device *d, const struct device_product *p, int64_t n);
 
+/* Gated products and the way back, y = down (act(gate x) * up x): the bits of device_matmul(), device_glu() and
+ * device_matmul().  Of stacks y[i] with first[e] <= i < first[e + 1] is of matrix e and of x[row[i]]; of single
+ * matrices y[i] is of x[i]. */
+struct device_mlp {
+    const struct device_matrix *gate, *up, *down; /* up NULL: gate's rows are followed by those of up */
+    enum device_glu act;
+    float limit;
+    const int32_t *first, *row; /* host: [n_stack + 1], [y.n]; or NULL */
+};
+void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
+
 /* The rows [row0, row0 + n) of a batch that are positions pos0.. of one timeline. */
 struct device_span {
     int64_t row0, n, pos0;

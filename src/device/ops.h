@@ -13,7 +13,7 @@
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
-    X(compress) X(select) X(attend_latent) X(hadamard)
+    X(compress) X(select) X(attend_latent) X(hadamard) X(mlp)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -46,6 +46,7 @@ struct device_hadamard_args { struct rows x; int64_t n_heads; };
 struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
 struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
 struct device_matmul_args { const struct device_product *p; int64_t n; };
+struct device_mlp_args { const struct device_mlp *m; struct rows x, y; };
 struct device_kv_append_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows k, v; };
 struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
 struct device_weighted_sum_args { struct rows out, y; const int32_t *slot; const float *weight; int64_t k; };
@@ -116,6 +117,11 @@ void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *f
 void device_cpu_matmul(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a);
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
+/* y = act(gate) * up of n floats, as device_glu() has it; y may be gate. */
+void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n);
+void device_cpu_mlp(struct device *d, const void *args, void *scratch);
+struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a);
+size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a);
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_attend_cost(const struct device_attend_args *a);

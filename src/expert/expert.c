@@ -99,14 +99,12 @@ static struct expert_pairs make_pairs(const struct expert_eval *v)
         device_bytes(d, (size_t)(n_experts + 2) * sizeof(int32_t)),
         device_bytes(d, (size_t)n * sizeof(int32_t)),
         device_bytes(d, (size_t)n * sizeof(int32_t)),
-        device_bytes(d, (size_t)n * sizeof(int32_t)),
     };
     if (!device_runs(d))
         return b;
     memset(b.first, 0, (size_t)(n_experts + 2) * sizeof(int32_t));
     for (int64_t i = 0; i < n; i++) {
         b.first[c->id[i] + 2]++;
-        b.self[i] = (int32_t)i;
         v->layer->hits[c->id[i]]++;
     }
     for (int64_t e = 2; e < n_experts + 2; e++)

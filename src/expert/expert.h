@@ -53,7 +53,6 @@ struct expert_pairs {
     int32_t *first; /* [n_experts + 2] */
     int32_t *row;   /* [n_rows * k]: the pair's row of x */
     int32_t *slot;  /* [n_rows * k]: the pair of a row's i-th expert */
-    int32_t *self;  /* [n_rows * k]: 0, 1, 2, ... */
 };
 
 /* One evaluation: out[r] = sum_e weight * down_e(act(gate_e x[r]) * up_e x[r]).  The caller

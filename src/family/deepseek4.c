@@ -200,11 +200,8 @@ static void attention(struct pass *p, const struct layer *l, struct rows x, stru
 /* y = Wdown(silu(min(Wgate u, limit)) * clamp(Wup u)). */
 static void shared_expert(struct pass *p, const struct layer *l, struct rows u, struct rows y)
 {
-    struct rows gate = device_rows(p->d, u.n, p->g->n_ff), up = device_rows(p->d, u.n, p->g->n_ff);
-    const struct device_product both[] = {{l->sh_gate, 0, u, gate, NULL}, {l->sh_up, 0, u, up, NULL}};
-    device_matmul(p->d, both, 2);
-    device_glu(p->d, DEVICE_SILU, l->sh_limit, gate, gate, up);
-    one_matmul(p->d, l->sh_down, gate, y);
+    const struct device_mlp m = {.gate = l->sh_gate, .up = l->sh_up, .down = l->sh_down, .act = DEVICE_SILU, .limit = l->sh_limit};
+    device_mlp(p->d, &m, u, y);
 }
 
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, struct rows out)

@@ -530,13 +530,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
 /* y = Wdown(gelu(Wgate u) * Wup u). */
 static void mlp(struct pass *p, const struct layer *l, struct rows u, struct rows y)
 {
-    const size_t mark = device_mark(p->d);
-    struct rows gate = device_rows(p->d, u.n, l->n_ff), up = device_rows(p->d, u.n, l->n_ff);
-    const struct device_product both[] = {{l->gate, 0, u, gate, NULL}, {l->up, 0, u, up, NULL}};
-    device_matmul(p->d, both, 2);
-    device_glu(p->d, DEVICE_GELU, 0, gate, gate, up);
-    one_matmul(p->d, l->down, gate, y);
-    device_release(p->d, mark);
+    device_mlp(p->d, &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, u, y);
 }
 
 /* y = norm_1(y) + norm_2(experts); x is the residual stream, which the router reads raw. */

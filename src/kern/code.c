@@ -315,13 +315,17 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
     }
 }
 
+size_t kern_act_offset(enum kern_act_kind kind, int64_t k)
+{
+    return kind == KERN_ACT_Q32    ? (size_t)(k / 32) * sizeof(struct kern_act32)
+           : kind == KERN_ACT_Q256 ? (size_t)(k / 256) * sizeof(struct kern_act256)
+                                   : (size_t)k * sizeof(uint16_t);
+}
+
 /* An odd number of cache lines, so that rows side by side do not share cache sets. */
 static size_t act_row_bytes(enum kern_act_kind kind, int64_t k)
 {
-    const size_t n = kind == KERN_ACT_Q32 ? (size_t)(k / 32) * sizeof(struct kern_act32)
-                     : kind == KERN_ACT_Q256
-                         ? (size_t)(k / 256) * sizeof(struct kern_act256)
-                         : ((size_t)k * sizeof(uint16_t) + 63) / 64 * 64;
+    const size_t n = (kern_act_offset(kind, k) + 63) / 64 * 64;
     return n / 64 % 2 ? n : n + 64;
 }
 

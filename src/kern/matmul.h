@@ -94,6 +94,8 @@ struct kern_act {
 
 /* Bytes of the memory behind q (a multiple of 64); 0 for F32. */
 size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
+/* Where k begins in a prepared row: a multiple of the group; not of F32. */
+size_t kern_act_offset(enum kern_act_kind kind, int64_t k);
 /* Points a's members into mem (64-byte aligned). */
 void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k, const float *x, int64_t stride, void *mem);
 /* Bytes of the memory behind tiles (64-byte aligned). */
