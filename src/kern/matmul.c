@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
+static void list_run(struct kern_matmul_table *t, uint32_t cpu)
 {
-    memset(t, 0, sizeof *t);
 #define KERN_MATMUL(needs, code, fn)            \
     if (((needs) & ~cpu) == 0) {                \
         t->run[KERN_CODE_##code] = fn;          \
@@ -15,16 +14,10 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
     }
 #include "kern/matmul.inc"
 #undef KERN_MATMUL
-#define KERN_ACT(needs, kind, fn)   \
-    if (((needs) & ~cpu) == 0)      \
-        t->act[KERN_ACT_##kind] = fn;
-#include "kern/act.inc"
-#undef KERN_ACT
-#define KERN_TILES(needs, fn)       \
-    if (((needs) & ~cpu) == 0)      \
-        t->tiles = fn;
-#include "kern/tiles.inc"
-#undef KERN_TILES
+}
+
+static void list_many(struct kern_matmul_table *t, uint32_t cpu)
+{
 #define KERN_MANY(needs, code, fn)                     \
     if (((needs) & ~cpu) == 0) {                       \
         t->many[KERN_CODE_##code] = fn;                \
@@ -33,6 +26,10 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
     }
 #include "kern/many.inc"
 #undef KERN_MANY
+}
+
+static void list_ahead(struct kern_matmul_table *t, uint32_t cpu)
+{
 #define KERN_AHEAD(needs, code, fn)                    \
     if (((needs) & ~cpu) == 0) {                       \
         t->ahead[KERN_CODE_##code] = fn;               \
@@ -40,6 +37,10 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
     }
 #include "kern/ahead.inc"
 #undef KERN_AHEAD
+}
+
+static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
+{
 #define KERN_FAST_LAW(recipe, fn)
 #define KERN_FAST(needs, recipe_, code, fn)    \
     if (((needs) & ~cpu) == 0) {               \
@@ -50,6 +51,25 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
 #include "kern/fast.inc"
 #undef KERN_FAST
 #undef KERN_FAST_LAW
+}
+
+void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
+{
+    memset(t, 0, sizeof *t);
+#define KERN_ACT(needs, kind, fn)   \
+    if (((needs) & ~cpu) == 0)      \
+        t->act[KERN_ACT_##kind] = fn;
+#include "kern/act.inc"
+#undef KERN_ACT
+#define KERN_TILES(needs, fn)       \
+    if (((needs) & ~cpu) == 0)      \
+        t->tiles = fn;
+#include "kern/tiles.inc"
+#undef KERN_TILES
+    list_run(t, cpu);
+    list_many(t, cpu);
+    list_ahead(t, cpu);
+    list_fast(t, cpu);
 }
 
 /* Blocks of 32 k and no rest. */
