@@ -2,6 +2,7 @@
 #include "device/claim.h"
 
 #include "base/bug.h"
+#include <string.h>
 
 void device_claim_share(struct claim_region *region, const struct pool *p, int node, int64_t first, int64_t end)
 {
@@ -32,4 +33,19 @@ int64_t device_claim(struct claim_region *region, const struct pool *p, int work
         if (take(&region[(first + i) % all], &chunk))
             return chunk;
     BUG("more calls than chunks");
+}
+
+int64_t device_claim_task(const int64_t *first, size_t step, int64_t n, int64_t chunk)
+{
+    int64_t lo = 0, hi = n - 1;
+    while (lo < hi) {
+        const int64_t mid = (lo + hi + 1) / 2;
+        int64_t at;
+        memcpy(&at, (const uint8_t *)first + (size_t)mid * step, sizeof at);
+        if (at <= chunk)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
 }

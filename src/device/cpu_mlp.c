@@ -117,15 +117,7 @@ static void gate_chunk(void *arg, int64_t call, int worker)
     (void)call;
     const struct job *j = arg;
     const int64_t chunk = device_claim(j->region, j->d->pool, worker);
-    int64_t lo = 0, hi = j->n_tasks - 1;
-    while (lo < hi) {
-        const int64_t mid = (lo + hi + 1) / 2;
-        if (j->task[mid].first <= chunk)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    const struct task *t = &j->task[lo];
+    const struct task *t = &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
     const int64_t across = num_div_up(t->c1 - t->c0, t->grain), row0 = (chunk - t->first) / across * t->slice;
     const int64_t c0 = t->c0 + (chunk - t->first) % across * t->grain, c1 = num_min(t->c1, c0 + t->grain);
     const int64_t n = num_min(t->slice, t->n - row0), step = tile_columns(n, t->grain);
