@@ -219,12 +219,12 @@ static void tell_begin(struct ingle_scheduler *s, struct engine_answer *a)
         r->o.begin(r->o.arg, &r->usage.reuse);
 }
 
-/* One that restores goes on. */
-static void go_on(struct ingle_scheduler *s, struct engine_answer *a)
+/* One that restores goes on, but for one whose store looks. */
+static void go_on(struct ingle_scheduler *s, struct engine_answer *a, bool store_looks)
 {
     struct err err;
     struct session_reuse reuse;
-    if (a->looks && session_runner_looks(s->e->runner))
+    if (a->looks && store_looks)
         return;
     const bool looked = a->looks;
     a->looks = false;
@@ -241,13 +241,22 @@ static void go_on(struct ingle_scheduler *s, struct engine_answer *a)
         tell_begin(s, a);
 }
 
-/* Starts an answer, and tells of it when all that is known of its tokens is there. */
+static bool any_looks(const struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].state == ENGINE_ANSWER_RESTORES && s->slot[i].looks)
+            return true;
+    return false;
+}
+
+/* Starts an answer, and tells of it when all that is known of its tokens is there.  Nobody goes
+ * past those who came before and wait for the store. */
 static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
 {
-    (void)session_runner_look(s->e->runner);
+    const bool waits = any_looks(s), has_looked = session_runner_look(s->e->runner);
     a->state = ENGINE_ANSWER_RESTORES;
     a->looks = true;
-    go_on(s, a);
+    go_on(s, a, waits || !has_looked);
 }
 
 static bool is_coming(const struct ingle_scheduler *s, const struct engine_answer *a)
@@ -262,11 +271,29 @@ static bool is_coming(const struct ingle_scheduler *s, const struct engine_answe
     return false;
 }
 
+/* Of those that restore, the one that was asked next after slot `last` of request `number`. */
+static struct engine_answer *next_restored(struct ingle_scheduler *s, int64_t number, int64_t last)
+{
+    struct engine_answer *next = NULL;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *a = &s->slot[i];
+        const bool later = a->state == ENGINE_ANSWER_RESTORES &&
+                           (a->r->number > number || (a->r->number == number && i > last));
+        if (later && (!next || a->r->number < next->r->number))
+            next = a;
+    }
+    return next;
+}
+
+/* The store is asked once: of two that wait for its look, the first to come reads, the other shares. */
 void engine_start_shares(struct ingle_scheduler *s)
 {
-    for (int64_t i = 0; i < s->o.max_running; i++)
-        if (s->slot[i].state == ENGINE_ANSWER_RESTORES)
-            go_on(s, &s->slot[i]);
+    const bool store_looks = session_runner_looks(s->e->runner);
+    int64_t number = 0;
+    for (struct engine_answer *a = NULL; (a = next_restored(s, number, a ? a - s->slot : 0));) {
+        number = a->r->number;
+        go_on(s, a, store_looks);
+    }
     for (int64_t i = 0; i < s->o.max_running; i++)
         if (s->slot[i].state == ENGINE_ANSWER_SHARES && !is_coming(s, &s->slot[i]))
             start_or_end(s, &s->slot[i]);
