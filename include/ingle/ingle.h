@@ -275,7 +275,7 @@ struct ingle_engine_options {
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
     const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8" */
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
-    int64_t max_rows;      /* tokens in the largest step; 0: 512 */
+    int64_t max_rows;      /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
     int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
     uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { LEAST_CTX = 512, SMALL_CHUNK = 64 };
+enum { LEAST_CTX = 512, LEAST_CHUNK = 512, SMALL_CHUNK = 64 };
 
 /* ---- what was asked for ---- */
 
@@ -246,6 +246,32 @@ static int64_t longest(const struct search *s, int64_t most, enum kern_kv_codec 
     return low * LEAST_CTX;
 }
 
+static bool is_half_enough(const struct search *s, int64_t rows)
+{
+    return s->r.n_ctx <= rows / 2 / s->n_sessions;
+}
+
+/* The rows of the largest step when nobody said: fewer than usual, but no fewer than LEAST_CHUNK, if all are
+ * never used, or if they cost the wanted context, or more than a sixteenth of one that is cut anyway. */
+static int64_t choose_rows(const struct search *s, bool may_cut)
+{
+    const enum kern_kv_codec codec = s->r.kv_codec;
+    struct search some = *s;
+    some.r.max_rows = LEAST_CHUNK;
+    const int64_t most = may_cut && !fits(&some, s->r.n_ctx, codec) ? longest(&some, s->r.n_ctx, codec) : s->r.n_ctx;
+    int64_t rows = session_default_rows(&s->e->info);
+    for (; rows > LEAST_CHUNK; rows /= 2) {
+        some.r.max_rows = rows;
+        if (!is_half_enough(s, rows) && fits(&some, most < s->r.n_ctx ? most - most / 16 : most, codec))
+            break;
+    }
+    if (rows < session_default_rows(&s->e->info) && !is_half_enough(s, 2 * rows))
+        report(&s->e->sink, INGLE_REPORT_NOTE, "memory", s->e->model->path,
+               "steps of %lld tokens, not %lld: the memory for more is wanted for the context",
+               (long long)rows, (long long)session_default_rows(&s->e->info));
+    return rows;
+}
+
 static bool fits_with_rows(const struct search *s, int64_t rows)
 {
     struct search smaller = *s;
@@ -364,7 +390,9 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     if (!r->n_ctx)
         r->n_ctx = e->info.n_ctx;
     const int64_t n_sessions = o->n_sessions ? o->n_sessions : 1;
-    const struct search search = {e, *r, n_sessions, o->cache_bytes > 0, memory_limit(o)};
+    struct search search = {e, *r, n_sessions, o->cache_bytes > 0, memory_limit(o)};
+    if (!r->max_rows)
+        r->max_rows = search.r.max_rows = choose_rows(&search, !o->n_ctx);
     st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
     if (st)
         return st;
@@ -389,7 +417,7 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     const struct model_load_options load = load_options(e, o);
     out->mapped = model_maps(e->weights, &load);
     out->n_ctx = r->n_ctx;
-    out->max_rows = r->max_rows ? r->max_rows : 512;
+    out->max_rows = r->max_rows;
     out->fits = need.total <= search.limit;
     if (!out->fits)
         advise(&search, r->n_ctx, out->advice, sizeof out->advice);

@@ -27,6 +27,8 @@
  */
 enum { GROUP_FULL, GROUP_WINDOW, GROUP_CSA, GROUP_HCA, GROUPS };
 
+enum { ATTEND_ROWS = 512 }; /* attended at a time */
+
 static_assert(KV_PAGE % RATIO_HCA == 0, "blocks lie within pages");
 
 static void add_stream(struct kv_spec *s, int64_t layer, uint32_t group, int64_t width,
@@ -133,11 +135,11 @@ static void compress(struct pass *p, const struct layer *l, const struct compres
                     p->g->n_rot / 2);
 }
 
-/* The rows that each query of a ratio-4 layer attends to. */
-static struct family_choice choose(struct pass *p, const struct layer *l, struct rows qr,
-                                   struct rows weight)
+/* Chooses the rows that each query of a ratio-4 layer attends to. */
+static void choose(struct pass *p, const struct layer *l, struct rows qr, struct rows weight, const struct family_choice *out)
 {
     const struct deepseek4 *g = p->g;
+    const size_t mark = device_mark(p->d);
     struct rows q = device_rows(p->d, qr.n, g->index_heads * g->index_head);
     one_matmul(p->d, l->index_q, qr, q);
     device_rope_pairs(p->d, q, &p->rope[1], g->index_heads, g->index_head - g->n_rot, false);
@@ -145,7 +147,60 @@ static struct family_choice choose(struct pass *p, const struct layer *l, struct
         device_hadamard(p->d, q, g->index_heads);
     device_scale(p->d, weight, weight,
                  (float)(1.0 / sqrt((double)g->index_heads) / sqrt((double)g->index_head)));
-    return family_select(p->f, l->index.out, q, weight, g->index_heads, g->index_top_k);
+    family_select(p->f, l->index.out, q, weight, g->index_heads, out);
+    device_release(p->d, mark);
+}
+
+/* From the queries' latents to what attention adds, for rows whose keys are in the pages.  weight: the indexer's,
+ * choice: where its choice goes, in layers of ratio 4. */
+static void attend(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
+                   const struct family_choice *choice, struct rows out)
+{
+    const struct deepseek4 *g = p->g;
+    const struct device_rope *rope = &p->rope[l->ratio != 0];
+    const int64_t n = qr.n, nope = g->head - g->n_rot;
+    if (choice)
+        choose(p, l, qr, weight, choice);
+    struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
+    one_matmul(p->d, l->q_b, qr, q);
+    device_norm(p->d, q, q, NULL, g->n_heads, g->eps);
+    device_rope_pairs(p->d, q, rope, g->n_heads, nope, false);
+    const struct family_latent a = {.near = l->raw, .far = l->ratio ? l->comp.out : FAMILY_NO_STREAM,
+                                    .window = g->window, .sink = l->sink, .choice = choice};
+    family_attend_latent(p->f, &a, q, g->n_heads, o, (float)(1.0 / sqrt((double)g->head)));
+    device_rope_pairs(p->d, o, rope, g->n_heads, nope, true);
+    struct rows u = device_rows(p->d, n, g->o_groups * g->o_rank);
+    struct device_product groups[1024];
+    for (int64_t k = 0; k < g->o_groups; k++)
+        groups[k] = (struct device_product){l->o_a, k, rows_columns(o, k * (q.width / g->o_groups), q.width / g->o_groups),
+                                            rows_columns(u, k * g->o_rank, g->o_rank), NULL};
+    device_matmul(p->d, groups, g->o_groups);
+    one_matmul(p->d, l->o_b, u, out);
+}
+
+/* The same in blocks of rows: queries and answers of all heads are 256 KiB a row. */
+static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
+                             const struct family_choice *choice, struct rows out)
+{
+    for (int64_t first = 0, n; first < qr.n; first += n) {
+        const size_t mark = device_mark(p->d);
+        struct family_block block;
+        struct pass part = *p;
+        struct family_choice chosen;
+        n = num_min(ATTEND_ROWS, qr.n - first);
+        family_block_begin(&block, p->f, first, n);
+        part.f = &block.forward;
+        part.tokens = p->tokens ? p->tokens + first : NULL;
+        part.pos = p->pos ? p->pos + first : NULL;
+        for (int t = 0; t < 2; t++)
+            part.rope[t].cs = rows_slice(p->rope[t].cs, first, n);
+        if (choice)
+            chosen = family_choice_slice(choice, first);
+        attend(&part, l, rows_slice(qr, first, n), rows_slice(weight, first, n), choice ? &chosen : NULL,
+               rows_slice(out, first, n));
+        device_release(p->d, mark);
+    }
+    family_block_end(p->f);
 }
 
 static void attention(struct pass *p, const struct layer *l, struct rows x, struct rows out)
@@ -174,27 +229,14 @@ static void attention(struct pass *p, const struct layer *l, struct rows x, stru
     family_rows_append(p->f, l->raw, kv);
     if (l->ratio)
         compress(p, l, &l->comp, comp);
-    struct family_choice choice = {0};
-    if (csa) {
-        compress(p, l, &l->index, index);
-        choice = choose(p, l, qr, weight);
-        family_part_ints(p->f, "indexer_topk", layer_of(p, l), choice.sel, choice.count, n, choice.top_k);
+    if (!csa) {
+        attend_in_blocks(p, l, qr, weight, NULL, out);
+        return;
     }
-    struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
-    one_matmul(p->d, l->q_b, qr, q);
-    device_norm(p->d, q, q, NULL, g->n_heads, g->eps);
-    device_rope_pairs(p->d, q, rope, g->n_heads, nope, false);
-    const struct family_latent a = {.near = l->raw, .far = l->ratio ? l->comp.out : FAMILY_NO_STREAM,
-                                    .window = g->window, .sink = l->sink, .choice = csa ? &choice : NULL};
-    family_attend_latent(p->f, &a, q, g->n_heads, o, (float)(1.0 / sqrt((double)g->head)));
-    device_rope_pairs(p->d, o, rope, g->n_heads, nope, true);
-    struct rows u = device_rows(p->d, n, g->o_groups * g->o_rank);
-    struct device_product groups[1024];
-    for (int64_t k = 0; k < g->o_groups; k++)
-        groups[k] = (struct device_product){l->o_a, k, rows_columns(o, k * (q.width / g->o_groups), q.width / g->o_groups),
-                                            rows_columns(u, k * g->o_rank, g->o_rank), NULL};
-    device_matmul(p->d, groups, g->o_groups);
-    one_matmul(p->d, l->o_b, u, out);
+    compress(p, l, &l->index, index);
+    const struct family_choice choice = family_choice_rows(p->f, n, g->index_top_k);
+    attend_in_blocks(p, l, qr, weight, &choice, out);
+    family_part_ints(p->f, "indexer_topk", layer_of(p, l), choice.sel, choice.count, n, choice.top_k);
 }
 
 /* y = Wdown(silu(min(Wgate u, limit)) * clamp(Wup u)). */

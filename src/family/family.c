@@ -2,6 +2,7 @@
 #include "family/family.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "family/table.h"
 #include <string.h>
 
@@ -58,12 +59,49 @@ int32_t *family_tokens(const struct family_forward *f)
     return token;
 }
 
+void family_prompt_rows(const struct family_forward *f)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; f->step->span && i < f->step->n_spans; i++)
+        n += f->step->span[i].prompt ? f->step->span[i].n : 0;
+    device_prompt_rows(f->device, f->step->n_rows, n);
+}
+
+/* The part of a span that lies in rows [first, end), when the span begins at row `row`. */
+static struct family_span part_of(const struct family_span *s, int64_t row, int64_t first, int64_t end)
+{
+    const int64_t skip = num_max(0, first - row), n = num_min(s->n, end - row) - skip;
+    struct family_span part = *s;
+    part.token = s->token ? s->token + skip : NULL;
+    part.at = s->at + skip;
+    part.n = n;
+    part.want = FAMILY_LOGITS_NONE;
+    return part;
+}
+
+void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n)
+{
+    const struct family_step *step = f->step;
+    struct family_span *to = device_bytes(f->device, (size_t)num_min(n, step->n_spans) * sizeof *to);
+    *b = (struct family_block){.forward = *f, .step = {.span = to, .n_spans = to ? 0 : 1, .n_rows = n}};
+    b->forward.step = &b->step;
+    for (int64_t i = 0, row = 0; to && i < step->n_spans && row < first + n; row += step->span[i++].n)
+        if (row + step->span[i].n > first)
+            to[b->step.n_spans++] = part_of(&step->span[i], row, first, first + n);
+    family_prompt_rows(&b->forward);
+}
+
+void family_block_end(const struct family_forward *f)
+{
+    family_prompt_rows(f);
+}
+
 /* The step's spans as the device wants them, with the pages of one group. */
 static const struct device_span *spans(const struct family_forward *f, uint32_t group)
 {
     const struct family_step *step = f->step;
     struct device_span *s = device_bytes(f->device, (size_t)step->n_spans * sizeof *s);
-    if (!s)
+    if (!s || !step->span)
         return NULL;
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
@@ -141,19 +179,26 @@ void family_compress(const struct family_forward *f, uint32_t in, struct rows x,
     device_release(f->device, mark);
 }
 
-struct family_choice family_select(const struct family_forward *f, uint32_t keys, struct rows q,
-                                   struct rows weight, int64_t n_heads, int64_t top_k)
+struct family_choice family_choice_rows(const struct family_forward *f, int64_t n, int64_t top_k)
 {
-    const struct family_choice c = {
-        device_bytes(f->device, (size_t)(q.n * top_k) * sizeof(int32_t)),
-        device_bytes(f->device, (size_t)q.n * sizeof(int32_t)), top_k};
+    return (struct family_choice){device_bytes(f->device, (size_t)(n * top_k) * sizeof(int32_t)),
+                                  device_bytes(f->device, (size_t)n * sizeof(int32_t)), top_k};
+}
+
+struct family_choice family_choice_slice(const struct family_choice *c, int64_t first)
+{
+    return (struct family_choice){c->sel ? c->sel + first * c->top_k : NULL, c->count ? c->count + first : NULL, c->top_k};
+}
+
+void family_select(const struct family_forward *f, uint32_t keys, struct rows q, struct rows weight,
+                   int64_t n_heads, const struct family_choice *out)
+{
     const size_t mark = device_mark(f->device);
-    const struct device_select d = {rows_stream(f, keys), n_heads, top_k};
+    const struct device_select d = {rows_stream(f, keys), n_heads, out->top_k};
     const struct device_span dry = {0, f->step->n_rows, f->n_ctx - f->step->n_rows, NULL};
     const struct device_span *s = spans(f, f->kv->stream[keys].group);
-    device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, c.sel, c.count);
+    device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, out->sel, out->count);
     device_release(f->device, mark);
-    return c;
 }
 
 void family_attend_latent(const struct family_forward *f, const struct family_latent *a,

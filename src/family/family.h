@@ -108,6 +108,18 @@ const char *family_names(void);
 /* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
 int64_t *family_positions(const struct family_forward *f);
 int32_t *family_tokens(const struct family_forward *f);
+/* Which of the step's rows are a prompt's: device_prompt_rows(). */
+void family_prompt_rows(const struct family_forward *f);
+
+/* Rows [first, first + n) of a step as a step of their own, for what would need much scratch for all of them
+ * and adds nothing to the pages.  Its spans are the arena's; after the last block comes family_block_end(). */
+struct family_block {
+    struct family_forward forward;
+    struct family_step step;
+};
+void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n);
+void family_block_end(const struct family_forward *f);
+
 /* Appends k and v rows to a stream of the KV spec / attends over it. */
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,
                       struct rows v);
@@ -129,8 +141,11 @@ bool family_is_rotated(const struct family_forward *f, uint32_t stream);
 void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out, bool overlap,
                      const struct device_vector *norm, float eps, const double *inv_freq,
                      int64_t n_pairs);
-struct family_choice family_select(const struct family_forward *f, uint32_t keys, struct rows q,
-                                   struct rows weight, int64_t n_heads, int64_t top_k);
+/* Room for the choice of n rows, up to top_k each; that of the rows from `first` on. */
+struct family_choice family_choice_rows(const struct family_forward *f, int64_t n, int64_t top_k);
+struct family_choice family_choice_slice(const struct family_choice *c, int64_t first);
+void family_select(const struct family_forward *f, uint32_t keys, struct rows q, struct rows weight,
+                   int64_t n_heads, const struct family_choice *out);
 void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
                           struct rows q, int64_t n_heads, struct rows out, float scale);
 

@@ -6,15 +6,20 @@
 #include "session/sample.h"
 #include <stdio.h>
 
-enum { DEFAULT_ROWS = 512, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
+enum { DENSE_ROWS = 512, EXPERT_ROWS = 2048, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
 enum { BETWEEN_ROWS = 64 }; /* of a step that runs between pieces of another one */
+
+int64_t session_default_rows(const struct family_info *info)
+{
+    return info->n_experts ? EXPERT_ROWS : DENSE_ROWS;
+}
 
 static void defaults(struct runner_options *o, const struct family_info *info)
 {
     if (o->n_ctx <= 0)
         o->n_ctx = info->n_ctx;
     if (o->max_rows <= 0)
-        o->max_rows = DEFAULT_ROWS;
+        o->max_rows = session_default_rows(info);
     o->max_rows = num_min(o->max_rows, MAX_ROWS);
     if (o->max_logits <= 0)
         o->max_logits = DEFAULT_LOGITS;
@@ -39,7 +44,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans */
-            (void)device_bytes(d, (size_t)max_rows * sizeof(struct device_span) * 2);
+            (void)device_bytes(d, (size_t)max_rows * (2 * sizeof(struct device_span) + sizeof(struct family_span)));
         fam->forward(self, &f);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
@@ -317,10 +322,7 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         pool_enter(device_pool(r->device));
     device_set_between(r->device, between || !r->between ? r->look : r->between);
     device_begin(r->device, cancel);
-    int64_t n_prompt = 0;
-    for (int64_t i = 0; i < n_spans; i++)
-        n_prompt += l->span[i].prompt ? l->span[i].n : 0;
-    device_prompt_rows(r->device, n_rows, n_prompt);
+    family_prompt_rows(&f);
     r->family->forward(r->self, &f);
     const ingle_status s = device_status(r->device, err);
     if (between) {

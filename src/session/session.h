@@ -16,7 +16,7 @@
 
 struct runner_options {
     int64_t n_ctx;              /* positions a session may have; 0: what the model was made for */
-    int64_t max_rows;           /* rows of the largest step; 0: 512 */
+    int64_t max_rows;           /* rows of the largest step; 0: session_default_rows() */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     enum kern_kv_codec kv_codec;
@@ -33,6 +33,9 @@ struct runner_options {
 
 struct runner;
 struct session;
+
+/* Rows of the largest step when nobody says: with experts, of which each computes a few of the rows, more. */
+int64_t session_default_rows(const struct family_info *info);
 
 /* The plan before anything large is taken. */
 struct runner_plan {

@@ -331,7 +331,7 @@ static const char usage[] =
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.o = {.n_ctx = 4096, .chunk = 512, .pin = true, .codec = KERN_KV_F16}};
+    struct bench b = {.o = {.n_ctx = 4096, .pin = true, .codec = KERN_KV_F16}};
     static const char *const nano[] = {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "read", "decode:256@64",
                            "rows:4@64", "prefill:512"};
     int i = 2;

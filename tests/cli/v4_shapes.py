@@ -246,9 +246,25 @@ class Shapes(unittest.TestCase):
                   ((plan["total_bytes"] - items["weights"]) / 1e9))
             self.assertTrue(low * million < items["keys and values"] < high * million, items)
             self.assertLess(items["windows"], 400e6)
-            self.assertLess(items["activations"], 600e6)
+            self.assertEqual(plan["chunk"], 2048)
+            self.assertLess(items["activations"], 1000e6)
             short, _ = self.plan(path, "--kv", kv, "--ctx", str(million // 2))
             self.assertLess(items["keys and values"] - short["items"]["keys and values"], (low + 50) * million // 2)
+        # Where the memory for long steps is wanted for the context, they are shorter; so much is said.
+        whole, said = self.plan(path, "--ctx", "131072", "--verbose")
+        self.assertNotIn("steps of", said)
+        for less, chunk in ((50e6, 1024), (500e6, 512)):
+            r = run("inspect", "--plan", "--json", "--memory", str(int(whole["total_bytes"] - less)), "--cache", "1",
+                    "--ctx", "131072", "--verbose", path)
+            less_plan = json.loads(r.stdout)
+            self.assertTrue(less_plan["fits"])
+            self.assertEqual(less_plan["chunk"], chunk)
+            self.assertIn(f"steps of {chunk} tokens, not 2048", r.stderr)
+        cut = json.loads(run("inspect", "--plan", "--json", "--memory", str(whole["total_bytes"]), "--cache", "1", path).stdout)
+        self.assertEqual(cut["chunk"], 512)  # of 131,072 tokens, more than a sixteenth
+        self.assertGreater(cut["ctx"], 131072)
+        for wanted, chunk in (("300", 512), ("600", 1024), ("2000", 2048)):  # steps that are never full
+            self.assertEqual(self.plan(path, "--ctx", wanted)[0]["chunk"], chunk)
         # Where half-precision rows do not fit, FP8 ones are proposed.
         tight = plan["total_bytes"] + (1 << 30)
         r = run("inspect", "--plan", "--json", "--memory", str(tight), "--cache", "1", "--ctx", str(million), path)

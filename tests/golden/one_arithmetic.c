@@ -215,6 +215,46 @@ static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chun
     return logits;
 }
 
+/* Steps longer than what is attended at a time, of sessions that begin and end anywhere in its blocks. */
+static void long_steps(void **state)
+{
+    (void)state;
+    enum { LONG = 700, SHORT = 30, LAST = 650, K = 3 };
+    static const int64_t length[K] = {SHORT, LONG, LAST};
+    for (int m = 4; m < N_MODELS; m++) {
+        struct err e;
+        struct golden_model g;
+        struct session *s[K];
+        struct session_work w[K];
+        int32_t some[N], tokens[LONG];
+        float *want[K];
+        struct golden_options o = plain(m);
+        o.n_ctx = 1024;
+        prompt(m, some);
+        for (int64_t i = 0; i < LONG; i++)
+            tokens[i] = some[(i * 7 + i / N) % N];
+        golden_open(&g, models[m].path, &o);
+        for (int k = 0; k < K; k++)
+            want[k] = fresh(&g, tokens + k, length[k] - k, 100);
+        golden_close(&g);
+        o.max_rows = SHORT + LONG + LAST;
+        golden_open(&g, models[m].path, &o);
+        for (int k = 0; k < K; k++) {
+            GOLDEN_OK(session_create(&s[k], g.runner, &e));
+            GOLDEN_OK(session_append(s[k], tokens + k, length[k] - k, &e));
+            w[k] = (struct session_work){.s = s[k], .want = FAMILY_LOGITS_ALL};
+        }
+        GOLDEN_OK(session_step(g.runner, w, K, NULL, &e));
+        for (int k = 0; k < K; k++) {
+            assert_int_equal(w[k].n_done, length[k] - k);
+            same("long steps", w[k].logits, want[k], w[k].n_done * g.info.n_vocab);
+            session_free(s[k]);
+            mem_free(want[k]);
+        }
+        golden_close(&g);
+    }
+}
+
 /* With fast numerics quantised weights are multiplied otherwise for a prompt, and that is all that its rows know. */
 static void a_fast_prompt_and_its_answer(void **state)
 {
@@ -437,7 +477,8 @@ int main(void)
         cmocka_unit_test(any_cut_of_a_prompt),    cmocka_unit_test(any_threads_and_kernels),
         cmocka_unit_test(alone_or_in_a_batch),    cmocka_unit_test(after_a_rewind),
         cmocka_unit_test(forked_and_diverged),    cmocka_unit_test(restored_from_the_tree),
-        cmocka_unit_test(restored_from_disk),     cmocka_unit_test(a_fast_prompt_and_its_answer),
+        cmocka_unit_test(restored_from_disk),     cmocka_unit_test(long_steps),
+        cmocka_unit_test(a_fast_prompt_and_its_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
