@@ -184,18 +184,10 @@ static void cpu_rope(struct device *d, const void *args, void *scratch)
 
 static void rope_pairs_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
-    (void)k;
     const struct device_rope_pairs_args *a = args;
     const int64_t n = a->x.width / a->n_heads;
-    const float *cs = at(a->r->cs, i), sign = a->inverse ? -1.0f : 1.0f;
-    for (int64_t h = 0; h < a->n_heads; h++) {
-        float *x = at(a->x, i) + h * n + a->first;
-        for (int64_t p = 0; p < a->r->n_pairs; p++) {
-            const float c = cs[2 * p], s = sign * cs[2 * p + 1], u = x[2 * p], v = x[2 * p + 1];
-            x[2 * p] = u * c - v * s;
-            x[2 * p + 1] = v * c + u * s;
-        }
-    }
+    for (int64_t h = 0; h < a->n_heads; h++)
+        k->rope_pairs(at(a->x, i) + h * n + a->first, at(a->r->cs, i), a->r->n_pairs, a->inverse);
 }
 
 static void cpu_rope_pairs(struct device *d, const void *args, void *scratch)

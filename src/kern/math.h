@@ -37,6 +37,8 @@ struct kern_math_table {
     /* Rotates pairs (i, i + half), i < n_pairs, by cs[i] = {cos, sin}:
      * a' = a cos - b sin, b' = b cos + a sin (products and one fma each: fmaf(-b, s, a*c)). */
     void (*rope)(float *x, const float *cs, int64_t n_pairs, int64_t half);
+    /* The same of neighbours (2i, 2i + 1), every product and sum rounded; inverse: by the negative angle. */
+    void (*rope_pairs)(float *x, const float *cs, int64_t n_pairs, bool inverse);
     /* y = softmax(x), f32; max first, then exp and the 16-partial sum; y may be x. */
     void (*softmax)(float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);

@@ -47,6 +47,11 @@ static void run_rope(const struct kern_math_table *t, struct data *d)
 {
     t->rope(d->out, d->x, PAIRS, N / 2);
 }
+static void run_rope_pairs(const struct kern_math_table *t, struct data *d)
+{
+    t->rope_pairs(d->out, d->x, PAIRS, false);
+    t->rope_pairs(d->out + 2 * PAIRS, d->y, PAIRS, true);
+}
 static void run_softmax(const struct kern_math_table *t, struct data *d)
 {
     t->softmax(d->out, d->x, N);
@@ -76,7 +81,7 @@ static void fill(struct data *d)
 
 #define OPS(X)                                                                               \
     X(norm) X(add) X(add_scaled) X(scale) X(mul) X(glu_gelu) X(glu_silu) X(softcap) X(rope) \
-    X(softmax) X(dot) X(find_bad) X(argmax)
+    X(rope_pairs) X(softmax) X(dot) X(find_bad) X(argmax)
 
 #define X(op)                                                                             \
     static void copy_##op(struct kern_math_table *t, const struct kern_math_table *from) \

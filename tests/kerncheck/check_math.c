@@ -116,13 +116,15 @@ static void run(const struct kern_math_table *t, int op, const struct data *d, i
     case 14: out->y[0] = (float)t->argmax(d->x, n); break;
     case 15: t->glu_silu(out->x, out->x, d->w, n); break;
     case 16: t->scale(out->y, out->y, s, n); break;
+    case 17: t->rope_pairs(out->y, d->x, n / 2, false); break;
+    case 18: t->rope_pairs(out->y, d->x, n / 2, true); break;
     }
 }
 
 static const char *const op_name[] = {"norm", "norm in place", "add", "add_scaled", "scale", "mul",
                                       "glu_gelu", "glu_silu", "softcap", "rope", "softmax",
                                       "softmax in place", "dot", "find_bad", "argmax",
-                                      "glu_silu in place", "scale in place"};
+                                      "glu_silu in place", "scale in place", "rope_pairs", "rope_pairs inverse"};
 enum { N_OPS = sizeof op_name / sizeof *op_name };
 
 static int check_set(const struct set *s, struct noise *r)

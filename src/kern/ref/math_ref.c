@@ -87,6 +87,16 @@ static void rope(float *x, const float *cs, int64_t n_pairs, int64_t half)
     }
 }
 
+static void rope_pairs(float *x, const float *cs, int64_t n_pairs, bool inverse)
+{
+    const float sign = inverse ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < 2 * n_pairs; i += 2) {
+        const float c = cs[i], s = sign * cs[i + 1], a = x[i], b = x[i + 1];
+        x[i] = a * c - b * s;
+        x[i + 1] = b * c + a * s;
+    }
+}
+
 static void softmax(float *y, const float *x, int64_t n)
 {
     float m = -INFINITY, s[LANES] = {0};
@@ -131,6 +141,7 @@ const struct kern_math_table kern_math_ref = {
     .glu_silu = glu_silu,
     .softcap = softcap,
     .rope = rope,
+    .rope_pairs = rope_pairs,
     .softmax = softmax,
     .dot = dot,
     .find_bad = find_bad,

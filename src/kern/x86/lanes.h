@@ -105,6 +105,24 @@ LANES_INLINE struct v16 v_scale2(struct v16 p, struct v16 n, struct v16 t)
     return (struct v16){_mm512_scalef_ps(p.a, n.a)};
 }
 
+/* Of neighbours (e, o): (e, e), (o, o), (o, e); and (x - y, x + y), rounded once. */
+LANES_INLINE struct v16 v_evens(struct v16 x)
+{
+    return (struct v16){_mm512_moveldup_ps(x.a)};
+}
+LANES_INLINE struct v16 v_odds(struct v16 x)
+{
+    return (struct v16){_mm512_movehdup_ps(x.a)};
+}
+LANES_INLINE struct v16 v_swapped(struct v16 x)
+{
+    return (struct v16){_mm512_permute_ps(x.a, 0xb1)};
+}
+LANES_INLINE struct v16 v_sub_add(struct v16 x, struct v16 y)
+{
+    return (struct v16){_mm512_fmaddsub_ps(x.a, _mm512_set1_ps(1.0f), y.a)};
+}
+
 /* {e0, o0, e1, o1, ...} of 32 to the even and the odd ones */
 LANES_INLINE void v_deal(struct v16 x, struct v16 y, struct v16 *even, struct v16 *odd)
 {
@@ -247,6 +265,23 @@ LANES_INLINE __m256 lanes_deal(__m256 x, __m256 y, bool odd)
     __m256 s = odd ? _mm256_shuffle_ps(x, y, 0xdd) : _mm256_shuffle_ps(x, y, 0x88);
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(s), 0xd8));
 }
+LANES_INLINE struct v16 v_evens(struct v16 x)
+{
+    return (struct v16){_mm256_moveldup_ps(x.a), _mm256_moveldup_ps(x.b)};
+}
+LANES_INLINE struct v16 v_odds(struct v16 x)
+{
+    return (struct v16){_mm256_movehdup_ps(x.a), _mm256_movehdup_ps(x.b)};
+}
+LANES_INLINE struct v16 v_swapped(struct v16 x)
+{
+    return (struct v16){_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)};
+}
+LANES_INLINE struct v16 v_sub_add(struct v16 x, struct v16 y)
+{
+    return (struct v16){_mm256_addsub_ps(x.a, y.a), _mm256_addsub_ps(x.b, y.b)};
+}
+
 LANES_INLINE void v_deal(struct v16 x, struct v16 y, struct v16 *even, struct v16 *odd)
 {
     *even = (struct v16){lanes_deal(x.a, x.b, false), lanes_deal(y.a, y.b, false)};

@@ -89,6 +89,17 @@ static void rope(float *x, const float *cs, int64_t n_pairs, int64_t half)
     }
 }
 
+static void rope_pairs(float *x, const float *cs, int64_t n_pairs, bool inverse)
+{
+    const struct v16 sign = v_set(inverse ? -1.0f : 1.0f);
+    EACH(i, m, 2 * n_pairs)
+    {
+        const struct v16 v = v_load_n(x + i, m), r = v_load_n(cs + i, m);
+        const struct v16 across = v_mul(v_swapped(v), v_mul(sign, v_odds(r)));
+        v_store_n(x + i, v_sub_add(v_mul(v, v_evens(r)), across), m);
+    }
+}
+
 static void softmax(float *y, const float *x, int64_t n)
 {
     struct v16 low = v_set(-INFINITY), top = low, sum = v_zero();
@@ -155,6 +166,7 @@ const struct kern_math_table LANES_SET(kern_math) = {
     .glu_silu = glu_silu,
     .softcap = softcap,
     .rope = rope,
+    .rope_pairs = rope_pairs,
     .softmax = softmax,
     .dot = dot,
     .find_bad = find_bad,
