@@ -321,9 +321,11 @@ static void deepseek4_forward(const void *self, const struct family_forward *f)
     struct pass p = {.g = g, .f = f, .d = f->device, .tokens = family_tokens(f), .pos = family_positions(f)};
     const int64_t n = f->step->n_rows, width = g->n_hc * g->n_embd;
     struct rows x = device_rows(p.d, n, width), y = device_rows(p.d, n, width);
-    for (int64_t j = 0; j < g->n_hc; j++)
-        device_embed(p.d, rows_columns(x, j * g->n_embd, g->n_embd), g->embed, p.tokens, 1.0f);
-    family_tap_rows(f, FAMILY_TAP_EMBED, 0, rows_columns(x, 0, g->n_embd));
+    const struct rows first = rows_columns(x, 0, g->n_embd);
+    device_embed(p.d, first, g->embed, p.tokens, 1.0f);
+    for (int64_t j = 1; j < g->n_hc; j++)
+        device_copy(p.d, rows_columns(x, j * g->n_embd, g->n_embd), first);
+    family_tap_rows(f, FAMILY_TAP_EMBED, 0, first);
     for (int t = 0; t < 2; t++)
         p.rope[t] = device_rope_table(p.d, p.pos, n, g->inv_freq[t], g->n_rot / 2);
     for (int64_t il = 0; il < g->n_layers; il++) {
