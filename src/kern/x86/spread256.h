@@ -154,4 +154,194 @@ static ATTR_INLINE __m256 spread_whole(__m256i dot)
     SPREAD_TILE32(name, 3, GROUP, START, has_min) SPREAD_TILE32(name, 4, GROUP, START, has_min)            \
     SPREAD_TILE32(name, 5, GROUP, START, has_min) SPREAD_TILE32(name, 6, GROUP, START, has_min)
 
+/* ---- super-blocks of 256: x is the first block of a row, sums are in t ---- */
+
+#define SPREAD_X256(c, _) const struct kern_act256 *const x##c = (const struct kern_act256 *)(const void *)v->x[c] + b;
+
+/* What dots begin with: `base` - bias times the sums of q, per 32, per 16, of all 256. */
+static ATTR_INLINE void spread_begin(int32_t *to, const int16_t *sums, int bias, int base)
+{
+    const __m256i v = _mm256_cvtepi16_epi32(row16((const uint8_t *)sums));
+    _mm256_store_si256((__m256i *)(void *)to,
+                       _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_mullo_epi32(v, _mm256_set1_epi32(bias))));
+}
+static ATTR_INLINE void spread_begin_all(int32_t *to, const int16_t *sums, int bias, int base)
+{
+    const __m128i v = _mm_madd_epi16(row16((const uint8_t *)sums), _mm_set1_epi16((int16_t)bias));
+    const __m128i w = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4E));
+    *to = base - _mm_cvtsi128_si32(_mm_add_epi32(w, _mm_shuffle_epi32(w, 0xB1)));
+}
+#define SPREAD_BEGIN_CONST(c, bias)
+#define SPREAD_BEGIN_ALL(c, bias) spread_begin_all(start[c], x##c->sum32, bias, MAGIC_BITS);
+#define SPREAD_BEGIN_32(c, bias) spread_begin(start[c], x##c->sum32, bias, MAGIC_BITS);
+#define SPREAD_BEGIN_32I(c, bias) spread_begin(start[c], x##c->sum32, bias, 0);
+#define SPREAD_BEGIN_16(c, bias)                              \
+    spread_begin(start[c], x##c->sum16, bias, MAGIC_BITS);    \
+    spread_begin(start[c] + 8, x##c->sum16 + 8, bias, MAGIC_BITS);
+#define SPREAD_START_CONST(c, _) a##c = b##c = magic_bits();
+#define SPREAD_START_AT(c, i) a##c = b##c = spread_words(&start[c][i]);
+
+#define SPREAD_T(i) ((__m256i *)(void *)t[i])
+#define SPREAD_F(i) ((float *)(void *)f[i])
+#define SPREAD_ZERO_T(c, base)                                       \
+    _mm256_store_si256(SPREAD_T(2 * (c)), _mm256_set1_epi32(base));      \
+    _mm256_store_si256(SPREAD_T(2 * (c) + 1), _mm256_set1_epi32(base));
+#define SPREAD_ADD_T(i, v) _mm256_store_si256(SPREAD_T(i), _mm256_add_epi32(_mm256_load_si256(SPREAD_T(i)), v));
+
+/* Dots times sub-scales.  Below 2^22: as MAGIC + product, whose bits are added; ... */
+#define SPREAD_ADD_BITS(c, _)                                                                                      \
+    SPREAD_ADD_T(2 * (c), _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(a##c), sub0_, more0_)))          \
+    SPREAD_ADD_T(2 * (c) + 1, _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(b##c), sub1_, more1_)))
+enum { SPREAD_BITS_8 = (int32_t)(0u - 8u * MAGIC_BITS), SPREAD_BITS_16 = (int32_t)(0u - 16u * MAGIC_BITS) };
+/* ... two of them below 2^24: the first, then the second and both; ... */
+#define SPREAD_ADD_FIRST(c, _)                                                      \
+    _mm256_store_ps(SPREAD_F(2 * (c)), _mm256_mul_ps(spread_whole(a##c), sub0_));   \
+    _mm256_store_ps(SPREAD_F(2 * (c) + 1), _mm256_mul_ps(spread_whole(b##c), sub1_));
+#define SPREAD_ADD_SECOND(c, _)                                                                                     \
+    SPREAD_ADD_T(2 * (c), _mm256_cvtps_epi32(_mm256_fmadd_ps(spread_whole(a##c), sub0_, _mm256_load_ps(SPREAD_F(2 * (c)))))) \
+    SPREAD_ADD_T(2 * (c) + 1, _mm256_cvtps_epi32(_mm256_fmadd_ps(spread_whole(b##c), sub1_, _mm256_load_ps(SPREAD_F(2 * (c) + 1)))))
+/* ... others: integers. */
+#define SPREAD_ADD_INTEGER(c, _)                                                                  \
+    SPREAD_ADD_T(2 * (c), _mm256_mullo_epi32(a##c, _mm256_castps_si256(sub0_)))                   \
+    SPREAD_ADD_T(2 * (c) + 1, _mm256_mullo_epi32(b##c, _mm256_castps_si256(sub1_)))
+#define SPREAD_SUB(i) const __m256 sub0_ = _mm256_load_ps(spread_sub(w, i)), sub1_ = _mm256_load_ps(spread_sub(w, i) + 8);
+#define SPREAD_TIMES(C, ADD, i)         \
+    {                                   \
+        SPREAD_SUB(i)                   \
+        SPREAD_##C(ADD, _)              \
+    }
+/* With the second summand from the panel; made. */
+#define SPREAD_TIMES_GIVEN(C, i)                                                             \
+    {                                                                                        \
+        SPREAD_SUB(i)                                                                        \
+        const __m256 more0_ = _mm256_load_ps(spread_sub(w, 8 + (i))), more1_ = _mm256_load_ps(spread_sub(w, 8 + (i)) + 8); \
+        SPREAD_##C(SPREAD_ADD_BITS, _)                                                       \
+    }
+#define SPREAD_TIMES_MADE(C, i)                                                                   \
+    {                                                                                             \
+        SPREAD_SUB(i)                                                                             \
+        const __m256 magic_ = _mm256_set1_ps(MAGIC), more0_ = _mm256_fnmadd_ps(magic_, sub0_, magic_), \
+                     more1_ = _mm256_fnmadd_ps(magic_, sub1_, magic_);                            \
+        SPREAD_##C(SPREAD_ADD_BITS, _)                                                            \
+    }
+static ATTR_INLINE float *spread_sub(const struct spread256 *w, int i) { return (float *)(void *)(uintptr_t)w->sub[i]; }
+
+#define SPREAD_HALF256(C, h, half) SPREAD_HALF(C, w->w + 8 * (h) + 4 * (half), 32 * (h) + 16 * (half))
+#define SPREAD_BOTH256(C, h) SPREAD_HALF256(C, h, 0) SPREAD_HALF256(C, h, 1)
+/* Two groups whose sub-scales are for 32, ... */
+#define SPREAD_GROUPS_32B(C, START, h)                                                         \
+    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES_GIVEN(C, h)                         \
+    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES_GIVEN(C, h + 1)
+#define SPREAD_GROUPS_32P(C, START, h)                                                         \
+    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES(C, SPREAD_ADD_FIRST, h)             \
+    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES(C, SPREAD_ADD_SECOND, h + 1)
+#define SPREAD_GROUPS_32I(C, START, h)                                                         \
+    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES(C, SPREAD_ADD_INTEGER, h)           \
+    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES(C, SPREAD_ADD_INTEGER, h + 1)
+/* ... for 16. */
+#define SPREAD_HALVES_16B(C, START, h)                                                         \
+    SPREAD_##C(START, 2 * (h)) SPREAD_HALF256(C, h, 0) SPREAD_TIMES_MADE(C, 2 * (h))           \
+    SPREAD_##C(START, 2 * (h) + 1) SPREAD_HALF256(C, h, 1) SPREAD_TIMES_MADE(C, 2 * (h) + 1)
+#define SPREAD_HALVES_16P(C, START, h)                                                         \
+    SPREAD_##C(START, 2 * (h)) SPREAD_HALF256(C, h, 0) SPREAD_TIMES(C, SPREAD_ADD_FIRST, 2 * (h)) \
+    SPREAD_##C(START, 2 * (h) + 1) SPREAD_HALF256(C, h, 1) SPREAD_TIMES(C, SPREAD_ADD_SECOND, 2 * (h) + 1)
+#define SPREAD_GROUPS_16B(C, START, h) SPREAD_HALVES_16B(C, START, h) SPREAD_HALVES_16B(C, START, h + 1)
+#define SPREAD_GROUPS_16P(C, START, h) SPREAD_HALVES_16P(C, START, h) SPREAD_HALVES_16P(C, START, h + 1)
+
+/* y += (float)t * (d * s), t beyond 2^22 */
+#define SPREAD_ADD_DT(c, _)                                                                                       \
+    {                                                                                                             \
+        const __m256 s_ = _mm256_set1_ps(x##c->scale);                                                            \
+        float *const to_ = y + SPREAD_PAIR * (c);                                                                 \
+        _mm256_store_ps(to_, _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_load_si256(SPREAD_T(2 * (c)))),            \
+                                             _mm256_mul_ps(d0_, s_), _mm256_load_ps(to_)));                       \
+        _mm256_store_ps(to_ + 8, _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_load_si256(SPREAD_T(2 * (c) + 1))),    \
+                                                 _mm256_mul_ps(d1_, s_), _mm256_load_ps(to_ + 8)));               \
+    }
+#define SPREAD_LESS_D(c, _)                                                                           \
+    {                                                                                                 \
+        const __m256 s_ = _mm256_set1_ps(x##c->scale);                                                \
+        float *const to_ = y + SPREAD_PAIR * (c);                                                     \
+        _mm256_store_ps(to_, _mm256_fnmadd_ps(spread_whole(a##c), _mm256_mul_ps(d0_, s_), _mm256_load_ps(to_))); \
+        _mm256_store_ps(to_ + 8, _mm256_fnmadd_ps(spread_whole(b##c), _mm256_mul_ps(d1_, s_), _mm256_load_ps(to_ + 8))); \
+    }
+/* Pairs of sums of q times pairs of 8 rows. */
+#define SPREAD_SUMS(c, at)                                   \
+    {                                                        \
+        const __m256i q_ = spread_words(&x##c->at);          \
+        a##c = spread_dot_words(a##c, w0_, q_);              \
+        b##c = spread_dot_words(b##c, w1_, q_);              \
+    }
+#define SPREAD_PAIRS(C, i, at)                                                                        \
+    {                                                                                                 \
+        const uint8_t *const min_ = (const uint8_t *)w->min[i];                                       \
+        const __m256i w0_ = spread_load(min_), w1_ = spread_load(min_ + 32);                          \
+        SPREAD_##C(SPREAD_SUMS, at)                                                                   \
+    }
+#define SPREAD_PAIRS_4(C, sums)                                                   \
+    SPREAD_PAIRS(C, 0, sums[0]) SPREAD_PAIRS(C, 1, sums[2])                       \
+    SPREAD_PAIRS(C, 2, sums[4]) SPREAD_PAIRS(C, 3, sums[6])
+#define SPREAD_MINS(C, PAIRS)                                \
+    {                                                        \
+        SPREAD_##C(SPREAD_NONE, _)                           \
+        SPREAD_##C(SPREAD_START_CONST, _)                    \
+        PAIRS                                                \
+        SPREAD_SCALED(C, SPREAD_LESS_D, w->dmin)             \
+    }
+#define SPREAD_MINS_0(C)
+#define SPREAD_MINS_32(C) SPREAD_MINS(C, SPREAD_PAIRS_4(C, sum32))
+#define SPREAD_MINS_16(C)                                                                              \
+    SPREAD_MINS(C, SPREAD_PAIRS_4(C, sum16) SPREAD_PAIRS(C, 4, sum16[8]) SPREAD_PAIRS(C, 5, sum16[10])  \
+                       SPREAD_PAIRS(C, 6, sum16[12]) SPREAD_PAIRS(C, 7, sum16[14]))
+
+/* GROUPS adds groups h and h + 1 to t. */
+#define SPREAD_SCALED_BLOCK(C, START, GROUPS, base)                                  \
+    SPREAD_##C(SPREAD_ZERO_T, base)                                                  \
+    for (int h = 0; h < 8; h += 2) {                                                 \
+        SPREAD_##C(SPREAD_NONE, _)                                                   \
+        SPREAD_BLOCK_ASK(C)                                                          \
+        GROUPS(C, START, h)                                                          \
+    }                                                                                \
+    SPREAD_SCALED(C, SPREAD_ADD_DT, w->d)
+/* Codes hold their sub-scales: all 256 are one dot, below 2^22. */
+#define SPREAD_WHOLE_BLOCK(C, START, _1, _2)                                         \
+    SPREAD_##C(SPREAD_NONE, _)                                                       \
+    SPREAD_##C(START, 0)                                                             \
+    for (int h = 0; h < 8; h += 2) {                                                 \
+        SPREAD_BLOCK_ASK(C)                                                          \
+        SPREAD_BOTH256(C, h)                                                         \
+        SPREAD_BOTH256(C, h + 1)                                                     \
+    }                                                                                \
+    SPREAD_SCALED(C, SPREAD_ADD_D, w->d)
+/* Three lines of the rows that come next for two groups of one panel: six a super-block and two panels. */
+#define SPREAD_BLOCK_ASK(C)                                                          \
+    if (h < 6) {                                                                     \
+        SPREAD_##C(SPREAD_ASK, 6 * b + h / 2 + 3 * p)                                \
+    }
+#define SPREAD_TILE256(name, C, begin, bias, START, BLOCK, GROUPS, base, min)                                  \
+    static void name##_##C(const struct spread_call *v)                                                        \
+    {                                                                                                          \
+        ATTR_ALIGNED(32) int32_t start[C][16], t[2 * C][8], f[2 * C][8];                                       \
+        const uint8_t *ask = v->ask;                                                                           \
+        (void)start, (void)t, (void)f;                                                                         \
+        for (int64_t b = 0; b < v->n; b++) {                                                                   \
+            SPREAD_##C(SPREAD_X256, _)                                                                         \
+            SPREAD_##C(SPREAD_BEGIN_##begin, bias)                                                             \
+            for (int p = 0; p < 2; p++) {                                                                      \
+                const struct spread256 *const w = (const struct spread256 *)(p ? v->w1 : v->w0) + b;           \
+                float *const y = v->y + KERN_PANEL * p;                                                        \
+                if (v->first && b == 0) {                                                                      \
+                    SPREAD_##C(SPREAD_CLEAR_Y, _)                                                              \
+                }                                                                                              \
+                {                                                                                              \
+                    BLOCK(C, START, GROUPS, base)                                                              \
+                }                                                                                              \
+                SPREAD_MINS_##min(C)                                                                           \
+            }                                                                                                  \
+        }                                                                                                      \
+    }
+#define SPREAD_TILES256(name, ...)                                              \
+    SPREAD_TILE256(name, 3, __VA_ARGS__) SPREAD_TILE256(name, 4, __VA_ARGS__)   \
+    SPREAD_TILE256(name, 5, __VA_ARGS__) SPREAD_TILE256(name, 6, __VA_ARGS__)
+
 #endif

@@ -65,3 +65,108 @@ SPREAD32(q8_0, 8, 2, D, tile128, , QUAD_STORED, D_HALVES)
 SPREAD32(iq4_nl, 4, 2, D, tile128, NL4_SETUP, QUAD_LISTED, D_HALVES)
 SPREAD32(mxfp4, 4, 4, E, tile128, E2M1_SETUP, QUAD_LISTED, D_E8M0)
 SPREAD32(nvfp4, 4, 2, E2, tile_halves, E2M1_SETUP, QUAD_LISTED, D_UE4M3)
+
+/* ---- super-blocks of 256 ---- */
+
+enum { Q3_K_BIAS = 124 };
+SPREAD_TILES256(tile_q2_k, ALL, 0, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 16)
+SPREAD_TILES256(tile_q3_k, ALL, Q3_K_BIAS, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
+SPREAD_TILES256(tile_q4_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32B, SPREAD_BITS_8, 32)
+SPREAD_TILES256(tile_q5_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32P, 0, 32)
+SPREAD_TILES256(tile_q6_k, 16, 32, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_16P, 0, 0)
+SPREAD_TILES256(tile_iq4_xs, 32I, 128, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32I, 0, 0)
+
+static ATTR_INLINE __m256i unsigned_lanes(const uint8_t *at)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+}
+static ATTR_INLINE __m256i signed_lanes(const uint8_t *at)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+}
+static ATTR_INLINE void put_pairs(int16_t *to, __m256i a, __m256i b)
+{
+    put_line((uint8_t *)to, a);
+    put_line((uint8_t *)to + 32, b);
+}
+
+#define PUT256(j, value)                                                    \
+    put_line(to->w[8 * h + (j)], value(group, j, 0));                       \
+    put_line(to->w[8 * h + (j)] + 32, value(group + 32, j, 1));
+/* SCALES does those of group h of a super-block, which stand at s, d n_sub bytes behind. */
+#define SPREAD256(name, bits, scales, n_sub, has_min, SETUP, SCALES, value)                               \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                 \
+    {                                                                                                     \
+        struct spread256 *to = all;                                                                       \
+        SETUP                                                                                             \
+        for (int64_t b = 0; b < n; b++, to++, chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0)) { \
+            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                           \
+            for (int h = 0; h < 8; h++) {                                                                 \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                                \
+                SCALES                                                                                    \
+                EACH_QUAD(PUT256, value)                                                                  \
+            }                                                                                             \
+            put_floats(to->d, halves(s + (n_sub)), halves(s + (n_sub) + 16));                             \
+            if (has_min)                                                                                  \
+                put_floats(to->dmin, halves(s + (n_sub) + 32), halves(s + (n_sub) + 48));                 \
+        }                                                                                                 \
+    }                                                                                                     \
+    SPREAD(name, tile_##name, 256, struct spread256, 2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
+
+#define VALUE_4(g, j, i) quad_4(g, j)
+#define VALUE_5(g, j, i) quad_5(g, j)
+#define VALUE_6(g, j, i) quad_6(g, j)
+#define VALUE_LISTED(g, j, i) QUAD_LISTED(g, j)
+
+#define SUB_FLOATS(i, wide, at) \
+    put_floats(spread_sub(to, i), _mm256_cvtepi32_ps(wide(at)), _mm256_cvtepi32_ps(wide((at) + 8)));
+#define MIN_PAIRS \
+    if (h % 2)    \
+        put_pairs(to->min[h / 2], paired(s + 112 + 16 * h, 0), paired(s + 112 + 16 * h, 1));
+/* MAGIC - MAGIC * sub */
+static ATTR_INLINE void put_more(struct spread256 *to, int h)
+{
+    const __m256 magic = _mm256_set1_ps(MAGIC);
+    for (int i = 0; i < 2; i++)
+        _mm256_store_ps(spread_sub(to, 8 + h) + 8 * i,
+                        _mm256_fnmadd_ps(magic, _mm256_load_ps(spread_sub(to, h) + 8 * i), magic));
+}
+SPREAD256(q4_k, 4, SUB8_MIN, 256, true, , SUB_FLOATS(h, unsigned_lanes, s + 16 * h) put_more(to, h); MIN_PAIRS, VALUE_4)
+SPREAD256(q5_k, 5, SUB8_MIN, 256, true, , SUB_FLOATS(h, unsigned_lanes, s + 16 * h) MIN_PAIRS, VALUE_5)
+SPREAD256(q6_k, 6, SUB16, 256, false, ,
+          SUB_FLOATS(2 * h, signed_lanes, s + 32 * h) SUB_FLOATS(2 * h + 1, signed_lanes, s + 32 * h + 16), VALUE_6)
+#define SUB_LANES \
+    put_line((uint8_t *)to->sub[h], signed_lanes(s + 16 * h)); \
+    put_line((uint8_t *)to->sub[h] + 32, signed_lanes(s + 16 * h + 8));
+SPREAD256(iq4_xs, 4, SUB8, 128, false, NL4_SETUP, SUB_LANES, VALUE_LISTED)
+
+/* Codes times sub-scales are bytes: at most 3 * 15. */
+#define LOW_NIBBLES(at) _mm_and_si128(row16(at), _mm_set1_epi8(15))
+#define NIBBLES                                                                                       \
+    const __m128i low_[2] = {LOW_NIBBLES(s + 32 * h), LOW_NIBBLES(s + 32 * h + 16)};                  \
+    const __m256i sub_[2][2] = {{doubled_u8(low_[0], 0), doubled_u8(low_[0], 1)},                     \
+                                {doubled_u8(low_[1], 0), doubled_u8(low_[1], 1)}};                    \
+    put_pairs(to->min[h], _mm256_srli_epi16(paired(s + 32 * h, 0), 4), _mm256_srli_epi16(paired(s + 32 * h, 1), 4));
+#define VALUE_2(g, j, i) _mm256_mullo_epi16(quad_2(g, j), sub_[(j) / 4][i])
+SPREAD256(q2_k, 2, SUB16_NIB, 256, true, , NIBBLES, VALUE_2)
+
+/* So are they, -124 to 128, plus a bias.  Codes are 4 more than what they stand for: bytes times sizes of
+ * sub-scales are at most 7 * 32; then they get the sub-scale's sign. */
+struct times {
+    __m256i size, sign, less;
+};
+static ATTR_INLINE struct times times_q3_k(const uint8_t *at, int high)
+{
+    const __m256i sub = doubled_s8(row16(at), high), sign = _mm256_srai_epi16(sub, 15);
+    const __m256i less = _mm256_sub_epi16(_mm256_sub_epi16(_mm256_set1_epi16(Q3_K_BIAS), sign), _mm256_slli_epi16(sub, 2));
+    return (struct times){_mm256_abs_epi16(sub), sign, _mm256_or_si256(less, _mm256_slli_epi16(less, 8))};
+}
+static ATTR_INLINE __m256i timed(__m256i code, const struct times *t)
+{
+    return _mm256_add_epi8(_mm256_xor_si256(_mm256_mullo_epi16(code, t->size), t->sign), t->less);
+}
+#define TIMES_Q3_K                                                                                    \
+    const struct times sub_[2][2] = {{times_q3_k(s + 32 * h, 0), times_q3_k(s + 32 * h, 1)},          \
+                                     {times_q3_k(s + 32 * h + 16, 0), times_q3_k(s + 32 * h + 16, 1)}};
+#define VALUE_3(g, j, i) timed(quad_3(g, j), &sub_[(j) / 4][i])
+SPREAD256(q3_k, 3, SUB16, 256, false, , TIMES_Q3_K, VALUE_3)
