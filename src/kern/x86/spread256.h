@@ -8,8 +8,8 @@
  * what is done with them is exact as long as it is a whole number below 2^24.  What the bytes' bias adds is in these
  * beginnings, too.
  *
- * w of spread32 is what a tile's START wants.  In spread256, w is the codes and sub, as floats, the sub-scales, with
- * GROUP_32 and GROUP_16H below behind the first eight of a half MAGIC - MAGIC * sub-scale; less is not used.
+ * w of spread32 is what a tile's START wants.  In spread256, w is the codes and sub the sub-scales as floats, those of
+ * 32 with SPREAD_GIVEN behind them; less is not used.
  */
 #ifndef INGLE_KERN_X86_SPREAD256_H
 #define INGLE_KERN_X86_SPREAD256_H
@@ -194,59 +194,57 @@ static ATTR_INLINE void spread_begin_all(int32_t *to, const int16_t *sums, int b
     SPREAD_ADD_T(2 * (c) + 1, _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(b##c), sub1_, more1_)))
 enum { SPREAD_BITS_8 = (int32_t)(0u - 8u * MAGIC_BITS), SPREAD_BITS_16 = (int32_t)(0u - 16u * MAGIC_BITS) };
 /* ... two of them below 2^24: the first, then the second and both; ... */
-#define SPREAD_ADD_FIRST(c, _)                                                      \
-    _mm256_store_ps(SPREAD_F(2 * (c)), _mm256_mul_ps(spread_whole(a##c), sub0_));   \
-    _mm256_store_ps(SPREAD_F(2 * (c) + 1), _mm256_mul_ps(spread_whole(b##c), sub1_));
-#define SPREAD_ADD_SECOND(c, _)                                                                                     \
-    SPREAD_ADD_T(2 * (c), _mm256_cvtps_epi32(_mm256_fmadd_ps(spread_whole(a##c), sub0_, _mm256_load_ps(SPREAD_F(2 * (c)))))) \
-    SPREAD_ADD_T(2 * (c) + 1, _mm256_cvtps_epi32(_mm256_fmadd_ps(spread_whole(b##c), sub1_, _mm256_load_ps(SPREAD_F(2 * (c) + 1)))))
+#define SPREAD_PRODUCT(dot, i) _mm256_fmadd_ps(_mm256_castsi256_ps(dot), sub##i##_, more##i##_)
+#define SPREAD_ADD_FIRST(c, _)                                      \
+    _mm256_store_ps(SPREAD_F(2 * (c)), SPREAD_PRODUCT(a##c, 0));    \
+    _mm256_store_ps(SPREAD_F(2 * (c) + 1), SPREAD_PRODUCT(b##c, 1));
+#define SPREAD_ADD_SECOND(c, _)                                                                                               \
+    SPREAD_ADD_T(2 * (c), _mm256_cvtps_epi32(_mm256_add_ps(SPREAD_PRODUCT(a##c, 0), _mm256_load_ps(SPREAD_F(2 * (c))))))      \
+    SPREAD_ADD_T(2 * (c) + 1, _mm256_cvtps_epi32(_mm256_add_ps(SPREAD_PRODUCT(b##c, 1), _mm256_load_ps(SPREAD_F(2 * (c) + 1)))))
 /* ... others: integers. */
 #define SPREAD_ADD_INTEGER(c, _)                                                                  \
     SPREAD_ADD_T(2 * (c), _mm256_mullo_epi32(a##c, _mm256_castps_si256(sub0_)))                   \
     SPREAD_ADD_T(2 * (c) + 1, _mm256_mullo_epi32(b##c, _mm256_castps_si256(sub1_)))
-#define SPREAD_SUB(i) const __m256 sub0_ = _mm256_load_ps(spread_sub(w, i)), sub1_ = _mm256_load_ps(spread_sub(w, i) + 8);
-#define SPREAD_TIMES(C, ADD, i)         \
-    {                                   \
-        SPREAD_SUB(i)                   \
-        SPREAD_##C(ADD, _)              \
-    }
-/* With the second summand from the panel; made. */
-#define SPREAD_TIMES_GIVEN(C, i)                                                             \
-    {                                                                                        \
-        SPREAD_SUB(i)                                                                        \
-        const __m256 more0_ = _mm256_load_ps(spread_sub(w, 8 + (i))), more1_ = _mm256_load_ps(spread_sub(w, 8 + (i)) + 8); \
-        SPREAD_##C(SPREAD_ADD_BITS, _)                                                       \
-    }
-#define SPREAD_TIMES_MADE(C, i)                                                                   \
-    {                                                                                             \
-        SPREAD_SUB(i)                                                                             \
-        const __m256 magic_ = _mm256_set1_ps(MAGIC), more0_ = _mm256_fnmadd_ps(magic_, sub0_, magic_), \
-                     more1_ = _mm256_fnmadd_ps(magic_, sub1_, magic_);                            \
-        SPREAD_##C(SPREAD_ADD_BITS, _)                                                            \
-    }
 static ATTR_INLINE float *spread_sub(const struct spread256 *w, int i) { return (float *)(void *)(uintptr_t)w->sub[i]; }
+/* What ADD_BITS and the pairs add to (MAGIC + dot) * sub-scale: base - MAGIC * sub-scale, base MAGIC or 0; from the
+ * panel or made. */
+#define SPREAD_GIVEN(i, _) \
+    const __m256 more0_ = _mm256_load_ps(spread_sub(w, 8 + (i))), more1_ = _mm256_load_ps(spread_sub(w, 8 + (i)) + 8);
+#define SPREAD_MADE(_, base)                                                                                    \
+    const __m256 more0_ = _mm256_fnmadd_ps(sub0_, _mm256_set1_ps(MAGIC), _mm256_set1_ps(base)),                 \
+                 more1_ = _mm256_fnmadd_ps(sub1_, _mm256_set1_ps(MAGIC), _mm256_set1_ps(base));
+#define SPREAD_NO_MORE(_1, _2)
+#define SPREAD_TIMES(C, MORE, base, ADD, i)                                                                     \
+    {                                                                                                           \
+        const __m256 sub0_ = _mm256_load_ps(spread_sub(w, i)), sub1_ = _mm256_load_ps(spread_sub(w, i) + 8);    \
+        MORE(i, base)                                                                                           \
+        SPREAD_##C(ADD, _)                                                                                      \
+    }
 
 #define SPREAD_HALF256(C, h, half) SPREAD_HALF(C, w->w + 8 * (h) + 4 * (half), 32 * (h) + 16 * (half))
 #define SPREAD_BOTH256(C, h) SPREAD_HALF256(C, h, 0) SPREAD_HALF256(C, h, 1)
 /* Two groups whose sub-scales are for 32, ... */
-#define SPREAD_GROUPS_32B(C, START, h)                                                         \
-    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES_GIVEN(C, h)                         \
-    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES_GIVEN(C, h + 1)
-#define SPREAD_GROUPS_32P(C, START, h)                                                         \
-    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES(C, SPREAD_ADD_FIRST, h)             \
-    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES(C, SPREAD_ADD_SECOND, h + 1)
-#define SPREAD_GROUPS_32I(C, START, h)                                                         \
-    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES(C, SPREAD_ADD_INTEGER, h)           \
-    SPREAD_##C(START, h + 1) SPREAD_BOTH256(C, h + 1) SPREAD_TIMES(C, SPREAD_ADD_INTEGER, h + 1)
+#define SPREAD_GROUP(C, START, h, ...) \
+    SPREAD_##C(START, h) SPREAD_BOTH256(C, h) SPREAD_TIMES(C, __VA_ARGS__, h)
+#define SPREAD_GROUPS_32B(C, START, h)                                   \
+    SPREAD_GROUP(C, START, h, SPREAD_GIVEN, MAGIC, SPREAD_ADD_BITS)      \
+    SPREAD_GROUP(C, START, h + 1, SPREAD_GIVEN, MAGIC, SPREAD_ADD_BITS)
+#define SPREAD_GROUPS_32P(C, START, h)                                   \
+    SPREAD_GROUP(C, START, h, SPREAD_GIVEN, 0, SPREAD_ADD_FIRST)         \
+    SPREAD_GROUP(C, START, h + 1, SPREAD_GIVEN, 0, SPREAD_ADD_SECOND)
+#define SPREAD_GROUPS_32I(C, START, h)                                   \
+    SPREAD_GROUP(C, START, h, SPREAD_NO_MORE, 0, SPREAD_ADD_INTEGER)     \
+    SPREAD_GROUP(C, START, h + 1, SPREAD_NO_MORE, 0, SPREAD_ADD_INTEGER)
 /* ... for 16. */
-#define SPREAD_HALVES_16B(C, START, h)                                                         \
-    SPREAD_##C(START, 2 * (h)) SPREAD_HALF256(C, h, 0) SPREAD_TIMES_MADE(C, 2 * (h))           \
-    SPREAD_##C(START, 2 * (h) + 1) SPREAD_HALF256(C, h, 1) SPREAD_TIMES_MADE(C, 2 * (h) + 1)
-#define SPREAD_HALVES_16P(C, START, h)                                                         \
-    SPREAD_##C(START, 2 * (h)) SPREAD_HALF256(C, h, 0) SPREAD_TIMES(C, SPREAD_ADD_FIRST, 2 * (h)) \
-    SPREAD_##C(START, 2 * (h) + 1) SPREAD_HALF256(C, h, 1) SPREAD_TIMES(C, SPREAD_ADD_SECOND, 2 * (h) + 1)
-#define SPREAD_GROUPS_16B(C, START, h) SPREAD_HALVES_16B(C, START, h) SPREAD_HALVES_16B(C, START, h + 1)
-#define SPREAD_GROUPS_16P(C, START, h) SPREAD_HALVES_16P(C, START, h) SPREAD_HALVES_16P(C, START, h + 1)
+#define SPREAD_HALVES_16(C, START, h, base, ADD_0, ADD_1)                                                              \
+    SPREAD_##C(START, 2 * (h)) SPREAD_HALF256(C, h, 0) SPREAD_TIMES(C, SPREAD_MADE, base, ADD_0, 2 * (h))              \
+    SPREAD_##C(START, 2 * (h) + 1) SPREAD_HALF256(C, h, 1) SPREAD_TIMES(C, SPREAD_MADE, base, ADD_1, 2 * (h) + 1)
+#define SPREAD_GROUPS_16B(C, START, h)                                                  \
+    SPREAD_HALVES_16(C, START, h, MAGIC, SPREAD_ADD_BITS, SPREAD_ADD_BITS)              \
+    SPREAD_HALVES_16(C, START, h + 1, MAGIC, SPREAD_ADD_BITS, SPREAD_ADD_BITS)
+#define SPREAD_GROUPS_16P(C, START, h)                                                  \
+    SPREAD_HALVES_16(C, START, h, 0, SPREAD_ADD_FIRST, SPREAD_ADD_SECOND)               \
+    SPREAD_HALVES_16(C, START, h + 1, 0, SPREAD_ADD_FIRST, SPREAD_ADD_SECOND)
 
 /* y += (float)t * (d * s), t beyond 2^22 */
 #define SPREAD_ADD_DT(c, _)                                                                                       \

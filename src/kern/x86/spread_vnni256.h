@@ -2,6 +2,7 @@
  * spread_vnni256 - the kernels of spread256.h: how each code is spread.  Included for AVX-VNNI (VEX form) and for
  * AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name.
  */
+#include "kern/x86/points256.h"
 #include "kern/x86/spread256.h"
 
 #define SPREAD(name, tile, block, type, n_packed) \
@@ -123,16 +124,17 @@ static ATTR_INLINE void put_pairs(int16_t *to, __m256i a, __m256i b)
 #define MIN_PAIRS \
     if (h % 2)    \
         put_pairs(to->min[h / 2], paired(s + 112 + 16 * h, 0), paired(s + 112 + 16 * h, 1));
-/* MAGIC - MAGIC * sub */
-static ATTR_INLINE void put_more(struct spread256 *to, int h)
+/* SPREAD_GIVEN */
+static ATTR_INLINE void put_more(struct spread256 *to, int h, float base)
 {
-    const __m256 magic = _mm256_set1_ps(MAGIC);
+    const __m256 magic = _mm256_set1_ps(MAGIC), first = _mm256_set1_ps(base);
     for (int i = 0; i < 2; i++)
         _mm256_store_ps(spread_sub(to, 8 + h) + 8 * i,
-                        _mm256_fnmadd_ps(magic, _mm256_load_ps(spread_sub(to, h) + 8 * i), magic));
+                        _mm256_fnmadd_ps(magic, _mm256_load_ps(spread_sub(to, h) + 8 * i), first));
 }
-SPREAD256(q4_k, 4, SUB8_MIN, 256, true, , SUB_FLOATS(h, unsigned_lanes, s + 16 * h) put_more(to, h); MIN_PAIRS, VALUE_4)
-SPREAD256(q5_k, 5, SUB8_MIN, 256, true, , SUB_FLOATS(h, unsigned_lanes, s + 16 * h) MIN_PAIRS, VALUE_5)
+#define SUB32_MIN(base) SUB_FLOATS(h, unsigned_lanes, s + 16 * h) put_more(to, h, base); MIN_PAIRS
+SPREAD256(q4_k, 4, SUB8_MIN, 256, true, , SUB32_MIN(MAGIC), VALUE_4)
+SPREAD256(q5_k, 5, SUB8_MIN, 256, true, , SUB32_MIN(0), VALUE_5)
 SPREAD256(q6_k, 6, SUB16, 256, false, ,
           SUB_FLOATS(2 * h, signed_lanes, s + 32 * h) SUB_FLOATS(2 * h + 1, signed_lanes, s + 32 * h + 16), VALUE_6)
 #define SUB_LANES \
@@ -170,3 +172,51 @@ static ATTR_INLINE __m256i timed(__m256i code, const struct times *t)
                                      {times_q3_k(s + 32 * h + 16, 0), times_q3_k(s + 32 * h + 16, 1)}};
 #define VALUE_3(g, j, i) timed(quad_3(g, j), &sub_[(j) / 4][i])
 SPREAD256(q3_k, 3, SUB16, 256, false, , TIMES_Q3_K, VALUE_3)
+
+/* ---- points ---- */
+
+SPREAD_TILES256(tile_points_32, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32P, 0, 0)
+SPREAD_TILES256(tile_iq3_s, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32B, SPREAD_BITS_8, 0)
+SPREAD_TILES256(tile_points_16, 16, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_16B, SPREAD_BITS_16, 0)
+
+/* 2 t + 1 of four bits t of each row's dword, from `bit` on. */
+static ATTR_INLINE __m256 odd_floats(__m256i dwords, int bit)
+{
+    const __m256i t = _mm256_and_si256(_mm256_srli_epi32(dwords, bit), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_add_epi32(t, t), _mm256_set1_epi32(1)));
+}
+static ATTR_INLINE void put_odd(struct spread256 *to, int i, __m256i rows0, __m256i rows8, int bit)
+{
+    put_floats(spread_sub(to, i), odd_floats(rows0, bit), odd_floats(rows8, bit));
+}
+#define ODD_WORDS(words)                                               \
+    put_odd(to, h, load256(words), load256((words) + 32), 28);         \
+    put_more(to, h, 0);
+#define ODD_BYTES(i, at, bit) put_odd(to, i, unsigned_lanes(at), unsigned_lanes((at) + 8), bit);
+#define ODD_HALVES                 \
+    ODD_BYTES(2 * h, from.sub, 0)  \
+    ODD_BYTES(2 * h + 1, from.sub, 4)
+#define POINTS(name, NAME_, tile, factor, n_high, sub_shift, SUBS)                                             \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                      \
+    {                                                                                                          \
+        const uint8_t *const behind = chunk + KERN_BEHIND_##NAME_;                                             \
+        struct spread256 *to = all;                                                                            \
+        for (int64_t b = 0; b < n; b++, to++) {                                                                \
+            for (int h = 0; h < 8; h++) {                                                                      \
+                const size_t g = (size_t)(8 * b + h);                                                          \
+                const struct points from = {chunk + g * KERN_GROUP_##NAME_, behind + 16 * g,                   \
+                                            behind + (n_high) + 16 * (g >> (sub_shift))};                      \
+                expand_##name(&from, to->w[8 * h]);                                                            \
+                SUBS                                                                                           \
+            }                                                                                                  \
+            const uint8_t *const d = chunk + KERN_CHUNK_##NAME_ - 64 + 32 * b;                                 \
+            put_floats(to->d, _mm256_mul_ps(halves(d), _mm256_set1_ps(factor)),                                \
+                       _mm256_mul_ps(halves(d + 16), _mm256_set1_ps(factor)));                                 \
+        }                                                                                                      \
+    }                                                                                                          \
+    SPREAD(name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
+POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 0, 0, ODD_WORDS(from.line + 64))
+POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 0, 0, ODD_HALVES)
+POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 256, 0, ODD_HALVES)
+POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0.25f, 0, 0, ODD_WORDS(from.line + 128))
+POINTS(iq3_s, IQ3_S, tile_iq3_s, 1.0f, 256, 1, ODD_BYTES(h, from.sub, h % 2 * 4) put_more(to, h, MAGIC);)
