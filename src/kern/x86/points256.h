@@ -70,32 +70,32 @@ static ATTR_INLINE __m256i sign_bytes(__m256i sign, int l)
                                                0x04040404, 0)));
 }
 
-/* Point l of 4, of 8 coordinates: two half lines. */
-static ATTR_INLINE void spread_eight(const uint64_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
-{
-    const uint16_t *n = number + l;
-    const __m256 a = four_points(book, n[0], n[4], n[16], n[20]);
-    const __m256 b = four_points(book, n[8], n[12], n[24], n[28]);
-    const __m256i each = sign_bytes(sign, l);
-    put_signed(lines + 128 * l, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), each,
-               _mm256_set1_epi32(0x08040201));
-    put_signed(lines + 128 * l + 64, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)), each,
-               _mm256_set1_epi32((int)0x80402010u));
-}
+/* Point l of 4, of 8 coordinates: two half lines.  number: bytes or words. */
+#define POINT_8(book, number, l)                                                                                      \
+    {                                                                                                                 \
+        const __m256 a_ = four_points(book, (number)[l], (number)[4 + (l)], (number)[16 + (l)], (number)[20 + (l)]);  \
+        const __m256 b_ = four_points(book, (number)[8 + (l)], (number)[12 + (l)], (number)[24 + (l)], (number)[28 + (l)]); \
+        const __m256i each_ = sign_bytes(sign, l);                                                                    \
+        put_signed(to + 128 * (l), _mm256_castps_si256(_mm256_shuffle_ps(a_, b_, 0x88)), each_,                       \
+                   _mm256_set1_epi32(0x08040201));                                                                    \
+        put_signed(to + 128 * (l) + 64, _mm256_castps_si256(_mm256_shuffle_ps(a_, b_, 0xDD)), each_,                  \
+                   _mm256_set1_epi32((int)0x80402010u));                                                              \
+    }
 
 /* Points 2 l and 2 l + 1 of 8, of 4 coordinates: the same. */
-static ATTR_INLINE void spread_four(const uint32_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
-{
-#define POINTS(n)                                                                             \
-    _mm256_setr_epi32((int)book[(n)[0]], (int)book[(n)[4]], (int)book[(n)[8]], (int)book[(n)[12]], \
-                      (int)book[(n)[16]], (int)book[(n)[20]], (int)book[(n)[24]], (int)book[(n)[28]])
-    const uint16_t *n = number + 32 * (l / 2) + 2 * (l % 2);
-    const __m256i each = sign_bytes(sign, l);
-    put_signed(lines + 128 * l, POINTS(n), each, _mm256_set1_epi32(0x08040201));
-    put_signed(lines + 128 * l + 64, POINTS(n + 1), each, _mm256_set1_epi32((int)0x80402010u));
-#undef POINTS
-}
+#define POINT_4(book, number, at)                                                                                \
+    _mm256_setr_epi32((int)(book)[(number)[at]], (int)(book)[(number)[(at) + 4]], (int)(book)[(number)[(at) + 8]], \
+                      (int)(book)[(number)[(at) + 12]], (int)(book)[(number)[(at) + 16]],                        \
+                      (int)(book)[(number)[(at) + 20]], (int)(book)[(number)[(at) + 24]], (int)(book)[(number)[(at) + 28]])
+#define POINTS_4(book, number, l)                                                                                     \
+    {                                                                                                                 \
+        const __m256i each_ = sign_bytes(sign, l);                                                                    \
+        put_signed(to + 128 * (l), POINT_4(book, number, 2 * ((l) % 2)), each_, _mm256_set1_epi32(0x08040201));       \
+        put_signed(to + 128 * (l) + 64, POINT_4(book, number, 2 * ((l) % 2) + 1), each_, _mm256_set1_epi32((int)0x80402010u)); \
+    }
 
+/* Loads that follow are loads: compilers would take the numbers from vectors, two instructions each. */
+struct numbers { uint16_t n[32]; };
 /* Numbers of 8 rows of a line, with bits from 8 on: 16 of them at a time. */
 static ATTR_INLINE void put_numbers(uint16_t *number, const uint8_t *line, __m256i high0, __m256i high1)
 {
@@ -103,6 +103,7 @@ static ATTR_INLINE void put_numbers(uint16_t *number, const uint8_t *line, __m25
                        _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line)), high0));
     _mm256_store_si256((__m256i *)(void *)(number + 16),
                        _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line + 16)), high1));
+    __asm__("" : "+m"(*(struct numbers *)(void *)number));
 }
 /* Bits bit, bit + step, ... of the bytes of rows r .. r + 3 moved to bit 8 and on; mask: 0x100 or 0x300. */
 static ATTR_INLINE __m256i high_bits(const uint8_t *bytes, int r, int bit, int step, int mask)
@@ -120,25 +121,17 @@ struct points {
     const uint8_t *line, *high, *sub;
 };
 /* Numbers and signs of rows [8 i, 8 i + 8), by type. */
-#define NUMBERS_PLAIN(m) put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, _mm256_setzero_si256(), _mm256_setzero_si256());
 #define NUMBERS_HIGH(m, bit, step, mask)                                                       \
     put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, high_bits(g->high, 8 * i, bit, step, mask), \
                 high_bits(g->high, 8 * i + 4, bit, step, mask));
-#define EIGHT(book)                            \
-    spread_eight(book, number, sign, 0, to);   \
-    spread_eight(book, number, sign, 1, to);   \
-    spread_eight(book, number, sign, 2, to);   \
-    spread_eight(book, number, sign, 3, to);
-#define FOUR(book)                             \
-    spread_four(book, number, sign, 0, to);    \
-    spread_four(book, number, sign, 1, to);    \
-    spread_four(book, number, sign, 2, to);    \
-    spread_four(book, number, sign, 3, to);
+#define EIGHT(book, number) \
+    POINT_8(book, number, 0) POINT_8(book, number, 1) POINT_8(book, number, 2) POINT_8(book, number, 3)
+#define FOUR(book, first, last) \
+    POINTS_4(book, first, 0) POINTS_4(book, first, 1) POINTS_4(book, last, 2) POINTS_4(book, last, 3)
 
 #define EXPAND(name, NUMBERS, SIGN, SPREAD)                                                    \
     static void expand_##name(const struct points *g, uint8_t *lines)                          \
     {                                                                                          \
-        ATTR_ALIGNED(32) uint16_t number[64];                                                  \
         for (int i = 0; i < 2; i++) {                                                          \
             uint8_t *to = lines + 32 * i;                                                      \
             NUMBERS                                                                            \
@@ -146,19 +139,22 @@ struct points {
             SPREAD                                                                             \
         }                                                                                      \
     }
-EXPAND(iq2_xxs, NUMBERS_PLAIN(0), signs_of_words(load256(g->line + 64 + 32 * i)), EIGHT(quant_book_iq2_xxs))
+#define PLAIN const uint8_t *const number = g->line + 32 * i;
+#define WORDS(n) ATTR_ALIGNED(32) uint16_t number[n];
+EXPAND(iq2_xxs, PLAIN, signs_of_words(load256(g->line + 64 + 32 * i)), EIGHT(quant_book_iq2_xxs, number))
 #define NUMBERS_XS                                                                             \
+    WORDS(32)                                                                                  \
     const __m256i bit = _mm256_and_si256(load256(g->line + 64 + 32 * i), _mm256_set1_epi8(1)); \
     put_numbers(number, g->line + 32 * i,                                                      \
                 _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bit)), 8),       \
                 _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(bit, 1)), 8));
 EXPAND(iq2_xs, NUMBERS_XS,
        even_signs(_mm256_and_si256(_mm256_srli_epi16(load256(g->line + 64 + 32 * i), 1), _mm256_set1_epi8(127))),
-       EIGHT(quant_book_iq2_xs))
-EXPAND(iq2_s, NUMBERS_HIGH(0, 0, 2, 0x300), load256(g->line + 64 + 32 * i), EIGHT(quant_book_iq2_s))
-EXPAND(iq3_xxs, NUMBERS_PLAIN(0) NUMBERS_PLAIN(1), signs_of_words(load256(g->line + 128 + 32 * i)),
-       FOUR(quant_book_iq3_xxs))
-EXPAND(iq3_s, NUMBERS_HIGH(0, 0, 1, 0x100) NUMBERS_HIGH(1, 4, 1, 0x100), load256(g->line + 128 + 32 * i),
-       FOUR(quant_book_iq3_s))
+       EIGHT(quant_book_iq2_xs, number))
+EXPAND(iq2_s, WORDS(32) NUMBERS_HIGH(0, 0, 2, 0x300), load256(g->line + 64 + 32 * i), EIGHT(quant_book_iq2_s, number))
+EXPAND(iq3_xxs, PLAIN, signs_of_words(load256(g->line + 128 + 32 * i)),
+       FOUR(quant_book_iq3_xxs, number, number + 64))
+EXPAND(iq3_s, WORDS(64) NUMBERS_HIGH(0, 0, 1, 0x100) NUMBERS_HIGH(1, 4, 1, 0x100), load256(g->line + 128 + 32 * i),
+       FOUR(quant_book_iq3_s, number, number + 32))
 
 #endif
