@@ -1,6 +1,6 @@
 /*
  * spread_vnni256 - the kernels of spread256.h: how each code is spread.  Included for AVX-VNNI (VEX form) and for
- * AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name.
+ * AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name, ANY_ROWS(x) that of one for any number of rows.
  */
 #include "kern/x86/points256.h"
 #include "kern/x86/spread256.h"
@@ -114,6 +114,7 @@ static ATTR_INLINE void put_pairs(int16_t *to, __m256i a, __m256i b)
     }                                                                                                     \
     SPREAD(name, tile_##name, 256, struct spread256, 2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
 
+#define VALUE_PLAIN_2(g, j, i) quad_2(g, j)
 #define VALUE_4(g, j, i) quad_4(g, j)
 #define VALUE_5(g, j, i) quad_5(g, j)
 #define VALUE_6(g, j, i) quad_6(g, j)
@@ -173,6 +174,9 @@ static ATTR_INLINE __m256i timed(__m256i code, const struct times *t)
 #define VALUE_3(g, j, i) timed(quad_3(g, j), &sub_[(j) / 4][i])
 SPREAD256(q3_k, 3, SUB16, 256, false, , TIMES_Q3_K, VALUE_3)
 
+SPREAD_TILES256(tile_tq2_0, ALL, 1, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
+SPREAD256(tq2_0, 2, NONE, 0, false, , , VALUE_PLAIN_2)
+
 /* ---- points ---- */
 
 SPREAD_TILES256(tile_points_32, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32P, 0, 0)
@@ -196,6 +200,7 @@ static ATTR_INLINE void put_odd(struct spread256 *to, int i, __m256i rows0, __m2
 #define ODD_HALVES                 \
     ODD_BYTES(2 * h, from.sub, 0)  \
     ODD_BYTES(2 * h + 1, from.sub, 4)
+/* From the least tile on it is faster to spread than to run stored blocks, whose expansion is the same. */
 #define POINTS(name, NAME_, tile, factor, n_high, sub_shift, SUBS)                                             \
     static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                      \
     {                                                                                                          \
@@ -214,7 +219,14 @@ static ATTR_INLINE void put_odd(struct spread256 *to, int i, __m256i rows0, __m2
                        _mm256_mul_ps(halves(d + 16), _mm256_set1_ps(factor)));                                 \
         }                                                                                                      \
     }                                                                                                          \
-    SPREAD(name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
+    static SPREAD_KERNEL(run_##name, spread_##name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)           \
+    void ANY_ROWS(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
+    {                                                                                                          \
+        if (m->n < SPREAD_LEAST)                                                                               \
+            ANY_ROWS(stored)(m, p0, p1);                                                                       \
+        else                                                                                                   \
+            run_##name(m, p0, p1);                                                                             \
+    }
 POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 0, 0, ODD_WORDS(from.line + 64))
 POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 0, 0, ODD_HALVES)
 POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 256, 0, ODD_HALVES)
