@@ -92,8 +92,10 @@ static ATTR_INLINE __m256 spread_whole(__m256i dot)
 
 #define SPREAD_X32(c, _) const struct kern_act32 *x##c = (const struct kern_act32 *)(const void *)v->x[c];
 #define SPREAD_NEXT(c, _) x##c++;
-/* Biases of 0, 8, 128, and 128 in one half. */
+/* Biases of 0, 1, 8, 128, and 128 in one half. */
 #define SPREAD_START0(c, _) a##c = b##c = magic_bits();
+#define SPREAD_START1(c, _) \
+    a##c = b##c = _mm256_add_epi32(_mm256_srai_epi32(spread_words(&x##c->start8), 3), magic_bits());
 #define SPREAD_START8(c, _) a##c = b##c = _mm256_add_epi32(spread_words(&x##c->start8), magic_bits());
 #define SPREAD_START128(c, _) a##c = b##c = _mm256_add_epi32(spread_words(&x##c->start128), magic_bits());
 #define SPREAD_START_HALF(c, half) \

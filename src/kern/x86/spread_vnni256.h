@@ -21,6 +21,7 @@ static ATTR_INLINE void put_floats(float *to, __m256 a, __m256 b)
 /* ---- groups of 32 ---- */
 
 SPREAD_TILES32(tile0_min, SPREAD_WHOLE, SPREAD_START0, true)
+SPREAD_TILES32(tile1, SPREAD_WHOLE, SPREAD_START1, false)
 SPREAD_TILES32(tile8, SPREAD_WHOLE, SPREAD_START8, false)
 SPREAD_TILES32(tile128, SPREAD_WHOLE, SPREAD_START128, false)
 SPREAD_TILES32(tile_halves, SPREAD_HALVES, SPREAD_START_HALF, false)
@@ -43,29 +44,31 @@ SPREAD_TILES32(tile_halves, SPREAD_HALVES, SPREAD_START_HALF, false)
     put_floats(to->m, half_ue4m3(scale + 16), half_ue4m3(scale + 24));
 #define NL4_SETUP const __m256i table = lut(quant_nl4, 128);
 #define E2M1_SETUP const __m256i table = lut(quant_e2m1_doubled, 128);
-#define SPREAD32(name, bits, n_group, scales, tile, SETUP, quad, D)                                              \
+#define SPREAD32(name, bits, n_group, scales, shift, tile, SETUP, quad, D)                                            \
     static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                        \
     {                                                                                                            \
         struct spread32 *to = all;                                                                               \
         SETUP                                                                                                    \
-        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0))            \
+        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift))            \
             for (int i = 0; i < (n_group) && g < n; i++, g++, to++) {                                            \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                                       \
-                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) + i * KERN_SCALE_BYTES(KERN_SCALES_##scales); \
+                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) + (i >> (shift)) * KERN_SCALE_BYTES(KERN_SCALES_##scales); \
                 EACH_QUAD(PUT32, quad)                                                                           \
                 D                                                                                                \
             }                                                                                                    \
     }                                                                                                            \
     SPREAD(name, tile, 32, struct spread32,                                                                      \
-           SPREAD_K / 32 / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0))
-SPREAD32(q4_0, 4, 2, D, tile8, , quad_4, D_HALVES)
-SPREAD32(q4_1, 4, 1, DM, tile0_min, , quad_4, DM_HALVES)
-SPREAD32(q5_0, 5, 2, D, tile128, , QUAD_5_112, D_HALVES)
-SPREAD32(q5_1, 5, 1, DM, tile0_min, , quad_5, DM_HALVES)
-SPREAD32(q8_0, 8, 2, D, tile128, , QUAD_STORED, D_HALVES)
-SPREAD32(iq4_nl, 4, 2, D, tile128, NL4_SETUP, QUAD_LISTED, D_HALVES)
-SPREAD32(mxfp4, 4, 4, E, tile128, E2M1_SETUP, QUAD_LISTED, D_E8M0)
-SPREAD32(nvfp4, 4, 2, E2, tile_halves, E2M1_SETUP, QUAD_LISTED, D_UE4M3)
+           SPREAD_K / 32 / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift))
+SPREAD32(q1_0, 1, 8, D, 2, tile1, , quad_1, D_HALVES)
+SPREAD32(q2_0, 2, 4, D, 1, tile1, , quad_2, D_HALVES)
+SPREAD32(q4_0, 4, 2, D, 0, tile8, , quad_4, D_HALVES)
+SPREAD32(q4_1, 4, 1, DM, 0, tile0_min, , quad_4, DM_HALVES)
+SPREAD32(q5_0, 5, 2, D, 0, tile128, , QUAD_5_112, D_HALVES)
+SPREAD32(q5_1, 5, 1, DM, 0, tile0_min, , quad_5, DM_HALVES)
+SPREAD32(q8_0, 8, 2, D, 0, tile128, , QUAD_STORED, D_HALVES)
+SPREAD32(iq4_nl, 4, 2, D, 0, tile128, NL4_SETUP, QUAD_LISTED, D_HALVES)
+SPREAD32(mxfp4, 4, 4, E, 0, tile128, E2M1_SETUP, QUAD_LISTED, D_E8M0)
+SPREAD32(nvfp4, 4, 2, E2, 0, tile_halves, E2M1_SETUP, QUAD_LISTED, D_UE4M3)
 
 /* ---- super-blocks of 256 ---- */
 
