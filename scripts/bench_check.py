@@ -32,7 +32,7 @@ RATIOS = os.path.join(ROOT, "tests", "bench", "ratios.json")
 PACKED = ["Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16"]
 LOOKED_UP = ["IQ3_XXS", "IQ3_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"]
 INTEGER = [t for t in PACKED if t != "F16"]
-TYPES = {"amx": INTEGER, "avx512vbmi": LOOKED_UP, "avx512vnni": PACKED + ["IQ1_S", "IQ1_M"], "avxvnni": INTEGER,
+TYPES = {"amx": INTEGER, "avx512vbmi": LOOKED_UP, "avx512vnni": PACKED + ["IQ1_S", "IQ1_M"], "avxvnni": INTEGER + LOOKED_UP,
          "avx2": PACKED + LOOKED_UP + ["IQ1_S", "IQ1_M"]}
 LEVELS = list(TYPES)
 LEAST = 0.85
