@@ -12,7 +12,7 @@
 #include "kern/x86/drive.h"
 #include "kern/x86/points_read256.h"
 
-enum { POINTS_FEW = 2 };
+enum { POINTS_FEW = 4 };
 
 /* 8 bytes, again and again. */
 static ATTR_INLINE __m256i eights(const void *at) { return _mm256_castpd_si256(_mm256_broadcast_sd((const double *)at)); }
@@ -109,10 +109,10 @@ static ATTR_INLINE __m256i sign_control(__m256i signs, int l, int v, __m256i bit
     }
 #define FEW(name, NAME, per, factor)                                                                         \
     TILE_FEW(few_##name, NAME, 1, per, factor)                                                               \
-    TILE_FEW(few_##name, NAME, 2, per, factor)                                                               \
+    TILE_FEW(few_##name, NAME, 2, per, factor) TILE_FEW(few_##name, NAME, 3, per, factor) TILE_FEW(few_##name, NAME, 4, per, factor)                                                              \
     void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                  \
     {                                                                                                        \
-        static const struct drive few = {{{few_##name##_2, 2}, {few_##name##_1, 1}}, 256, 0, 0};             \
+        static const struct drive few = {{{few_##name##_4, 4}, {few_##name##_3, 3}, {few_##name##_2, 2}, {few_##name##_1, 1}}, 256, 0, 0};             \
         if (m->n <= POINTS_FEW)                                                                              \
             drive_run(m, &few, p0, p1);                                                                      \
         else                                                                                                 \
