@@ -215,11 +215,8 @@ static void cpu_hadamard(struct device *d, const void *args, void *scratch)
 
 static void sqrt_softplus_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
-    (void)k;
     const struct device_sqrt_softplus_args *a = args;
-    float *y = at(a->y, i);
-    for (int64_t c = 0; c < a->y.width; c++)
-        y[c] = sqrtf(kern_log1p_exp(y[c]));
+    k->sqrt_softplus(at(a->y, i), a->y.width);
 }
 
 static void cpu_sqrt_softplus(struct device *d, const void *args, void *scratch)

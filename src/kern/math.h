@@ -34,6 +34,7 @@ struct kern_math_table {
     void (*glu_gelu)(float *y, const float *gate, const float *up, int64_t n); /* gelu_tanh(gate) * up */
     void (*glu_silu)(float *y, const float *gate, const float *up, int64_t n); /* silu(gate) * up */
     void (*softcap)(float *y, float cap, int64_t n);                 /* y = cap * tanh(y / cap) */
+    void (*sqrt_softplus)(float *y, int64_t n);                      /* y = sqrt(log(1 + exp(y))) */
     /* Rotates pairs (i, i + half), i < n_pairs, by cs[i] = {cos, sin}:
      * a' = a cos - b sin, b' = b cos + a sin (products and one fma each: fmaf(-b, s, a*c)). */
     void (*rope)(float *x, const float *cs, int64_t n_pairs, int64_t half);

@@ -43,6 +43,10 @@ static void run_softcap(const struct kern_math_table *t, struct data *d)
 {
     t->softcap(d->out, 3.0f, N);
 }
+static void run_sqrt_softplus(const struct kern_math_table *t, struct data *d)
+{
+    t->sqrt_softplus(d->out, N);
+}
 static void run_rope(const struct kern_math_table *t, struct data *d)
 {
     t->rope(d->out, d->x, PAIRS, N / 2);
@@ -80,8 +84,8 @@ static void fill(struct data *d)
 }
 
 #define OPS(X)                                                                               \
-    X(norm) X(add) X(add_scaled) X(scale) X(mul) X(glu_gelu) X(glu_silu) X(softcap) X(rope) \
-    X(rope_pairs) X(softmax) X(dot) X(find_bad) X(argmax)
+    X(norm) X(add) X(add_scaled) X(scale) X(mul) X(glu_gelu) X(glu_silu) X(softcap) X(sqrt_softplus) \
+    X(rope) X(rope_pairs) X(softmax) X(dot) X(find_bad) X(argmax)
 
 #define X(op)                                                                             \
     static void copy_##op(struct kern_math_table *t, const struct kern_math_table *from) \

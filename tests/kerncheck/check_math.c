@@ -118,13 +118,14 @@ static void run(const struct kern_math_table *t, int op, const struct data *d, i
     case 16: t->scale(out->y, out->y, s, n); break;
     case 17: t->rope_pairs(out->y, d->x, n / 2, false); break;
     case 18: t->rope_pairs(out->y, d->x, n / 2, true); break;
+    case 19: t->sqrt_softplus(out->y, n); break;
     }
 }
 
 static const char *const op_name[] = {"norm", "norm in place", "add", "add_scaled", "scale", "mul",
                                       "glu_gelu", "glu_silu", "softcap", "rope", "softmax",
                                       "softmax in place", "dot", "find_bad", "argmax",
-                                      "glu_silu in place", "scale in place", "rope_pairs", "rope_pairs inverse"};
+                                      "glu_silu in place", "scale in place", "rope_pairs", "rope_pairs inverse", "sqrt_softplus"};
 enum { N_OPS = sizeof op_name / sizeof *op_name };
 
 static int check_set(const struct set *s, struct noise *r)

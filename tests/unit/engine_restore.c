@@ -6,10 +6,12 @@
 
 #include "ingle/ingle.h"
 #include "kv/store_file.h"
+#include "session/session.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +76,28 @@ static void wait_gate(void)
     while (!gate.n_waits)
         pthread_cond_wait(&gate.changed, &gate.lock);
     pthread_mutex_unlock(&gate.lock);
+}
+
+/* ---- the store's look ---- */
+
+/* While it is held the store looks at its directory; then so many times more. */
+static struct {
+    atomic_bool held;
+    atomic_int more;
+} look;
+
+bool __real_session_runner_look(struct runner *r);
+bool __wrap_session_runner_look(struct runner *r);
+bool __wrap_session_runner_look(struct runner *r)
+{
+    return __real_session_runner_look(r) && !atomic_load(&look.held);
+}
+
+bool __real_session_runner_looks(const struct runner *r);
+bool __wrap_session_runner_looks(const struct runner *r);
+bool __wrap_session_runner_looks(const struct runner *r)
+{
+    return atomic_load(&look.held) || atomic_fetch_sub(&look.more, 1) > 0 || __real_session_runner_looks(r);
 }
 
 /* ---- requests ---- */
@@ -335,6 +359,34 @@ static void others_go_on(void **state)
     others_go_on_beside_a_restore(NULL);
 }
 
+/* Of two that wait for the store's look, whenever it ends, the first to come reads and the other shares. */
+static void the_first_to_wait_reads(void **state)
+{
+    (void)state;
+    struct place p;
+    make_place(&p, NULL);
+    for (int more = 0; more < 4; more++) {
+        close_place(&p);
+        open_place(&p, false);
+        struct asked *stream = ask(&p, 20, STREAM_TOKENS, 0);
+        wait_restoring(&p, 0, 1);
+        atomic_store(&look.held, true);
+        struct asked *a = ask(&p, N, TOKENS, 0), *b = ask(&p, N, TOKENS, 0);
+        wait_restoring(&p, 2, 1);
+        atomic_store(&look.more, more);
+        atomic_store(&look.held, false);
+        wait_done(a);
+        const int64_t kept = a->reuse.from_disk;
+        assert_true(kept >= 1024 && kept < N);
+        check(&p, a, kept);
+        check(&p, b, 0);
+        ingle_request_cancel(p.s, stream->r);
+        wait_done(stream);
+        free(stream);
+    }
+    end_place(&p);
+}
+
 /* A session and its file. */
 struct filed {
     struct place *p;
@@ -521,6 +573,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_go_on_beside_files),
         cmocka_unit_test(others_go_on),
+        cmocka_unit_test(the_first_to_wait_reads),
         cmocka_unit_test(with_compressed_rows),
         cmocka_unit_test(it_ends_at_once),
         cmocka_unit_test(memory_comes_back),

@@ -78,6 +78,12 @@ static void softcap(float *y, float cap, int64_t n)
         y[i] = cap * kern_tanh(y[i] / cap);
 }
 
+static void sqrt_softplus(float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = sqrtf(kern_log1p_exp(y[i]));
+}
+
 static void rope(float *x, const float *cs, int64_t n_pairs, int64_t half)
 {
     for (int64_t i = 0; i < n_pairs; i++) {
@@ -140,6 +146,7 @@ const struct kern_math_table kern_math_ref = {
     .glu_gelu = glu_gelu,
     .glu_silu = glu_silu,
     .softcap = softcap,
+    .sqrt_softplus = sqrt_softplus,
     .rope = rope,
     .rope_pairs = rope_pairs,
     .softmax = softmax,

@@ -34,6 +34,8 @@ struct m16 { /* one bit a lane */
     __mmask16 m;
 };
 
+#define LANES_OP1(name, op)                                                                        \
+    LANES_INLINE struct v16 name(struct v16 x) { return (struct v16){_mm512_##op(x.a)}; }
 #define LANES_OP2(name, op)                                                                        \
     LANES_INLINE struct v16 name(struct v16 x, struct v16 y)                                       \
     {                                                                                              \
@@ -166,6 +168,8 @@ struct m16 { /* all bits of a lane */
     __m256 a, b;
 };
 
+#define LANES_OP1(name, op)                                                                        \
+    LANES_INLINE struct v16 name(struct v16 x) { return (struct v16){_mm256_##op(x.a), _mm256_##op(x.b)}; }
 #define LANES_OP2(name, op)                                                                        \
     LANES_INLINE struct v16 name(struct v16 x, struct v16 y)                                       \
     {                                                                                              \
@@ -322,6 +326,7 @@ LANES_INLINE struct v16 v_from_i8(const int8_t *p)
 
 #endif
 
+LANES_OP1(v_sqrt, sqrt_ps)
 LANES_OP2(v_add, add_ps)
 LANES_OP2(v_sub, sub_ps)
 LANES_OP2(v_mul, mul_ps)

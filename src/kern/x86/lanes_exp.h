@@ -47,4 +47,16 @@ LANES_INLINE struct v16 v_sigmoid(struct v16 x)
     return v_div(v_choose(v_greater(v_zero(), x), e, one), v_add(one, e));
 }
 
+LANES_INLINE struct v16 v_log1p_exp(struct v16 x)
+{
+    const struct v16 one = v_set(1.0f), u = v_exp(v_or(x, v_bits(0x80000000u)));
+    const struct m16 big = v_greater(u, v_set(0.41421356f));
+    struct v16 f = v_choose(big, v_mul(v_sub(u, one), v_set(0.5f)), u);
+    struct v16 s = v_div(f, v_add(v_set(2.0f), f)), z = v_mul(s, s);
+    struct v16 p = v_fma(v_fma(v_fma(v_set(POLY_L3), z, v_set(POLY_L2)), z, v_set(POLY_L1)), z, v_set(POLY_L0));
+    struct v16 l = v_fma(v_mul(s, z), p, v_mul(v_set(2.0f), s));
+    l = v_choose(big, v_add(v_add(l, v_set(POLY_LN2_LO)), v_set(POLY_LN2_HI)), l);
+    return v_choose(v_greater(x, v_zero()), v_add(x, l), l);
+}
+
 #endif

@@ -76,6 +76,12 @@ static void softcap(float *y, float cap, int64_t n)
     v_store_n(y + i, v_mul(v_set(cap), v_tanh(v_div(v_load_n(y + i, m), v_set(cap)))), m);
 }
 
+static void sqrt_softplus(float *y, int64_t n)
+{
+    EACH(i, m, n)
+    v_store_n(y + i, v_sqrt(v_log1p_exp(v_load_n(y + i, m))), m);
+}
+
 static void rope(float *x, const float *cs, int64_t n_pairs, int64_t half)
 {
     EACH(i, m, n_pairs)
@@ -165,6 +171,7 @@ const struct kern_math_table LANES_SET(kern_math) = {
     .glu_gelu = glu_gelu,
     .glu_silu = glu_silu,
     .softcap = softcap,
+    .sqrt_softplus = sqrt_softplus,
     .rope = rope,
     .rope_pairs = rope_pairs,
     .softmax = softmax,

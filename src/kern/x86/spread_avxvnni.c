@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products for many rows on AVX-VNNI: 256-bit vectors, VEX form. */
 #define NAME(name) kern_matmul_##name##_spread_avxvnni
-#define ANY_ROWS(name) kern_matmul_##name##_avxvnni
 #include "kern/x86/spread_vnni256.h"

@@ -1,9 +1,10 @@
 /*
  * spread_vnni256 - the kernels of spread256.h: how each code is spread.  Included for AVX-VNNI (VEX form) and for
- * AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name, ANY_ROWS(x) that of one for any number of rows.
+ * AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name.
  */
-#include "kern/x86/points256.h"
+#include "kern/x86/points_read256.h"
 #include "kern/x86/spread256.h"
+#include "kern/x86/stored.h"
 
 #define SPREAD(name, tile, block, type, n_packed) \
     SPREAD_KERNEL(NAME(name), spread_##name, tile, block, type, n_packed)
@@ -186,52 +187,44 @@ SPREAD_TILES256(tile_points_32, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_
 SPREAD_TILES256(tile_iq3_s, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32B, SPREAD_BITS_8, 0)
 SPREAD_TILES256(tile_points_16, 16, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_16B, SPREAD_BITS_16, 0)
 
-/* 2 t + 1 of four bits t of each row's dword, from `bit` on. */
-static ATTR_INLINE __m256 odd_floats(__m256i dwords, int bit)
+static ATTR_INLINE void put_lanes(struct spread256 *to, int i, int half, __m256i v)
 {
-    const __m256i t = _mm256_and_si256(_mm256_srli_epi32(dwords, bit), _mm256_set1_epi32(15));
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_add_epi32(t, t), _mm256_set1_epi32(1)));
+    _mm256_store_ps(spread_sub(to, i) + 8 * half, _mm256_cvtepi32_ps(v));
 }
-static ATTR_INLINE void put_odd(struct spread256 *to, int i, __m256i rows0, __m256i rows8, int bit)
-{
-    put_floats(spread_sub(to, i), odd_floats(rows0, bit), odd_floats(rows8, bit));
-}
-#define ODD_WORDS(words)                                               \
-    put_odd(to, h, load256(words), load256((words) + 32), 28);         \
-    put_more(to, h, 0);
-#define ODD_BYTES(i, at, bit) put_odd(to, i, unsigned_lanes(at), unsigned_lanes((at) + 8), bit);
-#define ODD_HALVES                 \
-    ODD_BYTES(2 * h, from.sub, 0)  \
-    ODD_BYTES(2 * h + 1, from.sub, 4)
-/* From the least tile on it is faster to spread than to run stored blocks, whose expansion is the same. */
-#define POINTS(name, NAME_, tile, factor, n_high, sub_shift, SUBS)                                             \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                      \
+#define SUBS_32(NAME_) put_lanes(to, h, i, SUB_##NAME_(0));
+#define SUBS_16(NAME_)                         \
+    put_lanes(to, 2 * h, i, SUB_##NAME_(0));   \
+    put_lanes(to, 2 * h + 1, i, SUB_##NAME_(1));
+#define MORE_32(base) put_more(to, h, base);
+#define MORE_16(base)
+#define POINTS(name, NAME_, tile, factor, per, base)                                                           \
+    static void spread_##name(const uint8_t *chunk, int64_t n_blocks, void *all)                               \
     {                                                                                                          \
-        const uint8_t *const behind = chunk + KERN_BEHIND_##NAME_;                                             \
+        const struct constants k = constants_of();                                                             \
+        __m256i bias = _mm256_set1_epi8(STORED_BIAS);                                                          \
         struct spread256 *to = all;                                                                            \
-        for (int64_t b = 0; b < n; b++, to++) {                                                                \
+        __asm__("" : "+x"(bias));                                                                              \
+        for (int64_t b = 0; b < n_blocks; b++, to++) {                                                         \
             for (int h = 0; h < 8; h++) {                                                                      \
-                const size_t g = (size_t)(8 * b + h);                                                          \
-                const struct points from = {chunk + g * KERN_GROUP_##NAME_, behind + 16 * g,                   \
-                                            behind + (n_high) + 16 * (g >> (sub_shift))};                      \
-                expand_##name(&from, to->w[8 * h]);                                                            \
-                SUBS                                                                                           \
+                const int n = (int)(8 * b) + h;                                                                \
+                const struct group g = GROUP_AT(NAME_, chunk, n);                                              \
+                uint8_t *const lines = to->w[8 * h];                                                           \
+                for (int i = 0; i < 2; i++) {                                                                  \
+                    NUMBERS_##NAME_                                                                            \
+                    const __m256i signs = SIGNS_##NAME_;                                                       \
+                    POINTS_PUT(NAME_)                                                                          \
+                    SUBS_##per(NAME_)                                                                          \
+                }                                                                                              \
+                MORE_##per(base)                                                                               \
             }                                                                                                  \
             const uint8_t *const d = chunk + KERN_CHUNK_##NAME_ - 64 + 32 * b;                                 \
             put_floats(to->d, _mm256_mul_ps(halves(d), _mm256_set1_ps(factor)),                                \
                        _mm256_mul_ps(halves(d + 16), _mm256_set1_ps(factor)));                                 \
         }                                                                                                      \
     }                                                                                                          \
-    static SPREAD_KERNEL(run_##name, spread_##name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)           \
-    void ANY_ROWS(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
-    {                                                                                                          \
-        if (m->n < SPREAD_LEAST)                                                                               \
-            ANY_ROWS(stored)(m, p0, p1);                                                                       \
-        else                                                                                                   \
-            run_##name(m, p0, p1);                                                                             \
-    }
-POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 0, 0, ODD_WORDS(from.line + 64))
-POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 0, 0, ODD_HALVES)
-POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 256, 0, ODD_HALVES)
-POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0.25f, 0, 0, ODD_WORDS(from.line + 128))
-POINTS(iq3_s, IQ3_S, tile_iq3_s, 1.0f, 256, 1, ODD_BYTES(h, from.sub, h % 2 * 4) put_more(to, h, MAGIC);)
+    SPREAD(name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
+POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 32, 0)
+POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 16, 0)
+POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 16, 0)
+POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0.25f, 32, 0)
+POINTS(iq3_s, IQ3_S, tile_iq3_s, 1.0f, 32, MAGIC)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stored blocks spread for the tiles: points are looked up four or eight at a time, get
  * their signs as vectors, and 16 rows are transposed into lines of a panel. */
-#include "kern/x86/points256.h"
+#include "kern/x86/points_read256.h"
+#include "kern/x86/stored.h"
 
 #include "base/bug.h"
 #include <immintrin.h>
@@ -17,6 +18,17 @@ enum { GROUP_STEP = 512 };
 static inline void put(const struct row *r, int h, __m256i codes)
 {
     _mm256_store_si256((__m256i *)(void *)(r->code + h * GROUP_STEP), codes);
+}
+/* Two points, four.  Halves of a register are loaded as floats: integers would be inserted, which
+ * is two instructions each. */
+static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t b)
+{
+    const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(const void *)(book + a)));
+    return _mm_loadh_pi(low, (const __m64 *)(const void *)(book + b));
+}
+static ATTR_INLINE __m256 four_points(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(two_points(book, a, b)), two_points(book, c, d), 1);
 }
 static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
@@ -207,68 +219,55 @@ static void put_d(uint8_t *chunk, const uint8_t *halves, float factor)
 
 /* ---- points ---- */
 
-/* Bytes of 16 rows as sub-scales 2 s + 1 of both halves of group h: low and high nibbles. */
-static ATTR_INLINE void put_subs(uint8_t *chunk, int h, __m128i low, __m128i high)
+/* Dwords of 16 rows as bytes. */
+static ATTR_INLINE __m128i row_subs(__m256i first, __m256i last)
 {
-    const __m128i one = _mm_set1_epi8(1), mask = _mm_set1_epi8(30);
-    uint8_t *to = chunk + STORED_SUB + 32 * h;
-    _mm_store_si128((__m128i *)(void *)to, _mm_or_si128(_mm_and_si128(_mm_slli_epi16(low, 1), mask), one));
-    _mm_store_si128((__m128i *)(void *)(to + 16), _mm_or_si128(_mm_and_si128(_mm_srli_epi16(high, 3), mask), one));
-}
-/* The same of words whose top four bits are s, for all 32. */
-static ATTR_INLINE void put_word_subs(uint8_t *chunk, int h, const uint8_t *words)
-{
-    const __m256i sub = _mm256_permute4x64_epi64(
-        _mm256_packus_epi32(_mm256_srli_epi32(load256(words), 28), _mm256_srli_epi32(load256(words + 32), 28)), 0xD8);
-    const __m128i s = _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1));
-    put_subs(chunk, h, s, _mm_slli_epi16(s, 4));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, last), 0xD8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-/* Group h of a block, from g, of which it is group at of its chunk. */
-static void expand_group(uint32_t code, const struct points *g, int h, uint8_t *chunk)
-{
-    uint8_t *lines = chunk + 512 * h;
-    switch (code) {
-    case KERN_CODE_IQ2_XXS:
-        expand_iq2_xxs(g, lines);
-        put_word_subs(chunk, h, g->line + 64);
-        return;
-    case KERN_CODE_IQ2_XS:
-        expand_iq2_xs(g, lines);
-        put_subs(chunk, h, load128(g->sub), load128(g->sub));
-        return;
-    case KERN_CODE_IQ2_S:
-        expand_iq2_s(g, lines);
-        put_subs(chunk, h, load128(g->sub), load128(g->sub));
-        return;
-    case KERN_CODE_IQ3_XXS:
-        expand_iq3_xxs(g, lines);
-        put_word_subs(chunk, h, g->line + 128);
-        return;
-    default: { /* IQ3_S: sub-scales of two groups in a byte */
-        expand_iq3_s(g, lines);
-        const __m128i s = load128(g->sub);
-        put_subs(chunk, h, h % 2 ? _mm_srli_epi16(s, 4) : s, h % 2 ? s : _mm_slli_epi16(s, 4));
+#define EXPAND(name, NAME)                                                                         \
+    static void expand_##name(const uint8_t *chunk, int odd, uint8_t *to)                          \
+    {                                                                                              \
+        const struct constants k = constants_of();                                                 \
+        __m256i bias = _mm256_set1_epi8(STORED_BIAS), sub0[2], sub1[2];                            \
+        __asm__("" : "+x"(bias));                                                                  \
+        for (int h = 0; h < 8; h++) {                                                              \
+            const int n = 8 * odd + h;                                                             \
+            const struct group g = GROUP_AT(NAME, chunk, n);                                       \
+            uint8_t *const lines = to + 512 * h;                                                   \
+            GROUP_ASK(NAME)                                                                        \
+            for (int i = 0; i < 2; i++) {                                                          \
+                NUMBERS_##NAME                                                                     \
+                const __m256i signs = SIGNS_##NAME;                                                \
+                POINTS_PUT(NAME)                                                                   \
+                sub0[i] = SUB_##NAME(0);                                                           \
+                sub1[i] = SUB_##NAME(1);                                                           \
+            }                                                                                      \
+            __m128i *const subs = (__m128i *)(void *)(to + STORED_SUB + 32 * h);                   \
+            _mm_store_si128(subs, row_subs(sub0[0], sub0[1]));                                     \
+            _mm_store_si128(subs + 1, row_subs(sub1[0], sub1[1]));                                 \
+        }                                                                                          \
     }
-    }
-}
+EXPAND(iq2_xxs, IQ2_XXS)
+EXPAND(iq2_xs, IQ2_XS)
+EXPAND(iq2_s, IQ2_S)
+EXPAND(iq3_xxs, IQ3_XXS)
+EXPAND(iq3_s, IQ3_S)
 
-static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *chunk)
+static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *to)
 {
     const struct kern_code *c = kern_code_find(w->code);
-    const bool four = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ3_XXS;
-    const bool high = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ2_S;
-    const size_t group = four ? 192 : 128;
-    const uint8_t *at = panel + (size_t)(b / 2) * c->chunk_bytes, *behind = at + 16 * group;
-    for (int h = 0; h < 8; h++) {
-        const size_t g = (size_t)(b % 2 * 8 + h);
-        const struct points from = {at + g * group, behind + 16 * g,
-                                    behind + (high ? 256 : 0) + 16 * (w->code == KERN_CODE_IQ3_S ? g / 2 : g)};
-        for (size_t i = 0; i < group; i += 64)
-            _mm_prefetch((const char *)from.line + 8192 + i, _MM_HINT_T1);
-        expand_group(w->code, &from, h, chunk);
+    const uint8_t *chunk = panel + (size_t)(b / 2) * c->chunk_bytes;
+    const int odd = (int)(b % 2);
+    switch (w->code) {
+    case KERN_CODE_IQ2_XXS: expand_iq2_xxs(chunk, odd, to); break;
+    case KERN_CODE_IQ2_XS: expand_iq2_xs(chunk, odd, to); break;
+    case KERN_CODE_IQ2_S: expand_iq2_s(chunk, odd, to); break;
+    case KERN_CODE_IQ3_XXS: expand_iq3_xxs(chunk, odd, to); break;
+    default: expand_iq3_s(chunk, odd, to); break;
     }
-    put_d(chunk, at + c->chunk_bytes - 64 + b % 2 * 32, c->factor);
+    put_d(to, chunk + c->chunk_bytes - 64 + 32 * odd, c->factor);
 }
 
 void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
