@@ -207,8 +207,9 @@ static ATTR_INLINE void put_lanes(struct spread256 *to, int i, int half, __m256i
         for (int64_t b = 0; b < n_blocks; b++, to++) {                                                         \
             for (int h = 0; h < 8; h++) {                                                                      \
                 const int n = (int)(8 * b) + h;                                                                \
-                const struct group g = GROUP_AT(NAME_, chunk, n);                                              \
-                uint8_t *const lines = to->w[8 * h];                                                           \
+                struct group g = GROUP_AT(NAME_, chunk, n);                                                    \
+                uint8_t *lines = to->w[8 * h];                                                                 \
+                __asm__("" : "+r"(g.line), "+r"(lines)); /* or pointers to each half spill those of numbers */ \
                 for (int i = 0; i < 2; i++) {                                                                  \
                     NUMBERS_##NAME_                                                                            \
                     const __m256i signs = SIGNS_##NAME_;                                                       \
