@@ -36,20 +36,23 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
     return a;
 }
 
-#define SPREAD_DOT(c, at)                                \
+#define SPREAD_DOT_TO(c, at, a, b)                       \
     {                                                    \
         const __m512i q_ = spread_words(x##c->q + (at)); \
         a##c = spread_dot(a##c, w0_, q_);                \
         b##c = spread_dot(b##c, w1_, q_);                \
     }
-/* Quad j of a group whose activations begin at q + at. */
-#define SPREAD_QUAD(C, line0, line1, at)                                          \
+#define SPREAD_DOT(c, at) SPREAD_DOT_TO(c, at, a, b)
+#define SPREAD_DOT_WHOLE(c, at) SPREAD_DOT_TO(c, at, s, t)
+/* A quad whose activations begin at q + at. */
+#define SPREAD_QUAD_TO(C, line0, line1, at, DOT)                                  \
     {                                                                             \
         const __m512i w0_ = spread_load(line0), w1_ = spread_load(line1);         \
         spread_ask(ask);                                                          \
         ask += v->step;                                                           \
-        SPREAD_##C(SPREAD_DOT, at)                                                \
+        SPREAD_##C(DOT, at)                                                       \
     }
+#define SPREAD_QUAD(C, line0, line1, at) SPREAD_QUAD_TO(C, line0, line1, at, SPREAD_DOT)
 
 /* ---- groups of 32 ---- */
 
@@ -137,6 +140,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
 
 #define SPREAD_X256(c, _) const struct kern_act256 *x##c = (const struct kern_act256 *)(const void *)v->x[c];
 #define SPREAD_ZERO_T(c, _) __m512i s##c = _mm512_setzero_si512(), t##c = s##c;
+#define SPREAD_BEGIN(c, _) __m512i a##c = _mm512_setzero_si512(), b##c = a##c;
 #define SPREAD_ZERO(c, _) a##c = b##c = _mm512_setzero_si512();
 /* Pairs of sums of q times pairs of 16 rows. */
 #define SPREAD_SUMS(c, at)                                   \
@@ -167,29 +171,27 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
 #define SPREAD_ADD_WORDS(c, _)                        \
     s##c = spread_dot_words(s##c, a##c, sub0_);       \
     t##c = spread_dot_words(t##c, b##c, sub1_);
-#define SPREAD_HALF(C, h, half)                                                                                    \
-    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half)], v1->w[8 * (h) + 4 * (half)], 32 * (h) + 16 * (half))               \
-    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 1], v1->w[8 * (h) + 4 * (half) + 1], 32 * (h) + 16 * (half) + 4)   \
-    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 2], v1->w[8 * (h) + 4 * (half) + 2], 32 * (h) + 16 * (half) + 8)   \
-    SPREAD_QUAD(C, v0->w[8 * (h) + 4 * (half) + 3], v1->w[8 * (h) + 4 * (half) + 3], 32 * (h) + 16 * (half) + 12)
+#define SPREAD_OF(C, l, DOT) SPREAD_QUAD_TO(C, v0->w[l], v1->w[l], 4 * (l), DOT)
+#define SPREAD_HALF_TO(C, l, DOT)                                                              \
+    SPREAD_OF(C, l, DOT) SPREAD_OF(C, (l) + 1, DOT) SPREAD_OF(C, (l) + 2, DOT) SPREAD_OF(C, (l) + 3, DOT)
+#define SPREAD_HALF(C, h, half) SPREAD_HALF_TO(C, 8 * (h) + 4 * (half), SPREAD_DOT)
 #define SPREAD_SCALED(C, i, ADD)                                                                              \
     {                                                                                                         \
         const __m512i sub0_ = _mm512_load_si512(v0->sub[i]), sub1_ = _mm512_load_si512(v1->sub[i]);            \
         SPREAD_##C(ADD, _)                                                                                     \
     }
-/* A group whose sub-scale is for 32; for 32, and 16 fit words; for 16; for 16 that fit words. */
+/* A group whose sub-scale is for 32; for 32, and 16 fit words; for 16; one whose bytes are scaled already. */
 #define SPREAD_GROUP_32(C, h)                                                     \
-    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_HALF(C, h, 1)          \
+    SPREAD_##C(SPREAD_BEGIN, _) SPREAD_HALF(C, h, 0) SPREAD_HALF(C, h, 1)         \
     SPREAD_SCALED(C, h, SPREAD_ADD)
 #define SPREAD_GROUP_32W(C, h)                                                                   \
-    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, h, SPREAD_ADD_WORDS)        \
+    SPREAD_##C(SPREAD_BEGIN, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, h, SPREAD_ADD_WORDS)        \
     SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, h, SPREAD_ADD_WORDS)
 #define SPREAD_GROUP_16(C, h)                                                                    \
-    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, 2 * (h), SPREAD_ADD)        \
+    SPREAD_##C(SPREAD_BEGIN, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, 2 * (h), SPREAD_ADD)        \
     SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, 2 * (h) + 1, SPREAD_ADD)
-#define SPREAD_GROUP_16W(C, h)                                                                       \
-    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 0) SPREAD_SCALED(C, 2 * (h), SPREAD_ADD_WORDS)      \
-    SPREAD_##C(SPREAD_ZERO, _) SPREAD_HALF(C, h, 1) SPREAD_SCALED(C, 2 * (h) + 1, SPREAD_ADD_WORDS)
+#define SPREAD_GROUP_WHOLE(C, h)                                     \
+    SPREAD_HALF_TO(C, 8 * (h), SPREAD_DOT_WHOLE) SPREAD_HALF_TO(C, 8 * (h) + 4, SPREAD_DOT_WHOLE)
 
 #define SPREAD_FINISH_D(c, _)                                                                                 \
     {                                                                                                         \
@@ -221,7 +223,6 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
             SPREAD_##C(SPREAD_ZERO_T, _)                                                                             \
             SPREAD_PAIRS_##less_(C, less)                                                                            \
             for (int h = 0; h < 8; h++) {                                                                            \
-                SPREAD_##C(SPREAD_NONE, _)                                                                           \
                 SPREAD_##C(SPREAD_ASK, 6 * b + h)                                                                    \
                 GROUP(C, h)                                                                                          \
             }                                                                                                        \

@@ -51,8 +51,8 @@ SPREAD32(nvfp4, 4, 2, E2, tile_halves, half_ue4m3, SECOND_HALF, quad_4, LISTED, 
 SPREAD_TILES256(tile_q4_k, SPREAD_GROUP_32W, 0, 32)
 SPREAD_TILES256(tile_q5_k, SPREAD_GROUP_32, 0, 32)
 SPREAD_TILES256(tile_q6_k, SPREAD_GROUP_16, 16, 0)
-SPREAD_TILES256(tile_q3_k, SPREAD_GROUP_16W, 16, 0)
-SPREAD_TILES256(tile_q2_k, SPREAD_GROUP_16W, 0, 16)
+SPREAD_TILES256(tile_q3_k, SPREAD_GROUP_WHOLE, 32, 0)
+SPREAD_TILES256(tile_q2_k, SPREAD_GROUP_WHOLE, 0, 16)
 SPREAD_TILES256(tile_iq4_xs, SPREAD_GROUP_32, 32, 0)
 
 static ATTR_INLINE __m512i unsigned_lanes(const uint8_t *at)
@@ -68,13 +68,13 @@ static ATTR_INLINE __m512i paired(__m512i first, __m512i second)
 {
     return _mm512_mask_mov_epi16(first, 0xAAAAAAAA, _mm512_slli_epi32(second, 16));
 }
-/* As words with zeros above them. */
-static ATTR_INLINE __m512i as_words(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi32(0xFFFF)); }
+/* A word twice. */
+static ATTR_INLINE __m512i twice(__m512i v) { return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xFFFF)), _mm512_slli_epi32(v, 16)); }
 
 #define PUT256(j, quad, value, arg) _mm512_store_si512(to->w[8 * h + (j)], value(quad(group, j), arg));
 #define PLAIN(v, arg) v
-/* SCALES does those of group h of a super-block, which stand at s, d n_sub bytes behind. */
-#define SPREAD256(name, bits, scales, n_sub, has_min, SCALES, ...)                                        \
+/* GROUP does group h of a super-block; scales stand at s, d n_sub bytes behind. */
+#define SPREAD256(name, bits, scales, n_sub, has_min, GROUP)                                              \
     static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                 \
     {                                                                                                     \
         struct spread256 *to = all;                                                                       \
@@ -82,8 +82,7 @@ static ATTR_INLINE __m512i as_words(__m512i v) { return _mm512_and_si512(v, _mm5
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                           \
             for (int h = 0; h < 8; h++) {                                                                 \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                                \
-                EACH_QUAD(PUT256, __VA_ARGS__)                                                            \
-                SCALES                                                                                    \
+                GROUP                                                                                     \
             }                                                                                             \
             _mm512_store_ps(to->d, halves(s + (n_sub)));                                                  \
             if (has_min)                                                                                  \
@@ -98,27 +97,50 @@ static ATTR_INLINE __m512i as_words(__m512i v) { return _mm512_and_si512(v, _mm5
     PUT_SUB(h, unsigned_lanes(s + 16 * h))                                                                  \
     if (h % 2)                                                                                              \
         PUT_PAIR(min, h / 2, unsigned_lanes(s + 112 + 16 * h), unsigned_lanes(s + 128 + 16 * h))
-SPREAD256(q4_k, 4, SUB8_MIN, 256, true, SUB32_MIN, quad_4, PLAIN, 0)
-SPREAD256(q5_k, 5, SUB8_MIN, 256, true, SUB32_MIN, quad_5, PLAIN, 0)
+#define QUADS_PLAIN(quad) EACH_QUAD(PUT256, quad, PLAIN, 0)
+SPREAD256(q4_k, 4, SUB8_MIN, 256, true, QUADS_PLAIN(quad_4) SUB32_MIN)
+SPREAD256(q5_k, 5, SUB8_MIN, 256, true, QUADS_PLAIN(quad_5) SUB32_MIN)
 
 #define TIMES(v, bias) _mm512_mullo_epi32(v, _mm512_set1_epi32(-(bias)))
-#define SUB16(bias, stored)                                                                               \
+#define SUB16(bias)                                                                                       \
     const __m512i first = signed_lanes(s + 32 * h), second = signed_lanes(s + 32 * h + 16);               \
-    PUT_SUB(2 * h, stored(first)) PUT_SUB(2 * h + 1, stored(second))                                      \
+    PUT_SUB(2 * h, first) PUT_SUB(2 * h + 1, second)                                                      \
     PUT_PAIR(less, h, TIMES(first, bias), TIMES(second, bias))
-#define AS_LANES(v) v
-SPREAD256(q6_k, 6, SUB16, 256, false, SUB16(32, AS_LANES), quad_6, PLAIN, 0)
-SPREAD256(q3_k, 3, SUB16, 256, false, SUB16(4, as_words), quad_3, PLAIN, 0)
+SPREAD256(q6_k, 6, SUB16, 256, false, QUADS_PLAIN(quad_6) SUB16(32))
 
+/* Codes of 2 and 3 bits times their sub-scales are bytes, two of which one product of words makes: nothing is left to
+ * scale in tiles. */
+#define PUT_TIMES(j, quad, sub, plus) \
+    _mm512_store_si512(to->w[8 * h + (j)], _mm512_add_epi16(_mm512_mullo_epi16(quad(group, j), sub), plus));
+#define QUADS_TIMES(quad, sub0, plus0, sub1, plus1)                                                                      \
+    PUT_TIMES(0, quad, sub0, plus0) PUT_TIMES(1, quad, sub0, plus0) PUT_TIMES(2, quad, sub0, plus0) PUT_TIMES(3, quad, sub0, plus0) \
+    PUT_TIMES(4, quad, sub1, plus1) PUT_TIMES(5, quad, sub1, plus1) PUT_TIMES(6, quad, sub1, plus1) PUT_TIMES(7, quad, sub1, plus1)
+
+/* Unsigned 15 * 3. */
 #define LOW(v) _mm512_and_si512(v, _mm512_set1_epi32(15))
 #define NIBBLES                                                                                       \
     const __m512i first = unsigned_lanes(s + 32 * h), second = unsigned_lanes(s + 32 * h + 16);       \
-    PUT_SUB(2 * h, LOW(first)) PUT_SUB(2 * h + 1, LOW(second))                                        \
+    const __m512i sub0 = twice(LOW(first)), sub1 = twice(LOW(second)), none = _mm512_setzero_si512(); \
+    QUADS_TIMES(quad_2, sub0, none, sub1, none)                                                       \
     PUT_PAIR(min, h, _mm512_srli_epi32(first, 4), _mm512_srli_epi32(second, 4))
-SPREAD256(q2_k, 2, SUB16_NIB, 256, true, NIBBLES, quad_2, PLAIN, 0)
+SPREAD256(q2_k, 2, SUB16_NIB, 256, true, NIBBLES)
+
+/* (code - 4) * sub-scale, of -32 to 31, is -124 to 128: plus 124. */
+enum { BIAS_3 = 124 };
+static ATTR_INLINE __m512i plus_3(__m512i sub)
+{
+    const __m512i plus = _mm512_sub_epi16(_mm512_set1_epi16(BIAS_3), _mm512_slli_epi16(sub, 2));
+    return _mm512_or_si512(plus, _mm512_slli_epi16(plus, 8));
+}
+#define SMALL                                                                                                     \
+    const __m512i sub0 = twice(signed_lanes(s + 32 * h)), sub1 = twice(signed_lanes(s + 32 * h + 16));            \
+    QUADS_TIMES(quad_3, sub0, plus_3(sub0), sub1, plus_3(sub1))                                                   \
+    if (h % 2)                                                                                                    \
+        _mm512_store_si512(to->less[h / 2], _mm512_set1_epi16(-BIAS_3));
+SPREAD256(q3_k, 3, SUB16, 256, false, SMALL)
 
 #define SUB32                                                                                             \
     PUT_SUB(h, signed_lanes(s + 16 * h))                                                                  \
     if (h % 2)                                                                                            \
         PUT_PAIR(less, h / 2, TIMES(signed_lanes(s + 16 * h - 16), 128), TIMES(signed_lanes(s + 16 * h), 128))
-SPREAD256(iq4_xs, 4, SUB8, 128, false, SUB32, quad_4, LISTED, quant_nl4)
+SPREAD256(iq4_xs, 4, SUB8, 128, false, EACH_QUAD(PUT256, quad_4, LISTED, quant_nl4) SUB32)

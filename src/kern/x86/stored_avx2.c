@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stored blocks spread for the tiles: points are looked up four or eight at a time, get
  * their signs as vectors, and 16 rows are transposed into lines of a panel. */
+#include "kern/x86/points_read256.h"
 #include "kern/x86/stored.h"
 
 #include "base/bug.h"
@@ -14,38 +15,10 @@ struct row {
 };
 enum { GROUP_STEP = 512 };
 
-static inline uint32_t load32(const void *at)
-{
-    uint32_t v;
-    memcpy(&v, at, sizeof v);
-    return v;
-}
 static inline void put(const struct row *r, int h, __m256i codes)
 {
     _mm256_store_si256((__m256i *)(void *)(r->code + h * GROUP_STEP), codes);
 }
-/* Bytes of seven sign bits: the eighth makes the number of ones even. */
-static inline __m256i even_signs(__m256i x)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i odd = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    const __m256i a = _mm256_shuffle_epi8(odd, _mm256_and_si256(x, low));
-    const __m256i b = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16(x, 4), low));
-    return _mm256_or_si256(x, _mm256_xor_si256(a, b));
-}
-/* Signs of eight words of 4 x 7 sign bits and a scale in the top 4. */
-static inline __m256i signs_of_words(__m256i w)
-{
-    return even_signs(_mm256_or_si256(
-        _mm256_or_si256(_mm256_and_si256(w, _mm256_set1_epi32(0x7F)),
-                        _mm256_and_si256(_mm256_slli_epi32(w, 1), _mm256_set1_epi32(0x7F00))),
-        _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi32(w, 2), _mm256_set1_epi32(0x7F0000)),
-                        _mm256_and_si256(_mm256_slli_epi32(w, 3), _mm256_set1_epi32(0x7F000000)))));
-}
-static inline __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-static inline __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-
 /* Two points, four.  Halves of a register are loaded as floats: integers would be inserted, which
  * is two instructions each. */
 static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t b)
@@ -244,179 +217,78 @@ static void put_d(uint8_t *chunk, const uint8_t *halves, float factor)
                         _mm256_mul_ps(_mm256_cvtph_ps(load128(halves + 16 * i)), _mm256_set1_ps(factor)));
 }
 
-/* ---- points: a group of 8 rows at a time; its numbers are 16-bit, [8 rows][4] in each line ---- */
+/* ---- points ---- */
 
-/* The points' values, with signs and bias, as half a line: bit i of a row's dword of `sign` in `bit`
- * is for byte i.  -p = ~p + 1. */
-static ATTR_INLINE void put_signed(uint8_t *half_line, __m256i v, __m256i sign, __m256i bit)
+/* Half a line of values, with signs and bias; minus: which are negative.  -p = ~p + 1. */
+static ATTR_INLINE void put_signed(uint8_t *half_line, __m256i v, __m256i minus, __m256i bias)
 {
-    const __m256i m = _mm256_cmpeq_epi8(_mm256_and_si256(sign, bit), bit);
     _mm256_store_si256((__m256i *)(void *)half_line,
-                       _mm256_add_epi8(_mm256_xor_si256(v, m), _mm256_sub_epi8(_mm256_set1_epi8(STORED_BIAS), m)));
+                       _mm256_add_epi8(_mm256_xor_si256(v, minus), _mm256_sub_epi8(bias, minus)));
+}
+/* 8 coordinates of 8 rows, at v of rows {0, 1, 4, 5} and {2, 3, 6, 7}, as two half lines; sign byte l of each row. */
+static ATTR_INLINE void put_eight(uint8_t *lines, __m256i v0, __m256i v1, __m256i signs, int l, __m256i bias)
+{
+    const __m256i each = _mm256_shuffle_epi8(
+        signs, _mm256_add_epi8(_mm256_set1_epi8((char)l), _mm256_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0, 0x0C0C0C0C,
+                                                                          0x08080808, 0x04040404, 0)));
+    const __m256i low = _mm256_set1_epi32(0x08040201), high = _mm256_set1_epi32((int)0x80402010u);
+    const __m256 a = _mm256_castsi256_ps(v0), b = _mm256_castsi256_ps(v1);
+    put_signed(lines + 128 * l, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+               _mm256_cmpeq_epi8(_mm256_and_si256(each, low), low), bias);
+    put_signed(lines + 128 * l + 64, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)),
+               _mm256_cmpeq_epi8(_mm256_and_si256(each, high), high), bias);
 }
 
-/* Sign byte l of each of 8 rows, four times. */
-static ATTR_INLINE __m256i sign_bytes(__m256i sign, int l)
+/* Dwords of 16 rows as bytes. */
+static ATTR_INLINE __m128i row_subs(__m256i first, __m256i last)
 {
-    return _mm256_shuffle_epi8(
-        sign, _mm256_add_epi8(_mm256_set1_epi8((char)l),
-                              _mm256_set_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0, 0x0C0C0C0C, 0x08080808,
-                                               0x04040404, 0)));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, last), 0xD8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-/* Point l of 4, of 8 coordinates: two half lines. */
-static ATTR_INLINE void spread_eight(const uint64_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
-{
-    const uint16_t *n = number + l;
-    const __m256 a = four_points(book, n[0], n[4], n[16], n[20]);
-    const __m256 b = four_points(book, n[8], n[12], n[24], n[28]);
-    const __m256i each = sign_bytes(sign, l);
-    put_signed(lines + 128 * l, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), each,
-               _mm256_set1_epi32(0x08040201));
-    put_signed(lines + 128 * l + 64, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)), each,
-               _mm256_set1_epi32((int)0x80402010u));
-}
-
-/* Points 2 l and 2 l + 1 of 8, of 4 coordinates: the same. */
-static ATTR_INLINE void spread_four(const uint32_t *book, const uint16_t *number, __m256i sign, int l, uint8_t *lines)
-{
-#define POINTS(n)                                                                             \
-    _mm256_setr_epi32((int)book[(n)[0]], (int)book[(n)[4]], (int)book[(n)[8]], (int)book[(n)[12]], \
-                      (int)book[(n)[16]], (int)book[(n)[20]], (int)book[(n)[24]], (int)book[(n)[28]])
-    const uint16_t *n = number + 32 * (l / 2) + 2 * (l % 2);
-    const __m256i each = sign_bytes(sign, l);
-    put_signed(lines + 128 * l, POINTS(n), each, _mm256_set1_epi32(0x08040201));
-    put_signed(lines + 128 * l + 64, POINTS(n + 1), each, _mm256_set1_epi32((int)0x80402010u));
-#undef POINTS
-}
-
-/* Numbers of 8 rows of a line, with bits from 8 on: 16 of them at a time. */
-static ATTR_INLINE void put_numbers(uint16_t *number, const uint8_t *line, __m256i high0, __m256i high1)
-{
-    _mm256_store_si256((__m256i *)(void *)number,
-                       _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line)), high0));
-    _mm256_store_si256((__m256i *)(void *)(number + 16),
-                       _mm256_or_si256(_mm256_cvtepu8_epi16(load128(line + 16)), high1));
-}
-/* Bits bit, bit + step, ... of the bytes of rows r .. r + 3 moved to bit 8 and on; mask: 0x100 or 0x300. */
-static ATTR_INLINE __m256i high_bits(const uint8_t *bytes, int r, int bit, int step, int mask)
-{
-    const __m256i which = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1, 2, -1, 2, -1, 2,
-                                           -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
-    const __m256i b = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load32(bytes + r)), which);
-    const uint64_t up = UINT64_C(1) << (8 - bit) | UINT64_C(1) << (24 - bit - step) |
-                        UINT64_C(1) << (40 - bit - 2 * step) | UINT64_C(1) << (56 - bit - 3 * step);
-    return _mm256_and_si256(_mm256_mullo_epi16(b, _mm256_set1_epi64x((long long)up)), _mm256_set1_epi16((short)mask));
-}
-
-/* Bytes of 16 rows as sub-scales 2 s + 1 of both halves of group h: low and high nibbles. */
-static ATTR_INLINE void put_subs(uint8_t *chunk, int h, __m128i low, __m128i high)
-{
-    const __m128i one = _mm_set1_epi8(1), mask = _mm_set1_epi8(30);
-    uint8_t *to = chunk + STORED_SUB + 32 * h;
-    _mm_store_si128((__m128i *)(void *)to, _mm_or_si128(_mm_and_si128(_mm_slli_epi16(low, 1), mask), one));
-    _mm_store_si128((__m128i *)(void *)(to + 16), _mm_or_si128(_mm_and_si128(_mm_srli_epi16(high, 3), mask), one));
-}
-/* The same of words whose top four bits are s, for all 32. */
-static ATTR_INLINE void put_word_subs(uint8_t *chunk, int h, const uint8_t *words)
-{
-    const __m256i sub = _mm256_permute4x64_epi64(
-        _mm256_packus_epi32(_mm256_srli_epi32(load256(words), 28), _mm256_srli_epi32(load256(words + 32), 28)), 0xD8);
-    const __m128i s = _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1));
-    put_subs(chunk, h, s, _mm_slli_epi16(s, 4));
-}
-
-/* What a group is read from. */
-struct points {
-    const uint8_t *line, *high, *sub;
-};
-/* Numbers and signs of rows [8 i, 8 i + 8), by type. */
-#define NUMBERS_PLAIN(m) put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, _mm256_setzero_si256(), _mm256_setzero_si256());
-#define NUMBERS_HIGH(m, bit, step, mask)                                                       \
-    put_numbers(number + 32 * (m), g->line + 64 * (m) + 32 * i, high_bits(g->high, 8 * i, bit, step, mask), \
-                high_bits(g->high, 8 * i + 4, bit, step, mask));
-#define EIGHT(book)                            \
-    spread_eight(book, number, sign, 0, to);   \
-    spread_eight(book, number, sign, 1, to);   \
-    spread_eight(book, number, sign, 2, to);   \
-    spread_eight(book, number, sign, 3, to);
-#define FOUR(book)                             \
-    spread_four(book, number, sign, 0, to);    \
-    spread_four(book, number, sign, 1, to);    \
-    spread_four(book, number, sign, 2, to);    \
-    spread_four(book, number, sign, 3, to);
-
-#define EXPAND(name, NUMBERS, SIGN, SPREAD)                                                    \
-    static void expand_##name(const struct points *g, uint8_t *lines)                          \
-    {                                                                                          \
-        ATTR_ALIGNED(32) uint16_t number[64];                                                  \
-        for (int i = 0; i < 2; i++) {                                                          \
-            uint8_t *to = lines + 32 * i;                                                      \
-            NUMBERS                                                                            \
-            const __m256i sign = SIGN;                                                         \
-            SPREAD                                                                             \
-        }                                                                                      \
+#define PUT(NAME, l) put_eight(lines + 32 * i, VALUES_##NAME(l, 0), VALUES_##NAME(l, 1), signs, l, bias);
+#define EXPAND(name, NAME)                                                                         \
+    static void expand_##name(const uint8_t *chunk, int odd, uint8_t *to)                          \
+    {                                                                                              \
+        const struct constants k = constants_of();                                                 \
+        __m256i bias = _mm256_set1_epi8(STORED_BIAS), sub0[2], sub1[2];                            \
+        __asm__("" : "+x"(bias));                                                                  \
+        for (int h = 0; h < 8; h++) {                                                              \
+            const int n = 8 * odd + h;                                                             \
+            const struct group g = GROUP_AT(NAME, chunk, n);                                       \
+            uint8_t *const lines = to + 512 * h;                                                   \
+            GROUP_ASK(NAME)                                                                        \
+            for (int i = 0; i < 2; i++) {                                                          \
+                NUMBERS_##NAME                                                                     \
+                const __m256i signs = SIGNS_##NAME;                                                \
+                PUT(NAME, 0) PUT(NAME, 1) PUT(NAME, 2) PUT(NAME, 3)                                \
+                sub0[i] = SUB_##NAME(0);                                                           \
+                sub1[i] = SUB_##NAME(1);                                                           \
+            }                                                                                      \
+            __m128i *const subs = (__m128i *)(void *)(to + STORED_SUB + 32 * h);                   \
+            _mm_store_si128(subs, row_subs(sub0[0], sub0[1]));                                     \
+            _mm_store_si128(subs + 1, row_subs(sub1[0], sub1[1]));                                 \
+        }                                                                                          \
     }
-EXPAND(iq2_xxs, NUMBERS_PLAIN(0), signs_of_words(load256(g->line + 64 + 32 * i)), EIGHT(quant_book_iq2_xxs))
-#define NUMBERS_XS                                                                             \
-    const __m256i bit = _mm256_and_si256(load256(g->line + 64 + 32 * i), _mm256_set1_epi8(1)); \
-    put_numbers(number, g->line + 32 * i,                                                      \
-                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(bit)), 8),       \
-                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(bit, 1)), 8));
-EXPAND(iq2_xs, NUMBERS_XS,
-       even_signs(_mm256_and_si256(_mm256_srli_epi16(load256(g->line + 64 + 32 * i), 1), _mm256_set1_epi8(127))),
-       EIGHT(quant_book_iq2_xs))
-EXPAND(iq2_s, NUMBERS_HIGH(0, 0, 2, 0x300), load256(g->line + 64 + 32 * i), EIGHT(quant_book_iq2_s))
-EXPAND(iq3_xxs, NUMBERS_PLAIN(0) NUMBERS_PLAIN(1), signs_of_words(load256(g->line + 128 + 32 * i)),
-       FOUR(quant_book_iq3_xxs))
-EXPAND(iq3_s, NUMBERS_HIGH(0, 0, 1, 0x100) NUMBERS_HIGH(1, 4, 1, 0x100), load256(g->line + 128 + 32 * i),
-       FOUR(quant_book_iq3_s))
+EXPAND(iq2_xxs, IQ2_XXS)
+EXPAND(iq2_xs, IQ2_XS)
+EXPAND(iq2_s, IQ2_S)
+EXPAND(iq3_xxs, IQ3_XXS)
+EXPAND(iq3_s, IQ3_S)
 
-/* Group h of a block, from g, of which it is group at of its chunk. */
-static void expand_group(uint32_t code, const struct points *g, int h, uint8_t *chunk)
-{
-    uint8_t *lines = chunk + 512 * h;
-    switch (code) {
-    case KERN_CODE_IQ2_XXS:
-        expand_iq2_xxs(g, lines);
-        put_word_subs(chunk, h, g->line + 64);
-        return;
-    case KERN_CODE_IQ2_XS:
-        expand_iq2_xs(g, lines);
-        put_subs(chunk, h, load128(g->sub), load128(g->sub));
-        return;
-    case KERN_CODE_IQ2_S:
-        expand_iq2_s(g, lines);
-        put_subs(chunk, h, load128(g->sub), load128(g->sub));
-        return;
-    case KERN_CODE_IQ3_XXS:
-        expand_iq3_xxs(g, lines);
-        put_word_subs(chunk, h, g->line + 128);
-        return;
-    default: { /* IQ3_S: sub-scales of two groups in a byte */
-        expand_iq3_s(g, lines);
-        const __m128i s = load128(g->sub);
-        put_subs(chunk, h, h % 2 ? _mm_srli_epi16(s, 4) : s, h % 2 ? s : _mm_slli_epi16(s, 4));
-    }
-    }
-}
-
-static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *chunk)
+static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *to)
 {
     const struct kern_code *c = kern_code_find(w->code);
-    const bool four = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ3_XXS;
-    const bool high = w->code == KERN_CODE_IQ3_S || w->code == KERN_CODE_IQ2_S;
-    const size_t group = four ? 192 : 128;
-    const uint8_t *at = panel + (size_t)(b / 2) * c->chunk_bytes, *behind = at + 16 * group;
-    for (int h = 0; h < 8; h++) {
-        const size_t g = (size_t)(b % 2 * 8 + h);
-        const struct points from = {at + g * group, behind + 16 * g,
-                                    behind + (high ? 256 : 0) + 16 * (w->code == KERN_CODE_IQ3_S ? g / 2 : g)};
-        for (size_t i = 0; i < group; i += 64)
-            _mm_prefetch((const char *)from.line + 8192 + i, _MM_HINT_T1);
-        expand_group(w->code, &from, h, chunk);
+    const uint8_t *chunk = panel + (size_t)(b / 2) * c->chunk_bytes;
+    const int odd = (int)(b % 2);
+    switch (w->code) {
+    case KERN_CODE_IQ2_XXS: expand_iq2_xxs(chunk, odd, to); break;
+    case KERN_CODE_IQ2_XS: expand_iq2_xs(chunk, odd, to); break;
+    case KERN_CODE_IQ2_S: expand_iq2_s(chunk, odd, to); break;
+    case KERN_CODE_IQ3_XXS: expand_iq3_xxs(chunk, odd, to); break;
+    default: expand_iq3_s(chunk, odd, to); break;
     }
-    put_d(chunk, at + c->chunk_bytes - 64 + b % 2 * 32, c->factor);
+    put_d(to, chunk + c->chunk_bytes - 64 + 32 * odd, c->factor);
 }
 
 void kern_stored_expand_avx2(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
