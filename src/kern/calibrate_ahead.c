@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a kernel that asks for memory ahead of its use reads faster than one that leaves it to
  * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is the
- * processor's nature, so one code is measured for all: a row times weights that no cache holds. */
+ * processor's nature, so one code is measured for all: a row times weights that no cache holds.  It is one whose
+ * other kernel asks for nothing: on AVX2 those of 4 bits do, in bursts that suit a Zen. */
 #include "kern/kernels.h"
 
 #include "base/clock.h"
@@ -54,12 +55,13 @@ static uint64_t time_of(void *arg, kern_matmul_fn *fn)
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
 {
     struct reading r = {.mem = NULL};
-    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL;
-    const uint32_t probe = codes ? KERN_CODE_Q4_0 : KERN_CODE_BF16;
+    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL, asks = t->ahead[KERN_CODE_Q4_0] == kern_matmul_q4_0_ahead_avx2;
+    const uint32_t probe = !codes ? KERN_CODE_BF16 : asks ? KERN_CODE_Q8_0 : KERN_CODE_Q4_0;
+    const uint32_t type = !codes ? QUANT_BF16 : asks ? QUANT_Q8_0 : QUANT_Q4_0;
     const char *const name = t->ahead_name[probe];
     if (!t->ahead[probe])
         return;
-    if (!prepare(&r, codes ? QUANT_Q4_0 : QUANT_BF16)) {
+    if (!prepare(&r, type)) {
         report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used", t->name[probe]);
         return;
     }

@@ -5,35 +5,38 @@
 
 #include <string.h>
 
-static void list_run(struct kern_matmul_table *t, uint32_t cpu)
+/* chosen: what each code's kernel needs.  Those that compete with it need no less: one for AVX2 does not
+ * stand in for one for AVX-VNNI. */
+static void list_run(struct kern_matmul_table *t, uint32_t cpu, uint32_t *chosen)
 {
 #define KERN_MATMUL(needs, code, fn)            \
     if (((needs) & ~cpu) == 0) {                \
         t->run[KERN_CODE_##code] = fn;          \
         t->name[KERN_CODE_##code] = #fn;        \
+        chosen[KERN_CODE_##code] = (needs);     \
     }
 #include "kern/matmul.inc"
 #undef KERN_MATMUL
 }
 
-static void list_many(struct kern_matmul_table *t, uint32_t cpu)
+static void list_many(struct kern_matmul_table *t, uint32_t cpu, const uint32_t *chosen)
 {
-#define KERN_MANY(needs, code, fn)                     \
-    if (((needs) & ~cpu) == 0) {                       \
-        t->many[KERN_CODE_##code] = fn;                \
-        t->many_name[KERN_CODE_##code] = #fn;          \
-        t->many_from[KERN_CODE_##code] = INT64_MAX;    \
+#define KERN_MANY(needs, code, fn)                                                  \
+    if (((needs) & ~cpu) == 0 && (chosen[KERN_CODE_##code] & ~(uint32_t)(needs)) == 0) {    \
+        t->many[KERN_CODE_##code] = fn;                                             \
+        t->many_name[KERN_CODE_##code] = #fn;                                       \
+        t->many_from[KERN_CODE_##code] = INT64_MAX;                                 \
     }
 #include "kern/many.inc"
 #undef KERN_MANY
 }
 
-static void list_ahead(struct kern_matmul_table *t, uint32_t cpu)
+static void list_ahead(struct kern_matmul_table *t, uint32_t cpu, const uint32_t *chosen)
 {
-#define KERN_AHEAD(needs, code, fn)                    \
-    if (((needs) & ~cpu) == 0) {                       \
-        t->ahead[KERN_CODE_##code] = fn;               \
-        t->ahead_name[KERN_CODE_##code] = #fn;         \
+#define KERN_AHEAD(needs, code, fn)                                                 \
+    if (((needs) & ~cpu) == 0 && (chosen[KERN_CODE_##code] & ~(uint32_t)(needs)) == 0) {    \
+        t->ahead[KERN_CODE_##code] = fn;                                            \
+        t->ahead_name[KERN_CODE_##code] = #fn;                                      \
     }
 #include "kern/ahead.inc"
 #undef KERN_AHEAD
@@ -55,6 +58,7 @@ static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
 
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
 {
+    uint32_t chosen[KERN_CODES] = {0};
     memset(t, 0, sizeof *t);
 #define KERN_ACT(needs, kind, fn)   \
     if (((needs) & ~cpu) == 0)      \
@@ -66,9 +70,9 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
         t->tiles = fn;
 #include "kern/tiles.inc"
 #undef KERN_TILES
-    list_run(t, cpu);
-    list_many(t, cpu);
-    list_ahead(t, cpu);
+    list_run(t, cpu, chosen);
+    list_many(t, cpu, chosen);
+    list_ahead(t, cpu, chosen);
     list_fast(t, cpu);
 }
 

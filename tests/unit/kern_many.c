@@ -20,9 +20,10 @@ static void note(void *arg, ingle_report_level level, const char *kind, const ch
         return;
     }
     n_notes++;
-    assert_true(strstr(subject, "emulated") || strstr(subject, "spread"));
+    assert_true(strstr(subject, "emulated") || strstr(subject, "spread") || strstr(subject, "words"));
 }
 
+/* What is made for less than the chosen kernels does not compete with them. */
 static void test_nothing_competes(void **state)
 {
     (void)state;
@@ -33,19 +34,47 @@ static void test_nothing_competes(void **state)
     kern_matmul_calibrate(&t, &sink);
     assert_int_equal(n_notes, 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
-    assert_true(kern_matmul_pick(&t, &w, 1) == t.run[KERN_CODE_Q4_0]);
     assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[KERN_CODE_Q4_0]);
+    kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVXVNNI); /* a list: none runs */
+    for (int code = 0; code < KERN_CODES; code++) {
+        assert_true(!t.many[code] || !strstr(t.many_name[code], "avx2"));
+        assert_null(t.ahead[code]);
+    }
 }
 
-/* One measurement decides for all codes: those that ask ahead, or none. */
-static void test_ahead(void **state)
+/* Codes of 8-bit values have another kernel for many rows, the others have not. */
+static void test_words(void **state)
 {
     (void)state;
     const struct report_sink sink = {.report = note};
+    struct kern_matmul_table t;
+    if (!(cpu_detect() & CPU_AVX2))
+        skip();
+    n_notes = 0;
+    kern_matmul_table_init(&t, CPU_AVX2);
+    assert_int_equal(kern_matmul_self_test(&t, CPU_AVX2, &sink), 0);
+    for (int code = 0; code < KERN_CODES; code++)
+        assert_true(!t.many[code] ==
+                    (code != KERN_CODE_Q8_0 && code != KERN_CODE_IQ4_NL && code != KERN_CODE_IQ4_XS));
+    kern_matmul_calibrate(&t, &sink);
+    assert_int_equal(n_notes, 3);
+    struct kern_matrix w = {.code = KERN_CODE_Q4_0};
+    assert_true(kern_matmul_pick(&t, &w, 1) == t.run[KERN_CODE_Q4_0]);
+    assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[KERN_CODE_Q4_0]);
+    w.code = KERN_CODE_Q8_0;
+    t.many_from[w.code] = 12;
+    assert_true(kern_matmul_pick(&t, &w, 11) == t.run[w.code]);
+    assert_true(kern_matmul_pick(&t, &w, 12) == t.many[w.code]);
+}
+
+/* One measurement decides for all codes: those that ask ahead, or none. */
+static void ahead_of(uint32_t cpu)
+{
+    const struct report_sink sink = {.report = note};
     struct kern_matmul_table t, was;
     n_ahead = 0;
-    kern_matmul_table_init(&t, cpu_detect() & ~(uint32_t)CPU_AMX);
-    assert_int_equal(kern_matmul_self_test(&t, cpu_detect(), &sink), 0);
+    kern_matmul_table_init(&t, cpu);
+    assert_int_equal(kern_matmul_self_test(&t, cpu, &sink), 0);
     was = t;
     kern_matmul_calibrate(&t, &sink);
     if (!t.ahead[KERN_CODE_Q4_0]) {
@@ -58,6 +87,18 @@ static void test_ahead(void **state)
         assert_true(t.run[code] == (used && t.ahead[code] ? t.ahead[code] : was.run[code]));
         assert_true(t.name[code] == (used && t.ahead[code] ? t.ahead_name[code] : was.name[code]));
     }
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    ahead_of(cpu_detect() & ~(uint32_t)CPU_AMX);
+}
+
+static void test_ahead_avx2(void **state)
+{
+    (void)state;
+    ahead_of(cpu_detect() & CPU_AVX2);
 }
 
 /* They are tested, timed, chosen. */
@@ -143,9 +184,10 @@ static void test_fast(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes), cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_spread), cmocka_unit_test(test_spread_vnni), cmocka_unit_test(test_emulated),
                                        cmocka_unit_test(test_emulated_points),
-                                       cmocka_unit_test(test_ahead), cmocka_unit_test(test_fast)};
+                                       cmocka_unit_test(test_ahead), cmocka_unit_test(test_ahead_avx2),
+                                       cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

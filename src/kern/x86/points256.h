@@ -17,6 +17,14 @@ enum { POINTS_FEW = 4 };
 /* 8 bytes, again and again. */
 static ATTR_INLINE __m256i eights(const void *at) { return _mm256_castpd_si256(_mm256_broadcast_sd((const double *)at)); }
 
+/* Sign byte l of each row of vector v, for each of its 8 bytes. */
+static ATTR_INLINE __m256i sign_bytes(__m256i signs, int l, int v)
+{
+    const int64_t step = 0x0101010101010101;
+    const __m256i row0 = _mm256_set1_epi64x(step * (8 * v + l)), row1 = _mm256_set1_epi64x(step * (8 * v + 4 + l));
+    return _mm256_shuffle_epi8(signs, _mm256_blend_epi32(row0, row1, 0xCC));
+}
+
 /* What makes of bit i of byte i a number with its sign, and one that is not 0 of others. */
 static ATTR_INLINE __m256i sign_plus(void)
 {

@@ -87,15 +87,15 @@ static ATTR_INLINE __m256i of_four(const uint32_t *book, uint32_t number)
     return _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)(book + number)));
 }
 #define BLEND(a, b, mask) _mm256_blend_epi32(a, b, mask)
-/* n(r): the number of row r of four, 0, 1, 4 and 5. */
+/* n: numbers of four rows, 0, 1, 4 and 5, four numbers each. */
 #define EIGHTS(book, n)                                                    \
-    BLEND(BLEND(of_eight(book, n(0)), of_eight(book, n(1)), 0x0C),         \
-          BLEND(of_eight(book, n(4)), of_eight(book, n(5)), 0xC0), 0xF0)
-/* n(r, p): of both points p of four coordinates. */
-#define PAIR(book, n, r, mask) BLEND(of_four(book, n(r, 0)), of_four(book, n(r, 1)), mask)
+    BLEND(BLEND(of_eight(book, (n)[0]), of_eight(book, (n)[4]), 0x0C),     \
+          BLEND(of_eight(book, (n)[16]), of_eight(book, (n)[20]), 0xC0), 0xF0)
+/* The same of two points of four coordinates, side by side. */
+#define PAIR(book, n, mask) BLEND(of_four(book, (n)[0]), of_four(book, (n)[1]), mask)
 #define FOURS(book, n)                                                     \
-    BLEND(BLEND(PAIR(book, n, 0, 0x02), PAIR(book, n, 1, 0x08), 0x0C),     \
-          BLEND(PAIR(book, n, 4, 0x20), PAIR(book, n, 5, 0x80), 0xC0), 0xF0)
+    BLEND(BLEND(PAIR(book, n, 0x02), PAIR(book, (n) + 4, 0x08), 0x0C),     \
+          BLEND(PAIR(book, (n) + 16, 0x20), PAIR(book, (n) + 20, 0x80), 0xC0), 0xF0)
 
 /* Bytes of rows [8 i, 8 i + 8) as words of 32 bits. */
 static ATTR_INLINE __m256i row_bytes(const uint8_t *at, int i)
@@ -123,12 +123,9 @@ struct group {
  * They read constants k. */
 #define NUMBERS_PLAIN const uint8_t *const number = LINE_AT(0);
 #define NUMBERS_WIDE ATTR_ALIGNED(32) uint16_t number[64];
-#define ROW_EIGHT(r) number[4 * (r) + at_]
-#define EIGHT_OF(book, l, v) __extension__({ enum { at_ = 8 * (v) + (l) }; EIGHTS(book, ROW_EIGHT); })
+#define EIGHT_OF(book, l, v) EIGHTS(book, number + 8 * (v) + (l))
 /* Points 2 l and 2 l + 1: line l / 2, numbers 2 (l % 2) and the next; lines are `step` numbers apart. */
-#define ROW_FOUR(r, p) number[4 * (r) + at_ + (p)]
-#define FOUR_OF(book, step, l, v) \
-    __extension__({ enum { at_ = 8 * (v) + (step) * ((l) / 2) + 2 * ((l) % 2) }; FOURS(book, ROW_FOUR); })
+#define FOUR_OF(book, step, l, v) FOURS(book, number + 8 * (v) + (step) * ((l) / 2) + 2 * ((l) % 2))
 #define NUMBERS_HIGH(m, bit, step, mask)                                                       \
     put_numbers(number + 32 * (m), LINE_AT(m), high_bits(g.high, 8 * i, bit, step, mask),      \
                 high_bits(g.high, 8 * i + 4, bit, step, mask));
@@ -171,14 +168,6 @@ struct group {
 #define GROUP_ASK(NAME)                                \
     for (int l_ = 0; l_ < KERN_GROUP_##NAME; l_ += 64) \
         _mm_prefetch((const char *)g.line + 8192 + l_, _MM_HINT_T1);
-
-/* Sign byte l of each row of vector v, for each of its 8 bytes. */
-static ATTR_INLINE __m256i sign_bytes(__m256i signs, int l, int v)
-{
-    const int64_t step = 0x0101010101010101;
-    const __m256i row0 = _mm256_set1_epi64x(step * (8 * v + l)), row1 = _mm256_set1_epi64x(step * (8 * v + 4 + l));
-    return _mm256_shuffle_epi8(signs, _mm256_blend_epi32(row0, row1, 0xCC));
-}
 
 /* Half a line of values, with signs and bias; minus: which are negative.  -p = ~p + 1. */
 static ATTR_INLINE void put_signed(uint8_t *half_line, __m256i v, __m256i minus, __m256i bias)

@@ -55,12 +55,18 @@ struct spread_call {
 };
 typedef void spread_tile_fn(const struct spread_call *v);
 
+/* Spreads n blocks of a row of activations, too, for tiles that do not read them as they are. */
+typedef void spread_act_fn(const uint8_t *act, int64_t n, uint8_t *to);
+
 struct spread_code {
     spread_fn *spread;
     spread_tile_fn *tile[SPREAD_ROWS - SPREAD_LEAST + 1]; /* of 3, 4, 5, 6 rows */
     int64_t block;      /* 32 or 256 k */
     size_t block_bytes; /* spread */
-    size_t part_bytes;  /* 512 k of a panel, packed */
+    size_t part_bytes;  /* `k` of a panel, packed */
+    int64_t k, most;    /* of a panel at a time, rows that pass by: at most SPREAD_K, SPREAD_MOST */
+    spread_act_fn *act; /* or NULL */
+    size_t act_bytes;   /* of a row and `k`; rows are side by side */
 };
 
 /* Into the second cache. */
@@ -77,6 +83,7 @@ struct spread_work {
     ATTR_ALIGNED(64) float y[SPREAD_PANELS / 2 * SPREAD_MOST][SPREAD_PAIR]; /* pairs, as many rows each as pass by */
     ATTR_ALIGNED(64) uint8_t w[2][SPREAD_K / 256 * sizeof(struct spread256)];
     const uint8_t *x[SPREAD_MOST];
+    uint8_t *act; /* spread activations of a stretch, [parts][rows][act_bytes], or NULL */
 };
 static_assert(sizeof(struct spread32) * (SPREAD_K / 32) <= SPREAD_K / 256 * sizeof(struct spread256), "either fits");
 
@@ -104,27 +111,47 @@ static void spread_rows(const struct spread_code *c, struct spread_work *s, int6
     }
 }
 
+/* Where row r, at most SPREAD_MOST of n_rows, has its activations for part `part`, which begins at k. */
+static ATTR_INLINE void spread_acts(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t i,
+                                    int64_t n, int64_t n_rows, int64_t k, int64_t part)
+{
+    for (int64_t r = 0; r < n_rows; r++)
+        s->x[r] = c->act ? s->act + (size_t)(part * n_rows + r) * c->act_bytes
+                         : kern_matmul_act(m, i + num_min(r, n - 1)) + (size_t)(k / c->block) * spread_act_bytes(m);
+}
+/* Spreads those of a stretch. */
+static void spread_all_acts(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t i, int64_t n,
+                            int64_t n_rows, int64_t k0, int64_t end)
+{
+    for (int64_t k = k0, part = 0; k < end; k += c->k, part++)
+        for (int64_t r = 0; r < n_rows; r++)
+            c->act(kern_matmul_act(m, i + num_min(r, n - 1)) + (size_t)(k / c->block) * spread_act_bytes(m),
+                   num_min(c->k, end - k) / c->block, s->act + (size_t)(part * n_rows + r) * c->act_bytes);
+}
+
 /* Panels p0 .. p1, at most SPREAD_PANELS, times rows i .. i + n, at most SPREAD_MOST.  Panels of a band and a stretch are
  * side by side in memory, so that pairs are asked for as a whole. */
 static void spread_block(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t p0, int64_t p1,
                          int64_t i, int64_t n)
 {
     const int64_t n_rows = num_max(n, SPREAD_LEAST), step = m->w->stretch, in = m->w->in;
-    for (int64_t k0 = 0; k0 < in; k0 += step)
+    for (int64_t k0 = 0; k0 < in; k0 += step) {
+        if (c->act)
+            spread_all_acts(m, c, s, i, n, n_rows, k0, num_min(in, k0 + step));
         for (int64_t p = p0; p < p1; p += 2) {
             const int64_t second = num_min(p + 1, p1 - 1), next_k = p + 2 < p1 || k0 + step >= in ? k0 : k0 + step;
             const uint8_t *const w0 = kern_code_stretch(m->w, p, k0 / step), *const w1 = kern_code_stretch(m->w, second, k0 / step);
             const uint8_t *ask = kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
-            for (int64_t k = k0, part = 0; k < num_min(in, k0 + step); k += SPREAD_K, part++) {
-                const int64_t n_blocks = num_min(SPREAD_K, in - k) / c->block;
-                for (int64_t r = 0; r < n_rows; r++)
-                    s->x[r] = kern_matmul_act(m, i + num_min(r, n - 1)) + (size_t)(k / c->block) * spread_act_bytes(m);
+            for (int64_t k = k0, part = 0; k < num_min(in, k0 + step); k += c->k, part++) {
+                const int64_t n_blocks = num_min(c->k, in - k) / c->block;
+                spread_acts(m, c, s, i, n, n_rows, k, part);
                 c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
                 c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
                 spread_rows(c, s, n_blocks, n_rows, s->y + (p - p0) / 2 * n_rows, k == 0, ask, 2 * c->part_bytes);
                 ask += 2 * c->part_bytes;
             }
         }
+    }
     for (int64_t r = 0; r < n; r++)
         for (int64_t p = p0; p < p1; p++) {
             const float *const from = s->y[(p - p0) / 2 * n_rows + r] + (p - p0) % 2 * KERN_PANEL;
@@ -137,19 +164,22 @@ static void spread_block(const struct kern_matmul *m, const struct spread_code *
         }
 }
 
-static void spread_run(const struct kern_matmul *m, const struct spread_code *c, int64_t p0, int64_t p1)
+/* acts: memory of c->most times c->act_bytes for each part of a stretch, or NULL. */
+static void spread_run(const struct kern_matmul *m, const struct spread_code *c, uint8_t *acts, int64_t p0, int64_t p1)
 {
     struct spread_work s;
+    s.act = acts;
     for (; p0 < p1; p0 += SPREAD_PANELS)
-        for (int64_t i = 0; i < m->n; i += SPREAD_MOST)
-            spread_block(m, c, &s, p0, num_min(p1, p0 + SPREAD_PANELS), i, num_min(SPREAD_MOST, m->n - i));
+        for (int64_t i = 0; i < m->n; i += c->most)
+            spread_block(m, c, &s, p0, num_min(p1, p0 + SPREAD_PANELS), i, num_min(c->most, m->n - i));
 }
 
 #define SPREAD_KERNEL(function, spread, tile, block, type, n_packed)                                                     \
     void function(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                   \
     {                                                                                                                    \
-        static const struct spread_code c = {spread, {tile##_3, tile##_4, tile##_5, tile##_6}, block, sizeof(type), n_packed}; \
-        spread_run(m, &c, p0, p1);                                                                                       \
+        static const struct spread_code c = {spread, {tile##_3, tile##_4, tile##_5, tile##_6}, block, sizeof(type), n_packed, \
+                                             SPREAD_K, SPREAD_MOST, NULL, 0}; \
+        spread_run(m, &c, NULL, p0, p1);                                                                                       \
     }
 
 #endif

@@ -6,20 +6,7 @@
  * Included by the file for AVX-VNNI (VEX form) and by one for AVX-512 (EVEX form), which runs
  * the same lines on processors that lack the other: NAME(x) is the kernel's name.
  */
-#include "base/attr.h"
-#include <stdint.h>
-
-/* As ask_ahead() in vnni512.h: processors that have this form and no AVX-512 are Intel's.  Prefetches
- * and dots keep their places in the text, or compilers gather what they may move. */
-static ATTR_INLINE void ask_ahead(const uint8_t *at)
-{
-    __asm__ volatile("prefetcht1 %0\n\tprefetcht0 %1" : : "m"(at[6144]), "m"(at[3072]));
-}
-#define FETCH(chunk, i, n, bits, n_all, rows) \
-    enum { n_lines = bits };                  \
-    if ((bits) * (n) + (i) < (n_all))         \
-        ask_ahead((chunk) + 64 * ((bits) * (n) + (i)));
-
+#include "kern/x86/ask256.h"
 #include "kern/x86/panel256.h"
 
 /* sum + dots of four unsigned bytes of u and four signed ones of x */
@@ -42,8 +29,7 @@ static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
     }
 #define QUAD(C, quad, j)                                               \
     {                                                                  \
-        if ((j) < n_lines)                                             \
-            ask_ahead(group + 64 * (j));                               \
+        ASK(j)                                                         \
         const __m256i w0_ = quad(group, j), w1_ = quad(group + 32, j); \
         EACH_##C(DOT, j)                                               \
     }
