@@ -234,8 +234,9 @@ static ATTR_INLINE __m128i row_subs(__m256i first, __m256i last)
         __asm__("" : "+x"(bias));                                                                  \
         for (int h = 0; h < 8; h++) {                                                              \
             const int n = 8 * odd + h;                                                             \
-            const struct group g = GROUP_AT(NAME, chunk, n);                                       \
-            uint8_t *const lines = to + 512 * h;                                                   \
+            struct group g = GROUP_AT(NAME, chunk, n);                                             \
+            uint8_t *lines = to + 512 * h;                                                         \
+            __asm__("" : "+r"(g.line), "+r"(lines)); /* or pointers to each half spill those of numbers */ \
             GROUP_ASK(NAME)                                                                        \
             for (int i = 0; i < 2; i++) {                                                          \
                 NUMBERS_##NAME                                                                     \
