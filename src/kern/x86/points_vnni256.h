@@ -1,19 +1,7 @@
 /*
  * points_vnni256 - points256.h with VPDPBUSD: dots of a sub-scale are gathered in 32 bits, then scaled.
  */
-#include "base/attr.h"
-
-#include <immintrin.h>
-
-static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
-{
-#ifdef __AVXVNNI__
-    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(x));
-#else
-    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
-#endif
-    return sum;
-}
+#include "kern/x86/dots256.h"
 
 #define BEGIN(c) __m256i a0##c = _mm256_setzero_si256(), a1##c = a0##c;
 #define FIRST(c, v) a##v##c = with_dots(a##v##c, w##v##_, x##v##_);

@@ -14,6 +14,7 @@
 #ifndef INGLE_KERN_X86_SPREAD256_H
 #define INGLE_KERN_X86_SPREAD256_H
 
+#include "kern/x86/dots256.h"
 #include "kern/x86/panel256.h"
 #include "kern/x86/spread.h"
 
@@ -37,24 +38,6 @@ static ATTR_INLINE __m256i spread_words(const void *at)
     __asm__ volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*(const struct spread_word *)at));
     return v;
 }
-static ATTR_INLINE __m256i spread_dot(__m256i a, __m256i w, __m256i x)
-{
-#ifdef __AVXVNNI__
-    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(a) : "x"(w), "x"(x));
-#else
-    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
-#endif
-    return a;
-}
-static ATTR_INLINE __m256i spread_dot_words(__m256i a, __m256i w, __m256i x)
-{
-#ifdef __AVXVNNI__
-    __asm__ volatile("%{vex%} vpdpwssd %2, %1, %0" : "+x"(a) : "x"(w), "x"(x));
-#else
-    __asm__ volatile("vpdpwssd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
-#endif
-    return a;
-}
 static ATTR_INLINE __m256i magic_bits(void) { return _mm256_set1_epi32(MAGIC_BITS); }
 /* A dot that began with MAGIC's bits. */
 static ATTR_INLINE __m256 spread_whole(__m256i dot)
@@ -66,8 +49,8 @@ static ATTR_INLINE __m256 spread_whole(__m256i dot)
 #define SPREAD_DOT(c, at)                                \
     {                                                    \
         const __m256i q_ = spread_words(x##c->q + (at)); \
-        a##c = spread_dot(a##c, w0_, q_);                \
-        b##c = spread_dot(b##c, w1_, q_);                \
+        a##c = with_dots(a##c, w0_, q_);                \
+        b##c = with_dots(b##c, w1_, q_);                \
     }
 /* Quad `line` of a panel; activations begin at q + at.  Weights are asked for in every second one, because each
  * quad takes two turns. */
@@ -99,7 +82,7 @@ static ATTR_INLINE __m256 spread_whole(__m256i dot)
 #define SPREAD_START8(c, _) a##c = b##c = _mm256_add_epi32(spread_words(&x##c->start8), magic_bits());
 #define SPREAD_START128(c, _) a##c = b##c = _mm256_add_epi32(spread_words(&x##c->start128), magic_bits());
 #define SPREAD_START_HALF(c, half) \
-    a##c = b##c = spread_dot_words(magic_bits(), spread_words(x##c->pairs[half]), _mm256_set1_epi16(-128));
+    a##c = b##c = with_word_dots(magic_bits(), spread_words(x##c->pairs[half]), _mm256_set1_epi16(-128));
 /* y += (float)dot * (d * s) */
 #define SPREAD_ADD_D(c, _)                                                                            \
     {                                                                                                 \
@@ -269,8 +252,8 @@ static ATTR_INLINE float *spread_sub(const struct spread256 *w, int i) { return 
 #define SPREAD_SUMS(c, at)                                   \
     {                                                        \
         const __m256i q_ = spread_words(&x##c->at);          \
-        a##c = spread_dot_words(a##c, w0_, q_);              \
-        b##c = spread_dot_words(b##c, w1_, q_);              \
+        a##c = with_word_dots(a##c, w0_, q_);              \
+        b##c = with_word_dots(b##c, w1_, q_);              \
     }
 #define SPREAD_PAIRS(C, i, at)                                                                        \
     {                                                                                                 \

@@ -7,18 +7,8 @@
  * the same lines on processors that lack the other: NAME(x) is the kernel's name.
  */
 #include "kern/x86/ask256.h"
+#include "kern/x86/dots256.h"
 #include "kern/x86/panel256.h"
-
-/* sum + dots of four unsigned bytes of u and four signed ones of x */
-static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)
-{
-#ifdef __AVXVNNI__
-    __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(x));
-#else
-    __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
-#endif
-    return sum;
-}
 
 #define BEGIN(c, start) __m256i a0##c = start(c), a1##c = a0##c;
 #define DOT(c, j)                                    \
