@@ -73,7 +73,7 @@ static int64_t split(const struct device *d, const struct device_product *p, str
 enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w, kern_matmul_fn *fast)
 {
     return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
-           : fast                          ? KERN_ACT_BF16
+           : fast                          ? kern_matmul_fast_act(&w->m)
                                            : w->m.act;
 }
 
@@ -195,7 +195,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
             continue;
         n += device_round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
         if (may_split(d, p))
-            n += device_round64(kern_act_bytes(KERN_ACT_BF16, p->x.n, p->x.width));
+            n += device_round64(kern_act_bytes(kern_matmul_fast_act(&p->w->m), p->x.n, p->x.width));
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);

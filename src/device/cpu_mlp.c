@@ -177,7 +177,7 @@ static size_t act_bytes(const struct device *d, const struct device_mlp *m, cons
     const enum kern_act_kind kind = plain_kind(d, w);
     size_t bytes = device_round64(kern_act_bytes(kind, n, w->m.in));
     if (may_split(d, m))
-        bytes += device_round64(kern_act_bytes(KERN_ACT_BF16, n, w->m.in));
+        bytes += device_round64(kern_act_bytes(kern_matmul_fast_act(&w->m), n, w->m.in));
     if (!is_listed(m) && kind == KERN_ACT_Q32 && d->kern.matmul.tiles)
         bytes += device_round64(kern_act_tiles_bytes(n, w->m.in));
     return bytes;
