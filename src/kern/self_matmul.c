@@ -142,10 +142,11 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
 }
 
 /* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
-static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn, kern_act_fn *tiles)
+static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn, kern_act_fn *const *tiles)
 {
     enum { N = 19 };
     ATTR_ALIGNED(64) uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
+    static_assert(sizeof more >= IN / 256 * sizeof(struct kern_tiles256), "tiles of either kind");
     float x[N * IN], want[N * OUT], got[N * OUT];
     int32_t row[N];
     struct kern_act a;
@@ -154,11 +155,11 @@ static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_mat
     act_twin(w->act)(&a, 0, N);
     for (int i = 0; i < N; i++)
         row[i] = (i * 7 + 3) % N;
-    for (int turn = 0; turn < (tiles && w->act == KERN_ACT_Q32 ? 3 : 2); turn++) {
+    for (int turn = 0; turn < (tiles[w->act] ? 3 : 2); turn++) {
         struct kern_matmul m = {w, &a, turn == 1 ? row : NULL, N, want, OUT};
         if (turn == 2) {
             a.tiles = more;
-            tiles(&a, 0, N);
+            tiles[w->act](&a, 0, N);
         }
         law(&m, 0, w->n_panels);
         m.y = got;

@@ -49,12 +49,13 @@ static const struct quantiser {
 
 static const struct tiler {
     uint32_t needs;
+    enum kern_act_kind kind;
     kern_act_fn *fn;
 } tilers[] = {
-#define KERN_TILES(needs, fn) {needs, fn},
+#define KERN_TILES(needs, kind, fn) {needs, KERN_ACT_##kind, fn},
 #include "kern/tiles.inc"
 #undef KERN_TILES
-    {UINT32_MAX, NULL},
+    {UINT32_MAX, KERN_ACT_KINDS, NULL},
 };
 
 enum { N_KERNELS = sizeof kernels / sizeof *kernels,
@@ -215,11 +216,11 @@ static void acts_free(struct acts *s)
 static uint8_t *tiles_make(struct acts *s, struct noise *r, uint32_t cpu)
 {
     const struct tiler *t = tilers;
-    while ((t->needs & ~cpu) != 0 && t->fn)
+    while (t->fn && ((t->needs & ~cpu) != 0 || t->kind != s->a.kind))
         t++;
-    if (!t->fn || s->a.kind != KERN_ACT_Q32)
+    if (!t->fn)
         return NULL;
-    const size_t n_bytes = kern_act_tiles_bytes(s->a.n, s->a.k);
+    const size_t n_bytes = kern_act_tiles_bytes(s->a.kind, s->a.n, s->a.k);
     const int64_t cut = noise_below(r, s->a.n / KERN_TILES_ROWS + 1) * KERN_TILES_ROWS;
     uint8_t *mem = mem_big_alloc(n_bytes + 64);
     if (!mem)
@@ -366,7 +367,7 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     acts_make(&s, r, w.m.act, n_x, in, false);
     bad += check_acts(&s, cpu);
     uint8_t *tiles = tiles_make(&s, r, cpu);
-    if (tiles && !all_are(tiles + kern_act_tiles_bytes(n_x, in), 64, 0x5A)) {
+    if (tiles && !all_are(tiles + kern_act_tiles_bytes(s.a.kind, n_x, in), 64, 0x5A)) {
         printf("tiles of %lld rows of %lld go too far\n", (long long)n_x, (long long)in);
         bad++;
     }
@@ -413,7 +414,7 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     mem_free(got.mem);
     mem_free(want.mem);
     if (tiles)
-        mem_big_free(tiles, kern_act_tiles_bytes(n_x, in) + 64);
+        mem_big_free(tiles, kern_act_tiles_bytes(s.a.kind, n_x, in) + 64);
     mem_free(row);
     acts_free(&s);
     weights_free(&w);
