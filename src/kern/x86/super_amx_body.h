@@ -109,7 +109,8 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
         const uint8_t *chunk = from.chunk, *s = chunk + KERN_SCALES_AT(bits, 8);                     \
         for (int h = 0; h < 8; h++) {                                                                \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                   \
-            fetch(ahead.chunk, h, CHUNK(bits, behind) / 64);                                           \
+            if (ahead.chunk)                                                                         \
+                fetch(ahead.chunk, h, CHUNK(bits, behind) / 64);                                     \
             GROUP_                                                                                   \
         }                                                                                            \
         put_halves(to->d, s + (n_sub));                                                              \

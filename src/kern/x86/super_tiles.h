@@ -60,7 +60,7 @@ struct block {
     const uint8_t *chunk;
     int part;
 };
-/* ahead: what is to be asked for meanwhile. */
+/* ahead: what is to be asked for meanwhile; chunk NULL: nothing. */
 typedef void expand_fn(struct block from, struct block ahead, struct planes *e, struct scales *to);
 
 /* Part h of 8 of n lines.  A burst of them waits for itself. */
@@ -100,7 +100,8 @@ struct rows {
     int64_t stride, step;    /* bytes from row to row, and from 64 k to the next ones */
     const uint8_t *scale, *sum; /* of its first row: float; int16_t[8] or [16] of sums */
     int64_t scale_step, sum_step; /* bytes from row to row */
-    const uint8_t *next;     /* 16 lines that will be needed in the second cache, or NULL */
+    const uint8_t *next;     /* what is to be asked for meanwhile, or NULL */
+    int n_next;              /* lines of it */
 };
 
 /* Dots of a unit and a panel that are to be added to its sums. */
@@ -242,9 +243,6 @@ static ATTR_INLINE struct weights weights_of(const struct planes *e, bool pair)
     return (struct weights){e->low, pair ? e[1].low : e->high};
 }
 
-/* A line into the second cache. */
-static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht1 %0" : : "m"(*at)); }
-
 /* One row tile times a panel, or two.  dot: where the sums before go, two row tiles or one; v: what waits, of a panel each. */
 static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool pair, struct weights w, const struct rows *x,
                                      int32_t *dot, bool two, const struct waiting *waiting)
@@ -264,12 +262,14 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         LEAVE(0, dot)
         DOT_LOW(t, 0, 4, 6)
         add(f, &v, &h, part);
+        fetch(x->next, 2 * k, x->n_next);
         if (beside) {
             TILE_LOAD(t, 7, w.beside + TILE * k, 64);
             LEAVE(1, dot + BESIDE)
             DOT_BESIDE(t, 1, 4, 7)
             add(f, &v, &h, part);
         }
+        fetch(x->next, 2 * k + 1, x->n_next);
         LEAVE_SECOND(2, dot + SQUARE)
         if (beside) {
             LEAVE_SECOND(3, dot + BESIDE + SQUARE)
@@ -283,9 +283,6 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         add_part(f, &v, &h, eight);       \
     else                                  \
         add(f, &v, &h, part);
-#define ASK(i)                            \
-    if (x->next)                          \
-        ask(x->next + 64 * (4 * k + (i)));
 #define STEP(k_)                                                  \
     {                                                             \
         enum { k = k_ };                                          \
@@ -297,7 +294,8 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         TILE_LOAD(t, 6, w.low + TILE * k, 64);                    \
         LEAVE(0, dot)                                             \
         DOT_LOW(t, 0, 4, 6)                                       \
-        ADD ASK(0) ASK(1)                                         \
+        ADD                                                       \
+        fetch(x->next, 2 * k, x->n_next);                         \
         TILE_LOAD(t, 5, x->b + x->step * k, x->stride);           \
         LEAVE_SECOND(2, dot + SQUARE)                             \
         DOT_LOW(t, 2, 5, 6)                                       \
@@ -306,11 +304,12 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
             TILE_LOAD(t, 7, w.beside + TILE * k, 64);             \
             LEAVE(1, dot + BESIDE)                                \
             DOT_BESIDE(t, 1, 4, 7)                                \
-            ADD ASK(2) ASK(3)                                     \
+            ADD                                                   \
             LEAVE_SECOND(3, dot + BESIDE + SQUARE)                \
             DOT_BESIDE(t, 3, 5, 7)                                \
             ADD                                                   \
         }                                                         \
+        fetch(x->next, 2 * k + 1, x->n_next);                     \
     }
 static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole, struct weights w,
                                      const struct rows *x, int32_t *dot, bool two, const struct waiting *waiting)
@@ -356,6 +355,7 @@ struct source {
     const uint8_t *a;    /* its first row's struct kern_act256, or struct kern_tiles256 of its first rows */
     int64_t stride;      /* from row to row of the former; 0: the latter */
     const uint8_t *next; /* the latter: the next super-block's, or NULL */
+    int64_t n_next;      /* the former: lines at next that are to be asked for, all units together */
     int64_t n;
 };
 
@@ -365,8 +365,9 @@ static ATTR_INLINE struct rows rows_of(const struct form f, const struct source 
     if (from->stride) {
         const uint8_t *a = from->a + u->row * from->stride;
         const size_t sum = f.n_min == 4 ? offsetof(struct kern_act256, sum32) : offsetof(struct kern_act256, sum16);
+        const int64_t first = from->n_next * u->row / from->n, end = from->n_next * (u->row + u->n) / from->n;
         return (struct rows){a, a + ROWS * from->stride, from->stride, 64, a + offsetof(struct kern_act256, scale),
-                             a + sum, from->stride, from->stride, NULL};
+                             a + sum, from->stride, from->stride, from->next + 64 * first, (int)(end - first)};
     }
     const int64_t at = u->row / UNIT * (int64_t)sizeof(struct kern_tiles256), part = SHARE * share;
     const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)(from->a + at);
@@ -374,7 +375,7 @@ static ATTR_INLINE struct rows rows_of(const struct form f, const struct source 
     const int64_t end = (int64_t)(f.n_min ? sizeof *x : offsetof(struct kern_tiles256, sum32));
     return (struct rows){(const uint8_t *)x->q[0], (const uint8_t *)x->q[1], 64, TILE, (const uint8_t *)x->scale, sum,
                          sizeof x->scale[0], f.n_min == 4 ? sizeof x->sum32[0] : sizeof x->sum16[0],
-                         from->next && part < end ? from->next + at + part : NULL};
+                         from->next + at + part, from->next && part < end ? SHARE / 64 : 0};
 }
 
 /* Rows as they are quantised: super-blocks b .. b + nb of rows i .. i + n, where they stand, or of listed rows copied. */
@@ -382,10 +383,10 @@ static struct source rows_at(const struct kern_matmul *m, int64_t i, int64_t n, 
 {
     const size_t n_bytes = (size_t)nb * ACT;
     if (!m->row)
-        return (struct source){m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT, (int64_t)m->x->row_bytes, NULL, n};
+        return (struct source){m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT, (int64_t)m->x->row_bytes, NULL, 0, n};
     for (int64_t r = 0; r < n; r++)
         memcpy(copy + (size_t)r * n_bytes, kern_matmul_act(m, i + r) + (size_t)b * ACT, n_bytes);
-    return (struct source){copy, (int64_t)n_bytes, NULL, n};
+    return (struct source){copy, (int64_t)n_bytes, NULL, 0, n};
 }
 /* In the order of tiles. */
 static struct source tiles_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b)
@@ -393,7 +394,7 @@ static struct source tiles_at(const struct kern_matmul *m, int64_t i, int64_t n,
     const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)m->x->tiles;
     const int64_t n_units = num_div_up(m->x->n, UNIT);
     x += b * n_units + i / UNIT;
-    return (struct source){(const uint8_t *)x, 0, b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, n};
+    return (struct source){(const uint8_t *)x, 0, b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, 0, n};
 }
 
 /* Adds what waits, in memory and in tiles. */
@@ -493,7 +494,7 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
 }
 
 /* The same in the order of memory: few rows, for which the panels' bytes take most of the time and
- * come fastest as one stream. */
+ * come fastest as one stream, asked for while others are multiplied. */
 static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
                               int64_t i, int64_t n, const struct form f, expand_fn *expand)
 {
@@ -501,13 +502,15 @@ static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, stru
     for (int64_t b0 = 0, at = 0; b0 < n_blocks; b0 += step) {
         const int64_t nb = num_min(step, n_blocks - b0);
         struct source from = rows_at(m, i, n, b0, nb, w->copy);
+        from.n_next = num_div_up((int64_t)f.chunk_bytes, 64 * f.n_parts);
         const uint8_t *const a = from.a;
         for (int64_t k = 0; k < np; k++) {
             const uint8_t *stretch = kern_code_stretch(m->w, p + k, b0 / step);
             for (int64_t b = 0; b < nb; b++) {
                 struct scales *s = w->s[at = (at + 1) % 3];
-                expand(block_of(stretch, b, f), block_of(stretch + AHEAD, b, f), &w->e[0], s);
+                expand(block_of(stretch, b, f), (struct block){NULL, 0}, &w->e[0], s);
                 from.a = a + b * ACT;
+                from.next = stretch + AHEAD + b * (int64_t)f.chunk_bytes / f.n_parts;
                 all_rows(t, f, false, w, &from, k, k + 1, s);
             }
         }
