@@ -100,8 +100,8 @@ static bool is_first(const struct device *d, const struct device_part *p, int64_
 /* Whether the activations of p are read as tiles, too; and by one of n parts at least that has those of part i. */
 static bool wants_tiles(const struct device *d, const struct device_part *p)
 {
-    return act_kind(d, p) == KERN_ACT_Q32 && !p->p.row && p->p.y.n == p->p.x.n &&
-           kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->p.x.n);
+    return act_kind(d, p) != KERN_ACT_F32 && !p->p.row && p->p.y.n == p->p.x.n &&
+           kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->fast, p->p.x.n);
 }
 static bool any_wants_tiles(const struct device *d, const struct device_part *p, int64_t n, int64_t i)
 {
@@ -165,7 +165,15 @@ static size_t tiles_bytes(const struct device *d, const struct device_product *p
         if (same_act(d, &other, &want) && wants_tiles(d, &other) && may_split(d, &p[j]) == may_split(d, &p[i]))
             return 0;
     }
-    return device_round64(kern_act_tiles_bytes(p[i].x.n, p[i].x.width));
+    return device_round64(kern_act_tiles_bytes(whole_kind(d, &p[i]), p[i].x.n, p[i].x.width));
+}
+
+/* Bytes of what rows of a prompt want that have another kernel. */
+static size_t fast_bytes(const struct device *d, const struct device_product *p)
+{
+    const enum kern_act_kind kind = kern_matmul_fast_act(&p->w->m);
+    const size_t tiles = d->kern.matmul.tiles[kind] ? kern_act_tiles_bytes(kind, p->x.n, p->x.width) : 0;
+    return device_round64(kern_act_bytes(kind, p->x.n, p->x.width)) + device_round64(tiles);
 }
 
 size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
@@ -195,7 +203,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
             continue;
         n += device_round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
         if (may_split(d, p))
-            n += device_round64(kern_act_bytes(kern_matmul_fast_act(&p->w->m), p->x.n, p->x.width));
+            n += fast_bytes(d, p);
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
@@ -230,7 +238,7 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     if (!q->tiles_alone)
         q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
     if (q->act->tiles)
-        q->d->kern.matmul.tiles(q->act, r0, r1);
+        q->d->kern.matmul.tiles[q->act->kind](q->act, r0, r1);
 }
 
 void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
@@ -381,7 +389,7 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
         at += device_round64(kern_act_bytes(r->kind, p->x.n, p->x.width));
         if (any_wants_tiles(d, part, n, i)) {
             r->act.tiles = at;
-            at += device_round64(kern_act_tiles_bytes(p->x.n, p->x.width));
+            at += device_round64(kern_act_tiles_bytes(r->kind, p->x.n, p->x.width));
         }
         device_cpu_prepare(d, &r->act, false);
         part[i].x = &r->act;

@@ -344,10 +344,17 @@ void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64
     }
 }
 
-size_t kern_act_tiles_bytes(int64_t n, int64_t k)
+size_t kern_act_tiles_bytes(enum kern_act_kind kind, int64_t n, int64_t k)
 {
-    const int64_t n_strips = (n + KERN_TILES_ROWS - 1) / KERN_TILES_ROWS;
+    if (kind == KERN_ACT_Q256)
+        return (size_t)num_div_up(n, 32) * (size_t)num_div_up(k, 256) * sizeof(struct kern_tiles256);
+    const int64_t n_strips = num_div_up(n, KERN_TILES_STRIP);
     return (size_t)n_strips * (size_t)((k / 32 + KERN_TILES_GROUPS - 1) / KERN_TILES_GROUPS) * KERN_TILES_BYTES;
+}
+
+size_t kern_act_tiles_at(enum kern_act_kind kind, int64_t row)
+{
+    return kern_act_tiles_bytes(kind, row, kind == KERN_ACT_Q256 ? 256 : 32);
 }
 
 int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)

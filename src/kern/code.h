@@ -170,8 +170,8 @@ struct kern_act32 {
 };
 static_assert(sizeof(struct kern_act32) == 64, "a cache line");
 
-/* kern_act.tiles: 16 rows and 4 groups as pairs of bf16, and two factors of each row and group. */
-enum { KERN_TILES_GROUPS = 4, KERN_TILES_BYTES = KERN_TILES_ROWS * KERN_TILES_GROUPS * (64 + 8) };
+/* kern_act.tiles of Q32: [4 groups][16 rows] as pairs of bf16, and two factors of each row and group. */
+enum { KERN_TILES_STRIP = 16, KERN_TILES_GROUPS = 4, KERN_TILES_BYTES = KERN_TILES_STRIP * KERN_TILES_GROUPS * (64 + 8) };
 
 struct kern_act256 {
     int8_t q[256];
@@ -182,6 +182,14 @@ struct kern_act256 {
     uint8_t pad[12];
 };
 static_assert(sizeof(struct kern_act256) == 384, "whole cache lines");
+
+/* kern_act.tiles of Q256: [super-blocks][32 rows], the last ones zeros. */
+struct kern_tiles256 {
+    int8_t q[2][4][16][64]; /* 16 rows, 64 k: a tile */
+    float scale[32];
+    int16_t sum32[32][8], sum16[32][16];
+};
+static_assert(sizeof(struct kern_tiles256) % 64 == 0, "whole cache lines");
 
 /* Bytes of stretch s. */
 static inline size_t kern_code_stretch_bytes(const struct kern_matrix *w, int64_t s)

@@ -14,7 +14,7 @@
 #include "kern/act.inc"
 #undef KERN_ACT
 
-#define KERN_TILES(needs, fn) kern_act_fn fn;
+#define KERN_TILES(needs, kind, fn) kern_act_fn fn;
 #include "kern/tiles.inc"
 #undef KERN_TILES
 #define KERN_MANY(needs, code, fn) kern_matmul_fn fn;

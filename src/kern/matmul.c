@@ -65,9 +65,9 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
         t->act[KERN_ACT_##kind] = fn;
 #include "kern/act.inc"
 #undef KERN_ACT
-#define KERN_TILES(needs, fn)       \
+#define KERN_TILES(needs, kind, fn) \
     if (((needs) & ~cpu) == 0)      \
-        t->tiles = fn;
+        t->tiles[KERN_ACT_##kind] = fn;
 #include "kern/tiles.inc"
 #undef KERN_TILES
     list_run(t, cpu, chosen);

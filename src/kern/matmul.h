@@ -100,7 +100,7 @@ struct kern_act {
     int64_t stride;
     uint8_t *q;       /* Q32, Q256: [n][row_bytes], blocks of kern/code.h; BF16: [n][k], then zeros */
     size_t row_bytes;
-    uint8_t *tiles;   /* Q32: the same once more as kernels for many rows read it (kern_matmul_tiles()), or NULL */
+    uint8_t *tiles;   /* Q32, Q256: the same once more as kernels for many rows read it (kern_matmul_tiles()), or NULL */
 };
 
 /* Bytes of the memory behind q (a multiple of 64); 0 for F32. */
@@ -110,8 +110,10 @@ size_t kern_act_offset(enum kern_act_kind kind, int64_t k);
 /* Points a's members into mem (64-byte aligned). */
 void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k, const float *x, int64_t stride, void *mem);
 /* Bytes of the memory behind tiles (64-byte aligned). */
-size_t kern_act_tiles_bytes(int64_t n, int64_t k);
-enum { KERN_TILES_ROWS = 16 }; /* of activations that are written together */
+size_t kern_act_tiles_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
+/* Where rows begin there from a multiple of KERN_TILES_ROWS on. */
+size_t kern_act_tiles_at(enum kern_act_kind kind, int64_t row);
+enum { KERN_TILES_ROWS = 32 }; /* of activations that are written together */
 
 /* One product.  row[i] (NULL: i) is the activation row that gives output row i. */
 struct kern_matmul {
@@ -133,7 +135,7 @@ enum { KERN_CODES = 32 };
 struct kern_matmul_table {
     kern_matmul_fn *run[KERN_CODES]; /* by kern_matrix.code */
     kern_act_fn *act[KERN_ACT_KINDS]; /* NULL for F32 */
-    kern_act_fn *tiles;              /* NULL: no kernel reads them */
+    kern_act_fn *tiles[KERN_ACT_KINDS]; /* NULL: no kernel reads them */
     const char *name[KERN_CODES];    /* of the chosen kernel, for reports */
     /* Kernels that may read memory faster; run's bits.  NULL: none. */
     kern_matmul_fn *ahead[KERN_CODES];
@@ -160,19 +162,20 @@ static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t
     return t->many[w->code] && n >= t->many_from[w->code] ? t->many[w->code] : t->run[w->code];
 }
 
-/* Whether it is faster with kern_act.tiles, for rows that are not listed.  They are whole strips of
- * 16, which fewer rows would fill too badly. */
-static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w, int64_t n)
-{
-    return t->tiles && w->act == KERN_ACT_Q32 && n >= 8 * KERN_TILES_ROWS && kern_matmul_pick(t, w, n) == t->many[w->code];
-}
-
 /* The kernel of --numerics fast for w, whose activations are of kind kern_matmul_fast_act(); NULL: w runs
  * as in exact.  Of quantised weights only for rows of a prompt, because a row that comes alone
  * would wait for the expansion.  A choice by code, width and that alone, so that results do not
  * depend on a batch. */
 kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt);
 enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w);
+
+/* Whether a product is faster with kern_act.tiles, for rows that are not listed.  They are whole strips of
+ * 16 or 32, which fewer rows would fill too badly.  fast: of kern_matmul_fast(), or NULL. */
+static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w, kern_matmul_fn *fast, int64_t n)
+{
+    return t->tiles[fast ? kern_matmul_fast_act(w) : w->act] && n >= 4 * KERN_TILES_ROWS &&
+           (fast || kern_matmul_pick(t, w, n) == t->many[w->code]);
+}
 
 /* The fastest kernels that cpu allows. */
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);

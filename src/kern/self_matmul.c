@@ -142,23 +142,25 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
 }
 
 /* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
-static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn, kern_act_fn *tiles)
+static bool many_same(const struct kern_matrix *w, enum kern_act_kind kind, kern_matmul_fn *law, kern_matmul_fn *fn,
+                      kern_act_fn *const *tiles)
 {
     enum { N = 19 };
     ATTR_ALIGNED(64) uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
+    static_assert(sizeof more >= IN / 256 * sizeof(struct kern_tiles256), "tiles of either kind");
     float x[N * IN], want[N * OUT], got[N * OUT];
     int32_t row[N];
     struct kern_act a;
     kern_self_fill(x, N * IN, 17);
-    kern_act_init(&a, w->act, N, IN, x, IN, mem);
-    act_twin(w->act)(&a, 0, N);
+    kern_act_init(&a, kind, N, IN, x, IN, mem);
+    act_twin(kind)(&a, 0, N);
     for (int i = 0; i < N; i++)
         row[i] = (i * 7 + 3) % N;
-    for (int turn = 0; turn < (tiles && w->act == KERN_ACT_Q32 ? 3 : 2); turn++) {
+    for (int turn = 0; turn < (tiles[kind] ? 3 : 2); turn++) {
         struct kern_matmul m = {w, &a, turn == 1 ? row : NULL, N, want, OUT};
         if (turn == 2) {
             a.tiles = more;
-            tiles(&a, 0, N);
+            tiles[kind](&a, 0, N);
         }
         law(&m, 0, w->n_panels);
         m.y = got;
@@ -193,7 +195,7 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, twin(code), t->many[code], t->tiles))
+    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, w.act, twin(code), t->many[code], t->tiles))
         return 0;
     report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
            "differs from the plain kernel; '%s' is used instead", t->name[code]);
@@ -210,7 +212,8 @@ static int test_recipe(struct kern_matmul_table *t, const struct law *law, struc
             continue;
         w.at = d->panel;
         kern_pack(&w, 0, w.n_panels, d->stored);
-        if (same(d, &w, kern_matmul_fast_act(&w), law->fn, t->fast[code]))
+        if (same(d, &w, kern_matmul_fast_act(&w), law->fn, t->fast[code]) &&
+            many_same(&w, kern_matmul_fast_act(&w), law->fn, t->fast[code], t->tiles))
             continue;
         report(sink, INGLE_REPORT_WARN, "kernel", t->fast_name[code],
                "differs from the plain kernel; '%s' is not used", law->recipe);

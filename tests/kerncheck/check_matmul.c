@@ -49,12 +49,13 @@ static const struct quantiser {
 
 static const struct tiler {
     uint32_t needs;
+    enum kern_act_kind kind;
     kern_act_fn *fn;
 } tilers[] = {
-#define KERN_TILES(needs, fn) {needs, fn},
+#define KERN_TILES(needs, kind, fn) {needs, KERN_ACT_##kind, fn},
 #include "kern/tiles.inc"
 #undef KERN_TILES
-    {UINT32_MAX, NULL},
+    {UINT32_MAX, KERN_ACT_KINDS, NULL},
 };
 
 enum { N_KERNELS = sizeof kernels / sizeof *kernels,
@@ -215,11 +216,11 @@ static void acts_free(struct acts *s)
 static uint8_t *tiles_make(struct acts *s, struct noise *r, uint32_t cpu)
 {
     const struct tiler *t = tilers;
-    while ((t->needs & ~cpu) != 0 && t->fn)
+    while (t->fn && ((t->needs & ~cpu) != 0 || t->kind != s->a.kind))
         t++;
-    if (!t->fn || s->a.kind != KERN_ACT_Q32)
+    if (!t->fn)
         return NULL;
-    const size_t n_bytes = kern_act_tiles_bytes(s->a.n, s->a.k);
+    const size_t n_bytes = kern_act_tiles_bytes(s->a.kind, s->a.n, s->a.k);
     const int64_t cut = noise_below(r, s->a.n / KERN_TILES_ROWS + 1) * KERN_TILES_ROWS;
     uint8_t *mem = mem_big_alloc(n_bytes + 64);
     if (!mem)
@@ -366,7 +367,7 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     acts_make(&s, r, w.m.act, n_x, in, false);
     bad += check_acts(&s, cpu);
     uint8_t *tiles = tiles_make(&s, r, cpu);
-    if (tiles && !all_are(tiles + kern_act_tiles_bytes(n_x, in), 64, 0x5A)) {
+    if (tiles && !all_are(tiles + kern_act_tiles_bytes(s.a.kind, n_x, in), 64, 0x5A)) {
         printf("tiles of %lld rows of %lld go too far\n", (long long)n_x, (long long)in);
         bad++;
     }
@@ -413,7 +414,7 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     mem_free(got.mem);
     mem_free(want.mem);
     if (tiles)
-        mem_big_free(tiles, kern_act_tiles_bytes(n_x, in) + 64);
+        mem_big_free(tiles, kern_act_tiles_bytes(s.a.kind, n_x, in) + 64);
     mem_free(row);
     acts_free(&s);
     weights_free(&w);
@@ -488,6 +489,8 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
     const bool plain = noise_below(r, 2);
     acts_make(&s, r, kern_matmul_fast_act(&w.m), n, in, plain);
     bad += check_acts(&s, cpu);
+    uint8_t *tiles = tiles_make(&s, r, cpu);
+    s.a.tiles = noise_below(r, 2) ? tiles : NULL;
     int32_t *row = take((size_t)n * sizeof *row);
     for (int64_t i = 0; i < n; i++)
         row[i] = (int32_t)noise_below(r, n);
@@ -497,7 +500,7 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
         product_make(&want, r, &w, &s, NULL, n);
         product_run(&want, fast[l].fn, 0);
         bad += plain ? check_law(&fast[l], &want.m, &s) : 0;
-        want.m.row = row;
+        want.m.row = noise_below(r, 2) ? row : NULL;
         product_run(&want, fast[l].fn, 0);
         got = want;
         got.mem = take(got.n * sizeof *got.mem);
@@ -510,8 +513,9 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
             product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
             bool same = product_same(&want, &got);
             const int64_t one = noise_below(r, n); /* one row alone */
+            const int32_t at = want.m.row ? row[one] : (int32_t)one;
             struct kern_matmul alone = got.m;
-            alone.row = &row[one];
+            alone.row = &at;
             alone.n = 1;
             alone.y = got.m.y + one * got.m.y_stride;
             memset(alone.y, 0x11, (size_t)out * sizeof(float));
@@ -526,6 +530,8 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
         mem_free(got.mem);
         mem_free(want.mem);
     }
+    if (tiles)
+        mem_big_free(tiles, kern_act_tiles_bytes(s.a.kind, n, in) + 64);
     mem_free(row);
     acts_free(&s);
     weights_free(&w);
@@ -580,6 +586,8 @@ int check_matmul(uint64_t seed, uint32_t cpu)
                               1 + noise_below(&r, i ? 40 : 6), cpu);
         if (is_fast(m.code) && noise_below(&r, 8) == 0) /* more listed rows than are copied at a time */
             bad += check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
+        if (is_fast(m.code)) /* panels side by side */
+            bad += check_fast(&r, type, 1 + noise_below(&r, 200), step * 2, 65 + noise_below(&r, 20), cpu);
     }
     return bad;
 }

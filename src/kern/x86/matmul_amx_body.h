@@ -142,7 +142,7 @@ struct rows {
     float factor[ROWS][CHUNK][2]; /* scale, sum */
 };
 static_assert(sizeof(struct rows) == KERN_TILES_BYTES && (int)CHUNK == (int)KERN_TILES_GROUPS &&
-                  (int)ROWS == (int)KERN_TILES_ROWS, "kern_act_tiles_bytes()");
+                  (int)ROWS == (int)KERN_TILES_STRIP, "kern_act_tiles_bytes()");
 /* A group of a row in the order of struct codes. */
 static ATTR_INLINE __m512i paired(const int8_t *q)
 {

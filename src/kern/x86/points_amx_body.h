@@ -69,8 +69,9 @@ static ATTR_INLINE void put(struct planes *e, int at, __m512i v, int n, __m512i 
         for (int h = 0; h < 8; h++) {                                                                         \
             const int g = 8 * from.part + h;                                                                  \
             const uint8_t *at = from.chunk + KERN_GROUP_##NAME * g;                                           \
-            fetch(ahead.chunk + 8 * ahead.part * KERN_GROUP_##NAME, h, 8 * KERN_GROUP_##NAME / 64);           \
-            if (ahead.part == 0)                                                                              \
+            if (ahead.chunk)                                                                                  \
+                fetch(ahead.chunk + 8 * ahead.part * KERN_GROUP_##NAME, h, 8 * KERN_GROUP_##NAME / 64);       \
+            if (ahead.chunk && ahead.part == 0)                                                               \
                 fetch(ahead.chunk + KERN_BEHIND_##NAME, h, (KERN_CHUNK_##NAME - KERN_BEHIND_##NAME) / 64);    \
             GROUP_##NAME                                                                                      \
         }                                                                                                     \

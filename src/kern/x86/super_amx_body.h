@@ -109,7 +109,8 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
         const uint8_t *chunk = from.chunk, *s = chunk + KERN_SCALES_AT(bits, 8);                     \
         for (int h = 0; h < 8; h++) {                                                                \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                   \
-            fetch(ahead.chunk, h, CHUNK(bits, behind) / 64);                                           \
+            if (ahead.chunk)                                                                         \
+                fetch(ahead.chunk, h, CHUNK(bits, behind) / 64);                                     \
             GROUP_                                                                                   \
         }                                                                                            \
         put_halves(to->d, s + (n_sub));                                                              \
@@ -141,6 +142,8 @@ EXPAND(q3_k, 3, SUB16, 256, false, SMALL(quad_3))
 EXPAND(q2_k, 2, SUB16_NIB, 256, true, NIBBLES(quad_2))
 #define LESS(quad, bias) FIRST_HALF(put_less, quad, quad_bytes(bias)) LAST_HALF(put_less, quad, quad_bytes(bias))
 EXPAND(tq2_0, 2, NONE, 0, false, LESS(quad_2, 1))
+
+void KERNEL_NAME(act_tiles256)(const struct kern_act *a, int64_t r0, int64_t r1) { tiles_write(a, r0, r1); }
 
 KERNEL(q4_k, .chunk_bytes = CHUNK(4, SUB8_MIN), .n_parts = 1, .n_planes = 2, .shift = 4, .n_min = 4)
 KERNEL(q5_k, .chunk_bytes = CHUNK(5, SUB8_MIN), .n_parts = 1, .n_planes = 2, .shift = 3, .n_min = 4)

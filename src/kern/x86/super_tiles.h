@@ -24,14 +24,16 @@ enum {
     ROWS = 16,             /* of activations in a tile */
     SQUARE = ROWS * KERN_PANEL,
     UNIT = 2 * ROWS,
-    HIGH = UNIT * KERN_PANEL, /* where these sums of a unit stand behind its low ones */
-    MOST = 256,            /* rows and ... */
+    BESIDE = UNIT * KERN_PANEL, /* where the sums of a unit's high plane or second panel stand behind the others */
+    MOST = 512,            /* rows in the order of tiles, ... */
+    COPIED = 256,          /* others, and ... */
     FEW = 64,              /* rows of which the activations of a stretch stay in the second cache */
     AHEAD = 8192,          /* bytes */
-    PANELS = 16,           /* ... panels whose sums stay in the second cache */
+    PANELS = 32,           /* ... panels whose sums stay in the second cache */
     GROUP = 2,             /* panels that stand expanded in the first one */
     PLANE = 4096,          /* bytes of a super-block of a panel: 64 lines */
     TILE = 1024,
+    SHARE = 1024,          /* bytes of activations that are asked for with a unit */
     ACT = sizeof(struct kern_act256),
 };
 
@@ -58,7 +60,7 @@ struct block {
     const uint8_t *chunk;
     int part;
 };
-/* ahead: what is to be asked for meanwhile. */
+/* ahead: what is to be asked for meanwhile; chunk NULL: nothing. */
 typedef void expand_fn(struct block from, struct block ahead, struct planes *e, struct scales *to);
 
 /* Part h of 8 of n lines.  A burst of them waits for itself. */
@@ -81,7 +83,7 @@ static struct unit unit_at(int64_t n, int64_t i)
     return n < full ? (struct unit){0, n} : left < full ? (struct unit){n - full, full} : (struct unit){i, full};
 }
 
-/* 0, 1: sums of the first row tile, low and high; 2, 3: of the second one; 4, 5: activations;
+/* 0, 1: sums of the first row tile, of two planes or of two panels; 2, 3: of the second one; 4, 5: activations;
  * 6, 7: weights. */
 static void configure(struct tiles *t, int64_t n)
 {
@@ -92,20 +94,36 @@ static void configure(struct tiles *t, int64_t n)
     tile_configure(t, &c);
 }
 
-/* Dots of a unit that are to be added to its sums. */
+/* A super-block of a unit of activations: as they are quantised, or in the order of tiles. */
+struct rows {
+    const uint8_t *a, *b;    /* k 0 .. 63 of the first row of the first row tile and of the second one */
+    int64_t stride, step;    /* bytes from row to row, and from 64 k to the next ones */
+    const uint8_t *scale, *sum; /* of its first row: float; int16_t[8] or [16] of sums */
+    int64_t scale_step, sum_step; /* bytes from row to row */
+    const uint8_t *next;     /* what is to be asked for meanwhile, or NULL */
+    int n_next;              /* lines of it */
+};
+
+/* Dots of a unit and a panel that are to be added to its sums. */
 struct waiting {
     const struct scales *s;
-    const uint8_t *a; /* activations; next row */
-    int64_t stride, n_rows;
+    const uint8_t *scale, *sum; /* struct rows; of the next row */
+    int64_t scale_step, sum_step, n_rows;
     const int32_t *dot;
     float *y;
 };
 
-static inline __m512i pair_of(const int16_t *at)
+static inline __m512i pair_of(const uint8_t *at)
 {
     int32_t v;
     memcpy(&v, at, sizeof v);
     return _mm512_set1_epi32(v);
+}
+static inline __m512 float_of(const uint8_t *at)
+{
+    float v;
+    memcpy(&v, at, sizeof v);
+    return _mm512_set1_ps(v);
 }
 
 /* Its scales, in registers. */
@@ -133,36 +151,48 @@ static ATTR_INLINE struct held hold(const struct form f, const struct scales *s)
     return h;
 }
 
-#define ADD_MIN(to, i) to = _mm512_dpwssd_epi32(to, h->m##i, pair_of(q + 2 * (i)));
+#define ADD_MIN(to, i) to = _mm512_dpwssd_epi32(to, h->m##i, pair_of(v->sum + 4 * (i)));
 
-/* Adds up to n rows. */
+/* Adds a row. */
+static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const struct held *h)
+{
+    const __m512 scale = float_of(v->scale);
+    __m512i dot = _mm512_load_si512(v->dot);
+    if (f.low_shift)
+        dot = _mm512_slli_epi32(dot, (unsigned)f.low_shift);
+    if (f.n_planes > 1)
+        dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
+    const __m512 by = _mm512_mul_ps(h->d, scale), y = _mm512_load_ps(v->y);
+    __m512 sum = f.negative ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), by, y)
+                            : _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), by, y);
+    if (f.n_min) {
+        __m512i min = _mm512_setzero_si512();
+        ADD_MIN(min, 0) ADD_MIN(min, 1) ADD_MIN(min, 2) ADD_MIN(min, 3)
+        if (f.n_min > 4) {
+            ADD_MIN(min, 4) ADD_MIN(min, 5) ADD_MIN(min, 6) ADD_MIN(min, 7)
+        }
+        sum = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_mul_ps(h->dmin, scale), sum);
+        v->sum += v->sum_step;
+    }
+    _mm512_store_ps(v->y, sum);
+    v->scale += v->scale_step;
+    v->dot += KERN_PANEL;
+    v->y += KERN_PANEL;
+}
+/* Up to n rows. */
 static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct held *h, int64_t n)
 {
-    for (n = num_min(n, v->n_rows), v->n_rows -= n; n > 0; n--) {
-        const struct kern_act256 *x = (const struct kern_act256 *)(const void *)v->a;
-        const __m512 scale = _mm512_set1_ps(x->scale);
-        __m512i dot = _mm512_load_si512(v->dot);
-        if (f.low_shift)
-            dot = _mm512_slli_epi32(dot, (unsigned)f.low_shift);
-        if (f.n_planes > 1)
-            dot = _mm512_add_epi32(
-                dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + HIGH), (unsigned)f.shift));
-        const __m512 by = _mm512_mul_ps(h->d, scale), y = _mm512_load_ps(v->y);
-        __m512 sum = f.negative ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), by, y)
-                                : _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), by, y);
-        if (f.n_min) {
-            __m512i min = _mm512_setzero_si512();
-            const int16_t *q = f.n_min == 4 ? x->sum32 : x->sum16;
-            ADD_MIN(min, 0) ADD_MIN(min, 1) ADD_MIN(min, 2) ADD_MIN(min, 3)
-            if (f.n_min > 4) {
-                ADD_MIN(min, 4) ADD_MIN(min, 5) ADD_MIN(min, 6) ADD_MIN(min, 7)
-            }
-            sum = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_mul_ps(h->dmin, scale), sum);
-        }
-        _mm512_store_ps(v->y, sum);
-        v->a += v->stride;
-        v->dot += KERN_PANEL;
-        v->y += KERN_PANEL;
+    for (n = num_min(n, v->n_rows), v->n_rows -= n; n > 0; n--)
+        add_row(f, v, h);
+}
+/* One of 16 parts of a whole unit, or of 8. */
+static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const struct held *h, bool eight)
+{
+    add_row(f, v, h);
+    add_row(f, v, h);
+    if (eight) {
+        add_row(f, v, h);
+        add_row(f, v, h);
     }
 }
 
@@ -180,10 +210,18 @@ static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct
         else                             \
             TILE_DOT_SU8(t, c, a, b);    \
     }
+/* A panel beside has the same form. */
+#define DOT_BESIDE(t, c, a, b)           \
+    {                                    \
+        if (f.n_planes > 1)              \
+            DOT_HIGH(t, c, a, b)         \
+        else                             \
+            DOT_LOW(t, c, a, b)          \
+    }
 
 /* The sums of the unit before this one leave their tiles when the next ones need them: stores
  * that come earlier keep the multiplications waiting.  Between these the rows of the unit before
- * that are added. */
+ * that are added: of one panel, or half the time of each of two. */
 #define LEAVE(c, at)           \
     if (k == 0) {              \
         TILE_STORE(t, c, at, 64); \
@@ -196,136 +234,227 @@ static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct
         TILE_ZERO(t, c);              \
     }
 
-/* One row tile times a panel.  dot: where the sums before go, two row tiles or one; v: what waits. */
-static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, const struct planes *e, const uint8_t *a,
-                                     int64_t stride, int32_t *dot, bool two, struct waiting v)
+/* Weights of a unit: planes of one panel, or of one plane each two panels.  beside: their second tiles. */
+struct weights {
+    const uint8_t *low, *beside;
+};
+static ATTR_INLINE struct weights weights_of(const struct planes *e, bool pair)
 {
-    const struct held h = hold(f, v.s);
-    const int64_t part = num_div_up(v.n_rows, 4 * f.n_planes);
+    return (struct weights){e->low, pair ? e[1].low : e->high};
+}
+
+/* One row tile times a panel, or two.  dot: where the sums before go, two row tiles or one; v: what waits, of a panel each. */
+static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool pair, struct weights w, const struct rows *x,
+                                     int32_t *dot, bool two, const struct waiting *waiting)
+{
+    const bool beside = pair || f.n_planes > 1;
+    struct waiting v = waiting[0];
+    struct held h = hold(f, v.s);
+    const int64_t part = num_div_up(v.n_rows, pair || !beside ? 4 : 8);
     (void)t;
     for (int k = 0; k < 4; k++) {
-        TILE_LOAD(t, 4, a + 64 * k, stride);
-        TILE_LOAD(t, 6, e->low + TILE * k, 64);
+        if (pair && k == 2) {
+            v = waiting[1];
+            h = hold(f, v.s);
+        }
+        TILE_LOAD(t, 4, x->a + x->step * k, x->stride);
+        TILE_LOAD(t, 6, w.low + TILE * k, 64);
         LEAVE(0, dot)
         DOT_LOW(t, 0, 4, 6)
         add(f, &v, &h, part);
-        if (f.n_planes > 1) {
-            TILE_LOAD(t, 7, e->high + TILE * k, 64);
-            LEAVE(1, dot + HIGH)
-            DOT_HIGH(t, 1, 4, 7)
+        fetch(x->next, 2 * k, x->n_next);
+        if (beside) {
+            TILE_LOAD(t, 7, w.beside + TILE * k, 64);
+            LEAVE(1, dot + BESIDE)
+            DOT_BESIDE(t, 1, 4, 7)
             add(f, &v, &h, part);
         }
+        fetch(x->next, 2 * k + 1, x->n_next);
         LEAVE_SECOND(2, dot + SQUARE)
-        if (f.n_planes > 1) {
-            LEAVE_SECOND(3, dot + HIGH + SQUARE)
+        if (beside) {
+            LEAVE_SECOND(3, dot + BESIDE + SQUARE)
         }
     }
 }
 
-/* Two. */
-static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, const struct planes *e, const uint8_t *a,
-                                     int64_t stride, int32_t *dot, bool two, struct waiting v)
-{
-    const struct held h = hold(f, v.s);
-    const int64_t part = num_div_up(v.n_rows, 8 * f.n_planes);
-    const uint8_t *b = a + ROWS * stride;
-    (void)t;
-    for (int k = 0; k < 4; k++) {
-        TILE_LOAD(t, 4, a + 64 * k, stride);
-        TILE_LOAD(t, 6, e->low + TILE * k, 64);
-        LEAVE(0, dot)
-        DOT_LOW(t, 0, 4, 6)
+/* Two.  whole: so many wait, too. */
+#define ADD                               \
+    if (whole)                            \
+        add_part(f, &v, &h, eight);       \
+    else                                  \
         add(f, &v, &h, part);
-        TILE_LOAD(t, 5, b + 64 * k, stride);
-        LEAVE_SECOND(2, dot + SQUARE)
-        DOT_LOW(t, 2, 5, 6)
-        add(f, &v, &h, part);
-        if (f.n_planes > 1) {
-            TILE_LOAD(t, 7, e->high + TILE * k, 64);
-            LEAVE(1, dot + HIGH)
-            DOT_HIGH(t, 1, 4, 7)
-            add(f, &v, &h, part);
-            LEAVE_SECOND(3, dot + HIGH + SQUARE)
-            DOT_HIGH(t, 3, 5, 7)
-            add(f, &v, &h, part);
-        }
+#define STEP(k_)                                                  \
+    {                                                             \
+        enum { k = k_ };                                          \
+        if (pair && k == 2) {                                     \
+            v = waiting[1];                                       \
+            h = hold(f, v.s);                                     \
+        }                                                         \
+        TILE_LOAD(t, 4, x->a + x->step * k, x->stride);           \
+        TILE_LOAD(t, 6, w.low + TILE * k, 64);                    \
+        LEAVE(0, dot)                                             \
+        DOT_LOW(t, 0, 4, 6)                                       \
+        ADD                                                       \
+        fetch(x->next, 2 * k, x->n_next);                         \
+        TILE_LOAD(t, 5, x->b + x->step * k, x->stride);           \
+        LEAVE_SECOND(2, dot + SQUARE)                             \
+        DOT_LOW(t, 2, 5, 6)                                       \
+        ADD                                                       \
+        if (beside) {                                             \
+            TILE_LOAD(t, 7, w.beside + TILE * k, 64);             \
+            LEAVE(1, dot + BESIDE)                                \
+            DOT_BESIDE(t, 1, 4, 7)                                \
+            ADD                                                   \
+            LEAVE_SECOND(3, dot + BESIDE + SQUARE)                \
+            DOT_BESIDE(t, 3, 5, 7)                                \
+            ADD                                                   \
+        }                                                         \
+        fetch(x->next, 2 * k + 1, x->n_next);                     \
     }
+static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole, struct weights w,
+                                     const struct rows *x, int32_t *dot, bool two, const struct waiting *waiting)
+{
+    const bool beside = pair || f.n_planes > 1, eight = pair || !beside;
+    struct waiting v = waiting[0];
+    struct held h = hold(f, v.s);
+    const int64_t part = num_div_up(v.n_rows, eight ? 8 : 16);
+    (void)t;
+    STEP(0) STEP(1) STEP(2) STEP(3)
 }
 
 /* ---- a product ---- */
 
-static void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y)
-{
-    const size_t width = (size_t)kern_matmul_width(m, p) * sizeof *y;
-    for (int64_t r = 0; r < n; r++)
-        memcpy(m->y + (i + r) * m->y_stride + p * KERN_PANEL, y + r * KERN_PANEL, width);
-}
-
 struct work {
-    ATTR_ALIGNED(64) float y[MOST / UNIT][PANELS][UNIT * KERN_PANEL];
+    ATTR_ALIGNED(64) float y[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL];
     struct planes e[GROUP];
     struct scales s[3][GROUP]; /* of these panels, and of those whose sums are not added */
-    ATTR_ALIGNED(64) int32_t dots[2][2 * HIGH]; /* low, high */
-    ATTR_ALIGNED(64) uint8_t copy[MOST * ACT];
-    struct waiting v, in_tiles;
+    ATTR_ALIGNED(64) int32_t dots[2][2 * BESIDE];
+    ATTR_ALIGNED(64) uint8_t copy[COPIED * ACT];
+    struct waiting v[GROUP], in_tiles[GROUP]; /* of a panel; the second ones of one beside it, or nothing */
     int turn;
 };
+static ATTR_INLINE float *sums(struct work *w, int64_t panel, int64_t unit)
+{
+    return w->y[panel / GROUP][unit][panel % GROUP];
+}
 
-/* Super-blocks b .. b + nb of rows i .. i + n: where they stand, or of listed rows copied. */
-static const uint8_t *rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b, int64_t nb, uint8_t *copy,
-                              int64_t *stride)
+/* Rows i .. i + n, a unit's, of panels p .. end: row after row, so that the lines of a result follow each other. */
+static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int64_t end, int64_t unit, int64_t i, int64_t n)
+{
+    for (int64_t r = 0; r < n; r++) {
+        float *to = m->y + (i + r) * m->y_stride + p * KERN_PANEL;
+        for (int64_t k = p; k < end; k++, to += KERN_PANEL) {
+            const __mmask16 mask = (__mmask16)((1u << kern_matmul_width(m, k)) - 1);
+            _mm512_mask_storeu_ps(to, mask, _mm512_load_ps(sums(w, k - p, unit) + r * KERN_PANEL));
+        }
+    }
+}
+
+/* A super-block of a product's rows i .. i + n. */
+struct source {
+    const uint8_t *a;    /* its first row's struct kern_act256, or struct kern_tiles256 of its first rows */
+    int64_t stride;      /* from row to row of the former; 0: the latter */
+    const uint8_t *next; /* the latter: the next super-block's, or NULL */
+    int64_t n_next;      /* the former: lines at next that are to be asked for, all units together */
+    int64_t n;
+};
+
+/* Of unit u.  share: which part of the next super-block's is to be asked for. */
+static ATTR_INLINE struct rows rows_of(const struct form f, const struct source *from, const struct unit *u, int64_t share)
+{
+    if (from->stride) {
+        const uint8_t *a = from->a + u->row * from->stride;
+        const size_t sum = f.n_min == 4 ? offsetof(struct kern_act256, sum32) : offsetof(struct kern_act256, sum16);
+        const int64_t first = from->n_next * u->row / from->n, end = from->n_next * (u->row + u->n) / from->n;
+        return (struct rows){a, a + ROWS * from->stride, from->stride, 64, a + offsetof(struct kern_act256, scale),
+                             a + sum, from->stride, from->stride, from->next + 64 * first, (int)(end - first)};
+    }
+    const int64_t at = u->row / UNIT * (int64_t)sizeof(struct kern_tiles256), part = SHARE * share;
+    const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)(from->a + at);
+    const void *sum = f.n_min == 4 ? (const void *)x->sum32 : x->sum16;
+    const int64_t end = (int64_t)(f.n_min ? sizeof *x : offsetof(struct kern_tiles256, sum32));
+    return (struct rows){(const uint8_t *)x->q[0], (const uint8_t *)x->q[1], 64, TILE, (const uint8_t *)x->scale, sum,
+                         sizeof x->scale[0], f.n_min == 4 ? sizeof x->sum32[0] : sizeof x->sum16[0],
+                         from->next + at + part, from->next && part < end ? SHARE / 64 : 0};
+}
+
+/* Rows as they are quantised: super-blocks b .. b + nb of rows i .. i + n, where they stand, or of listed rows copied. */
+static struct source rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b, int64_t nb, uint8_t *copy)
 {
     const size_t n_bytes = (size_t)nb * ACT;
-    if (!m->row) {
-        *stride = (int64_t)m->x->row_bytes;
-        return m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT;
-    }
-    *stride = (int64_t)n_bytes;
+    if (!m->row)
+        return (struct source){m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT, (int64_t)m->x->row_bytes, NULL, 0, n};
     for (int64_t r = 0; r < n; r++)
         memcpy(copy + (size_t)r * n_bytes, kern_matmul_act(m, i + r) + (size_t)b * ACT, n_bytes);
-    return copy;
+    return (struct source){copy, (int64_t)n_bytes, NULL, 0, n};
+}
+/* In the order of tiles. */
+static struct source tiles_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b)
+{
+    const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)m->x->tiles;
+    const int64_t n_units = num_div_up(m->x->n, UNIT);
+    x += b * n_units + i / UNIT;
+    return (struct source){(const uint8_t *)x, 0, b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, 0, n};
 }
 
 /* Adds what waits, in memory and in tiles. */
 static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work *w)
 {
-    struct held h = hold(f, w->v.s);
-    struct waiting v = w->v;
     (void)t;
-    add(f, &v, &h, UNIT);
-    v = w->in_tiles;
-    if (v.n_rows) {
-        int32_t *dot = w->dots[w->turn];
-        TILE_STORE(t, 0, dot, 64);
-        if (f.n_planes > 1)
-            TILE_STORE(t, 1, dot + HIGH, 64);
-        if (v.n_rows > ROWS) {
-            TILE_STORE(t, 2, dot + SQUARE, 64);
-            if (f.n_planes > 1)
-                TILE_STORE(t, 3, dot + HIGH + SQUARE, 64);
-        }
-        h = hold(f, v.s);
-        add(f, &v, &h, UNIT);
+    for (int j = 0; j < GROUP; j++) {
+        const struct held h = hold(f, w->v[j].s);
+        add(f, &w->v[j], &h, UNIT);
     }
-    w->v.n_rows = w->in_tiles.n_rows = 0;
+    if (w->in_tiles[0].n_rows) {
+        int32_t *dot = w->dots[w->turn];
+        const bool beside = f.n_planes > 1 || w->in_tiles[1].n_rows;
+        TILE_STORE(t, 0, dot, 64);
+        if (beside)
+            TILE_STORE(t, 1, dot + BESIDE, 64);
+        if (w->in_tiles[0].n_rows > ROWS) {
+            TILE_STORE(t, 2, dot + SQUARE, 64);
+            if (beside)
+                TILE_STORE(t, 3, dot + BESIDE + SQUARE, 64);
+        }
+        for (int j = 0; j < GROUP; j++) {
+            const struct held h = hold(f, w->in_tiles[j].s);
+            add(f, &w->in_tiles[j], &h, UNIT);
+        }
+    }
+    for (int j = 0; j < GROUP; j++)
+        w->v[j].n_rows = w->in_tiles[j].n_rows = 0;
 }
 
-/* n rows, at a, times panels [k0, k1) of the work, which stand expanded. */
-static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, struct work *w, const uint8_t *a, int64_t stride,
-                                 int64_t n, int64_t k0, int64_t k1, const struct scales *s)
+/* A unit times panel k of the work, and the one beside it, which stand expanded at e. */
+static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pair, struct work *w, const struct planes *e,
+                                   const struct rows *x, int64_t n, int64_t unit, int64_t k, const struct scales *s)
 {
-    for (int64_t i = 0; i < n; i += UNIT) {
-        const struct unit u = unit_at(n, i);
-        const uint8_t *x = a + u.row * stride;
-        for (int64_t k = k0; k < k1; k++) {
-            int32_t *dot = w->dots[w->turn];
-            if (u.n > ROWS)
-                multiply_two(t, f, &w->e[k - k0], x, stride, dot, w->in_tiles.n_rows > ROWS, w->v);
-            else
-                multiply_one(t, f, &w->e[k - k0], x, stride, dot, w->in_tiles.n_rows > ROWS, w->v);
-            w->v = w->in_tiles;
-            w->turn ^= 1;
-            w->in_tiles = (struct waiting){&s[k - k0], x, stride, u.n, w->dots[w->turn], w->y[i / UNIT][k]};
+    int32_t *dot = w->dots[w->turn];
+    const bool two = w->in_tiles[0].n_rows > ROWS;
+    if (LIKELY(n == UNIT && w->v[0].n_rows == UNIT && two))
+        multiply_two(t, f, pair, true, weights_of(e, pair), x, dot, true, w->v);
+    else if (n > ROWS)
+        multiply_two(t, f, pair, false, weights_of(e, pair), x, dot, two, w->v);
+    else
+        multiply_one(t, f, pair, weights_of(e, pair), x, dot, two, w->v);
+    w->turn ^= 1;
+    for (int j = 0; j < (pair ? 2 : 1); j++) {
+        w->v[j] = w->in_tiles[j];
+        w->in_tiles[j] = (struct waiting){&s[j], x->scale, x->sum, x->scale_step, x->sum_step, n,
+                                          w->dots[w->turn] + j * BESIDE, sums(w, k + j, unit)};
+    }
+}
+
+/* All rows times panels [k0, k1) of the work, which stand expanded. */
+static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, bool pair, struct work *w, const struct source *from,
+                                 int64_t k0, int64_t k1, const struct scales *s)
+{
+    for (int64_t i = 0; i < from->n; i += UNIT) {
+        const struct unit u = from->stride ? unit_at(from->n, i)
+                                           : (struct unit){i, from->n - i > ROWS ? UNIT : ROWS};
+        for (int64_t k = k0; k < k1; k += pair ? 2 : 1) {
+            const struct rows x = rows_of(f, from, &u, pair ? k / 2 : k);
+            unit_times(t, f, pair, w, &w->e[k - k0], &x, u.n, i / UNIT, k, &s[k - k0]);
         }
     }
 }
@@ -343,21 +472,21 @@ static ATTR_INLINE struct block block_at(const struct kern_matrix *w, int64_t p,
 }
 
 /* Panels p .. p + np times rows i .. i + n.  Super-blocks in turn, all panels each: many rows, whose
- * activations are read once for all of them. */
+ * activations are read once for all of them.  Codes of one plane take two panels side by side; of an odd number the last
+ * one has what the one before left beside it, whose sums nobody reads. */
 static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
                                int64_t i, int64_t n, const struct form f, expand_fn *expand)
 {
     const int64_t n_blocks = m->w->in / 256;
     for (int64_t b = 0, at = 0; b < n_blocks; b++) {
-        int64_t stride;
-        const uint8_t *a = rows_at(m, i, n, b, 1, w->copy, &stride);
+        const struct source from = m->x->tiles && !m->row ? tiles_at(m, i, n, b) : rows_at(m, i, n, b, 1, w->copy);
         for (int64_t k0 = 0; k0 < np; k0 += GROUP) {
             const int64_t k1 = num_min(np, k0 + GROUP);
             struct scales *s = w->s[at = (at + 1) % 3];
             for (int64_t k = k0; k < k1; k++)
                 expand(block_at(m->w, p + k, b, f), block_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f),
                        &w->e[k - k0], &s[k - k0]);
-            all_rows(t, f, w, a, stride, n, k0, k1, s);
+            all_rows(t, f, f.n_planes == 1, w, &from, k0, k1, s);
         }
         if (m->row)
             drain(t, f, w); /* before the copy goes */
@@ -365,21 +494,24 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
 }
 
 /* The same in the order of memory: few rows, for which the panels' bytes take most of the time and
- * come fastest as one stream. */
+ * come fastest as one stream, asked for while others are multiplied. */
 static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
                               int64_t i, int64_t n, const struct form f, expand_fn *expand)
 {
     const int64_t n_blocks = m->w->in / 256, step = m->w->stretch / 256;
     for (int64_t b0 = 0, at = 0; b0 < n_blocks; b0 += step) {
         const int64_t nb = num_min(step, n_blocks - b0);
-        int64_t stride;
-        const uint8_t *a = rows_at(m, i, n, b0, nb, w->copy, &stride);
+        struct source from = rows_at(m, i, n, b0, nb, w->copy);
+        from.n_next = num_div_up((int64_t)f.chunk_bytes, 64 * f.n_parts);
+        const uint8_t *const a = from.a;
         for (int64_t k = 0; k < np; k++) {
             const uint8_t *stretch = kern_code_stretch(m->w, p + k, b0 / step);
             for (int64_t b = 0; b < nb; b++) {
                 struct scales *s = w->s[at = (at + 1) % 3];
-                expand(block_of(stretch, b, f), block_of(stretch + AHEAD, b, f), &w->e[0], s);
-                all_rows(t, f, w, a + b * ACT, stride, n, k, k + 1, s);
+                expand(block_of(stretch, b, f), (struct block){NULL, 0}, &w->e[0], s);
+                from.a = a + b * ACT;
+                from.next = stretch + AHEAD + b * (int64_t)f.chunk_bytes / f.n_parts;
+                all_rows(t, f, false, w, &from, k, k + 1, s);
             }
         }
         if (m->row)
@@ -391,27 +523,54 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
 {
     struct work w;
     struct tiles t;
+    const bool tiled = m->x->tiles && !m->row;
+    const int64_t most = tiled ? MOST : COPIED;
     w.turn = 0;
-    w.v = w.in_tiles = (struct waiting){w.s[0], NULL, 0, 0, NULL, NULL};
-    for (int64_t i = 0; i < m->n; i += MOST) {
-        const int64_t n = num_min(MOST, m->n - i);
-        configure(&t, n);
+    memset(w.e, 0, sizeof w.e);
+    memset(w.s, 0, sizeof w.s);
+    for (int j = 0; j < GROUP; j++)
+        w.v[j] = w.in_tiles[j] = (struct waiting){.s = w.s[0]};
+    for (int64_t i = 0; i < m->n; i += most) {
+        const int64_t n = num_min(most, m->n - i);
+        const bool few = n <= FEW && !tiled;
+        configure(&t, tiled ? UNIT : n);
         for (int64_t p = p0, end; p < p1; p = end) {
-            end = n <= FEW ? num_min(p1, (p / KERN_BAND + 1) * KERN_BAND) : num_min(p1, p + PANELS);
-            for (int64_t j = 0; j < n; j += UNIT)
-                memset(w.y[j / UNIT], 0, (size_t)(end - p) * sizeof w.y[0][0]);
-            if (n <= FEW)
+            end = few ? num_min(p1, (p / KERN_BAND + 1) * KERN_BAND) : num_min(p1, p + PANELS);
+            for (int64_t k = 0; k < end - p; k += GROUP)
+                memset(w.y[k / GROUP], 0, (size_t)num_div_up(n, UNIT) * sizeof w.y[0][0]);
+            if (few)
                 along(&t, m, &w, p, end - p, i, n, f, expand);
             else
                 across(&t, m, &w, p, end - p, i, n, f, expand);
             drain(&t, f, &w);
-            for (int64_t j = 0; j < n; j += UNIT)
-                for (int64_t k = p; k < end; k++)
-                    y_write(m, k, i + unit_at(n, j).row, unit_at(n, j).n, w.y[j / UNIT][k - p]);
+            for (int64_t j = 0; j < n; j += UNIT) {
+                const struct unit u = tiled ? (struct unit){j, num_min(UNIT, n - j)} : unit_at(n, j);
+                y_write(m, &w, p, end, j / UNIT, i + u.row, u.n);
+            }
         }
     }
     if (m->n > 0)
         tile_done(&t);
+}
+
+/* Rows [r0, r1) of activations in the order of tiles. */
+static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_t r1)
+{
+    const int64_t n_units = num_div_up(a->n, UNIT), n_blocks = a->k / 256;
+    struct kern_tiles256 *to = (struct kern_tiles256 *)(void *)a->tiles;
+    const struct kern_act256 none = {0};
+    for (int64_t i = r0; i < num_div_up(r1, UNIT) * UNIT; i++)
+        for (int64_t b = 0; b < n_blocks; b++) {
+            const struct kern_act256 *x =
+                i < r1 ? (const struct kern_act256 *)(const void *)(a->q + (size_t)i * a->row_bytes) + b : &none;
+            struct kern_tiles256 *t = to + b * n_units + i / UNIT;
+            const int64_t r = i % UNIT;
+            for (int k = 0; k < 4; k++)
+                memcpy(t->q[r / ROWS][k][r % ROWS], x->q + 64 * k, 64);
+            t->scale[r] = x->scale;
+            memcpy(t->sum32[r], x->sum32, sizeof t->sum32[0]);
+            memcpy(t->sum16[r], x->sum16, sizeof t->sum16[0]);
+        }
 }
 
 /* The rest is its form. */

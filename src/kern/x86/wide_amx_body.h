@@ -113,7 +113,8 @@ static ATTR_INLINE __m512i half(void) { return _mm512_set1_epi16(128); }
         for (int h = 0; h < 8; h++) {                                                                    \
             const uint8_t *g = from.chunk + h / (n) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n, 0) + \
                                h % (n) * KERN_GROUP_BYTES(bits);                                         \
-            fetch(ahead.chunk, h, BYTES_32(bits, scales, n) / 64);                                       \
+            if (ahead.chunk)                                                                             \
+                fetch(ahead.chunk, h, BYTES_32(bits, scales, n) / 64);                                   \
             const struct affine a = affine_of(_mm512_mul_ps(d[h], by), half(), bias);                    \
             FIRST_HALF(put, quad, a) LAST_HALF(put, quad, a)                                             \
         }                                                                                                \
@@ -140,7 +141,8 @@ GROUPS_32(iq4_nl, 4, D, 2, put_bytes, quad_nl4, 0, 128, halves, FINE_BYTES)
         const __m512 by = put_scale(to, top, FINE);                                                      \
         for (int h = 0; h < 8; h++) {                                                                    \
             const uint8_t *g = from.chunk + h * KERN_CHUNK_BYTES(bits, KERN_SCALES_DM, 1, 0);            \
-            fetch(ahead.chunk, h, BYTES_32(bits, DM, 1) / 64);                                           \
+            if (ahead.chunk)                                                                             \
+                fetch(ahead.chunk, h, BYTES_32(bits, DM, 1) / 64);                                       \
             const __m512 more = _mm512_add_ps(_mm512_mul_ps(m[h], by), _mm512_set1_ps(128));             \
             const struct affine a = affine_of(_mm512_mul_ps(d[h], by), words_of(more), 0);               \
             FIRST_HALF(put_words, quad, a) LAST_HALF(put_words, quad, a)                                 \
@@ -169,7 +171,8 @@ static ATTR_INLINE __m128i largest(const uint8_t *at, int n_sub)
             put_scale(to, size_bits(_mm512_mul_ps(_mm512_mul_ps(d, most), _mm512_set1_ps(reach))), fine), d);   \
         for (int h = 0; h < 8; h++) {                                                                    \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                       \
-            fetch(ahead.chunk, h, CHUNK(bits, scales) / 64);                                             \
+            if (ahead.chunk)                                                                             \
+                fetch(ahead.chunk, h, CHUNK(bits, scales) / 64);                                         \
             const struct affine a = affine_of(_mm512_mul_ps(by, signed_of(s + 2 * (n_sub) * h)), half(), bias); \
             FIRST_HALF(put, quad, a)                                                                     \
             const struct affine b =                                                                      \
@@ -197,7 +200,8 @@ SUPER(iq4_xs, 4, SUB8, 8, put_bytes, quad_nl4, 0, 128, FINE_BYTES)
         for (int h = 0; h < 8; h++) {                                                                    \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                       \
             const int i = (n_sub) / 8 * h;                                                               \
-            fetch(ahead.chunk, h, CHUNK(bits, scales) / 64);                                             \
+            if (ahead.chunk)                                                                             \
+                fetch(ahead.chunk, h, CHUNK(bits, scales) / 64);                                         \
             const struct affine a = affine_of(                                                           \
                 _mm512_mul_ps(by, sub(i)), words_of(_mm512_fnmadd_ps(less, min(i), _mm512_set1_ps(128))), 0); \
             FIRST_HALF(put_words, quad, a)                                                               \
