@@ -79,7 +79,8 @@ size_t kern_attend_scratch(const struct kern_attend *a)
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
     if (!num_add(kw, 2 * vw, &pair) || !num_add(pair, 4 * ATTEND_LANES, &pair) ||
-        !num_mul(pair, pairs, &n) || !num_add(kw, vw, &page) || !num_mul(page, KERN_PAGE, &page) ||
+        !num_mul(pair, pairs, &n) ||
+        !num_add(kw, (size_t)attend_panels(a->v_width), &page) || !num_mul(page, KERN_PAGE, &page) ||
         !num_add(n, page, &n) || !num_add(n, 16 * KERN_PAGE + 1024, &n) ||
         !num_mul(n, sizeof(float), &n))
         return 0;

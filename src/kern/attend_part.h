@@ -11,7 +11,8 @@
 enum {
     ATTEND_LANES = 16,
     ATTEND_QUANT = 32, /* width that shares a Q8_0 scale */
-    ATTEND_GROUP = 96, /* pairs of row and head that share one pass over keys and values */
+    ATTEND_PANEL = 32, /* dimensions that a kernel may keep together in decoded values */
+    ATTEND_GROUP = 192, /* pairs of row and head that share one pass over keys and values */
 };
 
 /* Element k of a key at slot: its index among the block's elements. */
@@ -29,6 +30,11 @@ static inline int64_t attend_first(const struct kern_attend *a, int64_t pos)
 static inline int64_t attend_whole(int64_t width)
 {
     return (width + ATTEND_LANES - 1) / ATTEND_LANES * ATTEND_LANES;
+}
+
+static inline int64_t attend_panels(int64_t width)
+{
+    return (width + ATTEND_PANEL - 1) / ATTEND_PANEL * ATTEND_PANEL;
 }
 
 #if defined(__x86_64__)

@@ -16,18 +16,34 @@
 
 enum {
     PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
-    DIRECT = 32, /* pairs up to which decoding in registers is no slower (Zen 4) */
+    /* Pairs up to which decoding in registers is no slower: 16 bits on 512-bit registers (Sapphire Rapids), else (Zen 4). */
+    DIRECT_16 = 64,
+    DIRECT = 32,
 };
 
 /* A block of values as mix_*() reads it. */
 struct values {
     const uint8_t *block;
+    bool panels;        /* decoded, in the order of panel_at() */
     const float *scale; /* Q8_0: f32 [128][n_groups] */
-    int64_t stride;     /* elements from one slot to the next */
+    int64_t stride;     /* else: elements from one slot to the next */
     int64_t whole;      /* v_width in whole vectors */
     int64_t n_groups;
     const uint8_t *next; /* what is read after these values: fetched while they are used */
 };
+
+/* What is read after a block of keys, and if that was decoded, how much of it is for this tile. */
+struct next {
+    const uint8_t *at;
+    int64_t lines;
+};
+
+/* Decoded values stand in panels of 32 dimensions, f32 [whole/32][128][32]: a pass over some
+ * dimensions reads memory in order.  Where dimension d of slot j is: */
+LANES_INLINE int64_t panel_at(int64_t j, int64_t d)
+{
+    return (d / ATTEND_PANEL * KERN_PAGE + j) * ATTEND_PANEL + d % ATTEND_PANEL;
+}
 
 /* Sixteen elements from i on; scale is for Q8_0. */
 LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
@@ -56,6 +72,10 @@ LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b
 }
 
 #ifdef __AVX512F__
+#define TILE_R 12
+#define TILE_P 2
+#define TILE_D 2
+#include "kern/x86/attend_tile.h"
 #define TILE_R 8
 #define TILE_P 2
 #define TILE_D 2
@@ -72,7 +92,7 @@ LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b
 #define TILE_P 4
 #define TILE_D 16
 #include "kern/x86/attend_tile.h"
-enum { MAX_R = 8 };
+enum { MAX_R = 12 };
 #else
 #define TILE_R 6
 #define TILE_P 1
@@ -95,12 +115,13 @@ enum { MAX_R = 6 };
 
 static const struct tile {
     int64_t n;
-    void (*score)(enum kern_kv_codec c, const uint8_t *block, int64_t width, const float *q,
-                  int64_t b0, int64_t b1, float scale, float *s, const uint8_t *next);
+    void (*score)(enum kern_kv_codec c, bool decoded, const uint8_t *block, int64_t width,
+                  const float *q, int64_t b0, int64_t b1, float scale, float *s, struct next next);
     void (*mix)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
                 const float *weight, const float *rescale, float *acc);
 } tiles[] = {
 #ifdef __AVX512F__
+    {12, score_12, mix_12},
     {8, score_8, mix_8},
 #else
     {6, score_6, mix_6},
@@ -111,10 +132,10 @@ static const struct tile {
 };
 static const struct tile *const one_pair = &tiles[sizeof tiles / sizeof *tiles - 1];
 
-/* The largest tile of at most n pairs. */
+/* The largest tile of at most n pairs; of 16, 8. */
 static const struct tile *tile_for(int64_t n)
 {
-    const struct tile *t = tiles;
+    const struct tile *t = tiles + (MAX_R == 12 && n == 16);
     while (t->n > n)
         t++;
     return t;
@@ -124,7 +145,6 @@ static const struct tile *tile_for(int64_t n)
 struct group {
     const struct kern_attend *a;
     int64_t first, n, whole;
-    bool decode;      /* pages are decoded before the tiles see them */
     float *q;         /* per tile f32 [k_width][tile] */
     float *acc, *all; /* f32 [n][whole]: of this split, of all before it */
     float *lane;      /* f32 [n][16]: sums of weights */
@@ -135,15 +155,41 @@ struct group {
     float *rescale;       /* f32 [MAX_R][PAGE_BLOCKS] */
 };
 
+/* The queries of size pairs from pair on as tiles read them: f32 [k_width][size]. */
+static void lay_out(const struct kern_attend *a, int64_t pair, int64_t size, float *q)
+{
+    const float *x[MAX_R];
+    for (int64_t r = 0; r < size; r++)
+        x[r] = a->q + (pair + r) / a->n_heads * a->q_stride + (pair + r) % a->n_heads * a->k_width;
+    int64_t k = 0;
+    for (; k + 4 <= a->k_width; k += 4) {
+        int64_t r = 0;
+        for (; r + 4 <= size; r += 4) {
+            __m128 y0 = _mm_loadu_ps(x[r] + k), y1 = _mm_loadu_ps(x[r + 1] + k);
+            __m128 y2 = _mm_loadu_ps(x[r + 2] + k), y3 = _mm_loadu_ps(x[r + 3] + k);
+            _MM_TRANSPOSE4_PS(y0, y1, y2, y3);
+            _mm_storeu_ps(q + k * size + r, y0);
+            _mm_storeu_ps(q + (k + 1) * size + r, y1);
+            _mm_storeu_ps(q + (k + 2) * size + r, y2);
+            _mm_storeu_ps(q + (k + 3) * size + r, y3);
+        }
+        for (; r < size; r++)
+            for (int64_t j = k; j < k + 4; j++)
+                q[j * size + r] = x[r][j];
+    }
+    for (; k < a->k_width; k++)
+        for (int64_t r = 0; r < size; r++)
+            q[k * size + r] = x[r][k];
+}
+
 static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n,
                        float *at)
 {
     int64_t whole = attend_whole(a->v_width);
     *g = (struct group){.a = a, .first = first, .n = n, .whole = whole};
-    g->decode = n > DIRECT;
     g->keys = at;
     g->values = at += KERN_PAGE * attend_whole(a->k_width);
-    g->acc = at += KERN_PAGE * whole;
+    g->acc = at += KERN_PAGE * attend_panels(a->v_width);
     g->all = at += n * whole;
     g->lane = at += n * whole;
     g->score = at += n * 16;
@@ -155,14 +201,20 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
     float *q = g->q;
     for (int64_t i = 0; i < n;) {
         int64_t size = tile_for(n - i)->n;
-        for (int64_t r = 0; r < size; r++, i++) {
-            int64_t pair = first + i, row = pair / a->n_heads, head = pair % a->n_heads;
-            const float *x = a->q + row * a->q_stride + head * a->k_width;
-            for (int64_t k = 0; k < a->k_width; k++)
-                q[k * size + r] = x[k];
-        }
+        lay_out(a, first + i, size, q);
         q += size * a->k_width;
+        i += size;
     }
+}
+
+/* Whether pages are decoded before the tiles of a group of n pairs see them. */
+static bool decodes(int64_t n, enum kern_kv_codec c)
+{
+#ifdef __AVX512F__
+    if (c != KERN_KV_Q8_0)
+        return c != KERN_KV_F32 && n > DIRECT_16;
+#endif
+    return c != KERN_KV_F32 && n > DIRECT;
 }
 
 /* Pairs for the group at first: as even as whole tiles allow. */
@@ -225,8 +277,42 @@ static void weigh(struct group *g, int64_t i, struct view v, float *s, float *re
     v_store(g->lane + i * 16, lane);
 }
 
-/* Values of a page times weights: blocks that all pairs of the tile see alike go together,
- * the others pair by pair. */
+/* What each pair of a tile sees in [from, to) of a block. */
+static void mix_pairs(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                      int64_t b, int64_t from, int64_t to, enum kern_kv_codec c,
+                      const struct values *v)
+{
+    for (int64_t r = 0; r < t->n; r++) {
+        const struct view x = view_of(g, i + r, base);
+        const int64_t j0 = num_max(x.from, from), j1 = num_min(x.to, to);
+        float *rescale = g->rescale + r * PAGE_BLOCKS;
+        if (j0 >= j1)
+            continue;
+        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole);
+        rescale[b] = 1.0f; /* done, for what follows in this block */
+    }
+}
+
+/* A block that the pairs of a tile do not see alike: together what all of them see, and pair by
+ * pair what is before and behind it. */
+static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                     int64_t b, enum kern_kv_codec c, const struct values *v)
+{
+    const int64_t end = (b + 1) * KERN_ATTEND_BLOCK;
+    const int64_t from = view_cut(view_of(g, i + t->n - 1, base), b).from;
+    const int64_t to = view_cut(view_of(g, i, base), b).to;
+    if (from >= to) {
+        mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, end, c, v);
+        return;
+    }
+    mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, from, c, v);
+    t->mix(c, v, from, to, g->score, g->rescale, g->acc + i * g->whole);
+    for (int64_t r = 0; r < t->n; r++)
+        g->rescale[r * PAGE_BLOCKS + b] = 1.0f;
+    mix_pairs(g, t, i, base, b, to, end, c, v);
+}
+
+/* Values of a page times weights: blocks that all pairs of the tile see alike go together. */
 static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t base,
                 enum kern_kv_codec c, const struct values *v)
 {
@@ -244,19 +330,13 @@ static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t 
             t->mix(c, v, run.from, run.to, g->score, g->rescale, acc);
             continue;
         }
-        for (int64_t r = 0; r < t->n; r++) {
-            struct view x = view_cut(view_of(g, i + r, base), b);
-            if (x.from < x.to)
-                one_pair->mix(c, v, x.from, x.to, g->score + r * KERN_PAGE,
-                              g->rescale + r * PAGE_BLOCKS, acc + r * g->whole);
-        }
+        mix_edge(g, t, i, base, b, c, v);
         b++;
     }
 }
 
-/* 16-blocks [b0, b1) of a block of keys to f32, in the same order. */
-static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
-                        int64_t b1, float *to)
+LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                 int64_t b0, int64_t b1, float *to)
 {
     struct v16 by = v_zero();
     for (int64_t b = b0; b < b1; b++)
@@ -268,6 +348,18 @@ static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t widt
         }
 }
 
+/* 16-blocks [b0, b1) of a block of keys to f32, in the same order. */
+static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
+                        int64_t b1, float *to)
+{
+    if (c == KERN_KV_F16)
+        decode_keys_on(KERN_KV_F16, block, width, b0, b1, to);
+    else if (c == KERN_KV_BF16)
+        decode_keys_on(KERN_KV_BF16, block, width, b0, b1, to);
+    else
+        decode_keys_on(KERN_KV_Q8_0, block, width, b0, b1, to);
+}
+
 /* The scales of a block of Q8_0 values to f32. */
 static void decode_scales(const uint8_t *block, int64_t width, float *to)
 {
@@ -277,29 +369,54 @@ static void decode_scales(const uint8_t *block, int64_t width, float *to)
         v_store(to + i, v_from_f16((const uint16_t *)p + i));
 }
 
-/* Slots [j0, j1) of a block of values to f32 rows of whole vectors. */
-static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
-                          int64_t j1, float *to)
+LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                   int64_t j0, int64_t j1, float *to)
 {
-    int64_t whole = attend_whole(width), n_groups = width / ATTEND_QUANT;
+    int64_t n_groups = width / ATTEND_QUANT;
     const void *p = block + width * KERN_PAGE;
     const uint16_t *scale = p;
     for (int64_t j = j0; j < j1; j++) {
         struct v16 by = v_zero();
-        float *row = to + j * whole;
         for (int64_t d = 0; d + 16 <= width; d += 16) {
             if (c == KERN_KV_Q8_0 && d % ATTEND_QUANT == 0)
                 by = v_set(_cvtsh_ss(scale[j * n_groups + d / ATTEND_QUANT]));
-            v_store(row + d, element(c, block, j * width + d, by));
+            v_store(to + panel_at(j, d), element(c, block, j * width + d, by));
         }
         if (width % 16) { /* never Q8_0 */
             size_t size = c == KERN_KV_F32 ? 4 : 2, n = (size_t)(width % 16);
             uint8_t tail[16 * sizeof(float)] = {0};
             int64_t at = j * width + width / 16 * 16;
             memcpy(tail, block + (size_t)at * size, n * size);
-            v_store(row + width / 16 * 16, element(c, tail, 0, by));
+            v_store(to + panel_at(j, width / 16 * 16), element(c, tail, 0, by));
         }
     }
+}
+
+/* Slots [j0, j1) of a block of values to panels, with zeros behind the width. */
+static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
+                          int64_t j1, float *to)
+{
+    if (c == KERN_KV_F32)
+        decode_values_on(KERN_KV_F32, block, width, j0, j1, to);
+    else if (c == KERN_KV_F16)
+        decode_values_on(KERN_KV_F16, block, width, j0, j1, to);
+    else if (c == KERN_KV_BF16)
+        decode_values_on(KERN_KV_BF16, block, width, j0, j1, to);
+    else
+        decode_values_on(KERN_KV_Q8_0, block, width, j0, j1, to);
+}
+
+/* The part of the next page's keys and values that the tile at pair i of a group brings nearer,
+ * while it computes scores from a decoded page. */
+static struct next next_part(const struct group *g, const uint8_t *next, int64_t i)
+{
+    const struct kern_attend *a = g->a;
+    const int64_t half = g->n / 2;
+    const bool key = i < half;
+    const int64_t n = key ? half : g->n - half, at = key ? i : i - half;
+    const int64_t lines = (int64_t)kern_kv_block_bytes(key ? a->k_codec : a->v_codec, key, key ? a->k_width : a->v_width) / 64;
+    const int64_t from = lines * at / n, to = lines * num_min(at + MAX_R, n) / n;
+    return (struct next){next + (key ? a->k_at : a->v_at) + from * 64, to - from};
 }
 
 /* Every tile of the group against the positions [from, to) of one page. */
@@ -308,24 +425,23 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
     const struct kern_attend *a = g->a;
     const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
     enum kern_kv_codec kc = a->k_codec, vc = a->v_codec;
-    int64_t base = page * KERN_PAGE;
-    bool more = page < a->pos0 / KERN_PAGE; /* certainly, the next page is looked at */
+    int64_t base = page * KERN_PAGE, last_row = (g->first + g->n - 1) / a->n_heads;
+    bool more = base + KERN_PAGE <= a->pos0 + last_row; /* certainly, the next page is looked at */
+    bool decoded = decodes(g->n, kc);
     struct values v = {.block = vb,
+                       .panels = g->whole != a->v_width || decodes(g->n, vc),
                        .scale = g->values,
                        .stride = a->v_width,
                        .whole = g->whole,
                        .n_groups = a->v_width / ATTEND_QUANT,
                        .next = more ? a->page[page + 1] + a->k_at : kb};
-    if (g->decode && kc != KERN_KV_F32) {
+    if (decoded) {
         decode_keys(kc, kb, a->k_width, (from - base) / 16, num_div_up(to - base, 16), g->keys);
         kb = (const uint8_t *)g->keys;
-        kc = KERN_KV_F32;
     }
-    if (g->whole != a->v_width || (g->decode && vc != KERN_KV_F32)) {
+    if (v.panels) {
         decode_values(vc, vb, a->v_width, from - base, to - base, g->values);
         v.block = (const uint8_t *)g->values;
-        v.stride = g->whole;
-        vc = KERN_KV_F32;
     } else if (vc == KERN_KV_Q8_0) {
         decode_scales(vb, a->v_width, g->values);
     }
@@ -334,8 +450,11 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
         const struct tile *t = tile_for(g->n - i);
         struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
         if (first.from < last.to) {
-            t->score(kc, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16), a->scale,
-                     g->score, v.block);
+            struct next next = {vb, 0};
+            if (decoded && more)
+                next = next_part(g, a->page[page + 1], i);
+            t->score(kc, decoded, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16),
+                     a->scale, g->score, next);
             for (int64_t r = 0; r < t->n; r++)
                 weigh(g, i + r, view_of(g, i + r, base), g->score + r * KERN_PAGE,
                       g->rescale + r * PAGE_BLOCKS);
