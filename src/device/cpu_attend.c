@@ -12,7 +12,9 @@
 #include "device/ops.h"
 
 enum {
-    QUERIES = 64,          /* query vectors of a prefill task */
+    QUERIES = 64,          /* query vectors of a prefill task, where there are few tasks or another step waits */
+    MOST_QUERIES = 192,    /* else: keys and values are converted to f32 once a task (96: 4 % slower) */
+    TASKS = 16,            /* of a thread, at least, for more than QUERIES */
     STATE_FLOATS = 1 << 22, /* partial results of all splits, at most */
     OPS_NS = 30             /* multiplications and additions of a slow thread in a nanosecond */
 };
@@ -135,7 +137,8 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct attend *t = arg;
     const struct device_span *s = find_span(t, &chunk, row_tasks);
-    const int64_t row = chunk / t->a->kv->n_heads * t->row_block;
+    /* The last rows see most: first, so that threads end together. */
+    const int64_t row = (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
     const struct kern_attend k =
         job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
     t->d->kern.attend.rows(&k, t->worker + (size_t)worker * t->worker_bytes);
@@ -168,6 +171,21 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
                             t->worker + (size_t)worker * t->worker_bytes);
 }
 
+/* The rows of a task if more than QUERIES: at most MOST_QUERIES, and so few that every thread has tasks. */
+static int64_t long_block(const struct attend *t, const struct device *d)
+{
+    for (int64_t queries = MOST_QUERIES; queries > QUERIES; queries -= QUERIES) {
+        struct attend l = *t;
+        l.row_block = num_max(1, queries / t->group);
+        int64_t tasks = 0;
+        for (int64_t i = 0; i < t->a->n_spans; i++)
+            tasks += row_tasks(&l, &t->a->span[i]);
+        if (tasks >= TASKS * pool_size(d->pool))
+            return l.row_block;
+    }
+    return t->row_block;
+}
+
 /* How the work will be cut; the same answer for the scratch and for the run. */
 static struct attend attend_plan(const struct device *d, const struct device_attend_args *a)
 {
@@ -184,6 +202,10 @@ static struct attend attend_plan(const struct device *d, const struct device_att
     /* Windowed rows look at one or two splits only: nothing to share. */
     t.by_split = split && !a->window && rows <= t.row_block && floats <= STATE_FLOATS &&
                  (device_in_pieces(d) || tasks < 4 * pool_size(d->pool));
+    if (d->dry)
+        t.row_block = num_max(1, MOST_QUERIES / t.group);
+    else if (!t.by_split && !device_in_pieces(d))
+        t.row_block = long_block(&t, d);
     const struct device_span worst = {0, rows, 0, NULL};
     const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, t.row_block));
     t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
