@@ -364,5 +364,5 @@ int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)
      * activations are brought into the order of tiles once (4 panels: 0.8 times the speed). */
     const int64_t bytes = n <= 8 ? 512 << 10 : 64 << 10;
     const int64_t g = bytes / (int64_t)w->panel_bytes;
-    return num_max(n > 64 ? 32 : n > 8 ? 16 : 4, g / 4 * 4);
+    return num_max(n > 16 ? 32 : n > 8 ? 16 : 4, g / 4 * 4);
 }
