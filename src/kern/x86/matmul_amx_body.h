@@ -268,7 +268,7 @@ struct place {
  * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
  * The next strip's activations are on their way from the second cache, a part with each panel of a band.
  *
- * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before; next: what to ask for.
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before; next: what to ask for.
  */
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
@@ -356,12 +356,10 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, c
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
             ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
-            if (LIKELY(w->n_rows == ROWS && w->before.dots)) {
+            if (LIKELY(w->n_rows == ROWS && w->before.dots))
                 multiply(w, x, w->w[j], f[j], y[s][j], ROWS, next, has_min);
-            } else {
-                scale_rest(w, has_min);
-                multiply(w, x, w->w[j], f[j], y[s][j], 0, next, has_min);
-            }
+            else
+                multiply(w, x, w->w[j], f[j], y[s][j], w->before.dots ? w->n_rows : 0, next, has_min);
         }
     }
 }
