@@ -359,8 +359,8 @@ INGLE_API void ingle_engine_close(struct ingle_engine *e);
 struct ingle_engine_info {
     int threads;
     const char *cpu; /* the instruction set in use: "avx512vnni" */
-    const char *numerics; /* in effect: of "fast" its recipe, "fast-pairs", or "exact" if nothing */
-                          /* would be faster */
+    const char *numerics; /* in effect: of "fast" its recipes, "fast-panels+fast-wide", or "exact" if */
+                          /* nothing would be faster */
     const char *kv;
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
     int64_t n_experts, n_experts_used; /* 0: no mixture of experts */

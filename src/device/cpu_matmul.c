@@ -73,7 +73,7 @@ static int64_t split(const struct device *d, const struct device_product *p, str
 enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w, kern_matmul_fn *fast)
 {
     return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
-           : fast                          ? KERN_ACT_BF16
+           : fast                          ? kern_matmul_fast_act(&w->m)
                                            : w->m.act;
 }
 
@@ -100,8 +100,8 @@ static bool is_first(const struct device *d, const struct device_part *p, int64_
 /* Whether the activations of p are read as tiles, too; and by one of n parts at least that has those of part i. */
 static bool wants_tiles(const struct device *d, const struct device_part *p)
 {
-    return act_kind(d, p) == p->p.w->m.act && !p->p.row && p->p.y.n == p->p.x.n &&
-           kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->p.x.n);
+    return act_kind(d, p) != KERN_ACT_F32 && !p->p.row && p->p.y.n == p->p.x.n &&
+           kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->fast, p->p.x.n);
 }
 static bool any_wants_tiles(const struct device *d, const struct device_part *p, int64_t n, int64_t i)
 {
@@ -168,6 +168,14 @@ static size_t tiles_bytes(const struct device *d, const struct device_product *p
     return device_round64(kern_act_tiles_bytes(whole_kind(d, &p[i]), p[i].x.n, p[i].x.width));
 }
 
+/* Bytes of what rows of a prompt want that have another kernel. */
+static size_t fast_bytes(const struct device *d, const struct device_product *p)
+{
+    const enum kern_act_kind kind = kern_matmul_fast_act(&p->w->m);
+    const size_t tiles = d->kern.matmul.tiles[kind] ? kern_act_tiles_bytes(kind, p->x.n, p->x.width) : 0;
+    return device_round64(kern_act_bytes(kind, p->x.n, p->x.width)) + device_round64(tiles);
+}
+
 size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
 {
     return device_round64((size_t)n * (size_t)pool_nodes(d->pool) * sizeof(struct task)) +
@@ -195,7 +203,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
             continue;
         n += device_round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
         if (may_split(d, p))
-            n += device_round64(kern_act_bytes(KERN_ACT_BF16, p->x.n, p->x.width));
+            n += fast_bytes(d, p);
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);

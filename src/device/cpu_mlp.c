@@ -174,12 +174,14 @@ struct layout {
 /* Bytes of the activations of w for n rows, of which any may be a prompt's. */
 static size_t act_bytes(const struct device *d, const struct device_mlp *m, const struct device_matrix *w, int64_t n)
 {
-    const enum kern_act_kind kind = plain_kind(d, w);
+    const enum kern_act_kind kind = plain_kind(d, w), fast = kern_matmul_fast_act(&w->m);
     size_t bytes = device_round64(kern_act_bytes(kind, n, w->m.in));
     if (may_split(d, m))
-        bytes += device_round64(kern_act_bytes(KERN_ACT_BF16, n, w->m.in));
+        bytes += device_round64(kern_act_bytes(fast, n, w->m.in));
     if (!is_listed(m) && d->kern.matmul.tiles[kind])
         bytes += device_round64(kern_act_tiles_bytes(kind, n, w->m.in));
+    if (may_split(d, m) && d->kern.matmul.tiles[fast])
+        bytes += device_round64(kern_act_tiles_bytes(fast, n, w->m.in));
     return bytes;
 }
 
@@ -321,11 +323,12 @@ static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m,
     const int64_t width = m->down->m.in, stride = num_div_up(width, 16) * 16;
     for (int64_t k = 0; k < s->n; k++) {
         const int64_t n = s->end[k] - s->first[k];
-        const enum kern_act_kind kind = device_cpu_act_kind(d, m->down, device_cpu_fast(d, m->down, s->prompt[k]));
+        kern_matmul_fn *fast = device_cpu_fast(d, m->down, s->prompt[k]);
+        const enum kern_act_kind kind = device_cpu_act_kind(d, m->down, fast);
         to[k].direct = kind == KERN_ACT_Q32 || (kind == KERN_ACT_Q256 && fair * KERN_PANEL >= SUPER);
         kern_act_init(&to[k].act, kind, n, width, to[k].direct && !may_split(d, m) ? NULL : floats + s->first[k] * stride, stride, at);
         at += device_round64(kern_act_bytes(kind, n, width));
-        if (!is_listed(m) && kind == m->down->m.act && kern_matmul_tiles(&d->kern.matmul, &m->down->m, n)) {
+        if (!is_listed(m) && kind != KERN_ACT_F32 && kern_matmul_tiles(&d->kern.matmul, &m->down->m, fast, n)) {
             to[k].act.tiles = at;
             at += device_round64(kern_act_tiles_bytes(kind, n, width));
         }

@@ -110,7 +110,7 @@ enum device_numerics device_numerics(const struct device *d)
 const char *device_numerics_name(const struct device *d)
 {
     if (d->numerics == DEVICE_FAST)
-        return d->n_fast ? d->kern.matmul.recipe : "exact";
+        return d->recipes[0] ? d->recipes : "exact";
     return d->numerics == DEVICE_EXACT ? "exact" : "reference";
 }
 

@@ -83,7 +83,7 @@ struct device {
     struct pool *pool;
     struct numa_nodes nodes; /* that memory is spread over */
     enum device_numerics numerics;
-    int64_t n_fast; /* matrices with a kernel of fast numerics */
+    char recipes[48]; /* of fast numerics that matrices have, with + between them */
     const struct report_sink *sink;
     /* The arena of the step. */
     uint8_t *arena;

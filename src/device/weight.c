@@ -4,7 +4,15 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/ops.h"
+#include <stdio.h>
 #include <string.h>
+
+static void note_recipe(struct device *d, const char *recipe)
+{
+    const size_t n = strlen(d->recipes);
+    if (!strstr(d->recipes, recipe))
+        snprintf(d->recipes + n, sizeof d->recipes - n, "%s%s", n ? "+" : "", recipe);
+}
 
 ingle_status device_matrix_create(struct device_matrix **out, struct device *d, uint32_t type,
                                   int64_t out_rows, int64_t in, int64_t n_stack, struct err *err)
@@ -26,7 +34,8 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
     w->m = m;
     w->n_stack = n_stack;
     w->stack_bytes = bytes;
-    d->n_fast += d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true);
+    if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true))
+        note_recipe(d, d->kern.matmul.recipe[m.code]);
     *out = w;
     return INGLE_OK;
 }

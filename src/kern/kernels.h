@@ -37,6 +37,8 @@ int kern_matmul_compare(kern_time_fn *time, void *arg, kern_matmul_fn *a, kern_m
 /* Part of kern_matmul_calibrate(): puts t->ahead in the place of t->run where that reads faster. */
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
 
+/* 256 k of row r of panel p, the i-th ones, as "fast-wide" has them: bytes [256]; returned is their scale. */
+float kern_fast_wide_read(const struct kern_matrix *w, int64_t p, int64_t i, int r, int8_t *to);
 /* x as bf16, to nearest even; subnormal numbers are zeros. */
 static inline uint16_t kern_fast_bf16(float x)
 {

@@ -49,7 +49,7 @@ static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
     if (((needs) & ~cpu) == 0) {               \
         t->fast[KERN_CODE_##code] = fn;        \
         t->fast_name[KERN_CODE_##code] = #fn;  \
-        t->recipe = recipe_;                   \
+        t->recipe[KERN_CODE_##code] = recipe_; \
     }
 #include "kern/fast.inc"
 #undef KERN_FAST
@@ -76,10 +76,16 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
     list_fast(t, cpu);
 }
 
-/* Blocks of 32 k and no rest. */
+/* Whole groups: of 32 k, of quantised weights 256. */
 kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt)
 {
-    return w->in % 32 || (w->act != KERN_ACT_F32 && !prompt) ? NULL : t->fast[w->code];
+    const bool is_float = w->act == KERN_ACT_F32;
+    return w->in % (is_float ? 32 : 256) || (!is_float && !prompt) ? NULL : t->fast[w->code];
+}
+
+enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w)
+{
+    return w->act == KERN_ACT_F32 ? KERN_ACT_BF16 : KERN_ACT_Q256;
 }
 
 void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, float *scratch)

@@ -25,11 +25,22 @@
  * subnormal numbers on.
  *
  * --numerics fast is another arithmetic, for float weights but F32 ones, and for quantised ones
- * in a prompt: weights (as kern_unpack_row() gives them) and activations are rounded to bf16, and then (fast.inc)
+ * in a prompt.  Floats: weights (as kern_unpack_row() gives them) and activations are rounded to bf16, and then (fast.inc)
  *   fast-pairs  acc = fma(w[k + 1], x[k + 1], acc), acc = fma(w[k], x[k], acc) for k = 0, 2, ...
  *   fast-panels 32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
  *               acc = acc + (e + o)
  * Both count subnormal numbers as zeros of their sign, on the way in and out.
+ * Quantised ones:
+ *   fast-wide   256 k at a time: weights w = d * sub * q + o of an output row become bytes b with one
+ *               scale s, activations are those of Q256; dot = sum b q, exact;
+ *               acc = fmaf((float)dot, s * xs, acc).
+ * For that, with lo and hi the least and the largest q of the code, top is the largest of
+ * |fmaf(d * sub, lo, o)| and |fmaf(d * sub, hi, o)| of the groups; o = -(dmin * min), m, or 0.
+ * s = top * (1 / 127) and f = 127 * 256 / top, then
+ *   by = rint((d * f) * sub), more = rint(128 + o * f), b = (q * by + more) >> 8,
+ * where o * f is -(dmin * f) * min, fused with the sum.  Codes of 8 bits (Q8_0, IQ4_NL, IQ4_XS: lo = -128)
+ * have f = 127 * 32768 / top and b = (q * by + 16384) >> 15.  A top below 2^-100 counts as zero (s 0), one that is no
+ * number or infinite gives s = NaN; b is 0 then.  q * by is off by less than |q| / 2 + 1, so b has no more than 127.
  *
  * Activations of a group (32 or 256 along k): scale = max|x| / 127 and q = x * (127 / max)
  * rounded half to even, each operation in f32.  A group below 2^-100 everywhere counts as
@@ -48,7 +59,7 @@
 enum { KERN_PANEL = 16, KERN_BAND = 4 }; /* output rows in a panel, panels in a band */
 
 /* How activations are prepared for a matrix. */
-/* BF16 is for --numerics fast, whatever the matrix says. */
+/* BF16 is for --numerics fast alone. */
 enum kern_act_kind { KERN_ACT_F32, KERN_ACT_Q32, KERN_ACT_Q256, KERN_ACT_BF16, KERN_ACT_KINDS };
 
 /* A weight matrix in memory.  Plain data; the bytes belong to whoever allocated them. */
@@ -136,7 +147,7 @@ struct kern_matmul_table {
     /* --numerics fast: */
     kern_matmul_fn *fast[KERN_CODES]; /* NULL: exact is as fast */
     const char *fast_name[KERN_CODES];
-    const char *recipe;              /* which arithmetic they have: "fast-pairs"; NULL: none */
+    const char *recipe[KERN_CODES];  /* which arithmetic they have: "fast-pairs" */
 };
 
 /* Measures whether t->ahead reads memory faster than t->run, which it replaces then, and from how
@@ -151,18 +162,20 @@ static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t
     return t->many[w->code] && n >= t->many_from[w->code] ? t->many[w->code] : t->run[w->code];
 }
 
-/* Whether it is faster with kern_act.tiles, for rows that are not listed.  They are whole strips of
- * 16 or 32, which fewer rows would fill too badly. */
-static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w, int64_t n)
-{
-    return t->tiles[w->act] && n >= 4 * KERN_TILES_ROWS && kern_matmul_pick(t, w, n) == t->many[w->code];
-}
-
-/* The kernel of --numerics fast for w, whose activations are of kind BF16; NULL: w runs as
- * in exact.  Of quantised weights only for rows of a prompt, because a row that comes alone
+/* The kernel of --numerics fast for w, whose activations are of kind kern_matmul_fast_act(); NULL: w runs
+ * as in exact.  Of quantised weights only for rows of a prompt, because a row that comes alone
  * would wait for the expansion.  A choice by code, width and that alone, so that results do not
  * depend on a batch. */
 kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt);
+enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w);
+
+/* Whether a product is faster with kern_act.tiles, for rows that are not listed.  They are whole strips of
+ * 16 or 32, which fewer rows would fill too badly.  fast: of kern_matmul_fast(), or NULL. */
+static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w, kern_matmul_fn *fast, int64_t n)
+{
+    return t->tiles[fast ? kern_matmul_fast_act(w) : w->act] && n >= 4 * KERN_TILES_ROWS &&
+           (fast || kern_matmul_pick(t, w, n) == t->many[w->code]);
+}
 
 /* The fastest kernels that cpu allows. */
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);

@@ -142,7 +142,8 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
 }
 
 /* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
-static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_matmul_fn *fn, kern_act_fn *const *tiles)
+static bool many_same(const struct kern_matrix *w, enum kern_act_kind kind, kern_matmul_fn *law, kern_matmul_fn *fn,
+                      kern_act_fn *const *tiles)
 {
     enum { N = 19 };
     ATTR_ALIGNED(64) uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
@@ -151,15 +152,15 @@ static bool many_same(const struct kern_matrix *w, kern_matmul_fn *law, kern_mat
     int32_t row[N];
     struct kern_act a;
     kern_self_fill(x, N * IN, 17);
-    kern_act_init(&a, w->act, N, IN, x, IN, mem);
-    act_twin(w->act)(&a, 0, N);
+    kern_act_init(&a, kind, N, IN, x, IN, mem);
+    act_twin(kind)(&a, 0, N);
     for (int i = 0; i < N; i++)
         row[i] = (i * 7 + 3) % N;
-    for (int turn = 0; turn < (tiles[w->act] ? 3 : 2); turn++) {
+    for (int turn = 0; turn < (tiles[kind] ? 3 : 2); turn++) {
         struct kern_matmul m = {w, &a, turn == 1 ? row : NULL, N, want, OUT};
         if (turn == 2) {
             a.tiles = more;
-            tiles[w->act](&a, 0, N);
+            tiles[kind](&a, 0, N);
         }
         law(&m, 0, w->n_panels);
         m.y = got;
@@ -194,7 +195,7 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, twin(code), t->many[code], t->tiles))
+    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, w.act, twin(code), t->many[code], t->tiles))
         return 0;
     report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
            "differs from the plain kernel; '%s' is used instead", t->name[code]);
@@ -202,25 +203,25 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
     return 1;
 }
 
-/* One that differs takes the others with it: a recipe is what all do. */
-static int test_fast(struct kern_matmul_table *t, struct data *d, const struct report_sink *sink)
+/* One that differs takes the others of its recipe with it: that is what all do. */
+static int test_recipe(struct kern_matmul_table *t, const struct law *law, struct data *d, const struct report_sink *sink)
 {
-    kern_matmul_fn *law = NULL;
-    for (size_t i = 0; t->recipe && i < sizeof laws / sizeof *laws; i++)
-        if (strcmp(laws[i].recipe, t->recipe) == 0)
-            law = laws[i].fn;
-    for (uint32_t code = 0; law && code < KERN_CODE_N; code++) {
+    for (uint32_t code = 0; code < KERN_CODE_N; code++) {
         struct kern_matrix w;
-        if (!t->fast[code] || !matrix_of(code, &w))
+        if (!t->fast[code] || strcmp(t->recipe[code], law->recipe) != 0 || !matrix_of(code, &w))
             continue;
         w.at = d->panel;
         kern_pack(&w, 0, w.n_panels, d->stored);
-        if (same(d, &w, KERN_ACT_BF16, law, t->fast[code]))
+        if (same(d, &w, kern_matmul_fast_act(&w), law->fn, t->fast[code]) &&
+            many_same(&w, kern_matmul_fast_act(&w), law->fn, t->fast[code], t->tiles))
             continue;
         report(sink, INGLE_REPORT_WARN, "kernel", t->fast_name[code],
-               "differs from the plain kernel; there are no fast numerics");
-        memset(t->fast, 0, sizeof t->fast);
-        t->recipe = NULL;
+               "differs from the plain kernel; '%s' is not used", law->recipe);
+        for (code = 0; code < KERN_CODE_N; code++)
+            if (t->recipe[code] && strcmp(t->recipe[code], law->recipe) == 0) {
+                t->fast[code] = NULL;
+                t->fast_name[code] = t->recipe[code] = NULL;
+            }
         return 1;
     }
     return 0;
@@ -254,5 +255,7 @@ int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struc
     for (uint32_t code = 0; code < KERN_CODE_N; code++)
         n_bad += test_code(t, cpu, code, &d, sink) + test_ahead(t, code, &d, sink) +
                  test_many(t, code, &d, sink);
-    return n_bad + test_fast(t, &d, sink);
+    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
+        n_bad += test_recipe(t, &laws[i], &d, sink);
+    return n_bad;
 }

@@ -103,7 +103,7 @@ ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink
             continue;
         struct tool_kernel k = {.type = info->name, .name = t.matmul.name[w.code],
                                 .many = t.matmul.many_name[w.code], .many_from = t.matmul.many_from[w.code],
-                                .fast = t.matmul.fast_name[w.code], .recipe = t.matmul.recipe};
+                                .fast = t.matmul.fast_name[w.code], .recipe = t.matmul.recipe[w.code]};
         if (is_measured(type)) {
             const ingle_status st = measure(p, &t, type, &k.ops_per_s, err);
             if (st)

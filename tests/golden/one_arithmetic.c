@@ -266,7 +266,7 @@ static void a_fast_prompt_and_its_answer(void **state)
     struct golden_model g;
     int32_t tokens[N];
     golden_open(&g, models[MODEL].path, &o);
-    if (strcmp(device_numerics_name(g.device), "fast-panels")) {
+    if (!strstr(device_numerics_name(g.device), "fast-wide")) {
         golden_close(&g);
         skip(); /* no AMX */
     }

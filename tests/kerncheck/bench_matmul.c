@@ -205,7 +205,7 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
     }
 #include "kern/many.inc"
 #undef KERN_MANY
-    b->m.x = &act[KERN_ACT_BF16];
+    b->m.x = &act[kern_matmul_fast_act(w)];
 #define KERN_FAST_LAW(recipe, fn)
 #define KERN_FAST(needs, recipe, code_, fn_)                                             \
     if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \

@@ -421,8 +421,26 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
     return bad;
 }
 
-/* The plain product of a recipe is close to the one in double precision: weights and
- * activations are off by 2^-8 of themselves, sums by 2^-24 at each k. */
+/* What rounding may do to the sum of a weight row times an activation row, whose terms' sizes
+ * add up to mass.  Floats: both are off by 2^-8 of themselves, sums by 2^-24 at each k. */
+static double law_bound(const struct kern_matrix *w, int64_t o, const float *row, const float *x, double mass)
+{
+    double bound = mass * ((double)w->in * 0x1p-23) + 1e-36;
+    if (w->act == KERN_ACT_F32)
+        return bound + mass * 0x1.1p-7;
+    for (int64_t k0 = 0; k0 < w->in; k0 += 256) { /* a little more than half a step of either scale */
+        int8_t q[256];
+        const double s = 0.57 * (double)kern_fast_wide_read(w, o / KERN_PANEL, k0 / 256, (int)(o % KERN_PANEL), q);
+        double max = 1e-30;
+        for (int64_t k = k0; k < k0 + 256; k++)
+            max = fmax(max, fabs((double)x[k]));
+        for (int64_t k = k0; k < k0 + 256; k++)
+            bound += s * fabs((double)x[k]) + (s + fabs((double)row[k])) * max / 253.9;
+    }
+    return bound;
+}
+
+/* The plain product of a recipe is close to the one in double precision. */
 static int check_law(const struct fast *law, const struct kern_matmul *m, const struct acts *s)
 {
     const struct kern_matrix *w = m->w;
@@ -431,13 +449,14 @@ static int check_law(const struct fast *law, const struct kern_matmul *m, const 
     for (int64_t o = 0; o < w->out && !bad; o++) {
         kern_unpack_row(w, o, row);
         for (int64_t i = 0; i < m->n && !bad; i++) {
+            const float *x = s->a.x + i * s->a.stride;
             double sum = 0, mass = 0;
             for (int64_t k = 0; k < w->in; k++) {
-                const double v = (double)row[k] * (double)s->a.x[i * s->a.stride + k];
+                const double v = (double)row[k] * (double)x[k];
                 sum += v;
                 mass += fabs(v);
             }
-            const double bound = mass * (0x1.1p-7 + (double)w->in * 0x1p-23) + 1e-36;
+            const double bound = law_bound(w, o, row, x, mass);
             const double got = (double)m->y[i * m->y_stride + o];
             if (mass < 1e37 && !(fabs(got - sum) <= bound)) {
                 printf("%s on %s: %g, in double precision %g, bound %g\n", law->name,
@@ -450,6 +469,15 @@ static int check_law(const struct fast *law, const struct kern_matmul *m, const 
     return bad;
 }
 
+/* Whether a recipe is for a code. */
+static bool is_law(const struct fast *law, uint32_t code)
+{
+    for (size_t i = 0; i < sizeof fast / sizeof *fast; i++)
+        if (fast[i].needs && fast[i].code == code && strcmp(fast[i].recipe, law->recipe) == 0)
+            return true;
+    return false;
+}
+
 static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, int64_t n,
                       uint32_t cpu)
 {
@@ -459,18 +487,20 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
     int bad = 0;
     weights_make(&w, r, type, out, in);
     const bool plain = noise_below(r, 2);
-    acts_make(&s, r, KERN_ACT_BF16, n, in, plain);
+    acts_make(&s, r, kern_matmul_fast_act(&w.m), n, in, plain);
     bad += check_acts(&s, cpu);
+    uint8_t *tiles = tiles_make(&s, r, cpu);
+    s.a.tiles = noise_below(r, 2) ? tiles : NULL;
     int32_t *row = take((size_t)n * sizeof *row);
     for (int64_t i = 0; i < n; i++)
         row[i] = (int32_t)noise_below(r, n);
     for (size_t l = 0; l < sizeof fast / sizeof *fast; l++) {
-        if (fast[l].needs)
+        if (fast[l].needs || !is_law(&fast[l], w.m.code))
             continue;
         product_make(&want, r, &w, &s, NULL, n);
         product_run(&want, fast[l].fn, 0);
         bad += plain ? check_law(&fast[l], &want.m, &s) : 0;
-        want.m.row = row;
+        want.m.row = noise_below(r, 2) ? row : NULL;
         product_run(&want, fast[l].fn, 0);
         got = want;
         got.mem = take(got.n * sizeof *got.mem);
@@ -483,8 +513,9 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
             product_run(&got, k->fn, noise_below(r, w.m.n_panels + 1));
             bool same = product_same(&want, &got);
             const int64_t one = noise_below(r, n); /* one row alone */
+            const int32_t at = want.m.row ? row[one] : (int32_t)one;
             struct kern_matmul alone = got.m;
-            alone.row = &row[one];
+            alone.row = &at;
             alone.n = 1;
             alone.y = got.m.y + one * got.m.y_stride;
             memset(alone.y, 0x11, (size_t)out * sizeof(float));
@@ -499,6 +530,8 @@ static int check_fast(struct noise *r, uint32_t type, int64_t out, int64_t in, i
         mem_free(got.mem);
         mem_free(want.mem);
     }
+    if (tiles)
+        mem_big_free(tiles, kern_act_tiles_bytes(s.a.kind, n, in) + 64);
     mem_free(row);
     acts_free(&s);
     weights_free(&w);
@@ -547,12 +580,14 @@ int check_matmul(uint64_t seed, uint32_t cpu)
             bad += check_shape(&r, type, 1 + noise_below(&r, wide ? 300 : 40), 256 * (1 + noise_below(&r, 2)),
                                60 + noise_below(&r, wide ? 20 : 230), cpu);
         }
-        const int64_t step = block > 32 ? block : 32;
+        const int64_t step = m.act == KERN_ACT_F32 ? 32 : 256;
         for (int i = 0; is_fast(m.code) && i < 3; i++)
             bad += check_fast(&r, type, 1 + noise_below(&r, 100), step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, i ? 40 : 6), cpu);
         if (is_fast(m.code) && noise_below(&r, 8) == 0) /* more listed rows than are copied at a time */
             bad += check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
+        if (is_fast(m.code)) /* panels side by side */
+            bad += check_fast(&r, type, 1 + noise_below(&r, 200), step * 2, 65 + noise_below(&r, 20), cpu);
     }
     return bad;
 }

@@ -162,12 +162,12 @@ static void test_fast(void **state)
     struct kern_matmul_table t;
     struct kern_matrix w = {.code = KERN_CODE_BF16, .in = 64};
     kern_matmul_table_init(&t, CPU_AVX2);
-    assert_null(t.recipe);
+    assert_null(t.recipe[KERN_CODE_BF16]);
     assert_null(kern_matmul_fast(&t, &w, false));
     kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVX512 | CPU_BF16PAIRS);
-    if (!t.recipe)
+    if (!t.recipe[KERN_CODE_BF16])
         skip(); /* not this architecture */
-    assert_string_equal(t.recipe, "fast-pairs");
+    assert_string_equal(t.recipe[KERN_CODE_BF16], "fast-pairs");
     assert_true(kern_matmul_fast(&t, &w, false) == t.fast[KERN_CODE_BF16]);
     assert_non_null(t.fast[KERN_CODE_BF16]);
     w.in = 80;
@@ -177,7 +177,10 @@ static void test_fast(void **state)
     w = (struct kern_matrix){.code = KERN_CODE_Q4_0, .act = KERN_ACT_Q32, .in = 64};
     assert_null(kern_matmul_fast(&t, &w, true));
     kern_matmul_table_init(&t, CPU_AVX512VNNI | CPU_AMX_EMULATED);
-    assert_string_equal(t.recipe, "fast-panels");
+    assert_string_equal(t.recipe[KERN_CODE_BF16], "fast-panels");
+    assert_string_equal(t.recipe[KERN_CODE_Q4_0], "fast-wide");
+    assert_null(kern_matmul_fast(&t, &w, true)); /* too narrow */
+    w.in = 512;
     assert_null(kern_matmul_fast(&t, &w, false));
     assert_non_null(kern_matmul_fast(&t, &w, true));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The law of --numerics fast: bf16 products as the instructions that do them define them. */
+/* The law of --numerics fast: bf16 products as the instructions that do them define them, and bytes
+ * with one scale for 256 k. */
 #include "kern/kernels.h"
 
 #include <string.h>
@@ -76,4 +77,108 @@ void kern_fast_pairs_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 void kern_fast_tiles_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     run(m, p0, p1, step_tiles);
+}
+
+/* ---- fast-wide ---- */
+
+/* 256 k of a weight row: value = d * sub * q + o * min, o and min of groups of 16. */
+struct super {
+    int8_t q[256];
+    float d[16], sub[16], o[16], min[16];
+};
+
+static struct super super_read(const struct kern_matrix *w, int64_t p, int64_t i, int r)
+{
+    struct super s;
+    struct kern_block b;
+    if (w->act == KERN_ACT_Q256) {
+        kern_code_read(w, p, i, r, &b);
+        memcpy(s.q, b.q, sizeof s.q);
+        for (int g = 0; g < 16; g++) {
+            s.d[g] = b.d;
+            s.sub[g] = b.sub[g];
+            s.o[g] = b.m;
+            s.min[g] = -(float)b.min[g];
+        }
+        return s;
+    }
+    for (int g = 0; g < 16; g++) {
+        kern_code_read(w, p, 8 * i + g / 2, r, &b);
+        memcpy(s.q + 16 * g, b.q + g % 2 * 16, 16);
+        s.d[g] = b.d;
+        s.o[g] = b.m;
+        s.sub[g] = s.min[g] = 1;
+    }
+    return s;
+}
+
+static bool has_8_bits(const struct kern_code *c) { return c->bits == 8 || c->table == quant_nl4; }
+
+/* The least and the largest q. */
+static void range_of(const struct kern_code *c, float *lo, float *hi)
+{
+    *lo = has_8_bits(c) ? -128 : c->table ? -12 : (float)-c->bias;
+    *hi = has_8_bits(c) ? 127 : c->table ? 12 : (float)((1 << c->bits) - 1 - c->bias);
+}
+
+static uint32_t size_bits(float v)
+{
+    uint32_t u;
+    v = fabsf(v);
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+/* The size of the largest weight there may be; any that is no number is larger than all. */
+static float top_of(const struct kern_code *c, const struct super *s)
+{
+    float lo, hi, top = 0;
+    range_of(c, &lo, &hi);
+    for (int g = 0; g < 16; g++) {
+        const float f = s->d[g] * s->sub[g], o = s->o[g] * s->min[g];
+        const float a = fmaf(f, lo, o), b = fmaf(f, hi, o), larger = size_bits(a) > size_bits(b) ? a : b;
+        if (size_bits(larger) > size_bits(top))
+            top = fabsf(larger);
+    }
+    return top;
+}
+
+float kern_fast_wide_read(const struct kern_matrix *w, int64_t p, int64_t i, int r, int8_t *to)
+{
+    const struct kern_code *c = kern_code_find(w->code);
+    const struct super s = super_read(w, p, i, r);
+    const float top = top_of(c, &s);
+    memset(to, 0, 256);
+    if (!(top <= 0x1.fffffep127f))
+        return NAN;
+    if (top < 0x1p-100f)
+        return 0;
+    const float f = (has_8_bits(c) ? 127.0f * 32768 : 127.0f * 256) / top;
+    for (int k = 0; k < 256; k++) {
+        const int g = k / 16, by = (int)rintf(s.d[g] * f * s.sub[g]);
+        const int more = (int)rintf(fmaf(s.o[g] * f, s.min[g], 128));
+        to[k] = (int8_t)(has_8_bits(c) ? (s.q[k] * by + 16384) >> 15 : (s.q[k] * by + more) >> 8);
+    }
+    return top * (1.0f / 127.0f);
+}
+
+void kern_fast_wide_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    for (int64_t p = p0; p < p1; p++)
+        for (int r = 0; r < kern_matmul_width(m, p); r++) {
+            float *y = m->y + p * KERN_PANEL + r;
+            for (int64_t i = 0; i < m->n; i++)
+                y[i * m->y_stride] = 0;
+            for (int64_t b = 0; b < m->w->in / 256; b++) {
+                int8_t w[256];
+                const float s = kern_fast_wide_read(m->w, p, b, r, w);
+                for (int64_t i = 0; i < m->n; i++) {
+                    const struct kern_act256 *x = (const struct kern_act256 *)(const void *)kern_matmul_act(m, i) + b;
+                    int32_t dot = 0;
+                    for (int k = 0; k < 256; k++)
+                        dot += w[k] * x->q[k];
+                    y[i * m->y_stride] = fmaf((float)dot, s * x->scale, y[i * m->y_stride]);
+                }
+            }
+        }
 }

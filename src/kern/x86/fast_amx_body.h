@@ -1,5 +1,5 @@
 /*
- * fast_amx_body - products of --numerics fast ("fast-panels") on tiles; included once for real
+ * fast_amx_body - products of float weights with --numerics fast ("fast-panels") on tiles; included once for real
  * ones and once for emulated ones, which defines KERNEL_NAME(name) to be theirs.
  *
  * Weights of two panels become bf16 pairs, 256 k at a time, once for all rows of activations, and meet
@@ -95,132 +95,6 @@ static ATTR_INLINE void pairs_f8(const uint8_t *stretch, int64_t b, uint8_t *to)
         _mm512_store_si512(to + i, interleaved(both_rounded(_mm512_mul_ps(e4m3(at), s),
                                                             _mm512_mul_ps(e4m3(at + 16), s))));
 }
-
-/* Rows 0 .. 7 and 8 .. 15, each twice: weight = by * number + more. */
-struct line_scales {
-    __m512 by0, by1, more0, more1;
-};
-static ATTR_INLINE struct line_scales scales_of(__m512 by, __m512 more)
-{
-    const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    return (struct line_scales){_mm512_permutexvar_ps(low, by), _mm512_permutexvar_ps(high, by),
-                                _mm512_permutexvar_ps(low, more), _mm512_permutexvar_ps(high, more)};
-}
-/* Numbers of 8 rows from a quad as floats: bytes 4 r + i, 4 r + i + 1 of rows r = first .. first + 8, less
- * `zero`.  As the low byte of 2^23 a byte is a float, and a difference takes that away. */
-enum { TWO_23 = 0x4B000000 };
-static ATTR_INLINE __m512 numbers(__m512i quad, int first, int i, int zero)
-{
-    const __m512i magic = _mm512_set1_epi32(TWO_23);
-#ifdef TILE_EMULATED
-    uint8_t from[64];
-    uint32_t to[16];
-    _mm512_storeu_si512(from, quad);
-    for (int l = 0; l < 16; l++)
-        to[l] = TWO_23 | from[4 * (first + l / 2) + i + l % 2];
-    const __m512i v = _mm512_loadu_si512(to);
-#else
-    const __m512i lane = _mm512_set_epi32(29, 28, 25, 24, 21, 20, 17, 16, 13, 12, 9, 8, 5, 4, 1, 0);
-    const __m512i at = _mm512_add_epi32(lane, _mm512_set1_epi32(4 * first + i));
-    const __m512i v = _mm512_mask_permutexvar_epi8(magic, 0x1111111111111111, at, quad);
-#endif
-    return _mm512_sub_ps(_mm512_castsi512_ps(v),
-                         _mm512_castsi512_ps(_mm512_add_epi32(magic, _mm512_set1_epi32(zero))));
-}
-static ATTR_INLINE __m512 scaled(__m512 number, __m512 by, __m512 more, bool has_more)
-{
-    return has_more ? _mm512_fmadd_ps(number, by, more) : _mm512_mul_ps(number, by);
-}
-/* Quad j of a block to its two lines of pairs. */
-static ATTR_INLINE void put_quad(uint8_t *to, int j, __m512i quad, const struct line_scales *s, int zero, bool has_more)
-{
-    for (int i = 0; i < 4; i += 2)
-        _mm512_store_si512(to + 128 * j + 32 * i,
-                           both_rounded(scaled(numbers(quad, 0, i, zero), s->by0, s->more0, has_more),
-                                        scaled(numbers(quad, 8, i, zero), s->by1, s->more1, has_more)));
-}
-#define PUT_4(at, s, quad, zero, has_more)                                                                     \
-    put_quad(to, at, quad(at), s, zero, has_more);                                                             \
-    put_quad(to, at + 1, quad(at + 1), s, zero, has_more);                                                     \
-    put_quad(to, at + 2, quad(at + 2), s, zero, has_more);                                                     \
-    put_quad(to, at + 3, quad(at + 3), s, zero, has_more);
-
-/* Groups of 32. */
-#define GROUPS_32(name, bits, n_group, scales, quad, zero, d_of, has_min)                                      \
-    static ATTR_INLINE void pairs_##name(const uint8_t *stretch, int64_t b, uint8_t *to)                       \
-    {                                                                                                          \
-        const uint8_t *chunk =                                                                                 \
-            stretch + b / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0);                \
-        const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * (b % (n_group));                                   \
-        const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +                                         \
-                               b % (n_group) * KERN_SCALE_BYTES(KERN_SCALES_##scales);                         \
-        const struct line_scales s =                                                                           \
-            scales_of(d_of(scale), has_min ? halves(scale + 32) : _mm512_setzero_ps());                        \
-        PUT_4(0, &s, quad, zero, has_min)                                                                      \
-        PUT_4(4, &s, quad, zero, has_min)                                                                      \
-    }
-#define Q4(j) quad_4(g, j)
-#define Q5(j) quad_5(g, j)
-#define Q8(j) quad_8(g, j)
-#define NL4(j) quad_listed(quant_nl4, quad_4(g, j))
-#define E2M1(j) quad_listed(quant_e2m1_doubled, quad_4(g, j))
-GROUPS_32(q4_0, 4, 2, D, Q4, 8, halves, false)
-GROUPS_32(q4_1, 4, 1, DM, Q4, 0, halves, true)
-GROUPS_32(q5_0, 5, 2, D, Q5, 16, halves, false)
-GROUPS_32(q5_1, 5, 1, DM, Q5, 0, halves, true)
-GROUPS_32(q8_0, 8, 2, D, Q8, 128, halves, false)
-GROUPS_32(iq4_nl, 4, 2, D, NL4, 128, halves, false)
-GROUPS_32(mxfp4, 4, 4, E, E2M1, 128, half_e8m0, false)
-
-/* Super-blocks of 256: sub-scales of 16 k, or of 32 twice, and so the minimums. */
-static ATTR_INLINE __m512i bytes_of(const uint8_t *at)
-{
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-static ATTR_INLINE __m512i signed_of(const uint8_t *at)
-{
-    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-static ATTR_INLINE __m512i low_of(const uint8_t *at)
-{
-    return _mm512_and_si512(bytes_of(at), _mm512_set1_epi32(15));
-}
-static ATTR_INLINE __m512i high_of(const uint8_t *at) { return _mm512_srli_epi32(bytes_of(at), 4); }
-static ATTR_INLINE __m512 times(__m512 d, __m512i sub) { return _mm512_mul_ps(d, _mm512_cvtepi32_ps(sub)); }
-static ATTR_INLINE __m512 minus(__m512 d, __m512i sub)
-{
-    return _mm512_sub_ps(_mm512_setzero_ps(), times(d, sub));
-}
-/* sub, min: of half i of group h; d behind n_sub bytes, and dmin. */
-#define SUPER(name, bits, behind, n_sub, quad, zero, has_min, sub, min)                                        \
-    static ATTR_INLINE void pairs_##name(const uint8_t *stretch, int64_t b, uint8_t *to)                       \
-    {                                                                                                          \
-        const uint8_t *chunk = stretch + b / 8 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##behind, 8, 0);           \
-        const int64_t h = b % 8;                                                                               \
-        const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h, *s = chunk + KERN_SCALES_AT(bits, 8);           \
-        const __m512 d = halves(s + (n_sub)), dmin = has_min ? halves(s + (n_sub) + 32) : _mm512_setzero_ps(); \
-        const struct line_scales first = scales_of(times(d, sub(0)), minus(dmin, min(0)));                     \
-        PUT_4(0, &first, quad, zero, has_min)                                                                  \
-        const struct line_scales last = scales_of(times(d, sub(1)), minus(dmin, min(1)));                      \
-        PUT_4(4, &last, quad, zero, has_min)                                                                   \
-    }
-#define Q2(j) quad_2(g, j)
-#define Q3(j) quad_3(g, j)
-#define Q6(j) quad_6(g, j)
-#define BYTES_8(i) bytes_of(s + 16 * h)
-#define MIN_8(i) bytes_of(s + 128 + 16 * h)
-#define SIGNED_8(i) signed_of(s + 16 * h)
-#define SIGNED_16(i) signed_of(s + 32 * h + 16 * (i))
-#define LOW_16(i) low_of(s + 32 * h + 16 * (i))
-#define HIGH_16(i) high_of(s + 32 * h + 16 * (i))
-#define NO_MIN(i) _mm512_setzero_si512()
-SUPER(q4_k, 4, SUB8_MIN, 256, Q4, 0, true, BYTES_8, MIN_8)
-SUPER(q5_k, 5, SUB8_MIN, 256, Q5, 0, true, BYTES_8, MIN_8)
-SUPER(q6_k, 6, SUB16, 256, Q6, 32, false, SIGNED_16, NO_MIN)
-SUPER(iq4_xs, 4, SUB8, 128, NL4, 128, false, SIGNED_8, NO_MIN)
-SUPER(q3_k, 3, SUB16, 256, Q3, 4, false, SIGNED_16, NO_MIN)
-SUPER(q2_k, 2, SUB16_NIB, 256, Q2, 0, true, LOW_16, HIGH_16)
 
 /* ---- tiles ---- */
 
@@ -373,18 +247,5 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
 KERNEL(bf16)
 KERNEL(f16)
 KERNEL(f8)
-KERNEL(q4_0)
-KERNEL(q4_1)
-KERNEL(q5_0)
-KERNEL(q5_1)
-KERNEL(q8_0)
-KERNEL(iq4_nl)
-KERNEL(mxfp4)
-KERNEL(q4_k)
-KERNEL(q5_k)
-KERNEL(q6_k)
-KERNEL(iq4_xs)
-KERNEL(q3_k)
-KERNEL(q2_k)
 
 #endif
