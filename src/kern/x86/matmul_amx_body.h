@@ -273,7 +273,7 @@ struct place {
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
     TILE_ZERO(&w->t, sum);                                         \
-    TILE_LOAD_AT(&w->t, b, v, (i) * TILE_BYTES, 64);                  \
+    TILE_LOAD_AT(&w->t, b, v, (i) * TILE_BYTES, 64);               \
     if (rows)                                                      \
         scale_four(&c, 4 * (i), rows, next, has_min);              \
     if ((i) < 2)                                                   \
@@ -332,7 +332,7 @@ struct soon {
 };
 
 /* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto y.  What the chunk lacks of CHUNK groups
- * adds zero. */
+ * adds zero.  With each strip a part of what comes soon is asked for: together such requests would be waited for. */
 static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, const struct place *at, const struct soon *soon,
                                   int64_t i, const struct rows *x0, int64_t n_strips, float (*y)[KERN_BAND][SQUARE],
                                   expand_fn *expand, __m512i table, bool has_min)
@@ -373,7 +373,7 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
     const int64_t each = tiles ? ROWS : num_div_up(n, n_strips);
     const int64_t n_bands = num_div_up(p1 - p0, KERN_BAND), all_strips = num_div_up(m->x->n, ROWS);
     struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
-    struct soon soon = {&next, NULL, 0};
+    struct soon soon = {&next, m->w->at, 0};
     if (each != w->n_rows)
         configure(&w->t, each);
     w->n_rows = each;
