@@ -35,6 +35,8 @@ static const struct block blocks[] = {
     {QUANT_BF16, QUANT_BF16, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
     {QUANT_BF16, QUANT_Q4_0, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 128, 832, 1, DEVICE_GELU, 0, false},
+    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 256, 768, 1, DEVICE_GELU, 0, false},
+    {QUANT_Q4_0, QUANT_Q4_K, QUANT_BF16, false, 256, 512, 1, DEVICE_SILU, 0, false},
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
 

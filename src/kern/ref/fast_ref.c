@@ -89,6 +89,7 @@ struct super {
 
 static struct super super_read(const struct kern_matrix *w, int64_t p, int64_t i, int r)
 {
+    const bool halves = kern_code_find(w->code)->scales == KERN_SCALES_E2;
     struct super s;
     struct kern_block b;
     if (w->act == KERN_ACT_Q256) {
@@ -105,8 +106,8 @@ static struct super super_read(const struct kern_matrix *w, int64_t p, int64_t i
     for (int g = 0; g < 16; g++) {
         kern_code_read(w, p, 8 * i + g / 2, r, &b);
         memcpy(s.q + 16 * g, b.q + g % 2 * 16, 16);
-        s.d[g] = b.d;
-        s.o[g] = b.m;
+        s.d[g] = halves && g % 2 ? b.m : b.d;
+        s.o[g] = halves ? 0 : b.m;
         s.sub[g] = s.min[g] = 1;
     }
     return s;

@@ -53,9 +53,9 @@ struct factors {
     ATTR_ALIGNED(64) float d[KERN_PANEL];
     float m[KERN_PANEL];
 };
-/* Does group g of a stretch and fetches what will be needed `ahead` bytes further on.  table: bf16 of each
- * code of 4 bits twice, or of 5 bits: the look-up takes the low 5 bits of a word. */
-typedef void expand_fn(const uint8_t *stretch, int64_t g, ptrdiff_t ahead, __m512i table, struct codes *to, struct factors *f);
+/* Does group g of a stretch.  table: bf16 of each code of 4 bits twice, or of 5 bits: the look-up takes the
+ * low 5 bits of a word. */
+typedef void expand_fn(const uint8_t *stretch, int64_t g, __m512i table, struct codes *to, struct factors *f);
 
 /* Pairs of bf16 of floats that are such. */
 static ATTR_INLINE __m512i merged(__m512 a, __m512 b)
@@ -77,8 +77,8 @@ static inline __m512i table_of(const int8_t *list, int n, int bias)
 }
 
 #define EXPAND(name, bits, n_group, scales, PUT_ALL, d_of, m_of)                                 \
-    static ATTR_INLINE void expand_##name(const uint8_t *stretch, int64_t g, ptrdiff_t ahead,    \
-                                          __m512i table, struct codes *to, struct factors *f)    \
+    static ATTR_INLINE void expand_##name(const uint8_t *stretch, int64_t g, __m512i table,      \
+                                          struct codes *to, struct factors *f)                   \
     {                                                                                            \
         const uint8_t *chunk =                                                                   \
             stretch + g / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, 0);  \
@@ -86,9 +86,6 @@ static inline __m512i table_of(const int8_t *list, int n, int bias)
         const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +                           \
                                g % (n_group) * KERN_SCALE_BYTES(KERN_SCALES_##scales);           \
         (void)table;                                                                             \
-        for (int i = 0; i < (bits); i++)                                                         \
-            _mm_prefetch((const char *)group + ahead + 64 * i, _MM_HINT_T0);                     \
-        _mm_prefetch((const char *)scale + ahead, _MM_HINT_T0);                                  \
         PUT_ALL                                                                                  \
         _mm512_store_ps(f->d, d_of(scale));                                                      \
         _mm512_store_ps(f->m, m_of(scale + 32));                                                 \
@@ -117,17 +114,18 @@ static inline __m512i table_of(const int8_t *list, int n, int bias)
         PUT_CODE(2 * j + 1, WITH(_mm512_srli_epi16(h, 4), _mm512_srli_epi16(v, 8)))                    \
         PUT_CODE(2 * j + 9, WITH(_mm512_srli_epi16(h, 8), _mm512_srli_epi16(v, 12)))                   \
     }
-/* The low byte of each lane less 128: with the exponent of 2^23 it is a float. */
-static ATTR_INLINE __m512 byte_of(__m512i v)
+/* Byte 0 or 1 of each lane less 128: under the exponent that gives its lowest bit the value 1 it is a float. */
+static ATTR_INLINE __m512 byte_of(__m512i v, int i)
 {
-    const __m512i all = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(255), _mm512_set1_epi32(0x4B000000), 0xEA);
-    return _mm512_sub_ps(_mm512_castsi512_ps(all), _mm512_set1_ps(8388608 + 128));
+    const __m512i all = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(255 << 8 * i),
+                                                  _mm512_set1_epi32(i ? 0x47000000 : 0x4B000000), 0xEA);
+    return _mm512_sub_ps(_mm512_castsi512_ps(all), _mm512_set1_ps(i ? 0x1p15f + 128 : 0x1p23f + 128));
 }
 #define PUT_8                                                                                       \
     for (int j = 0; j < 8; j++) {                                                                   \
-        const __m512i v = _mm512_loadu_si512(group + 64 * j);                                       \
-        PUT(2 * j, merged(byte_of(v), byte_of(_mm512_srli_epi32(v, 16))))                           \
-        PUT(2 * j + 1, merged(byte_of(_mm512_srli_epi32(v, 8)), byte_of(_mm512_srli_epi32(v, 24)))) \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j), high = _mm512_srli_epi32(v, 16);      \
+        PUT(2 * j, merged(byte_of(v, 0), byte_of(high, 0)))                                         \
+        PUT(2 * j + 1, merged(byte_of(v, 1), byte_of(high, 1)))                                     \
     }
 EXPAND(q4_0, 4, 2, D, PUT_4, halves, NONE)
 EXPAND(q4_1, 4, 1, DM, PUT_4, halves, halves)
@@ -188,7 +186,7 @@ void KERNEL_NAME(act_tiles)(const struct kern_act *a, int64_t r0, int64_t r1)
                    to + g / CHUNK * n_strips + i / ROWS, n_strips);
 }
 
-enum { SQUARE = ROWS * KERN_PANEL };
+enum { SQUARE = ROWS * KERN_PANEL, TILE_BYTES = 1024 };
 static_assert(offsetof(struct kern_act32, sum) == offsetof(struct kern_act32, scale) + sizeof(float), "gather()");
 
 /* A chunk of a panel and a strip whose tiles are there. */
@@ -227,6 +225,12 @@ static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const stru
 }
 /* A line into the first cache, asked for here: gathered at one place, such requests wait for each other. */
 static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
+/* So many lines into the second cache. */
+static ATTR_INLINE void ask_lines(const uint8_t *at, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        __asm__ volatile("prefetcht1 %0" : : "m"(at[64 * i]));
+}
 /* Rows r .. r + 4, of `end` that there are.  next: a line is asked for with each row, or NULL. */
 static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, const uint8_t *next, bool has_min)
 {
@@ -264,19 +268,19 @@ struct place {
  * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
  * The next strip's activations are on their way from the second cache, a part with each panel of a band.
  *
- * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: 16, or 0 for nothing before; next: what to ask for.
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before; next: what to ask for.
  */
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
     TILE_ZERO(&w->t, sum);                                         \
-    TILE_LOAD(&w->t, b, v[i].w, 64);                               \
+    TILE_LOAD_AT(&w->t, b, v, (i) * TILE_BYTES, 64);               \
     if (rows)                                                      \
         scale_four(&c, 4 * (i), rows, next, has_min);              \
     if ((i) < 2)                                                   \
         ask(next + 64 * (ROWS + (i)));                             \
     TILE_DOT_BF16(&w->t, sum, a, b);                               \
     if ((i) > 0)                                                   \
-        TILE_STORE(&w->t, last, dots + ((i) - 1) * SQUARE, 64);
+        TILE_STORE_AT(&w->t, last, dots, ((i) - 1) * TILE_BYTES, 64);
 static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
                                  float *y, int64_t rows, const uint8_t *next, bool has_min)
 {
@@ -286,7 +290,7 @@ static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const str
     STEP(1, 1, 0, 5, 3)
     STEP(2, 0, 1, 6, 2)
     STEP(3, 1, 0, 7, 3)
-    TILE_STORE(&w->t, 1, dots + 3 * SQUARE, 64);
+    TILE_STORE_AT(&w->t, 1, dots, 3 * TILE_BYTES, 64);
     w->before = (struct chunk){dots, f, x, y};
 }
 
@@ -304,59 +308,58 @@ static void find(const struct kern_matmul *m, struct place *at)
     for (int64_t j = 0; j < at->n_panels; j++)
         at->stretch[j] = kern_code_stretch(m->w, at->p + j, at->g / GROUPS);
 }
-/* The chunk after `at` of panels [p0, p1): of the stretch, of the next band, of the next stretch. */
+/* The chunk after `at` of panels [p0, p1): of the next band, or the next one of the first band, so that the activations of
+ * a chunk stay in the second cache for all bands.  False: there is none, and `at` stays. */
 static bool advance(const struct kern_matmul *m, struct place *at, int64_t p0, int64_t p1)
 {
-    const int64_t n_groups = m->w->in / 32, end = num_min(n_groups, (at->g / GROUPS + 1) * GROUPS);
-    at->g += CHUNK;
-    if (at->g >= end) {
-        at->p += KERN_BAND;
-        at->g = at->p < p1 ? (end - 1) / GROUPS * GROUPS : end;
-        at->p = at->p < p1 ? at->p : p0;
-        if (at->g >= n_groups)
-            return false;
-        at->n_panels = num_min(KERN_BAND, p1 - at->p);
-        find(m, at);
-    }
+    const int64_t n_groups = m->w->in / 32;
+    const bool wrap = at->p + KERN_BAND >= p1;
+    if (wrap && at->g + CHUNK >= n_groups)
+        return false;
+    at->p = wrap ? p0 : at->p + KERN_BAND;
+    at->g += wrap ? CHUNK : 0;
     at->n = num_min(CHUNK, n_groups - at->g);
+    at->n_panels = num_min(KERN_BAND, p1 - at->p);
+    find(m, at);
     return true;
 }
-/* How far `to` is from `from`, in bytes. */
-static ptrdiff_t distance(const struct kern_matmul *m, const struct place *from, const struct place *to)
-{
-    const size_t group = m->w->stretch_bytes / GROUPS;
-    const uint8_t *a = from->stretch[0] + (size_t)(from->g % GROUPS) * group;
-    const uint8_t *b = to->stretch[0] + (size_t)(to->g % GROUPS) * group;
-    return b - a;
-}
+
+/* What will be read after a chunk: weights, and some bytes of the activations of the chunk behind. */
+struct soon {
+    const struct place *next;
+    const uint8_t *x;
+    int64_t x_bytes;
+};
 
 /* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto y.  What the chunk lacks of CHUNK groups
- * adds zero. */
-static ATTR_INLINE void run_chunk(struct work *w, const struct place *at, int64_t i, ptrdiff_t ahead,
-                                  const struct rows *x0, int64_t n_strips, float (*y)[KERN_BAND][SQUARE], expand_fn *expand,
-                                  __m512i table, bool has_min)
+ * adds zero.  With each strip a part of what comes soon is asked for: together such requests would be waited for. */
+static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, const struct place *at, const struct soon *soon,
+                                  int64_t i, const struct rows *x0, int64_t n_strips, float (*y)[KERN_BAND][SQUARE],
+                                  expand_fn *expand, __m512i table, bool has_min)
 {
+    const int64_t group = (int64_t)(m->w->stretch_bytes / GROUPS), ahead = soon->next->g % GROUPS * group;
+    const int64_t x_lines = num_div_up(soon->x_bytes, 64 * n_strips), w_lines = num_div_up(CHUNK * group, 64 * n_strips);
     struct factors(*const f)[CHUNK] = w->f[i % 2];
     for (int64_t j = 0; j < at->n_panels; j++) {
         for (int64_t g = 0; g < at->n; g++)
-            expand(at->stretch[j], at->g % GROUPS + g, ahead, table, &w->w[j][g], &f[j][g]);
+            expand(at->stretch[j], at->g % GROUPS + g, table, &w->w[j][g], &f[j][g]);
         for (int64_t g = at->n; g < CHUNK; g++)
             memset(&f[j][g], 0, sizeof f[j][g]);
     }
     for (int64_t s = 0; s < n_strips; s++) {
         const struct rows *x = x0 + s;
-        TILE_LOAD(&w->t, 4, x->q[0], 64);
-        TILE_LOAD(&w->t, 5, x->q[1], 64);
-        TILE_LOAD(&w->t, 6, x->q[2], 64);
-        TILE_LOAD(&w->t, 7, x->q[3], 64);
+        TILE_LOAD_AT(&w->t, 4, x, 0, 64);
+        TILE_LOAD_AT(&w->t, 5, x, TILE_BYTES, 64);
+        TILE_LOAD_AT(&w->t, 6, x, 2 * TILE_BYTES, 64);
+        TILE_LOAD_AT(&w->t, 7, x, 3 * TILE_BYTES, 64);
+        ask_lines(soon->x + 64 * x_lines * s, x_lines);
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
-            if (LIKELY(w->n_rows == ROWS && w->before.dots)) {
+            ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
+            if (LIKELY(w->n_rows == ROWS && w->before.dots))
                 multiply(w, x, w->w[j], f[j], y[s][j], ROWS, next, has_min);
-            } else {
-                scale_rest(w, has_min);
-                multiply(w, x, w->w[j], f[j], y[s][j], 0, next, has_min);
-            }
+            else
+                multiply(w, x, w->w[j], f[j], y[s][j], w->before.dots ? w->n_rows : 0, next, has_min);
         }
     }
 }
@@ -368,7 +371,9 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
 {
     const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS);
     const int64_t each = tiles ? ROWS : num_div_up(n, n_strips);
+    const int64_t n_bands = num_div_up(p1 - p0, KERN_BAND), all_strips = num_div_up(m->x->n, ROWS);
     struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
+    struct soon soon = {&next, m->w->at, 0};
     if (each != w->n_rows)
         configure(&w->t, each);
     w->n_rows = each;
@@ -379,16 +384,21 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
     bool more = true;
     for (int64_t k = 0; more; k++) {
         more = advance(m, &next, p0, p1);
-        const ptrdiff_t ahead = more ? distance(m, &at, &next) : 0;
         if (!tiles && at.g % GROUPS == 0 && at.p == p0) {
             scale_rest(w, has_min);
             for (int64_t s = 0; s < n_strips; s++)
                 gather(m, i + s * each, num_min(each, n - s * each), each, at.g,
                        num_min(GROUPS, n_groups - at.g), &w->x[0][s], STRIPS);
         }
-        const struct rows *x =
-            tiles ? tiles + at.g / CHUNK * num_div_up(m->x->n, ROWS) + i / ROWS : w->x[at.g % GROUPS / CHUNK];
-        run_chunk(w, &at, k, ahead, x, n_strips, w->y[(at.p - p0) / KERN_BAND], expand, table, has_min);
+        const int64_t band = (at.p - p0) / KERN_BAND;
+        const struct rows *x = tiles ? tiles + at.g / CHUNK * all_strips + i / ROWS : w->x[at.g % GROUPS / CHUNK];
+        if (tiles && at.g + CHUNK < n_groups) {
+            soon.x_bytes = n_strips * (int64_t)sizeof *x / n_bands;
+            soon.x = (const uint8_t *)(x + all_strips) + band * soon.x_bytes;
+        } else {
+            soon.x_bytes = 0;
+        }
+        run_chunk(m, w, &at, &soon, k, x, n_strips, w->y[band], expand, table, has_min);
         at = next;
     }
     scale_rest(w, has_min);

@@ -116,6 +116,8 @@ static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles 
 #define TILE_ZERO(s, t) tile_zero(s, t)
 #define TILE_LOAD(s, t, at, stride) tile_load(s, t, at, stride)
 #define TILE_STORE(s, t, at, stride) tile_store(s, t, at, stride)
+#define TILE_LOAD_AT(s, t, base, offset, stride) tile_load(s, t, (const uint8_t *)(base) + (offset), stride)
+#define TILE_STORE_AT(s, t, base, offset, stride) tile_store(s, t, (uint8_t *)(base) + (offset), stride)
 #define TILE_DOT_S8(s, c, a, b) tile_dot_bytes(s, c, a, b, true)
 #define TILE_DOT_SU8(s, c, a, b) tile_dot_bytes(s, c, a, b, false)
 #define TILE_DOT_BF16(s, c, a, b) tile_dot_bf16(s, c, a, b)
@@ -142,6 +144,11 @@ static inline void tile_done(struct tiles *s)
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_STORE(s, t, at, stride)                                                        \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(at), "r"((int64_t)(stride)) : "memory")
+/* The same some bytes, a constant, further on: without a register of its own for that address. */
+#define TILE_LOAD_AT(s, t, base, offset, stride)                                            \
+    __asm__ volatile("tileloadd %c2(%0,%1,1), %%tmm" #t ::"r"(base), "r"((int64_t)(stride)), "i"(offset) : "memory")
+#define TILE_STORE_AT(s, t, base, offset, stride)                                           \
+    __asm__ volatile("tilestored %%tmm" #t ", %c2(%0,%1,1)" ::"r"(base), "r"((int64_t)(stride)), "i"(offset) : "memory")
 #define TILE_DOT_S8(s, c, a, b) \
     __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 /* Signed a, unsigned b. */

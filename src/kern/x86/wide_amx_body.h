@@ -126,6 +126,29 @@ GROUPS_32(mxfp4, 4, E, 4, put_words, quad_e2m1, 128, 12, half_e8m0, FINE)
 GROUPS_32(q8_0, 8, D, 2, put_bytes, quad_8, 0, 128, halves, FINE_BYTES)
 GROUPS_32(iq4_nl, 4, D, 2, put_bytes, quad_nl4, 0, 128, halves, FINE_BYTES)
 
+/* Two scales in a group. */
+EXPAND(nvfp4)
+{
+    enum { N_BYTES = KERN_CHUNK_BYTES(4, KERN_SCALES_E2, 2, 0), AT = KERN_SCALES_AT(4, 2) };
+    __m512 d[16];
+    __m512i top = _mm512_setzero_si512();
+    for (int h = 0; h < 16; h++) {
+        d[h] = half_ue4m3(from.chunk + h / 4 * N_BYTES + AT + h % 4 * 16);
+        top = longer(top, d[h]);
+    }
+    const __m512 by = put_scale(to, size_bits(_mm512_mul_ps(_mm512_castsi512_ps(top), _mm512_set1_ps(12))), FINE);
+    for (int h = 0; h < 8; h++) {
+        const uint8_t *g = from.chunk + h / 2 * N_BYTES + h % 2 * KERN_GROUP_BYTES(4);
+        if (ahead.chunk)
+            fetch(ahead.chunk, h, BYTES_32(4, E2, 2) / 64);
+        const struct affine a = affine_of(_mm512_mul_ps(d[2 * h], by), half(), 128);
+        FIRST_HALF(put_words, quad_e2m1, a)
+        const struct affine b = affine_of(_mm512_mul_ps(d[2 * h + 1], by), half(), 128);
+        LAST_HALF(put_words, quad_e2m1, b)
+    }
+}
+KERNEL_WIDE(nvfp4, BYTES_32(4, E2, 2))
+
 /* With minimums m, one group a chunk. */
 #define GROUPS_32_MIN(name, bits, quad, most)                                                            \
     EXPAND(name)                                                                                         \
