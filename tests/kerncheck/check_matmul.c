@@ -579,6 +579,8 @@ int check_matmul(uint64_t seed, uint32_t cpu)
             const bool wide = noise_below(&r, 2);
             bad += check_shape(&r, type, 1 + noise_below(&r, wide ? 300 : 40), 256 * (1 + noise_below(&r, 2)),
                                60 + noise_below(&r, wide ? 20 : 230), cpu);
+            if (noise_below(&r, 4) == 0) /* more than stand in the order of tiles at a time */
+                bad += check_shape(&r, type, 1 + noise_below(&r, 40), 256, 513 + noise_below(&r, 40), cpu);
         }
         const int64_t step = m.act == KERN_ACT_F32 ? 32 : 256;
         for (int i = 0; is_fast(m.code) && i < 3; i++)
