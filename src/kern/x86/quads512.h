@@ -6,6 +6,7 @@
 #define INGLE_KERN_X86_QUADS512_H
 
 #include "base/bug.h"
+#include "quant/quant.h"
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -59,6 +60,7 @@ static ATTR_INLINE __m512i quad_listed(const int8_t *list, __m512i code)
 {
     return _mm512_shuffle_epi8(quad_list(list), code);
 }
+static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j) { return quad_listed(quant_nl4, quad_4(g, j)); }
 
 static ATTR_INLINE __m512 halves(const uint8_t *at)
 {

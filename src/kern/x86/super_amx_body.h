@@ -18,8 +18,6 @@ static inline void put_halves(float *to, const uint8_t *at)
     _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at)));
 }
 
-static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j) { return quad_listed(quant_nl4, quad_4(g, j)); }
-
 /* A code times a small number is a byte, so that two fit a multiplication of 16 bits: here the
  * low and the high bits of a sub-scale of 6. */
 struct split {
@@ -94,13 +92,6 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
     _mm512_store_si512(to->min[pair], _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
 }
 
-#define PUT(j, put, quad, sub) put(e, 8 * h + (j), quad(g, j), sub);
-#define FIRST_HALF(...) \
-    PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)
-#define LAST_HALF(...) \
-    PUT(4, __VA_ARGS__) PUT(5, __VA_ARGS__) PUT(6, __VA_ARGS__) PUT(7, __VA_ARGS__)
-
-#define CHUNK(bits, scales) KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0)
 /* GROUP_ does group h, at g; scales, at s, follow all of them, d behind n_sub bytes. */
 #define EXPAND(name, bits, behind, n_sub, has_min, GROUP_)                                           \
     static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e,  \

@@ -77,11 +77,6 @@ static ATTR_INLINE void put_bytes(struct planes *e, int at, __m512i v, struct af
                        _mm512_ternarylogic_epi32(first, _mm512_set1_epi16(255), _mm512_slli_epi16(second, 8), 0xEA));
 }
 
-#define PUT(j, put, quad, s) put(e, 8 * h + (j), quad(g, j), s);
-#define FIRST_HALF(...) \
-    PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)
-#define LAST_HALF(...) \
-    PUT(4, __VA_ARGS__) PUT(5, __VA_ARGS__) PUT(6, __VA_ARGS__) PUT(7, __VA_ARGS__)
 #define EXPAND(name) \
     static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e, struct scales *to)
 #define KERNEL_WIDE(name, bytes)                                                                          \
@@ -91,7 +86,6 @@ static ATTR_INLINE void put_bytes(struct planes *e, int at, __m512i v, struct af
         run(m, p0, p1, f, expand_##name);                                                                \
     }
 
-static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j) { return quad_listed(quant_nl4, quad_4(g, j)); }
 static ATTR_INLINE __m512i quad_e2m1(const uint8_t *g, int j) { return quad_listed(quant_e2m1_doubled, quad_4(g, j)); }
 /* The value 0 in words that are to be rounded. */
 static ATTR_INLINE __m512i half(void) { return _mm512_set1_epi16(128); }
@@ -176,7 +170,6 @@ GROUPS_32_MIN(q4_1, 4, quad_4, 15)
 GROUPS_32_MIN(q5_1, 5, quad_5, 31)
 
 /* Super-blocks without minimums: sub-scales for n_sub groups, in signed bytes, d behind them. */
-#define CHUNK(bits, scales) KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0)
 static ATTR_INLINE __m128i largest(const uint8_t *at, int n_sub)
 {
     __m512i v = _mm512_setzero_si512();
