@@ -179,7 +179,8 @@ struct kern_act256 {
     int16_t sum16[16];      /* of q per 16 */
     int16_t sum32[8];
     float scale;
-    uint8_t pad[12];
+    int32_t start128;       /* -128 times the sum of q */
+    uint8_t pad[8];
 };
 static_assert(sizeof(struct kern_act256) == 384, "whole cache lines");
 

@@ -74,8 +74,11 @@ void kern_act_q256_ref(const struct kern_act *a, int64_t r0, int64_t r1)
                 b->pairs32[g][1] = (int16_t)(-32 * pair[1]);
                 b->sum16[g] = (int16_t)(pair[0] + pair[1]);
             }
-            for (int h = 0; h < 8; h++)
+            b->start128 = 0;
+            for (int h = 0; h < 8; h++) {
                 b->sum32[h] = (int16_t)(b->sum16[2 * h] + b->sum16[2 * h + 1]);
+                b->start128 -= 128 * b->sum32[h];
+            }
         }
     }
 }

@@ -85,6 +85,7 @@ void kern_act_q32_avx2(const struct kern_act *a, int64_t r0, int64_t r1)
 static inline void quantise256(const float *x, struct kern_act256 *b)
 {
     const float f = factor(largest(x, 256), &b->scale);
+    int all = 0;
     memset(b->pad, 0, sizeof b->pad);
     for (int h = 0; h < 8; h++) {
         const __m256i q = f != 0 ? codes32(x + 32 * h, f) : _mm256_setzero_si256();
@@ -97,7 +98,9 @@ static inline void quantise256(const float *x, struct kern_act256 *b)
         b->sum16[2 * h] = (int16_t)lo;
         b->sum16[2 * h + 1] = (int16_t)hi;
         b->sum32[h] = (int16_t)(lo + hi);
+        all += lo + hi;
     }
+    b->start128 = -128 * all;
 }
 
 void kern_act_q256_avx2(const struct kern_act *a, int64_t r0, int64_t r1)

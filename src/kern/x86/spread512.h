@@ -158,6 +158,9 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
     SPREAD_PAIRS(C, line[0], sums[0]) SPREAD_PAIRS(C, line[1], sums[2]) SPREAD_PAIRS(C, line[2], sums[4]) \
     SPREAD_PAIRS(C, line[3], sums[6])
 #define SPREAD_PAIRS_0(C, line)
+/* All bytes are 128 more. */
+#define SPREAD_ALL_LESS(c, _) s##c = t##c = spread_words(&x##c->start128);
+#define SPREAD_PAIRS_128(C, line) SPREAD_##C(SPREAD_ALL_LESS, _)
 #define SPREAD_PAIRS_32(C, line) SPREAD_PAIRS_4(C, line, sum32)
 #define SPREAD_PAIRS_16(C, line)                                                                                \
     SPREAD_PAIRS_4(C, line, sum16) SPREAD_PAIRS(C, line[4], sum16[8]) SPREAD_PAIRS(C, line[5], sum16[10])    \
@@ -211,7 +214,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
         _mm512_store_ps(to_ + KERN_PANEL,                                                                     \
                         _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(m1, s_), _mm512_load_ps(to_ + KERN_PANEL))); \
     }
-/* less, min: sums of how many q the pairs of spread256 are for, 0: there are none. */
+/* less, min: sums of how many q the pairs of spread256 are for, 0: there are none; less 128: of all, without pairs. */
 #define SPREAD_TILE256(name, C, GROUP, less_, min_)                                                                  \
     static void name##_##C(const struct spread_call *v)                                                              \
     {                                                                                                                \

@@ -11,6 +11,7 @@
 
 #include "base/num.h"
 #include "kern/kernels.h"
+#include "kern/x86/expand512.h"
 #include "kern/x86/tile.h"
 
 #include <immintrin.h>
@@ -62,22 +63,6 @@ struct block {
 };
 /* ahead: what is to be asked for meanwhile; chunk NULL: nothing. */
 typedef void expand_fn(struct block from, struct block ahead, struct planes *e, struct scales *to);
-
-/* For expansions: group h of a super-block, at g, as quads of lines, of which halves may have sub-scales of their own. */
-#define PUT(j, put, quad, sub) put(e, 8 * h + (j), quad(g, j), sub);
-#define FIRST_HALF(...) \
-    PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)
-#define LAST_HALF(...) \
-    PUT(4, __VA_ARGS__) PUT(5, __VA_ARGS__) PUT(6, __VA_ARGS__) PUT(7, __VA_ARGS__)
-/* Bytes of a super-block of a panel. */
-#define CHUNK(bits, scales) KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0)
-
-/* Part h of 8 of n lines.  A burst of them waits for itself. */
-static ATTR_INLINE void fetch(const uint8_t *at, int h, int n)
-{
-    for (int i = (n * h + 7) / 8; i < (n * (h + 1) + 7) / 8; i++)
-        _mm_prefetch((const char *)at + 64 * i, _MM_HINT_T1);
-}
 
 /* ---- tiles ---- */
 
