@@ -15,29 +15,13 @@
 #define INGLE_KERN_X86_SPREAD256_H
 
 #include "kern/x86/dots256.h"
+#include "kern/x86/order256.h"
 #include "kern/x86/panel256.h"
 #include "kern/x86/spread.h"
 
 #define MAGIC 12582912.0f
 enum { MAGIC_BITS = 0x4B400000 };
 
-/* ---- loads whose order is kept ---- */
-
-struct spread_line { uint8_t b[32]; };
-struct spread_word { uint8_t b[4]; };
-static ATTR_INLINE __m256i spread_load(const uint8_t *at)
-{
-    __m256i v;
-    __asm__ volatile("vmovdqa %1, %0" : "=x"(v) : "m"(*(const struct spread_line *)(const void *)at));
-    return v;
-}
-/* Four bytes, in every lane. */
-static ATTR_INLINE __m256i spread_words(const void *at)
-{
-    __m256i v;
-    __asm__ volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*(const struct spread_word *)at));
-    return v;
-}
 static ATTR_INLINE __m256i magic_bits(void) { return _mm256_set1_epi32(MAGIC_BITS); }
 /* A dot that began with MAGIC's bits. */
 static ATTR_INLINE __m256 spread_whole(__m256i dot)

@@ -7,6 +7,7 @@
  *
  * Words of four k: 0 and 2, then 1 and 3, which shifts make of bytes where they stand.
  */
+#include "kern/x86/order256.h"
 #include "kern/x86/panel256.h"
 #include "kern/x86/spread.h"
 
@@ -39,47 +40,26 @@ static ATTR_INLINE void put(int16_t *to, __m256i v) { _mm256_store_si256((__m256
 
 /* ---- tiles: a panel times three to six rows; two panels take turns ---- */
 
-/* Loads and sums keep their order: compilers would load all before and spill. */
-struct words_half { uint8_t b[32]; };
-struct words_pair { int16_t w[2]; };
-static ATTR_INLINE __m256i words_load(const uint8_t *at)
-{
-    __m256i v;
-    __asm__ volatile("vmovdqa %1, %0" : "=x"(v) : "m"(*(const struct words_half *)(const void *)at));
-    return v;
-}
-static ATTR_INLINE __m256i words_pair(const int16_t *at)
-{
-    __m256i v;
-    __asm__ volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*(const struct words_pair *)(const void *)at));
-    return v;
-}
+/* Sums keep their order, too. */
 static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
 {
     __m256i product;
     __asm__ volatile("vpmaddwd %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));
     return product;
 }
-static ATTR_INLINE __m256i words_dot(__m256i sum, __m256i w, __m256i x)
-{
-    __m256i product;
-    __asm__ volatile("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
-    return sum;
-}
-
 #define WORDS_BEGIN(c, _)                                                               \
-    const __m256i x##c##_ = words_pair(x[c].q + at);                                    \
+    const __m256i x##c##_ = spread_words(x[c].q + at);                                    \
     __m256i a##c = words_product(w0_, x##c##_), b##c = words_product(w1_, x##c##_);
 #define WORDS_ZERO(c, _) __m256i a##c = _mm256_setzero_si256(), b##c = a##c;
 #define WORDS_DOT(c, j)                                                                 \
     {                                                                                   \
-        const __m256i x_ = words_pair(x[c].q + at + 2 * (j));                           \
-        a##c = words_dot(a##c, v0_, x_);                                                \
-        b##c = words_dot(b##c, v1_, x_);                                                \
+        const __m256i x_ = spread_words(x[c].q + at + 2 * (j));                           \
+        a##c = spread_word_dot(a##c, v0_, x_);                                                \
+        b##c = spread_word_dot(b##c, v1_, x_);                                                \
     }
 #define WORDS_PAIR(C, j)                                                                \
     {                                                                                   \
-        const __m256i v0_ = words_load(w + 64 * (j)), v1_ = words_load(w + 64 * (j) + 32); \
+        const __m256i v0_ = spread_load(w + 64 * (j)), v1_ = spread_load(w + 64 * (j) + 32); \
         SPREAD_##C(WORDS_DOT, j)                                                        \
     }
 #define WORDS_ASK                                                                       \
@@ -123,7 +103,7 @@ static ATTR_INLINE __m256i words_dot(__m256i sum, __m256i w, __m256i x)
     for (int64_t g = 0; g < v->n; g++, from++) {                                        \
         const uint8_t *const w = (const uint8_t *)from->w;                              \
         const int64_t at = 32 * g;                                                      \
-        const __m256i w0_ = words_load(w), w1_ = words_load(w + 32);                    \
+        const __m256i w0_ = spread_load(w), w1_ = spread_load(w + 32);                    \
         SPREAD_##C(WORDS_BEGIN, _)                                                      \
         WORDS_ASK WORDS_PAIR(C, 1) WORDS_QUADS(C)                                       \
         const __m256 d0 = _mm256_load_ps(from->d), d1 = _mm256_load_ps(from->d + 8);    \
