@@ -73,7 +73,7 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     report_nodes(d);
     kern_table_init(&d->kern, o->cpu & cpu_detect());
     kern_self_test(&d->kern, d->sink);
-    kern_matmul_calibrate(&d->kern.matmul, d->sink);
+    kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
     *out = d;
     return INGLE_OK;
 }

@@ -34,6 +34,7 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
     w->m = m;
     w->n_stack = n_stack;
     w->stack_bytes = bytes;
+    kern_matmul_calibrate_code(&d->kern.matmul, m.code, d->sink);
     if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true))
         note_recipe(d, d->kern.matmul.recipe[m.code]);
     *out = w;

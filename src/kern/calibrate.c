@@ -96,10 +96,9 @@ static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *man
     return kern_matmul_compare(time_of, c, run, many) > (size == N_SIZES - 1 ? DRAW : 100);
 }
 
-/* The least size from which on `many` wins, sought from a guess on; N_SIZES: it does not. */
-static int crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int guess)
+/* The least size from which on `many` wins, sought from a size on; N_SIZES: it does not. */
+static int crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int size)
 {
-    int size = guess < N_SIZES ? guess : N_SIZES - 1;
     if (wins(c, run, many, size)) {
         while (size > 0 && wins(c, run, many, size - 1))
             size--;
@@ -121,33 +120,26 @@ static void settle(struct kern_matmul_table *t, uint32_t code, int size, const s
                (long long)t->many_from[code], t->name[code]);
 }
 
+void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code, const struct report_sink *sink)
+{
+    struct calibration c;
+    if (!t->many[code] || t->many_measured[code])
+        return;
+    t->many_measured[code] = true;
+    c.mem = matrix_of(code, &c.w) ? mem_big_alloc(bytes_of(&c.w)) : NULL;
+    if (!c.mem) {
+        report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code], "no memory to measure it; '%s' is used", t->name[code]);
+        return;
+    }
+    prepare(&c);
+    warm_up(&c, t->many[code]);
+    settle(t, code, crossover(&c, t->run[code], t->many[code], N_SIZES / 2), sink);
+    mem_big_free(c.mem, bytes_of(&c.w));
+}
+
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink)
 {
-    struct calibration c = {.mem = NULL};
-    size_t most = 0;
-    int guess[KERN_ACT_KINDS], n_done = 0;
     kern_matmul_calibrate_ahead(t, sink);
     for (uint32_t code = 0; code < KERN_CODES; code++)
-        if (t->many[code] && matrix_of(code, &c.w) && bytes_of(&c.w) > most)
-            most = bytes_of(&c.w);
-    if (most)
-        c.mem = mem_big_alloc(most);
-    for (int k = 0; k < KERN_ACT_KINDS; k++)
-        guess[k] = N_SIZES / 2;
-    for (uint32_t code = 0; code < KERN_CODES; code++) {
-        if (!t->many[code])
-            continue;
-        if (!c.mem || !matrix_of(code, &c.w)) {
-            report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
-                   "no memory to measure it; '%s' is used", t->name[code]);
-            continue;
-        }
-        prepare(&c);
-        if (!n_done++)
-            warm_up(&c, t->many[code]);
-        guess[c.w.act] = crossover(&c, t->run[code], t->many[code], guess[c.w.act]);
-        settle(t, code, guess[c.w.act], sink);
-    }
-    if (c.mem)
-        mem_big_free(c.mem, most);
+        kern_matmul_calibrate_code(t, code, sink);
 }

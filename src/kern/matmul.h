@@ -144,16 +144,20 @@ struct kern_matmul_table {
     kern_matmul_fn *many[KERN_CODES];
     const char *many_name[KERN_CODES];
     int64_t many_from[KERN_CODES];   /* INT64_MAX: never; as long as nobody has measured */
+    bool many_measured[KERN_CODES];
     /* --numerics fast: */
     kern_matmul_fn *fast[KERN_CODES]; /* NULL: exact is as fast */
     const char *fast_name[KERN_CODES];
     const char *recipe[KERN_CODES];  /* which arithmetic they have: "fast-pairs" */
 };
 
-/* Measures whether t->ahead reads memory faster than t->run, which it replaces then, and from how
- * many rows on t->many is faster, where there are such (some milliseconds; else nothing): the choice
- * is one of speed, not of bits.  Reports what it finds. */
+/* Measures whether t->ahead reads memory faster than t->run, which it replaces then (1 to 2 ms, if there are such):
+ * the choice is one of speed, not of bits.  Reports what it finds. */
 struct report_sink;
+void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
+/* From how many rows on t->many is faster than t->run, once for a code (1 to 3 ms): the same. */
+void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code, const struct report_sink *sink);
+/* All of it. */
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink);
 /* The kernel for a product of w with n rows. */
 static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t,
