@@ -47,15 +47,16 @@ static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
     __asm__ volatile("vpmaddwd %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));
     return product;
 }
+
 #define WORDS_BEGIN(c, _)                                                               \
-    const __m256i x##c##_ = spread_words(x[c].q + at);                                    \
+    const __m256i x##c##_ = spread_words(x[c].q + at);                                  \
     __m256i a##c = words_product(w0_, x##c##_), b##c = words_product(w1_, x##c##_);
 #define WORDS_ZERO(c, _) __m256i a##c = _mm256_setzero_si256(), b##c = a##c;
 #define WORDS_DOT(c, j)                                                                 \
     {                                                                                   \
-        const __m256i x_ = spread_words(x[c].q + at + 2 * (j));                           \
-        a##c = spread_word_dot(a##c, v0_, x_);                                                \
-        b##c = spread_word_dot(b##c, v1_, x_);                                                \
+        const __m256i x_ = spread_words(x[c].q + at + 2 * (j));                         \
+        a##c = spread_word_dot(a##c, v0_, x_);                                          \
+        b##c = spread_word_dot(b##c, v1_, x_);                                          \
     }
 #define WORDS_PAIR(C, j)                                                                \
     {                                                                                   \
@@ -103,7 +104,7 @@ static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
     for (int64_t g = 0; g < v->n; g++, from++) {                                        \
         const uint8_t *const w = (const uint8_t *)from->w;                              \
         const int64_t at = 32 * g;                                                      \
-        const __m256i w0_ = spread_load(w), w1_ = spread_load(w + 32);                    \
+        const __m256i w0_ = spread_load(w), w1_ = spread_load(w + 32);                  \
         SPREAD_##C(WORDS_BEGIN, _)                                                      \
         WORDS_ASK WORDS_PAIR(C, 1) WORDS_QUADS(C)                                       \
         const __m256 d0 = _mm256_load_ps(from->d), d1 = _mm256_load_ps(from->d + 8);    \
