@@ -54,9 +54,8 @@ static void make_cold(struct calibration *c)
 }
 
 /* Processor time: what others take of the machine is not counted. */
-static uint64_t time_of(void *arg, kern_matmul_fn *fn)
+static uint64_t time_of(struct calibration *c, kern_matmul_fn *fn)
 {
-    struct calibration *c = arg;
     if (c->m.n <= FEW_ROWS)
         make_cold(c);
     const uint64_t start = clock_used();
@@ -64,11 +63,12 @@ static uint64_t time_of(void *arg, kern_matmul_fn *fn)
     return clock_used() - start;
 }
 
-int kern_matmul_compare(kern_time_fn *time, void *arg, kern_matmul_fn *a, kern_matmul_fn *b)
+/* The speed of b in hundredths of a's: the median of a few runs in turns, of two that differ clearly. */
+static int compare(struct calibration *c, kern_matmul_fn *a, kern_matmul_fn *b)
 {
     int v[ROUNDS], n = 0, n_clear = 0;
     while (n < ROUNDS && n_clear < 2 && n_clear > -2) {
-        const uint64_t ta = time(arg, a) + 1, tb = time(arg, b) + 1;
+        const uint64_t ta = time_of(c, a) + 1, tb = time_of(c, b) + 1;
         const int ratio = (int)(100 * ta / tb);
         n_clear += ratio >= CLEARLY ? 1 : 100 * 100 / CLEARLY >= ratio ? -1 : 0;
         int at = n++;
@@ -93,7 +93,7 @@ static void warm_up(struct calibration *c, kern_matmul_fn *many)
 static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int size)
 {
     c->m.n = n_rows[size];
-    return kern_matmul_compare(time_of, c, run, many) > (size == N_SIZES - 1 ? DRAW : 100);
+    return compare(c, run, many) > (size == N_SIZES - 1 ? DRAW : 100);
 }
 
 /* The least size from which on `many` wins, sought from a size on; N_SIZES: it does not. */

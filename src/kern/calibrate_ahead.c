@@ -7,13 +7,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/report.h"
 #include "kern/code.h"
 #include <string.h>
 
 #if defined(__x86_64__)
 
-enum { BYTES = 1152 << 10, IN = 4096, CLEARLY = 105 };
+enum { BYTES = 1152 << 10, IN = 4096, CLEARLY = 105, ROUNDS = 8 };
 
 struct reading {
     struct kern_matmul m;
@@ -43,13 +44,24 @@ static bool prepare(struct reading *r, uint32_t type)
     return true;
 }
 
-static uint64_t time_of(void *arg, kern_matmul_fn *fn)
+static int64_t time_of(const struct reading *r, kern_matmul_fn *fn)
 {
-    struct reading *r = arg;
     kern_cold_zeros_avx2(r->mem, kern_matrix_bytes(&r->w));
     const uint64_t start = clock_used();
     fn(&r->m, 0, r->w.n_panels);
-    return clock_used() - start;
+    return (int64_t)(clock_used() - start);
+}
+
+/* The speed of b in hundredths of a's, each at its best: whoever else reads memory meanwhile makes single
+ * times of a Zen 4 scatter by a factor of two. */
+static int compare(const struct reading *r, kern_matmul_fn *a, kern_matmul_fn *b)
+{
+    int64_t least[2] = {INT64_MAX / 128, INT64_MAX / 128};
+    for (int i = 0; i < ROUNDS; i++) {
+        least[0] = num_min(least[0], time_of(r, a));
+        least[1] = num_min(least[1], time_of(r, b));
+    }
+    return (int)(100 * (least[0] + 1) / (least[1] + 1));
 }
 
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
@@ -65,7 +77,7 @@ void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct repor
         report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used", t->name[probe]);
         return;
     }
-    const int speed = kern_matmul_compare(time_of, &r, t->run[probe], t->ahead[probe]);
+    const int speed = compare(&r, t->run[probe], t->ahead[probe]);
     mem_big_free(r.mem, r.n_bytes);
     report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s", speed / 100,
            speed % 100, t->name[probe], speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");

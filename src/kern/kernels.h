@@ -31,9 +31,6 @@
 
 /* Zeros of which no cache holds a line; at and n_bytes are multiples of 64. */
 void kern_cold_zeros_avx2(uint8_t *at, size_t n_bytes);
-/* The speed of b in hundredths of a's: the median of a few runs in turns, of two that differ clearly. */
-typedef uint64_t kern_time_fn(void *arg, kern_matmul_fn *fn);
-int kern_matmul_compare(kern_time_fn *time, void *arg, kern_matmul_fn *a, kern_matmul_fn *b);
 
 /* 256 k of row r of panel p, the i-th ones, as "fast-wide" has them: bytes [256]; returned is their scale. */
 float kern_fast_wide_read(const struct kern_matrix *w, int64_t p, int64_t i, int r, int8_t *to);
