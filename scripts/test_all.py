@@ -15,7 +15,11 @@ LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "20"))
 FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
-TAIL = 40  # lines of a failed log
+TAIL = 40  # lines of what a failed one printed
+
+
+def print_end(text):
+    print("\n".join("     | " + line for line in text.splitlines()[-TAIL:]), flush=True)
 
 
 class Tally:
@@ -30,8 +34,7 @@ class Tally:
         self.failed += not ok
         print(f"{'ok  ' if ok else 'FAIL'} {what} ({seconds:.0f} s)", flush=True)
         if not ok and log:
-            lines = log.read_text(errors="replace").splitlines()[-TAIL:]
-            print("\n".join("     | " + line for line in lines), flush=True)
+            print_end(log.read_text(errors="replace"))
 
     def skip(self, what, why):
         self.skipped += 1
@@ -80,9 +83,12 @@ def ctest(tally, preset, *more):
           f" ({seconds:.0f} s)", flush=True)
     for name, what in bad:
         print(f"     {preset}/{name}: {what}")
-    if bad or not ok:
-        tally.failed += not bad  # ctest itself failed
-        print("\n".join("     | " + line for line in text.splitlines()[-TAIL:]), flush=True)
+        said = re.search(rf"Test +#\d+: {name} \.[^\n]* sec\n(.*?)(?=^ +Start +\d+: |^ *\d+/\d+ +Test +#|^\d+% tests passed|\Z)",
+                         text, re.M | re.S)
+        print_end(said[1] if said else "")
+    if not ok and not bad:  # ctest itself failed
+        tally.failed += 1
+        print_end(text)
 
 
 def checks(tally):

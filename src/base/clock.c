@@ -20,3 +20,9 @@ uint64_t clock_used(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+int64_t clock_age(int64_t file_time)
+{
+    const int64_t now = (int64_t)time(NULL);
+    return now > file_time ? now - file_time : 0;
+}

@@ -1,4 +1,4 @@
-/* clock - time in nanoseconds. */
+/* clock - time in nanoseconds, and the age of files in seconds. */
 #ifndef INGLE_BASE_CLOCK_H
 #define INGLE_BASE_CLOCK_H
 
@@ -7,5 +7,8 @@
 uint64_t clock_now(void); /* monotonic */
 /* That the calling thread has had a processor. */
 uint64_t clock_used(void);
+/* Seconds since a file's time.  0 for one that is still to come: the system dates files by a finer clock than
+ * time(), another machine by its own. */
+int64_t clock_age(int64_t file_time);
 
 #endif

@@ -216,7 +216,6 @@ ingle_status kv_store_list(const char *path, kv_store_list_fn *fn, void *arg, st
             close(dir);
         return s;
     }
-    const int64_t now = (int64_t)time(NULL);
     for (const struct dirent *e; (e = readdir(d));) {
         struct kv_key key;
         struct stat st;
@@ -227,7 +226,7 @@ ingle_status kv_store_list(const char *path, kv_store_list_fn *fn, void *arg, st
             fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         out.bytes = (uint64_t)st.st_size;
-        out.age_s = now - (int64_t)st.st_mtime;
+        out.age_s = clock_age((int64_t)st.st_mtime);
         const bool good = kv_file_open(&f, dir, e->d_name, &bad) == INGLE_OK;
         if (good) {
             out.model = f.head.model;

@@ -3,6 +3,7 @@
 #include "kv/store_file.h"
 
 #include "base/bug.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "kv/timeline.h"
@@ -102,7 +103,7 @@ bool kv_file_is_temporary(const char *name)
 void kv_file_remove_stale(int dir, const char *name)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || time(NULL) - st.st_mtime < STALE_S)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || clock_age((int64_t)st.st_mtime) < STALE_S)
         return;
     const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)

@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -410,7 +409,7 @@ static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, 
     struct model_pack_entry e = {.name = name,
                                  .model = "",
                                  .bytes = (uint64_t)st.st_size,
-                                 .age_s = (int64_t)time(NULL) - (int64_t)st.st_mtime,
+                                 .age_s = clock_age((int64_t)st.st_mtime),
                                  .in_use = in_use(dir, name),
                                  .temporary = is_temporary(name)};
     ingle_status s = e.temporary ? INGLE_NOTFOUND : model_packed_open(&f, dir, name, &why);

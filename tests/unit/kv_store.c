@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static void what_was_put_is_there_after_a_restart(void **state)
 {
@@ -593,17 +594,25 @@ static void temporary_files_of_the_dead_are_removed(void **state)
     depot_close(d);
 }
 
-struct listed { int n; int64_t tokens; bool damaged; };
+struct listed { int n; int64_t tokens, oldest; bool damaged; };
 
 static void list(void *arg, const struct kv_store_entry *e)
 {
     struct listed *l = arg;
     l->n++;
     l->tokens += e->length - e->from;
+    l->oldest = num_max(l->oldest, e->age_s);
     l->damaged |= e->damage != NULL;
     assert_string_equal(e->model, "a world");
     assert_string_equal(e->settings, "f16 exact");
     assert_true(e->identity == 42 && e->bytes > 4096 && e->age_s >= 0 && e->age_s < 3600);
+}
+
+static void dated(void *arg, const char *path)
+{
+    const time_t *when = arg;
+    const struct timespec t[2] = {{.tv_sec = *when}, {.tv_sec = *when}};
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
 }
 
 static void the_directory_can_be_listed(void **state)
@@ -617,6 +626,12 @@ static void the_directory_can_be_listed(void **state)
     kv_store_flush(d->store);
     assert_int_equal(kv_store_list(d->dir, list, &l, &err), INGLE_OK);
     assert_true(l.n == 2 && l.tokens == 700 && !l.damaged);
+    time_t past = time(NULL) - 1000, future = time(NULL) + 1000;
+    depot_files(d, dated, &past);
+    assert_int_equal(kv_store_list(d->dir, list, &l, &err), INGLE_OK);
+    assert_in_range(l.oldest, 1000, 1100);
+    depot_files(d, dated, &future); /* by another machine's clock: not older than new */
+    assert_int_equal(kv_store_list(d->dir, list, &l, &err), INGLE_OK);
     assert_int_equal(kv_store_list("/nonexistent", list, &l, &err), INGLE_NOTFOUND);
     depot_close(d);
 }

@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char nano[] = "assets/nano-gemma4-Q8_0.gguf";
@@ -431,6 +432,7 @@ static void look(void *arg, const struct ingle_pack_entry *e)
 {
     struct seen *s = arg;
     s->n++;
+    assert_in_range(e->age_seconds, 0, 3600);
     s->temporary += e->temporary;
     s->damaged += e->damage != NULL;
     s->ready += !e->temporary && !e->damage && !e->in_use;
@@ -448,6 +450,8 @@ static void files_are_listed_and_deleted(void **state)
     files(path);
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     close(open(tmp, O_RDWR | O_CREAT, 0600));
+    const struct timespec ahead = {.tv_sec = time(NULL) + 1000}; /* another machine's clock */
+    assert_int_equal(utimensat(AT_FDCWD, tmp, (struct timespec[2]){ahead, ahead}, 0), 0);
     must(ingle_pack_list(dir, true, look, &s, &error));
     assert_true(s.n == 2 && s.ready == 1 && s.temporary == 1 && s.damaged == 0);
     struct stat st;
