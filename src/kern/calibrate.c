@@ -5,12 +5,13 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/report.h"
 #include <string.h>
 
 /* Four bands of weights.  Few rows read them from memory, which is where those of large matrices are,
  * because kernels differ in how they wait for it. */
-enum { OUT = 256, IN = 1024, FEW_ROWS = 16, MAX_ROWS = 64, ROUNDS = 3, CLEARLY = 110, DRAW = 90, WARM_NS = 300000 };
+enum { OUT = 256, IN = 1024, FEW_ROWS = 16, MAX_ROWS = 64, FEW_ROUNDS = 3, ROUNDS = 6, CLEARLY = 110, DRAW = 90, WARM_NS = 300000 };
 static const int64_t n_rows[] = {4, 8, 12, 16, 24, 32, 64};
 enum { N_SIZES = sizeof n_rows / sizeof *n_rows };
 
@@ -54,29 +55,27 @@ static void make_cold(struct calibration *c)
 }
 
 /* Processor time: what others take of the machine is not counted. */
-static uint64_t time_of(struct calibration *c, kern_matmul_fn *fn)
+static int64_t time_of(struct calibration *c, kern_matmul_fn *fn)
 {
     if (c->m.n <= FEW_ROWS)
         make_cold(c);
     const uint64_t start = clock_used();
     fn(&c->m, 0, c->w.n_panels);
-    return clock_used() - start;
+    return (int64_t)(clock_used() - start);
 }
 
-/* The speed of b in hundredths of a's: the median of a few runs in turns, of two that differ clearly. */
+/* The speed of b in hundredths of a's, each at its best: others only make times longer.  Fewer runs tell apart
+ * what differs clearly. */
 static int compare(struct calibration *c, kern_matmul_fn *a, kern_matmul_fn *b)
 {
-    int v[ROUNDS], n = 0, n_clear = 0;
-    while (n < ROUNDS && n_clear < 2 && n_clear > -2) {
-        const uint64_t ta = time_of(c, a) + 1, tb = time_of(c, b) + 1;
-        const int ratio = (int)(100 * ta / tb);
-        n_clear += ratio >= CLEARLY ? 1 : 100 * 100 / CLEARLY >= ratio ? -1 : 0;
-        int at = n++;
-        for (; at > 0 && v[at - 1] > ratio; at--)
-            v[at] = v[at - 1];
-        v[at] = ratio;
+    int64_t ta = INT64_MAX / 128, tb = ta;
+    int speed = 100;
+    for (int n = 0; n < ROUNDS && (n < FEW_ROUNDS || (speed < CLEARLY && speed * CLEARLY > 100 * 100)); n++) {
+        ta = num_min(ta, time_of(c, a) + 1);
+        tb = num_min(tb, time_of(c, b) + 1);
+        speed = (int)(100 * ta / tb);
     }
-    return v[n / 2];
+    return speed;
 }
 
 /* Tiles that were idle take some tenths of a millisecond to come to speed, and the stack's pages are new. */
