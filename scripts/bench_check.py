@@ -118,6 +118,7 @@ def main():
             f.write("\n")
     if bad:
         sys.exit(f"bench_check.py: {bad} of {n} ratios below {LEAST:.0%} of the recorded ones")
+    print(f"{n} ratios, " + ("recorded" if a.record else f"none below {LEAST:.0%} of what was recorded"))
 
 
 if __name__ == "__main__":
