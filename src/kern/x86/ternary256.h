@@ -1,0 +1,269 @@
+/*
+ * ternary256 - few rows times the ternary codes (IQ1_S, IQ1_M, TQ1_0) on 256-bit vectors, straight from the rows as
+ * they are stored.  A weight is T + 1 times its sub-scale, an unsigned byte; what that adds to a sum, and what IQ1
+ * shifts its points by, are sub-scales times sums of activations.  Rows of weights are summed one by one, then turned
+ * into lanes together.  More rows of activations run from spread blocks (stored.h).
+ *
+ * Included by a file for each form of dots, which defines KERNEL(x), the kernel's name, SPREAD, the kernel for more
+ * rows, and for the sums of column c, which are v_ = 8 T + 8 of IQ1, T + 1 of TQ1_0,
+ *   POINT_TIMES                what points are multiplied by before they are summed: 8, or 1 where that is done after;
+ *   BEGIN(c, start)            a sum begins;
+ *   ADD(c, h, x)               with group h of 32, weights u_, activations x, and constant times_;
+ *   TOTAL(c)                   eight numbers, whose sum it is.
+ */
+#include "kern/kernels.h"
+#include "kern/x86/drive.h"
+
+#include <immintrin.h>
+
+enum { TERNARY_FEW = 4 };
+
+static ATTR_INLINE __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+static ATTR_INLINE __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
+static ATTR_INLINE __m256i twice128(const void *at) { return _mm256_broadcastsi128_si256(load128(at)); }
+static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m256i *)at, v); }
+
+/* What is read of a super-block of 16 rows of IQ1. */
+struct points {
+    ATTR_ALIGNED(32) uint16_t at[KERN_PANEL][32];   /* of points, bytes from the beginning of the book */
+    ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32 + 16]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
+    ATTR_ALIGNED(32) int16_t shift[KERN_PANEL][32]; /* sub-scales times -7 or -9 */
+    uint16_t d[KERN_PANEL];
+};
+
+/* Words of sub-scales as bytes of a table. */
+static ATTR_INLINE __m256i table_of(__m256i sub) { return _mm256_mullo_epi16(sub, _mm256_set1_epi16(0x201 * POINT_TIMES)); }
+/* -8 sub + delta, which is minus sub where the top bit is set. */
+static ATTR_INLINE __m256i shift_of(__m256i sub, __m256i top)
+{
+    const __m256i delta = _mm256_sign_epi16(sub, _mm256_or_si256(top, _mm256_set1_epi16(1)));
+    return _mm256_sub_epi16(delta, _mm256_slli_epi16(sub, 3));
+}
+/* Sub-scales 2 s + 1, s in bits 1 to 3. */
+static ATTR_INLINE __m256i sub_of(__m256i v)
+{
+    return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi16(14)), _mm256_set1_epi16(1));
+}
+
+static void read_iq1_s(const uint8_t *row, size_t step, struct points *p)
+{
+    const __m256i four0 = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
+                                           4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
+    const __m256i four1 = _mm256_add_epi8(four0, _mm256_set1_epi8(8));
+    const __m256i up = _mm256_set1_epi64x(1LL << 11 | 1LL << 24 | 1LL << 37 | 1LL << 50); /* 11, 8, 5, 2 bits */
+    const __m256i mask = _mm256_set1_epi16(0x3800);
+    for (int r = 0; r < KERN_PANEL; r++, row += step) {
+        const uint8_t *idx = row + offsetof(struct quant_iq1_s, idx);
+        const __m256i h = twice128(row + offsetof(struct quant_iq1_s, h));
+        const __m256i sub = sub_of(_mm256_srli_epi16(h, 11));
+        const __m256i high0 = _mm256_mullo_epi16(_mm256_shuffle_epi8(h, four0), up);
+        const __m256i high1 = _mm256_mullo_epi16(_mm256_shuffle_epi8(h, four1), up);
+        const __m256i low0 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load128(idx)), 3);
+        const __m256i low1 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load128(idx + 16)), 3);
+        store256(p->at[r], _mm256_or_si256(_mm256_and_si256(high0, mask), low0));
+        store256(p->at[r] + 16, _mm256_or_si256(_mm256_and_si256(high1, mask), low1));
+        store256(p->table + 32 * r, table_of(sub));
+        store256(p->shift[r], shift_of(sub, h));
+        memcpy(&p->d[r], row, sizeof p->d[r]);
+    }
+}
+
+/* Numbers come in the order in which bytes are unpacked: points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
+static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
+{
+    const __m256i four = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
+                                          4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
+    const __m256i up = _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48);
+    const __m256i mask = _mm256_set1_epi16(0x3FF8), nibble = _mm256_set1_epi8(15);
+    for (int r = 0; r < KERN_PANEL; r++, row += step) {
+        uint16_t sc[4];
+        memcpy(sc, row + offsetof(struct quant_iq1_m, sc), sizeof sc);
+        p->d[r] = quant_iq1_m_scale(sc);
+        const __m256i idx = load256(row + offsetof(struct quant_iq1_m, idx));
+        const __m256i pairs = _mm256_cvtepu8_epi16(load128(row + offsetof(struct quant_iq1_m, qh)));
+        const __m256i high = _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), nibble);
+        const __m256i n0 = _mm256_unpacklo_epi8(idx, high), n1 = _mm256_unpackhi_epi8(idx, high);
+        const __m256i words = _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
+        const __m256i sub = sub_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
+        store256(p->at[r], _mm256_and_si256(_mm256_slli_epi16(n0, 3), mask));
+        store256(p->at[r] + 16, _mm256_and_si256(_mm256_slli_epi16(n1, 3), mask));
+        store256(p->table + 32 * r, table_of(sub));
+        store256(p->shift[r], shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_slli_epi16(n0, 4)));
+        store256(p->shift[r] + 16, shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_slli_epi16(n1, 4)));
+    }
+}
+
+/* Sums of 8 activations in the order of IQ1_M's numbers. */
+struct sums { __m256i v[2]; };
+static ATTR_INLINE __m256i sums8(const int8_t *q, int h)
+{
+    return _mm256_sad_epu8(_mm256_xor_si256(load256(q + 32 * h), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+}
+static struct sums sums_of(const int8_t *q)
+{
+    struct sums s;
+    for (int i = 0; i < 2; i++) {
+        const __m256i low = _mm256_packus_epi32(sums8(q, 2 * i), sums8(q, 2 * i + 1));
+        const __m256i high = _mm256_packus_epi32(sums8(q, 2 * i + 4), sums8(q, 2 * i + 5));
+        const __m256i pairs = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        s.v[i] = _mm256_sub_epi16(pairs, _mm256_set1_epi16(8 * 128));
+    }
+    return s;
+}
+
+/* Sums of the eight numbers of each of eight rows. */
+static ATTR_INLINE __m256i totals(const __m256i *row)
+{
+    const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(row[0], row[1]), _mm256_hadd_epi32(row[2], row[3]));
+    const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(row[4], row[5]), _mm256_hadd_epi32(row[6], row[7]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+}
+/* A super-block of 16 rows is added to their sums. */
+static void finish(const __m256i *row, const uint16_t *d, float factor, float scale, float *y, bool first)
+{
+    for (int i = 0; i < 2; i++, row += 8, d += 8, y += 8) {
+        const __m256 d_ = _mm256_mul_ps(_mm256_cvtph_ps(load128(d)), _mm256_set1_ps(factor));
+        const __m256 v = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y);
+        _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals(row)), _mm256_mul_ps(d_, _mm256_set1_ps(scale)), v));
+    }
+}
+
+static ATTR_INLINE __m256i point(const uint16_t *at)
+{
+    return _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)((const uint8_t *)quant_book_iq1 + *at)));
+}
+/* Four points side by side: one load each, which no unit has to move. */
+static ATTR_INLINE __m256i four_points(const uint16_t *at)
+{
+    return _mm256_blend_epi32(_mm256_blend_epi32(point(at), point(at + 1), 0x0C),
+                              _mm256_blend_epi32(point(at + 2), point(at + 3), 0xC0), 0xF0);
+}
+
+#define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
+#define ADD_EACH(c, h) ADD(c, h, load256(X256(c)->q + 32 * (h)))
+#define KEEP_EACH(c, _) sum[c][r] = TOTAL(c);
+#define FINISH_EACH(c, factor) finish(sum[c], d, factor, X256(c)->scale, y + (c) * stride, first && b == 0);
+
+#define BEGIN_IQ1_S(c, _) \
+    BEGIN(c, _mm256_zextsi128_si256(_mm_madd_epi16(load128(p.shift[r]), load128(X256(c)->sum32))))
+#define GROUP_IQ1_S(C, h)                                                                                    \
+    {                                                                                                        \
+        const __m256i u_ = _mm256_shuffle_epi8(_mm256_bsrli_epi128(table, 2 * (h)), four_points(p.at[r] + 4 * (h))); \
+        EACH_##C(ADD_EACH, h)                                                                                \
+    }
+#define ROWS_IQ1_S(C)                                                                                        \
+    struct points p;                                                                                         \
+    read_iq1_s(block, step, &p);                                                                             \
+    const uint16_t *const d = p.d;                                                                           \
+    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
+        const __m256i table = load256(p.table + 32 * r);                                                           \
+        EACH_##C(BEGIN_IQ1_S, _)                                                                             \
+        GROUP_IQ1_S(C, 0) GROUP_IQ1_S(C, 1) GROUP_IQ1_S(C, 2) GROUP_IQ1_S(C, 3)                              \
+        GROUP_IQ1_S(C, 4) GROUP_IQ1_S(C, 5) GROUP_IQ1_S(C, 6) GROUP_IQ1_S(C, 7)                              \
+        EACH_##C(KEEP_EACH, _)                                                                               \
+    }
+
+#define SUMS_IQ1_M(c, _) const struct sums s##c = sums_of(X256(c)->q);
+#define BEGIN_IQ1_M(c, _)                                                                                    \
+    BEGIN(c, _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift[r]), s##c.v[0]),                             \
+                              _mm256_madd_epi16(load256(p.shift[r] + 16), s##c.v[1])))
+/* Where the numbers of group h are. */
+#define FOUR_IQ1_M(h) (4 * ((h) & 1) + 16 * ((h) >> 1 & 1) + 8 * ((h) >> 2))
+#define GROUP_IQ1_M(C, h)                                                                                    \
+    {                                                                                                        \
+        const __m256i u_ = _mm256_shuffle_epi8(_mm256_bsrli_epi128((h) < 4 ? table0 : table1, 4 * ((h) % 4)), \
+                                               four_points(p.at[r] + FOUR_IQ1_M(h)));                        \
+        EACH_##C(ADD_EACH, h)                                                                                \
+    }
+#define ROWS_IQ1_M(C)                                                                                        \
+    struct points p;                                                                                         \
+    EACH_##C(SUMS_IQ1_M, _)                                                                                  \
+    read_iq1_m(block, step, &p);                                                                             \
+    const uint16_t *const d = p.d;                                                                           \
+    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
+        const uint8_t *const tables = p.table + 32 * r; /* the second half of a group has the next sub-scale */ \
+        const __m256i table0 = _mm256_set_m128i(load128(tables + 2), load128(tables)); \
+        const __m256i table1 = _mm256_set_m128i(load128(tables + 18), load128(tables + 16)); \
+        EACH_##C(BEGIN_IQ1_M, _)                                                                             \
+        GROUP_IQ1_M(C, 0) GROUP_IQ1_M(C, 1) GROUP_IQ1_M(C, 2) GROUP_IQ1_M(C, 3)                              \
+        GROUP_IQ1_M(C, 4) GROUP_IQ1_M(C, 5) GROUP_IQ1_M(C, 6) GROUP_IQ1_M(C, 7)                              \
+        EACH_##C(KEEP_EACH, _)                                                                               \
+    }
+
+/* A trit is the carry of its byte times 3: how often it passes 255.  Bytes less 128, which compare as signed ones and
+ * still are themselves less 128 when they are multiplied by 3. */
+static ATTR_INLINE __m256i times3(__m256i y) { return _mm256_add_epi8(_mm256_add_epi8(y, y), y); }
+static ATTR_INLINE __m256i trits(__m256i y)
+{
+    const __m256i one = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(85 - 128)), two = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(170 - 128));
+    return _mm256_sub_epi8(_mm256_sub_epi8(_mm256_setzero_si256(), one), two);
+}
+/* The vectors of 32 bytes whose trits a super-block has, in the order of k. */
+struct trits { __m256i y[8]; };
+static ATTR_INLINE struct trits trits_of(const uint8_t *row)
+{
+    const __m256i flip = _mm256_set1_epi8(-128);
+    struct trits t;
+    t.y[0] = _mm256_xor_si256(load256(row), flip);
+    for (int i = 1; i < 5; i++)
+        t.y[i] = times3(t.y[i - 1]);
+    const __m256i q = _mm256_xor_si256(twice128(row + 32), flip);
+    t.y[5] = _mm256_blend_epi32(q, times3(q), 0xF0);
+    t.y[6] = times3(times3(t.y[5]));
+    uint32_t last;
+    memcpy(&last, row + offsetof(struct quant_tq1_0, qh), sizeof last);
+    const __m256i h = _mm256_xor_si256(_mm256_set1_epi32((int)last), flip);
+    const __m256i rest = _mm256_blend_epi32(t.y[6], _mm256_blend_epi32(h, times3(h), 0xA0), 0xF0);
+    t.y[7] = _mm256_blend_epi32(times3(times3(rest)), rest, 0x30);
+    return t;
+}
+
+#define START_TQ1_0(c, _) const __m256i start##c = _mm256_zextsi128_si256(_mm_cvtsi32_si128(X256(c)->start128 / 128));
+#define BEGIN_TQ1_0(c, _) BEGIN(c, start##c)
+#define GROUP_TQ1_0(C, h)                                                                                    \
+    {                                                                                                        \
+        const __m256i u_ = trits(t.y[h]);                                                                    \
+        EACH_##C(ADD_EACH, h)                                                                                \
+    }
+#define ROWS_TQ1_0(C)                                                                                        \
+    uint16_t d[KERN_PANEL];                                                                                  \
+    EACH_##C(START_TQ1_0, _)                                                                                 \
+    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
+        const struct trits t = trits_of(block + (size_t)r * step);                                           \
+        memcpy(&d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d), sizeof d[r]);              \
+        EACH_##C(BEGIN_TQ1_0, _)                                                                             \
+        GROUP_TQ1_0(C, 0) GROUP_TQ1_0(C, 1) GROUP_TQ1_0(C, 2) GROUP_TQ1_0(C, 3)                              \
+        GROUP_TQ1_0(C, 4) GROUP_TQ1_0(C, 5) GROUP_TQ1_0(C, 6) GROUP_TQ1_0(C, 7)                              \
+        EACH_##C(KEEP_EACH, _)                                                                               \
+    }
+
+#define TILE(name, NAME, C, factor, times)                                                                   \
+    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y, int64_t stride, bool first) \
+    {                                                                                                        \
+        const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                            \
+        const __m256i times_ = _mm256_set1_epi16(times);                                                     \
+        __m256i sum[C][KERN_PANEL];                                                                          \
+        (void)times_;                                                                                        \
+        for (int64_t b = 0; b < n; b++) {                                                                    \
+            const uint8_t *const block = at + (size_t)b * size;                                              \
+            /* The part of the next panel that will be wanted when this panel is done. */                    \
+            for (size_t i = 0; i < KERN_PANEL * size; i += 64)                                               \
+                _mm_prefetch((const char *)at + KERN_PANEL * (step + (size_t)b * size) + i, _MM_HINT_T1);    \
+            ROWS_##NAME(C)                                                                                   \
+            EACH_##C(FINISH_EACH, factor)                                                                    \
+        }                                                                                                    \
+    }
+#define TERNARY(name, NAME, factor, times)                                                                   \
+    TILE(name, NAME, 1, factor, times) TILE(name, NAME, 2, factor, times)                                    \
+    TILE(name, NAME, 3, factor, times) TILE(name, NAME, 4, factor, times)                                    \
+    void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
+    {                                                                                                        \
+        static const struct drive few = {{{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0}; \
+        if (m->n <= TERNARY_FEW)                                                                             \
+            drive_run(m, &few, p0, p1);                                                                      \
+        else                                                                                                 \
+            SPREAD(m, p0, p1);                                                                               \
+    }
+TERNARY(iq1_s, IQ1_S, 0.125f, 8)
+TERNARY(iq1_m, IQ1_M, 0.125f, 8)
+TERNARY(tq1_0, TQ1_0, 1.0f, 1)
