@@ -23,17 +23,18 @@ static ATTR_INLINE __m128i load128(const void *at) { return _mm_loadu_si128((con
 static ATTR_INLINE __m256i twice128(const void *at) { return _mm256_broadcastsi128_si256(load128(at)); }
 static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m256i *)at, v); }
 
-/* What is read of a super-block of 16 rows of IQ1. */
+/* What is read of a super-block of 16 rows of IQ1.  Numbers of points come in the order in which bytes are unpacked:
+ * points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
 struct points {
-    ATTR_ALIGNED(32) uint16_t at[KERN_PANEL][32];   /* of points, bytes from the beginning of the book */
+    ATTR_ALIGNED(32) uint16_t number[KERN_PANEL][32];
     ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32 + 16]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
-    ATTR_ALIGNED(32) int16_t shift[KERN_PANEL][32]; /* sub-scales times -7 or -9 */
+    ATTR_ALIGNED(32) int16_t shift[KERN_PANEL * 32];      /* sub-scales times -7 or -9, of each point or group */
     uint16_t d[KERN_PANEL];
 };
 
 /* Words of sub-scales as bytes of a table. */
 static ATTR_INLINE __m256i table_of(__m256i sub) { return _mm256_mullo_epi16(sub, _mm256_set1_epi16(0x201 * POINT_TIMES)); }
-/* -8 sub + delta, which is minus sub where the top bit is set. */
+/* delta - 8 sub, where delta is sub, or minus sub where the top bit is set. */
 static ATTR_INLINE __m256i shift_of(__m256i sub, __m256i top)
 {
     const __m256i delta = _mm256_sign_epi16(sub, _mm256_or_si256(top, _mm256_set1_epi16(1)));
@@ -44,57 +45,55 @@ static ATTR_INLINE __m256i sub_of(__m256i v)
 {
     return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi16(14)), _mm256_set1_epi16(1));
 }
+/* high: of each point bits 8 to 10. */
+static ATTR_INLINE void put_numbers(uint16_t *number, __m256i low, __m256i high)
+{
+    store256(number, _mm256_unpacklo_epi8(low, high));
+    store256(number + 16, _mm256_unpackhi_epi8(low, high));
+}
 
 static void read_iq1_s(const uint8_t *row, size_t step, struct points *p)
 {
-    const __m256i four0 = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
-                                           4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
-    const __m256i four1 = _mm256_add_epi8(four0, _mm256_set1_epi8(8));
-    const __m256i up = _mm256_set1_epi64x(1LL << 11 | 1LL << 24 | 1LL << 37 | 1LL << 50); /* 11, 8, 5, 2 bits */
-    const __m256i mask = _mm256_set1_epi16(0x3800);
+    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7,
+                                           8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
+    const __m256i up = _mm256_set1_epi32(1 << 10 | 1 << 20), seven = _mm256_set1_epi8(7); /* 10 and 4 bits */
     for (int r = 0; r < KERN_PANEL; r++, row += step) {
-        const uint8_t *idx = row + offsetof(struct quant_iq1_s, idx);
-        const __m256i h = twice128(row + offsetof(struct quant_iq1_s, h));
-        const __m256i sub = sub_of(_mm256_srli_epi16(h, 11));
-        const __m256i high0 = _mm256_mullo_epi16(_mm256_shuffle_epi8(h, four0), up);
-        const __m256i high1 = _mm256_mullo_epi16(_mm256_shuffle_epi8(h, four1), up);
-        const __m256i low0 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load128(idx)), 3);
-        const __m256i low1 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load128(idx + 16)), 3);
-        store256(p->at[r], _mm256_or_si256(_mm256_and_si256(high0, mask), low0));
-        store256(p->at[r] + 16, _mm256_or_si256(_mm256_and_si256(high1, mask), low1));
-        store256(p->table + 32 * r, table_of(sub));
-        store256(p->shift[r], shift_of(sub, h));
+        const uint8_t *const h = row + offsetof(struct quant_iq1_s, h);
+        const __m256i two = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(twice128(h), twice), up), 10);
+        put_numbers(p->number[r], load256(row + offsetof(struct quant_iq1_s, idx)),
+                    _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 5)), seven));
         memcpy(&p->d[r], row, sizeof p->d[r]);
+        if (r % 2 == 0) {
+            const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)), sub = sub_of(_mm256_srli_epi16(both, 11));
+            store256(p->table + 16 * r, table_of(sub));
+            store256(p->shift + 8 * r, shift_of(sub, both));
+        }
     }
 }
 
-/* Numbers come in the order in which bytes are unpacked: points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
 static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
 {
     const __m256i four = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
                                           4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
-    const __m256i up = _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48);
-    const __m256i mask = _mm256_set1_epi16(0x3FF8), nibble = _mm256_set1_epi8(15);
+    const __m256i up = _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48), seven = _mm256_set1_epi8(7);
     for (int r = 0; r < KERN_PANEL; r++, row += step) {
         uint16_t sc[4];
         memcpy(sc, row + offsetof(struct quant_iq1_m, sc), sizeof sc);
         p->d[r] = quant_iq1_m_scale(sc);
         const __m256i idx = load256(row + offsetof(struct quant_iq1_m, idx));
         const __m256i pairs = _mm256_cvtepu8_epi16(load128(row + offsetof(struct quant_iq1_m, qh)));
-        const __m256i high = _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), nibble);
-        const __m256i n0 = _mm256_unpacklo_epi8(idx, high), n1 = _mm256_unpackhi_epi8(idx, high);
+        const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), top = _mm256_slli_epi16(nibbles, 4);
         const __m256i words = _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
         const __m256i sub = sub_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
-        store256(p->at[r], _mm256_and_si256(_mm256_slli_epi16(n0, 3), mask));
-        store256(p->at[r] + 16, _mm256_and_si256(_mm256_slli_epi16(n1, 3), mask));
+        put_numbers(p->number[r], idx, _mm256_and_si256(nibbles, seven));
         store256(p->table + 32 * r, table_of(sub));
-        store256(p->shift[r], shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_slli_epi16(n0, 4)));
-        store256(p->shift[r] + 16, shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_slli_epi16(n1, 4)));
+        store256(p->shift + 32 * r, shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_unpacklo_epi8(idx, top)));
+        store256(p->shift + 32 * r + 16, shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_unpackhi_epi8(idx, top)));
     }
 }
 
 /* Sums of 8 activations in the order of IQ1_M's numbers. */
-struct sums { __m256i v[2]; };
+struct sums { __m256i of[2]; };
 static ATTR_INLINE __m256i sums8(const int8_t *q, int h)
 {
     return _mm256_sad_epu8(_mm256_xor_si256(load256(q + 32 * h), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
@@ -106,7 +105,7 @@ static struct sums sums_of(const int8_t *q)
         const __m256i low = _mm256_packus_epi32(sums8(q, 2 * i), sums8(q, 2 * i + 1));
         const __m256i high = _mm256_packus_epi32(sums8(q, 2 * i + 4), sums8(q, 2 * i + 5));
         const __m256i pairs = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        s.v[i] = _mm256_sub_epi16(pairs, _mm256_set1_epi16(8 * 128));
+        s.of[i] = _mm256_sub_epi16(pairs, _mm256_set1_epi16(8 * 128));
     }
     return s;
 }
@@ -128,35 +127,50 @@ static void finish(const __m256i *row, const uint16_t *d, float factor, float sc
     }
 }
 
-static ATTR_INLINE __m256i point(const uint16_t *at)
-{
-    return _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)((const uint8_t *)quant_book_iq1 + *at)));
-}
 /* Four points side by side: one load each, which no unit has to move. */
-static ATTR_INLINE __m256i four_points(const uint16_t *at)
+static ATTR_INLINE __m256i four_points(const uint16_t *number)
 {
-    return _mm256_blend_epi32(_mm256_blend_epi32(point(at), point(at + 1), 0x0C),
-                              _mm256_blend_epi32(point(at + 2), point(at + 3), 0xC0), 0xF0);
+    uint64_t n; /* loads of points are what is scarce */
+    memcpy(&n, number, sizeof n);
+    const uint64_t *const book = quant_book_iq1, a = book[n & 0xFFFF], b = book[n >> 16 & 0xFFFF], c = book[n >> 32 & 0xFFFF], d = book[n >> 48];
+#define FOUR(x) _mm256_set1_epi64x((long long)(x))
+#ifdef __AVX512VL__
+    const __m256i v = _mm256_mask_set1_epi64(FOUR(a), 2, (long long)b);
+    return _mm256_mask_set1_epi64(_mm256_mask_set1_epi64(v, 4, (long long)c), 8, (long long)d);
+#else
+    return _mm256_blend_epi32(_mm256_blend_epi32(FOUR(a), FOUR(b), 0x0C), _mm256_blend_epi32(FOUR(c), FOUR(d), 0xC0), 0xF0);
+#endif
+#undef FOUR
 }
+/* Where the numbers of group h are. */
+#define FOUR_AT(h) (4 * ((h) & 1) + 16 * ((h) >> 1 & 1) + 8 * ((h) >> 2))
+#define SHIFTED(table, n) ((n) ? _mm256_bsrli_epi128(table, n) : (table))
 
 #define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
-#define ADD_EACH(c, h) ADD(c, h, load256(X256(c)->q + 32 * (h)))
-#define KEEP_EACH(c, _) sum[c][r] = TOTAL(c);
+#define ADD_EACH(c, h)                                          \
+    {                                                           \
+        const __m256i x_ = load256(X256(c)->q + 32 * (h));      \
+        ADD(c, 0, h)                                            \
+        ADD(c, 1, h)                                            \
+    }
+#define KEEP_EACH(c, _) sum[c][r] = TOTAL(c, 0); sum[c][r + 1] = TOTAL(c, 1);
 #define FINISH_EACH(c, factor) finish(sum[c], d, factor, X256(c)->scale, y + (c) * stride, first && b == 0);
 
-#define BEGIN_IQ1_S(c, _) \
-    BEGIN(c, _mm256_zextsi128_si256(_mm_madd_epi16(load128(p.shift[r]), load128(X256(c)->sum32))))
+#define START_IQ1_S(c, v) \
+    _mm256_zextsi128_si256(_mm_madd_epi16(load128(p.shift + 8 * (r + (v))), load128(X256(c)->sum32)))
+#define BEGIN_IQ1_S(c, _) BEGIN(c, 0, START_IQ1_S(c, 0)) BEGIN(c, 1, START_IQ1_S(c, 1))
 #define GROUP_IQ1_S(C, h)                                                                                    \
     {                                                                                                        \
-        const __m256i u_ = _mm256_shuffle_epi8(_mm256_bsrli_epi128(table, 2 * (h)), four_points(p.at[r] + 4 * (h))); \
+        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 2 * (h)), four_points(p.number[r] + FOUR_AT(h))); \
+        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 2 * (h)), four_points(p.number[r + 1] + FOUR_AT(h))); \
         EACH_##C(ADD_EACH, h)                                                                                \
     }
 #define ROWS_IQ1_S(C)                                                                                        \
     struct points p;                                                                                         \
     read_iq1_s(block, step, &p);                                                                             \
     const uint16_t *const d = p.d;                                                                           \
-    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
-        const __m256i table = load256(p.table + 32 * r);                                                           \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
+        const __m256i table0 = twice128(p.table + 16 * r), table1 = twice128(p.table + 16 * r + 16);         \
         EACH_##C(BEGIN_IQ1_S, _)                                                                             \
         GROUP_IQ1_S(C, 0) GROUP_IQ1_S(C, 1) GROUP_IQ1_S(C, 2) GROUP_IQ1_S(C, 3)                              \
         GROUP_IQ1_S(C, 4) GROUP_IQ1_S(C, 5) GROUP_IQ1_S(C, 6) GROUP_IQ1_S(C, 7)                              \
@@ -164,15 +178,17 @@ static ATTR_INLINE __m256i four_points(const uint16_t *at)
     }
 
 #define SUMS_IQ1_M(c, _) const struct sums s##c = sums_of(X256(c)->q);
-#define BEGIN_IQ1_M(c, _)                                                                                    \
-    BEGIN(c, _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift[r]), s##c.v[0]),                             \
-                              _mm256_madd_epi16(load256(p.shift[r] + 16), s##c.v[1])))
-/* Where the numbers of group h are. */
-#define FOUR_IQ1_M(h) (4 * ((h) & 1) + 16 * ((h) >> 1 & 1) + 8 * ((h) >> 2))
+#define START_IQ1_M(c, v)                                                                                    \
+    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),                        \
+                     _mm256_madd_epi16(load256(p.shift + 32 * (r + (v)) + 16), s##c.of[1]))
+#define BEGIN_IQ1_M(c, _) BEGIN(c, 0, START_IQ1_M(c, 0)) BEGIN(c, 1, START_IQ1_M(c, 1))
+/* The second half of a group has the next sub-scale. */
+#define TABLE_IQ1_M(v, half) \
+    _mm256_set_m128i(load128(p.table + 32 * (r + (v)) + 16 * (half) + 2), load128(p.table + 32 * (r + (v)) + 16 * (half)))
 #define GROUP_IQ1_M(C, h)                                                                                    \
     {                                                                                                        \
-        const __m256i u_ = _mm256_shuffle_epi8(_mm256_bsrli_epi128((h) < 4 ? table0 : table1, 4 * ((h) % 4)), \
-                                               four_points(p.at[r] + FOUR_IQ1_M(h)));                        \
+        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 4 * ((h) % 4)), four_points(p.number[r] + FOUR_AT(h))); \
+        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 4 * ((h) % 4)), four_points(p.number[r + 1] + FOUR_AT(h))); \
         EACH_##C(ADD_EACH, h)                                                                                \
     }
 #define ROWS_IQ1_M(C)                                                                                        \
@@ -180,13 +196,16 @@ static ATTR_INLINE __m256i four_points(const uint16_t *at)
     EACH_##C(SUMS_IQ1_M, _)                                                                                  \
     read_iq1_m(block, step, &p);                                                                             \
     const uint16_t *const d = p.d;                                                                           \
-    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
-        const uint8_t *const tables = p.table + 32 * r; /* the second half of a group has the next sub-scale */ \
-        const __m256i table0 = _mm256_set_m128i(load128(tables + 2), load128(tables)); \
-        const __m256i table1 = _mm256_set_m128i(load128(tables + 18), load128(tables + 16)); \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
         EACH_##C(BEGIN_IQ1_M, _)                                                                             \
-        GROUP_IQ1_M(C, 0) GROUP_IQ1_M(C, 1) GROUP_IQ1_M(C, 2) GROUP_IQ1_M(C, 3)                              \
-        GROUP_IQ1_M(C, 4) GROUP_IQ1_M(C, 5) GROUP_IQ1_M(C, 6) GROUP_IQ1_M(C, 7)                              \
+        {                                                                                                    \
+            const __m256i table0 = TABLE_IQ1_M(0, 0), table1 = TABLE_IQ1_M(1, 0);                            \
+            GROUP_IQ1_M(C, 0) GROUP_IQ1_M(C, 1) GROUP_IQ1_M(C, 2) GROUP_IQ1_M(C, 3)                          \
+        }                                                                                                    \
+        {                                                                                                    \
+            const __m256i table0 = TABLE_IQ1_M(0, 1), table1 = TABLE_IQ1_M(1, 1);                            \
+            GROUP_IQ1_M(C, 4) GROUP_IQ1_M(C, 5) GROUP_IQ1_M(C, 6) GROUP_IQ1_M(C, 7)                          \
+        }                                                                                                    \
         EACH_##C(KEEP_EACH, _)                                                                               \
     }
 
@@ -219,18 +238,19 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
 }
 
 #define START_TQ1_0(c, _) const __m256i start##c = _mm256_zextsi128_si256(_mm_cvtsi32_si128(X256(c)->start128 / 128));
-#define BEGIN_TQ1_0(c, _) BEGIN(c, start##c)
+#define BEGIN_TQ1_0(c, _) BEGIN(c, 0, start##c) BEGIN(c, 1, start##c)
 #define GROUP_TQ1_0(C, h)                                                                                    \
     {                                                                                                        \
-        const __m256i u_ = trits(t.y[h]);                                                                    \
+        const __m256i u0_ = trits(t0.y[h]), u1_ = trits(t1.y[h]);                                            \
         EACH_##C(ADD_EACH, h)                                                                                \
     }
 #define ROWS_TQ1_0(C)                                                                                        \
     uint16_t d[KERN_PANEL];                                                                                  \
     EACH_##C(START_TQ1_0, _)                                                                                 \
-    for (int r = 0; r < KERN_PANEL; r++) {                                                                   \
-        const struct trits t = trits_of(block + (size_t)r * step);                                           \
+    for (int r = 0; r < KERN_PANEL; r++)                                                                     \
         memcpy(&d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d), sizeof d[r]);              \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
+        const struct trits t0 = trits_of(block + (size_t)r * step), t1 = trits_of(block + (size_t)(r + 1) * step); \
         EACH_##C(BEGIN_TQ1_0, _)                                                                             \
         GROUP_TQ1_0(C, 0) GROUP_TQ1_0(C, 1) GROUP_TQ1_0(C, 2) GROUP_TQ1_0(C, 3)                              \
         GROUP_TQ1_0(C, 4) GROUP_TQ1_0(C, 5) GROUP_TQ1_0(C, 6) GROUP_TQ1_0(C, 7)                              \

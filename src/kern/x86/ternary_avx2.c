@@ -7,10 +7,10 @@
 #define KERNEL(name) kern_matmul_##name##_avx2
 #define SPREAD kern_matmul_stored_avx2
 #define POINT_TIMES 1
-#define BEGIN(c, start) __m256i p##c, a##c = start;
-#define ADD(c, h, x)                                                                                             \
-    p##c = (h) % 4 ? _mm256_add_epi16(p##c, _mm256_maddubs_epi16(u_, x)) : _mm256_maddubs_epi16(u_, x);          \
+#define BEGIN(c, v, start) __m256i p##v##c, a##v##c = start;
+#define ADD(c, v, h)                                                                                             \
+    p##v##c = (h) % 4 ? _mm256_add_epi16(p##v##c, _mm256_maddubs_epi16(u##v##_, x_)) : _mm256_maddubs_epi16(u##v##_, x_); \
     if ((h) % 4 == 3)                                                                                            \
-        a##c = _mm256_add_epi32(a##c, _mm256_madd_epi16(p##c, times_));
-#define TOTAL(c) a##c
+        a##v##c = _mm256_add_epi32(a##v##c, _mm256_madd_epi16(p##v##c, times_));
+#define TOTAL(c, v) a##v##c
 #include "kern/x86/ternary256.h"

@@ -4,7 +4,7 @@
 #include "kern/x86/dots256.h"
 
 #define POINT_TIMES 8
-#define BEGIN(c, start) __m256i a##c = start;
-#define ADD(c, h, x) a##c = with_dots(a##c, u_, x);
-#define TOTAL(c) a##c
+#define BEGIN(c, v, start) __m256i a##v##c = start;
+#define ADD(c, v, h) a##v##c = with_dots(a##v##c, u##v##_, x_);
+#define TOTAL(c, v) a##v##c
 #include "kern/x86/ternary256.h"
