@@ -86,6 +86,22 @@ static ATTR_INLINE __m256i of_four(const uint32_t *book, uint32_t number)
 {
     return _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)(book + number)));
 }
+/* Two points, four, side by side.  Halves of a register are loaded as floats: integers would be inserted, which
+ * is two instructions each. */
+static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t b)
+{
+    const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(const void *)(book + a)));
+    return _mm_loadh_pi(low, (const __m64 *)(const void *)(book + b));
+}
+static ATTR_INLINE __m256i four_points(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+#ifdef __AVX512VL__ /* loads that are blended on their way */
+    const __m256i v = _mm256_mask_set1_epi64(of_eight(book, a), 2, (long long)book[b]);
+    return _mm256_mask_set1_epi64(_mm256_mask_set1_epi64(v, 4, (long long)book[c]), 8, (long long)book[d]);
+#else
+    return _mm256_castps_si256(_mm256_insertf128_ps(_mm256_castps128_ps256(two_points(book, a, b)), two_points(book, c, d), 1));
+#endif
+}
 #define BLEND(a, b, mask) _mm256_blend_epi32(a, b, mask)
 /* n: numbers of four rows, 0, 1, 4 and 5, four numbers each. */
 #define EIGHTS(book, n)                                                    \

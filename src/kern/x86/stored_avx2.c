@@ -19,21 +19,6 @@ static inline void put(const struct row *r, int h, __m256i codes)
 {
     _mm256_store_si256((__m256i *)(void *)(r->code + h * GROUP_STEP), codes);
 }
-/* Two points, four.  Halves of a register are loaded as floats: integers would be inserted, which
- * is two instructions each. */
-static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t b)
-{
-    const __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)(const void *)(book + a)));
-    return _mm_loadh_pi(low, (const __m64 *)(const void *)(book + b));
-}
-static ATTR_INLINE __m256 four_points(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(two_points(book, a, b)), two_points(book, c, d), 1);
-}
-static inline __m256i points8(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
-{
-    return _mm256_castps_si256(four_points(book, a, b, c, d));
-}
 /* 8 T + delta + bias; delta: bytes. */
 static inline __m256i with_delta(__m256i points, __m256i delta)
 {
@@ -86,7 +71,7 @@ static uint16_t expand_iq1_s(const uint8_t *at, const struct row *r)
     put_numbers_iq1(number, at + offsetof(struct quant_iq1_s, idx), high);
     for (int h = 0; h < 8; h++) {
         const uint16_t *n = number + 4 * h;
-        put(r, h, with_delta(points8(quant_book_iq1, n[0], n[1], n[2], n[3]),
+        put(r, h, with_delta(four_points(quant_book_iq1, n[0], n[1], n[2], n[3]),
                              _mm256_set1_epi16((int16_t)delta[h])));
     }
     put_subs16(r, _mm_mullo_epi16(_mm_srli_epi16(w, 11), _mm_set1_epi16(0x101)));
@@ -111,7 +96,7 @@ static uint16_t expand_iq1_m(const uint8_t *at, const struct row *r)
     for (int h = 0; h < 8; h++) {
         const uint16_t *n = number + 4 * h;
         const __m256i delta = _mm256_cvtepi16_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(minus + 4 * h)));
-        put(r, h, with_delta(points8(quant_book_iq1, n[0], n[1], n[2], n[3]),
+        put(r, h, with_delta(four_points(quant_book_iq1, n[0], n[1], n[2], n[3]),
                              _mm256_add_epi8(_mm256_add_epi8(delta, delta), _mm256_set1_epi8(STORED_BIAS + 1))));
     }
     const __m256i sub = _mm256_srli_epi16(

@@ -13,13 +13,10 @@
  */
 #include "kern/kernels.h"
 #include "kern/x86/drive.h"
+#include "kern/x86/points_read256.h"
 
-#include <immintrin.h>
+enum { TERNARY_FEW = 8 };
 
-enum { TERNARY_FEW = 4 };
-
-static ATTR_INLINE __m256i load256(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-static ATTR_INLINE __m128i load128(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 static ATTR_INLINE __m256i twice128(const void *at) { return _mm256_broadcastsi128_si256(load128(at)); }
 static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m256i *)at, v); }
 
@@ -27,7 +24,7 @@ static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m2
  * points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
 struct points {
     ATTR_ALIGNED(32) uint16_t number[KERN_PANEL][32];
-    ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32 + 16]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
+    ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
     ATTR_ALIGNED(32) int16_t shift[KERN_PANEL * 32];      /* sub-scales times -7 or -9, of each point or group */
     uint16_t d[KERN_PANEL];
 };
@@ -41,12 +38,12 @@ static ATTR_INLINE __m256i shift_of(__m256i sub, __m256i top)
     return _mm256_sub_epi16(delta, _mm256_slli_epi16(sub, 3));
 }
 /* Sub-scales 2 s + 1, s in bits 1 to 3. */
-static ATTR_INLINE __m256i sub_of(__m256i v)
+static ATTR_INLINE __m256i subs_of(__m256i v)
 {
     return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi16(14)), _mm256_set1_epi16(1));
 }
 /* high: of each point bits 8 to 10. */
-static ATTR_INLINE void put_numbers(uint16_t *number, __m256i low, __m256i high)
+static ATTR_INLINE void put_unpacked(uint16_t *number, __m256i low, __m256i high)
 {
     store256(number, _mm256_unpacklo_epi8(low, high));
     store256(number + 16, _mm256_unpackhi_epi8(low, high));
@@ -60,11 +57,11 @@ static void read_iq1_s(const uint8_t *row, size_t step, struct points *p)
     for (int r = 0; r < KERN_PANEL; r++, row += step) {
         const uint8_t *const h = row + offsetof(struct quant_iq1_s, h);
         const __m256i two = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(twice128(h), twice), up), 10);
-        put_numbers(p->number[r], load256(row + offsetof(struct quant_iq1_s, idx)),
+        put_unpacked(p->number[r], load256(row + offsetof(struct quant_iq1_s, idx)),
                     _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 5)), seven));
         memcpy(&p->d[r], row, sizeof p->d[r]);
         if (r % 2 == 0) {
-            const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)), sub = sub_of(_mm256_srli_epi16(both, 11));
+            const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)), sub = subs_of(_mm256_srli_epi16(both, 11));
             store256(p->table + 16 * r, table_of(sub));
             store256(p->shift + 8 * r, shift_of(sub, both));
         }
@@ -84,8 +81,8 @@ static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
         const __m256i pairs = _mm256_cvtepu8_epi16(load128(row + offsetof(struct quant_iq1_m, qh)));
         const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), top = _mm256_slli_epi16(nibbles, 4);
         const __m256i words = _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
-        const __m256i sub = sub_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
-        put_numbers(p->number[r], idx, _mm256_and_si256(nibbles, seven));
+        const __m256i sub = subs_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
+        put_unpacked(p->number[r], idx, _mm256_and_si256(nibbles, seven));
         store256(p->table + 32 * r, table_of(sub));
         store256(p->shift + 32 * r, shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_unpacklo_epi8(idx, top)));
         store256(p->shift + 32 * r + 16, shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_unpackhi_epi8(idx, top)));
@@ -127,20 +124,12 @@ static void finish(const __m256i *row, const uint16_t *d, float factor, float sc
     }
 }
 
-/* Four points side by side: one load each, which no unit has to move. */
-static ATTR_INLINE __m256i four_points(const uint16_t *number)
+/* The points of four numbers.  Two are loaded at once, or loads would be what takes longest. */
+static ATTR_INLINE __m256i points_of(const uint16_t *number)
 {
-    uint64_t n; /* loads of points are what is scarce */
-    memcpy(&n, number, sizeof n);
-    const uint64_t *const book = quant_book_iq1, a = book[n & 0xFFFF], b = book[n >> 16 & 0xFFFF], c = book[n >> 32 & 0xFFFF], d = book[n >> 48];
-#define FOUR(x) _mm256_set1_epi64x((long long)(x))
-#ifdef __AVX512VL__
-    const __m256i v = _mm256_mask_set1_epi64(FOUR(a), 2, (long long)b);
-    return _mm256_mask_set1_epi64(_mm256_mask_set1_epi64(v, 4, (long long)c), 8, (long long)d);
-#else
-    return _mm256_blend_epi32(_mm256_blend_epi32(FOUR(a), FOUR(b), 0x0C), _mm256_blend_epi32(FOUR(c), FOUR(d), 0xC0), 0xF0);
-#endif
-#undef FOUR
+    uint32_t n[2];
+    memcpy(n, number, sizeof n);
+    return four_points(quant_book_iq1, n[0] & 0xFFFF, n[0] >> 16, n[1] & 0xFFFF, n[1] >> 16);
 }
 /* Where the numbers of group h are. */
 #define FOUR_AT(h) (4 * ((h) & 1) + 16 * ((h) >> 1 & 1) + 8 * ((h) >> 2))
@@ -161,8 +150,8 @@ static ATTR_INLINE __m256i four_points(const uint16_t *number)
 #define BEGIN_IQ1_S(c, _) BEGIN(c, 0, START_IQ1_S(c, 0)) BEGIN(c, 1, START_IQ1_S(c, 1))
 #define GROUP_IQ1_S(C, h)                                                                                    \
     {                                                                                                        \
-        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 2 * (h)), four_points(p.number[r] + FOUR_AT(h))); \
-        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 2 * (h)), four_points(p.number[r + 1] + FOUR_AT(h))); \
+        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 2 * (h)), points_of(p.number[r] + FOUR_AT(h))); \
+        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 2 * (h)), points_of(p.number[r + 1] + FOUR_AT(h))); \
         EACH_##C(ADD_EACH, h)                                                                                \
     }
 #define ROWS_IQ1_S(C)                                                                                        \
@@ -182,13 +171,17 @@ static ATTR_INLINE __m256i four_points(const uint16_t *number)
     _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),                        \
                      _mm256_madd_epi16(load256(p.shift + 32 * (r + (v)) + 16), s##c.of[1]))
 #define BEGIN_IQ1_M(c, _) BEGIN(c, 0, START_IQ1_M(c, 0)) BEGIN(c, 1, START_IQ1_M(c, 1))
-/* The second half of a group has the next sub-scale. */
-#define TABLE_IQ1_M(v, half) \
-    _mm256_set_m128i(load128(p.table + 32 * (r + (v)) + 16 * (half) + 2), load128(p.table + 32 * (r + (v)) + 16 * (half)))
+/* Of half the sub-scales: the second half of a group has the next. */
+static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
+{
+    const __m256i table = twice128(at);
+    return _mm256_blend_epi32(table, _mm256_bsrli_epi128(table, 2), 0xF0);
+}
+#define TABLE_IQ1_M(v, half) table_of_two(p.table + 32 * (r + (v)) + 16 * (half))
 #define GROUP_IQ1_M(C, h)                                                                                    \
     {                                                                                                        \
-        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 4 * ((h) % 4)), four_points(p.number[r] + FOUR_AT(h))); \
-        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 4 * ((h) % 4)), four_points(p.number[r + 1] + FOUR_AT(h))); \
+        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 4 * ((h) % 4)), points_of(p.number[r] + FOUR_AT(h))); \
+        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 4 * ((h) % 4)), points_of(p.number[r + 1] + FOUR_AT(h))); \
         EACH_##C(ADD_EACH, h)                                                                                \
     }
 #define ROWS_IQ1_M(C)                                                                                        \
