@@ -96,7 +96,7 @@ static ATTR_INLINE __m128 two_points(const uint64_t *book, uint32_t a, uint32_t 
 static ATTR_INLINE __m256i four_points(const uint64_t *book, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
 #ifdef __AVX512VL__ /* loads that are blended on their way */
-    const __m256i v = _mm256_mask_set1_epi64(of_eight(book, a), 2, (long long)book[b]);
+    const __m256i v = _mm256_mask_set1_epi64(_mm256_set1_epi64x((long long)book[a]), 2, (long long)book[b]);
     return _mm256_mask_set1_epi64(_mm256_mask_set1_epi64(v, 4, (long long)book[c]), 8, (long long)book[d]);
 #else
     return _mm256_castps_si256(_mm256_insertf128_ps(_mm256_castps128_ps256(two_points(book, a, b)), two_points(book, c, d), 1));
