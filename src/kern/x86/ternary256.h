@@ -1,15 +1,18 @@
 /*
  * ternary256 - few rows times the ternary codes (IQ1_S, IQ1_M, TQ1_0) on 256-bit vectors, straight from the rows as
- * they are stored.  A weight is T + 1 times its sub-scale, an unsigned byte; what that adds to a sum, and what IQ1
- * shifts its points by, are sub-scales times sums of activations.  Rows of weights are summed one by one, then turned
- * into lanes together.  More rows of activations run from spread blocks (stored.h).
+ * they are stored.  A product takes unsigned bytes: T + 1, times the sub-scale.  What that adds, and what shifts the
+ * points of IQ1 by 1 or -1, are sub-scales times sums of activations, with which a sum starts:
+ *   IQ1    sum of sub (8 T + delta) q = 8 sum of sub (T + 1) q + sum of sub (delta - 8) (q_1 + ...)
+ *   TQ1_0  sum of T q = sum of (T + 1) q - sum of q
+ * The two rows of weights that are read at a time are summed alone; sums of 16 become lanes when a super-block ends.
+ * More rows of activations run from spread blocks (stored.h).
  *
  * Included by a file for each form of dots, which defines KERNEL(x), the kernel's name, SPREAD, the kernel for more
- * rows, and for the sums of column c, which are v_ = 8 T + 8 of IQ1, T + 1 of TQ1_0,
- *   POINT_TIMES                what points are multiplied by before they are summed: 8, or 1 where that is done after;
- *   BEGIN(c, start)            a sum begins;
- *   ADD(c, h, x)               with group h of 32, weights u_, activations x, and constant times_;
- *   TOTAL(c)                   eight numbers, whose sum it is.
+ * rows, and for the sums of column c and row v of the two
+ *   POINT_TIMES         8 or 1: what sub (T + 1) is multiplied by before it is summed; if 1, times_ is what is left;
+ *   BEGIN(c, v, start)  a sum begins;
+ *   ADD(c, v, h)        with group h of 32: weights u0_, u1_, activations x_;
+ *   TOTAL(c, v)         eight numbers, whose sum it is.
  */
 #include "kern/kernels.h"
 #include "kern/x86/drive.h"
@@ -25,17 +28,17 @@ static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m2
 struct points {
     ATTR_ALIGNED(32) uint16_t number[KERN_PANEL][32];
     ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
-    ATTR_ALIGNED(32) int16_t shift[KERN_PANEL * 32];      /* sub-scales times -7 or -9, of each point or group */
+    ATTR_ALIGNED(32) int16_t shift[KERN_PANEL * 32]; /* sub (delta - 8), of each point or group */
     uint16_t d[KERN_PANEL];
 };
 
-/* Words of sub-scales as bytes of a table. */
+/* Words of sub-scales as bytes of a table, which points are looked up in: it gives 0 for T = -1. */
 static ATTR_INLINE __m256i table_of(__m256i sub) { return _mm256_mullo_epi16(sub, _mm256_set1_epi16(0x201 * POINT_TIMES)); }
-/* delta - 8 sub, where delta is sub, or minus sub where the top bit is set. */
+/* sub (delta - 8); delta is -1 where the top bit is set, else 1. */
 static ATTR_INLINE __m256i shift_of(__m256i sub, __m256i top)
 {
-    const __m256i delta = _mm256_sign_epi16(sub, _mm256_or_si256(top, _mm256_set1_epi16(1)));
-    return _mm256_sub_epi16(delta, _mm256_slli_epi16(sub, 3));
+    const __m256i signed_sub = _mm256_sign_epi16(sub, _mm256_or_si256(top, _mm256_set1_epi16(1)));
+    return _mm256_sub_epi16(signed_sub, _mm256_slli_epi16(sub, 3));
 }
 /* Sub-scales 2 s + 1, s in bits 1 to 3. */
 static ATTR_INLINE __m256i subs_of(__m256i v)
@@ -58,7 +61,7 @@ static void read_iq1_s(const uint8_t *row, size_t step, struct points *p)
         const uint8_t *const h = row + offsetof(struct quant_iq1_s, h);
         const __m256i two = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(twice128(h), twice), up), 10);
         put_unpacked(p->number[r], load256(row + offsetof(struct quant_iq1_s, idx)),
-                    _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 5)), seven));
+                     _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 5)), seven));
         memcpy(&p->d[r], row, sizeof p->d[r]);
         if (r % 2 == 0) {
             const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)), sub = subs_of(_mm256_srli_epi16(both, 11));
@@ -80,7 +83,7 @@ static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
         const __m256i idx = load256(row + offsetof(struct quant_iq1_m, idx));
         const __m256i pairs = _mm256_cvtepu8_epi16(load128(row + offsetof(struct quant_iq1_m, qh)));
         const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), top = _mm256_slli_epi16(nibbles, 4);
-        const __m256i words = _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
+        const __m256i words = _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
         const __m256i sub = subs_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
         put_unpacked(p->number[r], idx, _mm256_and_si256(nibbles, seven));
         store256(p->table + 32 * r, table_of(sub));
@@ -136,24 +139,27 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
 #define SHIFTED(table, n) ((n) ? _mm256_bsrli_epi128(table, n) : (table))
 
 #define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
-#define ADD_EACH(c, h)                                          \
-    {                                                           \
-        const __m256i x_ = load256(X256(c)->q + 32 * (h));      \
-        ADD(c, 0, h)                                            \
-        ADD(c, 1, h)                                            \
+#define ADD_EACH(c, h)                                                                                       \
+    {                                                                                                        \
+        const __m256i x_ = load256(X256(c)->q + 32 * (h));                                                   \
+        ADD(c, 0, h)                                                                                         \
+        ADD(c, 1, h)                                                                                         \
     }
-#define KEEP_EACH(c, _) sum[c][r] = TOTAL(c, 0); sum[c][r + 1] = TOTAL(c, 1);
-#define FINISH_EACH(c, factor) finish(sum[c], d, factor, X256(c)->scale, y + (c) * stride, first && b == 0);
+#define KEEP_EACH(c, _)          \
+    sum[c][r] = TOTAL(c, 0);     \
+    sum[c][r + 1] = TOTAL(c, 1);
+#define FINISH_EACH(c, _) finish(sum[c], d, factor, X256(c)->scale, y + (c) * stride, first && b == 0);
 
+/* The tables of both rows have the group's first sub-scale at byte n. */
+#define GROUP_IQ1(C, h, n)                                                                                   \
+    {                                                                                                        \
+        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, n), points_of(p.number[r] + FOUR_AT(h)));    \
+        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, n), points_of(p.number[r + 1] + FOUR_AT(h))); \
+        EACH_##C(ADD_EACH, h)                                                                                \
+    }
 #define START_IQ1_S(c, v) \
     _mm256_zextsi128_si256(_mm_madd_epi16(load128(p.shift + 8 * (r + (v))), load128(X256(c)->sum32)))
 #define BEGIN_IQ1_S(c, _) BEGIN(c, 0, START_IQ1_S(c, 0)) BEGIN(c, 1, START_IQ1_S(c, 1))
-#define GROUP_IQ1_S(C, h)                                                                                    \
-    {                                                                                                        \
-        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 2 * (h)), points_of(p.number[r] + FOUR_AT(h))); \
-        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 2 * (h)), points_of(p.number[r + 1] + FOUR_AT(h))); \
-        EACH_##C(ADD_EACH, h)                                                                                \
-    }
 #define ROWS_IQ1_S(C)                                                                                        \
     struct points p;                                                                                         \
     read_iq1_s(block, step, &p);                                                                             \
@@ -161,14 +167,14 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
     for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
         const __m256i table0 = twice128(p.table + 16 * r), table1 = twice128(p.table + 16 * r + 16);         \
         EACH_##C(BEGIN_IQ1_S, _)                                                                             \
-        GROUP_IQ1_S(C, 0) GROUP_IQ1_S(C, 1) GROUP_IQ1_S(C, 2) GROUP_IQ1_S(C, 3)                              \
-        GROUP_IQ1_S(C, 4) GROUP_IQ1_S(C, 5) GROUP_IQ1_S(C, 6) GROUP_IQ1_S(C, 7)                              \
+        GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 2) GROUP_IQ1(C, 2, 4) GROUP_IQ1(C, 3, 6)                          \
+        GROUP_IQ1(C, 4, 8) GROUP_IQ1(C, 5, 10) GROUP_IQ1(C, 6, 12) GROUP_IQ1(C, 7, 14)                       \
         EACH_##C(KEEP_EACH, _)                                                                               \
     }
 
 #define SUMS_IQ1_M(c, _) const struct sums s##c = sums_of(X256(c)->q);
 #define START_IQ1_M(c, v)                                                                                    \
-    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),                        \
+    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),                       \
                      _mm256_madd_epi16(load256(p.shift + 32 * (r + (v)) + 16), s##c.of[1]))
 #define BEGIN_IQ1_M(c, _) BEGIN(c, 0, START_IQ1_M(c, 0)) BEGIN(c, 1, START_IQ1_M(c, 1))
 /* Of half the sub-scales: the second half of a group has the next. */
@@ -178,12 +184,6 @@ static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
     return _mm256_blend_epi32(table, _mm256_bsrli_epi128(table, 2), 0xF0);
 }
 #define TABLE_IQ1_M(v, half) table_of_two(p.table + 32 * (r + (v)) + 16 * (half))
-#define GROUP_IQ1_M(C, h)                                                                                    \
-    {                                                                                                        \
-        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, 4 * ((h) % 4)), points_of(p.number[r] + FOUR_AT(h))); \
-        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, 4 * ((h) % 4)), points_of(p.number[r + 1] + FOUR_AT(h))); \
-        EACH_##C(ADD_EACH, h)                                                                                \
-    }
 #define ROWS_IQ1_M(C)                                                                                        \
     struct points p;                                                                                         \
     EACH_##C(SUMS_IQ1_M, _)                                                                                  \
@@ -193,11 +193,11 @@ static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
         EACH_##C(BEGIN_IQ1_M, _)                                                                             \
         {                                                                                                    \
             const __m256i table0 = TABLE_IQ1_M(0, 0), table1 = TABLE_IQ1_M(1, 0);                            \
-            GROUP_IQ1_M(C, 0) GROUP_IQ1_M(C, 1) GROUP_IQ1_M(C, 2) GROUP_IQ1_M(C, 3)                          \
+            GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 4) GROUP_IQ1(C, 2, 8) GROUP_IQ1(C, 3, 12)                     \
         }                                                                                                    \
         {                                                                                                    \
             const __m256i table0 = TABLE_IQ1_M(0, 1), table1 = TABLE_IQ1_M(1, 1);                            \
-            GROUP_IQ1_M(C, 4) GROUP_IQ1_M(C, 5) GROUP_IQ1_M(C, 6) GROUP_IQ1_M(C, 7)                          \
+            GROUP_IQ1(C, 4, 0) GROUP_IQ1(C, 5, 4) GROUP_IQ1(C, 6, 8) GROUP_IQ1(C, 7, 12)                     \
         }                                                                                                    \
         EACH_##C(KEEP_EACH, _)                                                                               \
     }
@@ -250,25 +250,27 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
         EACH_##C(KEEP_EACH, _)                                                                               \
     }
 
-#define TILE(name, NAME, C, factor, times)                                                                   \
+#define TILE(name, NAME, C, times)                                                                           \
     static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y, int64_t stride, bool first) \
     {                                                                                                        \
         const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                            \
+        const float factor = kern_code_find(KERN_CODE_##NAME)->factor;                                       \
         const __m256i times_ = _mm256_set1_epi16(times);                                                     \
         __m256i sum[C][KERN_PANEL];                                                                          \
         (void)times_;                                                                                        \
         for (int64_t b = 0; b < n; b++) {                                                                    \
             const uint8_t *const block = at + (size_t)b * size;                                              \
-            /* The part of the next panel that will be wanted when this panel is done. */                    \
-            for (size_t i = 0; i < KERN_PANEL * size; i += 64)                                               \
-                _mm_prefetch((const char *)at + KERN_PANEL * (step + (size_t)b * size) + i, _MM_HINT_T1);    \
+            ASK(at + KERN_PANEL * (step + (size_t)b * size), KERN_PANEL * size)                              \
             ROWS_##NAME(C)                                                                                   \
-            EACH_##C(FINISH_EACH, factor)                                                                    \
+            EACH_##C(FINISH_EACH, _)                                                                         \
         }                                                                                                    \
     }
-#define TERNARY(name, NAME, factor, times)                                                                   \
-    TILE(name, NAME, 1, factor, times) TILE(name, NAME, 2, factor, times)                                    \
-    TILE(name, NAME, 3, factor, times) TILE(name, NAME, 4, factor, times)                                    \
+/* The part of the next panel that will be wanted when this panel is done. */
+#define ASK(from, n_bytes)                                     \
+    for (size_t i_ = 0; i_ < (n_bytes); i_ += 64)              \
+        _mm_prefetch((const char *)(from) + i_, _MM_HINT_T1);
+#define TERNARY(name, NAME, times)                                                                           \
+    TILE(name, NAME, 1, times) TILE(name, NAME, 2, times) TILE(name, NAME, 3, times) TILE(name, NAME, 4, times) \
     void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
     {                                                                                                        \
         static const struct drive few = {{{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0}; \
@@ -277,6 +279,6 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
         else                                                                                                 \
             SPREAD(m, p0, p1);                                                                               \
     }
-TERNARY(iq1_s, IQ1_S, 0.125f, 8)
-TERNARY(iq1_m, IQ1_M, 0.125f, 8)
-TERNARY(tq1_0, TQ1_0, 1.0f, 1)
+TERNARY(iq1_s, IQ1_S, 8)
+TERNARY(iq1_m, IQ1_M, 8)
+TERNARY(tq1_0, TQ1_0, 1)
