@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out"
 LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
-FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "20"))
+FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "14"))
 FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
 TAIL = 40  # lines of what a failed one printed
 
