@@ -202,6 +202,7 @@ def parity(args):
 
 ROW_STEPS = 5  # as bench_model takes
 
+
 def busy_s():
     with open("/proc/stat") as f:
         v = [int(x) for x in f.readline().split()[1:9]]

@@ -23,6 +23,6 @@ uint64_t clock_used(void)
 
 int64_t clock_age(int64_t file_time)
 {
-    const int64_t now = (int64_t)time(NULL);
-    return now > file_time ? now - file_time : 0;
+    const int64_t now = (int64_t)time(NULL), from = file_time > 0 ? file_time : 0;
+    return now > from ? now - from : 0;
 }

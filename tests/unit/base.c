@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
+#include "base/clock.h"
 #include "base/num.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include <time.h>
 
 static void sizes_are_checked(void **state)
 {
@@ -41,10 +43,20 @@ static void ill_formed_utf8_is_cut_into_maximal_parts(void **state)
     assert_true(cp == 0x1F600);
 }
 
+static void ages_of_files_are_not_negative(void **state)
+{
+    (void)state;
+    assert_in_range(clock_age((int64_t)time(NULL) - 100), 100, 200);
+    assert_int_equal(clock_age((int64_t)time(NULL) + 100), 0);
+    assert_int_equal(clock_age(INT64_MAX), 0);
+    assert_true(clock_age(INT64_MIN) >= (int64_t)time(NULL) - 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(ages_of_files_are_not_negative),
         cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(ill_formed_utf8_is_cut_into_maximal_parts),
     };
