@@ -108,7 +108,7 @@ def release(tally):
 
 
 def clang(tally):
-    build(tally, "clang")
+    one(tally, "clang", "python3", "scripts/check_clang.py")
 
 
 def asan(tally):

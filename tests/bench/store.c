@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 {
     const int64_t mib = argc > 2 ? atoll(argv[2]) : 1024, n_pages = mib / PAGE_MIB;
     const int64_t n = n_pages * KV_PAGE;
-    struct kv_spec spec = {.n_groups = 1, .group = {{0, (size_t)PAGE_MIB << 20}}};
+    struct kv_spec spec = {.n_groups = 1, .group = {{.page_bytes = (size_t)PAGE_MIB << 20}}};
     struct err err;
     struct kv_pool *pool;
     struct kv_timeline *t;

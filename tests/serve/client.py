@@ -111,11 +111,13 @@ class Server:
         """events() of a body that asks for a stream."""
         return self.events(path, dict(body, stream=True))
 
-    def begin(self, path, body, key=None):
-        """Sends a request and does not wait: a socket that has not been read."""
+    def begin(self, path, body, key=None, alone=False):
+        """Sends a request and does not wait: a socket that has not been read; alone: the server closes it
+        behind the answer, so that one that is short has an end."""
         s = socket.create_connection(("127.0.0.1", self.port), TIMEOUT)
         data = json.dumps(body).encode()
         who = f"Authorization: Bearer {key}\r\n" if key else ""
+        who += "Connection: close\r\n" if alone else ""
         s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{who}Content-Length: {len(data)}\r\n\r\n"
                   .encode() + data)
         return s

@@ -49,12 +49,12 @@ def chat(i, text, system):
     return "/v1/chat/completions", body
 
 
-def question(i):
-    """The i-th request: (path, body), of which several begin alike."""
+def question(i, long):
+    """The i-th request: (path, body), of which several begin alike; the longest have a text of `long` words."""
     system = words(i % 4, (20, 150, 600, 60)[i % 4])
     text = words(100 + i % 7, (5, 40, 900, 12, 200)[i % 5]) + f" {i}"
     if i % 9 == 4:  # long, and all of them but the number shared by every 36th
-        text = words(200 + i % 4, 2400) + f" {i}"
+        text = words(200 + i % 4, long) + f" {i}"
     if i % 5 in (0, 1):
         return chat(i, text, system)
     if i % 5 == 2:
@@ -161,14 +161,14 @@ class Soak:
         self.name, self.folder = name, folder
         base = [*options, "-c", "8192", "-q"]
         with Server(ingle, *base, "--parallel", "1") as alone:
-            asked = [question(i) for i in range(o.questions)]
+            asked = [question(i, o.long) for i in range(o.questions)]
             self.questions = [(p, b, self.alone(alone, p, b)) for p, b in asked]
         self.server = Server(ingle, *base, "--parallel", str(SLOTS), "--cache", "6M", "--store", folder,
                              "--store-size", "24M", "--max-waiting", "16", "--retry-grace", "0.5",
                              "--stall-timeout", str(o.stall), "--max-unread", "8K",
                              *(["--max-responses", str(o.max_responses)] if o.max_responses else []))
         self.fill(o.max_responses or 1000)
-        self.crowd(SLOTS)
+        self.crowd(SLOTS, 2 * o.long + 700)
         self.go, self.stop = threading.Event(), threading.Event()
         self.lock = threading.Lock()
         self.counts, self.bad, self.samples = {}, [], []
@@ -191,13 +191,13 @@ class Soak:
                                          range(n + 8)):
                 assert status == 200, r
 
-    def crowd(self, n):
-        """A long prompt in each slot at once, with nothing in common."""
+    def crowd(self, n, long):
+        """A prompt of so many words in each slot at once, with nothing in common."""
         with concurrent.futures.ThreadPoolExecutor(n) as pool:
             for status, _, r in pool.map(lambda i: self.server.post("/v1/completions", {
-                    "prompt": words(1000 + i, 5500), "max_tokens": 200, "ignore_eos": True}), range(n)):
+                    "prompt": words(1000 + i, long), "max_tokens": 200, "ignore_eos": True}), range(n)):
                 assert status == 200, r
-                assert r["usage"]["prompt_tokens"] > 5500, r["usage"]
+                assert r["usage"]["prompt_tokens"] > long, r["usage"]
 
     def count(self, what, bad=None):
         with self.lock:
@@ -247,7 +247,7 @@ class Soak:
 
     def do_leave(self, r, path, body, expected):
         """Reads a little of a stream."""
-        with self.server.begin(path, dict(body, stream=True)) as s:
+        with self.server.begin(path, dict(body, stream=True), alone=True) as s:
             for _ in range(r.randrange(4)):
                 if not s.recv(500):
                     break
@@ -266,7 +266,7 @@ class Soak:
                       + data[:r.randrange(len(data))])
 
     def do_slow(self, r, path, body, expected):
-        with self.server.begin(path, dict(body, stream=True)) as s:
+        with self.server.begin(path, dict(body, stream=True), alone=True) as s:
             for _ in range(20):
                 if not s.recv(1):
                     break
@@ -383,6 +383,7 @@ def main():
     p.add_argument("--minutes", type=float, default=0.4, help="how long (default: %(default)s)")
     p.add_argument("--clients", type=int, default=8, help="of each server (default: %(default)s)")
     p.add_argument("--questions", type=int, default=140, help="different ones (default: %(default)s)")
+    p.add_argument("--long", type=int, default=2400, help="words of the longest questions (default: %(default)s)")
     p.add_argument("--max-responses", type=int, default=40,
                    help="answers that the servers keep; 0: as many as by default (default: %(default)s)")
     p.add_argument("--warm", type=float, help="minutes before memory is compared (default: 5, or a third)")
