@@ -12,7 +12,7 @@ asan tsan clang:
 	@$(MAKE) --no-print-directory check P=$@
 
 lint:
-	@python3 scripts/test_all.py checks tidy
+	@python3 scripts/test_all.py checks clang tidy
 
 bench:
 	@$(MAKE) --no-print-directory all P=release
