@@ -101,7 +101,7 @@ static void serve_until_signal(struct server *s)
 {
     struct pollfd p = {.fd = wake[0], .events = POLLIN};
     const double limit = watchdog_seconds();
-    const int ms = limit > 0 && limit < 4 ? (int)(limit * 250) + 1 : 1000;
+    const int ms = limit <= 0 ? -1 : limit < 4 ? (int)(limit * 250) + 1 : 1000;
     notify("READY=1");
     while (!n_signals) {
         (void)poll(&p, 1, ms);

@@ -397,9 +397,10 @@ static void tick_one(struct answer *a, uint64_t now)
 }
 
 /* Ending an answer takes the core's lock, so each one is held and visited without it. */
-void answer_tick(struct answer_core *c)
+bool answer_tick(struct answer_core *c)
 {
     const uint64_t now = clock_now();
+    bool any = false;
     struct answer *a = NULL, *next;
     for (;;) {
         pthread_mutex_lock(&c->lock);
@@ -411,7 +412,8 @@ void answer_tick(struct answer_core *c)
             answer_unref(a);
         a = next;
         if (!a)
-            break;
+            return any;
+        any = true;
         answer_lock(a);
         tick_one(a, now);
         answer_unlock(a);

@@ -70,8 +70,8 @@ struct answer_options {
 MUST_CHECK ingle_status answer_open(struct answer_core **out, const struct answer_options *o,
                                      struct err *err);
 const struct answer_options *answer_get_options(const struct answer_core *a);
-/* Ten times a second, on the I/O thread. */
-void answer_tick(struct answer_core *a);
+/* Ten times a second, on the I/O thread.  False: there is no answer, so until one begins nothing needs it. */
+bool answer_tick(struct answer_core *a);
 /* Refuses new requests with 503 and cancels those that run: each gets its dialect's error. */
 void answer_stop(struct answer_core *a);
 /* After the scheduler and the HTTP server are closed. */

@@ -314,9 +314,9 @@ static void tick(struct http *h)
 {
     if (h->paused)
         listen_again(h);
-    if (h->o.tick)
-        h->o.tick(h->o.arg);
+    const bool wanted = h->o.tick && h->o.tick(h->o.arg);
     give_back(h);
+    h->at_rest = !wanted && !atomic_load(&h->n_open) && !atomic_load(&h->n_exchanges);
 }
 
 /* ---- the loop ---- */
@@ -351,6 +351,7 @@ static void run_library(struct http *h)
     }
 }
 
+/* -1: until something happens. */
 static int wait_ms(struct http *h, uint64_t next_tick)
 {
     MHD_UNSIGNED_LONG_LONG library;
@@ -358,7 +359,7 @@ static int wait_ms(struct http *h, uint64_t next_tick)
     const int ms = now >= next_tick ? 0 : (int)((next_tick - now + 999999) / 1000000);
     if (MHD_get_timeout(h->mhd, &library) == MHD_YES && library < (unsigned)ms)
         return (int)library;
-    return ms;
+    return h->at_rest ? -1 : ms;
 }
 
 static void handle_events(struct http *h, const struct epoll_event *e, int n)
@@ -391,6 +392,7 @@ static void *io_thread(void *arg)
     while (!atomic_load(&h->stop)) {
         const int n = epoll_wait(h->epoll, e, EVENTS, wait_ms(h, next_tick));
         const uint64_t began = clock_now();
+        h->at_rest = false;
         if (h->listening && atomic_load(&h->no_more))
             close_listeners(h);
         /* Reading comes before leaving: a request that is answered at once may be followed

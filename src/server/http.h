@@ -128,7 +128,9 @@ struct http_options {
                    const char *reason);
     /* An exchange whose tag is not 0 is over.  On the I/O thread; may be NULL. */
     void (*over)(void *arg, int tag);
-    void (*tick)(void *arg); /* on the I/O thread, ten times a second; may be NULL */
+    /* On the I/O thread, ten times a second while there are connections or exchanges, or while it returns true;
+     * may be NULL. */
+    bool (*tick)(void *arg);
     void *arg;
 };
 

@@ -108,6 +108,7 @@ struct http {
     int epoll, wake, mhd_epoll;
     int listener[HTTP_LISTENERS], n_listeners, port;
     bool listening, paused; /* I/O thread only */
+    bool at_rest;           /* no tick is needed before something happens; I/O thread only */
     bool unix_bound;
     pthread_t thread;
     bool thread_runs;

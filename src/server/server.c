@@ -261,13 +261,13 @@ static void refuse(void *arg, struct http_exchange *x, const struct http_request
     serve_fail(x, rq, &(struct serve_error){.status = status}, "%s", reason);
 }
 
-static void tick(void *arg)
+/* Who listens to a tape holds an exchange. */
+static bool tick(void *arg)
 {
     const struct server *s = arg;
-    if (serve_phase(&s->serve) != SERVE_LOADING)
-        answer_tick(s->serve.answers);
     tape_tick(s->serve.tapes);
     streams_tick(s->serve.streams);
+    return serve_phase(&s->serve) != SERVE_LOADING && answer_tick(s->serve.answers);
 }
 
 /* ---- options ---- */

@@ -485,6 +485,39 @@ class Time(Case):
         self.assertIs(options["strict-model"], True)
 
 
+class Idle(Case):
+    def switches(self):
+        """How often each thread of the server went to sleep.  A sanitizer's own thread, which has no name of
+        ours, does not count."""
+        out = {}
+        pid = self.server.process.pid
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/status") as f:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+            if int(tid) == pid or status["Name"].startswith("ingle-"):
+                out[status["Name"], tid] = int(status["voluntary_ctxt_switches"])
+        return out
+
+    def rests(self):
+        """Within a minute there is half a second in which no thread wakes."""
+        for _ in range(120):
+            before = self.switches()
+            time.sleep(0.5)
+            after = self.switches()
+            if before == after:
+                return
+        self.fail(f"{before}, half a second later {after}")
+
+    def test_no_thread_wakes(self):
+        self.rests()
+        self.assertEqual(self.server.post(CHAT, user("Who?", max_tokens=1), {"Connection": "close"})[0], 200)
+        self.rests()
+        with endless(self.server):
+            time.sleep(0.3)
+        self.rests()
+        self.assertEqual(self.server.post(CHAT, user("Who?", max_tokens=1), {"Connection": "close"})[0], 200)
+
+
 class Without(Case):
     def test_no_codex(self):
         self.assertEqual(self.server.get("/v1/models")[2]["models"], [])
