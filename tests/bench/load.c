@@ -110,8 +110,11 @@ int main(int argc, char **argv)
             o.lock = true;
         } else if (!strncmp(argv[i], "--threads=", 10)) {
             threads = atoi(argv[i] + 10);
-        } else {
+        } else if (argv[i][0] != '-' && !path) {
             path = argv[i];
+        } else {
+            path = NULL;
+            break;
         }
     }
     if (!path) {
