@@ -24,6 +24,10 @@ static const double TARGET = 1.8;
 static const double ALONE_SECONDS = 0.5;
 enum { ALONE_ROWS = 128 };
 
+/* ... unless it is more than this part that a step takes with however few rows: reading weights,
+ * of experts above all, which may come from a disk.  Then so many rows share it that it is. */
+static const double IDLE_PART = 0.125;
+
 /* A step of prompts is given up and begun again when one of them is cancelled, and prompts
  * that come meanwhile share answers' steps: it may take longer. */
 static const double BETWEEN_SECONDS = 1;
@@ -80,13 +84,24 @@ static void plan_within(const struct sched_pace *p, struct sched_row *row, int64
     sched_step_plan(row, n, room, low);
 }
 
+/* Rows of which a step of prompts is worth what it takes without them; 0: steps of one size do not tell. */
+static int64_t rows_worth(const struct sched_pace *p, int64_t at, int64_t max_rows)
+{
+    if (p->least_apart > p->most_apart / 2)
+        return 0;
+    const double step = sched_cost_of(&p->apart, (struct sched_load){0, 0});
+    const double row = sched_cost_of(&p->apart, (struct sched_load){1, at}) - step;
+    const double rows = step * (1 / IDLE_PART - 1);
+    return rows < row * (double)max_rows ? (int64_t)(rows / row) : max_rows;
+}
+
 /* Prompts alone: large steps compute the most, but whoever comes meanwhile waits for the end
  * of one. */
 static int64_t rows_apart(const struct sched_pace *p, int64_t at, int64_t max_rows, double seconds)
 {
     if (!p->apart.n_seen)
         return max_rows;
-    int64_t low = num_min(ALONE_ROWS, max_rows), high = max_rows;
+    int64_t low = num_min(num_max(ALONE_ROWS, rows_worth(p, at, max_rows)), max_rows), high = max_rows;
     while (low < high) {
         const int64_t rows = low + (high - low + 1) / 2;
         if (sched_cost_of(&p->apart, (struct sched_load){rows, rows * at}) <= seconds)
@@ -199,6 +214,8 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
         return;
     }
     sched_cost_note(&p->apart, prompts, seconds);
+    p->most_apart = num_max(p->most_apart, prompts.rows);
+    p->least_apart = p->least_apart ? num_min(p->least_apart, prompts.rows) : prompts.rows;
     p->since_between = 0;
     p->since_together++;
     if (longest > PIECE * p->alone)

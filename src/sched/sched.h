@@ -120,6 +120,7 @@ struct sched_pace {
     double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
     struct sched_cost beside; /* steps with answers */
     struct sched_cost apart;  /* steps of prompts only, without what ran between */
+    int64_t least_apart, most_apart; /* rows of the smallest and of the largest of these */
     double alone;             /* what the answers of the planned step would take */
     int64_t between_rows;     /* of a large step whose pieces are short enough */
     int64_t since_answers, since_together; /* steps since one of answers alone, ... */

@@ -217,6 +217,31 @@ static void steps_of_prompts_alone_are_not_endless(void **state)
     assert_int_equal(row[0].n, 128); /* less would be slower, and not by much shorter */
 }
 
+/* Rows of the last of 40 steps of a long prompt alone, at most 2,048 each, that take that many seconds and for each row
+ * so many more. */
+static int64_t alone_at(double step, double each)
+{
+    const struct sched_room room = {2048, 16, 0};
+    struct machine m = {.base = step, .row = each, .reach = 1e9, .noise = 0.05, .x = 7};
+    struct sched_pace p = {0};
+    struct sched_row row = {.pending = 1000000};
+    for (int i = 0; i < 40; i++) {
+        sched_pace_plan(&p, &row, 1, &room);
+        sched_pace_note(&p, &row, 1, disturbed(&m, took(&m, &row, 1)), 0);
+    }
+    return row.n;
+}
+
+/* A model whose experts come from a disk is not read anew for every 128 tokens. */
+static void what_a_step_reads_is_worth_its_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(alone_at(20, 0.05), 2048);
+    assert_in_range(alone_at(3, 0.05), 250, 700);  /* a seventh of the rows' time is 428 */
+    assert_in_range(alone_at(0.6, 0.05), 128, 256); /* dense: 84 */
+    assert_in_range(alone_at(0.01, 0.001), 350, 500); /* half a second */
+}
+
 /* The shares go by priority and user: the time counts, not the number of rows. */
 static void unequal_prompts_keep_within_the_time(void **state)
 {
@@ -293,6 +318,7 @@ int main(void)
         cmocka_unit_test(what_is_asked_for_is_the_aim),
         cmocka_unit_test(nobody_else_means_all_rows),
         cmocka_unit_test(steps_of_prompts_alone_are_not_endless),
+        cmocka_unit_test(what_a_step_reads_is_worth_its_rows),
         cmocka_unit_test(unequal_prompts_keep_within_the_time),
         cmocka_unit_test(those_between_have_what_is_left),
         cmocka_unit_test(one_slow_step_changes_little),
