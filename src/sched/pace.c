@@ -24,8 +24,8 @@ static const double TARGET = 1.8;
 static const double ALONE_SECONDS = 0.5;
 enum { ALONE_ROWS = 128 };
 
-/* ... unless it is more than this part that a step takes with however few rows: reading weights,
- * of experts above all, which may come from a disk.  Then so many rows share it that it is. */
+/* ... unless what a step takes however few rows it has, reading weights, would be more than this part of it, as with
+ * many experts: then more rows share it. */
 static const double IDLE_PART = 0.125;
 
 /* A step of prompts is given up and begun again when one of them is cancelled, and prompts

@@ -232,7 +232,7 @@ static int64_t alone_at(double step, double each)
     return row.n;
 }
 
-/* A model whose experts come from a disk is not read anew for every 128 tokens. */
+/* Weights that take long to be read are not read anew for every 128 tokens. */
 static void what_a_step_reads_is_worth_its_rows(void **state)
 {
     (void)state;
