@@ -138,9 +138,9 @@ void device_cpu_compress(struct device *d, const void *args, void *scratch)
 struct select_job {
     struct device *d;
     const struct device_select_args *a;
-    float *slot;     /* [threads][room + most_best()] */
+    float *slot;     /* [threads][room + most_best() + query] */
     float *scratch;  /* [threads][kernel's] */
-    int64_t room, runs;
+    int64_t room, query, runs;
 };
 
 /* The k-th largest of x[0, n), which is reordered. */
@@ -216,6 +216,34 @@ static void best_find(struct best *b, const float *x, int64_t n)
     best_cut(b);
 }
 
+/* Floats that the queries of a row take as the kernel wants them; 0: as they are. */
+static int64_t query_room(const struct device_select *s)
+{
+    return s->keys.codec == KERN_KV_FP4 ? whole16(s->n_heads * (int64_t)kern_query4_bytes(s->keys.width) / 4) : 0;
+}
+
+static float *query_of(const struct select_job *job, float *slot)
+{
+    return slot + job->room + most_best(job->a->s->top_k);
+}
+
+/* The keys that a row sees. */
+static int64_t keys_of(const struct device_select_args *a, int64_t i)
+{
+    int64_t pos;
+    device_cpu_span(a->span, i, &pos);
+    return (pos + 1) / a->s->keys.every;
+}
+
+/* Before a row's keys are scored in `slot`. */
+static void begin_row(const struct select_job *job, int64_t i, float *slot)
+{
+    const struct device_select *s = job->a->s;
+    if (job->query && keys_of(job->a, i) > s->top_k)
+        kern_query4(&job->d->kern.latent, s->keys.width, job->a->q.at + i * job->a->q.stride, s->n_heads,
+                    query_of(job, slot));
+}
+
 /* Scores of the keys [from, to) that batch row i sees, if it sees more than it may choose. */
 static void score_keys(const struct select_job *job, int64_t i, int64_t from, int64_t to,
                        float *slot, int worker)
@@ -233,7 +261,8 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
         const int64_t after = num_min(per_page, to - w - m);
         const struct kern_scores k = {
             .form = device_cpu_row_form(&s->keys), .keys = device_cpu_row(&s->keys, span, w), .n = m,
-            .q = a->q.at + i * a->q.stride, .weight = a->weight.at + i * a->weight.stride, .n_heads = s->n_heads,
+            .q = job->query ? query_of(job, slot) : a->q.at + i * a->q.stride,
+            .weight = a->weight.at + i * a->weight.stride, .n_heads = s->n_heads,
             .next = after ? device_cpu_row(&s->keys, span, w + m) : NULL, .n_next = after};
         job->d->kern.latent.scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
         w += m;
@@ -247,9 +276,8 @@ static void choose_row(const struct select_job *job, int64_t i, float *slot)
 {
     const struct device_select_args *a = job->a;
     const int64_t top_k = a->s->top_k;
-    int64_t pos, equal = top_k, taken = 0;
-    device_cpu_span(a->span, i, &pos);
-    const int64_t n = (pos + 1) / a->s->keys.every;
+    int64_t equal = top_k, taken = 0;
+    const int64_t n = keys_of(a, i);
     int32_t *sel = a->sel + i * top_k;
     a->count[i] = (int32_t)num_min(n, top_k);
     if (n <= top_k) {
@@ -272,13 +300,14 @@ static void choose_row(const struct select_job *job, int64_t i, float *slot)
 
 static float *slot_at(const struct select_job *job, int64_t i)
 {
-    return job->slot + i * (job->room + most_best(job->a->s->top_k));
+    return job->slot + i * (job->room + most_best(job->a->s->top_k) + job->query);
 }
 
 static void row_chunk(void *arg, int64_t i, int worker)
 {
     const struct select_job *job = arg;
     float *slot = slot_at(job, worker);
+    begin_row(job, i, slot);
     score_keys(job, i, 0, INT64_MAX, slot, worker);
     choose_row(job, i, slot);
 }
@@ -288,6 +317,13 @@ static void run_chunk(void *arg, int64_t chunk, int worker)
     const struct select_job *job = arg;
     const int64_t i = chunk / job->runs, from = chunk % job->runs * KEYS_RUN;
     score_keys(job, i, from, from + KEYS_RUN, slot_at(job, i), worker);
+}
+
+static void begin_chunk(void *arg, int64_t i, int worker)
+{
+    (void)worker;
+    const struct select_job *job = arg;
+    begin_row(job, i, slot_at(job, i));
 }
 
 static void choose_chunk(void *arg, int64_t i, int worker)
@@ -308,7 +344,8 @@ static int64_t most_keys(const struct device_select_args *a)
 
 size_t device_cpu_select_scratch(const struct device *d, const struct device_select_args *a)
 {
-    const int64_t each = whole16(most_keys(a)) + most_best(a->s->top_k) + kern_latent_scratch(a->s->keys.width);
+    const int64_t each = whole16(most_keys(a)) + most_best(a->s->top_k) + query_room(a->s) +
+                         kern_latent_scratch(a->s->keys.width);
     return (size_t)(each * pool_size(d->pool)) * sizeof(float);
 }
 
@@ -317,6 +354,7 @@ void device_cpu_select(struct device *d, const void *args, void *scratch)
     struct select_job j = {.d = d, .a = args, .slot = scratch};
     const int64_t n = j.a->q.n, keys = most_keys(j.a), threads = pool_size(d->pool);
     j.room = whole16(keys);
+    j.query = query_room(j.a->s);
     j.runs = num_max(1, num_div_up(keys, KEYS_RUN));
     j.scratch = slot_at(&j, threads);
     const int64_t work = keys > j.a->s->top_k ? n * keys * j.a->q.width : n * j.a->s->top_k;
@@ -324,6 +362,7 @@ void device_cpu_select(struct device *d, const void *args, void *scratch)
         device_cpu_for(d, n, work, row_chunk, &j);
         return;
     }
+    device_cpu_for(d, n, j.query * n * 8, begin_chunk, &j);
     device_cpu_for(d, n * j.runs, work, run_chunk, &j);
     device_cpu_for(d, n, n * keys, choose_chunk, &j);
 }

@@ -5,6 +5,8 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/self.h"
+#include "quant/quant.h"
+#include <string.h>
 
 #define KERN_LATENT(needs, table) extern const struct kern_latent_table table;
 #include "kern/latent.inc"
@@ -26,13 +28,35 @@ void kern_latent_table_init(struct kern_latent_table *t, uint32_t cpu)
             *t = *sets[i].table;
 }
 
+void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads, void *out)
+{
+    const struct kern_row group = {KERN_KV_FP4, KERN_ROW_GROUP4, 0};
+    const int64_t groups = width / KERN_ROW_GROUP4;
+    uint8_t row[KERN_ROW_GROUP4 / 2 + 4];
+    uint8_t *head = out;
+    for (int64_t h = 0; h < n_heads; h++, head += kern_query4_bytes(width))
+        for (int64_t g = 0; g < groups; g++) {
+            int8_t *code = (int8_t *)head + g * KERN_ROW_GROUP4;
+            int32_t begin = 0;
+            t->write(&group, row, q + h * width + g * KERN_ROW_GROUP4);
+            for (int i = 0; i < KERN_ROW_GROUP4 / 2; i++) {
+                code[i] = quant_e2m1_doubled[row[i] & 15];
+                code[i + 16] = quant_e2m1_doubled[row[i] >> 4];
+                begin -= 12 * (code[i] + code[i + 16]);
+            }
+            const float quarter = 0.25f * quant_e8m0_to_f32(row[KERN_ROW_GROUP4 / 2]);
+            memcpy(head + width + 4 * g, &quarter, sizeof quarter);
+            memcpy(head + width + 4 * (groups + g), &begin, sizeof begin);
+        }
+}
+
 enum { MOST_WIDTH = 96, ROWS = 20, HEADS = 13, OUT = 3 * MOST_WIDTH * ROWS };
 
 struct data {
     _Alignas(64) uint8_t stored[ROWS * MOST_WIDTH * 4];
     _Alignas(64) uint8_t keys[KERN_PAGE * MOST_WIDTH * 4], values[KERN_PAGE * MOST_WIDTH * 4];
     _Alignas(64) float scratch[3 * KERN_ROW_TILE * MOST_WIDTH];
-    float x[ROWS * MOST_WIDTH], out[OUT];
+    float x[ROWS * MOST_WIDTH], query[HEADS * MOST_WIDTH], out[OUT];
 };
 
 /* Every entry of the table once; what came out is in d->out. */
@@ -60,7 +84,10 @@ static void run(const struct kern_latent_table *t, const struct kern_row *form, 
             kern_kv_read(block, false, width, d->values, i, out + width);
         }
     }
-    const struct kern_scores s = {*form, d->stored, ROWS, d->x, d->x, HEADS, NULL, 0};
+    if (form->codec == KERN_KV_FP4)
+        kern_query4(t, width, d->x, HEADS, d->query);
+    const void *q = form->codec == KERN_KV_FP4 ? d->query : (const void *)d->x;
+    const struct kern_scores s = {*form, d->stored, ROWS, q, d->x, HEADS, NULL, 0};
     t->scores(&s, out, d->scratch);
     t->pool(value, gate, ROWS, width, out + ROWS, d->scratch, d->scratch + width);
 }

@@ -21,12 +21,24 @@ struct kern_scores {
     struct kern_row form;
     const void *keys;
     int64_t n;
-    const float *q;      /* f32 [n_heads][width] */
+    const void *q;       /* f32 [n_heads][width]; for FP4 keys what kern_query4() makes of that */
     const float *weight; /* f32 [n_heads] */
     int64_t n_heads;
     const void *next;    /* keys that will be asked for next and may be fetched, or NULL */
     int64_t n_next;
 };
+
+/* A head's query for keys in FP4 is FP4, too, as in training: dots of groups are integers.  It
+ * is kern_query4_bytes(width) long: doubled codes int8 [width], a quarter of the scales f32
+ * [groups], and int32 [groups] of -12 times the sum of a group's codes, where kernels begin
+ * that have keys as unsigned bytes, 12 too large. */
+static inline size_t kern_query4_bytes(int64_t width)
+{
+    return (size_t)width + (size_t)(width / KERN_ROW_GROUP4) * (sizeof(float) + sizeof(int32_t));
+}
+struct kern_latent_table;
+/* q: f32 [n_heads][width], of whole groups. */
+void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads, void *out);
 
 /* Floats of scratch for kern_latent_table.scores. */
 static inline int64_t kern_latent_scratch(int64_t width) { return 3 * KERN_ROW_TILE * width; }
@@ -40,7 +52,9 @@ struct kern_latent_table {
      * sixteen hold is not defined then. */
     void (*gather)(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot, void *keys, void *values);
     /* score[j] = sum over heads, ascending, of fmaf(weight[h], max(dot, 0), sum) from zero
-     * (max: x > 0 ? x : 0); dot = q[h] . key[j], fmaf in ascending dimension from zero. */
+     * (max: x > 0 ? x : 0); dot = q[h] . key[j], fmaf in ascending dimension from zero.  FP4:
+     * dot = sum over groups, ascending, of fmaf(d * scale of the key's group, a quarter of the
+     * query's, sum) from zero, d the group's dot of doubled codes. */
     void (*scores)(const struct kern_scores *s, float *score, float *scratch);
     /* Softmax over n members and their weighted sum, dimension by dimension: m = the largest
      * gate (g > m ? g : m, from -inf); for each member e = exp(g - m), sum = sum + e, y =

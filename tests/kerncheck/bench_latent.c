@@ -14,6 +14,7 @@ enum { ROWS = 640, WIDTH = 512, HEADS = 64, KEY = 128, POOL = 128, ROUNDS = 20 }
 struct data {
     _Alignas(64) uint8_t stored[ROWS * WIDTH * 4];
     _Alignas(64) uint8_t pages[2 * ROWS * WIDTH * 4];
+    uint8_t query[HEADS * WIDTH];
     float q[HEADS * WIDTH], out[HEADS * WIDTH], x[POOL * WIDTH], score[ROWS];
     _Alignas(64) float scratch[1 << 20];
 };
@@ -47,10 +48,11 @@ static void attend(const struct kern_table *t, const struct kern_row *f, struct 
 
 static void score(const struct kern_table *t, const struct kern_row *f, struct data *d, int64_t n)
 {
-    const struct kern_row key = {f->codec, KEY, 0};
+    const struct kern_row key = {f->codec == KERN_KV_FP8 ? KERN_KV_FP4 : f->codec, KEY, 0}; /* as the family has it */
+    const void *q = key.codec == KERN_KV_FP4 ? d->query : (const void *)d->q;
     const size_t bytes = kern_row_bytes(key.codec, KEY, 0);
     for (int64_t i = 0; i < n; i += 32) {
-        const struct kern_scores s = {key, d->stored + (size_t)i * bytes, 32, d->q, d->x, HEADS, NULL, 0};
+        const struct kern_scores s = {key, d->stored + (size_t)i * bytes, 32, q, d->x, HEADS, NULL, 0};
         t->latent.scores(&s, d->score + i, d->scratch);
     }
 }
@@ -92,6 +94,7 @@ void bench_latent(uint32_t cpu)
         d->q[i] = noise_unit(&r);
     for (int i = 0; i < POOL * WIDTH; i++)
         d->x[i] = noise_unit(&r);
+    kern_query4(&t.latent, KEY, d->q, HEADS, d->query);
     for (int c = 0; c < 3; c++) {
         const struct kern_row f = {codecs[c], WIDTH, 64};
         for (int64_t i = 0; i < ROWS; i++)

@@ -34,6 +34,7 @@ struct world {
     _Alignas(64) uint8_t stored[ROWS * WIDE * 4], again[ROWS * WIDE * 4];
     _Alignas(64) uint8_t keys[2][KERN_PAGE * WIDE * 4], values[2][KERN_PAGE * WIDE * 4];
     _Alignas(64) float scratch[3 * KERN_ROW_TILE * WIDE];
+    uint8_t query[HEADS * WIDE * 2];
     float x[ROWS * WIDE], q[HEADS * WIDE], weight[HEADS], want[ROWS * WIDE], got[ROWS * WIDE];
 };
 
@@ -97,7 +98,11 @@ static int check_scores(struct world *w, const struct set *s, const struct kern_
 {
     const size_t bytes = kern_row_bytes(f->codec, f->width, f->tail);
     const int64_t from = noise_below(r, ROWS), n = noise_below(r, ROWS - from + 1);
-    const struct kern_scores all = {*f, w->stored, ROWS, w->q, w->weight, 1 + noise_below(r, HEADS), NULL, 0};
+    const int64_t n_heads = 1 + noise_below(r, HEADS);
+    if (f->codec == KERN_KV_FP4)
+        kern_query4(s->t, f->width, w->q, n_heads, w->query);
+    const void *q = f->codec == KERN_KV_FP4 ? w->query : (const void *)w->q;
+    const struct kern_scores all = {*f, w->stored, ROWS, q, w->weight, n_heads, NULL, 0};
     struct kern_scores some = all;
     some.keys = w->stored + (size_t)from * bytes;
     some.n = n;
@@ -106,6 +111,35 @@ static int check_scores(struct world *w, const struct set *s, const struct kern_
         w->got[i] = 7.0f;
     s->t->scores(&some, w->got, w->scratch);
     return differ(s, "scores", f, w->want + from, w->got, n) + (w->got[n] != 7.0f);
+}
+
+/* Plain scores in FP4 against rows that both sides were written as, in double precision. */
+static int check_scores4(struct world *w, const struct kern_row *f)
+{
+    const size_t bytes = kern_row_bytes(f->codec, f->width, 0);
+    const struct kern_scores s = {*f, w->stored, ROWS, w->query, w->weight, HEADS, NULL, 0};
+    kern_query4(sets[0].t, f->width, w->q, HEADS, w->query);
+    sets[0].t->scores(&s, w->got, w->scratch);
+    for (int64_t i = 0; i < ROWS; i++) {
+        double sum = 0, mass = 0;
+        kern_row_read(f->codec, f->width, 0, w->stored + (size_t)i * bytes, w->want);
+        for (int64_t h = 0; h < HEADS; h++) {
+            double dot = 0, all = 0;
+            kern_row_write(f->codec, f->width, 0, w->again, w->q + h * f->width);
+            kern_row_read(f->codec, f->width, 0, w->again, w->want + f->width);
+            for (int64_t k = 0; k < f->width; k++) {
+                dot += (double)w->want[k] * (double)w->want[f->width + k];
+                all += fabs((double)w->want[k] * (double)w->want[f->width + k]);
+            }
+            sum += (double)w->weight[h] * fmax(dot, 0);
+            mass += fabs((double)w->weight[h]) * all;
+        }
+        if (isfinite(mass) && !(fabs((double)w->got[i] - sum) <= mass * 1e-5)) {
+            printf("scores of fp4, width %d: [%d] is %.9g, not %.9g\n", (int)f->width, (int)i, (double)w->got[i], sum);
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static int check_pool(struct world *w, const struct set *s, const struct kern_row *f,
@@ -234,6 +268,8 @@ int check_latent(uint64_t seed, uint32_t cpu)
         fill(w, &r, (int)noise_below(&r, 3));
         for (int64_t i = 0; i < ROWS; i++)
             kern_row_write(f.codec, f.width, f.tail, w->stored + (size_t)i * bytes, w->x + i * WIDE);
+        if (f.codec == KERN_KV_FP4)
+            n_bad += check_scores4(w, &f);
         for (int i = 0; i < N_SETS; i++) {
             if ((sets[i].needs & ~cpu) != 0)
                 continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kerncheck - every kernel that this machine can run against its plain twin, and their
  * speed.  usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench [--threads=N] [--rounds=N]
- * [--type=NAME|attend] [--shape=OUTxIN]] */
+ * [--type=NAME|attend|latent] [--shape=OUTxIN]] */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
 #include "kern/kern.h"
@@ -52,18 +52,18 @@ int main(int argc, char **argv)
         } else {
             printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
                    "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
-                   "            [--type=NAME|attend] [--shape=OUTxIN]\n");
+                   "            [--type=NAME|attend|latent] [--shape=OUTxIN]\n");
             return 2;
         }
     }
     if (bench) {
-        if (!o.type) {
+        const bool latent = o.type && !strcmp(o.type, "latent"), attend = o.type && !strcmp(o.type, "attend");
+        if (!o.type || latent)
             bench_latent(cpu);
+        if (!o.type || attend)
             bench_attend(cpu, o.n_threads);
-        } else if (!strcmp(o.type, "attend")) {
-            bench_attend(cpu, o.n_threads);
+        if (latent || attend)
             return 0;
-        }
         o.cpu = cpu;
         bench_matmul(&o);
         return 0;

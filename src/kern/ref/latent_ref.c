@@ -4,6 +4,7 @@
 
 #include "kern/attend_part.h"
 #include "kern/math.h"
+#include "quant/quant.h"
 #include <math.h>
 #include <string.h>
 
@@ -51,9 +52,48 @@ static void gather(const struct kern_row *f, const void *const *row, int64_t n, 
         }
 }
 
+/* key: an FP4 row; query: a head of kern_query4(). */
+static float dot4(const uint8_t *key, const uint8_t *query, int64_t width)
+{
+    const int8_t *code = (const int8_t *)query;
+    const uint8_t *scale = key + width / 2;
+    float dot = 0.0f;
+    for (int64_t g = 0; g < width / KERN_ROW_GROUP4; g++) {
+        const uint8_t *k = key + g * KERN_ROW_GROUP4 / 2;
+        const int8_t *q = code + g * KERN_ROW_GROUP4;
+        float quarter;
+        int d = 0;
+        memcpy(&quarter, query + width + 4 * g, sizeof quarter);
+        for (int i = 0; i < KERN_ROW_GROUP4 / 2; i++)
+            d += q[i] * quant_e2m1_doubled[k[i] & 15] + q[i + 16] * quant_e2m1_doubled[k[i] >> 4];
+        dot = fmaf((float)d * quant_e8m0_to_f32(scale[g]), quarter, dot);
+    }
+    return dot;
+}
+
+static void scores4(const struct kern_scores *s, float *score)
+{
+    const int64_t width = s->form.width;
+    const size_t bytes = kern_row_bytes(KERN_KV_FP4, width, 0), head = kern_query4_bytes(width);
+    for (int64_t j = 0; j < s->n; j++) {
+        float sum = 0.0f;
+        for (int64_t h = 0; h < s->n_heads; h++) {
+            const float dot = dot4((const uint8_t *)s->keys + (size_t)j * bytes,
+                                   (const uint8_t *)s->q + (size_t)h * head, width);
+            sum = fmaf(s->weight[h], dot > 0.0f ? dot : 0.0f, sum);
+        }
+        score[j] = sum;
+    }
+}
+
 static void scores(const struct kern_scores *s, float *score, float *scratch)
 {
     const int64_t width = s->form.width;
+    const float *q = s->q;
+    if (s->form.codec == KERN_KV_FP4) {
+        scores4(s, score);
+        return;
+    }
     const size_t bytes = kern_row_bytes(s->form.codec, width, s->form.tail);
     for (int64_t j = 0; j < s->n; j++) {
         row_read(&s->form, (const uint8_t *)s->keys + (size_t)j * bytes, scratch);
@@ -61,7 +101,7 @@ static void scores(const struct kern_scores *s, float *score, float *scratch)
         for (int64_t h = 0; h < s->n_heads; h++) {
             float dot = 0.0f;
             for (int64_t k = 0; k < width; k++)
-                dot = fmaf(s->q[h * width + k], scratch[k], dot);
+                dot = fmaf(q[h * width + k], scratch[k], dot);
             sum = fmaf(s->weight[h], dot > 0.0f ? dot : 0.0f, sum);
         }
         score[j] = sum;

@@ -1,10 +1,12 @@
 /*
  * latent_body - scores and pooling on sixteen lanes, compiled once for each width of
- * register.  Lanes are keys or dimensions: no fold, and the order of plain C.
+ * register, with and without VPDPBUSD, as LATENT_TABLE.  Lanes are keys or dimensions: no
+ * fold, and the order of plain C.
  */
 #include "kern/latent.h"
 #include "kern/x86/lanes_exp.h"
 #include "kern/x86/row_part.h"
+#include "kern/x86/scores4.h"
 #include <immintrin.h>
 #include <math.h>
 
@@ -57,6 +59,31 @@ LANES_INLINE void fetch_next(const struct kern_scores *s, int64_t j)
         _mm_prefetch((const char *)s->next + (size_t)j * bytes + (size_t)at, _MM_HINT_T1);
 }
 
+/* Keys [j, j + n) in FP4. */
+LANES_INLINE void score_tiles4(const struct kern_scores *s, int n_tiles, int64_t j, int64_t n,
+                               float *score, float *scratch)
+{
+    const int64_t width = s->form.width, head = (int64_t)kern_query4_bytes(width), groups = width / KERN_ROW_GROUP4;
+    uint8_t *quads = (uint8_t *)scratch;
+    float *scale = scratch + n_tiles * KERN_ROW_TILE * width / 4;
+    const uint8_t *q = s->q;
+    struct v16 sum[2];
+    for (int p = 0; p < n_tiles; p++) {
+        const int64_t from = p * KERN_ROW_TILE, left = n - from;
+        fetch_next(s, j + from);
+        kern_row_quads_avx2(&s->form, (const uint8_t *)s->keys + (size_t)(j + from) * kern_row_bytes(KERN_KV_FP4, width, 0),
+                            left < KERN_ROW_TILE ? left : KERN_ROW_TILE, quads + from * width, scale + from * groups);
+        sum[p] = v_zero();
+    }
+    int64_t h = 0;
+    for (; h + HEADS4 <= s->n_heads; h += HEADS4)
+        take4(HEADS4, n_tiles, quads, scale, width, q + h * head, s->weight + h, sum);
+    for (; h < s->n_heads; h++)
+        take4(1, n_tiles, quads, scale, width, q + h * head, s->weight + h, sum);
+    for (int p = 0; p < n_tiles; p++)
+        v_store_n(score + j + p * KERN_ROW_TILE, sum[p], n - p * KERN_ROW_TILE);
+}
+
 /* Keys [j, j + n) with n <= 16 n_tiles. */
 LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t j, int64_t n,
                               float *score, float *scratch)
@@ -64,6 +91,7 @@ LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t 
     const int64_t width = s->form.width;
     const size_t bytes = kern_row_bytes(s->form.codec, width, s->form.tail);
     float *keys = scratch, *rows = scratch + 2 * KERN_ROW_TILE * width;
+    const float *q = s->q;
     struct v16 sum[2];
     for (int p = 0; p < n_tiles; p++) {
         const int64_t from = p * KERN_ROW_TILE, left = n - from;
@@ -74,11 +102,11 @@ LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t 
     }
     int64_t h = 0;
     for (; h + HEADS <= s->n_heads; h += HEADS)
-        take(HEADS, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
+        take(HEADS, n_tiles, keys, width, q + h * width, s->weight + h, sum);
     for (; h + 4 <= s->n_heads; h += 4)
-        take(4, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
+        take(4, n_tiles, keys, width, q + h * width, s->weight + h, sum);
     for (; h < s->n_heads; h++)
-        take(1, n_tiles, keys, width, s->q + h * width, s->weight + h, sum);
+        take(1, n_tiles, keys, width, q + h * width, s->weight + h, sum);
     for (int p = 0; p < n_tiles; p++)
         v_store_n(score + j + p * KERN_ROW_TILE, sum[p], n - p * KERN_ROW_TILE);
 }
@@ -86,6 +114,13 @@ LANES_INLINE void score_tiles(const struct kern_scores *s, int n_tiles, int64_t 
 static void scores(const struct kern_scores *s, float *score, float *scratch)
 {
     int64_t j = 0;
+    if (s->form.codec == KERN_KV_FP4) {
+        for (; s->n - j > KERN_ROW_TILE; j += 2 * KERN_ROW_TILE)
+            score_tiles4(s, 2, j, s->n - j, score, scratch);
+        if (j < s->n)
+            score_tiles4(s, 1, j, s->n - j, score, scratch);
+        return;
+    }
     for (; s->n - j > KERN_ROW_TILE; j += 2 * KERN_ROW_TILE)
         score_tiles(s, 2, j, s->n - j, score, scratch);
     if (j < s->n)
@@ -118,8 +153,8 @@ static void pool(const float *const *value, const float *const *gate, int64_t n,
     v_store_n(y + d, v_div(v_load_n(y + d, m), v_load_n(sum + d, m)), m);
 }
 
-const struct kern_latent_table LANES_SET(kern_latent) = {.write = kern_row_write_avx2,
-                                                         .read = kern_row_read_avx2,
-                                                         .gather = kern_row_gather_avx2,
-                                                         .scores = scores,
-                                                         .pool = pool};
+const struct kern_latent_table LATENT_TABLE = {.write = kern_row_write_avx2,
+                                               .read = kern_row_read_avx2,
+                                               .gather = kern_row_gather_avx2,
+                                               .scores = scores,
+                                               .pool = pool};

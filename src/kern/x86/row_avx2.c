@@ -354,6 +354,62 @@ void kern_row_gather_avx2(const struct kern_row *f, const void *const *row, int6
         turn_halves((const uint16_t *)(const void *)value, f->width, n, f->width, key);
 }
 
+/* Sixteen code bytes of eight rows: to[i] has the i-th word of each. */
+static inline void turn_words(const uint8_t *const r[8], int64_t at, __m256i to[4])
+{
+    __m256i x[4];
+    LANES_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const __m128i *low = (const __m128i *)(const void *)(r[i] + at), *high = (const __m128i *)(const void *)(r[i + 4] + at);
+        x[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
+    }
+    const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpackhi_epi32(x[0], x[1]);
+    const __m256i c = _mm256_unpacklo_epi32(x[2], x[3]), d = _mm256_unpackhi_epi32(x[2], x[3]);
+    to[0] = _mm256_unpacklo_epi64(a, c);
+    to[1] = _mm256_unpackhi_epi64(a, c);
+    to[2] = _mm256_unpacklo_epi64(b, d);
+    to[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+/* Eight e8m0 bytes, one in each 32 bits, as floats. */
+static inline __m256 e8m0_values(__m256i e)
+{
+    __m256i u = _mm256_slli_epi32(e, 23);
+    u = _mm256_blendv_epi8(u, _mm256_set1_epi32(0x00400000), _mm256_cmpeq_epi32(e, _mm256_setzero_si256()));
+    return _mm256_castsi256_ps(_mm256_or_si256(
+        u, _mm256_and_si256(_mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)), _mm256_set1_epi32(0x00400000))));
+}
+
+void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, uint8_t *quads, float *scale)
+{
+    const size_t bytes = kern_row_bytes(KERN_KV_FP4, f->width, 0);
+    const __m128i value = _mm_loadu_si128((const __m128i *)(const void *)quant_e2m1_doubled);
+    const __m256i above = _mm256_broadcastsi128_si256(_mm_add_epi8(value, _mm_set1_epi8(12))), low4 = _mm256_set1_epi8(15);
+    const int64_t groups = f->width / KERN_ROW_GROUP4;
+    const uint8_t *r[TILE];
+    uint32_t word[TILE];
+    for (int64_t i = 0; i < TILE; i++)
+        r[i] = (const uint8_t *)src + (size_t)(i < n ? i : n - 1) * bytes;
+    for (int64_t g = 0; g < groups; g++, scale += TILE) {
+        if (g % 4 == 0)
+            for (int i = 0; i < TILE; i++)
+                memcpy(&word[i], r[i] + f->width / 2 + g, groups - g >= 4 ? 4 : (size_t)(groups - g));
+        for (int h = 0; h < TILE; h += 8) {
+            const __m256i e = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(word + h)), (int)(g % 4 * 8));
+            __m256i w[4];
+            _mm256_storeu_ps(scale + h, e8m0_values(_mm256_and_si256(e, _mm256_set1_epi32(255))));
+            turn_words(r + h, g * KERN_ROW_GROUP4 / 2, w);
+            LANES_UNROLL
+            for (int i = 0; i < 4; i++) {
+                uint8_t *to = quads + ((g * 8 + i) * TILE + h) * 4;
+                const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w[i], 4), low4);
+                _mm256_storeu_si256((__m256i *)(void *)to, _mm256_shuffle_epi8(above, _mm256_and_si256(w[i], low4)));
+                _mm256_storeu_si256((__m256i *)(void *)(to + 4 * TILE * 4), _mm256_shuffle_epi8(above, high));
+            }
+        }
+    }
+}
+
 void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, float *rows,
                         float *tile)
 {
@@ -362,12 +418,6 @@ void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, fl
     uint16_t *half = (uint16_t *)(void *)rows, *turned = half + TILE * width;
     if (f->codec == KERN_KV_F32) {
         turn_floats(src, n, width, tile);
-        return;
-    }
-    if (f->codec == KERN_KV_FP4) {
-        for (int64_t i = 0; i < n; i++)
-            read_fp4(f, (const uint8_t *)src + (size_t)i * bytes, rows + i * width);
-        turn_floats(rows, n, width, tile);
         return;
     }
     if (f->codec == KERN_KV_FP8) {

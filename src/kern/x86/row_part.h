@@ -13,5 +13,8 @@ void kern_row_gather_avx2(const struct kern_row *f, const void *const *row, int6
  * The other lanes repeat the last row. */
 void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, float *rows,
                         float *tile);
+/* n <= 16 FP4 rows that lie side by side: doubled codes plus 12 as uint8 [width / 4][16][4], scales as f32
+ * [width / 32][16].  The other lanes repeat the last row. */
+void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, uint8_t *quads, float *scale);
 
 #endif
