@@ -80,8 +80,12 @@ static void copy_pages(const void *self, const struct family_forward *f)
     const struct family_span *s = f->step->span;
     for (uint32_t g = 0; g < f->kv->n_groups; g++) {
         uint8_t *const *page = kv_timeline_pages(s->timeline, g);
-        for (int64_t p = s->at / KERN_PAGE; p * KERN_PAGE < s->at + s->n; p++)
-            memcpy(page[p], page[s->at / KERN_PAGE - 1], f->kv->group[g].page_bytes);
+        const int64_t last = s->at / KERN_PAGE;
+        /* A group whose steps write their ends alone has pages only there. */
+        const int64_t from = page[last - 1] ? last - 1 : last;
+        for (int64_t p = last; p * KERN_PAGE < s->at + s->n; p++)
+            if (page[p] && p != from)
+                memcpy(page[p], page[from], f->kv->group[g].page_bytes);
     }
 }
 
