@@ -40,10 +40,10 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
         uint8_t *page = s->page[pos / KERN_PAGE];
         BUG_IF(!page);
         uint8_t *block = page + kv->at + (size_t)h * kv->head_bytes;
-        d->kern.attend.kv_write(kv->k_codec, true, kv->k_width, block, slot,
+        d->kern.attend.exact.kv_write(kv->k_codec, true, kv->k_width, block, slot,
                                 a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width, n,
                                 a->k.stride);
-        d->kern.attend.kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
+        d->kern.attend.exact.kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
                                 a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width, n,
                                 a->v.stride);
         i += n;
@@ -60,6 +60,12 @@ void device_cpu_kv_append(struct device *d, const void *args, void *scratch)
 
 /* ---- attending ---- */
 
+const struct kern_attend_table *device_cpu_attend_kernels(const struct device *d, bool prompt)
+{
+    const struct kern_attend_kernels *k = &d->kern.attend;
+    return d->numerics == DEVICE_FAST && prompt && k->recipe ? &k->fast : &k->exact;
+}
+
 struct attend {
     struct device *d;
     const struct device_attend_args *a;
@@ -70,6 +76,11 @@ struct attend {
     uint8_t *worker;   /* [workers][worker_bytes] */
     size_t worker_bytes;
 };
+
+static const struct kern_attend_table *attend_kernels(const struct device *d, const struct device_span *s)
+{
+    return device_cpu_attend_kernels(d, s->prompt);
+}
 
 static struct kern_attend job(const struct attend *t, const struct device_span *s, int64_t h,
                               int64_t row, int64_t n)
@@ -141,7 +152,7 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     const int64_t row = (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
     const struct kern_attend k =
         job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
-    t->d->kern.attend.rows(&k, t->worker + (size_t)worker * t->worker_bytes);
+    attend_kernels(t->d, s)->rows(&k, t->worker + (size_t)worker * t->worker_bytes);
 }
 
 static float *span_state(const struct attend *t, const struct device_span *s, int64_t h)
@@ -158,7 +169,7 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const struct device_span *s = find_span(t, &chunk, split_tasks);
     const int64_t h = chunk / n_splits(s), split = chunk % n_splits(s);
     const struct kern_attend k = job(t, s, h, 0, s->n);
-    t->d->kern.attend.split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
+    attend_kernels(t->d, s)->split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
                             t->worker + (size_t)worker * t->worker_bytes);
 }
 
@@ -167,7 +178,7 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     const struct attend *t = arg;
     const struct device_span *s = find_span(t, &chunk, head_tasks);
     const struct kern_attend k = job(t, s, chunk, 0, s->n);
-    t->d->kern.attend.merge(&k, n_splits(s), span_state(t, s, chunk),
+    t->d->kern.attend.exact.merge(&k, n_splits(s), span_state(t, s, chunk),
                             t->worker + (size_t)worker * t->worker_bytes);
 }
 
@@ -206,7 +217,7 @@ static struct attend attend_plan(const struct device *d, const struct device_att
         t.row_block = num_max(1, MOST_QUERIES / t.group);
     else if (!t.by_split && !device_in_pieces(d))
         t.row_block = long_block(&t, d);
-    const struct device_span worst = {0, rows, 0, NULL};
+    const struct device_span worst = {.n = rows};
     const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, t.row_block));
     t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
     return t;
@@ -275,7 +286,7 @@ static int64_t piece_rows(const struct device *d, const struct device_attend_arg
     const double ops = (double)d->between->piece_ns * OPS_NS;
     if (each * (double)(block * (s->pos0 + s->n)) < ops)
         return 0;
-    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page};
+    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page, s->prompt};
     const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
     const double short_ones = 2 * ops / (each * KERN_SPLIT);
     return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
@@ -295,7 +306,7 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
         const struct device_span *s = &a->span[i];
         const int64_t each = piece_rows(d, a, s) ? piece_rows(d, a, s) : s->n;
         for (int64_t row = 0; row < s->n && device_runs(d); row += each) {
-            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page};
+            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page, s->prompt};
             struct device_attend_args b = *a;
             b.span = &part;
             b.n_spans = 1;

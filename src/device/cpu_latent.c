@@ -95,6 +95,12 @@ static void lay_out(const struct latent_job *job, const struct list *l, int64_t 
 
 /* ---- one task ---- */
 
+static bool is_prompt(const struct device_attend_latent_args *a, int64_t i)
+{
+    int64_t pos;
+    return device_cpu_span(a->near, i, &pos)->prompt;
+}
+
 static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t n_heads, int64_t n,
                    const uint8_t *const *table, void *scratch)
 {
@@ -109,7 +115,7 @@ static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t 
         .n_rows = 1, .n_heads = n_heads, .pos0 = n - 1, .scale = a->scale,
         .sink = a->a->sink ? a->a->sink + h0 : NULL,
     };
-    job->d->kern.attend.rows(&k, scratch);
+    device_cpu_attend_kernels(job->d, is_prompt(a, i))->rows(&k, scratch);
 }
 
 /* Whether the list of the row at pos has the shared pages behind a full window. */

@@ -57,6 +57,13 @@ static void report_nodes(const struct device *d)
                                    : "memory takes turns on them");
 }
 
+void device_note_recipe(struct device *d, const char *recipe)
+{
+    const size_t n = strlen(d->recipes);
+    if (!strstr(d->recipes, recipe))
+        snprintf(d->recipes + n, sizeof d->recipes - n, "%s%s", n ? "+" : "", recipe);
+}
+
 ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
 {
     struct device *d = mem_zalloc(sizeof *d);
@@ -74,6 +81,8 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     kern_table_init(&d->kern, o->cpu & cpu_detect());
     kern_self_test(&d->kern, d->sink);
     kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
+    if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
+        device_note_recipe(d, d->kern.attend.recipe);
     *out = d;
     return INGLE_OK;
 }

@@ -244,6 +244,7 @@ void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, str
 struct device_span {
     int64_t row0, n, pos0;
     uint8_t *const *page; /* of the stream's group, by position / 128 */
+    bool prompt; /* with fast numerics: attention may have kernels of its own for it */
 };
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;

@@ -83,7 +83,7 @@ struct device {
     struct pool *pool;
     struct numa_nodes nodes; /* that memory is spread over */
     enum device_numerics numerics;
-    char recipes[48]; /* of fast numerics that matrices have, with + between them */
+    char recipes[48]; /* of fast numerics that attention and matrices have, with + between them */
     const struct report_sink *sink;
     /* The arena of the step. */
     uint8_t *arena;
@@ -105,6 +105,9 @@ struct device {
 
 extern const struct device_ops device_cpu_ops;
 
+/* A recipe of fast numerics is used. */
+void device_note_recipe(struct device *d, const char *recipe);
+
 /* The other step, if there may be one now; it may again after next_ns, 0: not known. */
 void device_may_stop(struct device *d, uint64_t next_ns);
 /* Whether operations are to stop in between. */
@@ -122,6 +125,8 @@ void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float
 void device_cpu_mlp(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a);
 size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a);
+/* The kernels of attention for rows that are a prompt's, or for others. */
+const struct kern_attend_table *device_cpu_attend_kernels(const struct device *d, bool prompt);
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_attend_cost(const struct device_attend_args *a);

@@ -4,15 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/ops.h"
-#include <stdio.h>
 #include <string.h>
-
-static void note_recipe(struct device *d, const char *recipe)
-{
-    const size_t n = strlen(d->recipes);
-    if (!strstr(d->recipes, recipe))
-        snprintf(d->recipes + n, sizeof d->recipes - n, "%s%s", n ? "+" : "", recipe);
-}
 
 ingle_status device_matrix_create(struct device_matrix **out, struct device *d, uint32_t type,
                                   int64_t out_rows, int64_t in, int64_t n_stack, struct err *err)
@@ -36,7 +28,7 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
     w->stack_bytes = bytes;
     kern_matmul_calibrate_code(&d->kern.matmul, m.code, d->sink);
     if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true))
-        note_recipe(d, d->kern.matmul.recipe[m.code]);
+        device_note_recipe(d, d->kern.matmul.recipe[m.code]);
     *out = w;
     return INGLE_OK;
 }

@@ -106,7 +106,7 @@ static const struct device_span *spans(const struct family_forward *f, uint32_t 
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group)};
+        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt};
         row += from->n;
     }
     return s;
@@ -125,7 +125,7 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
-    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, k, v);
     device_release(f->device, mark);
@@ -136,7 +136,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
-    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, q, n_heads, out, window,
                   scale);
@@ -153,7 +153,7 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
 {
     const size_t mark = device_mark(f->device);
     const struct device_stream st = rows_stream(f, stream);
-    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
     device_release(f->device, mark);
@@ -172,7 +172,7 @@ void family_compress(const struct family_forward *f, uint32_t in, struct rows x,
     struct device_compress c = {rows_stream(f, in), rows_stream(f, out), 0, overlap, norm, eps,
                                 inv_freq, n_pairs, family_is_rotated(f, out), x};
     c.ratio = c.out.every;
-    const struct device_span dry = {0, f->step->n_rows, 0, NULL};
+    const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *a = spans(f, f->kv->stream[in].group);
     const struct device_span *b = spans(f, f->kv->stream[out].group);
     device_compress(f->device, &c, a ? a : &dry, b ? b : &dry, a ? f->step->n_spans : 1);
@@ -195,7 +195,7 @@ void family_select(const struct family_forward *f, uint32_t keys, struct rows q,
 {
     const size_t mark = device_mark(f->device);
     const struct device_select d = {rows_stream(f, keys), n_heads, out->top_k};
-    const struct device_span dry = {0, f->step->n_rows, f->n_ctx - f->step->n_rows, NULL};
+    const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[keys].group);
     device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, out->sel, out->count);
     device_release(f->device, mark);
@@ -206,7 +206,7 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
 {
     const size_t mark = device_mark(f->device);
     struct device_latent l = {.near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
-    const struct device_span dry = {0, f->step->n_rows, f->n_ctx - f->step->n_rows, NULL};
+    const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
     const struct device_span *near = spans(f, f->kv->stream[a->near].group), *far = NULL;
     if (a->far != FAMILY_NO_STREAM) {
         l.far = rows_stream(f, a->far);

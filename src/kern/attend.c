@@ -87,15 +87,24 @@ size_t kern_attend_scratch(const struct kern_attend *a)
     return n;
 }
 
-#define KERN_ATTEND(needs, table) extern const struct kern_attend_table table;
+#define KERN_ATTEND(needs, table)                         extern const struct kern_attend_table table;
+#define KERN_ATTEND_FAST(needs, recipe, law, table)       extern const struct kern_attend_table table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
+#undef KERN_ATTEND_FAST
 
-void kern_attend_table_init(struct kern_attend_table *t, uint32_t cpu)
+void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu)
 {
+    *t = (struct kern_attend_kernels){.recipe = NULL};
 #define KERN_ATTEND(needs, table)                                                                  \
     if (((needs) & ~cpu) == 0)                                                                     \
-        *t = table;
+        t->exact = table;
+#define KERN_ATTEND_FAST(needs, name, law, table)                                                  \
+    if (((needs) & ~cpu) == 0) {                                                                   \
+        t->fast = table;                                                                           \
+        t->recipe = name;                                                                          \
+    }
 #include "kern/attend.inc"
 #undef KERN_ATTEND
+#undef KERN_ATTEND_FAST
 }

@@ -32,6 +32,11 @@
  *   n = max(m, M), x = exp(M - n), y = exp(m - n), L = fmaf(l, y, L x), A = fmaf(a, y, A x)
  *   with a sink, it joins as one more split whose maximum is the sink, sum 1, values 0
  *   out = A / L
+ *
+ * The recipe "attend-pairs" of fast numerics does the same but for its products: queries, keys, weights p (not
+ * their sums l) and values are rounded to bf16, and two dimensions of a score, or two positions 2 i and 2 i + 1 of
+ * a value, are added at once as VDPBF16PS does it: the odd one first, each with fmaf, what is below normal numbers
+ * counts as 0 before and after; a position that is not visible as a product of zeros.
  */
 #ifndef INGLE_KERN_ATTEND_H
 #define INGLE_KERN_ATTEND_H
@@ -91,11 +96,17 @@ struct kern_attend_table {
     void (*merge)(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch);
 };
 
+/* The kernels of a table: for every row, and with fast numerics for those of a prompt. */
+struct kern_attend_kernels {
+    struct kern_attend_table exact, fast;
+    const char *recipe; /* of fast; NULL: there is none */
+};
+
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
-void kern_attend_table_init(struct kern_attend_table *t, uint32_t cpu);
+void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu);
 
 /* Part of kern_self_test(): each operation of t against its plain twin. */
-int kern_attend_self_test(struct kern_attend_table *t, uint32_t cpu, const struct report_sink *sink);
+int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu, const struct report_sink *sink);
 
 /* The row at slot, decoded: f32 [width].  For tests and restores. */
 void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);

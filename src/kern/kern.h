@@ -23,7 +23,7 @@ struct kern_table {
     uint32_t cpu; /* bundles the table was made for */
     struct kern_matmul_table matmul;
     struct kern_math_table math;
-    struct kern_attend_table attend;
+    struct kern_attend_kernels attend;
     struct kern_latent_table latent;
 };
 

@@ -181,6 +181,7 @@ float *golden_logits(struct golden_model *g, struct session *s, const int32_t *t
     if (hidden)
         session_runner_set_tap(g->runner, keep_tap, &taps);
     GOLDEN_OK(session_append(s, tokens, n, &e));
+    session_prompt(s, session_length(s) + session_pending(s));
     while (taps.row < n) {
         struct session_work w = {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_ALL};
         GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));

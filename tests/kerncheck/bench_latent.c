@@ -43,7 +43,7 @@ static void attend(const struct kern_table *t, const struct kern_row *f, struct 
         .v_at = key, .q = d->q, .q_stride = HEADS * WIDTH, .out = d->out, .out_stride = HEADS * WIDTH,
         .n_rows = 1, .n_heads = HEADS, .pos0 = n - 1, .scale = 0.04f};
     if (kern_attend_scratch(&a) <= sizeof d->scratch)
-        t->attend.rows(&a, d->scratch);
+        t->attend.exact.rows(&a, d->scratch);
 }
 
 static void score(const struct kern_table *t, const struct kern_row *f, struct data *d, int64_t n)

@@ -97,7 +97,7 @@ static struct rows rows_of(float *x, int64_t at, int64_t n, int64_t width)
 /* Rows of both streams, compressed rows and keys for the positions of a span. */
 static void append(struct world *w, int64_t pos0, int64_t n)
 {
-    const struct device_span span = {0, n, pos0, w->page};
+    const struct device_span span = {0, n, pos0, w->page, false};
     struct rows all = rows_of(w->x, pos0, n, 4 * WIDTH);
     struct err e;
     float ones[WIDTH];
@@ -214,7 +214,7 @@ static void one_codec(enum kern_kv_codec c)
     open_world(&plain, c, 1, UNIT_TSAN ? UINT32_MAX : UINT32_C(1) << 31);
     append(&plain, 0, CONTEXT);
     for (int64_t pos = 0; pos < CONTEXT; pos += pos ? pos < LATE ? 1 : 7 : FIRST) {
-        const struct device_span one = {0, 1, pos, plain.page};
+        const struct device_span one = {0, 1, pos, plain.page, false};
         attend(&plain, &one, 1, pos, 1, &want);
     }
     static const int64_t some[] = {0, 100, 130, 259, 518, LATE + 7 * 30, LATE + 7 * 130};
@@ -230,17 +230,17 @@ static void one_codec(enum kern_kv_codec c)
         }
         assert_memory_equal(w.mem, plain.mem, w.page_bytes * N_PAGES);
         /* One span over the borders of the window and of what is dropped; ... */
-        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page};
+        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false};
         attend(&w, &whole, 1, FIRST, LATE - FIRST, &got);
         same("one span", &got, &want, FIRST, LATE);
         /* ... and several in one batch, some of one row. */
-        const struct device_span many[] = {{0, 3, 100, w.page}, {3, 1, 103, w.page}, {4, 70, 104, w.page},
-                                           {74, 126, 174, w.page}, {200, 1, 300, w.page}, {201, 2, 301, w.page}};
+        const struct device_span many[] = {{0, 3, 100, w.page, false}, {3, 1, 103, w.page, false}, {4, 70, 104, w.page, false},
+                                           {74, 126, 174, w.page, false}, {200, 1, 300, w.page, false}, {201, 2, 301, w.page, false}};
         struct result again = result_new();
         attend(&w, many, 6, 100, 203, &again);
         same("spans", &again, &want, 100, 303);
         for (int64_t pos = LATE; pos < CONTEXT; pos += 7) {
-            const struct device_span one = {0, 1, pos, w.page};
+            const struct device_span one = {0, 1, pos, w.page, false};
             attend(&w, &one, 1, pos, 1, &got);
             same("one row", &got, &want, pos, pos + 1);
         }
@@ -259,7 +259,7 @@ static void rotated(void **state)
     struct world w;
     struct err e;
     open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
-    const struct device_span span = {0, KERN_PAGE, 0, w.page};
+    const struct device_span span = {0, KERN_PAGE, 0, w.page, false};
     float ones[WIDTH], plain[WIDTH], turned[WIDTH];
     for (int i = 0; i < WIDTH; i++)
         ones[i] = 1.0f;

@@ -35,7 +35,7 @@ static void alone(void **state)
     (void)state;
     static _Alignas(64) uint8_t page[2 * 128 * 16 * 4];
     static _Alignas(64) float scratch[16384];
-    struct kern_attend_table t;
+    struct kern_attend_kernels t;
     kern_attend_table_init(&t, 0);
     float k[16], v[16], q[16], out[16];
     for (int i = 0; i < 16; i++) {
@@ -48,22 +48,22 @@ static void alone(void **state)
                             .q = q, .q_stride = 16, .out = out, .out_stride = 16, .n_rows = 1,
                             .n_heads = 1, .pos0 = 0, .scale = 5.0f};
     assert_true(kern_attend_scratch(&a) <= sizeof scratch);
-    t.kv_write(KERN_KV_F32, true, 16, page, 0, k, 1, 16);
-    t.kv_write(KERN_KV_F32, false, 16, page + a.v_at, 0, v, 1, 16);
-    t.rows(&a, scratch);
+    t.exact.kv_write(KERN_KV_F32, true, 16, page, 0, k, 1, 16);
+    t.exact.kv_write(KERN_KV_F32, false, 16, page + a.v_at, 0, v, 1, 16);
+    t.exact.rows(&a, scratch);
     assert_memory_equal(out, v, sizeof v);
 
     /* A sink as heavy as the one score takes half of everything. */
     const float sink = 120.0f * 5.0f;
     a.sink = &sink;
-    t.rows(&a, scratch);
+    t.exact.rows(&a, scratch);
     for (int i = 0; i < 16; i++)
         assert_true(out[i] == v[i] * 0.5f);
 
     kern_attend_table_init(&t, cpu_detect());
     a.n_rows = 0;
     memset(out, 0, sizeof out);
-    t.rows(&a, scratch);
+    t.exact.rows(&a, scratch);
     assert_true(out[0] == 0.0f);
 }
 

@@ -5,9 +5,17 @@
  */
 #include "kern/attend.h"
 #include "kern/attend_part.h"
+#include "kern/kernels.h"
 #include "kern/math.h"
 #include "quant/quant.h"
 #include <math.h>
+
+/* How products are added: a score, and positions [lo, hi) of a block of 32 at base to sums of values. */
+struct law {
+    float (*dot)(const float *q, const float *k, int64_t width);
+    void (*mix)(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo, int64_t hi,
+                float *acc, float *row);
+};
 
 /* What a row has collected of a split or of several. */
 struct part {
@@ -66,11 +74,72 @@ static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
     }
 }
 
+static float dot_exact(const float *q, const float *k, int64_t width)
+{
+    float dot = 0.0f;
+    for (int64_t i = 0; i < width; i++)
+        dot = fmaf(q[i], k[i], dot);
+    return dot;
+}
+
+static void value_read(const struct kern_attend *a, int64_t pos, float *row)
+{
+    kern_kv_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
+}
+
+static void mix_exact(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo,
+                      int64_t hi, float *acc, float *row)
+{
+    for (int64_t at = lo; at < hi; at++) {
+        value_read(a, at, row);
+        for (int64_t d = 0; d < a->v_width; d++)
+            acc[d] = fmaf(p[at - base], row[d], acc[d]);
+    }
+}
+
+static float rounded(float x) { return quant_bf16_to_f32(kern_fast_bf16(x)); }
+static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+
+/* acc + x0 y0 + x1 y1 of bf16 values. */
+static float pair(float acc, float x0, float y0, float x1, float y1)
+{
+    acc = flushed(fmaf(rounded(x1), rounded(y1), flushed(acc)));
+    return flushed(fmaf(rounded(x0), rounded(y0), acc));
+}
+
+static float dot_pairs(const float *q, const float *k, int64_t width)
+{
+    float dot = 0.0f;
+    for (int64_t i = 0; i < width; i += 2) {
+        const bool two = i + 1 < width;
+        dot = pair(dot, q[i], k[i], two ? q[i + 1] : 0.0f, two ? k[i + 1] : 0.0f);
+    }
+    return dot;
+}
+
+static void mix_pairs(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo,
+                      int64_t hi, float *acc, float *row)
+{
+    for (int64_t at = lo / 2 * 2; at < hi; at += 2) {
+        const bool even = at >= lo, odd = at + 1 < hi;
+        const float p0 = even ? p[at - base] : 0.0f, p1 = odd ? p[at + 1 - base] : 0.0f;
+        float *other = row + a->v_width;
+        if (even)
+            value_read(a, at, row);
+        if (odd)
+            value_read(a, at + 1, other);
+        for (int64_t d = 0; d < a->v_width; d++)
+            acc[d] = pair(acc[d], p0, even ? row[d] : 0.0f, p1, odd ? other[d] : 0.0f);
+    }
+}
+
+static const struct law exact = {dot_exact, mix_exact}, pairs = {dot_pairs, mix_pairs};
+
 /* Positions [from, to) of the block of 32 at base: p gets their weights, the rest of p is
  * zero; what was collected before is rescaled to the new maximum. */
 static void block_weights(const struct kern_attend *a, const float *q, int64_t base, int64_t from,
                           int64_t to, float p[KERN_ATTEND_BLOCK], struct part *part,
-                          float lane[ATTEND_LANES], float *row)
+                          float lane[ATTEND_LANES], float *row, const struct law *law)
 {
     float t[ATTEND_LANES];
     for (int j = 0; j < KERN_ATTEND_BLOCK; j++)
@@ -78,10 +147,7 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
     for (int64_t pos = from; pos < to; pos++) {
         kern_kv_read(a->k_codec, true, a->k_width, a->page[pos / KERN_PAGE] + a->k_at,
                      pos % KERN_PAGE, row);
-        float dot = 0.0f;
-        for (int64_t k = 0; k < a->k_width; k++)
-            dot = fmaf(q[k], row[k], dot);
-        p[pos - base] = a->scale * dot;
+        p[pos - base] = a->scale * law->dot(q, row, a->k_width);
     }
     for (int j = 0; j < ATTEND_LANES; j++)
         t[j] = max_of(p[j + ATTEND_LANES], p[j]);
@@ -102,7 +168,7 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
 
 /* What row pos sees of a split. */
 static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split,
-                      struct part *part, float *row)
+                      struct part *part, float *row, const struct law *law)
 {
     float p[KERN_ATTEND_BLOCK], lane[ATTEND_LANES] = {0};
     int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
@@ -113,13 +179,8 @@ static void one_split(const struct kern_attend *a, const float *q, int64_t pos, 
     for (int64_t base = from / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK; base < to;
          base += KERN_ATTEND_BLOCK) {
         int64_t lo = num_max(from, base), hi = num_min(to, base + KERN_ATTEND_BLOCK);
-        block_weights(a, q, base, lo, hi, p, part, lane, row);
-        for (int64_t at = lo; at < hi; at++) {
-            kern_kv_read(a->v_codec, false, a->v_width, a->page[at / KERN_PAGE] + a->v_at,
-                         at % KERN_PAGE, row);
-            for (int64_t d = 0; d < a->v_width; d++)
-                part->acc[d] = fmaf(p[at - base], row[d], part->acc[d]);
-        }
+        block_weights(a, q, base, lo, hi, p, part, lane, row, law);
+        law->mix(a, p, base, lo, hi, part->acc, row);
     }
     for (int half = ATTEND_LANES / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
@@ -157,7 +218,7 @@ static void finish(const struct kern_attend *a, int64_t row, int64_t head, struc
         out[d] = all->acc[d] / all->sum;
 }
 
-static void rows(const struct kern_attend *a, void *scratch)
+static void rows(const struct kern_attend *a, void *scratch, const struct law *law)
 {
     struct part all = {.acc = scratch}, one = {.acc = all.acc + a->v_width};
     float *row = one.acc + a->v_width;
@@ -166,20 +227,20 @@ static void rows(const struct kern_attend *a, void *scratch)
             int64_t pos = a->pos0 + r;
             clear(&all, a->v_width);
             for (int64_t s = attend_first(a, pos) / KERN_SPLIT; s <= pos / KERN_SPLIT; s++) {
-                one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one, row);
+                one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one, row, law);
                 join(&all, one.max, one.sum, one.acc, a->v_width);
             }
             finish(a, r, h, &all);
         }
 }
 
-static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch)
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch, const struct law *law)
 {
     for (int64_t r = 0; r < a->n_rows; r++)
         for (int64_t h = 0; h < a->n_heads; h++, state += kern_attend_state(a->v_width)) {
             struct part one = {.acc = state + 2};
             one_split(a, a->q + r * a->q_stride + h * a->k_width, a->pos0 + r, index, &one,
-                      scratch);
+                      scratch, law);
             state[0] = one.max;
             state[1] = one.sum;
         }
@@ -200,5 +261,13 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
         }
 }
 
-const struct kern_attend_table kern_attend_ref = {
-    .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
+#define TABLE(name, law)                                                                              \
+    static void rows_##law(const struct kern_attend *a, void *scratch) { rows(a, scratch, &law); }    \
+    static void split_##law(const struct kern_attend *a, int64_t index, float *state, void *scratch)  \
+    {                                                                                                 \
+        split(a, index, state, scratch, &law);                                                        \
+    }                                                                                                 \
+    const struct kern_attend_table name = {                                                           \
+        .kv_write = kv_write, .rows = rows_##law, .split = split_##law, .merge = merge};
+TABLE(kern_attend_ref, exact)
+TABLE(kern_attend_pairs_ref, pairs)

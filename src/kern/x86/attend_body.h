@@ -16,9 +16,6 @@
 
 enum {
     PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
-    /* Pairs up to which decoding in registers is no slower: 16 bits on 512-bit registers (Sapphire Rapids), else (Zen 4). */
-    DIRECT_16 = 64,
-    DIRECT = 32,
 };
 
 /* A block of values as mix_*() reads it. */
@@ -38,12 +35,10 @@ struct next {
     int64_t lines;
 };
 
-/* Decoded values stand in panels of 32 dimensions, f32 [whole/32][128][32]: a pass over some
- * dimensions reads memory in order.  Where dimension d of slot j is: */
-LANES_INLINE int64_t panel_at(int64_t j, int64_t d)
-{
-    return (d / ATTEND_PANEL * KERN_PAGE + j) * ATTEND_PANEL + d % ATTEND_PANEL;
-}
+/* What a pair of row and head sees of the page that starts at base: slots [from, to). */
+struct view {
+    int64_t from, to;
+};
 
 /* Sixteen elements from i on; scale is for Q8_0. */
 LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
@@ -71,46 +66,11 @@ LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b
     return v_from_f16((const uint16_t *)p + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
 }
 
-#ifdef __AVX512F__
-#define TILE_R 12
-#define TILE_P 2
-#define TILE_D 2
-#include "kern/x86/attend_tile.h"
-#define TILE_R 8
-#define TILE_P 2
-#define TILE_D 2
-#include "kern/x86/attend_tile.h"
-#define TILE_R 4
-#define TILE_P 4
-#define TILE_D 4
-#include "kern/x86/attend_tile.h"
-#define TILE_R 2
-#define TILE_P 4
-#define TILE_D 8
-#include "kern/x86/attend_tile.h"
-#define TILE_R 1
-#define TILE_P 4
-#define TILE_D 16
-#include "kern/x86/attend_tile.h"
-enum { MAX_R = 12 };
+/* MAX_R, and in which form tiles read queries, keys, weights and values. */
+#ifdef ATTEND_PAIRS
+#include "kern/x86/attend_pairs.h"
 #else
-#define TILE_R 6
-#define TILE_P 1
-#define TILE_D 1
-#include "kern/x86/attend_tile.h"
-#define TILE_R 4
-#define TILE_P 1
-#define TILE_D 1
-#include "kern/x86/attend_tile.h"
-#define TILE_R 2
-#define TILE_P 2
-#define TILE_D 2
-#include "kern/x86/attend_tile.h"
-#define TILE_R 1
-#define TILE_P 4
-#define TILE_D 4
-#include "kern/x86/attend_tile.h"
-enum { MAX_R = 6 };
+#include "kern/x86/attend_f32.h"
 #endif
 
 static const struct tile {
@@ -155,33 +115,6 @@ struct group {
     float *rescale;       /* f32 [MAX_R][PAGE_BLOCKS] */
 };
 
-/* The queries of size pairs from pair on as tiles read them: f32 [k_width][size]. */
-static void lay_out(const struct kern_attend *a, int64_t pair, int64_t size, float *q)
-{
-    const float *x[MAX_R];
-    for (int64_t r = 0; r < size; r++)
-        x[r] = a->q + (pair + r) / a->n_heads * a->q_stride + (pair + r) % a->n_heads * a->k_width;
-    int64_t k = 0;
-    for (; k + 4 <= a->k_width; k += 4) {
-        int64_t r = 0;
-        for (; r + 4 <= size; r += 4) {
-            __m128 y0 = _mm_loadu_ps(x[r] + k), y1 = _mm_loadu_ps(x[r + 1] + k);
-            __m128 y2 = _mm_loadu_ps(x[r + 2] + k), y3 = _mm_loadu_ps(x[r + 3] + k);
-            _MM_TRANSPOSE4_PS(y0, y1, y2, y3);
-            _mm_storeu_ps(q + k * size + r, y0);
-            _mm_storeu_ps(q + (k + 1) * size + r, y1);
-            _mm_storeu_ps(q + (k + 2) * size + r, y2);
-            _mm_storeu_ps(q + (k + 3) * size + r, y3);
-        }
-        for (; r < size; r++)
-            for (int64_t j = k; j < k + 4; j++)
-                q[j * size + r] = x[r][j];
-    }
-    for (; k < a->k_width; k++)
-        for (int64_t r = 0; r < size; r++)
-            q[k * size + r] = x[r][k];
-}
-
 static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n,
                        float *at)
 {
@@ -207,27 +140,12 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
     }
 }
 
-/* Whether pages are decoded before the tiles of a group of n pairs see them. */
-static bool decodes(int64_t n, enum kern_kv_codec c)
-{
-#ifdef __AVX512F__
-    if (c != KERN_KV_Q8_0)
-        return c != KERN_KV_F32 && n > DIRECT_16;
-#endif
-    return c != KERN_KV_F32 && n > DIRECT;
-}
-
 /* Pairs for the group at first: as even as whole tiles allow. */
 static int64_t group_size(int64_t n_pairs)
 {
     int64_t n = num_max(1, num_div_up(n_pairs, ATTEND_GROUP));
     return num_div_up(num_div_up(n_pairs, n), MAX_R) * MAX_R;
 }
-
-/* What a pair sees of the page that starts at base: slots [from, to). */
-struct view {
-    int64_t from, to;
-};
 
 static struct view view_of(const struct group *g, int64_t i, int64_t base)
 {
@@ -299,8 +217,8 @@ static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int
                      int64_t b, enum kern_kv_codec c, const struct values *v)
 {
     const int64_t end = (b + 1) * KERN_ATTEND_BLOCK;
-    const int64_t from = view_cut(view_of(g, i + t->n - 1, base), b).from;
-    const int64_t to = view_cut(view_of(g, i, base), b).to;
+    const int64_t from = cut_behind(view_cut(view_of(g, i + t->n - 1, base), b).from);
+    const int64_t to = cut_before(view_cut(view_of(g, i, base), b).to);
     if (from >= to) {
         mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, end, c, v);
         return;
@@ -333,77 +251,6 @@ static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t 
         mix_edge(g, t, i, base, b, c, v);
         b++;
     }
-}
-
-LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
-                                 int64_t b0, int64_t b1, float *to)
-{
-    struct v16 by = v_zero();
-    for (int64_t b = b0; b < b1; b++)
-        for (int64_t k = 0; k < width; k++) {
-            if (c == KERN_KV_Q8_0 && k % ATTEND_QUANT == 0)
-                by = key_scale(block, width, b, k);
-            int64_t i = (b * width + k) * 16;
-            v_store(to + i, element(c, block, i, by));
-        }
-}
-
-/* 16-blocks [b0, b1) of a block of keys to f32, in the same order. */
-static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
-                        int64_t b1, float *to)
-{
-    if (c == KERN_KV_F16)
-        decode_keys_on(KERN_KV_F16, block, width, b0, b1, to);
-    else if (c == KERN_KV_BF16)
-        decode_keys_on(KERN_KV_BF16, block, width, b0, b1, to);
-    else
-        decode_keys_on(KERN_KV_Q8_0, block, width, b0, b1, to);
-}
-
-/* The scales of a block of Q8_0 values to f32. */
-static void decode_scales(const uint8_t *block, int64_t width, float *to)
-{
-    const void *p = block + width * KERN_PAGE;
-    int64_t n = KERN_PAGE * (width / ATTEND_QUANT);
-    for (int64_t i = 0; i < n; i += 16)
-        v_store(to + i, v_from_f16((const uint16_t *)p + i));
-}
-
-LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
-                                   int64_t j0, int64_t j1, float *to)
-{
-    int64_t n_groups = width / ATTEND_QUANT;
-    const void *p = block + width * KERN_PAGE;
-    const uint16_t *scale = p;
-    for (int64_t j = j0; j < j1; j++) {
-        struct v16 by = v_zero();
-        for (int64_t d = 0; d + 16 <= width; d += 16) {
-            if (c == KERN_KV_Q8_0 && d % ATTEND_QUANT == 0)
-                by = v_set(_cvtsh_ss(scale[j * n_groups + d / ATTEND_QUANT]));
-            v_store(to + panel_at(j, d), element(c, block, j * width + d, by));
-        }
-        if (width % 16) { /* never Q8_0 */
-            size_t size = c == KERN_KV_F32 ? 4 : 2, n = (size_t)(width % 16);
-            uint8_t tail[16 * sizeof(float)] = {0};
-            int64_t at = j * width + width / 16 * 16;
-            memcpy(tail, block + (size_t)at * size, n * size);
-            v_store(to + panel_at(j, width / 16 * 16), element(c, tail, 0, by));
-        }
-    }
-}
-
-/* Slots [j0, j1) of a block of values to panels, with zeros behind the width. */
-static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
-                          int64_t j1, float *to)
-{
-    if (c == KERN_KV_F32)
-        decode_values_on(KERN_KV_F32, block, width, j0, j1, to);
-    else if (c == KERN_KV_F16)
-        decode_values_on(KERN_KV_F16, block, width, j0, j1, to);
-    else if (c == KERN_KV_BF16)
-        decode_values_on(KERN_KV_BF16, block, width, j0, j1, to);
-    else
-        decode_values_on(KERN_KV_Q8_0, block, width, j0, j1, to);
 }
 
 /* The part of the next page's keys and values that the tile at pair i of a group brings nearer,
@@ -455,9 +302,11 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
                 next = next_part(g, a->page[page + 1], i);
             t->score(kc, decoded, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16),
                      a->scale, g->score, next);
-            for (int64_t r = 0; r < t->n; r++)
+            for (int64_t r = 0; r < t->n; r++) {
                 weigh(g, i + r, view_of(g, i + r, base), g->score + r * KERN_PAGE,
                       g->rescale + r * PAGE_BLOCKS);
+                round_weights(g->score + r * KERN_PAGE, view_of(g, i + r, base));
+            }
             mix(g, t, i, base, vc, &v);
         }
         q += t->n * a->k_width;
@@ -577,5 +426,9 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
     }
 }
 
+#ifdef ATTEND_PAIRS
+const struct kern_attend_table kern_attend_pairs_avx512bf16 = {
+#else
 const struct kern_attend_table LANES_SET(kern_attend) = {
+#endif
     .kv_write = kern_kv_write_avx2, .rows = rows, .split = split, .merge = merge};
