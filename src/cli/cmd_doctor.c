@@ -115,7 +115,7 @@ static void print_text(const struct findings *f)
     printf("huge pages       %s\n", f->huge_pages);
     printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
     printf("reading memory   %.1f GB/s\n\n", f->read_per_s / 1e9);
-    printf("product kernels  up to %s; %d of them failed their self-test\n", cpu_name(f->used),
+    printf("kernels          up to %s; %d of them failed their self-test\n", cpu_name(f->used),
            f->n_failed);
     for (size_t i = 0; i < f->n_kernels; i++)
         print_kernel(&f->kernel[i]);

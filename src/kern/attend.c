@@ -97,11 +97,14 @@ void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu)
 {
     *t = (struct kern_attend_kernels){.recipe = NULL};
 #define KERN_ATTEND(needs, table)                                                                  \
-    if (((needs) & ~cpu) == 0)                                                                     \
-        t->exact = table;
+    if (((needs) & ~cpu) == 0) {                                                                   \
+        t->exact = table;                                                                          \
+        t->name = #table;                                                                          \
+    }
 #define KERN_ATTEND_FAST(needs, name, law, table)                                                  \
     if (((needs) & ~cpu) == 0) {                                                                   \
         t->fast = table;                                                                           \
+        t->fast_name = #table;                                                                     \
         t->recipe = name;                                                                          \
     }
 #include "kern/attend.inc"

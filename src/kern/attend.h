@@ -99,6 +99,7 @@ struct kern_attend_table {
 /* The kernels of a table: for every row, and with fast numerics for those of a prompt. */
 struct kern_attend_kernels {
     struct kern_attend_table exact, fast;
+    const char *name, *fast_name;
     const char *recipe; /* of fast; NULL: there is none */
 };
 

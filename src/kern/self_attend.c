@@ -13,9 +13,10 @@
 
 static const struct set {
     uint32_t needs;
+    const char *name;
     const struct kern_attend_table *table;
 } sets[] = {
-#define KERN_ATTEND(needs, table) {needs, &table},
+#define KERN_ATTEND(needs, table) {needs, #table, &table},
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 };
@@ -108,15 +109,17 @@ int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu, const str
     if (t->recipe && !fast_is_right(t)) {
         report(sink, INGLE_REPORT_WARN, "kernel", "attend", "'%s' differs from the plain kernel; exact is used instead",
                t->recipe);
-        t->recipe = NULL;
+        t->recipe = t->fast_name = NULL;
         n_bad++;
     }
     if (same(&t->exact, sets[0].table))
         return n_bad;
     size_t s = sizeof sets / sizeof *sets;
     do
-        if ((sets[--s].needs & ~cpu) == 0)
+        if ((sets[--s].needs & ~cpu) == 0) {
             t->exact = *sets[s].table;
+            t->name = sets[s].name;
+        }
     while (s && !same(&t->exact, sets[0].table));
     report(sink, INGLE_REPORT_WARN, "kernel", "attend",
            "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));

@@ -96,6 +96,9 @@ ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink
     *n_failed = kern_self_test(&t, sink);
     kern_matmul_calibrate(&t.matmul, NULL);
     *n = 0;
+    if (*n < n_max)
+        out[(*n)++] = (struct tool_kernel){.type = "attention", .name = t.attend.name, .fast = t.attend.fast_name,
+                                           .recipe = t.attend.recipe};
     for (uint32_t type = 0; type < 256 && *n < n_max; type++) {
         struct kern_matrix w;
         const struct quant_info *info = quant_info(type);

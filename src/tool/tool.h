@@ -96,7 +96,7 @@ double tool_busy_foreign(const struct tool_busy *from, const struct tool_busy *t
 /* The share of this process's own memory that lies on huge pages. */
 double tool_huge_share(void);
 
-/* The product kernels that this machine chooses below a mask of instruction bundles: tested
+/* The kernels of attention and products that this machine chooses below a mask of instruction bundles: tested
  * against the plain ones, then measured with data in the caches. */
 struct tool_kernel {
     const char *type, *name; /* "Q4_K", the kernel's name */

@@ -2,8 +2,6 @@
  * attend_f32 - exact attention's form: f32 [k_width][tile] of queries, keys and values as they are
  * stored, or decoded to f32 once for a group of many tiles.  A part of attend_body.h.
  */
-#ifndef INGLE_KERN_X86_ATTEND_F32_H
-#define INGLE_KERN_X86_ATTEND_F32_H
 
 enum {
     /* Pairs up to which decoding in registers is no slower: 16 bits on 512-bit registers (Sapphire Rapids), else (Zen 4). */
@@ -178,5 +176,3 @@ static void round_weights(float *s, struct view v)
 /* Where a block may be cut between rows. */
 static int64_t cut_before(int64_t slot) { return slot; }
 static int64_t cut_behind(int64_t slot) { return slot; }
-
-#endif

@@ -6,8 +6,6 @@
  *   weights  [128] of a row, in place of its scores
  *   values   panels of 32 dimensions: [whole/32][64][32] pairs of positions
  */
-#ifndef INGLE_KERN_X86_ATTEND_PAIRS_H
-#define INGLE_KERN_X86_ATTEND_PAIRS_H
 
 /* Where the pair of positions 2 i and 2 i + 1 of dimension d is. */
 LANES_INLINE int64_t panel_at(int64_t i, int64_t d)
@@ -153,5 +151,3 @@ static void round_weights(float *s, struct view v)
 /* A pair of positions is added at once, so a block is cut between pairs. */
 static int64_t cut_before(int64_t slot) { return slot / 2 * 2; }
 static int64_t cut_behind(int64_t slot) { return num_div_up(slot, 2) * 2; }
-
-#endif
