@@ -7,6 +7,8 @@
  *   values   panels of 32 dimensions: [whole/32][64][32] pairs of positions
  */
 
+enum { AHEAD = 2048 }; /* elements that are asked for before they are converted */
+
 /* Where the pair of positions 2 i and 2 i + 1 of dimension d is. */
 LANES_INLINE int64_t panel_at(int64_t i, int64_t d)
 {
@@ -78,6 +80,7 @@ LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int
             if (c == KERN_KV_Q8_0 && k % ATTEND_QUANT == 0)
                 by = key_scale(block, width, b, k);
             const int64_t i = (b * width + k) * 16;
+            v_prefetch_far(block + (i + AHEAD) * element_bytes(c));
             const struct v16 odd = k + 1 < width ? element(c, block, i + 16, by) : v_zero();
             _mm512_storeu_si512(to + (b * n + k / 2) * 16, pairs_of(element(c, block, i, by), odd));
         }
@@ -123,9 +126,11 @@ LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, i
                                    float *to)
 {
     for (int64_t j = j0 / 2 * 2; j < j1; j += 2)
-        for (int64_t d = 0; d < width; d += 16)
+        for (int64_t d = 0; d < width; d += 16) {
+            v_prefetch_far(block + (j * width + 2 * d + AHEAD) * element_bytes(c));
             _mm512_storeu_si512(to + panel_at(j / 2, d),
                                 pairs_of(value_of(c, block, width, j, d), value_of(c, block, width, j + 1, d)));
+        }
 }
 
 /* The pairs of slots of which one is in [j0, j1). */
