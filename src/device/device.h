@@ -25,7 +25,7 @@
 enum device_numerics {
     DEVICE_EXACT,     /* int8 activations against quantised weights: one arithmetic */
     DEVICE_REFERENCE, /* f32 activations against decoded weights, f64 sums: slow */
-    DEVICE_FAST,      /* bf16 products where those are faster, bytes of quantised weights for a prompt's rows; else exact */
+    DEVICE_FAST,      /* bf16 products where those are faster; for a prompt's rows also in attention, and bytes of quantised weights; else exact */
 };
 
 /* Of a machine with several memory nodes. */
@@ -56,7 +56,7 @@ struct pool *device_pool(struct device *d);
 const struct numa_nodes *device_nodes(const struct device *d);
 enum device_numerics device_numerics(const struct device *d);
 /* What the matrices made so far compute with, and what results may be kept under: "exact",
- * "reference", recipes of kern/matmul.h such as "fast-panels+fast-wide"; DEVICE_FAST is "exact" as long
+ * "reference", recipes of kern/matmul.h and attend.h such as "fast-panels+fast-wide"; DEVICE_FAST is "exact" as long
  * as no matrix has a faster kernel. */
 const char *device_numerics_name(const struct device *d);
 
