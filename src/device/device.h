@@ -57,7 +57,7 @@ const struct numa_nodes *device_nodes(const struct device *d);
 enum device_numerics device_numerics(const struct device *d);
 /* What the matrices made so far compute with, and what results may be kept under: "exact",
  * "reference", recipes of kern/matmul.h and attend.h such as "fast-panels+fast-wide"; DEVICE_FAST is "exact" as long
- * as no matrix has a faster kernel. */
+ * as neither a matrix nor attention has a faster kernel. */
 const char *device_numerics_name(const struct device *d);
 
 /* ---- weights ---- */

@@ -77,14 +77,16 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
             seen &= 0xFFFF;
         else if (end == last + 1 && 2 * last + 1 == j1)
             end = last;
-        LANES_UNROLL
-        for (int r = 0; r < TILE_R && scaled != b; r++) {
-            const __m512 by = _mm512_set1_ps(rescale[r * PAGE_BLOCKS + b]);
+        if (scaled != b) {
             LANES_UNROLL
-            for (int p = 0; p < n; p++)
-                sum[r][p] = _mm512_mul_ps(sum[r][p], by);
+            for (int r = 0; r < TILE_R; r++) {
+                const __m512 by = _mm512_set1_ps(rescale[r * PAGE_BLOCKS + b]);
+                LANES_UNROLL
+                for (int p = 0; p < n; p++)
+                    sum[r][p] = _mm512_mul_ps(sum[r][p], by);
+            }
+            scaled = b;
         }
-        scaled = b;
         const __m512i mask = _mm512_set1_epi32((int)seen);
         for (; i < end; i++) {
             __m512bh two[TILE_D];
