@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_names.py BUILD - every global symbol of src/ROOM/FILE.c starts with ROOM_ (in base/ and
-server/ with its file's name), and only ingle_ is visible outside the library."""
+server/ with its file's or its folder's name), and only ingle_ is visible outside the library."""
 import json, pathlib, re, subprocess, sys
 
 bad = []
@@ -14,7 +14,7 @@ for obj in objects:
     if room in ("base", "server"):
         # cpu_machine.c keeps to its own name or to that of its door, cpu.h.
         prefixes = (file + "_", file.split("_")[0] + "_")
-        prefixes += ("server_",) if room == "server" else ()
+        prefixes += ("server_",) + tuple(p + "_" for p in parts[1:-1]) if room == "server" else ()
         exact = {file}
     else:
         prefixes = (room + "_", "ingle_") if room == "engine" else (room + "_",)

@@ -8,11 +8,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVER = ROOT / "src/server"
 DOC = json.loads((ROOT / "share/openapi.json").read_text())
 READERS = {  # who reads the body of a path
-    "/chat/completions /completions /completion": "openai_read openai_messages openai_chat "
-                                                  "openai_completions openai_native",
-    "/messages": "anthropic_read",
+    "/chat/completions /completions /completion": "openai/read openai/messages openai/chat "
+                                                  "openai/completions openai/native",
+    "/messages": "anthropic/read",
     "/responses /conversations /conversations/{id} /conversations/{id}/items":
-        "responses_read responses_tools conversations",
+        "responses/read responses/tools responses/conversations",
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
@@ -77,7 +77,7 @@ def check_fields(paths, files):
         words.update(re.findall(r'"(\w+)"', text))
         found = CALL.findall(text) + NESTED.findall(text) + TABLE.findall(text)
         # Lists of names that a loop reads stand in the readers alone.
-        if file.endswith("_read"):
+        if file.endswith("/read"):
             found += [w for block in LIST.findall(text) for w in re.findall(r'"(\w+)"', block)]
         read.update(dict.fromkeys(found, file))
     for name in sorted(read.keys() - known.keys()):

@@ -23,6 +23,7 @@
 #include "ingle/ingle.h"
 #include "io/io.h"
 #include "session/session.h"
+#include "grammar/grammar.h"
 #include "text/text.h"
 
 /* Copies *from into *to (which may be NULL) when st is a failure; returns st. */

@@ -25,14 +25,14 @@ struct compiled {
     enum ingle_grammar_kind kind;
     char *text;
     size_t n;
-    struct text_grammar *g;
-    struct text_matcher *idle[MOST_IDLE_OF_ONE]; /* Sync: words->lock */
+    struct grammar *g;
+    struct grammar_matcher *idle[MOST_IDLE_OF_ONE]; /* Sync: words->lock */
     int n_idle;
 };
 
 struct engine_words {
     pthread_mutex_t lock;
-    struct text_grammar_vocab *vocab; /* Sync: lock.  NULL until the first grammar is used */
+    struct grammar_vocab *vocab; /* Sync: lock.  NULL until the first grammar is used */
     struct compiled *first;           /* Sync: lock.  The last ones used come first */
     int n_idle;                       /* Sync: lock.  Of all that are listed */
 };
@@ -47,8 +47,8 @@ struct ingle_grammar {
 static void free_compiled(struct compiled *c)
 {
     for (int i = 0; i < c->n_idle; i++)
-        text_matcher_free(c->idle[i]);
-    text_grammar_free(c->g);
+        grammar_matcher_free(c->idle[i]);
+    grammar_free(c->g);
     mem_free(c->text);
     mem_free(c);
 }
@@ -108,12 +108,12 @@ static bool room_for_idle(struct engine_words *w, const struct compiled *c)
         oldest = i->n_idle && i != c ? i : oldest;
     if (!oldest)
         return false;
-    text_matcher_free(oldest->idle[--oldest->n_idle]);
+    grammar_matcher_free(oldest->idle[--oldest->n_idle]);
     w->n_idle--;
     return true;
 }
 
-static struct text_matcher *take_idle(struct engine_words *w, struct compiled *c)
+static struct grammar_matcher *take_idle(struct engine_words *w, struct compiled *c)
 {
     if (!c->n_idle)
         return NULL;
@@ -122,10 +122,10 @@ static struct text_matcher *take_idle(struct engine_words *w, struct compiled *c
 }
 
 /* Takes m. */
-static void put_idle(struct engine_words *w, struct compiled *c, struct text_matcher *m)
+static void put_idle(struct engine_words *w, struct compiled *c, struct grammar_matcher *m)
 {
     if (!room_for_idle(w, c)) {
-        text_matcher_free(m);
+        grammar_matcher_free(m);
         return;
     }
     c->idle[c->n_idle++] = m;
@@ -152,41 +152,41 @@ void engine_words_close(struct engine_words *w)
     while (w->first)
         unlist(w, &w->first);
     pthread_mutex_destroy(&w->lock);
-    text_grammar_vocab_free(w->vocab);
+    grammar_vocab_free(w->vocab);
     mem_free(w);
 }
 
 /* Logits may have more entries than the tokenizer has tokens, or fewer; those beyond it never
  * fit a grammar. */
-static ingle_status vocab_of(const struct ingle_model *m, const struct text_grammar_vocab **out,
+static ingle_status vocab_of(const struct ingle_model *m, const struct grammar_vocab **out,
                              struct err *err)
 {
     ingle_status st = INGLE_OK;
     if (pthread_mutex_lock(&m->words->lock))
         return err_set(err, INGLE_NOMEM, "the vocabulary cannot be locked");
     if (!m->words->vocab)
-        st = text_grammar_vocab_create(&m->words->vocab, m->tokenizer, (int64_t)engine_n_tokens(m),
+        st = grammar_vocab_create(&m->words->vocab, m->tokenizer, (int64_t)engine_n_tokens(m),
                                        m->end, m->n_end, err);
     *out = m->words->vocab;
     (void)pthread_mutex_unlock(&m->words->lock);
     return st;
 }
 
-static ingle_status compile(struct text_grammar **out, const struct ingle_model *m,
+static ingle_status compile(struct grammar **out, const struct ingle_model *m,
                             enum ingle_grammar_kind kind, const char *text, size_t n,
                             struct err *err)
 {
     switch (kind) {
     case INGLE_GRAMMAR_GBNF:
-        return text_grammar_gbnf(out, m->tokenizer, text, n, err);
+        return grammar_gbnf(out, m->tokenizer, text, n, err);
     case INGLE_GRAMMAR_JSON:
-        return text_grammar_json(out, err);
+        return grammar_json(out, err);
     case INGLE_GRAMMAR_JSON_SCHEMA:
-        return text_grammar_schema(out, text, n, &m->sink, err);
+        return grammar_schema(out, text, n, &m->sink, err);
     case INGLE_GRAMMAR_REGEX:
-        return text_grammar_regex(out, text, n, err);
+        return grammar_regex(out, text, n, err);
     case INGLE_GRAMMAR_TOOLS:
-        return text_grammar_tools(out, m->chat, m->tokenizer, text, n, &m->sink, err);
+        return grammar_tools(out, m->chat, m->tokenizer, text, n, &m->sink, err);
     }
     return err_set(err, INGLE_ARG, "grammar kind %d is unknown", (int)kind);
 }
@@ -221,7 +221,7 @@ static ingle_status open_grammar(struct ingle_grammar *g, const struct ingle_mod
                                  enum ingle_grammar_kind kind, const char *text, size_t n,
                                  struct err *err)
 {
-    const struct text_grammar_vocab *vocab;
+    const struct grammar_vocab *vocab;
     ingle_status st = engine_need_words(m, err);
     if (!st && !text && kind != INGLE_GRAMMAR_JSON)
         st = err_set(err, INGLE_ARG, "a grammar has no text");
@@ -269,7 +269,7 @@ void ingle_grammar_close(struct ingle_grammar *g)
 struct engine_rule {
     struct engine_words *words;
     struct compiled *c; /* a reference */
-    struct text_matcher *matcher;
+    struct grammar_matcher *matcher;
     bool failed; /* the matcher's tables may be half made */
     uint64_t *allowed; /* [(n_vocab + 63) / 64] */
     size_t n_words, n_matcher_words;
@@ -278,7 +278,7 @@ struct engine_rule {
 ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_grammar *g,
                               const struct ingle_model *m, int64_t n_vocab, struct err *err)
 {
-    const struct text_grammar_vocab *vocab = NULL;
+    const struct grammar_vocab *vocab = NULL;
     if (g->m != m)
         return err_set(err, INGLE_ARG, "the grammar was made for another model");
     ingle_status st = vocab_of(m, &vocab, err);
@@ -299,9 +299,9 @@ ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_gramm
     if (!r->allowed)
         st = err_set(err, INGLE_NOMEM, "no memory for a grammar's mask");
     else if (r->matcher)
-        st = text_matcher_reset(r->matcher, err);
+        st = grammar_matcher_reset(r->matcher, err);
     else
-        st = text_matcher_create(&r->matcher, g->c->g, vocab, err);
+        st = grammar_matcher_create(&r->matcher, g->c->g, vocab, err);
     r->failed = st != INGLE_OK;
     if (st)
         engine_rule_close(r);
@@ -316,7 +316,7 @@ void engine_rule_close(struct engine_rule *r)
         return;
     (void)pthread_mutex_lock(&r->words->lock);
     if (r->failed || !r->matcher)
-        text_matcher_free(r->matcher);
+        grammar_matcher_free(r->matcher);
     else
         put_idle(r->words, r->c, r->matcher);
     unref(r->c);
@@ -328,7 +328,7 @@ void engine_rule_close(struct engine_rule *r)
 ingle_status engine_rule_mask(struct engine_rule *r, const uint64_t **allowed, struct err *err)
 {
     const uint64_t *bit;
-    const ingle_status st = text_matcher_mask(r->matcher, &bit, err);
+    const ingle_status st = grammar_matcher_mask(r->matcher, &bit, err);
     r->failed = r->failed || st;
     if (st)
         return st;
@@ -341,14 +341,14 @@ ingle_status engine_rule_mask(struct engine_rule *r, const uint64_t **allowed, s
 ingle_status engine_rule_allows(struct engine_rule *r, int32_t token, bool *allows,
                                 struct err *err)
 {
-    const ingle_status st = text_matcher_allows(r->matcher, token, allows, err);
+    const ingle_status st = grammar_matcher_allows(r->matcher, token, allows, err);
     r->failed = r->failed || st;
     return st;
 }
 
 ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err)
 {
-    const ingle_status st = text_matcher_accept(r->matcher, token, err);
+    const ingle_status st = grammar_matcher_accept(r->matcher, token, err);
     r->failed = r->failed || st;
     return st;
 }
@@ -357,7 +357,7 @@ ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, si
                                      struct err *err)
 {
     size_t n_taken = 0;
-    const ingle_status st = text_matcher_accept_bytes(r->matcher, text, n, &n_taken, err);
+    const ingle_status st = grammar_matcher_accept_bytes(r->matcher, text, n, &n_taken, err);
     r->failed = r->failed || st;
     if (st || n_taken == n)
         return st;

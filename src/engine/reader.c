@@ -146,7 +146,7 @@ static ingle_status open_reader(struct ingle_reader *r, const struct ingle_reade
     const struct text_parser_options p = {.tools_enabled = o->tools,
                                           .open_thought = o->open_thought,
                                           .partial_calls = o->partial_calls};
-    r->mark = text_grammar_mark(family, r->m->tokenizer);
+    r->mark = grammar_mark(family, r->m->tokenizer);
     r->since_mark = MARKER_TOKENS;
     return text_parser_create(&r->parser, family, &p, take_event, r, err);
 }

@@ -14,7 +14,7 @@
 
 #include "base/sha256.h"
 #include "server/answer.h"
-#include "server/http.h"
+#include "http/http.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  */
 #include "server/answer.h"
 #include "server/metrics.h"
-#include "server/openai.h"
+#include "server/openai/openai.h"
 #include "server/serve.h"
 #include "server/slots.h"
 

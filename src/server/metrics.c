@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "server/answer.h"
-#include "server/responses.h"
+#include "server/responses/responses.h"
 #include "server/serve.h"
 
 #include <pthread.h>

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "ingle/ingle.h"
-#include "server/http.h"
+#include "http/http.h"
 #include "server/write.h"
 #include <stdatomic.h>
 #include <stdbool.h>

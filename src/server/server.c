@@ -13,7 +13,7 @@
 #include "server/auth.h"
 #include "server/guard.h"
 #include "server/metrics.h"
-#include "server/responses.h"
+#include "server/responses/responses.h"
 #include "server/serve.h"
 #include "server/slots.h"
 #include "server/streams.h"

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "server/http.h"
+#include "http/http.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

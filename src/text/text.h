@@ -6,7 +6,6 @@
 #define INGLE_TEXT_TEXT_H
 
 #include "text/chat.h"
-#include "text/grammar.h"
 #include "text/tokenizer.h"
 
 #endif

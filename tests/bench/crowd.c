@@ -9,7 +9,7 @@
  * and how many of those that do not read were dropped.
  */
 #define _GNU_SOURCE
-#include "server/http.h"
+#include "http/http.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -59,44 +59,44 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static ingle_status open_grammar(struct text_grammar **g, const struct tokenizer *t, size_t i,
+static ingle_status open_grammar(struct grammar **g, const struct tokenizer *t, size_t i,
                                  struct err *err)
 {
     const char *s = jobs[i].text;
     switch (jobs[i].form) {
     case GBNF:
-        return text_grammar_gbnf(g, t, s, strlen(s), err);
+        return grammar_gbnf(g, t, s, strlen(s), err);
     case SCHEMA:
-        return text_grammar_schema(g, s, strlen(s), NULL, err);
+        return grammar_schema(g, s, strlen(s), NULL, err);
     case REGEX:
-        return text_grammar_regex(g, s, strlen(s), err);
+        return grammar_regex(g, s, strlen(s), err);
     case JSON:
         break;
     }
-    return text_grammar_json(g, err);
+    return grammar_json(g, err);
 }
 
-static ingle_status run(const struct ingle_model *m, const struct text_grammar_vocab *v, size_t i,
+static ingle_status run(const struct ingle_model *m, const struct grammar_vocab *v, size_t i,
                         struct err *err)
 {
-    struct text_grammar *g = NULL;
-    struct text_matcher *x = NULL;
+    struct grammar *g = NULL;
+    struct grammar_matcher *x = NULL;
     struct text_ids ids = {0};
     uint64_t took[4096], start = clock_now(), sum = 0;
     size_t n = 0, n_slow = 0;
     ingle_status st = open_grammar(&g, m->tokenizer, i, err);
     const uint64_t compiled = clock_now() - start;
     if (!st)
-        st = text_matcher_create(&x, g, v, err);
+        st = grammar_matcher_create(&x, g, v, err);
     if (!st)
         st = text_encode(m->tokenizer, jobs[i].answer, strlen(jobs[i].answer), false, NULL, 0, &ids, err);
     for (; !st && n < ids.n && n < 4096; n++) {
         const uint64_t *bit;
         start = clock_now();
-        st = text_matcher_mask(x, &bit, err);
+        st = grammar_matcher_mask(x, &bit, err);
         took[n] = clock_now() - start;
         if (!st)
-            st = text_matcher_accept(x, ids.id[n], err);
+            st = grammar_matcher_accept(x, ids.id[n], err);
         sum += took[n];
         n_slow += took[n] > 1000000;
     }
@@ -107,8 +107,8 @@ static ingle_status run(const struct ingle_model *m, const struct text_grammar_v
                (double)took[n / 2] * 1e-3, (double)took[n - 1] * 1e-3, n_slow);
     }
     text_ids_release(&ids);
-    text_matcher_free(x);
-    text_grammar_free(g);
+    grammar_matcher_free(x);
+    grammar_free(g);
     return st;
 }
 
@@ -116,21 +116,21 @@ int main(int argc, char **argv)
 {
     struct ingle_model *m = NULL;
     struct ingle_error error;
-    struct text_grammar_vocab *v = NULL;
+    struct grammar_vocab *v = NULL;
     struct err err = {0};
     if (ingle_model_open(&m, argc > 1 ? argv[1] : NULL, NULL, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
     const uint64_t start = clock_now();
-    ingle_status st = text_grammar_vocab_create(&v, m->tokenizer, (int64_t)text_n_tokens(m->tokenizer),
+    ingle_status st = grammar_vocab_create(&v, m->tokenizer, (int64_t)text_n_tokens(m->tokenizer),
                                                 m->end, m->n_end, &err);
     printf("%zu tokens, trie in %.1f ms\n", text_n_tokens(m->tokenizer), (double)(clock_now() - start) * 1e-6);
     for (size_t i = 0; !st && i < sizeof jobs / sizeof *jobs; i++)
         st = run(m, v, i, &err);
     if (st)
         fprintf(stderr, "%s\n", err.msg);
-    text_grammar_vocab_free(v);
+    grammar_vocab_free(v);
     ingle_model_close(m);
     return st != INGLE_OK;
 }

@@ -2,7 +2,7 @@
 /* Bodies of /v1/messages. */
 #include "fuzz/dialect.h"
 
-#include "server/anthropic.h"
+#include "server/anthropic/anthropic.h"
 
 #include <stdint.h>
 

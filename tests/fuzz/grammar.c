@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static struct grammar_fuzz f;
-    struct text_grammar *g = NULL;
+    struct grammar *g = NULL;
     struct err err = {0};
     ingle_status st;
     if (!f.t)
@@ -16,9 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     const char *text = (const char *)data + 1;
     if (data[0] == 'r')
-        st = text_grammar_regex(&g, text, n - 1, &err);
+        st = grammar_regex(&g, text, n - 1, &err);
     else
-        st = text_grammar_gbnf(&g, f.t, text, n - 1, &err);
+        st = grammar_gbnf(&g, f.t, text, n - 1, &err);
     grammar_fuzz_run(&f, g, st, &err, n);
     return 0;
 }

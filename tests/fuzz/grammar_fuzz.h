@@ -5,7 +5,7 @@
 
 #include "base/bug.h"
 #include "base/utf8.h"
-#include "text/grammar.h"
+#include "grammar/grammar.h"
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { FUZZ_STEPS = 48 };
 
 struct grammar_fuzz {
     struct tokenizer *t;
-    struct text_grammar_vocab *v;
+    struct grammar_vocab *v;
     size_t n;
 };
 
@@ -42,7 +42,7 @@ static inline void grammar_fuzz_open(struct grammar_fuzz *f)
     const int32_t end = v.eos;
     f->n = v.n_tokens;
     if (text_tokenizer_create(&f->t, &v, NULL) ||
-        text_grammar_vocab_create(&f->v, f->t, (int64_t)f->n, &end, 1, NULL))
+        grammar_vocab_create(&f->v, f->t, (int64_t)f->n, &end, 1, NULL))
         BUG("no vocabulary");
 }
 
@@ -53,14 +53,14 @@ static inline uint64_t grammar_fuzz_next(uint64_t *seed)
 }
 
 /* One step; false: the answer has ended, or a limit was hit. */
-static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct text_matcher *m, uint64_t *seed)
+static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct grammar_matcher *m, uint64_t *seed)
 {
     const uint64_t *bit;
     struct err err = {0};
     uint64_t mask[8] = {0};
     int32_t allowed[512];
     size_t n = 0;
-    ingle_status st = text_matcher_mask(m, &bit, &err);
+    ingle_status st = grammar_matcher_mask(m, &bit, &err);
     if (st == INGLE_LIMIT)
         return false;
     if (st)
@@ -72,7 +72,7 @@ static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct text_m
         if (in_mask)
             allowed[n++] = (int32_t)i;
         if (in_mask || grammar_fuzz_next(seed) % 8 == 0) {
-            st = text_matcher_allows(m, (int32_t)i, &fits, &err);
+            st = grammar_matcher_allows(m, (int32_t)i, &fits, &err);
             if (st == INGLE_LIMIT)
                 return false;
             if (st || (in_mask && !fits))
@@ -82,26 +82,26 @@ static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct text_m
     if (!n)
         BUG("an empty mask");
     const int32_t token = allowed[grammar_fuzz_next(seed) % n];
-    st = text_matcher_accept(m, token, &err);
+    st = grammar_matcher_accept(m, token, &err);
     if (st && st != INGLE_LIMIT)
         BUG("a token of the mask is refused");
     return !st && (size_t)token != f->n - 1;
 }
 
 /* Takes g; st: how compiling it went. */
-static inline void grammar_fuzz_run(const struct grammar_fuzz *f, struct text_grammar *g,
+static inline void grammar_fuzz_run(const struct grammar_fuzz *f, struct grammar *g,
                                     ingle_status st, const struct err *err, uint64_t seed)
 {
-    struct text_matcher *m = NULL;
+    struct grammar_matcher *m = NULL;
     if (st && (g || err->status != st || !err->msg[0]))
         BUG("a failure without a reason");
     if (st)
         return;
-    if (text_matcher_create(&m, g, f->v, NULL) == INGLE_OK)
+    if (grammar_matcher_create(&m, g, f->v, NULL) == INGLE_OK)
         for (int i = 0; i < FUZZ_STEPS && grammar_fuzz_step(f, m, &seed); i++)
             ;
-    text_matcher_free(m);
-    text_grammar_free(g);
+    grammar_matcher_free(m);
+    grammar_free(g);
 }
 
 #endif

@@ -5,7 +5,7 @@
  * they come in. */
 #define _GNU_SOURCE
 #include "base/bug.h"
-#include "server/http.h"
+#include "http/http.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 /* Bodies of /chat/completions, /v1/completions and /completion: the first byte picks. */
 #include "fuzz/dialect.h"
 
-#include "server/openai.h"
+#include "server/openai/openai.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 /* Bodies of /v1/responses, with a store that grows over the inputs. */
 #include "fuzz/dialect.h"
 
-#include "server/responses.h"
+#include "server/responses/responses.h"
 
 #include <stdint.h>
 

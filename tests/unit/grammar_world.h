@@ -4,7 +4,7 @@
 #define INGLE_TESTS_GRAMMAR_WORLD_H
 
 #include "base/mem.h"
-#include "text/grammar.h"
+#include "grammar/grammar.h"
 #include "unit/mini_vocab.h"
 
 enum grammar_form { GBNF, REGEX, SCHEMA, JSON };
@@ -13,7 +13,7 @@ struct world {
     struct mini mini;
     char spelling[64][64];
     struct tokenizer *t;
-    struct text_grammar_vocab *v;
+    struct grammar_vocab *v;
     int32_t end, special;
     size_t n;
 };
@@ -53,59 +53,59 @@ static inline void world_open(struct world *w, bool marks)
     if (text_tokenizer_create(&w->t, &w->mini.v, &err))
         fail_msg("%s", err.msg);
     w->n = text_n_tokens(w->t);
-    if (text_grammar_vocab_create(&w->v, w->t, (int64_t)w->n + 3, &w->end, 1, &err))
+    if (grammar_vocab_create(&w->v, w->t, (int64_t)w->n + 3, &w->end, 1, &err))
         fail_msg("%s", err.msg);
 }
 
 static inline void world_close(struct world *w)
 {
-    text_grammar_vocab_free(w->v);
+    grammar_vocab_free(w->v);
     text_tokenizer_free(w->t);
 }
 
-static inline ingle_status world_try(const struct world *w, struct text_grammar **g,
+static inline ingle_status world_try(const struct world *w, struct grammar **g,
                                      enum grammar_form form, const char *text, struct err *err)
 {
     switch (form) {
     case GBNF:
-        return text_grammar_gbnf(g, w->t, text, strlen(text), err);
+        return grammar_gbnf(g, w->t, text, strlen(text), err);
     case REGEX:
-        return text_grammar_regex(g, text, strlen(text), err);
+        return grammar_regex(g, text, strlen(text), err);
     case SCHEMA:
-        return text_grammar_schema(g, text, strlen(text), NULL, err);
+        return grammar_schema(g, text, strlen(text), NULL, err);
     case JSON:
         break;
     }
-    return text_grammar_json(g, err);
+    return grammar_json(g, err);
 }
 
-static inline struct text_grammar *world_grammar(const struct world *w, enum grammar_form form,
+static inline struct grammar *world_grammar(const struct world *w, enum grammar_form form,
                                                  const char *text)
 {
-    struct text_grammar *g = NULL;
+    struct grammar *g = NULL;
     struct err err = {0};
     if (world_try(w, &g, form, text, &err))
         fail_msg("%s: %s", text ? text : "json", err.msg);
     return g;
 }
 
-static inline struct text_matcher *world_matcher(const struct world *w, const struct text_grammar *g)
+static inline struct grammar_matcher *world_matcher(const struct world *w, const struct grammar *g)
 {
-    struct text_matcher *m = NULL;
+    struct grammar_matcher *m = NULL;
     struct err err = {0};
-    if (text_matcher_create(&m, g, w->v, &err))
+    if (grammar_matcher_create(&m, g, w->v, &err))
         fail_msg("%s", err.msg);
     return m;
 }
 
 /* The mask says of every token what the token alone says. */
-static inline void world_check_mask(const struct world *w, struct text_matcher *m, const char *where)
+static inline void world_check_mask(const struct world *w, struct grammar_matcher *m, const char *where)
 {
     const uint64_t *bit;
     struct err err = {0};
     size_t n_allowed = 0;
     uint64_t copy[16];
-    if (text_matcher_mask(m, &bit, &err))
+    if (grammar_matcher_mask(m, &bit, &err))
         fail_msg("%s: %s", where, err.msg);
     memcpy(copy, bit, (w->n + 3 + 63) / 64 * 8);
     for (size_t i = 0; i < w->n + 3; i++)
@@ -113,31 +113,31 @@ static inline void world_check_mask(const struct world *w, struct text_matcher *
     assert_true(n_allowed > 0);
     for (size_t i = 0; i < w->n + 3; i++) {
         bool allows = false;
-        assert_int_equal(text_matcher_allows(m, (int32_t)i, &allows, &err), INGLE_OK);
+        assert_int_equal(grammar_matcher_allows(m, (int32_t)i, &allows, &err), INGLE_OK);
         if (allows != (copy[i / 64] >> i % 64 & 1))
             fail_msg("%s: token %zu is %s alone", where, i, allows ? "allowed" : "forbidden");
     }
 }
 
 /* Whether the whole text fits; masks are checked at every byte of it. */
-static inline bool world_fits(const struct world *w, const struct text_grammar *g, const char *text,
+static inline bool world_fits(const struct world *w, const struct grammar *g, const char *text,
                               size_t n, bool masks)
 {
-    struct text_matcher *m = world_matcher(w, g);
+    struct grammar_matcher *m = world_matcher(w, g);
     struct err err = {0};
     bool fits = true;
     for (size_t i = 0; i < n && fits; i++) {
         size_t taken = 0;
         if (masks)
             world_check_mask(w, m, text);
-        if (text_matcher_accept_bytes(m, text + i, 1, &taken, &err))
+        if (grammar_matcher_accept_bytes(m, text + i, 1, &taken, &err))
             fail_msg("%s: %s", text, err.msg);
         fits = taken == 1;
     }
     if (fits && masks)
         world_check_mask(w, m, text);
-    fits = fits && text_matcher_may_end(m);
-    text_matcher_free(m);
+    fits = fits && grammar_matcher_may_end(m);
+    grammar_matcher_free(m);
     return fits;
 }
 

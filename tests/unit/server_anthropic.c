@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/server_dialect.h"
 
-#include "server/anthropic.h"
+#include "server/anthropic/anthropic.h"
 #include "server/thought.h"
 
 static const struct ingle_sampling sampling = {.temperature = 1, .top_p = 1};

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/http.h"
+#include "http/http.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/server_dialect.h"
 
-#include "server/responses.h"
+#include "server/responses/responses.h"
 #include "server/thought.h"
 
 #include <stdlib.h>

@@ -1,0 +1,83 @@
+/*
+ * grammar - which tokens may come next.
+ *
+ * Everything compiles to one form: rules that are small automata over bytes and special
+ * tokens and may call each other.  A repetition {m,n} is a counter, not n copies.  A
+ * compiled grammar is read-only and may be used by any thread; so is a vocabulary.  A matcher
+ * follows one answer and belongs to one thread at a time.
+ *
+ * Limits: text of GRAMMAR_TEXT_BYTES, and those of impl.h.  A limit that is hit is
+ * INGLE_LIMIT and names itself.
+ */
+#ifndef INGLE_GRAMMAR_GRAMMAR_H
+#define INGLE_GRAMMAR_GRAMMAR_H
+
+#include "base/report.h"
+#include "text/text.h"
+
+enum { GRAMMAR_TEXT_BYTES = 1 << 20 };
+
+struct grammar;
+
+/* t (may be NULL) is asked for special tokens; it is not kept.  Texts of errors name line and
+ * rule, or keyword and JSON path. */
+MUST_CHECK ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
+                                          const char *text, size_t n, struct err *err);
+MUST_CHECK ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,
+                                           struct err *err);
+/* Any JSON object. */
+MUST_CHECK ingle_status grammar_json(struct grammar **out, struct err *err);
+/* Warnings (what is accepted but not enforced) go to sink, which may be NULL. */
+MUST_CHECK ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
+                                            const struct report_sink *sink, struct err *err);
+/* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in the form of
+ * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
+ * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
+ * block), and any arguments of tools whose schema is not supported. */
+MUST_CHECK ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
+                                           const struct tokenizer *t, const char *text, size_t n,
+                                           const struct report_sink *sink, struct err *err);
+/* The token without which no marker of a call is written; -1: t has none, it is spelled. */
+int32_t grammar_mark(enum text_chat_family family, const struct tokenizer *t);
+void grammar_free(struct grammar *g);
+/* How large the automaton is. */
+size_t grammar_n_nodes(const struct grammar *g);
+
+/* The vocabulary as a trie of bytes: ordinary and byte tokens.  Special and unused tokens
+ * are reached by name alone. */
+struct grammar_vocab;
+/* n_vocab: ids that logits have (>= the tokenizer's); end: the ids that end an answer,
+ * copied. */
+MUST_CHECK ingle_status grammar_vocab_create(struct grammar_vocab **out,
+                                                  const struct tokenizer *t, int64_t n_vocab,
+                                                  const int32_t *end, size_t n_end,
+                                                  struct err *err);
+void grammar_vocab_free(struct grammar_vocab *v);
+
+struct grammar_matcher;
+/* g and v are borrowed until grammar_matcher_free(). */
+MUST_CHECK ingle_status grammar_matcher_create(struct grammar_matcher **out,
+                                            const struct grammar *g,
+                                            const struct grammar_vocab *v, struct err *err);
+void grammar_matcher_free(struct grammar_matcher *m);
+/* Back to the start, for another answer: what was found out about the grammar stays. */
+MUST_CHECK ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err);
+
+/* *allowed: one bit a token, [(n_vocab + 63) / 64], valid until the next call on m.  The
+ * tokens that end an answer are among them exactly where the text may end, or where no
+ * token of the vocabulary can go on.  INGLE_LIMIT: the grammar is too ambiguous here. */
+MUST_CHECK ingle_status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **allowed,
+                                          struct err *err);
+/* Whether one token may come next, without the whole mask (an end of the answer: only where
+ * the text may end). */
+MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bool *allows,
+                                            struct err *err);
+/* The token has been drawn.  INGLE_ARG: it was not allowed (m is unchanged). */
+MUST_CHECK ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token,
+                                            struct err *err);
+/* The same for plain text; *n_taken of its n bytes fit. */
+MUST_CHECK ingle_status grammar_matcher_accept_bytes(struct grammar_matcher *m, const char *bytes,
+                                                  size_t n, size_t *n_taken, struct err *err);
+bool grammar_matcher_may_end(const struct grammar_matcher *m);
+
+#endif

@@ -1,0 +1,197 @@
+/*
+ * grammar_impl - what the grammar's own files share: the automaton, how it is built, the trie.
+ *
+ * A rule is a graph of nodes.  An item (node, count, frame) is a place in one invocation of
+ * a rule: count is the invocation's counter, frame says where it goes on when it ends.
+ */
+#ifndef INGLE_GRAMMAR_IMPL_H
+#define INGLE_GRAMMAR_IMPL_H
+
+#include "grammar/grammar.h"
+
+enum {
+    GRAMMAR_MAX_NODES = 1 << 20,
+    GRAMMAR_MAX_RULES = 1 << 16,
+    GRAMMAR_MAX_SETS = 1 << 15,
+    GRAMMAR_MAX_REPEAT = 1 << 24,
+    GRAMMAR_MAX_EMPTY = 64,       /* {m,n} of something that may be empty */
+    GRAMMAR_MAX_NESTING = 128,    /* of a grammar's text */
+    GRAMMAR_MAX_DEPTH = 400,      /* frames: rules within rules in an answer */
+    GRAMMAR_MAX_ITEMS = 4096,     /* of a state */
+    GRAMMAR_MAX_STEPS = 1 << 26,  /* of a mask */
+    GRAMMAR_MAX_STATES = 1 << 13, /* then the matcher starts its tables anew */
+    GRAMMAR_MAX_FRAMES = 1 << 17,
+};
+#define GRAMMAR_INFINITE UINT32_MAX
+
+enum grammar_kind {
+    GRAMMAR_END,   /* of the rule */
+    GRAMMAR_JUMP,  /* to a */
+    GRAMMAR_SPLIT, /* to a and b */
+    GRAMMAR_BYTES, /* a byte of set b, then a */
+    GRAMMAR_TOKEN, /* token b, then a */
+    GRAMMAR_CALL,  /* rule b, then a */
+    GRAMMAR_LOOP,  /* to a if count < max, to b if count >= min */
+    GRAMMAR_COUNT, /* count + 1, then a */
+    GRAMMAR_ONCE,  /* to a with bit b of count set, if it is not */
+    GRAMMAR_ALL,   /* to a if count has all bits of b */
+};
+enum { GRAMMAR_MAX_ONCE = 30 }; /* bits */
+
+struct grammar_node {
+    uint8_t kind;
+    bool dead; /* nothing that ends can follow */
+    uint32_t rule;
+    uint32_t a, b;
+};
+
+struct grammar_set {
+    uint64_t bit[4];
+};
+
+struct grammar_rule {
+    char *name; /* owned; NULL: made by a repetition */
+    uint32_t start;
+    uint32_t min, max; /* of its LOOP nodes */
+    bool nullable;
+};
+
+/* Node 0 is the END of all rules. */
+struct grammar {
+    struct grammar_node *node;
+    struct grammar_set *set;
+    struct grammar_rule *rule;
+    size_t n_nodes, n_sets, n_rules, cap_nodes, cap_sets, cap_rules;
+    uint32_t root;
+    uint8_t class_of[256]; /* bytes that no set tells apart */
+    uint8_t sample[256];   /* a byte of each class */
+    uint32_t n_classes;
+};
+
+static inline bool grammar_has(const struct grammar_set *s, unsigned byte)
+{
+    return s->bit[byte >> 6] >> (byte & 63) & 1;
+}
+
+/* ---- building ---- */
+
+struct grammar_set_slot {
+    uint32_t hash, set; /* set + 1; 0: empty */
+};
+
+struct grammar_builder {
+    struct grammar *g;
+    struct grammar_set_slot *slot;
+    size_t n_slots;
+    struct err *err; /* of the first failure */
+    ingle_status status;
+};
+
+/* A piece of a rule: entered at in, left through out, a JUMP that is not tied yet. */
+struct grammar_piece {
+    uint32_t in, out;
+};
+
+/* A range of code points. */
+struct grammar_range {
+    uint32_t first, last;
+};
+
+/* A sorted, disjoint list of ranges. */
+struct grammar_class {
+    struct grammar_range *at;
+    size_t n, cap;
+};
+
+MUST_CHECK ingle_status grammar_g_begin(struct grammar_builder *b, struct err *err);
+/* Checks the grammar and hands it out, or frees it: returns b's status.  root: a rule. */
+MUST_CHECK ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root,
+                                   struct grammar **out);
+ATTR_PRINTF(3, 4)
+void grammar_g_fail(struct grammar_builder *b, ingle_status st, const char *fmt, ...);
+void grammar_g_nomem(struct grammar_builder *b);
+static inline bool grammar_g_ok(const struct grammar_builder *b)
+{
+    return b->status == INGLE_OK;
+}
+
+uint32_t grammar_g_node(struct grammar_builder *b, enum grammar_kind kind, uint32_t a, uint32_t x);
+/* A rule without a body.  name (may be NULL) is copied. */
+uint32_t grammar_g_rule(struct grammar_builder *b, const char *name, size_t n);
+void grammar_g_body(struct grammar_builder *b, uint32_t rule, struct grammar_piece p);
+uint32_t grammar_g_set(struct grammar_builder *b, const struct grammar_set *s);
+
+/* What leaves p goes on at `to`. */
+void grammar_g_tie(struct grammar_builder *b, struct grammar_piece p, uint32_t to);
+struct grammar_piece grammar_g_empty(struct grammar_builder *b);
+struct grammar_piece grammar_g_never(struct grammar_builder *b);
+struct grammar_piece grammar_g_byte_range(struct grammar_builder *b, unsigned first, unsigned last);
+struct grammar_piece grammar_g_literal(struct grammar_builder *b, const char *bytes, size_t n);
+struct grammar_piece grammar_g_word(struct grammar_builder *b, const char *word);
+struct grammar_piece grammar_g_class(struct grammar_builder *b, const struct grammar_class *c);
+struct grammar_piece grammar_g_token(struct grammar_builder *b, int32_t id);
+struct grammar_piece grammar_g_call(struct grammar_builder *b, uint32_t rule);
+struct grammar_piece grammar_g_cat(struct grammar_builder *b, struct grammar_piece x,
+                                struct grammar_piece y);
+struct grammar_piece grammar_g_alt(struct grammar_builder *b, struct grammar_piece x,
+                                struct grammar_piece y);
+struct grammar_piece grammar_g_opt(struct grammar_builder *b, struct grammar_piece x);
+struct grammar_piece grammar_g_star(struct grammar_builder *b, struct grammar_piece x);
+struct grammar_piece grammar_g_plus(struct grammar_builder *b, struct grammar_piece x);
+/* max GRAMMAR_INFINITE: no end. */
+struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x, uint32_t min,
+                                   uint32_t max);
+
+/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once, and
+ * `other` (may be NULL) any number of times; `before` (may be NULL) comes in front of the one that
+ * is taken, so not when none is left; `behind` is where each goes on.  In a rule of its own: its
+ * counter tells which were taken. */
+uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+                          const uint32_t *other, const uint32_t *before, uint32_t behind);
+
+/* Each fails b when memory is out. */
+void grammar_g_range(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
+                  uint32_t last);
+void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c);
+/* Takes a range of code points out. */
+void grammar_g_without(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
+                    uint32_t last);
+void grammar_g_class_release(struct grammar_class *c);
+
+/* Checks and finishes g; names rules. */
+ingle_status grammar_g_check(struct grammar *g, struct err *err);
+
+/* ---- the vocabulary ---- */
+
+/* Groups of bytes, for leaving out whole subtrees. */
+enum { GRAMMAR_N_GROUPS = 32, GRAMMAR_GROUP_UTF8 = 30, GRAMMAR_GROUP_PART = 31 };
+
+struct grammar_trie_node {
+    uint32_t skip;   /* nodes of the subtree, this one too */
+    uint32_t token;  /* the subtree's first token: index into id */
+    uint32_t groups; /* of the bytes from here on, in all of the subtree's tokens */
+    uint8_t byte;
+};
+
+struct grammar_trie {
+    struct grammar_trie_node *node; /* [n_nodes + 1], preorder; the last one only ends it */
+    int32_t *id;                    /* [n_tokens], by their bytes */
+    uint32_t n_nodes, n_tokens, max_bytes;
+};
+
+/* Short and long tokens apart: near a counter's limit the many short ones still are alike. */
+enum { GRAMMAR_N_TRIES = 2, GRAMMAR_SHORT_BYTES = 16 };
+
+struct grammar_vocab {
+    int64_t n_vocab;
+    size_t n_words; /* of a mask */
+    int32_t *end;
+    size_t n_end;
+    uint32_t *offset; /* [n_vocab + 1] into bytes; equal: no text */
+    char *bytes;
+    struct grammar_trie trie[GRAMMAR_N_TRIES];
+};
+
+extern const uint8_t grammar_g_group[256]; /* of ASCII; others: GRAMMAR_GROUP_PART */
+
+#endif

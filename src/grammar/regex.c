@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grammar_regex - regular expressions, as ECMAScript writes them, without what is not
+ * regular.  Anchors only stand at the ends of the outermost alternatives.
+ */
+#include "grammar/form.h"
+
+#include "base/num.h"
+#include "base/str.h"
+#include "base/utf8.h"
+#include <string.h>
+
+struct regex {
+    struct grammar_builder *b;
+    struct grammar_form *f;
+    const char *text, *at, *end;
+    uint32_t min, max; /* asked for */
+};
+
+/* A piece and how many characters its texts have. */
+struct part {
+    struct grammar_piece p;
+    uint64_t min, max; /* max UINT64_MAX: no end */
+    bool is_char;
+};
+
+static void bad(struct regex *r, ingle_status st, const char *what)
+{
+    grammar_g_fail(r->b, st, "regular expression '%.60s': %s at byte %zu", r->text, what,
+                (size_t)(r->at - r->text));
+}
+
+static bool looking_at(const struct regex *r, const char *s)
+{
+    const size_t n = strlen(s);
+    return (size_t)(r->end - r->at) >= n && memcmp(r->at, s, n) == 0;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return num_mul_u64(a, b, &product) ? product : UINT64_MAX;
+}
+
+static struct part empty(struct regex *r)
+{
+    return (struct part){.p = grammar_g_empty(r->b)};
+}
+
+static struct part join(struct regex *r, struct part x, struct part y)
+{
+    return (struct part){grammar_g_cat(r->b, x.p, y.p), plus(x.min, y.min), plus(x.max, y.max), false};
+}
+
+static struct part either(struct regex *r, struct part x, struct part y)
+{
+    return (struct part){grammar_g_alt(r->b, x.p, y.p), x.min < y.min ? x.min : y.min,
+                         x.max > y.max ? x.max : y.max, false};
+}
+
+/* Takes the class. */
+static struct part part_of(struct regex *r, struct grammar_class *c)
+{
+    const struct part x = {r->f ? grammar_f_char_of(r->f, c) : grammar_g_class(r->b, c), 1, 1, true};
+    grammar_g_class_release(c);
+    return x;
+}
+
+/* ---- characters ---- */
+
+static uint32_t read_hex(struct regex *r, int n)
+{
+    uint32_t cp = 0;
+    for (int i = 0; i < n; i++, r->at++) {
+        const int v = r->at < r->end ? str_hex_value(*r->at) : -1;
+        if (v < 0) {
+            bad(r, INGLE_ARG, "an escape needs more hexadecimal digits");
+            return 0;
+        }
+        cp = cp << 4 | (uint32_t)v;
+    }
+    return cp;
+}
+
+static uint32_t read_unicode(struct regex *r)
+{
+    uint32_t cp = 0;
+    if (r->at < r->end && *r->at == '{') {
+        for (r->at++; r->at < r->end && str_hex_value(*r->at) >= 0 && cp <= 0x10FFFF; r->at++)
+            cp = cp << 4 | (uint32_t)str_hex_value(*r->at);
+        if (r->at == r->end || *r->at != '}')
+            bad(r, INGLE_ARG, "\\u{ has no closing }");
+        else
+            r->at++;
+    } else {
+        cp = read_hex(r, 4);
+        if (cp >= 0xD800 && cp <= 0xDBFF && looking_at(r, "\\u")) {
+            r->at += 2;
+            const uint32_t low = read_hex(r, 4);
+            cp = low >= 0xDC00 && low <= 0xDFFF ? 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00)
+                                                : 0xD800;
+        }
+    }
+    if (cp > 0x10FFFF || (cp >= 0xD800 && cp <= 0xDFFF))
+        bad(r, INGLE_ARG, "an escape is no Unicode character");
+    return cp;
+}
+
+static void add_spaces(struct regex *r, struct grammar_class *c, bool all)
+{
+    grammar_g_range(r->b, c, 9, 13);
+    grammar_g_range(r->b, c, ' ', ' ');
+    if (!all)
+        return;
+    static const uint32_t more[][2] = {{0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                                       {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                       {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        grammar_g_range(r->b, c, more[i][0], more[i][1]);
+}
+
+static void add_words(struct regex *r, struct grammar_class *c)
+{
+    grammar_g_range(r->b, c, '0', '9');
+    grammar_g_range(r->b, c, 'A', 'Z');
+    grammar_g_range(r->b, c, '_', '_');
+    grammar_g_range(r->b, c, 'a', 'z');
+}
+
+/* \d and its like.  False: another escape. */
+static bool named_class(struct regex *r, char name, struct grammar_class *c)
+{
+    struct grammar_class own = {0};
+    switch (name) {
+    case 'd':
+    case 'D':
+        grammar_g_range(r->b, &own, '0', '9');
+        break;
+    case 'w':
+    case 'W':
+        add_words(r, &own);
+        break;
+    case 's':
+    case 'S':
+        add_spaces(r, &own, name == 'S');
+        break;
+    default:
+        return false;
+    }
+    if (name < 'a')
+        grammar_g_invert(r->b, &own);
+    for (size_t i = 0; i < own.n; i++)
+        grammar_g_range(r->b, c, own.at[i].first, own.at[i].last);
+    grammar_g_class_release(&own);
+    return true;
+}
+
+/* One character behind a backslash. */
+static uint32_t read_escape(struct regex *r)
+{
+    static const char from[] = "tnrfv0", to[] = "\t\n\r\f\v";
+    const char c = r->at < r->end ? *r->at : 0;
+    const char *known = c ? strchr(from, c) : NULL;
+    r->at += r->at < r->end;
+    if (known)
+        return (uint32_t)to[known - from];
+    if (c == 'x')
+        return read_hex(r, 2);
+    if (c == 'u')
+        return read_unicode(r);
+    r->at--;
+    if (c >= '1' && c <= '9')
+        bad(r, INGLE_UNSUP, "back-references are not supported");
+    else if (c == 'k')
+        bad(r, INGLE_UNSUP, "named back-references are not supported");
+    else if (c == 'b' || c == 'B')
+        bad(r, INGLE_UNSUP, "word boundaries are not supported");
+    else if (c == 'p' || c == 'P')
+        bad(r, INGLE_UNSUP, "\\p classes are not supported");
+    else if (!c || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char)c >= 0x80)
+        bad(r, INGLE_ARG, "unknown escape");
+    r->at++;
+    return (unsigned char)c;
+}
+
+static uint32_t read_char(struct regex *r)
+{
+    uint32_t cp;
+    r->at += utf8_decode(r->at, (size_t)(r->end - r->at), &cp);
+    if (cp == UTF8_BAD)
+        bad(r, INGLE_ARG, "ill-formed UTF-8");
+    return cp;
+}
+
+/* A character of a class, or false: a named class was added. */
+static bool class_char(struct regex *r, struct grammar_class *c, uint32_t *cp)
+{
+    if (*r->at != '\\') {
+        *cp = read_char(r);
+        return true;
+    }
+    r->at++;
+    if (r->at < r->end && named_class(r, *r->at, c)) {
+        r->at++;
+        return false;
+    }
+    if (r->at < r->end && *r->at == 'b') {
+        r->at++;
+        *cp = 8;
+        return true;
+    }
+    *cp = read_escape(r);
+    return true;
+}
+
+static struct part read_class(struct regex *r)
+{
+    struct grammar_class c = {0};
+    r->at++;
+    const bool inverse = looking_at(r, "^");
+    r->at += inverse;
+    while (grammar_g_ok(r->b) && !looking_at(r, "]")) {
+        uint32_t first, last;
+        if (r->at == r->end) {
+            bad(r, INGLE_ARG, "a class has no closing ]");
+            break;
+        }
+        if (!class_char(r, &c, &first))
+            continue;
+        last = first;
+        if (r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
+            r->at++;
+            if (!class_char(r, &c, &last)) {
+                grammar_g_range(r->b, &c, '-', '-');
+                last = first;
+            }
+        }
+        if (grammar_g_ok(r->b) && last < first)
+            bad(r, INGLE_ARG, "a range ends before it begins");
+        if (grammar_g_ok(r->b))
+            grammar_g_range(r->b, &c, first, last);
+    }
+    r->at += r->at < r->end;
+    if (inverse)
+        grammar_g_invert(r->b, &c);
+    return part_of(r, &c);
+}
+
+static struct part any_char(struct regex *r, bool lines)
+{
+    struct grammar_class c = {0};
+    if (!lines) {
+        grammar_g_range(r->b, &c, '\n', '\n');
+        grammar_g_range(r->b, &c, '\r', '\r');
+        grammar_g_range(r->b, &c, 0x2028, 0x2029);
+    }
+    grammar_g_invert(r->b, &c);
+    return part_of(r, &c);
+}
+
+/* ---- structure ---- */
+
+static struct part read_alternatives(struct regex *r, int depth, bool whole);
+
+static struct part read_group(struct regex *r, int depth)
+{
+    if (depth == GRAMMAR_MAX_NESTING) {
+        grammar_g_fail(r->b, INGLE_LIMIT, "regular expression '%.60s': groups nest deeper than the limit of %d",
+                    r->text, GRAMMAR_MAX_NESTING);
+        return empty(r);
+    }
+    if (looking_at(r, "(?=") || looking_at(r, "(?!") || looking_at(r, "(?<=") || looking_at(r, "(?<!")) {
+        bad(r, INGLE_UNSUP, "look-around is not supported");
+        return empty(r);
+    }
+    const bool named = looking_at(r, "(?<") || looking_at(r, "(?P<");
+    if (looking_at(r, "(?:")) {
+        r->at += 3;
+    } else if (named) {
+        const char *close = memchr(r->at, '>', (size_t)(r->end - r->at));
+        if (!close)
+            bad(r, INGLE_ARG, "a group's name has no closing >");
+        r->at = close ? close + 1 : r->end;
+    } else if (looking_at(r, "(?")) {
+        bad(r, INGLE_UNSUP, "(? with flags or conditions is not supported");
+        return empty(r);
+    } else {
+        r->at++;
+    }
+    const struct part x = read_alternatives(r, depth + 1, false);
+    if (grammar_g_ok(r->b) && !looking_at(r, ")"))
+        bad(r, INGLE_ARG, "a group has no closing )");
+    r->at += r->at < r->end;
+    return x;
+}
+
+static struct part read_atom(struct regex *r, int depth)
+{
+    struct grammar_class c = {0};
+    switch (*r->at) {
+    case '(':
+        return read_group(r, depth);
+    case '[':
+        return read_class(r);
+    case '.':
+        r->at++;
+        return any_char(r, false);
+    case '*':
+    case '+':
+    case '?':
+    case '{':
+        bad(r, INGLE_ARG, "there is nothing to repeat");
+        return empty(r);
+    case '^':
+    case '$':
+        bad(r, INGLE_UNSUP, "anchors are supported at the ends alone");
+        return empty(r);
+    case '\\':
+        r->at++;
+        if (r->at < r->end && named_class(r, *r->at, &c)) {
+            r->at++;
+        } else {
+            const uint32_t cp = read_escape(r);
+            grammar_g_range(r->b, &c, cp, cp);
+        }
+        return part_of(r, &c);
+    default: {
+        const uint32_t cp = read_char(r);
+        if (grammar_g_ok(r->b))
+            grammar_g_range(r->b, &c, cp, cp);
+        return part_of(r, &c);
+    }
+    }
+}
+
+static bool read_count(struct regex *r, uint32_t *out)
+{
+    uint64_t v = 0;
+    const char *from = r->at;
+    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++)
+        v = v > GRAMMAR_MAX_REPEAT ? v : 10 * v + (uint64_t)(*r->at - '0');
+    if (v > GRAMMAR_MAX_REPEAT)
+        grammar_g_fail(r->b, INGLE_LIMIT,
+                    "regular expression '%.60s': a repetition is above the limit of %d", r->text,
+                    GRAMMAR_MAX_REPEAT);
+    *out = (uint32_t)v;
+    return r->at > from;
+}
+
+/* A quantifier, if there is one. */
+static bool read_quantifier(struct regex *r, uint32_t *min, uint32_t *max)
+{
+    *min = 0;
+    *max = GRAMMAR_INFINITE;
+    if (looking_at(r, "*")) {
+        r->at++;
+    } else if (looking_at(r, "+")) {
+        r->at++;
+        *min = 1;
+    } else if (looking_at(r, "?")) {
+        r->at++;
+        *max = 1;
+    } else if (looking_at(r, "{")) {
+        r->at++;
+        bool ok = read_count(r, min);
+        *max = *min;
+        if (looking_at(r, ",")) {
+            r->at++;
+            if (!read_count(r, max))
+                *max = GRAMMAR_INFINITE;
+        }
+        ok = ok && looking_at(r, "}");
+        if (!ok || *max < *min)
+            bad(r, INGLE_ARG, "a repetition is not {m}, {m,} or {m,n}");
+        r->at += r->at < r->end;
+    } else {
+        return false;
+    }
+    if (looking_at(r, "+"))
+        bad(r, INGLE_UNSUP, "possessive quantifiers are not supported");
+    r->at += looking_at(r, "?"); /* lazy: the same texts */
+    return true;
+}
+
+static struct part repeat(struct regex *r, struct part x, uint32_t min, uint32_t max)
+{
+    const uint64_t most = max == GRAMMAR_INFINITE ? (x.max ? UINT64_MAX : 0) : times(x.max, max);
+    return (struct part){grammar_g_repeat(r->b, x.p, min, max), times(x.min, min), most, false};
+}
+
+/* Whether what was read from start on is all of the expression. */
+static bool is_all(const struct regex *r, const char *start, bool whole)
+{
+    const bool first = start == r->text + (r->text < r->end && *r->text == '^');
+    const bool last = r->at == r->end || (r->at + 1 == r->end && *r->at == '$');
+    return first && last && (whole || (start > r->text && r->at < r->end));
+}
+
+static struct part read_sequence(struct regex *r, int depth, bool whole)
+{
+    struct part all = empty(r);
+    const bool begins = depth == 0 && looking_at(r, "^");
+    bool ends = false;
+    r->at += begins;
+    if (depth == 0 && !begins && !whole)
+        all = join(r, all, repeat(r, any_char(r, true), 0, GRAMMAR_INFINITE));
+    while (grammar_g_ok(r->b) && r->at < r->end && *r->at != '|' && *r->at != ')') {
+        uint32_t min, max;
+        if (depth == 0 && *r->at == '$' && (r->at + 1 == r->end || r->at[1] == '|')) {
+            r->at++;
+            ends = true;
+            break;
+        }
+        const char *start = r->at;
+        struct part x = read_atom(r, depth);
+        if (grammar_g_ok(r->b) && read_quantifier(r, &min, &max) && grammar_g_ok(r->b)) {
+            if (x.is_char && depth == 0 && is_all(r, start, whole)) {
+                min = min > r->min ? min : r->min; /* one counter serves both */
+                max = max < r->max ? max : r->max;
+                if (min > max)
+                    bad(r, INGLE_ARG, "no text has the length that is asked for");
+            }
+            if (grammar_g_ok(r->b))
+                x = repeat(r, x, min, max);
+        }
+        all = join(r, all, x);
+    }
+    if (depth == 0 && !ends && !whole)
+        all = join(r, all, repeat(r, any_char(r, true), 0, GRAMMAR_INFINITE));
+    return all;
+}
+
+static struct part read_alternatives(struct regex *r, int depth, bool whole)
+{
+    struct part x = read_sequence(r, depth, whole);
+    while (grammar_g_ok(r->b) && looking_at(r, "|")) {
+        r->at++;
+        x = either(r, x, read_sequence(r, depth, whole));
+    }
+    return x;
+}
+
+struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f, const char *text,
+                                  size_t n, bool whole, uint32_t min, uint32_t max)
+{
+    struct regex r = {b, f, text, text, text + n, min, max};
+    const struct part x = read_alternatives(&r, 0, whole);
+    if (grammar_g_ok(b) && r.at < r.end)
+        bad(&r, INGLE_ARG, "unexpected )");
+    if (grammar_g_ok(b) && (x.min < min || (max != GRAMMAR_INFINITE && x.max > max)))
+        grammar_g_fail(b, INGLE_UNSUP,
+                    "regular expression '%.60s' together with a length that it does not keep itself",
+                    text);
+    return x.p;
+}
+
+ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,
+                                struct err *err)
+{
+    struct grammar_builder b;
+    if (n > GRAMMAR_TEXT_BYTES)
+        return err_set(err, INGLE_LIMIT, "a regular expression of %zu bytes is above the limit of %d",
+                       n, GRAMMAR_TEXT_BYTES);
+    const ingle_status st = grammar_g_begin(&b, err);
+    if (st)
+        return st;
+    const uint32_t root = grammar_g_rule(&b, "root", 4);
+    struct str copy; /* messages want an end */
+    str_init(&copy);
+    str_add(&copy, text, n);
+    if (!str_ok(&copy))
+        grammar_g_nomem(&b);
+    else
+        grammar_g_body(&b, root, grammar_f_regex(&b, NULL, copy.at, n, true, 0, GRAMMAR_INFINITE));
+    str_release(&copy);
+    return grammar_g_end(&b, root, out);
+}

@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grammar_schema - JSON schemas to pieces of a grammar.
+ *
+ * What is compiled is a part of what a schema allows, never more: properties come in the
+ * schema's order, and where additionalProperties is not given next to properties there are no
+ * others.  Keywords that would have to be ignored for that are refused by name.
+ */
+#include "grammar/schema.h"
+
+#include "base/mem.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SCHEMA_DEPTH = 128, SCHEMA_MOST = 200000 };
+
+void grammar_s_init(struct schema *s, struct grammar_builder *b, const struct report_sink *sink)
+{
+    *s = (struct schema){.b = b, .sink = sink};
+}
+
+void grammar_s_release(struct schema *s)
+{
+    while (s->n_made)
+        json_object_put(s->made[--s->n_made]);
+    mem_free(s->made);
+    mem_free(s->ref);
+}
+
+static void put_path(struct str *out, const struct schema_path *at)
+{
+    if (!at)
+        return;
+    put_path(out, at->up);
+    if (at->up)
+        str_addc(out, '/');
+    if (at->key)
+        str_adds(out, at->key);
+    else
+        str_addf(out, "%zu", at->index);
+}
+
+void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
+                 ...)
+{
+    char text[256];
+    struct str path;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    str_init(&path);
+    put_path(&path, at);
+    grammar_g_fail(s->b, st, "schema at '%.160s': %s", path.at, text);
+    str_release(&path);
+}
+
+void grammar_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...)
+{
+    char text[256];
+    struct str path;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    str_init(&path);
+    put_path(&path, at);
+    report(s->sink, INGLE_REPORT_WARN, "schema", path.at, "%s", text);
+    str_release(&path);
+}
+
+static struct json_object *get(struct json_object *o, const char *key)
+{
+    struct json_object *v = NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                              : NULL;
+}
+
+/* ---- numbers of keywords ---- */
+
+static uint32_t count_of(struct schema *s, struct json_object *v, const char *key, uint32_t none,
+                         const struct schema_path *at)
+{
+    struct json_object *n = get(v, key);
+    if (!n)
+        return none;
+    const double x = json_object_get_double(n);
+    const bool number = json_object_is_type(n, json_type_int) ||
+                        json_object_is_type(n, json_type_double);
+    if (!number || !(x >= 0) || floor(x) < x)
+        grammar_s_fail(s, INGLE_ARG, at, "'%s' is no whole number at or above 0", key);
+    else if (x > GRAMMAR_MAX_REPEAT)
+        grammar_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key, GRAMMAR_MAX_REPEAT);
+    return grammar_g_ok(s->b) ? (uint32_t)x : 0;
+}
+
+/* A bound from `key`, and `flag`: a bound that excludes itself, or (draft 4) true. */
+static struct form_bound bound_of(struct schema *s, struct json_object *v, const char *key,
+                                  const char *flag, bool low, const struct schema_path *at)
+{
+    struct form_bound x = {0};
+    struct json_object *plain = get(v, key), *strict = get(v, flag);
+    const bool is_flag = json_object_is_type(strict, json_type_boolean);
+    const bool only_flag = is_flag && json_object_get_boolean(strict);
+    struct json_object *n = plain;
+    bool exclusive = only_flag;
+    if (strict && !is_flag) {
+        const double a = json_object_get_double(plain), b = json_object_get_double(strict);
+        if (!plain || (low ? b >= a : b <= a)) {
+            n = strict;
+            exclusive = true;
+        }
+    }
+    if (!n)
+        return x;
+    if (!json_object_is_type(n, json_type_int) && !json_object_is_type(n, json_type_double))
+        grammar_s_fail(s, INGLE_ARG, at, "'%s' is no number", n == plain ? key : flag);
+    else if (!grammar_f_bound(&x, json_object_to_json_string_ext(n, JSON_C_TO_STRING_PLAIN)))
+        grammar_s_fail(s, INGLE_UNSUP, at,
+                    "'%s': a number with an exponent or more than %d digits is not supported",
+                    n == plain ? key : flag, FORM_DIGITS);
+    x.exclusive = exclusive;
+    return x;
+}
+
+static struct grammar_piece compile_multiples(struct schema *s, struct json_object *v,
+                                              const struct form_bound *low, const struct form_bound *high,
+                                              bool whole, const struct schema_path *at)
+{
+    const struct form_bound step = bound_of(s, v, "multipleOf", "", true, at);
+    struct grammar_piece p = grammar_g_never(s->b);
+    if (grammar_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
+        grammar_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
+    if (grammar_g_ok(s->b) && !grammar_f_multiples(s->form, low, high, &step, whole, &p))
+        grammar_s_fail(s, INGLE_UNSUP, at, "'multipleOf' with so many digits, here and in the bounds, is not supported");
+    return p;
+}
+
+static struct grammar_piece compile_number(struct schema *s, struct json_object *v, bool whole,
+                                           const struct schema_path *at)
+{
+    const struct form_bound low = bound_of(s, v, "minimum", "exclusiveMinimum", true, at);
+    const struct form_bound high = bound_of(s, v, "maximum", "exclusiveMaximum", false, at);
+    if (get(v, "multipleOf") && grammar_g_ok(s->b))
+        return compile_multiples(s, v, &low, &high, whole, at);
+    if (!grammar_g_ok(s->b) || (!low.set && !high.set))
+        return whole ? grammar_f_integer(s->form) : grammar_f_number(s->form);
+    return grammar_f_between(s->form, &low, &high, whole);
+}
+
+/* ---- strings ---- */
+
+#define DATE                                                                                     \
+    "[1-9]\\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|"  \
+    "30)|02-(?:0[1-9]|1\\d|2[0-8]))"
+#define TIME                                                                                     \
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define DUR_TIME "T(?:\\d{1,4}H(?:\\d{1,4}M(?:\\d{1,4}S)?)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S)"
+#define DUR_DATE                                                                                 \
+    "(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)(?:" DUR_TIME ")?"
+#define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+/* Four labels of a host's name have at most 253 bytes with their dots, what is in front of an @ 64, and
+ * an address 254. */
+#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,60}[A-Za-z0-9])?"
+#define SHORT "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+
+const char *grammar_s_format(const char *name)
+{
+    static const char *const known[][2] = {
+        {"date", DATE},
+        {"time", TIME},
+        {"date-time", DATE "T" TIME},
+        {"duration", "P(?:" DUR_DATE "|" DUR_TIME "|\\d{1,4}W)"},
+        {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+        {"ipv4", BYTE "(?:\\." BYTE "){3}"},
+        {"ipv6", "[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{1,4}){7}"},
+        {"hostname", LABEL "(?:\\." LABEL "){0,3}"},
+        {"email", "[A-Za-z0-9_%+-]{1,30}(?:\\.[A-Za-z0-9_%+-]{1,16}){0,2}@" SHORT "(?:\\." SHORT
+                  "){1,3}"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i][0], name) == 0)
+            return known[i][1];
+    return NULL;
+}
+
+/* Bare regular expressions fail without a place. */
+static struct grammar_piece compile_regex(struct schema *s, const char *text, bool whole,
+                                          uint32_t min, uint32_t max, const struct schema_path *at)
+{
+    struct err own = {0};
+    struct err *err = s->b->err;
+    s->b->err = &own;
+    const struct grammar_piece p =
+        grammar_f_regex(s->b, s->form, text, strlen(text), whole, min, max);
+    s->b->err = err;
+    if (!grammar_g_ok(s->b)) {
+        const ingle_status st = s->b->status;
+        s->b->status = INGLE_OK;
+        grammar_s_fail(s, st, at, "%.300s", own.msg);
+    }
+    return grammar_f_quoted(s->form, p);
+}
+
+static struct grammar_piece compile_string(struct schema *s, struct json_object *v,
+                                           const struct schema_path *at)
+{
+    struct json_object *pattern = get(v, "pattern"), *format = get(v, "format");
+    const uint32_t min = count_of(s, v, "minLength", 0, at);
+    const uint32_t max = count_of(s, v, "maxLength", GRAMMAR_INFINITE, at);
+    const struct schema_path at_pattern = {at, "pattern", 0}, at_format = {at, "format", 0};
+    if (grammar_g_ok(s->b) && min > max)
+        grammar_s_fail(s, INGLE_ARG, at, "'minLength' is above 'maxLength'");
+    const char *known =
+        json_object_is_type(format, json_type_string) ? grammar_s_format(json_object_get_string(format)) : NULL;
+    if (format && !known)
+        grammar_s_note(s, &at_format, "the format '%.60s' is not enforced", json_object_get_string(format));
+    if (pattern && known)
+        grammar_s_fail(s, INGLE_UNSUP, &at_pattern, "'pattern' together with 'format' is not supported");
+    if (pattern && !json_object_is_type(pattern, json_type_string))
+        grammar_s_fail(s, INGLE_ARG, &at_pattern, "'pattern' is no string");
+    if (!grammar_g_ok(s->b))
+        return grammar_g_never(s->b);
+    if (pattern)
+        return compile_regex(s, json_object_get_string(pattern), false, min, max, &at_pattern);
+    if (known)
+        return compile_regex(s, known, true, min, max, &at_format);
+    return grammar_f_string(s->form, min, max);
+}
+
+/* ---- arrays ---- */
+
+/* , item */
+static struct grammar_piece next_item(struct schema *s, uint32_t rule)
+{
+    struct grammar_builder *b = s->b;
+    return grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)),
+                      grammar_g_call(b, rule));
+}
+
+/* [ inner ], and [] where inner may be missing. */
+static struct grammar_piece in_brackets(struct schema *s, struct grammar_piece inner, bool missing)
+{
+    struct grammar_builder *b = s->b;
+    inner = grammar_g_cat(b, inner, grammar_f_space(s->form));
+    if (missing)
+        inner = grammar_g_opt(b, inner);
+    inner = grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form)), inner);
+    return grammar_g_cat(b, inner, grammar_g_word(b, "]"));
+}
+
+static struct grammar_piece compile_array(struct schema *s, struct json_object *v,
+                                          const struct schema_path *at)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *prefix = get(v, "prefixItems"), *items = get(v, "items");
+    uint32_t min = count_of(s, v, "minItems", 0, at);
+    const uint32_t max = count_of(s, v, "maxItems", GRAMMAR_INFINITE, at);
+    const struct schema_path at_items = {at, "items", 0};
+    if (json_object_is_type(items, json_type_array)) { /* as older drafts have it */
+        prefix = items;
+        items = get(v, "additionalItems");
+    }
+    if (prefix && !json_object_is_type(prefix, json_type_array))
+        grammar_s_fail(s, INGLE_ARG, at, "'prefixItems' is no array");
+    if (grammar_g_ok(b) && min > max)
+        grammar_s_fail(s, INGLE_ARG, at, "'minItems' is above 'maxItems'");
+    if (!grammar_g_ok(b))
+        return grammar_g_never(b);
+    if (!prefix && !items && !min && max == GRAMMAR_INFINITE)
+        return grammar_f_any_array(s->form);
+
+    const size_t n = prefix ? json_object_array_length(prefix) : 0;
+    struct grammar_piece all = grammar_g_empty(b);
+    uint32_t done = 0;
+    for (size_t i = 0; i < n && done < max && grammar_g_ok(b); i++, done++) {
+        const struct schema_path up = {at, "prefixItems", 0}, here = {&up, NULL, i};
+        if (i)
+            all = grammar_g_cat(b, all, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
+        all = grammar_g_cat(b, all,
+                         grammar_s_compile(s, json_object_array_get_idx(prefix, i), &here, SCHEMA_ALL));
+    }
+    const bool closed = json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
+    if (closed && min > n)
+        return grammar_g_never(b);
+    const bool more = done < max && !closed && (items || !n || min > n);
+    if (closed && !n)
+        return grammar_g_cat(b, grammar_g_word(b, "["), grammar_g_word(b, "]"));
+    if (!more)
+        return in_brackets(s, all, done == 0);
+    const uint32_t rule = grammar_g_rule(b, "item", 4);
+    grammar_g_body(b, rule, items ? grammar_s_compile(s, items, &at_items, SCHEMA_ALL) : grammar_f_any(s->form));
+    bool missing = false;
+    if (!done) {
+        all = grammar_g_call(b, rule);
+        missing = min == 0;
+        done = 1;
+    }
+    min = min > done ? min - done : 0;
+    all = grammar_g_cat(b, all, grammar_g_repeat(b, next_item(s, rule), min,
+                                           max == GRAMMAR_INFINITE ? max : max - done));
+    return in_brackets(s, all, missing);
+}
+
+/* ---- objects ---- */
+
+static bool is_required(struct json_object *list, const char *name)
+{
+    for (size_t i = 0; list && i < json_object_array_length(list); i++)
+        if (strcmp(json_object_get_string(json_object_array_get_idx(list, i)), name) == 0)
+            return true;
+    return false;
+}
+
+static void check_object(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    if (properties && !json_object_is_type(properties, json_type_object))
+        grammar_s_fail(s, INGLE_ARG, at, "'properties' is no object");
+    if (required && !json_object_is_type(required, json_type_array))
+        grammar_s_fail(s, INGLE_ARG, at, "'required' is no array");
+    for (size_t i = 0; grammar_g_ok(s->b) && required && i < json_object_array_length(required); i++)
+        if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
+            grammar_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
+}
+
+/* Takes its place in the list unless the name is there. */
+static void add_member(struct schema *s, struct schema_members *m, const char *name,
+                       struct json_object *value, bool required)
+{
+    if (json_object_object_get_ex(m->names, name, NULL))
+        return;
+    if (json_object_object_add(m->names, name, NULL))
+        grammar_g_nomem(s->b);
+    m->at[m->n++] = (struct schema_member){name, value, required};
+}
+
+void grammar_s_members_release(struct schema_members *m)
+{
+    mem_free(m->at);
+    json_object_put(m->names);
+    *m = (struct schema_members){0};
+}
+
+bool grammar_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
+                    struct schema_members *out)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    struct json_object *more = get(v, "additionalProperties");
+    const bool is_bool = json_object_is_type(more, json_type_boolean);
+    struct schema_members m = {.open = more ? !is_bool || json_object_get_boolean(more) : !properties,
+                               .other = is_bool ? NULL : more};
+    check_object(s, v, at);
+    const size_t n_required = grammar_g_ok(s->b) && required ? json_object_array_length(required) : 0;
+    const size_t n = grammar_g_ok(s->b) && properties ? (size_t)json_object_object_length(properties) : 0;
+    m.at = mem_calloc(n + n_required + 1, sizeof *m.at);
+    m.names = json_object_new_object();
+    if (!m.at || !m.names) {
+        grammar_g_nomem(s->b);
+        grammar_s_members_release(&m);
+        *out = m;
+        return false;
+    }
+    if (grammar_g_ok(s->b) && properties) {
+        json_object_object_foreach(properties, key, value)
+        {
+            add_member(s, &m, key, value, is_required(required, key));
+        }
+    }
+    for (size_t i = 0; i < n_required && grammar_g_ok(s->b); i++)
+        add_member(s, &m, json_object_get_string(json_object_array_get_idx(required, i)), m.other,
+                   true);
+    if (is_bool && !m.open && m.n > n)
+        grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", m.at[n].name);
+    if (!grammar_g_ok(s->b))
+        grammar_s_members_release(&m);
+    *out = m;
+    return grammar_g_ok(s->b);
+}
+
+/* A rule for name and value. */
+static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct json_object *v,
+                            const struct schema_path *at)
+{
+    const uint32_t rule = grammar_g_rule(s->b, "member", 6);
+    const struct grammar_piece value =
+        v ? grammar_s_compile(s, v, at, SCHEMA_ALL) : grammar_f_any(s->form);
+    grammar_g_body(s->b, rule, grammar_g_cat(s->b, name, value));
+    return rule;
+}
+
+/* Two chains of the members, last one first: a comma is due before those of `later`, which
+ * stand behind at least one member.  rule [m->n]. */
+static struct grammar_piece chain_members(struct schema *s, const struct schema_members *m,
+                                          const uint32_t *rule, uint32_t other)
+{
+    struct grammar_builder *b = s->b;
+    const struct grammar_piece close = grammar_g_word(b, "}");
+    const struct grammar_piece end = grammar_f_space(s->form);
+    grammar_g_tie(b, end, close.in);
+    uint32_t first = close.in, later = end.in;
+    if (m->open) {
+        const struct grammar_piece more = grammar_g_star(b, next_item(s, other));
+        const struct grammar_piece one = grammar_g_call(b, other);
+        grammar_g_tie(b, more, end.in);
+        grammar_g_tie(b, one, more.in);
+        later = more.in;
+        first = grammar_g_node(b, GRAMMAR_SPLIT, one.in, close.in);
+    }
+    for (size_t i = m->n; i-- > 0 && grammar_g_ok(b);) {
+        const struct grammar_piece x = grammar_g_call(b, rule[i]), y = next_item(s, rule[i]);
+        grammar_g_tie(b, x, later);
+        grammar_g_tie(b, y, later);
+        first = m->at[i].required ? x.in : grammar_g_node(b, GRAMMAR_SPLIT, x.in, first);
+        later = m->at[i].required ? y.in : grammar_g_node(b, GRAMMAR_SPLIT, y.in, later);
+    }
+    const struct grammar_piece open =
+        grammar_g_cat(b, grammar_g_word(b, "{"), grammar_f_space(s->form));
+    grammar_g_tie(b, open, first);
+    return (struct grammar_piece){open.in, close.out};
+}
+
+bool grammar_s_any_order(const struct schema *s, const struct schema_members *m)
+{
+    return s->any_order && m->n <= GRAMMAR_MAX_ONCE;
+}
+
+uint32_t grammar_s_required(const struct schema_members *m)
+{
+    uint32_t bits = 0;
+    for (size_t i = 0; i < m->n; i++)
+        bits |= (uint32_t)m->at[i].required << i;
+    return bits;
+}
+
+/* The members in any order, in a rule of their own. */
+static struct grammar_piece free_members(struct schema *s, const struct schema_members *m,
+                                         const uint32_t *rule, uint32_t other)
+{
+    struct grammar_builder *b = s->b;
+    const uint32_t object = grammar_g_rule(b, "object", 6), all = grammar_s_required(m);
+    const uint32_t comma = grammar_g_rule(b, "comma", 5), *others = m->open ? &other : NULL;
+    const struct grammar_piece close = grammar_g_word(b, "}"), end = grammar_f_space(s->form);
+    const struct grammar_piece open = grammar_g_cat(b, grammar_g_word(b, "{"), grammar_f_space(s->form));
+    const struct grammar_piece later = grammar_g_empty(b);
+    grammar_g_body(b, comma, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
+    grammar_g_tie(b, end, close.in);
+    grammar_g_tie(b, later,
+               grammar_g_node(b, GRAMMAR_SPLIT,
+                           grammar_g_any_order(b, rule, m->n, others, &comma, later.in),
+                           grammar_g_node(b, GRAMMAR_ALL, end.in, all)));
+    grammar_g_tie(b, open,
+               grammar_g_node(b, GRAMMAR_SPLIT,
+                           grammar_g_any_order(b, rule, m->n, others, NULL, later.in),
+                           grammar_g_node(b, GRAMMAR_ALL, close.in, all)));
+    grammar_g_body(b, object, (struct grammar_piece){open.in, close.out});
+    return grammar_g_call(b, object);
+}
+
+static struct grammar_piece compile_object(struct schema *s, struct json_object *v,
+                                           const struct schema_path *at)
+{
+    const struct schema_path at_more = {at, "additionalProperties", 0}, up = {at, "properties", 0};
+    struct schema_members m;
+    uint32_t other = 0;
+    if (!grammar_s_members(s, v, at, &m))
+        return grammar_g_never(s->b);
+    if (!m.n && m.open && !m.other) {
+        grammar_s_members_release(&m);
+        return grammar_f_any_object(s->form);
+    }
+    uint32_t *rule = mem_calloc(m.n + 1, sizeof *rule);
+    if (!rule)
+        grammar_g_nomem(s->b);
+    for (size_t i = 0; rule && i < m.n && grammar_g_ok(s->b); i++) {
+        const struct schema_path here = {&up, m.at[i].name, 0};
+        const struct grammar_piece name =
+            grammar_f_name(s->form, m.at[i].name, strlen(m.at[i].name));
+        rule[i] = member_rule(s, name, m.at[i].value, &here);
+    }
+    if (m.open && grammar_g_ok(s->b))
+        other = member_rule(s, grammar_f_other_name(s->form, m.names), m.other, &at_more);
+    struct grammar_piece p = grammar_g_never(s->b);
+    if (rule && grammar_g_ok(s->b))
+        p = grammar_s_any_order(s, &m) ? free_members(s, &m, rule, other)
+                                    : chain_members(s, &m, rule, other);
+    mem_free(rule);
+    grammar_s_members_release(&m);
+    return p;
+}
+
+/* ---- schemas ---- */
+
+static bool wants(enum schema_part part, bool string)
+{
+    return part == SCHEMA_ALL || (part == SCHEMA_STRINGS) == string;
+}
+
+static struct grammar_piece compile_anything(struct schema *s, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    if (part == SCHEMA_ALL)
+        return grammar_f_any(s->form);
+    if (part == SCHEMA_STRINGS)
+        return grammar_f_string(s->form, 0, GRAMMAR_INFINITE);
+    struct grammar_piece p = grammar_g_alt(b, grammar_f_any_object(s->form), grammar_f_any_array(s->form));
+    p = grammar_g_alt(b, p, grammar_f_number(s->form));
+    p = grammar_g_alt(b, p, grammar_g_word(b, "true"));
+    p = grammar_g_alt(b, p, grammar_g_word(b, "false"));
+    return grammar_g_alt(b, p, grammar_g_word(b, "null"));
+}
+
+static struct grammar_piece compile_type(struct schema *s, struct json_object *v, const char *type,
+                                         const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    if (!wants(part, strcmp(type, "string") == 0))
+        return grammar_g_never(b);
+    if (strcmp(type, "object") == 0)
+        return compile_object(s, v, at);
+    if (strcmp(type, "array") == 0)
+        return compile_array(s, v, at);
+    if (strcmp(type, "string") == 0)
+        return compile_string(s, v, at);
+    if (strcmp(type, "integer") == 0 || strcmp(type, "number") == 0)
+        return compile_number(s, v, type[0] == 'i', at);
+    if (strcmp(type, "boolean") == 0)
+        return grammar_g_alt(b, grammar_g_word(b, "true"), grammar_g_word(b, "false"));
+    if (strcmp(type, "null") == 0)
+        return grammar_g_word(b, "null");
+    grammar_s_fail(s, INGLE_ARG, at, "'type' is '%.40s', not a type of JSON", type);
+    return grammar_g_never(b);
+}
+
+/* The type that keywords speak of, or NULL. */
+static const char *type_of_keywords(struct json_object *v)
+{
+    static const char *const word[][2] = {
+        {"properties", "object"}, {"required", "object"},  {"additionalProperties", "object"},
+        {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
+        {"maxItems", "array"},    {"pattern", "string"},   {"format", "string"},
+        {"minLength", "string"},  {"maxLength", "string"}, {"minimum", "number"},
+        {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"},
+        {"multipleOf", "number"}};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (get(v, word[i][0]))
+            return word[i][1];
+    return NULL;
+}
+
+/* The values of a list that the schema's other keywords allow. */
+static struct grammar_piece compile_values(struct schema *s, struct json_object *schema,
+                                           struct json_object *list, const struct schema_path *at,
+                                           enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct grammar_piece p = grammar_g_never(b);
+    struct schema_check check = {.s = s, .at = at};
+    for (size_t i = json_object_array_length(list); i-- > 0 && grammar_g_ok(b);) {
+        struct json_object *v = json_object_array_get_idx(list, i);
+        if (wants(part, json_object_is_type(v, json_type_string)) && grammar_s_allows(&check, schema, v))
+            p = grammar_g_alt(b, grammar_f_exactly(s->form, v), p);
+    }
+    grammar_s_check_end(&check);
+    return p;
+}
+
+/* The value of const, if the schema's other keywords (of which enum is one) allow it. */
+static struct grammar_piece compile_const(struct schema *s, struct json_object *schema,
+                                          struct json_object *v, const struct schema_path *at,
+                                          enum schema_part part)
+{
+    struct schema_check check = {.s = s, .at = at};
+    struct json_object *list = get(schema, "enum");
+    bool named = !json_object_is_type(list, json_type_array);
+    for (size_t i = 0; !named && i < json_object_array_length(list); i++)
+        named = json_object_equal(json_object_array_get_idx(list, i), v);
+    const bool fits = named && wants(part, json_object_is_type(v, json_type_string)) &&
+                      grammar_s_allows(&check, schema, v);
+    grammar_s_check_end(&check);
+    return fits ? grammar_f_exactly(s->form, v) : grammar_g_never(s->b);
+}
+
+static struct grammar_piece compile_any_of(struct schema *s, struct json_object *v,
+                                           const char *keyword, const struct schema_path *at,
+                                           enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *list = get(v, keyword);
+    const struct schema_path up = {at, keyword, 0};
+    struct grammar_piece p = grammar_g_never(b);
+    if (!json_object_is_type(list, json_type_array) || !json_object_array_length(list)) {
+        grammar_s_fail(s, INGLE_ARG, at, "'%s' is no array of schemas", keyword);
+        return p;
+    }
+    if (keyword[0] == 'o')
+        grammar_s_note(s, at, "'oneOf' is read as 'anyOf'");
+    const bool has_more = grammar_s_has_more(v, keyword, NULL);
+    struct json_object *base = has_more ? grammar_s_without(s, v, keyword) : NULL;
+    for (size_t i = 0; i < json_object_array_length(list) && grammar_g_ok(b); i++) {
+        const struct schema_path here = {&up, NULL, i};
+        struct json_object *x = json_object_array_get_idx(list, i);
+        if (base) {
+            x = grammar_s_flatten(s, x, &here, 0);
+            x = x ? grammar_s_merge(s, base, x, &here) : NULL;
+        }
+        if (x || grammar_g_ok(b))
+            p = grammar_g_alt(b, grammar_s_compile(s, x, &here, part), p);
+    }
+    return p;
+}
+
+static struct grammar_piece compile_ref(struct schema *s, struct json_object *pointer,
+                                        const struct schema_path *at, enum schema_part part)
+{
+    struct json_object *target = grammar_s_resolve(s, pointer, at);
+    if (!target)
+        return grammar_g_never(s->b);
+    for (size_t i = 0; i < s->n_refs; i++)
+        if (s->ref[i].target == target && s->ref[i].form == s->form && s->ref[i].part == part)
+            return grammar_g_call(s->b, s->ref[i].rule);
+    if (!mem_grow(&s->ref, &s->cap_refs, s->n_refs + 1, sizeof *s->ref)) {
+        grammar_g_nomem(s->b);
+        return grammar_g_never(s->b);
+    }
+    const char *name = json_object_get_string(pointer);
+    const uint32_t rule = grammar_g_rule(s->b, name, strlen(name));
+    s->ref[s->n_refs++] = (struct schema_ref){target, name, s->form, part, rule};
+    return grammar_g_call(s->b, rule);
+}
+
+void grammar_s_finish(struct schema *s)
+{
+    for (; s->n_refs_done < s->n_refs && grammar_g_ok(s->b); s->n_refs_done++) {
+        const struct schema_ref r = s->ref[s->n_refs_done];
+        const struct schema_path at = {NULL, r.pointer, 0};
+        s->form = r.form;
+        grammar_g_body(s->b, r.rule, grammar_s_compile(s, r.target, &at, r.part));
+    }
+}
+
+bool grammar_s_is_refused(const char *keyword)
+{
+    static const char *const refused[] = {
+        "not", "if", "then", "else", "contains", "minContains", "maxContains",
+        "patternProperties", "propertyNames", "minProperties", "maxProperties",
+        "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
+        "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        is = is || strcmp(refused[i], keyword) == 0;
+    return is;
+}
+
+static void check_keywords(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    static const char *const known[] = {
+        "type", "properties", "required", "additionalProperties", "items", "prefixItems",
+        "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
+        "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
+        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable"};
+    json_object_object_foreach(v, key, value)
+    {
+        bool is_known = grammar_s_is_note(key);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is_known = is_known || strcmp(known[i], key) == 0;
+        if (grammar_s_is_refused(key))
+            grammar_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
+        if (strcmp(key, "uniqueItems") == 0) {
+            if (json_object_get_boolean(value))
+                grammar_s_fail(s, INGLE_UNSUP, at, "'uniqueItems' is not supported");
+        } else if (!is_known) {
+            grammar_s_note(s, at, "the keyword '%.60s' is not known and means nothing", key);
+        }
+    }
+}
+
+/* A schema without $ref, allOf, anyOf and oneOf. */
+static struct grammar_piece compile_plain(struct schema *s, struct json_object *v,
+                                          const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct json_object *type = get(v, "type"), *list = get(v, "enum"), *constant = NULL;
+    if (json_object_object_get_ex(v, "const", &constant))
+        return compile_const(s, v, constant, at, part);
+    if (list && (!json_object_is_type(list, json_type_array) || !json_object_array_length(list))) {
+        grammar_s_fail(s, INGLE_ARG, at, "'enum' is no array of values");
+        return grammar_g_never(b);
+    }
+    if (list)
+        return compile_values(s, v, list, at, part);
+    if (json_object_is_type(type, json_type_string))
+        return compile_type(s, v, json_object_get_string(type), at, part);
+    if (json_object_is_type(type, json_type_array)) {
+        struct grammar_piece p = grammar_g_never(b);
+        for (size_t i = json_object_array_length(type); i-- > 0 && grammar_g_ok(b);) {
+            struct json_object *t = json_object_array_get_idx(type, i);
+            if (!json_object_is_type(t, json_type_string))
+                grammar_s_fail(s, INGLE_ARG, at, "'type' holds something else than a name");
+            else
+                p = grammar_g_alt(b, compile_type(s, v, json_object_get_string(t), at, part), p);
+        }
+        return p;
+    }
+    if (type) {
+        grammar_s_fail(s, INGLE_ARG, at, "'type' is no name");
+        return grammar_g_never(b);
+    }
+    const char *guess = type_of_keywords(v);
+    return guess ? compile_type(s, v, guess, at, part) : compile_anything(s, part);
+}
+
+static struct grammar_piece compile_object_schema(struct schema *s, struct json_object *v,
+                                                  const struct schema_path *at,
+                                                  enum schema_part part)
+{
+    struct json_object *all = get(v, "allOf"), *any = get(v, "anyOf"), *one = get(v, "oneOf");
+    check_keywords(s, v, at);
+    if (!grammar_g_ok(s->b))
+        return grammar_g_never(s->b);
+    if (get(v, "$ref") && !grammar_s_has_more(v, "$ref", NULL))
+        return compile_ref(s, get(v, "$ref"), at, part);
+    if (json_object_is_type(all, json_type_array) && json_object_array_length(all) == 1 &&
+        !grammar_s_has_more(v, "allOf", NULL))
+        return grammar_s_compile(s, json_object_array_get_idx(all, 0), at, part);
+    if (get(v, "$ref") || all) {
+        v = grammar_s_flatten(s, v, at, 0);
+        return v ? grammar_s_compile(s, v, at, part) : grammar_g_never(s->b);
+    }
+    if (any && one)
+        grammar_s_fail(s, INGLE_UNSUP, at, "'anyOf' together with 'oneOf' is not supported");
+    if (any || one)
+        return compile_any_of(s, v, any ? "anyOf" : "oneOf", at, part);
+    return compile_plain(s, v, at, part);
+}
+
+struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
+                                    const struct schema_path *at, enum schema_part part)
+{
+    struct grammar_builder *b = s->b;
+    struct grammar_piece p = grammar_g_never(b);
+    if (!grammar_g_ok(b))
+        return p;
+    if (json_object_is_type(v, json_type_boolean))
+        return json_object_get_boolean(v) ? compile_anything(s, part) : p;
+    if (!json_object_is_type(v, json_type_object)) {
+        grammar_s_fail(s, INGLE_ARG, at, "a schema is no object");
+        return p;
+    }
+    if (s->depth == SCHEMA_DEPTH || s->n_compiled == SCHEMA_MOST) {
+        grammar_s_fail(s, INGLE_LIMIT, at, "the schema %s the limit of %d",
+                    s->depth == SCHEMA_DEPTH ? "nests deeper than" : "has more parts than",
+                    s->depth == SCHEMA_DEPTH ? SCHEMA_DEPTH : SCHEMA_MOST);
+        return p;
+    }
+    s->depth++;
+    s->n_compiled++;
+    p = compile_object_schema(s, v, at, part);
+    s->depth--;
+    struct json_object *nullable = get(v, "nullable");
+    if (json_object_is_type(nullable, json_type_boolean) && json_object_get_boolean(nullable) &&
+        part != SCHEMA_STRINGS)
+        p = grammar_g_alt(b, p, grammar_g_word(b, "null"));
+    return p;
+}
+
+ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
+                                 const struct report_sink *sink, struct err *err)
+{
+    struct grammar_builder b;
+    struct grammar_form form = {.kind = FORM_JSON};
+    struct schema s;
+    struct json_object *root = NULL;
+    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES};
+    const struct schema_path at = {NULL, "#", 0};
+    ingle_status st = json_parse(text, n, &limits, &root, err);
+    if (st)
+        return err_prefix(err, "json schema");
+    st = grammar_g_begin(&b, err);
+    if (st) {
+        json_object_put(root);
+        return st;
+    }
+    form.b = &b;
+    grammar_s_init(&s, &b, sink);
+    s.root = root;
+    s.form = &form;
+    const uint32_t rule = grammar_g_rule(&b, "root", 4);
+    grammar_g_body(&b, rule, grammar_s_compile(&s, root, &at, SCHEMA_ALL));
+    grammar_s_finish(&s);
+    grammar_s_release(&s);
+    json_object_put(root);
+    return grammar_g_end(&b, rule, out);
+}

@@ -1,0 +1,110 @@
+/*
+ * grammar_schema - JSON schemas to pieces of a grammar.
+ */
+#ifndef INGLE_GRAMMAR_SCHEMA_H
+#define INGLE_GRAMMAR_SCHEMA_H
+
+#include "grammar/form.h"
+
+/* Where in the schema: a list from the inside out; the outermost key is "#" or a pointer. */
+struct schema_path {
+    const struct schema_path *up;
+    const char *key; /* NULL: index counts */
+    size_t index;
+};
+
+/* Which of a schema's values are meant. */
+enum schema_part { SCHEMA_ALL, SCHEMA_STRINGS, SCHEMA_OTHERS };
+
+/* A $ref whose rule is made when all else is done. */
+struct schema_ref {
+    struct json_object *target;
+    const char *pointer; /* the rule's name */
+    struct grammar_form *form;
+    enum schema_part part;
+    uint32_t rule;
+};
+
+struct schema {
+    struct grammar_builder *b;
+    struct json_object *root;  /* $ref points into it */
+    struct grammar_form *form;    /* of what is compiled now */
+    const struct report_sink *sink;
+    struct schema_ref *ref;
+    size_t n_refs, cap_refs, n_refs_done;
+    struct json_object **made; /* schemas of our own, ended with the rest */
+    size_t n_made, cap_made;
+    size_t n_compiled, n_checked;
+    int depth;
+    bool any_order; /* of an object's members */
+};
+
+void grammar_s_init(struct schema *s, struct grammar_builder *b, const struct report_sink *sink);
+/* Makes the bodies of the $refs that were met since; forms must still be there. */
+void grammar_s_finish(struct schema *s);
+void grammar_s_release(struct schema *s);
+
+struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
+                                    const struct schema_path *at, enum schema_part part);
+
+/* The properties of an object schema (no $ref, allOf, anyOf) one by one, for forms that have
+ * no braces.  value NULL: any. */
+struct schema_member {
+    const char *name;
+    struct json_object *value;
+    bool required;
+};
+struct schema_members {
+    struct schema_member *at; /* owned; names are borrowed from the schema */
+    size_t n;
+    bool open;                 /* others may follow */
+    struct json_object *other; /* their schema, NULL: any */
+    struct json_object *names; /* owned: what an other cannot be called */
+};
+/* False: failed; members is empty. */
+bool grammar_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
+                    struct schema_members *out);
+void grammar_s_members_release(struct schema_members *m);
+/* Whether they may come in any order; and the bits of those that must be there. */
+bool grammar_s_any_order(const struct schema *s, const struct schema_members *m);
+uint32_t grammar_s_required(const struct schema_members *m);
+
+/* Checks of values that a schema names: zeroed but for s and at. */
+struct schema_check {
+    struct schema *s;
+    const struct schema_path *at;
+    const char *pattern; /* that grammar and matcher are of; NULL: none so far */
+    struct grammar *grammar;
+    struct grammar_matcher *matcher;
+};
+/* Whether v is valid under a schema, whose own enum does not count.  False after a failure, too. */
+bool grammar_s_allows(struct schema_check *c, struct json_object *schema, struct json_object *v);
+void grammar_s_check_end(struct schema_check *c);
+/* The regular expression of a format, or NULL. */
+const char *grammar_s_format(const char *name);
+/* A keyword that cannot be had. */
+bool grammar_s_is_refused(const char *keyword);
+
+/* Names the place. */
+ATTR_PRINTF(4, 5)
+void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
+                 ...);
+ATTR_PRINTF(3, 4)
+void grammar_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...);
+
+/* What a local pointer (#/$defs/x) names, or NULL: failed. */
+struct json_object *grammar_s_resolve(struct schema *s, struct json_object *pointer,
+                                   const struct schema_path *at);
+/* A keyword that says nothing about what is valid. */
+bool grammar_s_is_note(const char *keyword);
+/* Whether v has keywords that say something, other than the given ones. */
+bool grammar_s_has_more(struct json_object *v, const char *but, const char *also);
+/* v without $ref and allOf: what they say is merged.  Owned by s; NULL: failed. */
+struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
+                                   const struct schema_path *at, int depth);
+/* Both schemas at once, and a copy without one keyword.  Owned by s; NULL: failed. */
+struct json_object *grammar_s_merge(struct schema *s, struct json_object *x, struct json_object *y,
+                                 const struct schema_path *at);
+struct json_object *grammar_s_without(struct schema *s, struct json_object *v, const char *keyword);
+
+#endif

@@ -1,0 +1,182 @@
+/* http_inner - what the files of http share.  See http.h for the ideas. */
+#ifndef INGLE_HTTP_INNER_H
+#define INGLE_HTTP_INNER_H
+
+#include "base/str.h"
+#include "http/http.h"
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { HTTP_LISTENERS = 8 };
+
+enum http_phase {
+    HTTP_HEADER, /* the request line and headers arrive */
+    HTTP_BODY,
+    HTTP_ANSWER, /* the handler has the request */
+    HTTP_IDLE,   /* between two requests */
+};
+
+/* A connection.  I/O thread only. */
+struct http_conn {
+    int fd;
+    uint32_t generation; /* tells a descriptor's users apart in late events */
+    struct MHD_Connection *mhd;
+    struct http_exchange *x; /* the request at hand, or NULL */
+    enum http_phase phase;
+    uint64_t since, last; /* start of the phase, last piece of it; ns */
+    size_t n_body;        /* bytes of this body, also dropped ones */
+    bool input_over;      /* the client has ended its sending side, or all */
+    bool hung_up;         /* and is taken to have left */
+    const char *uri;      /* [n_uri] as it came, while the head is looked at */
+    size_t n_uri;
+    bool bad_uri;
+    unsigned char address[16];
+    bool counted;         /* the address counts for max_per_address */
+};
+
+struct http_exchange {
+    atomic_int refs;
+    pthread_mutex_t lock;
+
+    /* Sync: lock */
+    struct http *http; /* NULL: over */
+    enum { HTTP_OPEN, HTTP_STARTED, HTTP_ENDED } state;
+    bool gone, whole;
+    int status;
+    char *content_type;
+    struct str header; /* "name\0value\0" ... */
+    char *out;         /* [n_out], of which the first n_sent were sent */
+    size_t n_out, n_sent, cap_out;
+    uint64_t last_write, last_drain; /* ns */
+    uint64_t full_since; /* ns; 0: there is room */
+    uint64_t full_mark;  /* ns; when it had taken enough, of late, ... */
+    size_t n_taken;      /* ... and what it has taken since */
+
+    /* Sync: http->lock */
+    bool queued;
+    struct http_exchange *next;
+
+    bool returned; /* the handler's thread is through with it */
+
+    /* Sync: http->lock */
+    struct http_exchange *next_away;
+
+    /* I/O thread only; what handlers set (tag, close, gone_fn to silence_ns) belongs to the
+     * handler's thread while it is away */
+    bool away;
+    struct http_conn *conn; /* NULL: over */
+    bool suspended, answered, handled, gone_called, close;
+    int tag;
+    int refused;         /* status, decided while the body arrives; 0: none */
+    const char *reason;
+    double retry_seconds; /* ... and when it may be tried again; 0: not said */
+    void (*gone_fn)(void *arg);
+    void *gone_arg;
+    void (*silence_fn)(void *arg);
+    void *silence_arg;
+    uint64_t silence_ns, last_silence;
+    void (*room_fn)(void *arg);
+    void *room_arg;
+
+    struct http_request rq;
+    char *path;
+    char method[24], id[24];
+    char *body; /* [n_body] */
+    size_t n_body, cap_body;
+    void (*own_fn)(void *arg);
+    void *own_arg;
+};
+
+/* A thread that handles requests with a body. */
+struct http_lane {
+    struct http *http;
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool large, runs;
+    /* Sync: http->lock, as all below */
+    struct http_exchange *first, *last;
+    bool stop, trim;       /* trim: the allocator's memory is to be given back */
+    int n;                 /* requests that wait, */
+    size_t n_bytes;        /* ... and their bodies */
+    double byte_seconds;   /* what a byte takes, of late */
+};
+
+struct http {
+    struct http_options o;
+    struct MHD_Daemon *mhd;
+    int epoll, wake, mhd_epoll;
+    int listener[HTTP_LISTENERS], n_listeners, port;
+    bool listening, paused; /* I/O thread only */
+    bool at_rest;           /* no tick is needed before something happens; I/O thread only */
+    bool unix_bound;
+    pthread_t thread;
+    bool thread_runs;
+    atomic_bool stop, no_more;
+    struct http_conn **by_fd; /* [n_by_fd]; I/O thread only */
+    size_t n_by_fd;
+    size_t looked;            /* of by_fd, in the round of tick() that goes on; 0: none does */
+    uint32_t generation;
+    uint64_t id_seed, id_count;
+    atomic_size_t bodies_bytes; /* written by the I/O thread alone */
+    int64_t most_exchanges;     /* since memory was given back; I/O thread only */
+    struct http_lane lane[2]; /* for small bodies, for large ones */
+    pthread_mutex_t handling; /* while the I/O thread itself calls a handler */
+    atomic_bool no_handlers;
+
+    pthread_mutex_t lock;
+    struct http_exchange *ready; /* Sync: lock */
+    atomic_int n_signals;        /* threads about to wake this one */
+
+    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns, n_full;
+    atomic_uint_least64_t full_ns;
+    atomic_int_least64_t n_open, n_exchanges;
+    atomic_uint_least64_t busy_ns, longest_ns;
+};
+
+/* http_listen.c: fills h->listener and h->port. */
+MUST_CHECK ingle_status http_listen(struct http *h, struct err *err);
+
+/* http_exchange.c */
+struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);
+/* The I/O thread looks after it: calls gone, resumes the connection. */
+void http_exchange_attend(struct http_exchange *x);
+/* The client is not there any more. */
+void http_exchange_drop(struct http_exchange *x);
+/* From the handler's thread: the I/O thread goes on with it. */
+void http_exchange_return(struct http_exchange *x);
+/* Keep-alive and stall; called ten times a second. */
+void http_exchange_tick(struct http_exchange *x, uint64_t now);
+/* Queues the answer if it has begun, else suspends the connection. */
+enum MHD_Result http_exchange_answer(struct http_exchange *x);
+/* The connection is done with it; ends the connection's reference. */
+void http_exchange_over(struct http_exchange *x);
+size_t http_exchange_unread(const struct http_exchange *x);
+
+/* http_request.c: libmicrohttpd's callbacks. */
+enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version, const char *data,
+                                    size_t *n_data, void **mine);
+void *http_request_uri(void *arg, const char *uri, struct MHD_Connection *mhd);
+void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
+                            enum MHD_RequestTerminationCode why);
+
+/* The body has been read: nobody needs it any more.  I/O thread. */
+void http_request_forget_body(struct http_exchange *x);
+/* Calls the handler, or refuses; on the thread that has x. */
+void http_request_handle(struct http_exchange *x);
+
+/* http_lane.c */
+bool http_lane_start(struct http_lane *lane, struct http *h, bool large);
+/* What waits is handled first. */
+void http_lane_stop(struct http_lane *lane);
+enum http_lane_answer { HTTP_LANE_TAKEN, HTTP_LANE_FULL, HTTP_LANE_STOPS };
+/* x goes away to be handled, if there is room; else *retry says when there will be. */
+enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry);
+/* The thread for small bodies gives the allocator's memory back when it has nothing to do. */
+void http_lane_trim(struct http *h);
+
+/* http.c */
+struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);
+
+#endif

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/anthropic/anthropic.h"
+
+#include "base/mem.h"
+#include "server/thought.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 256 };
+
+struct reader {
+    struct convert convert;
+    const struct report_sink *sink;
+    struct fault *fault;
+    const char *where; /* "messages[3]" */
+    struct json_object *tools; /* of the request; NULL: none */
+    bool defers; /* those with defer_loading wait until the conversation names them */
+};
+
+static void drop(struct reader *d, struct view what, const char *why)
+{
+    char subject[64];
+    report(d->sink, INGLE_REPORT_NOTE, "block", view_cut(what, subject), "left out: %s", why);
+}
+
+static void fail_type(struct reader *d, const char *where, const char *what, struct json_object *v,
+                      const char *want)
+{
+    request_fault(d->fault, FAULT_REQUEST, where, "%s is %s, not %s", what, view_type(v), want);
+}
+
+/* ---- blocks of text ---- */
+
+static void add_line(struct str *out, struct view t)
+{
+    str_adds(out, out->n && t.n ? "\n" : "");
+    str_add(out, t.at, t.n);
+}
+
+/* Appends the texts of a string or a list of blocks.  False: there is a medium in it. */
+static bool add_texts(struct reader *d, struct json_object *content, struct str *out,
+                      int depth);
+
+static bool add_document(struct reader *d, struct json_object *block, struct str *out,
+                         int depth)
+{
+    struct json_object *source = view_get(block, "source");
+    const struct view type = view_member(source, "type");
+    add_line(out, view_member(block, "title"));
+    add_line(out, view_member(block, "context"));
+    if (view_is(type, "text")) {
+        add_line(out, view_member(source, "data"));
+        return true;
+    }
+    return view_is(type, "content") && add_texts(d, view_get(source, "content"), out, depth);
+}
+
+/* ---- tools that come later ---- */
+
+static struct json_object *find_tool(struct json_object *tools, struct view name)
+{
+    if (!json_object_is_type(tools, json_type_array) || !name.at)
+        return NULL;
+    for (size_t i = 0; i < json_object_array_length(tools); i++)
+        if (view_is(view_member(json_object_array_get_idx(tools, i), "name"), name.at))
+            return json_object_array_get_idx(tools, i);
+    return NULL;
+}
+
+static bool is_deferred(const struct reader *d, struct json_object *tool)
+{
+    return d->defers && json_object_get_boolean(view_get(tool, "defer_loading"));
+}
+
+/* From now on the tool can be called; twice told is once there. */
+static void add_late_tool(struct reader *d, struct json_object *tool, struct str *shown)
+{
+    struct json_object *schema = view_get(tool, "input_schema");
+    const struct view name = view_member(tool, "name");
+    if (schema && !json_object_is_type(schema, json_type_object)) {
+        fail_type(d, d->where, "'input_schema'", schema, "an object");
+    } else if (!name.n || name.n > MAX_NAME) {
+        request_fault(d->fault, FAULT_REQUEST, d->where, "a tool's 'name' has %zu bytes, not 1 to %d",
+                      name.n, MAX_NAME);
+    } else {
+        convert_late_tool(&d->convert, name, view_member(tool, "description"), schema, shown);
+    }
+}
+
+/* A tool of the list by its name, or one that is defined here. */
+static void show_tool(struct reader *d, struct view name, struct json_object *definition,
+                      struct str *out)
+{
+    struct json_object *tool = definition ? definition : find_tool(d->tools, name);
+    if (!definition && !is_deferred(d, tool)) {
+        add_line(out, name); /* it stands in front, or nobody knows it */
+        return;
+    }
+    add_line(out, VIEW("This tool can be called now:"));
+    add_late_tool(d, tool, out);
+}
+
+/* The text of one block.  False: it is a medium. */
+static bool add_block(struct reader *d, struct json_object *block, struct str *out,
+                      int depth)
+{
+    const struct view type = view_member(block, "type");
+    const struct view text = view_member(block, "text");
+    if (text.at) {
+        add_line(out, text);
+    } else if (view_is(type, "image")) {
+        return false;
+    } else if (view_is(type, "document")) {
+        return add_document(d, block, out, depth);
+    } else if (view_is(type, "tool_reference")) {
+        show_tool(d, view_member(block, "tool_name"), NULL, out);
+    } else if (view_is(type, "tool_addition")) {
+        struct json_object *tool = view_get(block, "tool");
+        show_tool(d, view_member(tool, "name"), view_get(tool, "definition"), out);
+    } else if (view_is(type, "tool_removal")) {
+        add_line(out, VIEW("This tool cannot be called any more: "));
+        const struct view name = view_member(view_get(block, "tool"), "name");
+        str_add(out, name.at, name.n);
+    } else {
+        /* search_result and the results of server tools */
+        add_line(out, view_member(block, "title"));
+        add_line(out, view_member(block, "source"));
+        add_line(out, view_member(block, "url"));
+        return add_texts(d, view_get(block, "content"), out, depth);
+    }
+    return true;
+}
+
+static bool add_texts(struct reader *d, struct json_object *content, struct str *out,
+                      int depth)
+{
+    bool all = true;
+    if (depth > 8)
+        return true;
+    if (json_object_is_type(content, json_type_string))
+        add_line(out, view_of(content));
+    else if (json_object_is_type(content, json_type_object))
+        all = add_block(d, content, out, depth + 1);
+    for (size_t i = 0; json_object_is_type(content, json_type_array) &&
+                       i < json_object_array_length(content);
+         i++)
+        all = add_block(d, json_object_array_get_idx(content, i), out, depth + 1) && all;
+    return all;
+}
+
+/* ---- turns ---- */
+
+/* A block of text must have one; others say what they have. */
+static bool check_text(struct reader *d, struct json_object *block)
+{
+    if (!view_is(view_member(block, "type"), "text") || view_member(block, "text").at)
+        return true;
+    request_fault(d->fault, FAULT_REQUEST, d->where, "a text block has no string 'text'");
+    return false;
+}
+
+static void read_result(struct reader *d, struct json_object *block)
+{
+    struct str text;
+    str_init(&text);
+    if (json_object_get_boolean(view_get(block, "is_error")))
+        str_adds(&text, "Error:");
+    if (!add_texts(d, view_get(block, "content"), &text, 0)) {
+        drop(d, VIEW("tool_result"), "this version reads text alone");
+        add_line(&text, VIEW("[an image or file that cannot be shown]"));
+    }
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    convert_result(&d->convert, view_member(block, "tool_use_id"), view_str(&text));
+    str_release(&text);
+}
+
+static bool is_result(struct json_object *block)
+{
+    return view_is(view_member(block, "type"), "tool_result");
+}
+
+static void read_user_block(struct reader *d, struct json_object *block)
+{
+    const struct view type = view_member(block, "type");
+    struct str text;
+    if (is_result(block))
+        return; /* before the others */
+    if (!type.at) {
+        request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
+        return;
+    }
+    if (!check_text(d, block))
+        return;
+    str_init(&text);
+    if (!add_block(d, block, &text, 0))
+        request_fault(d->fault, FAULT_REQUEST, d->where,
+                      "a content block is an %.20s that holds more than text: this version reads "
+                      "text alone",
+                      view_is(type, "image") ? "image" : "item");
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    convert_user(&d->convert, view_str(&text));
+    str_release(&text);
+}
+
+/* Our own thoughts come back whole; another provider's would pass for the model's own. */
+static void read_thinking(struct reader *d, struct view text, struct view seal)
+{
+    struct str carried;
+    str_init(&carried);
+    if (thought_open(seal, &carried))
+        convert_thought(&d->convert, view_str(&carried));
+    else if (text.n && (!seal.n || thought_check(seal, text) == THOUGHT_OURS))
+        convert_thought(&d->convert, text);
+    else if (text.n || seal.n)
+        drop(d, VIEW("thinking"),
+             thought_check(seal, text) == THOUGHT_ALTERED ? "it was altered"
+                                                          : "its signature is not from here");
+    d->convert.failed = d->convert.failed || !str_ok(&carried);
+    str_release(&carried);
+}
+
+static void read_assistant_block(struct reader *d, struct json_object *block)
+{
+    const struct view type = view_member(block, "type");
+    if (view_is(type, "thinking")) {
+        read_thinking(d, view_member(block, "thinking"), view_member(block, "signature"));
+    } else if (view_is(type, "redacted_thinking")) {
+        read_thinking(d, VIEW(""), view_member(block, "data"));
+    } else if (view_is(type, "tool_use")) {
+        const struct view name = view_member(block, "name");
+        if (!name.n)
+            request_fault(d->fault, FAULT_REQUEST, d->where, "'name' of a tool_use is missing");
+        convert_call(&d->convert, view_member(block, "id"), name, view_get(block, "input"));
+    } else if (view_is(type, "server_tool_use")) {
+        drop(d, type, "tools of this type run on the provider's servers");
+    } else if (check_text(d, block)) {
+        struct str text;
+        str_init(&text);
+        if (!add_block(d, block, &text, 0))
+            drop(d, type, "this version reads text alone");
+        d->convert.failed = d->convert.failed || !str_ok(&text);
+        if (text.n)
+            convert_say(&d->convert, view_str(&text));
+        str_release(&text);
+    }
+}
+
+static void read_user(struct reader *d, struct json_object *content)
+{
+    const size_t n = json_object_array_length(content);
+    for (size_t i = 0; i < n; i++)
+        if (is_result(json_object_array_get_idx(content, i)))
+            read_result(d, json_object_array_get_idx(content, i));
+    for (size_t i = 0; i < n; i++)
+        read_user_block(d, json_object_array_get_idx(content, i));
+}
+
+static void read_message(struct reader *d, struct json_object *message)
+{
+    const struct view role = view_member(message, "role");
+    struct json_object *content = view_get(message, "content");
+    const bool text = json_object_is_type(content, json_type_string);
+    if (!json_object_is_type(message, json_type_object)) {
+        fail_type(d, d->where, "a message", message, "an object");
+    } else if (!text && !json_object_is_type(content, json_type_array)) {
+        fail_type(d, d->where, "'content'", content, "a string or an array");
+    } else if (view_is(role, "user")) {
+        if (text)
+            convert_user(&d->convert, view_of(content));
+        else
+            read_user(d, content);
+    } else if (view_is(role, "assistant")) {
+        convert_assistant(&d->convert);
+        if (text)
+            convert_say(&d->convert, view_of(content));
+        for (size_t i = 0; !text && i < json_object_array_length(content); i++)
+            read_assistant_block(d, json_object_array_get_idx(content, i));
+    } else if (view_is(role, "system")) {
+        struct str all;
+        str_init(&all);
+        (void)add_texts(d, content, &all, 0);
+        d->convert.failed = d->convert.failed || !str_ok(&all);
+        convert_system(&d->convert, view_str(&all));
+        str_release(&all);
+    } else {
+        request_fault(d->fault, FAULT_REQUEST, d->where,
+                      "'role' is '%.40s', not user, assistant or system", role.at ? role.at : "");
+    }
+}
+
+static void read_messages(struct reader *d, struct json_object *body)
+{
+    struct json_object *messages = view_get(body, "messages");
+    if (!json_object_is_type(messages, json_type_array)) {
+        fail_type(d, "messages", "'messages'", messages, "an array");
+        return;
+    }
+    const size_t n = json_object_array_length(messages);
+    if (!n || n > REQUEST_MAX_MESSAGES)
+        request_fault(d->fault, FAULT_REQUEST, "messages", "%zu messages, not 1 to %d", n,
+                      REQUEST_MAX_MESSAGES);
+    for (size_t i = 0; !d->fault->kind && i < n; i++) {
+        char where[40];
+        snprintf(where, sizeof where, "messages[%zu]", i);
+        d->where = where;
+        read_message(d, json_object_array_get_idx(messages, i));
+    }
+    d->where = "messages";
+}
+
+/* Claude Code's first block is another one in each request: it would make every prefix new. */
+static void read_system(struct reader *d, struct json_object *body)
+{
+    struct json_object *system = view_get(body, "system");
+    if (json_object_is_type(system, json_type_string)) {
+        convert_system(&d->convert, view_of(system));
+        return;
+    }
+    if (system && !json_object_is_type(system, json_type_array)) {
+        fail_type(d, "system", "'system'", system, "a string or an array");
+        return;
+    }
+    for (size_t i = 0; system && i < json_object_array_length(system); i++) {
+        struct json_object *block = json_object_array_get_idx(system, i);
+        const struct view text = view_member(block, "text");
+        if (!text.at)
+            request_fault(d->fault, FAULT_REQUEST, "system", "block %zu has no 'text'", i);
+        else if (!view_starts(text, "x-anthropic-billing-header:"))
+            convert_system(&d->convert, text);
+    }
+}
+
+/* ---- tools ---- */
+
+/* Tools that run on the provider's servers, or whose schema only the provider knows. */
+static bool is_skipped(struct json_object *tool)
+{
+    const struct view type = view_member(tool, "type");
+    return type.at && !view_is(type, "custom");
+}
+
+static bool has_items(struct json_object *list)
+{
+    return json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0;
+}
+
+static void read_tool(struct reader *d, struct json_object *tool, const char *where)
+{
+    const struct view type = view_member(tool, "type"), name = view_member(tool, "name");
+    struct json_object *schema = view_get(tool, "input_schema");
+    char subject[64];
+    if (!json_object_is_type(tool, json_type_object)) {
+        fail_type(d, where, "a tool", tool, "an object");
+    } else if (view_get(tool, "type") && !type.at) {
+        fail_type(d, where, "'type'", view_get(tool, "type"), "a string");
+    } else if (is_skipped(tool)) {
+        report(d->sink, INGLE_REPORT_NOTE, "tool", view_cut(type, subject),
+               "skipped: its schema is the provider's secret");
+    } else if (!name.n || name.n > MAX_NAME) {
+        request_fault(d->fault, FAULT_REQUEST, where, "'name' has %zu bytes, not 1 to %d", name.n,
+                      MAX_NAME);
+    } else if (schema && !json_object_is_type(schema, json_type_object)) {
+        fail_type(d, where, "'input_schema'", schema, "an object");
+    } else if (!is_deferred(d, tool)) {
+        convert_tool(&d->convert, name, view_member(tool, "description"), schema);
+    }
+}
+
+/* A search that the provider's servers would make: without them nobody would find a tool. */
+static bool has_search(struct json_object *tools)
+{
+    for (size_t i = 0; i < json_object_array_length(tools); i++)
+        if (view_starts(view_member(json_object_array_get_idx(tools, i), "type"), "tool_search_tool"))
+            return true;
+    return false;
+}
+
+static void read_tools(struct reader *d, struct json_object *body)
+{
+    struct json_object *tools = view_get(body, "tools");
+    if (tools && !json_object_is_type(tools, json_type_array)) {
+        fail_type(d, "tools", "'tools'", tools, "an array");
+        return;
+    }
+    d->tools = tools;
+    d->defers = tools && !has_search(tools);
+    for (size_t i = 0; tools && !d->fault->kind && i < json_object_array_length(tools); i++) {
+        char where[40];
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        read_tool(d, json_object_array_get_idx(tools, i), where);
+    }
+}
+
+static void read_choice(struct reader *d, struct json_object *body, struct chat_request *r)
+{
+    struct json_object *choice = view_get(body, "tool_choice");
+    const struct view type = view_member(choice, "type"), name = view_member(choice, "name");
+    if (!choice)
+        return;
+    if (view_is(type, "auto")) {
+        r->tool_choice = TOOLS_AUTO;
+    } else if (view_is(type, "none")) {
+        r->tool_choice = TOOLS_NONE;
+    } else if (view_is(type, "any")) {
+        if (!has_items(d->tools))
+            request_fault(d->fault, FAULT_REQUEST, "tool_choice",
+                          "'any' requires a call, but there are no tools");
+        r->tool_choice = d->convert.n_tools ? TOOLS_REQUIRED : TOOLS_AUTO;
+    } else if (!view_is(type, "tool")) {
+        request_fault(d->fault, FAULT_REQUEST, "tool_choice",
+                      "'type' is '%.40s', not auto, any, tool or none", type.at ? type.at : "");
+    } else if (!find_tool(d->tools, name)) {
+        request_fault(d->fault, FAULT_REQUEST, "tool_choice", "there is no tool '%.100s'",
+                      name.at ? name.at : "");
+    } else if (is_skipped(find_tool(d->tools, name))) {
+        char subject[64];
+        report(d->sink, INGLE_REPORT_NOTE, "tool_choice", view_cut(name, subject),
+               "left to the model: the tool was skipped");
+    } else {
+        r->tool_choice = TOOLS_NAMED;
+        str_add(&r->tool_name, name.at, name.n);
+        if (is_deferred(d, find_tool(d->tools, name)))
+            add_late_tool(d, find_tool(d->tools, name), NULL);
+    }
+    if (json_object_get_boolean(view_get(choice, "disable_parallel_tool_use")))
+        r->parallel_calls = false;
+}
+
+/* ---- the other fields ---- */
+
+static void read_thinking_field(struct reader *d, struct json_object *body, struct anthropic *s,
+                                struct chat_request *r)
+{
+    struct json_object *thinking = view_get(body, "thinking");
+    const struct view type = view_member(thinking, "type");
+    if (!thinking)
+        return;
+    if (view_is(type, "disabled"))
+        r->thinking = THINKING_OFF;
+    else if (view_is(type, "enabled") || view_is(type, "adaptive") ||
+             view_is(type, "between_tools"))
+        r->thinking = THINKING_ON;
+    else
+        request_fault(d->fault, FAULT_REQUEST, "thinking",
+                      "'type' is '%.40s', not enabled, disabled or adaptive",
+                      type.at ? type.at : "");
+    request_get_int(thinking, "budget_tokens", 0, INT32_MAX, &r->thinking_budget, d->fault);
+    s->omit = view_is(view_member(thinking, "display"), "omitted");
+}
+
+static void read_format(struct reader *d, struct json_object *body, struct chat_request *r)
+{
+    struct json_object *format = view_get(view_get(body, "output_config"), "format");
+    if (!format)
+        format = view_get(body, "output_format");
+    struct json_object *schema = view_get(format, "schema");
+    const struct view type = view_member(format, "type");
+    if (!format)
+        return;
+    if (!view_is(type, "json_schema")) {
+        request_fault(d->fault, FAULT_REQUEST, "output_config.format",
+                      "'type' is '%.40s', not json_schema", type.at ? type.at : "");
+    } else if (!json_object_is_type(schema, json_type_object)) {
+        fail_type(d, "output_config.format", "'schema'", schema, "an object");
+    } else {
+        r->has_grammar = true;
+        r->grammar_param = "output_config.format.schema";
+        r->grammar_kind = INGLE_GRAMMAR_JSON_SCHEMA;
+        view_put_json(&r->grammar, schema);
+    }
+}
+
+static void read_stops(struct reader *d, struct json_object *body, struct chat_request *r)
+{
+    struct json_object *stops =
+        request_get_array(body, "stop_sequences", REQUEST_MAX_STOPS, d->fault);
+    for (size_t i = 0; stops && i < json_object_array_length(stops); i++) {
+        struct json_object *stop = json_object_array_get_idx(stops, i);
+        if (!json_object_is_type(stop, json_type_string))
+            fail_type(d, "stop_sequences", "a stop sequence", stop, "a string");
+        else
+            request_add_stop(r, view_of(stop).at, view_of(stop).n, "stop_sequences", d->fault);
+    }
+}
+
+static void read_fields(struct reader *d, struct json_object *body, struct anthropic *s,
+                        struct chat_request *r)
+{
+    struct json_object *config = request_get_object(body, "output_config", d->fault);
+    const struct view effort = view_member(config, "effort");
+    int64_t top_k = r->sampling.top_k;
+    request_get_text(body, "model", 256, &r->model, d->fault);
+    request_get_bool(body, "stream", &r->stream, d->fault);
+    request_get_int(body, "max_tokens", 0, INT32_MAX, &r->max_tokens, d->fault);
+    request_get_number(body, "temperature", 0, 2, &r->sampling.temperature, d->fault);
+    request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
+    request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
+    r->sampling.top_k = (int32_t)top_k;
+    if (view_get(config, "effort") && !effort.at)
+        fail_type(d, "output_config.effort", "'effort'", view_get(config, "effort"), "a string");
+    if (effort.at) {
+        /* It says how hard to think, not whether. */
+        request_effort(r, effort.at);
+        r->thinking = THINKING_DEFAULT;
+    }
+    read_thinking_field(d, body, s, r);
+    read_format(d, body, r);
+    read_stops(d, body, r);
+    read_system(d, body);
+    read_tools(d, body);
+    read_choice(d, body, r);
+    read_messages(d, body);
+    if (d->convert.n_tools + d->convert.n_late > REQUEST_MAX_TOOLS)
+        request_fault(d->fault, FAULT_REQUEST, "tools", "%zu tools, more than the limit of %d",
+                      d->convert.n_tools + d->convert.n_late, REQUEST_MAX_TOOLS);
+}
+
+void anthropic_free(struct anthropic *s)
+{
+    if (!s)
+        return;
+    str_release(&s->request_id);
+    str_release(&s->text);
+    mem_free(s);
+}
+
+void anthropic_read(struct json_object *body, const char *request_id,
+                    const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
+                    struct fault *fault)
+{
+    struct reader d = {.sink = sink, .fault = fault, .where = "messages"};
+    struct anthropic *s = mem_zalloc(sizeof *s);
+    struct err err;
+    *out = s;
+    if (!s) {
+        request_fault_from(fault, INGLE_NOMEM, NULL, "no memory for a request");
+        return;
+    }
+    str_init(&s->request_id);
+    str_init(&s->text);
+    str_adds(&s->request_id, request_id ? request_id : "");
+    convert_init(&d.convert);
+    r->chat = true;
+    r->parallel_calls = true;
+    read_fields(&d, body, s, r);
+    const ingle_status st = convert_end(&d.convert, &err);
+    if (st)
+        request_fault_from(fault, st, NULL, err.msg);
+    convert_give(&d.convert, &r->messages, &r->tools, &r->late_tools);
+    convert_release(&d.convert);
+}

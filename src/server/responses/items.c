@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * responses_items - items as the store keeps them, and lists of them for clients.
+ */
+#include "server/responses/responses.h"
+
+#include "base/clock.h"
+#include "http/http.h"
+#include "server/write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { MOST = 100, USUAL = 20 };
+
+void responses_random(char hex[33])
+{
+    uint64_t v[2] = {0};
+    if (getrandom(v, sizeof v, 0) != (ssize_t)sizeof v)
+        v[0] = clock_now();
+    snprintf(hex, 33, "%016llx%016llx", (unsigned long long)v[0], (unsigned long long)v[1]);
+}
+
+static const char *prefix_of(struct view type)
+{
+    static const struct {
+        const char *type, *prefix;
+    } known[] = {
+        {"message", "msg_"},          {"reasoning", "rs_"},
+        {"function_call", "fc_"},     {"function_call_output", "fco_"},
+        {"custom_tool_call", "ctc_"}, {"local_shell_call", "lsh_"},
+        {"tool_search_call", "tsc_"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (view_is(type, known[i].type))
+            return known[i].prefix;
+    return "item_";
+}
+
+static bool is_string(struct json_object *v) { return json_object_is_type(v, json_type_string); }
+
+/* One part, of the type that belongs to the role. */
+static void put_text_part(struct str *out, struct json_object *text, struct view role)
+{
+    const bool output = view_is(role, "assistant");
+    str_addf(out, "{\"type\":\"%s\",\"text\":", output ? "output_text" : "input_text");
+    view_put_json(out, text);
+    str_adds(out, output ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+}
+
+static void put_content(struct str *out, struct json_object *content, struct view role)
+{
+    if (!is_string(content) && !json_object_is_type(content, json_type_array)) {
+        view_put_json(out, content);
+        return;
+    }
+    str_addc(out, '[');
+    if (is_string(content))
+        put_text_part(out, content, role);
+    for (size_t i = 0; !is_string(content) && i < json_object_array_length(content); i++) {
+        struct json_object *part = json_object_array_get_idx(content, i);
+        view_put_comma(out);
+        if (is_string(part))
+            put_text_part(out, part, role);
+        else
+            view_put_json(out, part);
+    }
+    str_addc(out, ']');
+}
+
+/* Calls and results without an id of their own are matched by their order: they get none. */
+static bool wants_id(struct json_object *item, struct view type)
+{
+    const bool matched = view_ends(type, "_call") || view_ends(type, "_output");
+    return !view_member(item, "id").n && (!matched || view_member(item, "call_id").n);
+}
+
+void responses_keep_item(struct str *out, struct json_object *item, const char *base, size_t n)
+{
+    struct view type = view_member(item, "type");
+    const bool message = !type.at || view_is(type, "message");
+    type = type.at ? type : VIEW("message");
+    str_addc(out, '{');
+    if (wants_id(item, type))
+        str_addf(out, "\"id\":\"%s%s%04zx\"", prefix_of(type), base, n);
+    if (!view_get(item, "type"))
+        write_member(out, "type", "message");
+    json_object_object_foreach(item, key, value)
+    {
+        /* null is as good as nothing, and an id must be a text: what stands for these has been
+         * written, or will be. */
+        if (strcmp(key, "id") == 0 && !view_member(item, "id").n)
+            continue;
+        if (!value && (strcmp(key, "type") == 0 || strcmp(key, "status") == 0))
+            continue;
+        write_key(out, key);
+        if (message && strcmp(key, "content") == 0)
+            put_content(out, value, view_member(item, "role"));
+        else
+            view_put_json(out, value);
+    }
+    if (message && !view_get(item, "status"))
+        write_member(out, "status", "completed");
+    str_addc(out, '}');
+}
+
+/* ---- lists ---- */
+
+static int read_limit(const struct http_request *rq, struct fault *f)
+{
+    const char *text = rq ? http_request_query(rq, "limit") : NULL;
+    char *end;
+    const long n = text ? strtol(text, &end, 10) : USUAL;
+    if (text && (*text < '0' || *text > '9' || *end || n < 1 || n > MOST))
+        request_fault(f, FAULT_REQUEST, "limit", "'limit' is '%.40s', not 1 to %d", text, MOST);
+    return f->kind ? 0 : rq ? (int)n : MOST;
+}
+
+/* The newest first, unless the oldest are asked for. */
+static bool read_descending(const struct http_request *rq, struct fault *f)
+{
+    const char *order = rq ? http_request_query(rq, "order") : "asc";
+    if (order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
+        request_fault(f, FAULT_REQUEST, "order", "'order' is '%.40s', not asc or desc", order);
+    return !order || strcmp(order, "asc") != 0;
+}
+
+/* The place in the list behind the item of that id; n: there is none. */
+static size_t behind(struct json_object *list, size_t n, bool descending, const char *id)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *item = json_object_array_get_idx(list, descending ? n - 1 - i : i);
+        if (view_is(view_member(item, "id"), id))
+            return i + 1;
+    }
+    return n;
+}
+
+static void put_id(struct str *out, const char *key, struct json_object *item)
+{
+    const struct view id = view_member(item, "id");
+    write_key(out, key);
+    if (id.at)
+        view_put(out, id);
+    else
+        write_null(out);
+}
+
+void responses_page(const struct http_request *rq, const struct str *items, size_t n,
+                    struct str *out, struct fault *f)
+{
+    struct json_object *list = NULL, *item = NULL;
+    const size_t limit = (size_t)read_limit(rq, f);
+    const bool descending = read_descending(rq, f);
+    const char *after = rq ? http_request_query(rq, "after") : NULL;
+    struct str text;
+    if (f->kind)
+        return;
+    str_init(&text);
+    str_addc(&text, '[');
+    str_add(&text, items->at, items->n);
+    str_addc(&text, ']');
+    if (json_parse(text.at, text.n, NULL, &list, NULL) != INGLE_OK) {
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a list of items");
+        str_release(&text);
+        return;
+    }
+    if (n > json_object_array_length(list))
+        n = json_object_array_length(list);
+    const size_t from = after ? behind(list, n, descending, after) : 0;
+    const size_t to = n - from > limit ? from + limit : n;
+    write_open(out, '{');
+    write_member(out, "object", "list");
+    write_key(out, "data");
+    write_open(out, '[');
+    struct json_object *first = NULL;
+    for (size_t i = from; i < to; i++) {
+        item = json_object_array_get_idx(list, descending ? n - 1 - i : i);
+        first = first ? first : item;
+        view_put_comma(out);
+        view_put_json(out, item);
+    }
+    write_close(out, ']');
+    put_id(out, "first_id", first);
+    put_id(out, "last_id", item);
+    write_member_bool(out, "has_more", to < n);
+    write_close(out, '}');
+    json_object_put(list);
+    str_release(&text);
+}
