@@ -1,0 +1,434 @@
+/*
+ * attend_body - attention on sixteen lanes, compiled once for each width of register.
+ *
+ * The pairs of row and head of a task are taken in groups that pass over the keys and
+ * values together, page by page, and in a group as tiles of up to MAX_R pairs whose
+ * products share every load.  A page is decoded to f32 once for a group of many tiles;
+ * few tiles (decoding a token) decode in registers.  All that a tile does is per
+ * pair and in the steps of attend.h, so the bits do not depend on groups, tiles or pages.
+ */
+#include "kern/attend.h"
+#include "kern/attend_part.h"
+#include "kern/math.h"
+#include "kern/x86/lanes_exp.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+    PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
+};
+
+/* A block of values as mix_*() reads it. */
+struct values {
+    const uint8_t *block;
+    bool panels;        /* decoded, in the order of panel_at() */
+    const float *scale; /* Q8_0: f32 [128][n_groups] */
+    int64_t stride;     /* else: elements from one slot to the next */
+    int64_t whole;      /* v_width in whole vectors */
+    int64_t n_groups;
+    const uint8_t *next; /* what is read after these values: fetched while they are used */
+};
+
+/* What is read after a block of keys, and if that was decoded, how much of it is for this tile. */
+struct next {
+    const uint8_t *at;
+    int64_t lines;
+};
+
+/* What a pair of row and head sees of the page that starts at base: slots [from, to). */
+struct view {
+    int64_t from, to;
+};
+
+/* Sixteen elements from i on; scale is for Q8_0. */
+LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
+                                struct v16 scale)
+{
+    const void *p = block;
+    if (c == KERN_KV_F32)
+        return v_load((const float *)p + i);
+    if (c == KERN_KV_F16)
+        return v_from_f16((const uint16_t *)p + i);
+    if (c == KERN_KV_BF16)
+        return v_from_bf16((const uint16_t *)p + i);
+    return v_mul(v_from_i8((const int8_t *)p + i), scale);
+}
+
+LANES_INLINE int64_t element_bytes(enum kern_kv_codec c)
+{
+    return c == KERN_KV_F32 ? 4 : c == KERN_KV_Q8_0 ? 1 : 2;
+}
+
+/* The scales of dimensions k.. k + 31 of a 16-block of keys. */
+LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b, int64_t k)
+{
+    const void *p = block + width * KERN_PAGE;
+    return v_from_f16((const uint16_t *)p + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
+}
+
+/* MAX_R, and in which form tiles read queries, keys, weights and values. */
+#ifdef ATTEND_PAIRS
+#include "kern/x86/attend/attend_pairs.h"
+#else
+#include "kern/x86/attend/attend_f32.h"
+#endif
+
+static const struct tile {
+    int64_t n;
+    void (*score)(enum kern_kv_codec c, bool decoded, const uint8_t *block, int64_t width,
+                  const float *q, int64_t b0, int64_t b1, float scale, float *s, struct next next);
+    void (*mix)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
+                const float *weight, const float *rescale, float *acc);
+} tiles[] = {
+#ifdef __AVX512F__
+    {12, score_12, mix_12},
+    {8, score_8, mix_8},
+#else
+    {6, score_6, mix_6},
+#endif
+    {4, score_4, mix_4},
+    {2, score_2, mix_2},
+    {1, score_1, mix_1},
+};
+static const struct tile *const one_pair = &tiles[sizeof tiles / sizeof *tiles - 1];
+
+/* The largest tile of at most n pairs; of 16, 8. */
+static const struct tile *tile_for(int64_t n)
+{
+    const struct tile *t = tiles + (MAX_R == 12 && n == 16);
+    while (t->n > n)
+        t++;
+    return t;
+}
+
+/* Pairs [first, first + n) of a task, pair = row * n_heads + head, and their scratch. */
+struct group {
+    const struct kern_attend *a;
+    int64_t first, n, whole;
+    float *q;         /* per tile f32 [k_width][tile] */
+    float *acc, *all; /* f32 [n][whole]: of this split, of all before it */
+    float *lane;      /* f32 [n][16]: sums of weights */
+    float *max;       /* f32 [n] */
+    float *all_max, *all_sum;
+    float *keys, *values; /* a decoded page; or the scales of its values */
+    float *score;         /* f32 [MAX_R][128] */
+    float *rescale;       /* f32 [MAX_R][PAGE_BLOCKS] */
+};
+
+static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n,
+                       float *at)
+{
+    int64_t whole = attend_whole(a->v_width);
+    *g = (struct group){.a = a, .first = first, .n = n, .whole = whole};
+    g->keys = at;
+    g->values = at += KERN_PAGE * attend_whole(a->k_width);
+    g->acc = at += KERN_PAGE * attend_panels(a->v_width);
+    g->all = at += n * whole;
+    g->lane = at += n * whole;
+    g->score = at += n * 16;
+    g->rescale = at += MAX_R * KERN_PAGE;
+    g->max = at += MAX_R * PAGE_BLOCKS;
+    g->all_max = at += n;
+    g->all_sum = at += n;
+    g->q = at + n;
+    float *q = g->q;
+    for (int64_t i = 0; i < n;) {
+        int64_t size = tile_for(n - i)->n;
+        lay_out(a, first + i, size, q);
+        q += size * a->k_width;
+        i += size;
+    }
+}
+
+/* Pairs for the group at first: as even as whole tiles allow. */
+static int64_t group_size(int64_t n_pairs)
+{
+    int64_t n = num_max(1, num_div_up(n_pairs, ATTEND_GROUP));
+    return num_div_up(num_div_up(n_pairs, n), MAX_R) * MAX_R;
+}
+
+static struct view view_of(const struct group *g, int64_t i, int64_t base)
+{
+    const struct kern_attend *a = g->a;
+    int64_t pos = a->pos0 + (g->first + i) / a->n_heads;
+    int64_t from = num_min(num_max(attend_first(a, pos) - base, 0), KERN_PAGE);
+    return (struct view){from, num_max(num_min(pos + 1 - base, KERN_PAGE), from)};
+}
+
+static struct view view_cut(struct view v, int64_t b)
+{
+    struct view c = {num_max(v.from, b * KERN_ATTEND_BLOCK),
+                     num_min(v.to, (b + 1) * KERN_ATTEND_BLOCK)};
+    c.to = num_max(c.from, c.to);
+    return c;
+}
+
+/* Turns the scores of one pair in a page to weights, and notes how its sums rescale. */
+static void weigh(struct group *g, int64_t i, struct view v, float *s, float *rescale)
+{
+    float max = g->max[i];
+    struct v16 lane = v_load(g->lane + i * 16);
+    for (int64_t b = v.from / KERN_ATTEND_BLOCK; b * KERN_ATTEND_BLOCK < v.to; b++) {
+        struct view c = view_cut(v, b);
+        float *p = s + b * KERN_ATTEND_BLOCK;
+        int64_t from = c.from - b * KERN_ATTEND_BLOCK, to = c.to - b * KERN_ATTEND_BLOCK;
+        struct v16 lo = v_load(p), hi = v_load(p + 16), none = v_set(-INFINITY);
+        if (to - from < KERN_ATTEND_BLOCK) {
+            lo = v_choose(v_range(from, to), lo, none);
+            hi = v_choose(v_range(from - 16, to - 16), hi, none);
+        }
+        float t = v_fold_max(v_max(hi, lo)), top = t > max ? t : max;
+        struct v16 by = v_set(1.0f), n = v_set(top);
+        if (max - top != 0.0f) /* exp(0) is 1; infinities make a NaN of the difference */
+            by = v_exp(v_set(max - top));
+        max = top;
+        lo = v_exp(v_sub(lo, n));
+        hi = v_exp(v_sub(hi, n));
+        /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for
+         * n = -inf, when what is visible is NaN already. */
+        lane = v_add(v_add(v_mul(lane, by), lo), hi);
+        v_store(p, lo);
+        v_store(p + 16, hi);
+        rescale[b] = v_lane0(by);
+    }
+    g->max[i] = max;
+    v_store(g->lane + i * 16, lane);
+}
+
+/* What each pair of a tile sees in [from, to) of a block. */
+static void mix_pairs(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                      int64_t b, int64_t from, int64_t to, enum kern_kv_codec c,
+                      const struct values *v)
+{
+    for (int64_t r = 0; r < t->n; r++) {
+        const struct view x = view_of(g, i + r, base);
+        const int64_t j0 = num_max(x.from, from), j1 = num_min(x.to, to);
+        float *rescale = g->rescale + r * PAGE_BLOCKS;
+        if (j0 >= j1)
+            continue;
+        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole);
+        rescale[b] = 1.0f; /* done, for what follows in this block */
+    }
+}
+
+/* A block that the pairs of a tile do not see alike: together what all of them see, and pair by
+ * pair what is before and behind it. */
+static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                     int64_t b, enum kern_kv_codec c, const struct values *v)
+{
+    const int64_t end = (b + 1) * KERN_ATTEND_BLOCK;
+    const int64_t from = cut_behind(view_cut(view_of(g, i + t->n - 1, base), b).from);
+    const int64_t to = cut_before(view_cut(view_of(g, i, base), b).to);
+    if (from >= to) {
+        mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, end, c, v);
+        return;
+    }
+    mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, from, c, v);
+    t->mix(c, v, from, to, g->score, g->rescale, g->acc + i * g->whole);
+    for (int64_t r = 0; r < t->n; r++)
+        g->rescale[r * PAGE_BLOCKS + b] = 1.0f;
+    mix_pairs(g, t, i, base, b, to, end, c, v);
+}
+
+/* Values of a page times weights: blocks that all pairs of the tile see alike go together. */
+static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t base,
+                enum kern_kv_codec c, const struct values *v)
+{
+    struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
+    float *acc = g->acc + i * g->whole;
+    for (int64_t b = first.from / KERN_ATTEND_BLOCK; b * KERN_ATTEND_BLOCK < last.to;) {
+        struct view run = view_cut(first, b), other = view_cut(last, b);
+        if (run.from == other.from && run.to == other.to) {
+            for (b++; b * KERN_ATTEND_BLOCK < last.to; b++) {
+                struct view x = view_cut(first, b), y = view_cut(last, b);
+                if (x.from != y.from || x.to != y.to)
+                    break;
+                run.to = x.to;
+            }
+            t->mix(c, v, run.from, run.to, g->score, g->rescale, acc);
+            continue;
+        }
+        mix_edge(g, t, i, base, b, c, v);
+        b++;
+    }
+}
+
+/* The part of the next page's keys and values that the tile at pair i of a group brings nearer,
+ * while it computes scores from a decoded page. */
+static struct next next_part(const struct group *g, const uint8_t *next, int64_t i)
+{
+    const struct kern_attend *a = g->a;
+    const int64_t half = g->n / 2;
+    const bool key = i < half;
+    const int64_t n = key ? half : g->n - half, at = key ? i : i - half;
+    const int64_t lines = (int64_t)kern_kv_block_bytes(key ? a->k_codec : a->v_codec, key, key ? a->k_width : a->v_width) / 64;
+    const int64_t from = lines * at / n, to = lines * num_min(at + MAX_R, n) / n;
+    return (struct next){next + (key ? a->k_at : a->v_at) + from * 64, to - from};
+}
+
+/* Every tile of the group against the positions [from, to) of one page. */
+static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
+{
+    const struct kern_attend *a = g->a;
+    const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
+    enum kern_kv_codec kc = a->k_codec, vc = a->v_codec;
+    int64_t base = page * KERN_PAGE, last_row = (g->first + g->n - 1) / a->n_heads;
+    bool more = base + KERN_PAGE <= a->pos0 + last_row; /* certainly, the next page is looked at */
+    bool decoded = decodes(g->n, kc);
+    struct values v = {.block = vb,
+                       .panels = g->whole != a->v_width || decodes(g->n, vc),
+                       .scale = g->values,
+                       .stride = a->v_width,
+                       .whole = g->whole,
+                       .n_groups = a->v_width / ATTEND_QUANT,
+                       .next = more ? a->page[page + 1] + a->k_at : kb};
+    if (decoded) {
+        decode_keys(kc, kb, a->k_width, (from - base) / 16, num_div_up(to - base, 16), g->keys);
+        kb = (const uint8_t *)g->keys;
+    }
+    if (v.panels) {
+        decode_values(vc, vb, a->v_width, from - base, to - base, g->values);
+        v.block = (const uint8_t *)g->values;
+    } else if (vc == KERN_KV_Q8_0) {
+        decode_scales(vb, a->v_width, g->values);
+    }
+    const float *q = g->q;
+    for (int64_t i = 0; i < g->n;) {
+        const struct tile *t = tile_for(g->n - i);
+        struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
+        if (first.from < last.to) {
+            struct next next = {vb, 0};
+            if (decoded && more)
+                next = next_part(g, a->page[page + 1], i);
+            t->score(kc, decoded, kb, a->k_width, q, first.from / 16, num_div_up(last.to, 16),
+                     a->scale, g->score, next);
+            for (int64_t r = 0; r < t->n; r++) {
+                weigh(g, i + r, view_of(g, i + r, base), g->score + r * KERN_PAGE,
+                      g->rescale + r * PAGE_BLOCKS);
+                round_weights(g->score + r * KERN_PAGE, view_of(g, i + r, base));
+            }
+            mix(g, t, i, base, vc, &v);
+        }
+        q += t->n * a->k_width;
+        i += t->n;
+    }
+}
+
+/* One split of every pair in the group, from nothing. */
+static void do_split(struct group *g, int64_t split)
+{
+    const struct kern_attend *a = g->a;
+    int64_t row0 = g->first / a->n_heads, row1 = (g->first + g->n - 1) / a->n_heads;
+    int64_t from = num_max(attend_first(a, a->pos0 + row0), split * KERN_SPLIT);
+    int64_t to = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
+    for (int64_t i = 0; i < g->n; i++)
+        g->max[i] = -INFINITY;
+    for (int64_t i = 0; i < g->n * 16; i += 16)
+        v_store(g->lane + i, v_zero());
+    for (int64_t i = 0; i < g->n * g->whole; i += 16)
+        v_store(g->acc + i, v_zero());
+    for (int64_t pos = from; pos < to;) {
+        int64_t page = pos / KERN_PAGE, end = num_min(to, (page + 1) * KERN_PAGE);
+        do_page(g, page, pos, end);
+        pos = end;
+    }
+}
+
+/* all, with its maximum and sum, takes in a split; acc NULL: zeros; n is a whole number of
+ * vectors. */
+static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
+                 int64_t n)
+{
+    if (sum == 0.0f) /* nothing of it was seen */
+        return;
+    float top = max > *all_max ? max : *all_max;
+    float x = kern_exp(*all_max - top), y = kern_exp(max - top);
+    *all_max = top;
+    *all_sum = fmaf(sum, y, *all_sum * x);
+    for (int64_t d = 0; d < n; d += 16) {
+        struct v16 scaled = v_mul(v_load(all + d), v_set(x));
+        v_store(all + d, v_fma(acc ? v_load(acc + d) : v_zero(), v_set(y), scaled));
+    }
+}
+
+static void finish(const struct kern_attend *a, int64_t pair, float max, float sum, float *all)
+{
+    int64_t row = pair / a->n_heads, head = pair % a->n_heads;
+    float *out = a->out + row * a->out_stride + head * a->v_width;
+    if (a->sink)
+        join(&max, &sum, all, a->sink[head], 1.0f, NULL, attend_whole(a->v_width));
+    for (int64_t d = 0; d < a->v_width; d += 16)
+        v_store_n(out + d, v_div(v_load(all + d), v_set(sum)), a->v_width - d);
+}
+
+static void clear(struct group *g)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        g->all_max[i] = -INFINITY;
+        g->all_sum[i] = 0.0f;
+    }
+    for (int64_t i = 0; i < g->n * g->whole; i += 16)
+        v_store(g->all + i, v_zero());
+}
+
+static void rows(const struct kern_attend *a, void *scratch)
+{
+    int64_t n_pairs = a->n_rows * a->n_heads, size = group_size(n_pairs);
+    for (int64_t first = 0; first < n_pairs; first += size) {
+        struct group g;
+        group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
+        clear(&g);
+        int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
+        int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
+        for (; s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
+            do_split(&g, s);
+            for (int64_t i = 0; i < g.n; i++)
+                join(&g.all_max[i], &g.all_sum[i], g.all + i * g.whole, g.max[i],
+                     v_fold_sum(v_load(g.lane + i * 16)), g.acc + i * g.whole, g.whole);
+        }
+        for (int64_t i = 0; i < g.n; i++)
+            finish(a, first + i, g.all_max[i], g.all_sum[i], g.all + i * g.whole);
+    }
+}
+
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch)
+{
+    int64_t n_pairs = a->n_rows * a->n_heads, size = group_size(n_pairs);
+    for (int64_t first = 0; first < n_pairs; first += size) {
+        struct group g;
+        group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
+        do_split(&g, index);
+        for (int64_t i = 0; i < g.n; i++, state += kern_attend_state(a->v_width)) {
+            state[0] = g.max[i];
+            state[1] = v_fold_sum(v_load(g.lane + i * 16));
+            memcpy(state + 2, g.acc + i * g.whole, (size_t)a->v_width * sizeof *state);
+        }
+    }
+}
+
+static void merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
+{
+    int64_t step = kern_attend_state(a->v_width), n_pairs = a->n_rows * a->n_heads;
+    int64_t whole = attend_whole(a->v_width);
+    float *all = scratch, *acc = all + whole;
+    for (int64_t d = 0; d < whole; d += 16)
+        v_store(acc + d, v_zero());
+    for (int64_t pair = 0; pair < n_pairs; pair++) {
+        float max = -INFINITY, sum = 0.0f;
+        for (int64_t d = 0; d < whole; d += 16)
+            v_store(all + d, v_zero());
+        for (int64_t s = 0; s < n_splits; s++) {
+            const float *one = state + (s * n_pairs + pair) * step;
+            memcpy(acc, one + 2, (size_t)a->v_width * sizeof *acc);
+            join(&max, &sum, all, one[0], one[1], acc, whole);
+        }
+        finish(a, pair, max, sum, all);
+    }
+}
+
+#ifdef ATTEND_PAIRS
+const struct kern_attend_table kern_attend_pairs_avx512bf16 = {
+#else
+const struct kern_attend_table LANES_SET(kern_attend) = {
+#endif
+    .kv_write = kern_kv_write_avx2, .rows = rows, .split = split, .merge = merge};

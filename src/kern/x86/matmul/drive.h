@@ -1,0 +1,155 @@
+/*
+ * drive - how the vector kernels walk over a product; static functions for each of them.
+ *
+ * A tile computes one panel times some rows of activations over a range of blocks and
+ * keeps its sums in y.
+ */
+#ifndef INGLE_KERN_X86_MATMUL_DRIVE_H
+#define INGLE_KERN_X86_MATMUL_DRIVE_H
+
+#include "kern/x86/matmul/stored.h"
+
+#include "base/num.h"
+#include <string.h>
+
+/* Adds n blocks, of which the first begins a chunk at w, times C rows of activations (x[c]:
+ * where row c's first block is) to y + c * stride; first: starts from zero. */
+typedef void drive_tile_fn(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,
+                           int64_t stride, bool first);
+
+/* Rows of the widest tile, number of tiles, rows at a time. */
+enum { DRIVE_MAX = 8, DRIVE_TILES = 6, DRIVE_ROWS = 120 };
+
+struct drive {
+    struct { drive_tile_fn *fn; int32_t c; } tile[DRIVE_TILES]; /* widest first, to c = 1 */
+    int32_t block;      /* k of a block: 1, 32 or 256 */
+    int32_t spread;       /* drive_run_spread(): blocks at a time, within a stretch, ... */
+    int32_t spread_bytes; /* ... and bytes of each when spread */
+};
+
+/* Where block b of the activations for output row i begins. */
+static inline const uint8_t *drive_x(const struct kern_matmul *m, const struct drive *d,
+                                     int64_t i, int64_t b)
+{
+    const int64_t row = kern_matmul_row(m, i);
+    switch (m->x->kind) {
+    case KERN_ACT_Q32:
+        return m->x->q + (size_t)row * m->x->row_bytes + (size_t)b * sizeof(struct kern_act32);
+    case KERN_ACT_Q256:
+        return m->x->q + (size_t)row * m->x->row_bytes + (size_t)b * sizeof(struct kern_act256);
+    case KERN_ACT_BF16:
+        return m->x->q + (size_t)row * m->x->row_bytes + (size_t)(b * d->block) * sizeof(uint16_t);
+    default:
+        return (const uint8_t *)(m->x->x + row * m->x->stride + b * d->block);
+    }
+}
+
+/* n blocks at w of panel p times the c rows x, which give output rows from i on. */
+static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn, int c, const uint8_t *w,
+                                 const uint8_t *const *x, int64_t p, bool first, int64_t n, int64_t i)
+{
+    const int width = kern_matmul_width(m, p);
+    float *y = m->y + i * m->y_stride + p * KERN_PANEL;
+    if (LIKELY(width == KERN_PANEL)) {
+        fn(w, n, x, y, m->y_stride, first);
+        return;
+    }
+    float part[DRIVE_MAX * KERN_PANEL];
+    memset(part, 0, sizeof part);
+    for (int j = 0; j < c && !first; j++)
+        memcpy(part + j * KERN_PANEL, y + j * m->y_stride, (size_t)width * sizeof *y);
+    fn(w, n, x, part, KERN_PANEL, first);
+    for (int j = 0; j < c; j++)
+        memcpy(y + j * m->y_stride, part + j * KERN_PANEL, (size_t)width * sizeof *y);
+}
+
+/* n blocks from b on, at w, of panel p, times c rows from i on. */
+static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
+                              drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
+{
+    const uint8_t *x[DRIVE_MAX];
+    for (int j = 0; j < c; j++)
+        x[j] = drive_x(m, d, i + j, b);
+    drive_tile_at(m, fn, c, w, x, p, b == 0, n, i);
+}
+
+/* The tile for the next of n rows.  Where there is one for each number of rows they are
+ * shared out evenly (8 as 4 + 4, not 6 + 2: each tile unpacks the weights anew). */
+static inline int drive_next(const struct drive *d, int64_t n)
+{
+    const int64_t most = d->tile[0].c, even = num_div_up(n, num_div_up(n, most));
+    int t = (int)(most - even);
+    if (t < DRIVE_TILES && d->tile[t].c == even)
+        return t;
+    for (t = 0; d->tile[t].c > n;)
+        t++;
+    return t;
+}
+
+/* Output rows [i, end) over n blocks of one panel. */
+static inline void drive_stretch(const struct kern_matmul *m, const struct drive *d,
+                                 const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i, int64_t end)
+{
+    while (i < end) {
+        const int t = drive_next(d, end - i);
+        drive_tile(m, d, d->tile[t].fn, d->tile[t].c, w, p, b, n, i);
+        i += d->tile[t].c;
+    }
+}
+
+/* A stretch of a panel stays in the first cache while DRIVE_ROWS rows pass by, which stay in the
+ * second one for the panels of a band.  Stretches come in the
+ * order of memory: one long stream, and the activations of a stretch stay in the first cache
+ * for the panels of a band (whole panels in turn, which flush them: 0.8 times the speed at
+ * k = 5376, Zen 4). */
+static inline void drive_run(const struct kern_matmul *m, const struct drive *d, int64_t p0,
+                             int64_t p1)
+{
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block;
+    for (int64_t end; p0 < p1; p0 = end) {
+        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
+        for (int64_t b = 0; b < n_blocks; b += step)
+            for (int64_t i = 0; i < m->n; i += DRIVE_ROWS)
+                for (int64_t p = p0; p < end; p++)
+                    drive_stretch(m, d, kern_code_stretch(m->w, p, b / step), p, b,
+                                  num_min(step, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
+    }
+}
+
+/* Spreads block b of a panel to bytes that a tile reads. */
+typedef void drive_spread_fn(const struct kern_matrix *w, const uint8_t *panel, int64_t b,
+                             uint8_t *to);
+enum { DRIVE_SCRATCH = 4 * STORED_BYTES };
+
+/* The same where tiles do not read panels: some blocks are spread first, once for all rows. */
+static inline void drive_run_spread(const struct kern_matmul *m, const struct drive *d,
+                                    drive_spread_fn *spread, int64_t p0, int64_t p1)
+{
+    ATTR_ALIGNED(64) uint8_t scratch[DRIVE_SCRATCH];
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block;
+    for (int64_t end; p0 < p1; p0 = end) {
+        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
+        for (int64_t b0 = 0; b0 < n_blocks; b0 += step)
+            for (int64_t p = p0; p < end; p++)
+                for (int64_t b = b0; b < num_min(n_blocks, b0 + step); b += d->spread) {
+                    const uint8_t *panel = kern_code_panel(m->w, p, b * d->block);
+                    const int64_t n = num_min(d->spread, num_min(n_blocks, b0 + step) - b);
+                    for (int64_t i = 0; i < n; i++)
+                        spread(m->w, panel, b + i, scratch + i * d->spread_bytes);
+                    drive_stretch(m, d, scratch, p, b, n, 0, m->n);
+                }
+    }
+}
+
+/* Macros over the columns of a tile: F(c, a). */
+#define EACH_1(F, a) F(0, a)
+#define EACH_2(F, a) EACH_1(F, a) F(1, a)
+#define EACH_3(F, a) EACH_2(F, a) F(2, a)
+#define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
+#define EACH_5(F, a) EACH_4(F, a) F(4, a)
+#define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
+#define EACH_8(F, a)                                                             \
+    EACH_4(F, a) F(4, a) F(5, a) F(6, a) \
+    F(7, a)
+
+#endif

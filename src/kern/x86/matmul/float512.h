@@ -1,0 +1,162 @@
+/*
+ * float512 - products with float weights on AVX-512: a vector of 16 rows per k.
+ *
+ * Included twice, as vnni512.h is: NAME(x) is the kernel's name; AHEAD: one row, too, asks for its
+ * lines.
+ */
+#include "kern/kernels.h"
+#include "kern/x86/matmul/drive.h"
+
+#include <immintrin.h>
+
+/* Asks for the lines after the one at `at`: long before their use into the second cache,
+ * shortly before into the first.  One row leaves it to the processor where that keeps up. */
+static inline void fetch(const uint8_t *at)
+{
+    _mm_prefetch((const char *)at + (AHEAD ? 6144 : 16384), _MM_HINT_T1);
+    _mm_prefetch((const char *)at + (AHEAD ? 3072 : 2048), _MM_HINT_T0);
+}
+
+static inline __m512 load_f32(const uint8_t *at)
+{
+    return _mm512_loadu_ps((const float *)(const void *)at);
+}
+static inline __m512 load_f16(const uint8_t *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+}
+static inline __m512 load_bf16(const uint8_t *at)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at)), 16));
+}
+
+#define LOAD_Y(c, _)                                                                       \
+    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);           \
+    const float *const x##c = (const float *)(const void *)x[c];
+#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
+#define ADD(c, _) y##c = _mm512_fmadd_ps(w_, _mm512_set1_ps(x##c[k]), y##c);
+
+#define TILE(type, C, line)                                                                  \
+    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
+                                  float *y, int64_t stride, bool first)         \
+    {                                                                                        \
+        EACH_##C(LOAD_Y, _)                                                                  \
+        for (int64_t k = 0; k < n; k++) {                                                  \
+            const uint8_t *at = w + k * (line);                                              \
+            if ((AHEAD || (C) > 1) && ((line) == 64 || !(k & 1)))                                       \
+                fetch(at);                                                               \
+            const __m512 w_ = load_##type(at);                                               \
+            EACH_##C(ADD, _)                                                                 \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                 \
+    }
+#define TILES(type, line)                                                         \
+    TILE(type, 1, line)                                                                      \
+    TILE(type, 2, line)                                                                      \
+    TILE(type, 3, line)                                                                      \
+    TILE(type, 4, line)                                                                      \
+    TILE(type, 6, line)                                                                      \
+    TILE(type, 8, line)                                                                      \
+    static const struct drive drive_##type = {                                               \
+        {{tile_##type##_8, 8}, {tile_##type##_6, 6}, {tile_##type##_4, 4},                   \
+         {tile_##type##_3, 3}, {tile_##type##_2, 2}, {tile_##type##_1, 1}},                  \
+        1, 0, 0};                                                                    \
+    void NAME(type)(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
+    {                                                                                        \
+        drive_run(m, &drive_##type, p0, p1);                                                 \
+    }
+
+TILES(f32, 64)
+TILES(f16, 32)
+TILES(bf16, 32)
+
+/* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
+
+/* Two k at a time: the code's bits are a half that is 256 times too small. */
+static inline __m512i e4m3_halves(const uint8_t *at)
+{
+    const __m512i b = _mm512_slli_epi16(
+        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)at)), 7);
+    const __m512i all = _mm512_set1_epi16(0x3F80), sign = _mm512_set1_epi16((short)0xBF80);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, all), all);
+    return _mm512_mask_mov_epi16(_mm512_and_si512(b, sign), nan, _mm512_set1_epi16(0x7E00));
+}
+static inline __m512 e4m3(__m256i halves)
+{
+    return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
+}
+static inline __m512 e8m0(const uint8_t *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    __m512i v = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
+                              _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(v);
+}
+
+#define TILE_F8(C)                                                                           \
+    static void tile_f8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+                            int64_t stride, bool first)                                      \
+    {                                                                                        \
+        EACH_##C(LOAD_Y, _)                                                                  \
+        for (int64_t g = 0; g < n; g++) {                                                    \
+            const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
+            const __m512 s0 = e8m0(scale);  \
+            for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                            \
+                if (!(k & 3))                                                                \
+                    fetch(at);                                                               \
+                const __m512i two_ = e4m3_halves(at);                                        \
+                {                                                                            \
+                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two_)), s0); \
+                    EACH_##C(ADD, _)                                                         \
+                    k++;                                                                     \
+                }                                                                            \
+                {                                                                            \
+                    const __m512 w_ =                                                        \
+                        _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two_, 1)), s0);         \
+                    EACH_##C(ADD, _)                                                         \
+                    k++;                                                                     \
+                }                                                                            \
+            }                                                                                \
+        }                                                                                    \
+        EACH_##C(STORE_Y, _)                                                                 \
+    }
+TILE_F8(1) TILE_F8(2) TILE_F8(3) TILE_F8(4) TILE_F8(6) TILE_F8(8)
+
+/* A group as f32 [32][16]. */
+static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;
+    const __m512 s = e8m0(chunk + KERN_F8_SCALES + g % 4 * 16);
+    (void)w;
+    for (int k = 0; k < 32; k += 2, at += 32, to += 128) {
+        const __m512i two = e4m3_halves(at);
+        fetch(at);
+        _mm512_store_ps((float *)(void *)to,
+                        _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two)), s));
+        _mm512_store_ps((float *)(void *)(to + 64),
+                        _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two, 1)), s));
+    }
+}
+#define SPREAD(C)                                                                             \
+    static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
+                           int64_t stride, bool first)                                        \
+    {                                                                                         \
+        tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
+    }
+SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
+
+void NAME(f8)(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    static const struct drive few = {
+        {{tile_f8_8, 8}, {tile_f8_6, 6}, {tile_f8_4, 4}, {tile_f8_3, 3}, {tile_f8_2, 2}, {tile_f8_1, 1}},
+        32, 0, 0};
+    static const struct drive many = {
+        {{spread_8, 8}, {spread_6, 6}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
+    if (m->n <= 8)
+        drive_run(m, &few, p0, p1);
+    else
+        drive_run_spread(m, &many, spread_f8, p0, p1);
+}

@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* Products on AMX tiles. */
-#include "kern/x86/matmul_amx_body.h"

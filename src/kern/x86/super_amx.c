@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* Products with super-blocks on AMX tiles. */
-#include "kern/x86/super_amx_body.h"
