@@ -30,42 +30,87 @@ static bool accept_token(struct answer_choice *c, const struct answer_token *t)
     return true;
 }
 
-static bool is_replacement(const char *s, size_t n)
-{
-    return n >= 3 && memcmp(s, "\xEF\xBF\xBD", 3) == 0;
-}
-
 /* Text on its way to the end of the content, of which the first bytes have their token. */
 struct piece {
     const char *at;
     size_t n, pos; /* pos: of at[0] in the content */
-    size_t carry;  /* bytes before it that begin a character and have no token yet */
 };
 
-static void move_on(struct piece *s, size_t n)
+/* A character as the content shows it, and how many bytes of tokens it was made of. */
+struct letter {
+    char text[4];
+    size_t n_text, n_bytes;
+};
+
+/* The character that begins with byte `from` of token i; its bytes may go on in the next tokens.  Bytes that
+ * are no UTF-8 are one U+FFFD for each part, as in the content. */
+static struct letter letter_at(const struct answer_run *r, size_t i, size_t from)
 {
-    s->at += n;
-    s->n -= n;
-    s->pos += n;
+    struct letter l = {{0}, 0, 0};
+    uint32_t cp;
+    for (; i < r->n_pending && l.n_text < sizeof l.text; i++, from = 0) {
+        const struct answer_token *t = &r->pending[i].t;
+        for (; from < t->n_bytes && l.n_text < sizeof l.text; from++)
+            l.text[l.n_text++] = answer_bytes(&r->c, t->bytes_at)[from];
+    }
+    l.n_bytes = l.n_text ? utf8_decode(l.text, l.n_text, &cp) : 0;
+    l.n_text = l.n_bytes;
+    if (l.n_bytes && cp == UTF8_BAD) {
+        memcpy(l.text, "\xEF\xBF\xBD", 3);
+        l.n_text = 3;
+    }
+    return l;
 }
 
-/* p gave as much of s as its bytes agree with.  A character belongs to the token that ends
- * it.  False: nothing of s is p's. */
-static bool match(struct answer_choice *c, struct answer_pending *p, struct piece *s)
+static bool begins_with(const struct piece *s, size_t at, const struct letter *l)
 {
-    const size_t left = p->t.n_bytes - p->used, m = left < s->n ? left : s->n;
-    if (!m || memcmp(c->bytes.at + p->t.bytes_at + p->used, s->at, m) != 0)
-        return false;
-    if (!p->used)
-        p->t.text_at = s->pos - s->carry;
-    p->used += m;
-    p->t.n_text += s->carry + m;
-    s->carry = 0;
-    move_on(s, m);
-    while (s->n && s->carry < m && ((unsigned char)s->at[-(ptrdiff_t)s->carry] & 0xC0) == 0x80)
-        s->carry++;
-    p->t.n_text -= s->carry;
+    return l->n_text && l->n_text <= s->n - at && memcmp(s->at + at, l->text, l->n_text) == 0;
+}
+
+/* All that is left of token i, as far as s goes, is what s begins with. */
+static bool fits(const struct answer_run *r, size_t i, const struct piece *s)
+{
+    const struct answer_pending *p = &r->pending[i];
+    size_t from = p->used, at = 0;
+    while (from < p->t.n_bytes && at < s->n) {
+        const struct letter l = letter_at(r, i, from);
+        if (!begins_with(s, at, &l))
+            return false;
+        from += l.n_bytes;
+        at += l.n_text;
+    }
+    return at > 0;
+}
+
+/* Takes the character l, which begins in token *i, from s.  It belongs to the token that ends it; tokens that
+ * end before have none of it. */
+static bool take_letter(struct answer_run *r, size_t *i, const struct letter *l, struct piece *s)
+{
+    for (size_t n = l->n_bytes; n;) {
+        struct answer_pending *p = &r->pending[*i];
+        const size_t left = p->t.n_bytes - p->used, m = left < n ? left : n;
+        if (!p->used)
+            p->t.text_at = s->pos;
+        p->used += m;
+        n -= m;
+        p->t.n_text += n ? 0 : l->n_text;
+        if (p->used < p->t.n_bytes)
+            continue;
+        if (!accept_token(&r->c, &p->t))
+            return false;
+        ++*i;
+    }
+    s->at += l->n_text;
+    s->n -= l->n_text;
+    s->pos += l->n_text;
     return true;
+}
+
+/* A token of which the content has only the beginning, as before a stop string: its bytes are those. */
+static bool accept_cut(struct answer_choice *c, struct answer_pending *p)
+{
+    p->t.n_bytes = p->used;
+    return accept_token(c, &p->t);
 }
 
 /* Gives the n bytes that go to the end of the content to the tokens that wait.  What waits
@@ -73,38 +118,34 @@ static bool match(struct answer_choice *c, struct answer_pending *p, struct piec
 static bool settle(struct answer_run *r, const char *text, size_t n)
 {
     struct answer_choice *c = &r->c;
-    struct piece s = {text, n, c->content.n, 0};
+    struct piece s = {text, n, c->content.n};
     const size_t before = c->n_tokens;
     size_t i = 0;
-    for (; s.n && i < r->n_pending; i++) {
+    bool ok = true;
+    while (ok && s.n && i < r->n_pending) {
         struct answer_pending *p = &r->pending[i];
-        if (match(c, p, &s)) {
-            if (p->used < p->t.n_bytes)
-                break; /* its end is held back */
-        } else if (p->broken && !p->used) {
-            p->t.text_at = s.pos;
-            if (is_replacement(s.at, s.n)) {
-                p->t.n_text = 3;
-                move_on(&s, 3);
-            }
-        } else if (!p->used) {
-            continue;
+        const size_t token = i;
+        const bool whole = fits(r, i, &s);
+        if (!whole && p->used)
+            ok = accept_cut(c, p);
+        if (!whole)
+            i++;
+        while (ok && whole && s.n && i == token) {
+            const struct letter l = letter_at(r, i, p->used);
+            ok = take_letter(r, &i, &l, &s);
         }
-        if (!accept_token(c, &p->t))
-            return false;
     }
-    if (s.n && c->n_tokens == before && r->n_pending) {
+    if (ok && s.n && c->n_tokens == before && r->n_pending) {
         struct answer_token *t = &r->pending[r->n_pending - 1].t;
         t->text_at = s.pos;
         t->n_text = 0;
-        if (!accept_token(c, t))
-            return false;
+        ok = accept_token(c, t);
     }
     if (s.n && c->n_tokens)
-        c->token[c->n_tokens - 1].n_text += s.n + s.carry;
+        c->token[c->n_tokens - 1].n_text += s.n;
     r->n_pending -= i;
     memmove(r->pending, r->pending + i, r->n_pending * sizeof *r->pending);
-    return true;
+    return ok;
 }
 
 /* What the tokens gave was no content. */
@@ -133,7 +174,6 @@ static bool add_pending(struct answer_run *r, const struct ingle_drawn *d)
     struct answer_pending p = {.t = {.id = d->id, .logprob = d->logprob, .top_at = c->n_top,
                                      .n_top = d->n_top}};
     bool ok = add_bytes(r->a, &c->bytes, d->id, &p.t.bytes_at, &p.t.n_bytes);
-    p.broken = !utf8_valid(c->bytes.at + p.t.bytes_at, p.t.n_bytes);
     for (int i = 0; i < d->n_top; i++) {
         struct answer_top *t = &c->top[c->n_top++];
         *t = (struct answer_top){.id = d->top[i].id, .logprob = d->top[i].logprob};
@@ -389,8 +429,7 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
 }
 
 /* Copies a token of the prompt with what stands beside it. */
-static bool echo_token(struct answer_run *r, const struct answer_part *p, size_t i, size_t text_at,
-                       size_t n_text)
+static bool echo_token(struct answer_run *r, const struct answer_part *p, size_t i, size_t text_at)
 {
     struct answer_choice *c = &r->c;
     struct answer_token t = p->token[i];
@@ -407,8 +446,29 @@ static bool echo_token(struct answer_run *r, const struct answer_part *p, size_t
     str_add(&c->bytes, p->bytes.at + t.bytes_at, t.n_bytes);
     t.bytes_at = c->bytes.n - t.n_bytes;
     t.text_at = text_at;
-    t.n_text = n_text;
     return accept_token(c, &t);
+}
+
+/* Where the character begins that has byte `at` in it: at, or up to three bytes before. */
+static size_t letter_start(const struct str *s, size_t at)
+{
+    for (size_t back = at < 3 ? at : 3; back; back--) {
+        uint32_t cp;
+        if (utf8_decode(s->at + at - back, s->n - (at - back), &cp) > back &&
+            ((unsigned char)s->at[at - back] & 0xC0) != 0x80)
+            return at - back;
+    }
+    return at;
+}
+
+/* The texts of the tokens of a prompt, which begin where the tokens do: whole characters now. */
+static void cut_echo(struct answer_choice *c)
+{
+    for (size_t i = 0; i < c->n_tokens; i++)
+        c->token[i].text_at = letter_start(&c->content, c->token[i].text_at);
+    for (size_t i = 0; i < c->n_tokens; i++)
+        c->token[i].n_text =
+            (i + 1 < c->n_tokens ? c->token[i + 1].text_at : c->content.n) - c->token[i].text_at;
 }
 
 void answer_echo(struct answer_run *r)
@@ -421,8 +481,9 @@ void answer_echo(struct answer_run *r)
         if (i >= p->hidden)
             answer_token_bytes(r->a->info.llm, p->ids[i], &r->c.content);
         if (tokens)
-            ok = echo_token(r, p, i, at, r->c.content.n - at);
+            ok = echo_token(r, p, i, at);
     }
+    cut_echo(&r->c);
     if (!ok || !str_ok(&r->c.content) || !str_ok(&r->c.bytes))
         nomem(r->a);
     else
@@ -453,7 +514,7 @@ void answer_end(struct answer_run *r, enum ingle_finish why)
         return;
     }
     for (size_t i = 0; i < r->n_pending; i++)
-        if (r->pending[i].used && !accept_token(c, &r->pending[i].t))
+        if (r->pending[i].used && !accept_cut(c, &r->pending[i]))
             nomem(a);
     r->n_pending = 0;
     c->finish = finish_of(r, why);

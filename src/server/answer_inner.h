@@ -30,7 +30,6 @@ struct answer_core {
 struct answer_pending {
     struct answer_token t; /* text_at is set when some of it is */
     size_t used;           /* of its bytes */
-    bool broken;           /* its bytes alone are no UTF-8 */
 };
 
 struct answer_run {

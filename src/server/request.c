@@ -53,6 +53,12 @@ void request_fault_from(struct fault *f, ingle_status s, const char *param, cons
 
 /* ---- reading fields ---- */
 
+/* An object begins with two bytes of ASCII: what has a zero among them, or their byte-order mark, is wider. */
+static bool is_wide(const char *text, size_t n)
+{
+    return n >= 2 && (!text[0] || !text[1] || memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+}
+
 struct json_object *request_body(const char *text, size_t n, struct fault *f)
 {
     static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
@@ -63,6 +69,10 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f)
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark, as some editors write it */
         text += 3;
         n -= 3;
+    }
+    if (is_wide(text, n)) {
+        request_fault(f, FAULT_REQUEST, NULL, "the body is UTF-16 or UTF-32: JSON is sent as UTF-8");
+        return NULL;
     }
     const ingle_status st = json_parse(text, n, &limits, &o, &err);
     if (st) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/serve.h"
 
-#include "server/request.h"
-
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -124,29 +122,6 @@ struct serve_error serve_error_of(ingle_status st)
         break;
     }
     return (struct serve_error){.status = 500, .no_retry = st == INGLE_NUMERIC};
-}
-
-bool serve_body(struct http_exchange *x, const struct http_request *rq, struct json_object **out)
-{
-    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
-                                              .n_values = REQUEST_MAX_VALUES,
-                                              .n_keys = REQUEST_MAX_KEYS};
-    struct json_object *o;
-    struct err err;
-    const ingle_status st = json_parse(rq->body, rq->n_body, &limits, &o, &err);
-    if (st) {
-        const struct serve_error e = {.status = st == INGLE_NOMEM ? 503 : 400};
-        serve_fail(x, rq, &e, "the request's body: %s", err.msg);
-        return false;
-    }
-    if (!json_object_is_type(o, json_type_object)) {
-        json_object_put(o);
-        serve_fail(x, rq, &(struct serve_error){.status = 400},
-                   "the request's body is no JSON object");
-        return false;
-    }
-    *out = o;
-    return true;
 }
 
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s)

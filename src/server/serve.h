@@ -98,11 +98,6 @@ void serve_error_write(struct str *s, bool anthropic, const struct serve_error *
 /* The HTTP status that belongs to what the engine said. */
 struct serve_error serve_error_of(ingle_status st);
 
-/* The body as a JSON object within the limits of request.h; ended with json_object_put().
- * False: the request has been answered with what is wrong. */
-MUST_CHECK bool serve_body(struct http_exchange *x, const struct http_request *rq,
-                           struct json_object **out);
-
 /* 200 and JSON; s is released.  500 if memory ran out while it was written. */
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s);
 

@@ -41,7 +41,6 @@ static void put_tokens(const struct native *s, const struct answer_choice *c, si
 
 static void put_bytes(struct str *out, const char *bytes, size_t n)
 {
-    write_member_string(out, "token", bytes, n);
     write_key(out, "bytes");
     write_open(out, '[');
     for (size_t i = 0; i < n; i++)
@@ -67,6 +66,7 @@ static void put_probabilities(const struct native *s, const struct answer_choice
         const struct answer_token *t = &c->token[i];
         write_open(out, '{');
         write_member_int(out, "id", t->id);
+        write_member_string(out, "token", answer_token_text(c, t), t->n_text);
         put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
         put_probability(out, drawn_from, t->logprob);
         write_key(out, drawn_from ? "top_probs" : "top_logprobs");
@@ -75,6 +75,7 @@ static void put_probabilities(const struct native *s, const struct answer_choice
             const struct answer_top *top = &c->top[t->top_at + (size_t)k];
             write_open(out, '{');
             write_member_int(out, "id", top->id);
+            write_member_string(out, "token", answer_bytes(c, top->bytes_at), top->n_bytes);
             put_bytes(out, answer_bytes(c, top->bytes_at), top->n_bytes);
             put_probability(out, drawn_from, top->logprob);
             write_close(out, '}');

@@ -421,7 +421,7 @@ static void put_logprobs(struct str *out, const struct answer_choice *c, size_t 
         const char *bytes = answer_bytes(c, t->bytes_at);
         view_put_comma(out);
         str_addc(out, '{');
-        put_token(out, bytes, t->n_bytes, bytes, t->n_bytes, t->logprob);
+        put_token(out, answer_token_text(c, t), t->n_text, bytes, t->n_bytes, t->logprob);
         write_key(out, "top_logprobs");
         write_open(out, '[');
         for (int k = 0; k < t->n_top; k++) {
