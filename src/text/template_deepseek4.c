@@ -5,6 +5,9 @@
  * Messages first become turns: tool results and the user text next to them share one user
  * turn.  Turns are then written one behind the other; what leads to the assistant (its
  * header and the opening or closed thought) belongs to the turn before it.
+ *
+ * Two deviations from the encoder (docs/deepseek-v4.md): a system text behind other text is
+ * set apart from it, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"
 
@@ -390,8 +393,36 @@ static void put_response_format(struct text_writer *w, struct json_object *forma
     text_put_json(w, format, 0);
 }
 
-/* Content, tools and response format of a system or developer turn. */
-static void put_instructions(struct deepseek *d, size_t t)
+static bool is_behind_token(const struct text_prompt *p)
+{
+    return p->n_special && p->special[p->n_special - 1].end == p->text.n;
+}
+
+/* A system text behind other text is a paragraph of its own; one among what the user says is marked,
+ * as nothing else would tell it apart. */
+static void put_system_text(struct deepseek *d, size_t t, bool first)
+{
+    struct text_writer *w = d->w;
+    const bool behind = !first && !is_behind_token(w->out);
+    const size_t begin = w->out->text.n;
+    size_t other = t;
+    while (other && d->turn[other].role == SYSTEM)
+        other--;
+    const bool marked = behind && d->turn[other].role != SYSTEM;
+    if (behind)
+        text_puts(w, marked ? "\n\n<system>\n" : "\n\n");
+    const size_t content_at = w->out->text.n;
+    put_content(w, text_get(d->turn[t].message, "content"));
+    if (w->out->text.n > content_at) {
+        text_puts(w, marked ? "\n</system>" : "");
+    } else if (behind && str_ok(&w->out->text)) {
+        w->out->text.n = begin;
+        w->out->text.at[begin] = 0;
+    }
+}
+
+/* Content, tools and response format of a system or developer turn.  start: there is none in front. */
+static void put_instructions(struct deepseek *d, size_t t, bool start)
 {
     struct text_writer *w = d->w;
     const struct turn *turn = &d->turn[t];
@@ -401,7 +432,10 @@ static void put_instructions(struct deepseek *d, size_t t)
     if (turn->role == DEVELOPER)
         text_mark(w, USER_HEAD);
     const size_t content_at = w->out->text.n;
-    put_content(w, text_get(turn->message, "content"));
+    if (turn->role == SYSTEM)
+        put_system_text(d, t, start);
+    else
+        put_content(w, text_get(turn->message, "content"));
     if (turn->role == DEVELOPER && w->out->text.n == content_at)
         text_fail(w, "'content' of a developer message is empty");
     if (count_functions(own) || (first && count_functions(d->tools))) {
@@ -557,7 +591,7 @@ static void put_turn(struct deepseek *d, size_t t, const struct turn *before)
     switch (turn->role) {
     case SYSTEM:
     case DEVELOPER:
-        put_instructions(d, t);
+        put_instructions(d, t, !before);
         break;
     case USER:
     case TOOL:

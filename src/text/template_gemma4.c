@@ -4,6 +4,9 @@
  *
  * A turn is <|turn>ROLE\n ... <turn|>\n.  Calls, results and the text around them share one
  * model turn; role "tool" messages never have a turn of their own.
+ *
+ * Two deviations from the template (docs/gemma4.md): the text of a message with calls stands in
+ * front of them, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"
 
@@ -383,22 +386,46 @@ static enum role role_of(const struct gemma *g, size_t i)
     return role;
 }
 
+/* How text is written: without white space at its ends; an assistant's without thoughts, too;
+ * and what stands in front of a call as the model wrote it, but for thoughts. */
+enum manner { TRIMMED, ANSWER, BEFORE_CALL };
+
 /* The text of an assistant without <|channel>...<channel|>; an opening without an end hides
  * the rest of its piece. */
-static void put_stripped(struct text_writer *w, struct text_view v)
+static bool strip_thoughts(struct str *kept, struct text_view v)
 {
-    struct str kept;
-    str_init(&kept);
     for (size_t i = 0; i < v.n;) {
         const size_t end = text_seek(v, i, "<channel|>");
         const struct text_view piece = {v.at + i, end - i};
-        str_add(&kept, piece.at, text_seek(piece, 0, "<|channel>"));
+        str_add(kept, piece.at, text_seek(piece, 0, "<|channel>"));
         i = end + strlen("<channel|>");
     }
-    if (str_ok(&kept))
-        text_put(w, text_trim((struct text_view){kept.at, kept.n}));
-    else
+    return str_ok(kept);
+}
+
+static bool is_behind_token(const struct text_prompt *p)
+{
+    return p->n_special && p->special[p->n_special - 1].end == p->text.n;
+}
+
+/* Line feeds at the beginning of a turn would become one token with the one of its header. */
+static void put_text(struct text_writer *w, struct text_view v, enum manner manner, bool first)
+{
+    struct str kept;
+    if (manner == TRIMMED) {
+        text_put(w, text_trim(v));
+        return;
+    }
+    str_init(&kept);
+    if (!strip_thoughts(&kept, v))
         text_fail_nomem(w);
+    const struct text_view all = {kept.at, kept.n}, inner = text_trim(all);
+    if (manner == ANSWER)
+        text_put(w, inner);
+    else if (first && !is_behind_token(w->out))
+        text_put(w, (struct text_view){inner.at, (size_t)(all.at + all.n - inner.at)});
+    else
+        text_put(w, all);
     str_release(&kept);
 }
 
@@ -436,29 +463,25 @@ static void read_part(struct text_writer *w, struct json_object *parts, size_t i
                   i, type.at ? type.at : "");
 }
 
-static void put_content(struct text_writer *w, struct json_object *content, bool assistant)
+static void put_content(struct text_writer *w, struct json_object *content, enum manner manner)
 {
     if (json_object_is_type(content, json_type_string)) {
-        if (assistant)
-            put_stripped(w, text_string(content));
-        else
-            text_put(w, text_trim(text_string(content)));
+        put_text(w, text_string(content), manner, true);
         return;
     }
     if (content && !json_object_is_type(content, json_type_array)) {
         text_fail(w, "'content' is %s, not a string or an array", text_type_name(content));
         return;
     }
+    const size_t begin = w->out->text.n;
     for (size_t i = 0; content && i < json_object_array_length(content); i++) {
         struct text_view text;
         const char *medium;
         read_part(w, content, i, &text, &medium);
         if (medium)
             text_mark_medium(w, medium);
-        else if (assistant)
-            put_stripped(w, text);
         else
-            text_put(w, text_trim(text));
+            put_text(w, text, manner, w->out->text.n == begin);
     }
 }
 
@@ -467,7 +490,7 @@ static void put_content(struct text_writer *w, struct json_object *content, bool
 static void put_system_content(struct text_writer *w, struct json_object *content)
 {
     if (!json_object_is_type(content, json_type_array)) {
-        put_content(w, content, false);
+        put_content(w, content, TRIMMED);
         return;
     }
     for (size_t i = 0; i < json_object_array_length(content); i++) {
@@ -674,8 +697,12 @@ static void put_message(struct gemma *g, size_t i, bool same_turn)
     struct json_object *calls = text_get_type(w, message, "tool_calls", json_type_array);
     struct json_object *responses = text_get_type(w, message, "tool_responses", json_type_array);
     const bool has_calls = text_truth(calls);
-    bool answered = false;
+    /* tool_responses are followed by what the model said then, in the same message. */
+    const bool in_front = assistant && has_calls && !text_truth(responses);
+    bool answered = false, spoke = false;
     put_thought(g, i, message, has_calls);
+    if (in_front)
+        put_content(w, text_get(message, "content"), BEFORE_CALL);
     if (has_calls)
         put_calls(g, i, calls);
     if (text_truth(responses))
@@ -683,9 +710,11 @@ static void put_message(struct gemma *g, size_t i, bool same_turn)
     else if (has_calls)
         answered = put_tool_messages(g, i, calls);
 
-    const size_t content_at = w->out->text.n;
-    put_content(w, text_get(message, "content"), assistant);
-    const bool empty = w->out->text.n == content_at;
+    if (!in_front) {
+        const size_t content_at = w->out->text.n;
+        put_content(w, text_get(message, "content"), assistant ? ANSWER : TRIMMED);
+        spoke = w->out->text.n > content_at;
+    }
     const size_t next = next_shown(g, i);
     g->ending = answered ? END_RESPONSE : END_TEXT;
     if (has_calls && !answered) {
@@ -694,7 +723,7 @@ static void put_message(struct gemma *g, size_t i, bool same_turn)
     } else if (assistant && next < g->n && role_of(g, next) == ASSISTANT &&
                (!has_calls || answered)) {
         /* the same turn goes on */
-    } else if (!(answered && empty && next == g->n)) {
+    } else if (!(answered && !spoke && next == g->n)) {
         text_mark(w, "<turn|>");
         text_puts(w, "\n");
     }

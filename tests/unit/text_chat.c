@@ -63,15 +63,47 @@ static void check_case(enum text_chat_family family, struct json_object *c, size
     text_prompt_release(&p);
 }
 
+/* What this project writes otherwise than the published rules: {file: {reason, cases: [{case, prompt}]}},
+ * to {case: prompt} of one file. */
+static struct json_object *deviations(const char *name, size_t n)
+{
+    struct json_object *all = load("tests/data/text/template-deviations.json.xz"), *file, *cases;
+    struct json_object *by_case = json_object_new_object();
+    assert_true(json_object_object_get_ex(all, name, &file));
+    assert_true(strlen(field(file, "reason")) > 40);
+    assert_true(json_object_object_get_ex(file, "cases", &cases));
+    assert_int_equal(json_object_array_length(cases), n);
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *c = json_object_array_get_idx(cases, i), *prompt;
+        assert_true(json_object_object_get_ex(c, "prompt", &prompt));
+        json_object_object_add(by_case, field(c, "case"), json_object_get(prompt));
+    }
+    json_object_put(all);
+    return by_case;
+}
+
+static const char *wanted(struct json_object *deviating, size_t i, const char *published)
+{
+    char key[24];
+    snprintf(key, sizeof key, "%zu", i);
+    const char *own = field(deviating, key);
+    if (own)
+        assert_string_not_equal(own, published); /* the list names nothing else */
+    return own ? own : published;
+}
+
 static void gemma_prompts_equal_the_template(void **state)
 {
     (void)state;
     struct json_object *cases = load("tests/data/text/gemma4-template-vectors.json.xz");
+    struct json_object *own = deviations("gemma4-template-vectors", 104);
     assert_int_equal(json_object_array_length(cases), 608);
     for (size_t i = 0; i < 608; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
-        check_case(TEXT_CHAT_GEMMA4, c, i, field(c, "expected"), gemma_marker, N_GEMMA_MARKERS);
+        check_case(TEXT_CHAT_GEMMA4, c, i, wanted(own, i, field(c, "expected")), gemma_marker,
+                   N_GEMMA_MARKERS);
     }
+    json_object_put(own);
     json_object_put(cases);
 }
 
@@ -80,13 +112,16 @@ static void gemma_interleaved_conversations_follow_the_canonical_rules(void **st
 {
     (void)state;
     struct json_object *cases = load("tests/data/text/gemma4-interleaved-template-vectors.json.xz");
+    struct json_object *own = deviations("gemma4-interleaved-template-vectors", 6);
     assert_int_equal(json_object_array_length(cases), 64);
     for (size_t i = 0; i < 64; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
         const char *canonical = field(c, "canonical");
-        check_case(TEXT_CHAT_GEMMA4, c, i, canonical ? canonical : field(c, "expected"),
-                   gemma_marker, N_GEMMA_MARKERS);
+        check_case(TEXT_CHAT_GEMMA4, c, i,
+                   wanted(own, i, canonical ? canonical : field(c, "expected")), gemma_marker,
+                   N_GEMMA_MARKERS);
     }
+    json_object_put(own);
     json_object_put(cases);
 }
 
@@ -112,14 +147,17 @@ static void deepseek_prompts_equal_the_encoder(void **state)
 {
     (void)state;
     struct json_object *cases = load("tests/data/text/deepseek-v4-template-vectors.json.xz");
+    struct json_object *own = deviations("deepseek-v4-template-vectors", 6);
     assert_int_equal(json_object_array_length(cases), 309);
     for (size_t i = 0; i < 309; i++) {
         struct json_object *c = json_object_array_get_idx(cases, i);
         const char *want = field(c, "encoder"), *why = field(c, "why");
         if (!want || (why && strstr(why, "generation-prompt-forced")))
             want = field(c, "expected");
-        check_case(TEXT_CHAT_DEEPSEEK_V4, c, i, want, deepseek_marker, N_DEEPSEEK_MARKERS);
+        check_case(TEXT_CHAT_DEEPSEEK_V4, c, i, wanted(own, i, want), deepseek_marker,
+                   N_DEEPSEEK_MARKERS);
     }
+    json_object_put(own);
     json_object_put(cases);
 }
 
@@ -168,7 +206,7 @@ static void deepseek_turns_lead_to_each_other_like_the_encoders(void **state)
         {THINK(SAY("developer", "D1") "," SAY("assistant", "r") "," SAY("user", "u2")),
          BOS "r" EOS U "u2" A "<think>"},
         {CHAT(SAY("user", "go") "," SAY("system", "mid") "," SAY("user", "x")),
-         BOS U "gomid" U "x" A "</think>"},
+         BOS U "go\n\n<system>\nmid\n</system>" U "x" A "</think>"},
         {CHAT(SAY("user", "go") "," SAY("latest_reminder", "L") "," SAY("assistant", "z")),
          BOS U "go" A "</think><｜latest_reminder｜>Lz" EOS},
         {CHAT(SAY("user", "go") ",{\"role\":\"assistant\",\"content\":\"z\",\"wo_eos\":true}"),
@@ -184,6 +222,112 @@ static void deepseek_turns_lead_to_each_other_like_the_encoders(void **state)
     };
     for (size_t i = 0; i < sizeof example / sizeof *example; i++)
         check_text(TEXT_CHAT_DEEPSEEK_V4, example[i][0], example[i][1]);
+}
+
+/* A system text runs into nothing in front of it, wherever it stands. */
+static void deepseek_system_texts_are_set_apart(void **state)
+{
+    (void)state;
+    static const char *const example[][2] = {
+        {"{\"messages\":[" SAY("user", "Italy?") "," SAY("system", "Short.") "]}",
+         BOS U "Italy?\n\n<system>\nShort.\n</system>" A "</think>"},
+        {CHAT(SAY("user", "a") "," SAY("system", "b") "," SAY("system", "c") "," SAY("assistant", "d")),
+         BOS U "a\n\n<system>\nb\n</system>\n\n<system>\nc\n</system>" A "</think>d" EOS},
+        {CHAT(SAY("system", "a") "," SAY("system", "") "," SAY("system", "b") "," SAY("user", "c")),
+         BOS "a\n\nb" U "c" A "</think>"},
+        {CHAT(SAY("system", "") "," SAY("system", "b") "," SAY("user", "c")), BOS "b" U "c" A "</think>"},
+        {CHAT(SAY("user", "a") "," SAY("system", "")), BOS U "a"},
+        {CHAT(SAY("tool", "r") "," SAY("system", "b") "," SAY("user", "c")),
+         BOS U "<tool_result>r</tool_result>\n\n<system>\nb\n</system>" U "c" A "</think>"},
+        {CHAT(SAY("developer", "a") "," SAY("system", "b") "," SAY("user", "c")),
+         BOS U "a\n\n<system>\nb\n</system>" U "c" A "</think>"},
+        {CHAT(SAY("user", "a") "," SAY("assistant", "b") "," SAY("system", "c") "," SAY("user", "d")),
+         BOS U "a" A "</think>b" EOS "c" U "d" A "</think>"},
+    };
+    for (size_t i = 0; i < sizeof example / sizeof *example; i++)
+        check_text(TEXT_CHAT_DEEPSEEK_V4, example[i][0], example[i][1]);
+}
+
+#define CALL_OF(name)  "{\"id\":\"" name "\",\"function\":{\"name\":\"" name "\",\"arguments\":{}}}"
+#define RESULT(id, t)  "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" t "\"}"
+#define TURN(more)     "{\"large\":false," more "\"messages\":[" SAY("user", "q") ","
+#define ASKED          "<bos><|turn>user\nq<turn|>\n<|turn>model\n"
+#define CALLED(name)   "<|tool_call>call:" name "{}<tool_call|>"
+#define ANSWERED(n, t) "<|tool_response>response:" n "{value:<|\"|>" t "<|\"|>}<tool_response|>"
+
+/* Text, calls, results: the order in which they came to be.  Behind a result the turn is open. */
+static void gemma_results_are_last_in_an_open_turn(void **state)
+{
+    (void)state;
+    static const char *const example[][2] = {
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"I look. \",\"tool_calls\":[" CALL_OF("f") "]},"
+         RESULT("f", "r") "]}",
+         ASKED "I look. " CALLED("f") ANSWERED("f", "r")},
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[" CALL_OF("f") ","
+         CALL_OF("g") "]}," RESULT("g", "s") "," RESULT("f", "r") "]}",
+         ASKED "I look." CALLED("f") CALLED("g") ANSWERED("g", "s") ANSWERED("f", "r")},
+        {TURN("") "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\" I \"},{\"type\":\"text\","
+         "\"text\":\"look.\"}],\"reasoning_content\":\"Hm.\",\"tool_calls\":[" CALL_OF("f") "]},"
+         RESULT("f", "r") "]}",
+         ASKED "<|channel>thought\nHm.\n<channel|> I look." CALLED("f") ANSWERED("f", "r")},
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"\\n\",\"tool_calls\":[" CALL_OF("f") "]},"
+         RESULT("f", "r") "," SAY("assistant", "So.") "," SAY("user", "p") "]}",
+         ASKED CALLED("f") ANSWERED("f", "r") "So.<turn|>\n<|turn>user\np<turn|>\n<|turn>model\n"},
+        {TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":["
+         CALL_OF("f") "]}," RESULT("f", "r") ",{\"role\":\"assistant\",\"content\":\"B\",\"tool_calls\":["
+         CALL_OF("g") "]}," RESULT("g", "s") "]}",
+         "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nq<turn|>\n<|turn>model\n"
+         "A" CALLED("f") ANSWERED("f", "r") "B" CALLED("g") ANSWERED("g", "s") "<|channel>thought\n"},
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":[" CALL_OF("f") "]}]}",
+         ASKED "A" CALLED("f") "<|tool_response>"},
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"B\",\"tool_responses\":[{\"name\":\"f\","
+         "\"response\":\"r\"}]}," SAY("user", "p") "]}",
+         ASKED ANSWERED("f", "r") "B<turn|>\n<|turn>user\np<turn|>\n<|turn>model\n"},
+    };
+    for (size_t i = 0; i < sizeof example / sizeof *example; i++)
+        check_text(TEXT_CHAT_GEMMA4, example[i][0], example[i][1]);
+}
+
+/* What the model wrote behind the prompt stands there in the next one: the cache has all of it. */
+static void a_prompt_begins_with_what_the_model_wrote(void **state)
+{
+    (void)state;
+    static const struct {
+        enum text_chat_family family;
+        const char *open, *written, *then; /* the conversation; an answer; the same conversation later */
+    } example[] = {
+        {TEXT_CHAT_GEMMA4, TURN("") "{}]}", "I look.\n\n" CALLED("f"),
+         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\\n\\n\",\"tool_calls\":[" CALL_OF("f") "]},"
+         RESULT("f", "r") "]}"},
+        {TEXT_CHAT_GEMMA4, TURN("\"enable_thinking\":true,") "{}]}",
+         "<|channel>thought\nHm.\n<channel|>\nI look." CALLED("f") CALLED("g"),
+         TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"reasoning_content\":\"Hm.\",\"content\":"
+         "\"\\nI look.\",\"tool_calls\":[" CALL_OF("f") "," CALL_OF("g") "]}," RESULT("f", "r") "]}"},
+        {TEXT_CHAT_DEEPSEEK_V4, TURN("") "{}]}",
+         "I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[" CALL_OF("f") "]},"
+         RESULT("f", "r") "]}"},
+    };
+    for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
+        struct json_object *c, *list;
+        struct text_prompt a, b;
+        struct err err;
+        text_prompt_init(&a);
+        text_prompt_init(&b);
+        assert_int_equal(json_parse(example[i].open, strlen(example[i].open), NULL, &c, NULL), INGLE_OK);
+        assert_true(json_object_object_get_ex(c, "messages", &list));
+        json_object_array_del_idx(list, 1, 1);
+        assert_int_equal(text_chat_render_case(example[i].family, c, &a, &err), INGLE_OK);
+        json_object_put(c);
+        assert_int_equal(json_parse(example[i].then, strlen(example[i].then), NULL, &c, NULL), INGLE_OK);
+        assert_int_equal(text_chat_render_case(example[i].family, c, &b, &err), INGLE_OK);
+        json_object_put(c);
+        str_adds(&a.text, example[i].written);
+        if (b.text.n <= a.text.n || memcmp(a.text.at, b.text.at, a.text.n) != 0)
+            fail_msg("%s\ndoes not begin with\n%s", b.text.at, a.text.at);
+        text_prompt_release(&a);
+        text_prompt_release(&b);
+    }
 }
 
 static void numbers_print_as_in_python(void **state)
@@ -237,6 +381,9 @@ int main(void)
         cmocka_unit_test(gemma_interleaved_conversations_follow_the_canonical_rules),
         cmocka_unit_test(deepseek_prompts_equal_the_encoder),
         cmocka_unit_test(deepseek_turns_lead_to_each_other_like_the_encoders),
+        cmocka_unit_test(deepseek_system_texts_are_set_apart),
+        cmocka_unit_test(gemma_results_are_last_in_an_open_turn),
+        cmocka_unit_test(a_prompt_begins_with_what_the_model_wrote),
         cmocka_unit_test(numbers_print_as_in_python),
         cmocka_unit_test(templates_are_known_by_their_hash),
     };
