@@ -591,7 +591,8 @@ enum ingle_finish {
     INGLE_FINISH_ASKED,    /* the token function asked for it */
     INGLE_FINISH_CANCEL,
     INGLE_FINISH_DEADLINE,
-    INGLE_FINISH_ERROR     /* error says why */
+    INGLE_FINISH_ERROR,    /* error says why */
+    INGLE_FINISH_BUSY      /* the queue was full, and a user with fewer requests took its place: try later */
 };
 
 struct ingle_top {

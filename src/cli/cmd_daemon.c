@@ -299,6 +299,7 @@ static const char *finish_word(const struct job *j)
     case INGLE_FINISH_LENGTH: return "length";
     case INGLE_FINISH_CANCEL: return "cancelled";
     case INGLE_FINISH_DEADLINE: return "deadline";
+    case INGLE_FINISH_BUSY: return "busy";
     case INGLE_FINISH_ERROR: break;
     }
     return "error";

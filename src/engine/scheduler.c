@@ -63,8 +63,12 @@ void engine_end_those_over(struct ingle_scheduler *s)
         struct sched_ticket *t = sched_queue_first(s->queue);
         while (t && !is_over(engine_request_of(t), now, &why))
             t = t->next;
-        if (t)
+        if (t) {
             sched_queue_take(s->queue, t);
+        } else if ((t = sched_queue_displaced(s->queue))) {
+            why = INGLE_FINISH_BUSY;
+            s->status.n_refused++;
+        }
         pthread_mutex_unlock(&s->lock);
         if (!t)
             return;
@@ -196,6 +200,8 @@ static void end_all(struct ingle_scheduler *s)
         struct sched_ticket *t = sched_queue_first(s->queue);
         if (t)
             sched_queue_take(s->queue, t);
+        else
+            t = sched_queue_displaced(s->queue);
         pthread_mutex_unlock(&s->lock);
         if (!t)
             return;

@@ -62,6 +62,7 @@ void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg)
 }
 
 void http_tag(struct http_exchange *x, int tag) { x->tag = tag; }
+int http_get_tag(const struct http_exchange *x) { return x->tag; }
 
 void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg)
 {

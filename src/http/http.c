@@ -191,13 +191,11 @@ static void close_listeners(struct http *h)
     for (int i = 0; i < h->n_listeners; i++)
         accept_all(h, h->listener[i]);
     stop_listening(h);
+    http_unlink_unix(h);
     for (int i = 0; i < h->n_listeners; i++)
         close(h->listener[i]);
     h->n_listeners = 0;
     h->listening = false;
-    if (h->unix_bound)
-        (void)unlink(h->o.unix_path);
-    h->unix_bound = false;
 }
 
 /* The library closes a connection: called for each that MHD_add_connection() took. */
@@ -546,10 +544,9 @@ void http_close(struct http *h)
         MHD_stop_daemon(h->mhd); /* completes what is left */
     while (atomic_load(&h->n_signals))
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    http_unlink_unix(h);
     for (int i = 0; i < h->n_listeners; i++)
         close(h->listener[i]);
-    if (h->unix_bound)
-        unlink(h->o.unix_path);
     while (h->ready) {
         struct http_exchange *x = h->ready;
         h->ready = x->next;

@@ -87,6 +87,7 @@ void http_hold(struct http_exchange *x);
 void http_release(struct http_exchange *x);
 /* A number for http_options.over; inside the handler. */
 void http_tag(struct http_exchange *x, int tag);
+int http_get_tag(const struct http_exchange *x); /* 0: it has none; inside the handler */
 /* free_fn(arg) is called when the last reference goes (on whatever thread); neither of the
  * two functions above is called after it. */
 void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg);

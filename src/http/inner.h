@@ -7,6 +7,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 enum { HTTP_LISTENERS = 8 };
 
@@ -109,7 +110,9 @@ struct http {
     int listener[HTTP_LISTENERS], n_listeners, port;
     bool listening, paused; /* I/O thread only */
     bool at_rest;           /* no tick is needed before something happens; I/O thread only */
-    bool unix_bound;
+    bool unix_bound; /* unix_path is ours: this file */
+    dev_t unix_dev;
+    ino_t unix_ino;
     pthread_t thread;
     bool thread_runs;
     atomic_bool stop, no_more;
@@ -136,6 +139,8 @@ struct http {
 
 /* http_listen.c: fills h->listener and h->port. */
 MUST_CHECK ingle_status http_listen(struct http *h, struct err *err);
+/* Removes the socket in the file system that http_listen() made, while it still listens. */
+void http_unlink_unix(struct http *h);
 
 /* http_exchange.c */
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);

@@ -215,8 +215,10 @@ static ingle_status listen_unix(struct http *h, const char *path, struct err *er
         return err_set(err, INGLE_IO, "no socket for '%s': %s", path, strerror(errno));
     if (lstat(path, &is) == 0 && S_ISSOCK(is.st_mode)) {
         /* Left over by an earlier server, unless somebody answers. */
-        const int try = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const bool alive = try >= 0 && connect(try, (struct sockaddr *)&a, sizeof a) == 0;
+        /* A server that does not accept (stopped, or busy) has a full backlog: EAGAIN. */
+        const int try = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        const bool alive = try >= 0 && (connect(try, (struct sockaddr *)&a, sizeof a) == 0 || errno == EAGAIN ||
+                                        errno == EINPROGRESS);
         if (try >= 0)
             close(try);
         if (!alive)
@@ -226,8 +228,22 @@ static ingle_status listen_unix(struct http *h, const char *path, struct err *er
     const mode_t mask = umask(0177);
     const ingle_status st = listen_on(h, fd, (struct sockaddr *)&a, sizeof a, path, &why, err);
     umask(mask);
-    h->unix_bound = !st;
+    if (!st && lstat(path, &is) == 0) {
+        h->unix_bound = true;
+        h->unix_dev = is.st_dev;
+        h->unix_ino = is.st_ino;
+    }
     return st;
+}
+
+/* Only our own: the path may be somebody else's by now. */
+void http_unlink_unix(struct http *h)
+{
+    struct stat is;
+    if (h->unix_bound && lstat(h->o.unix_path, &is) == 0 && S_ISSOCK(is.st_mode) && is.st_dev == h->unix_dev &&
+        is.st_ino == h->unix_ino)
+        (void)unlink(h->o.unix_path);
+    h->unix_bound = false;
 }
 
 /* ---- handed over ---- */

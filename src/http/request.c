@@ -35,6 +35,7 @@ const char *http_request_query(const struct http_request *rq, const char *name)
 struct headers {
     int n_length, n_encoding, n_host;
     bool bad_name, bad_value, bad_layout, bad_encoding;
+    const char *host; /* the value of Host, or NULL */
     const char *next; /* where the next name must begin if nothing is hidden between */
 };
 
@@ -59,7 +60,10 @@ static enum MHD_Result look_at_header(void *arg, enum MHD_ValueKind kind, const 
         h->bad_value |= (c < ' ' && c != '\t') || c == 0x7F;
     }
     h->n_length += strcasecmp(key, "content-length") == 0;
-    h->n_host += strcasecmp(key, "host") == 0;
+    if (strcasecmp(key, "host") == 0) {
+        h->n_host++;
+        h->host = value;
+    }
     if (strcasecmp(key, "transfer-encoding") == 0) {
         h->n_encoding++;
         h->bad_encoding |= !value || strcasecmp(value, "chunked") != 0;
@@ -70,6 +74,33 @@ static enum MHD_Result look_at_header(void *arg, enum MHD_ValueKind kind, const 
     h->bad_layout |= !value || h->next != key;
     h->next = value ? value + n_value + 2 : key;
     return MHD_YES;
+}
+
+/* The host of "http://host/path", [*n]; NULL: the target is a path alone. */
+static const char *authority_of(const char *url, size_t *n)
+{
+    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : NULL;
+    if (strncasecmp(url, "https://", 8) == 0)
+        host = url + 8;
+    *n = host ? strcspn(host, "/?# ") : 0;
+    return host;
+}
+
+/* Without its port. */
+static size_t name_length(const char *host, size_t n)
+{
+    const char *end = memchr(host, ']', n), *from = end ? end : host;
+    const char *colon = memchr(from, ':', n - (size_t)(from - host));
+    return colon ? (size_t)(colon - host) : n;
+}
+
+/* Proxies may ask for http://host/path.  Who may ask is decided by Host, so the two must agree. */
+static bool names_other_host(const struct headers *h, const char *url)
+{
+    size_t n;
+    const char *host = authority_of(url, &n), *told = h->host ? h->host : "";
+    n = host ? name_length(host, n) : 0;
+    return n && (name_length(told, strlen(told)) != n || strncasecmp(told, host, n) != 0);
 }
 
 /* Why the request's head is refused, or NULL. */
@@ -98,8 +129,12 @@ static const char *head_fault(const struct http_conn *c, const char *version, co
         return "there are both content-length and transfer-encoding";
     if (h.n_encoding > 1 || h.bad_encoding)
         return "the only transfer-encoding understood is 'chunked'";
+    if (h.n_encoding && strcmp(version, MHD_HTTP_VERSION_1_0) == 0)
+        return "HTTP/1.0 has no transfer-encoding";
     if (h.n_host > 1)
         return "there is more than one host";
+    if (names_other_host(&h, c->uri))
+        return "the request's target names another host than its Host header";
     return NULL;
 }
 
@@ -140,12 +175,10 @@ static void name_request(struct http *h, char id[24])
     id[20] = 0;
 }
 
-/* Proxies may ask for http://host/path: the host is that of the header. */
 static const char *path_of(const char *url)
 {
-    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : NULL;
-    if (strncasecmp(url, "https://", 8) == 0)
-        host = url + 8;
+    size_t n;
+    const char *host = authority_of(url, &n);
     if (!host)
         return url;
     const char *path = strchr(host, '/');

@@ -11,12 +11,14 @@ struct sched_user {
     char *name;     /* owned; NULL: everybody */
     int64_t served; /* tokens; of a newcomer: as many as of the least served one */
     int64_t n_tickets;
+    int64_t n_waiting, n_tokens; /* of the tickets that wait */
 };
 
 struct sched_queue {
     int64_t max_waiting, max_tokens;
     int64_t n_waiting, n_tokens;
     struct sched_ticket *first, *last;
+    struct sched_ticket *displaced;
     struct sched_user *users;
 };
 
@@ -77,21 +79,78 @@ static void user_forget(struct sched_queue *q, struct sched_user *u)
     mem_free(u);
 }
 
+static bool lacks_tokens(const struct sched_queue *q, const struct sched_ticket *t)
+{
+    return q->n_waiting && t->n_tokens > q->max_tokens - q->n_tokens;
+}
+
+/* Who has the most places, or the most waiting tokens, if u has fewer also with t; NULL: u has to wait itself. */
+static const struct sched_user *find_greedy(const struct sched_queue *q, const struct sched_ticket *t,
+                                            const struct sched_user *u, bool by_count)
+{
+    int64_t most = by_count ? u->n_waiting + 1 : u->n_tokens + t->n_tokens;
+    const struct sched_user *greedy = NULL;
+    for (const struct sched_user *o = q->users; o; o = o->next) {
+        const int64_t has = by_count ? o->n_waiting : o->n_tokens;
+        if (o != u && has > most) {
+            most = has;
+            greedy = o;
+        }
+    }
+    return greedy;
+}
+
+static void displace_youngest(struct sched_queue *q, const struct sched_user *u)
+{
+    struct sched_ticket *victim = NULL;
+    for (struct sched_ticket *t = q->first; t; t = t->next)
+        if (t->user == u)
+            victim = t;
+    BUG_IF(!victim);
+    sched_queue_take(q, victim);
+    victim->displaced = true;
+    victim->next = q->displaced;
+    q->displaced = victim;
+}
+
+/* Room for t of u.  A greedy user's waiting tokens are more than those of t, so nobody is displaced in vain. */
+static bool make_room(struct sched_queue *q, const struct sched_ticket *t, const struct sched_user *u)
+{
+    const bool full = q->n_waiting >= q->max_waiting, long_ones = lacks_tokens(q, t);
+    const struct sched_user *by_count = full ? find_greedy(q, t, u, true) : NULL;
+    const struct sched_user *by_tokens = long_ones ? find_greedy(q, t, u, false) : NULL;
+    if ((full && !by_count) || (long_ones && !by_tokens))
+        return false;
+    while (by_tokens && lacks_tokens(q, t) && by_tokens->n_waiting)
+        displace_youngest(q, by_tokens);
+    if (q->n_waiting >= q->max_waiting)
+        displace_youngest(q, by_count);
+    return true;
+}
+
 ingle_status sched_queue_put(struct sched_queue *q, struct sched_ticket *t, const char *user,
                              struct err *err)
 {
-    if (q->n_waiting >= q->max_waiting)
-        return err_set(err, INGLE_LIMIT, "the queue is full: %lld requests wait, the limit is %lld",
-                       (long long)q->n_waiting, (long long)q->max_waiting);
-    if (q->n_waiting && t->n_tokens > q->max_tokens - q->n_tokens)
-        return err_set(err, INGLE_LIMIT,
-                       "the queue is full: prompts of %lld tokens wait, %lld more exceed the limit "
-                       "of %lld",
-                       (long long)q->n_tokens, (long long)t->n_tokens, (long long)q->max_tokens);
-    t->user = user_find(q, user);
-    if (!t->user)
+    struct sched_user *u = user_find(q, user);
+    if (!u)
         return err_set(err, INGLE_NOMEM, "no memory for a place in the queue");
-    t->user->n_tickets++;
+    if (!make_room(q, t, u)) {
+        const ingle_status st =
+            q->n_waiting >= q->max_waiting
+                ? err_set(err, INGLE_LIMIT, "the queue is full: %lld requests wait, the limit is %lld",
+                          (long long)q->n_waiting, (long long)q->max_waiting)
+                : err_set(err, INGLE_LIMIT,
+                          "the queue is full: prompts of %lld tokens wait, %lld more exceed the limit "
+                          "of %lld",
+                          (long long)q->n_tokens, (long long)t->n_tokens, (long long)q->max_tokens);
+        if (!u->n_tickets)
+            user_forget(q, u);
+        return st;
+    }
+    t->user = u;
+    u->n_tickets++;
+    u->n_waiting++;
+    u->n_tokens += t->n_tokens;
     t->next = NULL;
     t->waits = true;
     *(q->first ? &q->last->next : &q->first) = t;
@@ -134,6 +193,18 @@ void sched_queue_take(struct sched_queue *q, struct sched_ticket *t)
     t->waits = false;
     q->n_waiting--;
     q->n_tokens -= t->n_tokens;
+    t->user->n_waiting--;
+    t->user->n_tokens -= t->n_tokens;
+}
+
+struct sched_ticket *sched_queue_displaced(struct sched_queue *q)
+{
+    struct sched_ticket *t = q->displaced;
+    if (t) {
+        q->displaced = t->next;
+        t->next = NULL;
+    }
+    return t;
 }
 
 void sched_queue_leave(struct sched_queue *q, struct sched_ticket *t)

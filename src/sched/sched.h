@@ -4,7 +4,8 @@
  * Policy only: no thread, no clock, no session.  The engine's scheduler asks and obeys.
  *
  * queue   requests that wait.  The highest priority goes first; among equals the user who
- *         has been served the fewest tokens, then the one who came first.
+ *         has been served the fewest tokens, then the one who came first.  When the queue is
+ *         full, a user with fewer places takes the youngest of the user with the most.
  * step    the rows of one step: one for every answer that runs, and a share for prompts.
  * cost    what a step takes, from the time that others took.
  * pace    how large the prompts' share may be, and whether they share the answers' steps or
@@ -30,6 +31,7 @@ struct sched_ticket {
     struct sched_user *user;
     struct sched_ticket *next; /* while it waits: who came after it */
     bool waits;
+    bool displaced; /* another user has its place; sched_queue_displaced() gives it out */
 };
 
 MUST_CHECK ingle_status sched_queue_create(struct sched_queue **out, int64_t max_waiting,
@@ -37,13 +39,16 @@ MUST_CHECK ingle_status sched_queue_create(struct sched_queue **out, int64_t max
 /* Nobody holds a user any more. */
 void sched_queue_free(struct sched_queue *q);
 
-/* user: NULL is everybody.  INGLE_LIMIT: the queue is full, the text says of what. */
+/* user: NULL is everybody.  INGLE_LIMIT: the queue is full, the text says of what.  Others may have
+ * been displaced for t. */
 MUST_CHECK ingle_status sched_queue_put(struct sched_queue *q, struct sched_ticket *t,
                                         const char *user, struct err *err);
 /* Whose turn it is; NULL: nobody waits. */
 struct sched_ticket *sched_queue_head(const struct sched_queue *q);
 /* Those who wait, by arrival: the first one, then t->next. */
 struct sched_ticket *sched_queue_first(const struct sched_queue *q);
+/* One that has lost its place, and is to be ended; NULL: there is none. */
+struct sched_ticket *sched_queue_displaced(struct sched_queue *q);
 /* t waits no longer. */
 void sched_queue_take(struct sched_queue *q, struct sched_ticket *t);
 /* t is over: it waits no longer, and its user may be forgotten. */

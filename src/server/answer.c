@@ -65,6 +65,9 @@ static bool try_ref(struct answer *a)
 
 static void free_answer(struct answer *a)
 {
+    const struct answer_options *o = &a->core->o;
+    if (a->tag && o->hold_tag)
+        o->hold_tag(o->arg, a->tag, false);
     answer_release_parts(a);
     ingle_grammar_close(a->grammar);
     ingle_grammar_close(a->calls);
@@ -525,6 +528,15 @@ static void check_stopping(bool stopping, struct fault *f)
     f->retry_seconds = 5;
 }
 
+static void check_priority(const struct answer_core *c, const struct http_request *rq,
+                           const struct chat_request *r, struct fault *f)
+{
+    const int most = c->o.max_priority ? c->o.max_priority(c->o.arg, rq->user ? rq->user : "") : r->priority;
+    if (r->priority > most)
+        request_fault(f, FAULT_REQUEST, "priority", "priority is %d, above %d, the highest that this key may ask for "
+                      "(--max-priority)", r->priority, most);
+}
+
 static bool is_stopping(struct answer_core *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -625,8 +637,13 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
         return;
     }
     a->asker = x;
+    a->tag = http_get_tag(x);
+    if (a->tag && c->o.hold_tag)
+        c->o.hold_tag(c->o.arg, a->tag, true);
     fill_info(a);
     request_check(&a->request, &f);
+    if (!f.kind)
+        check_priority(c, rq, &a->request, &f);
     if (!f.kind)
         answer_check_model(a->core, &a->request, &f);
     if (!f.kind)

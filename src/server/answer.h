@@ -63,6 +63,11 @@ struct answer_options {
     void (*observe)(void *arg, const struct answer_record *r);
     /* The first prompt and its first answer, when it has ended; NULL: nobody wants them. */
     void (*keep)(void *arg, const struct chat_request *r, const struct answer_tokens *t);
+    /* The exchange's tag is one that answers hold as long as they compute, whether or not somebody listens:
+     * called as one begins and as it is over.  NULL: nobody wants it. */
+    void (*hold_tag)(void *arg, int tag, bool held);
+    /* The highest priority that requests of this key may have ("": there are no keys). */
+    int (*max_priority)(void *arg, const char *key);
     void *arg;
 };
 

@@ -86,6 +86,7 @@ struct answer {
 
     bool known; /* Sync: core->lock; the request has been read, and it may be found */
     struct http_exchange *asker; /* whose request is being read */
+    int tag;                     /* of the exchange that began it; 0: none */
     bool counted;                /* its tokens are counted, however many there are */
 
     /* Sync: lock for all that follows, once the answer has been submitted. */

@@ -147,6 +147,10 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
         request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
                       error ? error->text : ingle_status_text(st));
+    } else if (why == INGLE_FINISH_BUSY) {
+        request_fault(f, FAULT_BUSY, NULL,
+                      "the queue is full, and a user with fewer requests took this one's place (--max-waiting)");
+        f->retry_seconds = 1;
     } else if (why == INGLE_FINISH_DEADLINE) {
         request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
     } else {
@@ -163,7 +167,7 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
     struct answer_run *r = &p->run[index];
     if (a->cancelled && why == INGLE_FINISH_ASKED)
         why = INGLE_FINISH_CANCEL; /* a token came before the cancel took effect */
-    if (why == INGLE_FINISH_ERROR || why == INGLE_FINISH_DEADLINE || why == INGLE_FINISH_CANCEL) {
+    if (why >= INGLE_FINISH_CANCEL) {
         struct fault f = {0};
         fault_of(why, error, &f);
         if (!a->fault.kind && (answer_heard(a) || why != INGLE_FINISH_CANCEL))
@@ -373,7 +377,7 @@ static void say_refused(ingle_status st, double retry, const struct ingle_error 
         request_fault_from(f, st, NULL, e->text);
         return;
     }
-    request_fault(f, FAULT_BUSY, NULL, "%s", e->text);
+    request_fault(f, FAULT_BUSY, NULL, "%s (--max-waiting, --max-waiting-tokens)", e->text);
     f->retry_seconds = retry;
 }
 

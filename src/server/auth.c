@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -18,8 +19,10 @@ enum { MAX_KEYS = 4096, MAX_KEY = 4096, MAX_FILE = 1 << 20 };
 
 struct key {
     char *name;
-    bool unnamed; /* by the file: called key and its number */
+    bool unnamed; /* by the file: called key- and the start of its hash */
     uint8_t hash[SHA256_BYTES];
+    bool has_priority;
+    int priority; /* the highest of its requests */
 };
 
 struct list {
@@ -31,6 +34,8 @@ struct auth {
     struct key *key;
     size_t n_keys, cap_keys;
     struct list host, origin;
+    bool has_priority;
+    int priority; /* of keys without one of their own */
 };
 
 ingle_status auth_open(struct auth **out, struct err *err)
@@ -82,21 +87,26 @@ static void hash(const char *key, size_t n, uint8_t out[SHA256_BYTES])
     sha256_end(&s, out);
 }
 
+/* What a key without a name is called: prompts and files are kept under it, so it moves with the key and
+ * belongs to no other one. */
+enum { HASH_NAME = 8 }; /* bytes of the hash */
+static size_t name_of_hash(const uint8_t h[SHA256_BYTES], char out[32])
+{
+    size_t n = (size_t)snprintf(out, 32, "key-");
+    for (int i = 0; i < HASH_NAME; i++)
+        n += (size_t)snprintf(out + n, 32 - n, "%02x", h[i]);
+    return n;
+}
+
 static ingle_status add_key(struct auth *a, const char *path, int line, const char *text, size_t n,
                             struct err *err)
 {
     char unnamed[32];
-    const char *colon = memchr(text, ':', n), *name = unnamed;
-    snprintf(unnamed, sizeof unnamed, "key%zu", a->n_keys + 1);
-    size_t n_name = strlen(unnamed), n_key = n;
-    const char *key = text;
-    if (colon) {
-        name = text;
-        n_name = (size_t)(colon - text);
-        key = colon + 1;
-        n_key = n - n_name - 1;
-    }
-    if (!n_name || n_name > 64 || !n_key || n_key > MAX_KEY)
+    const char *colon = memchr(text, ':', n);
+    size_t n_name = colon ? (size_t)(colon - text) : 0;
+    const char *name = text, *key = colon ? colon + 1 : text;
+    const size_t n_key = colon ? n - n_name - 1 : n;
+    if ((colon && !n_name) || n_name > 64 || !n_key || n_key > MAX_KEY)
         return err_set(err, INGLE_FORMAT, "'%s' line %d is neither a key nor name:key", path, line);
     for (size_t i = 0; i < n; i++)
         if (text[i] <= ' ' || text[i] > '~')
@@ -106,13 +116,17 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
         return err_set(err, INGLE_LIMIT, "'%s' has more than %d keys", path, MAX_KEYS);
     struct key k = {.unnamed = !colon};
     hash(key, n_key, k.hash);
+    if (!colon) {
+        name = unnamed;
+        n_name = name_of_hash(k.hash, unnamed);
+    }
     for (size_t i = 0; i < a->n_keys; i++) {
         const struct key *other = &a->key[i];
         if (memcmp(other->hash, k.hash, sizeof k.hash) == 0)
             return err_set(err, INGLE_FORMAT, "'%s' line %d: the key of '%s' again", path, line, other->name);
         if (other->unnamed != k.unnamed && strlen(other->name) == n_name && memcmp(other->name, name, n_name) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: '%s' is what key %zu is called, which has no name",
-                           path, line, other->name, (k.unnamed ? a->n_keys : i) + 1);
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: '%s' is what a key without a name is called",
+                           path, line, other->name);
     }
     k.name = mem_strndup(name, n_name);
     if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
@@ -195,6 +209,43 @@ const char *auth_key(const struct auth *a, const char *authorization, const char
     return name;
 }
 
+/* ---- priorities ---- */
+
+enum { MAX_PRIORITY = 10 };
+
+ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err)
+{
+    const char *equals = strrchr(text, '='), *number = equals ? equals + 1 : text;
+    const size_t n = equals ? (size_t)(equals - text) : 0;
+    char *end;
+    const long value = strtol(number, &end, 10);
+    if (end == number || *end || value < -MAX_PRIORITY || value > MAX_PRIORITY)
+        return err_set(err, INGLE_ARG, "'--max-priority %s': N or NAME=N, N from -%d to %d", text, MAX_PRIORITY,
+                       MAX_PRIORITY);
+    bool found = false;
+    for (size_t i = 0; equals && i < a->n_keys; i++) {
+        if (strlen(a->key[i].name) != n || memcmp(a->key[i].name, text, n) != 0)
+            continue;
+        a->key[i].has_priority = found = true;
+        a->key[i].priority = (int)value;
+    }
+    if (equals && !found)
+        return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n, text);
+    if (!equals) {
+        a->has_priority = true;
+        a->priority = (int)value;
+    }
+    return INGLE_OK;
+}
+
+int auth_priority(const struct auth *a, const char *key)
+{
+    for (size_t i = 0; i < a->n_keys; i++)
+        if (a->key[i].has_priority && strcmp(a->key[i].name, key) == 0)
+            return a->key[i].priority;
+    return a->has_priority ? a->priority : a->n_keys > 1 ? 0 : MAX_PRIORITY;
+}
+
 /* ---- names ---- */
 
 ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
@@ -226,6 +277,8 @@ bool auth_host(const struct auth *a, const char *host)
         return true; /* HTTP/1.0: no browser */
     const char *end = strchr(host, ']');
     const char *colon = strchr(end ? end : host, ':');
+    if (colon && colon[1 + strspn(colon + 1, "0123456789")])
+        return false; /* "localhost:evil.example" */
     size_t n = colon ? (size_t)(colon - host) : strlen(host);
     if (n && host[n - 1] == '.')
         n--;

@@ -14,30 +14,51 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PLACES = 500, LIMIT = 2 };
+enum { PLACES = 500, LIMIT = 2, BAN_SECONDS = 3600 };
 
 /* The file.  A request is first at work; what is found so at a start has crashed once more,
  * and stays, with running 0, until its place is needed. */
 struct place {
-    uint8_t hash[12];
+    uint8_t hash[20];
     uint16_t running, crashes;
+    int64_t when; /* seconds since 1970 of the start that counted its last crash */
 };
 struct page {
     char magic[8];
     uint64_t used; /* counts up: which place is the oldest */
     struct place place[PLACES];
 };
-static_assert(sizeof(struct place) == 16, "a file format");
-static_assert(sizeof(struct page) == 16 + 16 * PLACES, "a file format");
-static const char MAGIC[8] = {'i', 'n', 'g', 'l', 'e', 'G', '1', '\n'};
+static_assert(sizeof(struct place) == 32, "a file format");
+static_assert(sizeof(struct page) == 16 + 32 * PLACES, "a file format");
+static const char MAGIC[8] = {'i', 'n', 'g', 'l', 'e', 'G', '2', '\n'};
 
 struct guard {
     int fd;
     struct page *page;
     pthread_mutex_t lock; /* Sync: for page */
 };
+
+/* Who may write to the directory can cut the file under its map, or ban requests. */
+static ingle_status check_directory(const char *directory, struct err *err)
+{
+    struct stat is;
+    if (mkdir(directory, 0700) && errno != EEXIST)
+        return err_set(err, INGLE_IO, "'%s': %s", directory, strerror(errno));
+    if (stat(directory, &is))
+        return err_set(err, INGLE_IO, "'%s': %s", directory, strerror(errno));
+    if (!S_ISDIR(is.st_mode))
+        return err_set(err, INGLE_ARG, "'%s' is not a directory", directory);
+    if (is.st_uid != geteuid())
+        return err_set(err, INGLE_ARG, "'%s' belongs to user %u: a directory of the server's own user is needed",
+                       directory, (unsigned)is.st_uid);
+    if (is.st_mode & 022)
+        return err_set(err, INGLE_ARG, "others may write to '%s' (mode %03o): chmod 700", directory,
+                       (unsigned)is.st_mode & 0777);
+    return INGLE_OK;
+}
 
 static ingle_status map(struct guard *g, const char *path, struct err *err)
 {
@@ -50,6 +71,10 @@ static ingle_status map(struct guard *g, const char *path, struct err *err)
     if (is.st_size != (off_t)sizeof *g->page &&
         (ftruncate(g->fd, 0) || ftruncate(g->fd, (off_t)sizeof *g->page)))
         return err_set(err, INGLE_IO, "'%s': %s", path, strerror(errno));
+    /* A map over holes would end the process when the disk is full. */
+    const int full = posix_fallocate(g->fd, 0, (off_t)sizeof *g->page);
+    if (full)
+        return err_set(err, INGLE_IO, "'%s': %s", path, strerror(full));
     void *at = mmap(NULL, sizeof *g->page, PROT_READ | PROT_WRITE, MAP_SHARED, g->fd, 0);
     if (at == MAP_FAILED)
         return err_set(err, INGLE_IO, "'%s': %s", path, strerror(errno));
@@ -70,9 +95,9 @@ ingle_status guard_open(struct guard **out, const char *directory, struct err *e
     ingle_status st = INGLE_OK;
     if (n < 0 || (size_t)n >= sizeof path)
         st = err_set(err, INGLE_ARG, "directory '%.80s...' has too long a name", directory);
-    else if (mkdir(directory, 0700) && errno != EEXIST)
-        st = err_set(err, INGLE_IO, "'%s': %s", directory, strerror(errno));
     else
+        st = check_directory(directory, err);
+    if (!st)
         st = map(g, path, err);
     if (st) {
         guard_close(g);
@@ -84,8 +109,10 @@ ingle_status guard_open(struct guard **out, const char *directory, struct err *e
     }
     for (int i = 0; i < PLACES; i++) {
         struct place *p = &g->page->place[i];
-        if (p->running && p->crashes < UINT16_MAX)
-            p->crashes++;
+        if (p->running) {
+            p->crashes = (uint16_t)(p->crashes + (p->crashes < UINT16_MAX));
+            p->when = (int64_t)time(NULL);
+        }
         p->running = 0;
     }
     *out = g;
@@ -131,11 +158,20 @@ static int find(struct page *page, const uint8_t *hash)
     return free >= 0 ? free : old;
 }
 
-int guard_enter(struct guard *g, const void *bytes, size_t n)
+/* A clock that was set back ends a ban. */
+static bool is_banned(const struct place *p)
+{
+    const int64_t ago = (int64_t)time(NULL) - p->when;
+    return p->crashes >= LIMIT && ago >= 0 && ago < BAN_SECONDS;
+}
+
+int guard_enter(struct guard *g, const char *user, const char *path, const void *bytes, size_t n)
 {
     uint8_t hash[SHA256_BYTES];
     struct sha256 s;
     sha256_init(&s);
+    sha256_add(&s, user, strlen(user) + 1);
+    sha256_add(&s, path, strlen(path) + 1);
     sha256_add(&s, bytes, n);
     sha256_end(&s, hash);
     pthread_mutex_lock(&g->lock);
@@ -147,7 +183,7 @@ int guard_enter(struct guard *g, const void *bytes, size_t n)
             p->crashes = 0;
             g->page->used++;
         }
-        if (p->crashes >= LIMIT)
+        if (is_banned(p))
             at = -2;
         else if (p->running < UINT16_MAX)
             p->running++;
@@ -156,15 +192,27 @@ int guard_enter(struct guard *g, const void *bytes, size_t n)
     return at;
 }
 
+void guard_again(struct guard *g, int number)
+{
+    if (!g || number < 0)
+        return;
+    pthread_mutex_lock(&g->lock);
+    struct place *p = &g->page->place[number];
+    if (p->running < UINT16_MAX)
+        p->running++;
+    pthread_mutex_unlock(&g->lock);
+}
+
 void guard_leave(struct guard *g, int number)
 {
-    if (number < 0)
+    if (!g || number < 0)
         return;
     pthread_mutex_lock(&g->lock);
     struct place *p = &g->page->place[number];
     if (p->running)
         p->running--;
     /* It has ended well: crashes before were not its fault. */
-    p->crashes = 0;
+    if (!p->running)
+        p->crashes = 0;
     pthread_mutex_unlock(&g->lock);
 }

@@ -231,10 +231,10 @@ static bool guarded(struct server *s, struct http_exchange *x, const struct http
 {
     if (!s->guard || !rq->n_body)
         return true;
-    const int place = guard_enter(s->guard, rq->body, rq->n_body);
+    const int place = guard_enter(s->guard, rq->user ? rq->user : "", rq->path, rq->body, rq->n_body);
     if (place == -2) {
         serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true},
-                   "the server died twice while it computed this request");
+                   "the server died twice while it computed this request; it may be tried again an hour later");
         return false;
     }
     http_tag(x, place + 1);
@@ -242,6 +242,21 @@ static bool guarded(struct server *s, struct http_exchange *x, const struct http
 }
 
 static void over(void *arg, int tag) { guard_leave(((struct server *)arg)->guard, tag - 1); }
+
+/* An answer outlives its exchange when it runs in the background, or may be taken up again. */
+static void hold_tag(void *arg, int tag, bool held)
+{
+    struct server *s = arg;
+    if (held)
+        guard_again(s->guard, tag - 1);
+    else
+        guard_leave(s->guard, tag - 1);
+}
+
+static int max_priority(void *arg, const char *key)
+{
+    return auth_priority(((struct server *)arg)->serve.auth, key);
+}
 
 static void handle(void *arg, struct http_exchange *x, const struct http_request *rq)
 {
@@ -331,6 +346,8 @@ static ingle_status read_access(struct server *s, struct err *err)
         st = auth_add_keys(s->serve.auth, keys, err);
     if (!st && origins)
         st = auth_add_origins(s->serve.auth, origins, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "max-priority", i)); i++)
+        st = auth_add_priority(s->serve.auth, name, err);
     for (size_t i = 0; !st && (name = ingle_config_text(c, "allowed-host", i)); i++)
         st = auth_add_host(s->serve.auth, name, err);
     if (!st)
@@ -465,6 +482,20 @@ static ingle_status open_tapes(struct server *s, struct err *err)
                          o.unread, o.keepalive_seconds, err);
 }
 
+/* What is wrong with the file alone is said, and does not keep the server from answering. */
+static ingle_status open_guard(struct server *s, struct err *err)
+{
+    const struct report_sink sink = {.report = s->serve.callbacks.report, .arg = s->serve.callbacks.arg};
+    const char *directory = ingle_config_text(s->serve.config, "state-dir", 0);
+    struct err why;
+    const ingle_status st = directory ? guard_open(&s->guard, directory, &why) : INGLE_OK;
+    if (st == INGLE_IO)
+        report(&sink, INGLE_REPORT_WARN, "guard", directory, "requests that crash the server are not counted: %s", why.msg);
+    else if (st)
+        return err_set(err, st, "--state-dir: %s", why.msg);
+    return INGLE_OK;
+}
+
 ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
 {
     struct server *s = mem_zalloc(sizeof *s);
@@ -492,9 +523,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     const char *slots = ingle_config_text(o->config, "slot-save-path", 0);
     if (!st && slots)
         st = slots_open(&s->serve.slots, slots, parallel(s), err);
-    const char *state = ingle_config_text(o->config, "state-dir", 0);
-    if (!st && state)
-        st = guard_open(&s->guard, state, err);
+    if (!st)
+        st = open_guard(s, err);
     if (!st)
         st = start_http(s, err);
     if (st) {
@@ -550,6 +580,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .grace_seconds = ingle_config_number(v->config, "retry-grace"),
         .queue_seconds = ingle_config_number(v->config, "queue-timeout"),
         .request_seconds = ingle_config_number(v->config, "max-request-seconds"),
+        .hold_tag = hold_tag,
+        .max_priority = max_priority,
         .knows = ingle_config_flag(v->config, "strict-model") ? knows : NULL,
         .observe = observe,
         .keep = v->slots ? keep : NULL,

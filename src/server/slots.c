@@ -20,10 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_NAME = 128 };
+/* MAX_KEPT and MAX_KEPT_BYTES: of all users together; the ones that were not used for the longest time go first. */
+enum { MAX_NAME = 128, MAX_KEPT = 4096, MAX_KEPT_BYTES = 256 << 20 };
 
 struct slot {
     char *user;
+    int id;
+    uint64_t used; /* slots.clock when it was last kept or looked at */
     int32_t *ids; /* [n + 1], the last one is none; NULL: nothing was computed here */
     size_t n;
     size_t n_stable; /* of them those that a later prompt begins with; 0: all */
@@ -56,7 +59,10 @@ struct slots {
     int dir; /* a descriptor */
     int n;
     pthread_mutex_t lock;
-    struct slot slot[SLOTS_MAX]; /* Sync: lock */
+    /* Sync: lock; each user has a row of slots of its own. */
+    struct slot *slot; /* [n_slots] */
+    size_t n_slots, cap_slots, n_tokens;
+    uint64_t clock;
     atomic_bool busy; /* somebody has all that follows */
     bool started;     /* the thread was, and is to be joined */
     pthread_t thread;
@@ -94,8 +100,9 @@ void slots_close(struct slots *s)
         return;
     if (s->started)
         (void)pthread_join(s->thread, NULL);
-    for (int i = 0; i < SLOTS_MAX; i++)
+    for (size_t i = 0; i < s->n_slots; i++)
         release(&s->slot[i]);
+    mem_free(s->slot);
     pthread_mutex_destroy(&s->lock);
     (void)close(s->dir);
     mem_free(s);
@@ -103,12 +110,55 @@ void slots_close(struct slots *s)
 
 /* ---- what a slot holds ---- */
 
-/* Takes *from. */
+static bool same_user(const struct slot *s, const char *user)
+{
+    return s->user && user ? strcmp(s->user, user) == 0 : !s->user && !user;
+}
+
+/* Sync: s->lock */
+static struct slot *find(struct slots *s, int id, const char *user)
+{
+    for (size_t i = 0; i < s->n_slots; i++)
+        if (s->slot[i].id == id && same_user(&s->slot[i], user))
+            return &s->slot[i];
+    return NULL;
+}
+
+/* Sync: s->lock */
+static void drop(struct slots *s, struct slot *at)
+{
+    s->n_tokens -= at->n;
+    release(at);
+    *at = s->slot[--s->n_slots];
+}
+
+/* Sync: s->lock */
+static void drop_oldest(struct slots *s)
+{
+    struct slot *oldest = &s->slot[0];
+    for (size_t i = 1; i < s->n_slots; i++)
+        if (s->slot[i].used < oldest->used)
+            oldest = &s->slot[i];
+    drop(s, oldest);
+}
+
+/* Slot id of *from's user holds it from now on; takes *from.  Without tokens it holds nothing. */
 static void put(struct slots *s, int id, struct slot *from)
 {
     pthread_mutex_lock(&s->lock);
-    release(&s->slot[id]);
-    s->slot[id] = *from;
+    struct slot *before = find(s, id, from->user);
+    if (before)
+        drop(s, before);
+    while (s->n_slots && (s->n_slots >= MAX_KEPT || (s->n_tokens + from->n) * sizeof(int32_t) > MAX_KEPT_BYTES))
+        drop_oldest(s);
+    if (from->ids && mem_grow(&s->slot, &s->cap_slots, s->n_slots + 1, sizeof *s->slot)) {
+        from->id = id;
+        from->used = ++s->clock;
+        s->n_tokens += from->n;
+        s->slot[s->n_slots++] = *from;
+    } else {
+        release(from);
+    }
     pthread_mutex_unlock(&s->lock);
     *from = (struct slot){0};
 }
@@ -144,17 +194,14 @@ void slots_keep(struct slots *s, int id, const char *user, const struct answer_t
         put(s, id, &new);
 }
 
-static bool same_user(const struct slot *s, const char *user)
-{
-    return s->user && user ? strcmp(s->user, user) == 0 : !s->user && !user;
-}
-
 /* A copy of what a user's slot holds; false: nothing. */
 static bool look(struct slots *s, int id, const char *user, struct slot *out)
 {
     pthread_mutex_lock(&s->lock);
-    const struct slot *from = &s->slot[id];
-    const bool ok = from->ids && same_user(from, user) && copy(out, from);
+    struct slot *from = find(s, id, user);
+    const bool ok = from && copy(out, from);
+    if (ok)
+        from->used = ++s->clock;
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
@@ -447,10 +494,13 @@ static const char *user_of(const struct http_request *rq)
 
 static void erase(struct task *t)
 {
-    struct slot old = {0}, none = {0};
+    struct slot old = {0};
     struct str out;
-    if (look(t->slots, t->id, user_of(t->rq), &old))
-        put(t->slots, t->id, &none);
+    if (look(t->slots, t->id, user_of(t->rq), &old)) {
+        struct slot none = {.user = old.user ? mem_strdup(old.user) : NULL};
+        if (none.user || !old.user)
+            put(t->slots, t->id, &none);
+    }
     str_init(&out);
     write_open(&out, '{');
     write_member_int(&out, "id_slot", t->id);

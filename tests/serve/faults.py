@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """faults.py INGLE - clients that are slow, broken, hostile or gone; after each of them a
 normal request is answered."""
-import contextlib, http.client, json, os, random, resource, signal, socket, ssl, subprocess, sys
+import contextlib, hashlib, http.client, json, os, random, resource, signal, socket, ssl, subprocess, sys
 import tempfile, threading, time, unittest
 
 from client import Case, Server, main, together
@@ -91,6 +91,15 @@ class Bytes(WithServer):
             self.assertEqual(status_of(answer), status, (more[:60], answer[:200]))
             if status == 400 and b"json" in answer:
                 self.assertIn(b'"invalid_request_error"', answer)
+        for target, host, status in [(b"http://evil.example/health", b"localhost", 400),
+                                     (b"http://localhost/health", b"localhost", 200),
+                                     (b"http://localhost", b"LOCALHOST", 200),
+                                     (b"/health", b"localhost:evil.example", 403),
+                                     (b"/health", b"localhost:8080", 200)]:
+            answer = self.send(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+            self.assertEqual(status_of(answer), status, (target, host, answer[:200]))
+        chunked = b"POST /tokenize HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        self.assertEqual(status_of(self.send(chunked)), 400)
         self.assertEqual(status_of(self.send(b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n")), 414)
 
     def test_json(self):
@@ -323,10 +332,15 @@ class Starting(unittest.TestCase):
             with open(keys, "w") as f:
                 f.write("ann:one-key\nbob:one-key\n")
             self.refused("line 2: the key of 'ann' again", "--api-key-file", keys)
-            for text in ("one-key\nkey1:another\n", "key2:another\none-key\n"):  # two clients would be one
+            named = "key-" + hashlib.sha256(b"one-key").hexdigest()[:16]
+            for text in (f"one-key\n{named}:another\n", f"{named}:another\none-key\n"):  # two clients would be one
                 with open(keys, "w") as f:
                     f.write(text)
-                self.refused("which has no name", "--api-key-file", keys)
+                self.refused("a key without a name", "--api-key-file", keys)
+            with open(keys, "w") as f:
+                f.write("ann:one-key\n")
+            self.refused("no key is called 'bob'", "--api-key-file", keys, "--max-priority", "bob=3")
+            self.refused("N or NAME=N", "--api-key-file", keys, "--max-priority", "ann=11")
         self.refused("--insecure-no-auth", "--host", "0.0.0.0")
         self.refused("--insecure-no-auth", "--host", "::ffff:192.0.2.1")
         self.refused("--tls-key", "--tls-cert", "tests/data/tls/cert.pem")
@@ -383,6 +397,76 @@ class Starting(unittest.TestCase):
             self.assertEqual(p.wait(60), 0)
             p.stdout.close()
             self.assertFalse(os.path.exists(path))
+
+    def test_the_unix_socket_of_another(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s")
+            def start():
+                p = subprocess.Popen([INGLE, "serve", "--host", "unix:" + path], stdout=subprocess.PIPE, text=True)
+                for line in p.stdout:
+                    if line.startswith("try"):
+                        break
+                return p
+            first = start()
+            os.rename(path, path + ".old")
+            second = start()
+            first.terminate()
+            self.assertEqual(first.wait(60), 0)
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(path)
+            # A server that does not accept: the backlog is full, and who starts is told so at once.
+            second.send_signal(signal.SIGSTOP)
+            held = []
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(5000):
+                    s = socket.socket(socket.AF_UNIX)
+                    held.append(s)
+                    s.setblocking(False)
+                    s.connect(path)
+            r = subprocess.run([INGLE, "serve", "--host", "unix:" + path], capture_output=True, text=True, timeout=60)
+            self.assertEqual(r.returncode, 1, r)
+            self.assertIn("in use", r.stderr)
+            for s in held:
+                s.close()
+            second.send_signal(signal.SIGCONT)
+            second.terminate()
+            self.assertEqual(second.wait(60), 0)
+            self.assertFalse(os.path.exists(path))
+            for p in (first, second):
+                p.stdout.close()
+
+    def test_a_state_that_cannot_be_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o777)
+            self.refused("chmod 700", "--state-dir", folder)
+        def limit():  # stands for a full disk
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        with tempfile.TemporaryDirectory() as folder:
+            r = subprocess.Popen([INGLE, "serve", "--port", "0", "--state-dir", folder], stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, preexec_fn=limit)
+            lines = []
+            for line in r.stdout:
+                lines.append(line)
+                if line.startswith("try"):
+                    break
+            self.assertTrue(any("are not counted" in line for line in lines), lines)
+            r.terminate()
+            self.assertEqual(r.wait(60), 0)
+            r.stdout.close()
+
+    def test_a_background_answer_that_kills(self):
+        with tempfile.TemporaryDirectory() as folder:
+            body = {"input": LONG["messages"][0]["content"], "background": True, "store": True}
+            for want in (200, 200, 500):
+                server = Server(INGLE, "--state-dir", folder)
+                self.assertEqual(server.post("/v1/responses", body)[0], want)
+                while want == 200 and not any(q["is_processing"] for q in server.get("/slots")[2]):
+                    pass
+                server.process.kill()
+                server.process.wait()
+                server.reader.join()
+                server.process.stdout.close()
 
     def test_a_request_that_kills(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -329,6 +329,38 @@ class Waiting(Case):
         self.assertGreaterEqual(int(headers["Retry-After"]), 1)
 
 
+class Shares(unittest.TestCase):
+    """A full queue has room for a key that has fewer places in it."""
+
+    def test_one_key_cannot_fill_it(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+            f.write("mal-key\nvic-key\n")
+            f.flush()
+            server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--max-waiting", "4", "--api-key-file", f.name)
+        self.addCleanup(server.close)
+        mal, vic = {"X-Api-Key": "mal-key"}, {"X-Api-Key": "vic-key"}
+        busy = server.begin(CHAT, user("Count.", ignore_eos=True, stream=True), "mal-key")
+        while b"content\":\"" not in busy.recv(65536):
+            pass
+        waiting = []
+        for n in range(1, 5):
+            waiting.append(server.begin(CHAT, user("Who?"), "mal-key"))
+            end = time.monotonic() + 60
+            while f"requests_deferred {n}\n" not in server.get("/metrics", mal)[2]:
+                self.assertLess(time.monotonic(), end)
+        self.assertEqual(server.post(CHAT, user("Who?"), mal)[0], 429)
+        mine = server.begin(CHAT, user("Who?", max_tokens=2), "vic-key")
+        answer = waiting[-1].recv(65536)  # the youngest of them gives way
+        self.assertEqual(status_of(answer), 429, answer)
+        self.assertIn(b"Retry-After", answer)
+        busy.close()
+        self.assertEqual(status_of(mine.recv(65536)), 200)
+        for s in [mine, *waiting]:
+            s.close()
+        self.assertEqual(server.post(CHAT, user("Who?", priority=1), vic)[0], 400)
+        self.assertEqual(server.post(CHAT, user("Who?", priority=-1, max_tokens=1), vic)[0], 200)
+
+
 class Handshake(unittest.TestCase):
     def test_of_one_who_says_nothing(self):
         p = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--header-timeout", "0.5", "--tls-cert",
@@ -390,7 +422,8 @@ class Turns(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys", delete=False) as f:
             f.write("ann-key\nbob-key\n")
         self.addCleanup(os.unlink, f.name)
-        self.server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--api-key-file", f.name)
+        self.server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--api-key-file", f.name,
+                             "--max-priority", "5")
         self.addCleanup(self.server.close)
 
     def waits(self, n):
@@ -425,6 +458,11 @@ class Turns(unittest.TestCase):
     def test_the_more_urgent_goes_first(self):
         self.assertEqual(self.order([("low", "ann-key", {"priority": -1}), ("none", "ann-key", {}),
                                      ("high", "ann-key", {"priority": 5})]), ["high", "none", "low"])
+
+    def test_priorities_have_a_limit(self):
+        status, _, r = self.server.post(CHAT, user("Who?", priority=6), {"X-Api-Key": "ann-key"})
+        self.assertEqual((status, r["error"]["param"]), (400, "priority"), r)
+        self.assertIn("--max-priority", r["error"]["message"])
 
     def test_a_key_that_was_served_less_goes_first(self):
         self.assertEqual(self.order([("ann 1", "ann-key", {}), ("ann 2", "ann-key", {}),

@@ -162,6 +162,30 @@ class Keys(Case):
         self.assertEqual(post("two", "/slots/0?action=restore", {"filename": "a"}), 404)
         self.assertEqual(post("one", "/slots/0?action=restore", {"filename": "a"}), 200)
         self.assertEqual(post("none", "/slots/0?action=restore", {"filename": "a"}), 401)
+        # What another key asks does not empty the slot.
+        self.assertEqual(post("one", "/completion", {"prompt": LONG, "n_predict": 1}), 200)
+        self.assertEqual(post("two", "/completion", {"prompt": "Hello", "n_predict": 1}), 200)
+        self.assertEqual(post("one", "/slots/0?action=save", {"filename": "b"}), 200)
+        self.assertEqual(post("two", "/slots/0?action=erase", {}), 200)
+        self.assertEqual(post("one", "/slots/0?action=save", {"filename": "b"}), 200)
+        self.assertEqual(post("two", "/slots/0?action=save", {"filename": "b"}), 404)
+
+    def test_a_key_without_name_keeps_to_itself(self):
+        """Its files and prompts are not those of the key that takes its line."""
+        keys = os.path.join(self.folder.name, "unnamed")
+        def serve(*lines):
+            with open(os.open(keys, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+                f.write("\n".join(lines) + "\n")
+            return Server(sys.argv[1], "--temp", "0", "--api-key-file", keys, "--slot-save-path", self.folder.name)
+        def post(server, key, path, body):
+            return server.post(path, body, {"X-Api-Key": key})[0]
+        with serve("alpha-key-1", "beta-key-2") as server:
+            self.assertEqual(post(server, "alpha-key-1", "/completion", {"prompt": LONG, "n_predict": 1}), 200)
+            self.assertEqual(post(server, "alpha-key-1", "/slots/0?action=save", {"filename": "own"}), 200)
+        with serve("beta-key-2") as server:
+            self.assertEqual(post(server, "beta-key-2", "/slots/0?action=restore", {"filename": "own"}), 404)
+        with serve("beta-key-2", "alpha-key-1") as server:
+            self.assertEqual(post(server, "alpha-key-1", "/slots/0?action=restore", {"filename": "own"}), 200)
 
 
 class Without(Case):

@@ -95,6 +95,35 @@ static void a_full_queue_says_of_what(void **state)
     close_line(&l);
 }
 
+/* A user with fewer places takes the youngest of the one with the most; none is displaced in vain. */
+static void a_full_queue_has_room_for_others(void **state)
+{
+    (void)state;
+    struct line l;
+    open_line(&l, 3, 100);
+    put(&l, 0, "a", 0, 30);
+    put(&l, 1, "a", 0, 30);
+    put(&l, 2, "a", 0, 30);
+    put(&l, 3, "b", 0, 5);
+    assert_ptr_equal(sched_queue_displaced(l.q), &l.t[2]);
+    assert_null(sched_queue_displaced(l.q));
+    assert_true(l.t[2].displaced);
+    l.t[4].n_tokens = 1;
+    assert_int_equal(sched_queue_put(l.q, &l.t[4], "b", &l.err), INGLE_LIMIT); /* they would be even */
+    assert_int_equal(sched_queue_put(l.q, &l.t[4], "a", &l.err), INGLE_LIMIT);
+    sched_queue_leave(l.q, &l.t[1]);
+    l.t[4].n_tokens = 70; /* more than what a has left */
+    assert_int_equal(sched_queue_put(l.q, &l.t[4], "b", &l.err), INGLE_LIMIT);
+    assert_null(sched_queue_displaced(l.q));
+    sched_queue_leave(l.q, &l.t[3]);
+    put(&l, 3, "a", 0, 60); /* 90 tokens of a */
+    put(&l, 4, "c", 0, 20);
+    assert_ptr_equal(sched_queue_displaced(l.q), &l.t[3]);
+    sched_queue_leave(l.q, &l.t[2]);
+    sched_queue_leave(l.q, &l.t[3]);
+    close_line(&l);
+}
+
 /* One who asks for much and one who asks for little get the same tokens while both wait. */
 static void users_are_served_alike(void **state)
 {
@@ -145,6 +174,7 @@ int main(void)
         cmocka_unit_test(equals_go_as_they_came),
         cmocka_unit_test(the_higher_priority_goes_first),
         cmocka_unit_test(a_full_queue_says_of_what),
+        cmocka_unit_test(a_full_queue_has_room_for_others),
         cmocka_unit_test(users_are_served_alike),
         cmocka_unit_test(a_newcomer_has_no_claim_and_no_debt),
     };

@@ -22,7 +22,7 @@ static int die_with(const char *const *request, int n)
         if (guard_open(&g, folder, NULL))
             _exit(100);
         for (int i = 0; i < n; i++)
-            last = guard_enter(g, request[i], strlen(request[i]));
+            last = guard_enter(g, "", "/chat", request[i], strlen(request[i]));
         _exit(last == -2 ? 2 : last >= 0 ? 1 : 0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -41,9 +41,9 @@ static void the_third_time_is_refused(void **state)
     assert_int_equal(die_with(both, 2), 2);
     assert_int_equal(guard_open(&g, folder, &err), INGLE_OK);
     assert_int_equal(guard_open(&other, folder, &err), INGLE_LIMIT);
-    assert_int_equal(guard_enter(g, "bad", 3), -2);
-    assert_int_equal(guard_enter(g, "good", 4), -2); /* it was there twice, too */
-    const int fresh = guard_enter(g, "fresh", 5);
+    assert_int_equal(guard_enter(g, "", "/chat", "bad", 3), -2);
+    assert_int_equal(guard_enter(g, "", "/chat", "good", 4), -2); /* it was there twice, too */
+    const int fresh = guard_enter(g, "", "/chat", "fresh", 5);
     assert_true(fresh >= 0);
     guard_leave(g, fresh);
     guard_leave(g, -1);
@@ -57,18 +57,18 @@ static void one_that_ends_well_is_forgiven(void **state)
     struct guard *g;
     assert_int_equal(die_with(odd, 1), 1);
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
-    guard_leave(g, guard_enter(g, "odd", 3));
+    guard_leave(g, guard_enter(g, "", "/chat", "odd", 3));
     guard_close(g);
     assert_int_equal(die_with(odd, 1), 1);
     assert_int_equal(die_with(odd, 1), 1);
     /* Stopping on purpose is no crash. */
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
-    assert_int_equal(guard_enter(g, "odd", 3), -2);
-    assert_true(guard_enter(g, "calm", 4) >= 0);
+    assert_int_equal(guard_enter(g, "", "/chat", "odd", 3), -2);
+    assert_true(guard_enter(g, "", "/chat", "calm", 4) >= 0);
     guard_pardon(g);
     guard_close(g);
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
-    assert_true(guard_enter(g, "calm", 4) >= 0);
+    assert_true(guard_enter(g, "", "/chat", "calm", 4) >= 0);
     guard_close(g);
 }
 
@@ -78,7 +78,7 @@ static void many_requests_fit(void **state)
     struct guard *g;
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
     for (int i = 0; i < 2000; i++)
-        assert_true(guard_enter(g, &i, sizeof i) >= -1);
+        assert_true(guard_enter(g, "", "/chat", &i, sizeof i) >= -1);
     guard_close(g);
 }
 
@@ -93,7 +93,7 @@ static void damage_starts_anew(void **state)
     fputs("nonsense", f);
     fclose(f);
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
-    assert_true(guard_enter(g, "bad", 3) >= 0);
+    assert_true(guard_enter(g, "", "/chat", "bad", 3) >= 0);
     guard_close(g);
     unlink(path);
     rmdir(folder);
