@@ -258,6 +258,26 @@ bool http_gone(struct http_exchange *x)
     return gone;
 }
 
+enum http_ask http_ask(struct http_exchange *x)
+{
+    enum http_ask answer = HTTP_WANTED;
+    pthread_mutex_lock(&x->lock);
+    const struct http *h = x->http;
+    if (!h || x->gone)
+        answer = HTTP_LEFT;
+    else if (h->o.request_seconds > 0 &&
+             (double)(clock_now() - x->arrived) > h->o.request_seconds * 1e9)
+        answer = HTTP_LATE;
+    else if (atomic_load(&h->ending))
+        answer = HTTP_ENDING;
+    pthread_mutex_unlock(&x->lock);
+    return answer;
+}
+
+uint64_t http_arrived(const struct http_exchange *x) { return x->arrived; }
+
+void http_takes_long(struct http_exchange *x) { x->takes_long = true; }
+
 size_t http_unread(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);

@@ -314,6 +314,7 @@ static void tick(struct http *h)
         listen_again(h);
     const bool wanted = h->o.tick && h->o.tick(h->o.arg);
     give_back(h);
+    http_lane_tick(h, clock_now());
     h->at_rest = !wanted && !atomic_load(&h->n_open) && !atomic_load(&h->n_exchanges);
 }
 
@@ -521,13 +522,17 @@ void http_close_listener(struct http *h)
     (void)eventfd_write(h->wake, 1);
 }
 
+void http_hurry(struct http *h) { atomic_store(&h->ending, true); }
+
 void http_stop_handlers(struct http *h)
 {
+    http_hurry(h);
     atomic_store(&h->no_handlers, true);
     pthread_mutex_lock(&h->handling); /* the I/O thread's own has ended */
     pthread_mutex_unlock(&h->handling);
     for (int i = 0; i < 2; i++)
         http_lane_stop(&h->lane[i]);
+    http_lane_join_aside(h);
 }
 
 void http_close(struct http *h)
@@ -584,5 +589,6 @@ void http_counters(struct http *h, struct http_counters *out)
         out->n_reading += h->lane[i].n;
         out->reading_bytes += h->lane[i].n_bytes;
     }
+    out->n_aside = h->n_aside;
     pthread_mutex_unlock(&h->lock);
 }

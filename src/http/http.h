@@ -4,9 +4,11 @@
  * One I/O thread does everything with sockets (libmicrohttpd parses; our own epoll loop
  * drives it, watches for clients that leave, and keeps the time).  An exchange is one
  * request and its answer.  The handler is called when the body is complete: on the I/O
- * thread if there is none (then it must not take long), else on a thread for small bodies or
- * on one for large ones, so that no client waits for another one's megabytes.  It answers at
- * once, or keeps the exchange with http_hold() and lets another thread answer later.
+ * thread if there is none (then it must not take long), else, or when http_takes_long() was said, on a
+ * thread for small bodies or on one for large ones, so that no client waits for another one's megabytes.
+ * One that takes longer than a second moves aside, so that others are read meanwhile.  It answers at
+ * once, or keeps the exchange with http_hold() and lets another thread answer later.  A handler that
+ * computes asks http_ask() now and then whether anybody still wants what it does.
  *
  * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end).
  * These calls may come from any thread, one at a time for one exchange, and never block: what
@@ -85,6 +87,14 @@ void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg)
 /* A reference, for another thread; each hold is ended by one release. */
 void http_hold(struct http_exchange *x);
 void http_release(struct http_exchange *x);
+/* Whether the answer is wanted: the client may have left, options.request_seconds may be over, or the
+ * server may be ending.  Any thread. */
+enum http_ask { HTTP_WANTED, HTTP_LEFT, HTTP_LATE, HTTP_ENDING };
+enum http_ask http_ask(struct http_exchange *x);
+/* When all of the request was there; clock_now().  From the handler on. */
+uint64_t http_arrived(const struct http_exchange *x);
+/* The handler is called on a thread for requests with bodies although there is none.  Inside admit. */
+void http_takes_long(struct http_exchange *x);
 /* A number for http_options.over; inside the handler. */
 void http_tag(struct http_exchange *x, int tag);
 int http_get_tag(const struct http_exchange *x); /* 0: it has none; inside the handler */
@@ -117,6 +127,7 @@ struct http_options {
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
     double header_seconds, body_seconds, idle_seconds, stall_seconds;
+    double request_seconds; /* from a request's arrival to the end of its answer, for http_ask(); 0: any */
     bool half_close_ok;    /* a client that has ended its sending side has not left */
     /* Called when the headers are there, before the body is read (rq->body is NULL): answers
      * what must be refused, else sets *user (may stay NULL; borrowed until http_close()). */
@@ -151,6 +162,8 @@ MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *
 int http_port(const struct http *h);
 /* No new connections from now on; those that are open go on. */
 void http_close_listener(struct http *h);
+/* http_ask() says HTTP_ENDING from now on; requests that wait for their handler get a 503. */
+void http_hurry(struct http *h);
 /* No handler is called from now on; those that run have ended.  Requests get a 503. */
 void http_stop_handlers(struct http *h);
 /* Ends every exchange (their on_gone is called), the thread, and the sockets. */
@@ -162,6 +175,7 @@ struct http_counters {
     double full_seconds;    /* ... and for how long, all together, those that are not any more */
     int64_t n_open, n_exchanges;
     int64_t n_reading;        /* requests that wait for their handler */
+    int64_t n_aside;          /* handlers that have moved aside */
     uint64_t reading_bytes;   /* ... and their bodies */
     uint64_t bodies_bytes;    /* of all requests that arrive, wait, or are being read */
     double busy_seconds;    /* of the I/O thread, */

@@ -59,13 +59,14 @@ struct http_exchange {
     struct http_exchange *next;
 
     bool returned; /* the handler's thread is through with it */
+    uint64_t arrived; /* ns; set before the handler is called */
 
     /* Sync: http->lock */
     struct http_exchange *next_away;
 
     /* I/O thread only; what handlers set (tag, close, gone_fn to silence_ns) belongs to the
      * handler's thread while it is away */
-    bool away;
+    bool away, takes_long;
     struct http_conn *conn; /* NULL: over */
     bool suspended, answered, handled, gone_called, close;
     int tag;
@@ -89,13 +90,24 @@ struct http_exchange {
     void *own_arg;
 };
 
-/* A thread that handles requests with a body. */
+/* A thread that handles requests.  Sync: http->lock */
+struct http_worker {
+    struct http_lane *lane;
+    struct http_worker *next; /* of those aside */
+    pthread_t thread;
+    int tid;        /* 0: not known yet */
+    uint64_t began; /* ns, with the request at hand; 0: there is none */
+    bool aside;     /* it ends with that request */
+    bool over;      /* it can be joined at once */
+};
+
+/* A queue of requests and the worker who takes from it. */
 struct http_lane {
     struct http *http;
-    pthread_t thread;
     pthread_cond_t wake;
     bool large, runs;
     /* Sync: http->lock, as all below */
+    struct http_worker *worker;
     struct http_exchange *first, *last;
     bool stop, trim;       /* trim: the allocator's memory is to be given back */
     int n;                 /* requests that wait, */
@@ -125,7 +137,9 @@ struct http {
     int64_t most_exchanges;     /* since memory was given back; I/O thread only */
     struct http_lane lane[2]; /* for small bodies, for large ones */
     pthread_mutex_t handling; /* while the I/O thread itself calls a handler */
-    atomic_bool no_handlers;
+    atomic_bool no_handlers, ending;
+    struct http_worker *aside; /* Sync: lock */
+    int n_aside;               /* Sync: lock */
 
     pthread_mutex_t lock;
     struct http_exchange *ready; /* Sync: lock */
@@ -173,8 +187,12 @@ void http_request_handle(struct http_exchange *x);
 
 /* http_lane.c */
 bool http_lane_start(struct http_lane *lane, struct http *h, bool large);
-/* What waits is handled first. */
+/* What waits is handled first.  The lane's worker ends, not those aside. */
 void http_lane_stop(struct http_lane *lane);
+/* Waits for all that have moved aside. */
+void http_lane_join_aside(struct http *h);
+/* Lets who has computed for too long move aside; ten times a second. */
+void http_lane_tick(struct http *h, uint64_t now);
 enum http_lane_answer { HTTP_LANE_TAKEN, HTTP_LANE_FULL, HTTP_LANE_STOPS };
 /* x goes away to be handled, if there is room; else *retry says when there will be. */
 enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry);

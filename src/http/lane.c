@@ -5,6 +5,9 @@
  * has other clients.  While a request is away the I/O thread leaves it and its connection
  * alone; a client that leaves meanwhile is noted, and its owner is told afterwards.
  *
+ * A request that has computed for ASIDE_NS while others wait keeps its thread, which stands back and
+ * ends with it; the lane gets another one.  There are at most MOST_ASIDE such: then the lane waits.
+ *
  * What waits here is bounded by number and by bytes.  What one byte took of late says when
  * those that are refused should try again.
  */
@@ -19,19 +22,22 @@
 #include <unistd.h>
 
 /* What takes a few milliseconds; and by how much the thread for more stands back. */
-enum { SMALL_BODY = 64 * 1024, LARGE_NICE = 5 };
+enum { SMALL_BODY = 64 * 1024, LARGE_NICE = 5, ASIDE_NICE = 10, MOST_ASIDE = 4 };
+static const uint64_t ASIDE_NS = 1000000000;
 
-static void stand_back(void)
+static void stand_back(int tid, int nice)
 {
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + LARGE_NICE);
+    (void)setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, 0) + nice);
 }
 
-/* The next request; NULL: there will be none. */
-static struct http_exchange *take(struct http_lane *lane)
+/* The next request; NULL: there will be none for this worker. */
+static struct http_exchange *take(struct http_worker *w)
 {
+    struct http_lane *lane = w->lane;
     struct http *h = lane->http;
     pthread_mutex_lock(&h->lock);
-    while (!lane->first && !lane->stop) {
+    w->began = 0;
+    while (!w->aside && !lane->first && !lane->stop) {
         const bool trim = lane->trim;
         lane->trim = false;
         if (trim) {
@@ -42,11 +48,12 @@ static struct http_exchange *take(struct http_lane *lane)
             pthread_cond_wait(&lane->wake, &h->lock);
         }
     }
-    struct http_exchange *x = lane->first;
+    struct http_exchange *x = w->aside ? NULL : lane->first;
     if (x) {
         lane->first = x->next_away;
         lane->n--;
         lane->n_bytes -= x->n_body;
+        w->began = clock_now();
     }
     if (x && !lane->first)
         lane->last = NULL;
@@ -63,21 +70,50 @@ static void note(struct http_lane *lane, size_t n, double seconds)
     pthread_mutex_unlock(&lane->http->lock);
 }
 
-static void *lane_main(void *arg)
+static void *worker_main(void *arg)
 {
-    struct http_lane *lane = arg;
-    if (lane->large)
-        stand_back();
-    for (struct http_exchange *x; (x = take(lane)); http_release(x)) {
+    struct http_worker *w = arg;
+    struct http *h = w->lane->http;
+    pthread_mutex_lock(&h->lock);
+    w->tid = gettid();
+    pthread_mutex_unlock(&h->lock);
+    if (w->lane->large)
+        stand_back(gettid(), LARGE_NICE);
+    for (struct http_exchange *x; (x = take(w)); http_release(x)) {
         const size_t n = x->n_body;
         const uint64_t began = clock_now();
         if (!http_gone(x)) {
             http_request_handle(x);
-            note(lane, n, (double)(clock_now() - began) * 1e-9);
+            if (n)
+                note(w->lane, n, (double)(clock_now() - began) * 1e-9);
         }
         http_exchange_return(x);
     }
+    pthread_mutex_lock(&h->lock);
+    w->over = true;
+    pthread_mutex_unlock(&h->lock);
     return NULL;
+}
+
+/* NULL: no memory, or no thread. */
+static struct http_worker *start_worker(struct http_lane *lane)
+{
+    struct http_worker *w = mem_zalloc(sizeof *w);
+    if (!w)
+        return NULL;
+    w->lane = lane;
+    if (!pool_thread(&w->thread, worker_main, w)) {
+        mem_free(w);
+        return NULL;
+    }
+    pthread_setname_np(w->thread, lane->large ? "ingle-large" : "ingle-small");
+    return w;
+}
+
+static void end_worker(struct http_worker *w)
+{
+    pthread_join(w->thread, NULL);
+    mem_free(w);
 }
 
 bool http_lane_start(struct http_lane *lane, struct http *h, bool large)
@@ -86,10 +122,9 @@ bool http_lane_start(struct http_lane *lane, struct http *h, bool large)
     lane->large = large;
     if (pthread_cond_init(&lane->wake, NULL))
         return false;
-    lane->runs = pool_thread(&lane->thread, lane_main, lane);
-    if (lane->runs)
-        pthread_setname_np(lane->thread, large ? "ingle-large" : "ingle-small");
-    else
+    lane->worker = start_worker(lane);
+    lane->runs = lane->worker != NULL;
+    if (!lane->runs)
         pthread_cond_destroy(&lane->wake);
     return lane->runs;
 }
@@ -102,9 +137,61 @@ void http_lane_stop(struct http_lane *lane)
     lane->stop = true;
     pthread_cond_signal(&lane->wake);
     pthread_mutex_unlock(&lane->http->lock);
-    pthread_join(lane->thread, NULL);
+    end_worker(lane->worker);
     pthread_cond_destroy(&lane->wake);
     lane->runs = false;
+}
+
+/* One of those aside: any, or one that is over; NULL: there is none. */
+static struct http_worker *take_aside(struct http *h, bool any)
+{
+    pthread_mutex_lock(&h->lock);
+    struct http_worker **at = &h->aside, *w;
+    while (*at && !any && !(*at)->over)
+        at = &(*at)->next;
+    w = *at;
+    if (w) {
+        *at = w->next;
+        h->n_aside--;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return w;
+}
+
+void http_lane_join_aside(struct http *h)
+{
+    for (struct http_worker *w; (w = take_aside(h, true));)
+        end_worker(w);
+}
+
+/* The lane's worker, if it keeps others waiting for too long and may move aside. */
+static bool is_slow(const struct http_lane *lane, uint64_t now)
+{
+    const struct http_worker *w = lane->worker;
+    return lane->runs && !lane->stop && lane->first && w->began && now > w->began && now - w->began > ASIDE_NS &&
+           lane->http->n_aside < MOST_ASIDE;
+}
+
+void http_lane_tick(struct http *h, uint64_t now)
+{
+    for (struct http_worker *w; (w = take_aside(h, false));)
+        end_worker(w);
+    for (int i = 0; i < 2; i++) {
+        struct http_lane *lane = &h->lane[i];
+        pthread_mutex_lock(&h->lock);
+        struct http_worker *slow = is_slow(lane, now) ? lane->worker : NULL;
+        struct http_worker *w = slow ? start_worker(lane) : NULL; /* it waits for the lock */
+        if (w) {
+            slow->aside = true;
+            slow->next = h->aside;
+            h->aside = slow;
+            h->n_aside++;
+            lane->worker = w;
+            if (slow->tid)
+                stand_back(slow->tid, ASIDE_NICE);
+        }
+        pthread_mutex_unlock(&h->lock);
+    }
 }
 
 enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry)

@@ -314,8 +314,10 @@ void http_request_handle(struct http_exchange *x)
         refuse(x, x->refused, x->reason);
     else if (begun(x))
         return;
-    else if (atomic_load(&h->no_handlers))
+    else if (atomic_load(&h->no_handlers) || http_ask(x) == HTTP_ENDING)
         refuse(x, 503, "the server is stopping");
+    else if (http_ask(x) == HTTP_LATE)
+        refuse(x, 504, "the time for this request is up (--max-request-seconds)");
     else
         h->o.handle(h->o.arg, x, &x->rq);
 }
@@ -327,10 +329,11 @@ static bool call_handler(struct http_exchange *x)
     enum http_lane_answer answer = HTTP_LANE_STOPS;
     double retry = 0;
     x->handled = true;
+    x->arrived = clock_now();
     x->conn->phase = HTTP_ANSWER;
     x->rq.body = x->body ? x->body : "";
     x->rq.n_body = x->n_body;
-    x->away = x->n_body && !x->refused && !begun(x);
+    x->away = (x->n_body || x->takes_long) && !x->refused && !begun(x);
     if (x->away && (answer = http_lane_put(x, &retry)) == HTTP_LANE_TAKEN)
         return false;
     x->away = false;

@@ -3,6 +3,7 @@
 
 #include "server/responses/responses.h"
 #include "server/thought.h"
+#include <stdio.h>
 
 #include <stdlib.h>
 
@@ -387,27 +388,49 @@ static void an_overflow_in_a_stream(void **state)
     close_world(&w);
 }
 
-static void add(struct responses_store *s, const char *user, const char *id, const char *items)
+/* An answer of n items, the text of each so long; their ids are id0, id1 ... */
+static void add_items(struct responses_store *s, const char *user, const char *id, size_t n, size_t length)
 {
-    struct str i, r;
-    str_init(&i);
+    struct responses_items list = {0};
+    struct str r, text;
+    char name[40];
     str_init(&r);
-    str_adds(&i, items);
+    str_init(&text);
     str_addf(&r, "{\"id\":\"%s\"}", id);
-    responses_store_add(s, user, id, &(struct responses_kept){.items = &i, .object = &r});
-    str_release(&i);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s%zu", id, i);
+        str_clear(&text);
+        str_addf(&text, "{\"id\":\"%s\",\"role\":\"user\",\"content\":\"\"}", name);
+        while (text.n < length)
+            str_addc(&text, ' ');
+        assert_true(responses_items_add(
+            &list, responses_item_create(text.at, text.n, (struct view){name, strlen(name)})));
+    }
+    responses_store_add(s, user, id, &(struct responses_kept){.items = &list, .n_input = n, .object = &r});
+    responses_items_release(&list);
     str_release(&r);
+    str_release(&text);
 }
+
+static void add(struct responses_store *s, const char *user, const char *id) { add_items(s, user, id, 0, 0); }
 
 static bool has(struct responses_store *s, const char *user, const char *id)
 {
-    struct str out;
-    str_init(&out);
-    struct responses_found f = {.object = &out};
+    struct responses_found f = {0};
     const bool found = responses_store_get(s, user, id, &f);
     assert_true(!f.open && !f.tape);
-    assert_true(found == (out.n > 0));
-    str_release(&out);
+    assert_true(found == (f.object != NULL));
+    responses_found_release(&f);
+    return found;
+}
+
+static bool has_item(struct responses_store *s, const char *user, const char *id)
+{
+    struct responses_item *i = responses_store_item(s, user, (struct view){id, strlen(id)});
+    const bool found = i != NULL;
+    if (found)
+        assert_string_equal(responses_item_id(i), id);
+    responses_item_unref(i);
     return found;
 }
 
@@ -415,40 +438,165 @@ static void the_store_is_bounded(void **state)
 {
     (void)state;
     struct responses_store *s;
-    struct str big, out;
+    size_t n, n_bytes;
     assert_int_equal(responses_store_create(&s, 3, 20000, NULL), INGLE_OK);
-    add(s, "me", "a", "{\"id\":\"i1\",\"x\":1},{\"id\":\"i2\"}");
-    add(s, "me", "b", "");
+    add_items(s, "me", "a", 2, 0);
+    add(s, "me", "b");
     assert_true(has(s, "me", "a") && has(s, "me", "b"));
     assert_false(has(s, "you", "a") || has(s, "me", "c"));
-    str_init(&out);
-    assert_true(responses_store_item(s, "me", VIEW("i2"), &out));
-    assert_string_equal(out.at, "{\"id\":\"i2\"}");
-    assert_false(responses_store_item(s, "you", VIEW("i2"), &out));
-    assert_false(responses_store_item(s, "me", VIEW("i3"), &out));
-    str_release(&out);
-    add(s, "me", "c", "");
-    add(s, "me", "d", "");
-    assert_false(has(s, "me", "a"));
+    assert_true(has_item(s, "me", "a1"));
+    assert_false(has_item(s, "you", "a1") || has_item(s, "me", "a2"));
+    add(s, "me", "c");
+    add(s, "me", "d");
+    assert_false(has(s, "me", "a") || has_item(s, "me", "a1"));
     assert_true(has(s, "me", "b") && has(s, "me", "d"));
     assert_true(responses_store_delete(s, "me", "d"));
     assert_false(responses_store_delete(s, "me", "d"));
-    add(s, "me", "e", "");
+    add(s, "me", "e");
     assert_true(has(s, "me", "b") && has(s, "me", "c") && has(s, "me", "e"));
-    str_init(&big);
-    for (int i = 0; i < 18000; i++)
-        str_addc(&big, 'x');
-    add(s, "me", "f", big.at);
+    add_items(s, "me", "f", 1, 17000);
     assert_true(has(s, "me", "f") && has(s, "me", "e"));
-    add(s, "me", "g", big.at);
+    add_items(s, "me", "g", 1, 19000);
     assert_true(has(s, "me", "g"));
     assert_false(has(s, "me", "f") || has(s, "me", "e"));
-    for (int i = 0; i < 18000; i++)
-        str_addc(&big, 'x');
-    add(s, "me", "h", big.at);
+    add_items(s, "me", "h", 1, 36000);
     assert_false(has(s, "me", "h"));
     assert_true(has(s, "me", "g"));
-    str_release(&big);
+    assert_true(responses_store_delete(s, "me", "g"));
+    responses_store_count(s, &n, &n_bytes);
+    assert_int_equal(n, 0);
+    assert_int_equal(n_bytes, 0);
+    responses_store_free(s);
+}
+
+/* Who fills the store takes from himself, until all have the same. */
+static void each_user_has_a_share(void **state)
+{
+    (void)state;
+    struct responses_store *s;
+    char id[32];
+    for (int by_bytes = 0; by_bytes < 2; by_bytes++) {
+        const size_t length = by_bytes ? 9000 : 0;
+        assert_int_equal(responses_store_create(&s, by_bytes ? 1000 : 10, 100000, NULL), INGLE_OK);
+        for (int i = 0; i < 4; i++) {
+            snprintf(id, sizeof id, "mine%d", i);
+            add_items(s, "me", id, 1, length);
+        }
+        for (int i = 0; i < 100; i++) {
+            snprintf(id, sizeof id, "many%d", i);
+            add_items(s, "mal", id, 1, length);
+        }
+        for (int i = 0; i < 4; i++) {
+            snprintf(id, sizeof id, "mine%d", i);
+            assert_true(has(s, "me", id));
+            snprintf(id, sizeof id, "mine%d0", i);
+            assert_true(has_item(s, "me", id));
+        }
+        for (int i = 4; i < 8; i++) { /* above the half it is his own that go */
+            snprintf(id, sizeof id, "mine%d", i);
+            add_items(s, "me", id, 1, length);
+        }
+        assert_true(has(s, "me", "mine7") && has(s, "mal", "many99"));
+        assert_false(has(s, "me", "mine0"));
+        responses_store_free(s);
+    }
+}
+
+/* Of two items with one id the newer is found, and the other when that has gone. */
+static void an_id_leads_to_the_newest_item(void **state)
+{
+    (void)state;
+    struct responses_store *s;
+    struct responses_items list = {0};
+    struct str object;
+    str_init(&object);
+    str_adds(&object, "{}");
+    assert_int_equal(responses_store_create(&s, 0, 0, NULL), INGLE_OK);
+    for (int i = 0; i < 3; i++) {
+        char text[32], id[8];
+        snprintf(text, sizeof text, "{\"id\":\"x\",\"n\":%d}", i);
+        snprintf(id, sizeof id, "e%d", i);
+        assert_true(responses_items_add(&list, responses_item_create(text, strlen(text), VIEW("x"))));
+        responses_store_add(s, "me", id, &(struct responses_kept){.items = &list, .object = &object});
+        responses_items_release(&list);
+    }
+    static const char *const order[] = {"e1", "e2", "e0"};
+    static const char wanted[] = "20-";
+    for (int i = 0; i < 3; i++) {
+        assert_true(responses_store_delete(s, "me", order[i]));
+        struct responses_item *found = responses_store_item(s, "me", VIEW("x"));
+        assert_true((found != NULL) == (wanted[i] != '-'));
+        if (found)
+            assert_int_equal(found->text[found->n - 2], wanted[i]);
+        responses_item_unref(found);
+    }
+    responses_store_free(s);
+    str_release(&object);
+}
+
+/* An item that many answers share is kept once, and goes with the last of them. */
+static void a_chain_keeps_its_items_once(void **state)
+{
+    (void)state;
+    struct responses_store *s;
+    struct responses_items list = {0};
+    struct str object, text;
+    size_t n, before, after;
+    char id[16];
+    str_init(&object);
+    str_init(&text);
+    str_adds(&object, "{}");
+    for (int i = 0; i < 10000; i++)
+        str_addc(&text, 'x');
+    assert_int_equal(responses_store_create(&s, 0, 0, NULL), INGLE_OK);
+    assert_true(responses_items_add(&list, responses_item_create(text.at, text.n, VIEW("x"))));
+    for (int i = 0; i < 20; i++) {
+        snprintf(id, sizeof id, "e%d", i);
+        responses_store_add(s, "me", id, &(struct responses_kept){.items = &list, .object = &object});
+        if (!i)
+            responses_store_count(s, &n, &before);
+    }
+    responses_store_count(s, &n, &after);
+    assert_int_equal(n, 20);
+    assert_true(after < before + 19 * 1000);
+    assert_int_equal(responses_store_append(s, "me", "e3", &list), RESPONSES_CHANGED);
+    assert_true(responses_store_remove(s, "me", "e3", "x"));
+    assert_true(responses_store_remove(s, "me", "e3", "x"));
+    assert_false(responses_store_remove(s, "me", "e3", "x"));
+    for (int i = 0; i < 20; i++) {
+        assert_true(has_item(s, "me", "x"));
+        snprintf(id, sizeof id, "e%d", i);
+        assert_true(responses_store_delete(s, "me", id));
+    }
+    assert_false(has_item(s, "me", "x"));
+    responses_store_count(s, &n, &after);
+    assert_int_equal(after, 0);
+    responses_items_release(&list);
+    responses_store_free(s);
+    str_release(&object);
+    str_release(&text);
+}
+
+static void references_have_limits(void **state)
+{
+    (void)state;
+    struct responses_store *s;
+    struct world w;
+    struct str body;
+    assert_int_equal(responses_store_create(&s, 0, 0, NULL), INGLE_OK);
+    add_items(s, "me", "a", 2, 1 << 20);
+    for (int by_bytes = 0; by_bytes < 2; by_bytes++) {
+        str_init(&body);
+        str_adds(&body, "{\"input\":[");
+        for (int i = 0; i < (by_bytes ? 17 : 5000); i++)
+            str_addf(&body, "%s{\"type\":\"item_reference\",\"id\":\"a0\"}", i ? "," : "");
+        str_adds(&body, "]}");
+        open_world(&w, s, body.at);
+        assert_int_equal(w.f.status, 400);
+        assert_non_null(strstr(w.f.message, "references"));
+        close_world(&w);
+        str_release(&body);
+    }
     responses_store_free(s);
 }
 
@@ -506,6 +654,10 @@ int main(void)
         cmocka_unit_test(a_cut_answer_is_incomplete),
         cmocka_unit_test(an_overflow_in_a_stream),
         cmocka_unit_test(the_store_is_bounded),
+        cmocka_unit_test(each_user_has_a_share),
+        cmocka_unit_test(an_id_leads_to_the_newest_item),
+        cmocka_unit_test(a_chain_keeps_its_items_once),
+        cmocka_unit_test(references_have_limits),
         cmocka_unit_test(a_conversation_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
  * conversations - /v1/conversations: lists of items that responses read from and add to.
  *
  * They lie in the store of answers, under ids of their own: bounded like these, in memory, and
- * the ones that were not used for the longest time go first.
+ * the ones that were not changed for the longest time go first.
  */
 #include "server/responses/responses.h"
 
@@ -46,12 +46,11 @@ static void refuse(struct http_exchange *x, const struct http_request *rq, const
                f->message);
 }
 
-static bool get(struct serve *v, const struct http_request *rq, struct str *items, struct str *object)
+static bool get(struct serve *v, const struct http_request *rq, struct responses_found *found)
 {
     char id[ID], item[ID];
-    struct responses_found found = {.items = items, .object = object};
     ids_of(rq, id, item);
-    return responses_store_get(v->responses, user_of(rq), id, &found);
+    return responses_store_get(v->responses, user_of(rq), id, found);
 }
 
 /* ---- bodies ---- */
@@ -84,7 +83,7 @@ static void read_metadata(struct json_object *body, struct str *out, struct faul
 }
 
 static void read_items(struct serve *v, const struct http_request *rq, struct json_object *body,
-                       struct str *out, struct fault *f)
+                       struct responses_items *out, struct fault *f)
 {
     struct json_object *items = request_get_array(body, "items", MOST_ITEMS, f);
     if (items && !f->kind)
@@ -112,11 +111,11 @@ static void put_conversation(struct str *out, const char *id, int64_t created, c
 void conversations_create(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[ID], hex[33];
-    struct str metadata, items, out;
+    struct str metadata, out;
+    struct responses_items items = {0};
     struct fault f = {0};
     struct json_object *body = read_body(rq, &f);
     str_init(&metadata);
-    str_init(&items);
     str_init(&out);
     if (!f.kind)
         read_metadata(body, &metadata, &f);
@@ -135,44 +134,53 @@ void conversations_create(struct serve *v, struct http_exchange *x, const struct
         refuse(x, rq, &f);
     }
     str_release(&metadata);
-    str_release(&items);
+    responses_items_release(&items);
+}
+
+static void send_conversation(struct http_exchange *x, const struct responses_item *object)
+{
+    http_reply(x, 200, "application/json", object->text, object->n);
 }
 
 void conversations_get(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    struct str out;
-    str_init(&out);
-    if (get(v, rq, NULL, &out)) {
-        serve_json(x, rq, &out);
-        return;
-    }
-    str_release(&out);
-    not_found(x, rq);
+    struct responses_found found = {0};
+    if (get(v, rq, &found))
+        send_conversation(x, found.object);
+    else
+        not_found(x, rq);
+    responses_found_release(&found);
 }
 
-static bool set_metadata(void *arg, struct str *items, struct str *object)
+/* The conversation with other metadata. */
+static bool set_metadata(struct serve *v, const struct http_request *rq, const struct str *metadata)
 {
-    struct json_object *o = NULL, *metadata = NULL;
-    const struct str *text = arg;
-    (void)items;
-    bool ok = json_parse(object->at, object->n, NULL, &o, NULL) == INGLE_OK &&
-              json_parse(text->at, text->n, NULL, &metadata, NULL) == INGLE_OK &&
-              !json_object_object_add(o, "metadata", json_object_get(metadata));
-    str_clear(object);
+    char id[ID], item[ID];
+    struct str text;
+    struct responses_found found = {0};
+    struct json_object *o = NULL, *new = NULL;
+    ids_of(rq, id, item);
+    if (!get(v, rq, &found))
+        return false;
+    str_init(&text);
+    bool ok = json_parse(found.object->text, found.object->n, NULL, &o, NULL) == INGLE_OK &&
+              json_parse(metadata->at, metadata->n, NULL, &new, NULL) == INGLE_OK &&
+              !json_object_object_add(o, "metadata", json_object_get(new));
     if (ok)
-        view_put_json(object, o);
+        view_put_json(&text, o);
+    ok = ok && responses_store_set_object(v->responses, user_of(rq), id, &text);
     json_object_put(o);
-    json_object_put(metadata);
+    json_object_put(new);
+    responses_found_release(&found);
+    str_release(&text);
     return ok;
 }
 
 void conversations_update(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    char id[ID], item[ID];
     struct str metadata;
     struct fault f = {0};
     struct json_object *body = read_body(rq, &f);
-    ids_of(rq, id, item);
     str_init(&metadata);
     if (!f.kind)
         read_metadata(body, &metadata, &f);
@@ -180,7 +188,7 @@ void conversations_update(struct serve *v, struct http_exchange *x, const struct
     json_object_put(body);
     if (f.kind)
         refuse(x, rq, &f);
-    else if (there && !responses_store_change(v->responses, user_of(rq), id, set_metadata, &metadata))
+    else if (there && !set_metadata(v, rq, &metadata))
         not_found(x, rq);
     else
         conversations_get(v, x, rq);
@@ -206,8 +214,8 @@ void conversations_delete(struct serve *v, struct http_exchange *x, const struct
 /* ---- their items ---- */
 
 /* A page as the query asks for it, or all. */
-static void answer_list(struct http_exchange *x, const struct http_request *rq, const struct str *items,
-                        bool all)
+static void answer_list(struct http_exchange *x, const struct http_request *rq,
+                        const struct responses_items *items, bool all)
 {
     struct str out;
     struct fault f = {0};
@@ -223,104 +231,70 @@ static void answer_list(struct http_exchange *x, const struct http_request *rq, 
 
 void conversations_items(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    struct str items;
-    str_init(&items);
-    if (get(v, rq, &items, NULL))
+    struct responses_items items = {0};
+    struct responses_found found = {.items = &items};
+    if (get(v, rq, &found))
         answer_list(x, rq, &items, false);
     else
         not_found(x, rq);
-    str_release(&items);
+    responses_found_release(&found);
+    responses_items_release(&items);
+}
+
+static void full(struct http_exchange *x, const struct http_request *rq)
+{
+    serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "items"},
+               "the conversation would have more than %d items, or half of --max-responses-bytes",
+               REQUEST_MAX_MESSAGES);
 }
 
 void conversations_add(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[ID], item[ID];
-    struct str items;
+    struct responses_items items = {0};
     struct fault f = {0};
+    enum responses_change change = RESPONSES_MISSING;
     struct json_object *body = read_body(rq, &f);
     ids_of(rq, id, item);
-    str_init(&items);
     if (!f.kind && !request_get(body, "items"))
         request_fault(&f, FAULT_REQUEST, "items", "'items' is missing");
     if (!f.kind)
         read_items(v, rq, body, &items, &f);
     json_object_put(body);
+    if (!f.kind)
+        change = responses_store_append(v->responses, user_of(rq), id, &items);
     if (f.kind)
         refuse(x, rq, &f);
-    else if (!responses_store_change(v->responses, user_of(rq), id, responses_append, &items))
+    else if (change == RESPONSES_FULL)
+        full(x, rq);
+    else if (change == RESPONSES_MISSING)
         not_found(x, rq);
     else
         answer_list(x, rq, &items, true);
-    str_release(&items);
-}
-
-/* The elements of a list of items; NULL: no memory. */
-static struct json_object *parse_items(const struct str *items)
-{
-    struct json_object *list = NULL;
-    struct str text;
-    str_init(&text);
-    str_addc(&text, '[');
-    str_add(&text, items->at, items->n);
-    str_addc(&text, ']');
-    if (!str_ok(&text) || json_parse(text.at, text.n, NULL, &list, NULL) != INGLE_OK)
-        list = NULL;
-    str_release(&text);
-    return list;
-}
-
-/* Appends the item of that id, or all others. */
-static bool pick(const struct str *items, const char *id, bool others, struct str *out)
-{
-    struct json_object *list = parse_items(items);
-    bool found = false;
-    for (size_t i = 0; list && i < json_object_array_length(list); i++) {
-        struct json_object *item = json_object_array_get_idx(list, i);
-        const bool is = view_is(view_member(item, "id"), id);
-        found = found || is;
-        if (is == others)
-            continue;
-        view_put_comma(out);
-        view_put_json(out, item);
-    }
-    json_object_put(list);
-    return found;
+    responses_items_release(&items);
 }
 
 void conversations_item(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[ID], item[ID];
-    struct str items, out;
+    struct responses_items items = {0};
+    struct responses_found found = {.items = &items};
     ids_of(rq, id, item);
-    str_init(&items);
-    str_init(&out);
-    const bool found = get(v, rq, &items, NULL) && pick(&items, item, false, &out);
-    str_release(&items);
-    if (found) {
-        serve_json(x, rq, &out);
-        return;
-    }
-    str_release(&out);
-    not_found(x, rq);
-}
-
-static bool remove_item(void *arg, struct str *items, struct str *object)
-{
-    struct str left;
-    (void)object;
-    str_init(&left);
-    const bool ok = pick(items, arg, true, &left) && str_ok(&left);
-    str_clear(items);
-    str_add(items, left.at, left.n);
-    str_release(&left);
-    return ok;
+    const bool there = get(v, rq, &found);
+    const size_t at = *item ? responses_items_find(&items, item) : items.n;
+    if (there && at < items.n)
+        http_reply(x, 200, "application/json", items.at[at]->text, items.at[at]->n);
+    else
+        not_found(x, rq);
+    responses_found_release(&found);
+    responses_items_release(&items);
 }
 
 void conversations_remove(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[ID], item[ID];
     ids_of(rq, id, item);
-    if (responses_store_change(v->responses, user_of(rq), id, remove_item, item))
+    if (responses_store_remove(v->responses, user_of(rq), id, item))
         conversations_get(v, x, rq);
     else
         not_found(x, rq);

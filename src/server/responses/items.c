@@ -5,6 +5,8 @@
 #include "server/responses/responses.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
 #include "http/http.h"
 #include "server/write.h"
 
@@ -14,6 +16,94 @@
 #include <sys/random.h>
 
 enum { MOST = 100, USUAL = 20 };
+
+/* ---- lists ---- */
+
+struct responses_item *responses_item_create(const char *text, size_t n, struct view id)
+{
+    size_t size;
+    if (!num_add(n, id.n, &size) || !num_add(size, sizeof(struct responses_item) + 2, &size))
+        return NULL;
+    struct responses_item *i = mem_alloc(size);
+    if (!i)
+        return NULL;
+    memset(i, 0, sizeof *i);
+    atomic_init(&i->refs, 1);
+    i->n = n;
+    i->n_id = id.n;
+    memcpy(i->text, text, n);
+    i->text[n] = 0;
+    if (id.n)
+        memcpy(i->text + n + 1, id.at, id.n);
+    i->text[n + 1 + id.n] = 0;
+    return i;
+}
+
+struct responses_item *responses_item_ref(struct responses_item *i)
+{
+    atomic_fetch_add(&i->refs, 1);
+    return i;
+}
+
+void responses_item_unref(struct responses_item *i)
+{
+    if (i && atomic_fetch_sub(&i->refs, 1) == 1)
+        mem_free(i);
+}
+
+bool responses_items_add(struct responses_items *list, struct responses_item *i)
+{
+    if (!i || !mem_grow(&list->at, &list->cap, list->n + 1, sizeof(struct responses_item *))) {
+        responses_item_unref(i);
+        list->failed = true;
+        return false;
+    }
+    list->at[list->n++] = i;
+    list->n_bytes += responses_item_bytes(i);
+    return true;
+}
+
+bool responses_items_share(struct responses_items *to, const struct responses_items *from, size_t begin,
+                           size_t end)
+{
+    if (!mem_grow(&to->at, &to->cap, to->n + (end - begin) + 1, sizeof(struct responses_item *))) {
+        to->failed = true;
+        return false;
+    }
+    for (size_t i = begin; i < end; i++) {
+        to->at[to->n++] = responses_item_ref(from->at[i]);
+        to->n_bytes += responses_item_bytes(from->at[i]);
+    }
+    return true;
+}
+
+void responses_items_cut(struct responses_items *list, size_t at)
+{
+    struct responses_item *i = list->at[at];
+    list->n_bytes -= responses_item_bytes(i);
+    list->n--;
+    memmove(list->at + at, list->at + at + 1, (list->n - at) * sizeof(struct responses_item *));
+    responses_item_unref(i);
+}
+
+size_t responses_items_find(const struct responses_items *list, const char *id)
+{
+    const size_t n = strlen(id);
+    size_t i = 0;
+    while (i < list->n && (list->at[i]->n_id != n || memcmp(responses_item_id(list->at[i]), id, n) != 0))
+        i++;
+    return i;
+}
+
+void responses_items_release(struct responses_items *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        responses_item_unref(list->at[i]);
+    mem_free(list->at);
+    *list = (struct responses_items){0};
+}
+
+/* ---- items ---- */
 
 void responses_random(char hex[33])
 {
@@ -77,14 +167,12 @@ static bool wants_id(struct json_object *item, struct view type)
     return !view_member(item, "id").n && (!matched || view_member(item, "call_id").n);
 }
 
-void responses_keep_item(struct str *out, struct json_object *item, const char *base, size_t n)
+static void put_item(struct str *out, struct json_object *item, struct view type, struct view id)
 {
-    struct view type = view_member(item, "type");
-    const bool message = !type.at || view_is(type, "message");
-    type = type.at ? type : VIEW("message");
+    const bool message = view_is(type, "message");
     str_addc(out, '{');
-    if (wants_id(item, type))
-        str_addf(out, "\"id\":\"%s%s%04zx\"", prefix_of(type), base, n);
+    if (!view_member(item, "id").n && id.n)
+        write_member_string(out, "id", id.at, id.n);
     if (!view_get(item, "type"))
         write_member(out, "type", "message");
     json_object_object_foreach(item, key, value)
@@ -106,7 +194,27 @@ void responses_keep_item(struct str *out, struct json_object *item, const char *
     str_addc(out, '}');
 }
 
-/* ---- lists ---- */
+struct responses_item *responses_keep_item(struct json_object *item, const char *base, size_t n)
+{
+    struct responses_item *kept = NULL;
+    struct str text, new;
+    struct view type = view_member(item, "type"), id = view_member(item, "id");
+    type = type.at ? type : VIEW("message");
+    str_init(&text);
+    str_init(&new);
+    if (wants_id(item, type)) {
+        str_addf(&new, "%s%s%04zx", prefix_of(type), base, n);
+        id = view_str(&new);
+    }
+    put_item(&text, item, type, id);
+    if (str_ok(&text) && str_ok(&new))
+        kept = responses_item_create(text.at, text.n, id);
+    str_release(&text);
+    str_release(&new);
+    return kept;
+}
+
+/* ---- pages ---- */
 
 static int read_limit(const struct http_request *rq, struct fault *f)
 {
@@ -128,65 +236,52 @@ static bool read_descending(const struct http_request *rq, struct fault *f)
 }
 
 /* The place in the list behind the item of that id; n: there is none. */
-static size_t behind(struct json_object *list, size_t n, bool descending, const char *id)
+static size_t behind(const struct responses_items *items, size_t n, bool descending, const char *id)
 {
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *item = json_object_array_get_idx(list, descending ? n - 1 - i : i);
-        if (view_is(view_member(item, "id"), id))
-            return i + 1;
-    }
-    return n;
+    const size_t at = responses_items_find(items, id);
+    if (at >= n)
+        return n;
+    return descending ? n - at : at + 1;
 }
 
-static void put_id(struct str *out, const char *key, struct json_object *item)
+static void put_id(struct str *out, const char *key, const struct responses_item *item)
 {
-    const struct view id = view_member(item, "id");
     write_key(out, key);
-    if (id.at)
-        view_put(out, id);
+    if (item && item->n_id)
+        write_string(out, responses_item_id(item), item->n_id);
     else
         write_null(out);
 }
 
-void responses_page(const struct http_request *rq, const struct str *items, size_t n,
+void responses_page(const struct http_request *rq, const struct responses_items *items, size_t n,
                     struct str *out, struct fault *f)
 {
-    struct json_object *list = NULL, *item = NULL;
+    const struct responses_item *first = NULL, *item = NULL;
     const size_t limit = (size_t)read_limit(rq, f);
     const bool descending = read_descending(rq, f);
     const char *after = rq ? http_request_query(rq, "after") : NULL;
-    struct str text;
     if (f->kind)
         return;
-    str_init(&text);
-    str_addc(&text, '[');
-    str_add(&text, items->at, items->n);
-    str_addc(&text, ']');
-    if (json_parse(text.at, text.n, NULL, &list, NULL) != INGLE_OK) {
+    if (items->failed) {
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a list of items");
-        str_release(&text);
         return;
     }
-    if (n > json_object_array_length(list))
-        n = json_object_array_length(list);
-    const size_t from = after ? behind(list, n, descending, after) : 0;
+    n = n < items->n ? n : items->n;
+    const size_t from = after ? behind(items, n, descending, after) : 0;
     const size_t to = n - from > limit ? from + limit : n;
     write_open(out, '{');
     write_member(out, "object", "list");
     write_key(out, "data");
     write_open(out, '[');
-    struct json_object *first = NULL;
     for (size_t i = from; i < to; i++) {
-        item = json_object_array_get_idx(list, descending ? n - 1 - i : i);
+        item = items->at[descending ? n - 1 - i : i];
         first = first ? first : item;
         view_put_comma(out);
-        view_put_json(out, item);
+        str_add(out, item->text, item->n);
     }
     write_close(out, ']');
     put_id(out, "first_id", first);
     put_id(out, "last_id", item);
     write_member_bool(out, "has_more", to < n);
     write_close(out, '}');
-    json_object_put(list);
-    str_release(&text);
 }

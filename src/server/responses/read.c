@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_REFERENCE = 8 };
+/* What a request may bring by references, besides what it has itself. */
+enum { MAX_REFERENCES = 4096, MAX_REFERENCE_BYTES = 16 << 20 };
 
 static void fail(struct responses_reader *d, const char *where, const char *what,
                  struct json_object *v, const char *want)
@@ -294,28 +295,43 @@ static void read_item(struct responses_reader *d, struct json_object *item,
 static void keep(struct responses_reader *d, struct json_object *item)
 {
     struct responses *s = d->state;
-    view_put_comma(&s->items);
-    responses_keep_item(&s->items, item, s->base, s->n_items++);
+    (void)responses_items_add(&s->items, responses_keep_item(item, s->base, s->n_items));
+    s->n_items++;
+}
+
+/* Reads an item of the store, which goes on as it is. */
+static void read_known(struct responses_reader *d, struct responses_item *i, const char *where)
+{
+    struct json_object *item = NULL;
+    if (json_parse(i->text, i->n, NULL, &item, NULL) == INGLE_OK) {
+        read_item(d, item, where);
+        (void)responses_items_add(&d->state->items, responses_item_ref(i));
+        d->state->n_items++;
+    } else {
+        d->convert.failed = true;
+    }
+    json_object_put(item);
 }
 
 static void read_reference(struct responses_reader *d, struct json_object *item,
                            const char *where)
 {
     const struct view id = view_member(item, "id");
-    struct json_object *found = NULL;
-    struct str text;
-    str_init(&text);
-    if (!d->store || d->depth >= MAX_REFERENCE ||
-        !responses_store_item(d->store, d->state->user.at, id, &text)) {
+    struct responses_item *i =
+        d->store ? responses_store_item(d->store, d->state->user.at, id) : NULL;
+    if (!i) {
         missing(d, where, "item", id, "");
-    } else if (json_parse(text.at, text.n, NULL, &found, NULL) == INGLE_OK) {
-        d->depth++;
-        read_item(d, found, where);
-        d->depth--;
-        keep(d, found);
+        return;
     }
-    json_object_put(found);
-    str_release(&text);
+    if (++d->n_references > MAX_REFERENCES || i->n > MAX_REFERENCE_BYTES - d->reference_bytes) {
+        request_fault(d->fault, FAULT_REQUEST, where,
+                      "more than %d references to items, or than %d bytes that they bring", MAX_REFERENCES,
+                      MAX_REFERENCE_BYTES);
+    } else {
+        d->reference_bytes += i->n;
+        read_known(d, i, where);
+    }
+    responses_item_unref(i);
 }
 
 static void read_other(struct responses_reader *d, struct json_object *item,
@@ -364,14 +380,22 @@ static void read_item(struct responses_reader *d, struct json_object *item,
         read_other(d, item, type, where);
 }
 
+/* All that the conversation has, what is kept of it and what comes. */
+static bool check_number(struct responses_reader *d, size_t n, const char *name)
+{
+    const size_t before = d->state->items.n;
+    if (n > REQUEST_MAX_MESSAGES || before > REQUEST_MAX_MESSAGES - n)
+        request_fault(d->fault, FAULT_REQUEST, name, "%zu items and %zu before them, more than the limit of %d",
+                      n, before, REQUEST_MAX_MESSAGES);
+    return !d->fault->kind;
+}
+
 /* Reads items and keeps their texts for the store. */
 static void read_items(struct responses_reader *d, struct json_object *items,
                        const char *name)
 {
     const size_t n = json_object_array_length(items);
-    if (n > REQUEST_MAX_MESSAGES)
-        request_fault(d->fault, FAULT_REQUEST, name, "%zu items, more than the limit of %d", n,
-                      REQUEST_MAX_MESSAGES);
+    check_number(d, n, name);
     for (size_t i = 0; !d->fault->kind && i < n; i++) {
         char where[64];
         struct json_object *item = json_object_array_get_idx(items, i);
@@ -382,26 +406,32 @@ static void read_items(struct responses_reader *d, struct json_object *items,
     }
 }
 
+static void read_known_items(struct responses_reader *d, const struct responses_items *list,
+                             const char *name)
+{
+    check_number(d, list->n, name);
+    d->convert.failed = d->convert.failed || list->failed;
+    for (size_t i = 0; !d->fault->kind && i < list->n; i++) {
+        char where[64];
+        snprintf(where, sizeof where, "%s[%zu]", name, i);
+        read_known(d, list->at[i], where);
+    }
+}
+
 /* What is kept under id comes first. */
 static void read_kept(struct responses_reader *d, struct view id, const char *field, const char *what,
                       const char *advice)
 {
-    struct json_object *items = NULL;
-    struct str text;
-    struct responses_found found = {.items = &text};
-    str_init(&text);
-    str_addc(&text, '[');
+    struct responses_items list = {0};
+    struct responses_found found = {.items = &list};
     if (!d->store || !responses_store_get(d->store, d->state->user.at, id.at, &found))
         missing(d, field, what, id, advice);
     else if (found.open)
         request_fault(d->fault, FAULT_REQUEST, field, "the %s '%.100s' is not complete yet", what, id.at);
-    tape_unref(found.tape);
-    str_addc(&text, ']');
-    if (!d->fault->kind && json_parse(text.at, text.n, NULL, &items, NULL) == INGLE_OK)
-        read_items(d, items, field);
-    d->convert.failed = d->convert.failed || (!d->fault->kind && !items);
-    json_object_put(items);
-    str_release(&text);
+    else
+        read_known_items(d, &list, field);
+    responses_found_release(&found);
+    responses_items_release(&list);
 }
 
 static void read_previous(struct responses_reader *d, struct json_object *body)
@@ -657,7 +687,6 @@ static struct responses *new_state(const char *user)
     str_init(&s->conversation);
     responses_random(s->base);
     str_init(&s->echo);
-    str_init(&s->items);
     str_init(&s->model);
     str_init(&s->output);
     str_init(&s->text);
@@ -683,7 +712,7 @@ void responses_free(struct responses *s)
     str_release(&s->conversation);
     tape_unref(s->tape);
     str_release(&s->echo);
-    str_release(&s->items);
+    responses_items_release(&s->items);
     str_release(&s->model);
     str_release(&s->output);
     str_release(&s->text);
@@ -723,7 +752,7 @@ void responses_read(struct json_object *body, struct responses_store *store,
 }
 
 void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,
-                           struct str *out, struct fault *fault)
+                           struct responses_items *out, struct fault *fault)
 {
     struct responses_reader d = {.state = new_state(user), .store = store, .fault = fault};
     if (!d.state) {
@@ -735,9 +764,9 @@ void responses_check_items(struct json_object *items, struct responses_store *st
         fail(&d, "items", "'items'", items, "an array");
     else
         read_items(&d, items, "items");
-    if (d.convert.failed || !str_ok(&d.state->items))
+    if (d.convert.failed || d.state->items.failed ||
+        !responses_items_share(out, &d.state->items, 0, d.state->items.n))
         request_fault_from(fault, INGLE_NOMEM, NULL, "no memory for items");
-    str_add(out, d.state->items.at, d.state->items.n);
     convert_release(&d.convert);
     responses_free(d.state);
 }

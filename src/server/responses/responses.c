@@ -131,45 +131,44 @@ static void follow(struct http_exchange *x, const struct http_request *rq, struc
         refuse(x, rq, &f);
 }
 
+static void send_object(struct http_exchange *x, const struct responses_item *object)
+{
+    http_reply(x, 200, "application/json", object->text, object->n);
+}
+
 void responses_get(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[80];
-    struct str out;
     struct fault f = {0};
-    struct responses_found found = {.object = &out};
+    struct responses_found found = {0};
     const bool stream = wants_stream(rq, &f);
     const int64_t first = first_event(rq, &f);
     id_of(rq, "", id);
-    str_init(&out);
-    if (f.kind) {
+    if (f.kind)
         refuse(x, rq, &f);
-    } else if (!responses_store_get(v->responses, user_of(rq), id, &found)) {
+    else if (!responses_store_get(v->responses, user_of(rq), id, &found))
         not_found(x, rq);
-    } else if (stream) {
+    else if (stream)
         follow(x, rq, found.tape, first);
-    } else {
-        serve_json(x, rq, &out);
-        tape_unref(found.tape);
-        return;
-    }
-    tape_unref(found.tape);
-    str_release(&out);
+    else
+        send_object(x, found.object);
+    responses_found_release(&found);
 }
 
 void responses_input_items(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[80];
-    struct str items, out;
+    struct str out;
     struct fault f = {0};
+    struct responses_items items = {0};
     struct responses_found found = {.items = &items};
     id_of(rq, "/input_items", id);
-    str_init(&items);
     str_init(&out);
     const bool there = responses_store_get(v->responses, user_of(rq), id, &found);
-    tape_unref(found.tape);
+    responses_found_release(&found);
     if (there)
         responses_page(rq, &items, found.n_input, &out, &f);
-    str_release(&items);
+    responses_items_release(&items);
     if (there && !f.kind) {
         serve_json(x, rq, &out);
         return;
@@ -182,10 +181,10 @@ void responses_input_items(struct serve *v, struct http_exchange *x, const struc
 }
 
 /* The object with another status. */
-static void put_cancelled(const struct str *object, struct str *out)
+static void put_cancelled(const struct responses_item *object, struct str *out)
 {
     struct json_object *o = NULL;
-    if (json_parse(object->at, object->n, NULL, &o, NULL) == INGLE_OK &&
+    if (json_parse(object->text, object->n, NULL, &o, NULL) == INGLE_OK &&
         !json_object_object_add(o, "status", json_object_new_string("cancelled")))
         view_put_json(out, o);
     json_object_put(o);
@@ -194,10 +193,9 @@ static void put_cancelled(const struct str *object, struct str *out)
 void responses_cancel(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[80];
-    struct str object, out;
-    struct responses_found found = {.object = &object};
+    struct str out;
+    struct responses_found found = {0};
     id_of(rq, "/cancel", id);
-    str_init(&object);
     str_init(&out);
     if (!responses_store_get(v->responses, user_of(rq), id, &found)) {
         not_found(x, rq);
@@ -207,16 +205,14 @@ void responses_cancel(struct serve *v, struct http_exchange *x, const struct htt
     } else if (found.open) {
         const struct responses_kept k = {.object = &out, .open = true};
         tape_cancel(found.tape);
-        put_cancelled(&object, &out);
+        put_cancelled(found.object, &out);
         (void)responses_store_set(v->responses, user_of(rq), id, &k);
         serve_json(x, rq, &out);
         str_init(&out);
     } else {
-        serve_json(x, rq, &object);
-        str_init(&object);
+        send_object(x, found.object);
     }
-    tape_unref(found.tape);
-    str_release(&object);
+    responses_found_release(&found);
     str_release(&out);
 }
 

@@ -381,6 +381,13 @@ static void close_part(struct responses *s, struct str *out)
     }
 }
 
+static void keep_item(struct responses *s, const char *text, size_t n)
+{
+    char id[64];
+    const int n_id = snprintf(id, sizeof id, "%s%s%04zx", item_prefix(s), s->id, s->n_output);
+    (void)responses_items_add(&s->items, responses_item_create(text, n, (struct view){id, (size_t)n_id}));
+}
+
 static void close_item(struct responses *s, const char *status, struct str *out)
 {
     if (s->open == RESPONSES_NONE)
@@ -390,7 +397,9 @@ static void close_item(struct responses *s, const char *status, struct str *out)
         put_item_event(s, out, "response.output_item.done", status);
     }
     view_put_comma(&s->output);
+    const size_t at = s->output.n;
     put_item(s, &s->output, status);
+    keep_item(s, s->output.at + at, s->output.n - at);
     s->n_output++;
     s->open = RESPONSES_NONE;
     s->called = NULL;
@@ -445,7 +454,7 @@ static void full_id(const struct responses *s, char id[48])
 
 /* Keeps the response object that out holds from `at` on. */
 static void keep_object(const struct responses *s, const struct str *out, size_t at,
-                        const struct str *items, bool open)
+                        const struct responses_items *items, bool open)
 {
     char id[48];
     struct str object;
@@ -466,14 +475,10 @@ static void keep_object(const struct responses *s, const struct str *out, size_t
 /* What this request brought, and the answer, become part of the conversation. */
 static void keep_conversation(const struct responses *s)
 {
-    struct str new;
-    const size_t comma = s->new_at && s->items.n > s->new_at;
-    if (!s->conversations)
-        return;
-    str_init(&new);
-    str_add(&new, s->items.at + s->new_at + comma, s->items.n - s->new_at - comma);
-    (void)responses_store_change(s->conversations, s->user.at, s->conversation.at, responses_append, &new);
-    str_release(&new);
+    struct responses_items new = {0};
+    if (s->conversations && responses_items_share(&new, &s->items, s->new_at, s->items.n))
+        (void)responses_store_append(s->conversations, s->user.at, s->conversation.at, &new);
+    responses_items_release(&new);
 }
 
 static bool is_cancelled(const struct responses *s) { return s->tape && tape_cancelled(s->tape); }
@@ -636,9 +641,6 @@ static void put_result(struct responses *s, const struct answer_result *r, struc
     put_response(s, out, &e);
     if (!str_ok(out) || !str_ok(&s->output))
         return;
-    if (s->output.n)
-        view_put_comma(&s->items);
-    str_add(&s->items, s->output.at, s->output.n);
     keep_object(s, out, at, &s->items, false);
     if (!is_cancelled(s))
         keep_conversation(s);
