@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 64, SHOWN = 48 };
+/* PIECE: bytes, STEPS: values, between two questions whether to stop. */
+enum { DEPTH = 64, SHOWN = 48, PIECE = 256 * 1024, STEPS = 4096 };
 static const size_t N_VALUES = (size_t)16 << 20, N_BYTES = (size_t)1 << 30;
 
 /* An open array or object.  The keys of an object are the top of the key stack while it
@@ -74,6 +75,14 @@ static ingle_status gate_fail(struct gate *g, const char *what)
 static ingle_status gate_nomem(struct gate *g)
 {
     return err_set(g->err, INGLE_NOMEM, "json: no memory to check a text of %zu bytes", g->n);
+}
+
+/* Whether nobody waits for it any more. */
+static bool is_stopped(const struct json_limits *lim) { return lim->stop && lim->stop(lim->arg); }
+
+static ingle_status say_stopped(struct err *err)
+{
+    return err_set(err, INGLE_CANCEL, "json: nobody waits for it any more");
 }
 
 static int gate_peek(const struct gate *g)
@@ -353,8 +362,14 @@ static ingle_status gate_run(struct gate *g)
         return err_set(g->err, INGLE_LIMIT, "json: %zu bytes, the limit is %zu", g->n,
                        g->lim.n_bytes);
     ingle_status s;
+    size_t asked = 0;
     do {
         bool opened;
+        if (g->n_values % STEPS == 0 || g->pos - asked > PIECE) {
+            asked = g->pos;
+            if (is_stopped(&g->lim))
+                return say_stopped(g->err);
+        }
         s = gate_value(g, &opened);
         if (!s)
             s = gate_after(g, opened);
@@ -451,12 +466,23 @@ static ingle_status read_gated(struct gate *g, struct json_object **out)
     struct json_tokener *tok = json_tokener_new_ex(g->lim.depth + 2);
     if (!tok)
         return gate_nomem(g);
-    struct json_object *o = json_tokener_parse_ex(tok, g->s, (int)g->n);
+    struct json_object *o = NULL;
+    bool stopped = false;
+    for (size_t at = 0; at < g->n && !o && !stopped;) {
+        const size_t n = g->n - at < PIECE ? g->n - at : PIECE;
+        o = json_tokener_parse_ex(tok, g->s + at, (int)n);
+        at += n;
+        if (json_tokener_get_error(tok) != json_tokener_continue)
+            break;
+        stopped = at < g->n && is_stopped(&g->lim);
+    }
     /* A number at the end waits for what comes behind it. */
-    if (json_tokener_get_error(tok) == json_tokener_continue)
+    if (!stopped && json_tokener_get_error(tok) == json_tokener_continue)
         o = json_tokener_parse_ex(tok, " ", 1);
     const enum json_tokener_error e = json_tokener_get_error(tok);
     json_tokener_free(tok);
+    if (stopped)
+        return say_stopped(g->err);
     if (e != json_tokener_success) {
         json_object_put(o);
         return err_set(g->err, INGLE_FORMAT, "json: %s", json_tokener_error_desc(e));

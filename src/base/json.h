@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include <json-c/json.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct json_limits {
@@ -22,6 +23,8 @@ struct json_limits {
     size_t n_values;   /* 0: 16 million */
     size_t n_keys;     /* of one object; 0: as many as values */
     size_t n_bytes;    /* 0: 1 GiB */
+    bool (*stop)(void *arg); /* NULL, or asked every few milliseconds: true is INGLE_CANCEL */
+    void *arg;
 };
 
 MUST_CHECK ingle_status json_gate(const char *text, size_t n, const struct json_limits *limits,

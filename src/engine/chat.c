@@ -84,9 +84,10 @@ static ingle_status give_prompt(enum text_chat_family family, const struct token
 }
 
 static ingle_status parse_member(const char *what, const char *text, size_t n,
-                                 struct json_object **out, struct err *err)
+                                 const struct ingle_bounds *b, struct json_object **out, struct err *err)
 {
-    const ingle_status st = json_parse(text, n, NULL, out, err);
+    const struct json_limits limits = {.stop = b ? b->stop : NULL, .arg = b ? b->arg : NULL};
+    const ingle_status st = json_parse(text, n, &limits, out, err);
     if (st)
         err_prefix(err, "%s", what);
     return st;
@@ -98,6 +99,8 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
     struct json_object *messages = NULL, *tools = NULL;
     struct text_prompt p;
     const struct text_chat_options o = {
+        .stop = c->bounds ? c->bounds->stop : NULL,
+        .arg = c->bounds ? c->bounds->arg : NULL,
         .thinking = c->thinking,
         .add_generation_prompt = !c->no_generation_prompt,
         .preserve_thinking = c->preserve_thinking,
@@ -109,9 +112,9 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
     text_prompt_init(&p);
     ingle_status st = engine_need_words(m, err);
     if (!st)
-        st = parse_member("messages", c->messages, c->n_messages, &messages, err);
+        st = parse_member("messages", c->messages, c->n_messages, c->bounds, &messages, err);
     if (!st && c->tools)
-        st = parse_member("tools", c->tools, c->n_tools, &tools, err);
+        st = parse_member("tools", c->tools, c->n_tools, c->bounds, &tools, err);
     if (!st)
         st = text_chat_render(m->chat, messages, tools, &o, &p, err);
     if (!st && p.n_media)

@@ -640,6 +640,9 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     a->tag = http_get_tag(x);
     if (a->tag && c->o.hold_tag)
         c->o.hold_tag(c->o.arg, a->tag, true);
+    a->started = http_arrived(x);
+    if (a->request.deadline_seconds > 0)
+        f.until = a->started + (uint64_t)(fmin(a->request.deadline_seconds, 1e9) * 1e9);
     fill_info(a);
     request_check(&a->request, &f);
     if (!f.kind)

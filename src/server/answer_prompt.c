@@ -91,15 +91,13 @@ static bool append_ids(struct answer_part *p, const int32_t *ids, size_t n)
     return true;
 }
 
-static bool is_gone(void *arg) { return http_gone(arg); }
-
 /* Nobody waits for the tokens of a client that has left, nor for those of a text that cannot be
  * answered. */
-static struct ingle_bounds bounds_of(const struct answer *a)
+static struct ingle_bounds bounds_of(const struct answer *a, struct fault *f)
 {
     return (struct ingle_bounds){.max_tokens = a->counted ? 0 : a->core->o.n_ctx,
-                                 .stop = is_gone,
-                                 .arg = a->asker};
+                                 .stop = request_is_over,
+                                 .arg = f};
 }
 
 static void say_untokenised(const struct answer *a, ingle_status st, const struct ingle_bounds *b,
@@ -121,7 +119,7 @@ static void append_text(const struct answer *a, struct answer_part *p, const cha
                         int flags, struct fault *f)
 {
     struct ingle_error e;
-    struct ingle_bounds b = bounds_of(a);
+    struct ingle_bounds b = bounds_of(a, f);
     int32_t *ids;
     size_t n_ids;
     if (f->kind)
@@ -190,7 +188,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
 {
     const bool gemma = is_gemma(a->info.llm);
     const bool tools = a->request.tools.n && a->request.tool_choice != TOOLS_NONE;
-    struct ingle_bounds bounds = bounds_of(a);
+    struct ingle_bounds bounds = bounds_of(a, f);
     const struct ingle_chat c = {
         .bounds = &bounds,
         .messages = messages->at,
@@ -233,8 +231,9 @@ static void render_chat(struct answer *a, struct answer_part *p, struct fault *f
     struct err err;
     str_init(&pre.content);
     str_init(&pre.reasoning);
+    const struct json_limits limits = {.stop = request_is_over, .arg = f};
     const ingle_status st =
-        json_parse(a->request.messages.at, a->request.messages.n, NULL, &messages, &err);
+        json_parse(a->request.messages.at, a->request.messages.n, &limits, &messages, &err);
     if (st || !json_object_is_type(messages, json_type_array)) {
         request_fault(f, FAULT_REQUEST, "messages", "'messages': %s", st ? err.msg : "no array");
         json_object_put(messages);
@@ -312,7 +311,7 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
 
 static void make_prompts(struct answer *a, struct fault *f)
 {
-    for (int i = 0; i < a->n_parts && !f->kind; i++) {
+    for (int i = 0; i < a->n_parts && !request_is_over(f); i++) {
         struct answer_part *p = &a->part[i];
         if (p->first) { /* the same prompt once more */
             p->ids = p[-1].ids;
@@ -539,7 +538,7 @@ void answer_prepare(struct answer *a, struct fault *f)
     make_thought(a, f);
     if ((a->core->o.verbose || a->request.verbose) && !f->kind)
         keep_prompt_text(a);
-    for (int i = 0; i < a->n_runs && !f->kind; i++) {
+    for (int i = 0; i < a->n_runs && request_go_on(f); i++) {
         struct ingle_error e;
         a->run[i].c.n_prompt = (int64_t)a->run[i].part->n_ids;
         const ingle_status st = answer_open_reader(&a->run[i], &e);
@@ -596,8 +595,8 @@ int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
     make_parts(&a, f);
     make_prompts(&a, f);
     if (f->kind == FAULT_CONTEXT)
-        *f = (struct fault){0}; /* it may be counted all the same */
-    for (size_t i = 0; text && !f->kind && a.n_parts && i < a.part[0].n_ids; i++)
+        f->kind = FAULT_NONE; /* it may be counted all the same */
+    for (size_t i = 0; text && a.n_parts && i < a.part[0].n_ids && request_go_on(f); i++)
         answer_token_bytes(c->o.model, a.part[0].ids[i], text);
     answer_release_parts(&a);
     str_release(&a.request.messages);

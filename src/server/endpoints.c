@@ -222,19 +222,21 @@ static void put_piece(const struct ingle_model *m, int32_t id, struct str *out)
     str_release(&piece);
 }
 
-static bool is_gone(void *arg) { return http_gone(arg); }
-
 static void put_tokens(const struct serve *s, struct http_exchange *x,
                        const struct http_request *rq, const struct str *text, int flags,
-                       bool pieces)
+                       bool pieces, struct fault *f)
 {
     struct ingle_error error;
     struct str out;
     int32_t *ids;
     size_t n;
-    struct ingle_bounds bounds = {.stop = is_gone, .arg = x};
+    struct ingle_bounds bounds = {.stop = request_is_over, .arg = f};
     const ingle_status st =
         ingle_tokenize_within(s->model, text->at, text->n, flags, &bounds, &ids, &n, &error);
+    if (f->kind) {
+        fail(x, rq, f);
+        return;
+    }
     if (st) {
         const struct serve_error e = serve_error_of(st);
         serve_fail(x, rq, &e, "%s", error.text);
@@ -258,7 +260,7 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
 
 void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct str text;
     bool add_special = false, parse_special = true, pieces = false;
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
@@ -275,7 +277,7 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
     else
         put_tokens(s, x, rq, &text,
                    (add_special ? INGLE_ADD_SPECIAL : 0) | (parse_special ? INGLE_PARSE_SPECIAL : 0),
-                   pieces);
+                   pieces, &f);
     str_release(&text);
 }
 
@@ -298,7 +300,7 @@ static void detokenize(const struct serve *s, struct json_object *tokens, struct
 
 void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct str text, out;
     str_init(&text);
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
@@ -323,7 +325,7 @@ void endpoints_apply_template(struct serve *s, struct http_exchange *x,
     const struct answer_options *o = answer_get_options(s->answers);
     struct openai_wish wish = {0};
     struct chat_request r;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct str text, out;
     str_init(&text);
     request_init(&r, &o->sampling);

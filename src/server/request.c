@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/request.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "server/tape.h"
 #include <math.h>
@@ -37,11 +38,29 @@ void request_fault(struct fault *f, enum fault_kind kind, const char *param, con
     if (f->kind)
         return;
     va_list ap;
-    *f = (struct fault){.kind = kind, .status = status_of(kind), .retry_seconds = -1};
+    f->kind = kind;
+    f->status = status_of(kind);
+    f->retry_seconds = -1;
     snprintf(f->param, sizeof f->param, "%s", param ? param : "");
     va_start(ap, fmt);
     vsnprintf(f->message, sizeof f->message, fmt, ap);
     va_end(ap);
+}
+
+bool request_is_over(void *arg)
+{
+    struct fault *f = arg;
+    if (!f->kind && f->ask)
+        f->ask(f->arg, f);
+    if (!f->kind && f->until && clock_now() > f->until)
+        request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up (deadline_seconds)");
+    return f->kind != FAULT_NONE;
+}
+
+bool request_go_on(struct fault *f)
+{
+    enum { STEPS = 256 };
+    return ++f->n_steps % STEPS ? f->kind == FAULT_NONE : !request_is_over(f);
 }
 
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text)
@@ -61,9 +80,11 @@ static bool is_wide(const char *text, size_t n)
 
 struct json_object *request_body(const char *text, size_t n, struct fault *f)
 {
-    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
-                                              .n_values = REQUEST_MAX_VALUES,
-                                              .n_keys = REQUEST_MAX_KEYS};
+    const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
+                                       .n_values = REQUEST_MAX_VALUES,
+                                       .n_keys = REQUEST_MAX_KEYS,
+                                       .stop = request_is_over,
+                                       .arg = f};
     struct json_object *o = NULL;
     struct err err;
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark, as some editors write it */

@@ -36,10 +36,21 @@ struct fault {
     char param[96];       /* "messages[3].content", or "" */
     double retry_seconds; /* -1: unknown, or no retry helps */
     int64_t n_prompt, n_ctx;
+    /* What stays when it is set anew: NULL, or asked now and then while the request is read and computed;
+     * it says why nobody waits for that any more by request_fault(). */
+    void (*ask)(void *arg, struct fault *f);
+    void *arg;
+    uint64_t until;   /* clock_now() when the client's own time is up; 0: it has none */
+    uint32_t n_steps; /* of request_go_on() */
 };
 /* Keeps the first one.  param may be NULL. */
 ATTR_PRINTF(4, 5)
 void request_fault(struct fault *f, enum fault_kind kind, const char *param, const char *fmt, ...);
+/* One more piece of work on a request; false: there is a fault, or nobody waits for it any more, which is
+ * one now. */
+bool request_go_on(struct fault *f);
+/* The same for ingle_bounds and json_limits, which ask seldom: arg is the fault, true is no more. */
+bool request_is_over(void *arg);
 /* The same from an error of the library. */
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text);
 

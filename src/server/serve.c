@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/serve.h"
 
+#include "server/request.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -123,6 +125,26 @@ struct serve_error serve_error_of(ingle_status st)
     }
     return (struct serve_error){.status = 500, .no_retry = st == INGLE_NUMERIC};
 }
+
+static void ask(void *arg, struct fault *f)
+{
+    switch (http_ask(arg)) {
+    case HTTP_WANTED:
+        break;
+    case HTTP_LEFT:
+        request_fault(f, FAULT_STOPPING, NULL, "the client has left");
+        break;
+    case HTTP_LATE:
+        request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up (--max-request-seconds)");
+        break;
+    case HTTP_ENDING:
+        request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");
+        f->retry_seconds = 5;
+        break;
+    }
+}
+
+struct fault serve_watch(struct http_exchange *x) { return (struct fault){.ask = ask, .arg = x}; }
 
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s)
 {

@@ -66,6 +66,7 @@ typedef void serve_route_fn(struct serve *s, struct http_exchange *x,
 enum {
     SERVE_OPEN = 1,  /* needs no key */
     SERVE_EARLY = 2, /* answers while the model loads */
+    SERVE_LONG = 8,  /* may take long without a body: it is not answered on the I/O thread */
     SERVE_REST = 4,  /* the "{}" at its end may have slashes in it */
 };
 
@@ -97,6 +98,10 @@ void serve_error_write(struct str *s, bool anthropic, const struct serve_error *
                        const char *request_id, const char *message);
 /* The HTTP status that belongs to what the engine said. */
 struct serve_error serve_error_of(ingle_status st);
+
+struct fault;
+/* No fault, and one that becomes one when nobody waits for the answer of x any more. */
+struct fault serve_watch(struct http_exchange *x);
 
 /* 200 and JSON; s is released.  500 if memory ran out while it was written. */
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s);

@@ -224,6 +224,8 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
         unavailable(x, rq, phase);
     else if (phase == SERVE_DRAINING && strcmp(r->method, "POST") == 0)
         unavailable(x, rq, phase);
+    else if (r->flags & SERVE_LONG)
+        http_takes_long(x);
 }
 
 /* False: the request was there twice when the server died, and is refused. */
@@ -452,6 +454,7 @@ static ingle_status start_http(struct server *s, struct err *err)
         .body_seconds = ingle_config_number(c, "body-timeout"),
         .idle_seconds = ingle_config_number(c, "idle-timeout"),
         .stall_seconds = ingle_config_number(c, "stall-timeout"),
+        .request_seconds = ingle_config_number(c, "max-request-seconds"),
         .half_close_ok = ingle_config_flag(c, "half-close-ok"),
         .admit = admit,
         .handle = handle,
@@ -652,6 +655,7 @@ void server_drain(struct server *s)
     wait_for_answers(s, ingle_config_number(s->serve.config, "drain"));
     /* Those that are left get the error of their dialect, and a moment to take it. */
     answer_stop(s->serve.answers);
+    http_hurry(s->serve.http);
     wait_for_answers(s, LAST_WORDS_S);
 }
 

@@ -537,7 +537,7 @@ void slots_answer(struct slots *s, struct serve *v, struct http_exchange *x,
                   const struct http_request *rq)
 {
     struct task t = {.slots = s, .serve = v, .x = x, .rq = rq};
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     read_task(&t, &f);
     if (f.kind) {
         serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param}, "%s", f.message);

@@ -13,6 +13,8 @@ ingle_status text_chat_render(enum text_chat_family family, struct json_object *
         return err_set(err, INGLE_ARG, "'tools' is %s, not an array", text_type_name(tools));
     struct text_writer w;
     text_writer_init(&w, out, err);
+    w.stop = o->stop;
+    w.arg = o->arg;
     switch (family) {
     case TEXT_CHAT_GEMMA4:
         text_render_gemma4(&w, messages, tools, o);

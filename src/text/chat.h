@@ -18,6 +18,8 @@
 enum text_chat_family { TEXT_CHAT_GEMMA4, TEXT_CHAT_DEEPSEEK_V4 };
 
 struct text_chat_options {
+    bool (*stop)(void *arg); /* NULL, or asked at some of the messages: true is INGLE_CANCEL */
+    void *arg;
     bool thinking; /* Gemma 4: enable_thinking; DeepSeek V4: thinking mode */
     /* DeepSeek V4 ends a prompt with what leads to the assistant whenever the last message
      * asks for an answer; this adds it behind other messages, too. */

@@ -15,6 +15,9 @@ struct text_writer {
     struct err *err;
     ingle_status status; /* the first failure; later writes do not matter */
     char where[96];      /* "message 3: tool call 1" */
+    bool (*stop)(void *arg); /* NULL, or asked by text_at() now and then */
+    void *arg;
+    uint32_t n_at;
 };
 
 void text_writer_init(struct text_writer *w, struct text_prompt *out, struct err *err);

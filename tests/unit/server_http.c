@@ -27,6 +27,9 @@
 enum { WORKERS = 8 };
 struct site {
     struct http *http;
+    char long_thread[16]; /* who handled /long */
+    sem_t inside, go_on;  /* /wait was begun; it may end */
+    atomic_int asked;     /* what http_ask() told /wanted at its end, and 1 */
     pthread_t worker[WORKERS];
     int n_workers;
     atomic_int n_gone, n_freed, n_refused_writes, n_silent, n_handled;
@@ -163,6 +166,17 @@ static void start(struct site *s, void *(*fn)(void *), struct http_exchange *x, 
     assert_int_equal(pthread_create(&s->worker[s->n_workers++], NULL, fn, j), 0);
 }
 
+/* Computes until it is told that it is in vain. */
+static void be_wanted(struct site *s, struct http_exchange *x)
+{
+    enum http_ask asked;
+    sem_post(&s->inside);
+    while ((asked = http_ask(x)) == HTTP_WANTED)
+        sleep_ms(1);
+    http_reply(x, asked == HTTP_LATE ? 504 : 503, "text/plain", "no", 2);
+    atomic_store(&s->asked, (int)asked + 1);
+}
+
 static void handle(void *arg, struct http_exchange *x, const struct http_request *rq)
 {
     struct site *s = arg;
@@ -183,17 +197,36 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
         http_own(x, mem_free, j);
         http_silence(x, 0.15, ping, j);
         http_begin(x, 200, "text/event-stream");
+    } else if (strcmp(rq->path, "/wait") == 0) {
+        sem_post(&s->inside);
+        sem_wait(&s->go_on);
+        http_reply(x, 200, "text/plain", "waited", 6);
+    } else if (strcmp(rq->path, "/wanted") == 0) {
+        be_wanted(s, x);
     } else if (strcmp(rq->path, "/hold") != 0) {
+        if (strcmp(rq->path, "/long") == 0)
+            pthread_getname_np(pthread_self(), s->long_thread, sizeof s->long_thread);
         snprintf(text, sizeof text, "%s %s %zu %s", rq->method, rq->path, rq->n_body,
                  http_request_query(rq, "q") ? http_request_query(rq, "q") : "-");
         http_reply(x, 200, "text/plain", text, strlen(text));
     }
 }
 
+static void admit(void *arg, struct http_exchange *x, const struct http_request *rq, const char **user)
+{
+    (void)arg;
+    (void)user;
+    if (strcmp(rq->path, "/long") == 0 || strcmp(rq->path, "/wait") == 0 || strcmp(rq->path, "/wanted") == 0)
+        http_takes_long(x);
+}
+
 static struct site *open_site(struct http_options o)
 {
     struct site *s = mem_zalloc(sizeof *s);
     struct err err;
+    sem_init(&s->inside, 0, 0);
+    sem_init(&s->go_on, 0, 0);
+    o.admit = admit;
     o.handle = handle;
     o.arg = s;
     if (http_open(&s->http, &o, &err))
@@ -206,6 +239,8 @@ static void close_site(struct site *s)
     http_close(s->http);
     for (int i = 0; i < s->n_workers; i++)
         pthread_join(s->worker[i], NULL);
+    sem_destroy(&s->inside);
+    sem_destroy(&s->go_on);
     mem_free(s);
 }
 
@@ -689,6 +724,85 @@ static void closing_ends_what_runs(void **state)
     mem_free(s);
 }
 
+static void what_takes_long_is_not_handled_by_the_io_thread(void **state)
+{
+    (void)state;
+    char to[4096];
+    struct site *s = open_site((struct http_options){.port = 0});
+    assert_int_equal(ASK(s, "GET /long?q=a HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
+    assert_non_null(strstr(to, "a"));
+    assert_string_equal(s->long_thread, "ingle-small");
+    assert_int_equal(ASK(s, "GET /short HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
+    close_site(s);
+}
+
+#define WAIT "GET /wait HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+#define POST "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+
+/* Three that hang in the same lane move aside one by one, and others are read meanwhile. */
+static void who_computes_for_long_moves_aside(void **state)
+{
+    (void)state;
+    enum { SLOW = 3 };
+    char to[4096];
+    int fd[SLOW];
+    struct http_counters c;
+    struct site *s = open_site((struct http_options){.port = 0});
+    for (int i = 0; i < SLOW; i++) {
+        fd[i] = dial(s);
+        tell(fd[i], WAIT);
+        sem_wait(&s->inside);
+        assert_int_equal(ASK(s, POST, to), 200);
+        http_counters(s->http, &c);
+        assert_int_equal(c.n_aside, i + 1);
+    }
+    for (int i = 0; i < SLOW; i++)
+        sem_post(&s->go_on);
+    for (int i = 0; i < SLOW; i++) {
+        hear(fd[i], to, sizeof to, NULL);
+        assert_non_null(strstr(to, "waited"));
+        close(fd[i]);
+    }
+    for (int i = 0; i < 4000 && c.n_aside; i++) {
+        sleep_ms(5);
+        http_counters(s->http, &c);
+    }
+    assert_int_equal(c.n_aside, 0);
+    still_well(s);
+    close_site(s);
+}
+
+/* A handler learns that its client has left, that time is up, and that the server is ending; so does one
+ * that has moved aside. */
+static void handlers_learn_that_they_are_not_wanted(void **state)
+{
+    (void)state;
+    static const enum http_ask why[] = {HTTP_LEFT, HTTP_LATE, HTTP_ENDING};
+    for (int i = 0; i < 6; i++) {
+        char to[4096];
+        const enum http_ask w = why[i % 3];
+        if (i / 3 && w == HTTP_LATE)
+            continue; /* on a busy machine the one behind it would be late, too */
+        struct site *s = open_site((struct http_options){.request_seconds = w == HTTP_LATE ? 1.5 : 0});
+        const int fd = dial(s);
+        tell(fd, "GET /wanted HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        sem_wait(&s->inside);
+        if (i / 3)
+            assert_int_equal(ASK(s, POST, to), 200); /* it is aside then */
+        if (w == HTTP_LEFT)
+            close(fd);
+        if (w == HTTP_ENDING)
+            http_hurry(s->http);
+        wait_for(&s->asked, (int)w + 1);
+        if (w != HTTP_LEFT) {
+            hear(fd, to, sizeof to, "\r\n\r\n");
+            assert_non_null(strstr(to, w == HTTP_LATE ? " 504 " : " 503 "));
+            close(fd);
+        }
+        close_site(s);
+    }
+}
+
 static void a_socket_in_the_file_system_answers(void **state)
 {
     (void)state;
@@ -726,6 +840,9 @@ int main(void)
         cmocka_unit_test(the_slow_are_cut),
         cmocka_unit_test(connections_have_a_limit),
         cmocka_unit_test(closing_ends_what_runs),
+        cmocka_unit_test(what_takes_long_is_not_handled_by_the_io_thread),
+        cmocka_unit_test(who_computes_for_long_moves_aside),
+        cmocka_unit_test(handlers_learn_that_they_are_not_wanted),
         cmocka_unit_test(a_socket_in_the_file_system_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

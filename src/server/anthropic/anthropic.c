@@ -22,7 +22,7 @@ void anthropic_messages(struct serve *v, struct http_exchange *x, const struct h
 {
     struct chat_request r;
     struct anthropic *s;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     read_body(v, rq, &r, &s, &f);
     if (s)
         answer_start(v->answers, x, rq, &r, &anthropic_dialect, s, &f);
@@ -36,7 +36,7 @@ void anthropic_count_tokens(struct serve *v, struct http_exchange *x,
 {
     struct chat_request r;
     struct anthropic *s;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     read_body(v, rq, &r, &s, &f);
     if (s)
         answer_reply_count(v->answers, x, &r, &anthropic_dialect, s, "", &f);

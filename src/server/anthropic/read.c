@@ -300,7 +300,7 @@ static void read_messages(struct reader *d, struct json_object *body)
     if (!n || n > REQUEST_MAX_MESSAGES)
         request_fault(d->fault, FAULT_REQUEST, "messages", "%zu messages, not 1 to %d", n,
                       REQUEST_MAX_MESSAGES);
-    for (size_t i = 0; !d->fault->kind && i < n; i++) {
+    for (size_t i = 0; i < n && request_go_on(d->fault); i++) {
         char where[40];
         snprintf(where, sizeof where, "messages[%zu]", i);
         d->where = where;
@@ -385,7 +385,7 @@ static void read_tools(struct reader *d, struct json_object *body)
     }
     d->tools = tools;
     d->defers = tools && !has_search(tools);
-    for (size_t i = 0; tools && !d->fault->kind && i < json_object_array_length(tools); i++) {
+    for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault); i++) {
         char where[40];
         snprintf(where, sizeof where, "tools[%zu]", i);
         read_tool(d, json_object_array_get_idx(tools, i), where);

@@ -93,7 +93,7 @@ static void put_content(struct reading *m, struct json_object *o, bool needed)
     }
     write_key(m->out, "content");
     write_open(m->out, '[');
-    for (size_t k = 0; k < json_object_array_length(v) && !m->f->kind; k++)
+    for (size_t k = 0; k < json_object_array_length(v) && request_go_on(m->f); k++)
         put_part(m, json_object_array_get_idx(v, k), k);
     write_close(m->out, ']');
 }
@@ -170,7 +170,7 @@ static void put_calls(struct reading *m, struct json_object *calls)
     m->n_results = m->n_calls; /* results belong to the latest calls */
     write_key(m->out, "tool_calls");
     write_open(m->out, '[');
-    for (size_t k = 0; k < json_object_array_length(calls) && !m->f->kind; k++)
+    for (size_t k = 0; k < json_object_array_length(calls) && request_go_on(m->f); k++)
         put_call(m, json_object_array_get_idx(calls, k), k);
     write_close(m->out, ']');
 }
@@ -254,7 +254,7 @@ void openai_read_messages(struct chat_request *r, struct json_object *body, stru
     }
     str_clear(m.out);
     write_open(m.out, '[');
-    for (m.i = 0; m.i < n && !f->kind; m.i++) {
+    for (m.i = 0; m.i < n && request_go_on(f); m.i++) {
         snprintf(m.where, sizeof m.where, "messages[%zu]", m.i);
         put_message(&m, json_object_array_get_idx(list, m.i));
     }
@@ -311,7 +311,7 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
     if (!json_object_array_length(list))
         return;
     write_open(&r->tools, '[');
-    for (size_t k = 0; k < json_object_array_length(list) && !f->kind; k++) {
+    for (size_t k = 0; k < json_object_array_length(list) && request_go_on(f); k++) {
         struct json_object *tool = json_object_array_get_idx(list, k), *fn = tool;
         if (wrapped) {
             struct json_object *type =

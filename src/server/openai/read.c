@@ -170,7 +170,7 @@ static bool bias_of(struct json_object *v, float *out, struct fault *f)
 static void read_bias_list(struct chat_request *r, struct json_object *list,
                            const struct answer_options *o, struct fault *f)
 {
-    for (size_t i = 0; i < json_object_array_length(list) && !f->kind; i++) {
+    for (size_t i = 0; i < json_object_array_length(list) && request_go_on(f); i++) {
         struct json_object *pair = json_object_array_get_idx(list, i);
         float bias;
         if (!json_object_is_type(pair, json_type_array) || json_object_array_length(pair) != 2) {
@@ -500,7 +500,7 @@ static void read_mixed(struct chat_request *r, struct json_object *list,
     if (!p)
         return;
     p->is_ids = true;
-    for (size_t i = 0; i < json_object_array_length(list) && !f->kind; i++) {
+    for (size_t i = 0; i < json_object_array_length(list) && request_go_on(f); i++) {
         struct json_object *v = json_object_array_get_idx(list, i);
         if (json_object_is_type(v, json_type_int))
             add_id(p, &cap, v, o, f);
@@ -559,6 +559,6 @@ void openai_read_prompts(struct chat_request *r, struct json_object *v, bool *ma
         openai_read_prompt(r, v, o, f);
         return;
     }
-    for (size_t i = 0; i < n && !f->kind; i++)
+    for (size_t i = 0; i < n && request_go_on(f); i++)
         openai_read_prompt(r, json_object_array_get_idx(v, i), o, f);
 }

@@ -43,7 +43,7 @@ void openai_answer(struct serve *serve, struct http_exchange *x, const struct ht
                    const struct openai_kind *kind)
 {
     struct chat_request r;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     void *state = read_request(serve, x, rq, kind, &r, &f);
     if (!state)
         return;
@@ -62,7 +62,7 @@ void openai_chat_tokens(struct serve *serve, struct http_exchange *x, const stru
 {
     const struct openai_kind *kind = &openai_kind_chat;
     struct chat_request r;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     void *state = read_request(serve, x, rq, kind, &r, &f);
     if (!state)
         return;
@@ -75,7 +75,7 @@ void openai_chat_tokens(struct serve *serve, struct http_exchange *x, const stru
 void openai_control(struct serve *serve, struct http_exchange *x, const struct http_request *rq)
 {
     static const char prefix[] = "chatcmpl-";
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct str id, out;
     const char *why = NULL;
     bool done = false;

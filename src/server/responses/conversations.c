@@ -113,7 +113,7 @@ void conversations_create(struct serve *v, struct http_exchange *x, const struct
     char id[ID], hex[33];
     struct str metadata, out;
     struct responses_items items = {0};
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct json_object *body = read_body(rq, &f);
     str_init(&metadata);
     str_init(&out);
@@ -179,7 +179,7 @@ static bool set_metadata(struct serve *v, const struct http_request *rq, const s
 void conversations_update(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     struct str metadata;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct json_object *body = read_body(rq, &f);
     str_init(&metadata);
     if (!f.kind)
@@ -218,7 +218,7 @@ static void answer_list(struct http_exchange *x, const struct http_request *rq,
                         const struct responses_items *items, bool all)
 {
     struct str out;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     str_init(&out);
     responses_page(all ? NULL : rq, items, SIZE_MAX, &out, &f);
     if (!f.kind) {
@@ -252,7 +252,7 @@ void conversations_add(struct serve *v, struct http_exchange *x, const struct ht
 {
     char id[ID], item[ID];
     struct responses_items items = {0};
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     enum responses_change change = RESPONSES_MISSING;
     struct json_object *body = read_body(rq, &f);
     ids_of(rq, id, item);

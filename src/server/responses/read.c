@@ -57,7 +57,7 @@ static void read_content(struct responses_reader *d, struct json_object *content
         fail(d, where, "'content'", content, "a string or an array");
         return;
     }
-    for (size_t i = 0; !d->fault->kind && i < json_object_array_length(content); i++) {
+    for (size_t i = 0; i < json_object_array_length(content) && request_go_on(d->fault); i++) {
         struct json_object *part = json_object_array_get_idx(content, i);
         const struct view type = view_member(part, "type");
         struct view text = view_of(part);
@@ -80,7 +80,7 @@ static void read_content(struct responses_reader *d, struct json_object *content
 static void add_parts(struct responses_reader *d, struct json_object *parts,
                       struct str *out)
 {
-    for (size_t i = 0; i < json_object_array_length(parts); i++) {
+    for (size_t i = 0; i < json_object_array_length(parts) && request_go_on(d->fault); i++) {
         struct json_object *part = json_object_array_get_idx(parts, i);
         const struct view type = view_member(part, "type");
         struct view text = view_of(part);
@@ -396,7 +396,7 @@ static void read_items(struct responses_reader *d, struct json_object *items,
 {
     const size_t n = json_object_array_length(items);
     check_number(d, n, name);
-    for (size_t i = 0; !d->fault->kind && i < n; i++) {
+    for (size_t i = 0; i < n && request_go_on(d->fault); i++) {
         char where[64];
         struct json_object *item = json_object_array_get_idx(items, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
@@ -411,7 +411,7 @@ static void read_known_items(struct responses_reader *d, const struct responses_
 {
     check_number(d, list->n, name);
     d->convert.failed = d->convert.failed || list->failed;
-    for (size_t i = 0; !d->fault->kind && i < list->n; i++) {
+    for (size_t i = 0; i < list->n && request_go_on(d->fault); i++) {
         char where[64];
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         read_known(d, list->at[i], where);

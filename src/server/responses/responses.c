@@ -46,7 +46,7 @@ void responses_create(struct serve *v, struct http_exchange *x, const struct htt
 {
     struct chat_request r;
     struct responses *s;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     read_body(v, rq, &r, &s, &f);
     if (s && s->background && !f.kind)
         detach(v, &r, s, &f);
@@ -62,7 +62,7 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
 {
     struct chat_request r;
     struct responses *s;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     read_body(v, rq, &r, &s, &f);
     if (s)
         answer_reply_count(v->answers, x, &r, &responses_dialect, s,
@@ -120,7 +120,7 @@ static int64_t first_event(const struct http_request *rq, struct fault *f)
 static void follow(struct http_exchange *x, const struct http_request *rq, struct tape *t,
                    int64_t first)
 {
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     if (!t || !tape_keeps(t))
         request_fault(&f, FAULT_REQUEST, "stream",
                       "only a response that was made with background and stream can be streamed again");
@@ -139,7 +139,7 @@ static void send_object(struct http_exchange *x, const struct responses_item *ob
 void responses_get(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
     char id[80];
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct responses_found found = {0};
     const bool stream = wants_stream(rq, &f);
     const int64_t first = first_event(rq, &f);
@@ -159,7 +159,7 @@ void responses_input_items(struct serve *v, struct http_exchange *x, const struc
 {
     char id[80];
     struct str out;
-    struct fault f = {0};
+    struct fault f = serve_watch(x);
     struct responses_items items = {0};
     struct responses_found found = {.items = &items};
     id_of(rq, "/input_items", id);

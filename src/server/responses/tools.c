@@ -204,7 +204,7 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
                       view_type(tools));
         return;
     }
-    for (size_t i = 0; tools && !d->fault->kind && i < json_object_array_length(tools); i++) {
+    for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault); i++) {
         struct json_object *tool = json_object_array_get_idx(tools, i);
         struct json_object *inner = view_get(tool, "tools");
         const struct view space = view_member(tool, "name");
@@ -216,7 +216,7 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
             request_fault(d->fault, FAULT_REQUEST, at, "a namespace's 'tools' is %s, not an array",
                           view_type(inner));
         } else {
-            for (size_t k = 0; !d->fault->kind && k < json_object_array_length(inner); k++)
+            for (size_t k = 0; k < json_object_array_length(inner) && request_go_on(d->fault); k++)
                 read_tool(d, json_object_array_get_idx(inner, k), space, at);
         }
     }
