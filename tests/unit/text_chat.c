@@ -324,7 +324,7 @@ static void a_prompt_begins_with_what_the_model_wrote(void **state)
         json_object_put(c);
         str_adds(&a.text, example[i].written);
         if (b.text.n <= a.text.n || memcmp(a.text.at, b.text.at, a.text.n) != 0)
-            fail_msg("%s\ndoes not begin with\n%s", b.text.at, a.text.at);
+            fail_msg("%s\n" "does not begin with\n%s", b.text.at, a.text.at);
         text_prompt_release(&a);
         text_prompt_release(&b);
     }
