@@ -92,9 +92,12 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
     if (gguf)
         return INGLE_OK;
     e->own_meta = io_meta_create();
-    if (!e->own_meta)
+    if (!e->own_meta || io_meta_set_name(e->own_meta, m->path))
         return err_set(err, INGLE_NOMEM, "%s: no memory for its configuration", m->path);
-    return e->family->config(m->config, e->own_meta, &e->sink, err);
+    const ingle_status st = e->family->config(m->config, e->own_meta, &e->sink, err);
+    if (st && st != INGLE_NOMEM)
+        err_prefix(err, "%s", m->path);
+    return st;
 }
 
 static uint64_t value_hash(const struct io_value *v, uint64_t h)

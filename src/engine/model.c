@@ -318,6 +318,8 @@ static ingle_status read_checkpoint(struct ingle_model *m, struct err *err)
     if (st)
         return st == INGLE_NOTFOUND ? INGLE_OK : st;
     st = text_tokenizer_from_json(&m->tokenizer, "tokenizer.json", text, n, err);
+    if (st)
+        err_prefix(err, "%s", m->path);
     mem_free(text);
     return st;
 }

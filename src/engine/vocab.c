@@ -115,8 +115,8 @@ ingle_status engine_vocab_gguf(struct tokenizer **out, const struct io_meta *met
     ingle_status st = read_name(meta, "tokenizer.ggml.model", &model, err);
     if (!st)
         st = read_name(meta, "tokenizer.ggml.pre", &pre, err);
-    if (!st)
-        st = text_vocab_kind(model, pre, &v.kind, err);
+    if (!st && (st = text_vocab_kind(model, pre, &v.kind, err)))
+        err_prefix(err, "%s", source);
     if (!st)
         st = read_list(meta, source, "tokenizer.ggml.tokens", &tokens, err);
     if (!st && (tokens.n < 1 || tokens.n > INT32_MAX))

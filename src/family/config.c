@@ -71,3 +71,17 @@ void family_config_number(struct family_config *c, struct json_object *o, const 
     if (c->s)
         err_set(c->err, c->s, "no memory for config.json");
 }
+
+void family_config_tie(struct family_config *c, struct json_object *whole, const char *gguf)
+{
+    static const char key[] = "tie_word_embeddings";
+    struct json_object *v[2] = {family_config_get(c->json, key), family_config_get(whole, key)};
+    bool tied = true;
+    for (int i = 0; i < 2; i++)
+        tied = tied && (!v[i] || json_object_get_boolean(v[i]));
+    if (c->s || (!v[0] && !v[1]))
+        return;
+    c->s = io_meta_set_bool(c->out, gguf, tied);
+    if (c->s)
+        err_set(c->err, c->s, "no memory for config.json");
+}

@@ -28,6 +28,8 @@ void family_config_whole(struct family_config *c, struct json_object *o, const c
                          const char *gguf, int64_t fallback);
 void family_config_number(struct family_config *c, struct json_object *o, const char *key,
                           const char *gguf, double fallback);
+/* 'tie_word_embeddings' of the text model or of the whole: false if one of them says so; absent: nothing is set. */
+void family_config_tie(struct family_config *c, struct json_object *whole, const char *gguf);
 void family_config_set(struct family_config *c, const char *gguf, uint64_t v);
 
 #endif

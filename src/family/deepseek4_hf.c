@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "family/config.h"
+#include "family/keys.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ struct pair { const char *hf, *gguf; };
 
 static const struct pair names[] = {
     {"embed.weight", "token_embd.weight"},       {"head.weight", "output.weight"},
+    {"lm_head.weight", "output.weight"},
     {"norm.weight", "output_norm.weight"},       {"hc_head_fn", "output_hc_fn.weight"},
     {"hc_head_base", "output_hc_base.weight"},   {"hc_head_scale", "output_hc_scale.weight"},
 };
@@ -172,11 +174,77 @@ static const struct { const char *hf, *gguf; double fallback; } number_keys[] = 
     {"routed_scaling_factor", "deepseek4.expert_weights_scale", 1},
 };
 
+/* The ratio of a layer by transformers' 'layer_types' ('compress_rates' has no others); -1: it knows no such type. */
+static int64_t ratio_of(struct family_config *c, struct json_object *type)
+{
+    static const struct { const char *name; int64_t ratio; } known[] = {
+        {"sliding_attention", 0}, {"compressed_sparse_attention", RATIO_CSA}, {"heavily_compressed_attention", RATIO_HCA}};
+    const char *t = json_object_is_type(type, json_type_string) ? json_object_get_string(type) : "null";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(t, known[i].name))
+            return known[i].ratio;
+    if (!c->s)
+        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%.40s'", t);
+    return -1;
+}
+
+/* Both spellings of the layers' kinds: what they say must agree. */
+static void check_types(struct family_config *c, struct json_object *types, struct json_object *ratios)
+{
+    for (size_t i = 0; !c->s && types && ratios && i < json_object_array_length(types) && i < json_object_array_length(ratios); i++) {
+        const int64_t a = ratio_of(c, json_object_array_get_idx(types, i));
+        const int64_t b = json_object_get_int64(json_object_array_get_idx(ratios, i));
+        if (!c->s && a != b)
+            c->s = err_set(c->err, INGLE_FORMAT, "config.json: layer %zu has ratio %lld by 'layer_types' and %lld by "
+                           "'compress_ratios'", i, (long long)a, (long long)b);
+    }
+}
+
+/* transformers' 'mlp_layer_types': those with hashes come first, as 'num_hash_layers' says. */
+static void check_mlps(struct family_config *c)
+{
+    struct json_object *list = family_config_get(c->json, "mlp_layer_types");
+    const uint64_t n_hash = family_config_read(c, c->json, "num_hash_layers", 0);
+    for (size_t i = 0; !c->s && json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
+        const char *is = json_object_get_string(json_object_array_get_idx(list, i));
+        const char *want = i < n_hash ? "hash_moe" : "moe";
+        if (!is || strcmp(is, want))
+            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'mlp_layer_types' has '%.40s' for layer %zu, expected '%s' with "
+                           "%llu hash layers", is ? is : "null", i, want, (unsigned long long)n_hash);
+    }
+}
+
+/* Widths that say the same as others. */
+static void check_widths(struct family_config *c)
+{
+    static const char *const at[] = {"", "main", "compress"};
+    const uint64_t head = family_config_read(c, c->json, "head_dim", -1);
+    const uint64_t rot = family_config_read(c, c->json, "qk_rope_head_dim", -1);
+    const uint64_t rest = family_config_read(c, c->json, "qk_nope_head_dim", (int64_t)(head - rot));
+    if (!c->s && rest != head - rot)
+        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'qk_nope_head_dim' is %llu, supported is %llu (head_dim less "
+                       "qk_rope_head_dim)", (unsigned long long)rest, (unsigned long long)(head - rot));
+    for (size_t i = 0; !c->s && i < sizeof at / sizeof *at; i++) {
+        struct json_object *o = *at[i] ? family_config_get(family_config_get(c->json, "rope_parameters"), at[i]) : c->json;
+        struct json_object *share = family_config_get(o, "partial_rotary_factor");
+        const double wide = share ? json_object_get_double(share) * (double)head : (double)rot;
+        if (wide - (double)rot > 0.01 || (double)rot - wide > 0.01)
+            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'partial_rotary_factor'%s%s is %.40s, supported is qk_rope_head_dim "
+                           "of head_dim, %llu of %llu", *at[i] ? " of " : "", at[i], json_object_get_string(share),
+                           (unsigned long long)rot, (unsigned long long)head);
+    }
+}
+
 static void ratios(struct family_config *c, uint64_t n_layers)
 {
     struct json_object *list = family_config_get(c->json, "compress_ratios");
+    struct json_object *types = family_config_get(c->json, "layer_types");
     if (c->s)
         return;
+    types = json_object_is_type(types, json_type_array) ? types : NULL;
+    check_types(c, types, list);
+    const bool by_type = !list && types;
+    list = by_type ? types : list;
     const size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     if (n < n_layers || n > 4096) {
         c->s = err_set(c->err, INGLE_FORMAT, "config.json: 'compress_ratios' has %zu entries for %llu layers", n,
@@ -187,7 +255,8 @@ static void ratios(struct family_config *c, uint64_t n_layers)
     if (!v)
         c->s = err_set(c->err, INGLE_NOMEM, "no memory for config.json");
     for (size_t i = 0; !c->s && i < n; i++) {
-        const int64_t r = json_object_get_int64(json_object_array_get_idx(list, i));
+        struct json_object *one = json_object_array_get_idx(list, i);
+        const int64_t r = by_type ? ratio_of(c, one) : json_object_get_int64(one);
         v[i] = r < 0 ? UINT32_MAX : (uint64_t)r;
     }
     if (!c->s)
@@ -233,6 +302,9 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
                                      const struct report_sink *sink, struct err *err)
 {
     struct family_config c = {config, out, sink, INGLE_OK, err};
+    c.s = family_keys_check_config(config, family_deepseek4_config_keys, sink, err);
+    if (c.s)
+        return c.s;
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
         family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
     for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
@@ -243,7 +315,10 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
     if (!c.s)
         c.s = io_get_u64(out, "deepseek4.block_count", 1, 1024, &n_layers, err);
     ratios(&c, n_layers);
+    check_mlps(&c);
+    check_widths(&c);
     rope(&c);
+    family_config_tie(&c, config, "deepseek4.tie_word_embeddings");
     struct json_object *limit = family_config_get(config, "swiglu_limit");
     if (limit)
         family_config_number(&c, config, "swiglu_limit", "deepseek4.swiglu_clamp_exp", 0);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "family/keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -177,13 +178,14 @@ static ingle_status count_layers(struct deepseek4 *g, const struct io_meta *m, c
 static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, const struct model *model,
                                struct hyper *h, struct err *err)
 {
-    double eps = 1e-6, hc_eps = 1e-6, scale = 1;
+    double eps = 1e-6, hc_eps = 1e-6, scale = 1, attend = 0;
     bool norm = true;
     ingle_status s;
     if ((s = read_numbers(g, m, err)) || (s = count_layers(g, m, model, err)) ||
         (s = optional_f64(m, KEY("attention.layer_norm_rms_epsilon"), 0, 1, &eps, err)) ||
         (s = optional_f64(m, KEY("hyper_connection.epsilon"), 0, 1, &hc_eps, err)) ||
         (s = optional_f64(m, KEY("expert_weights_scale"), 0, 1e6, &scale, err)) ||
+        (s = optional_f64(m, KEY("attention.scale"), 0, 1e6, &attend, err)) ||
         (io_meta_find(m, KEY("expert_weights_norm")) &&
          (s = io_get_bool(m, KEY("expert_weights_norm"), &norm, err))) ||
         (s = read_ratios(g, m, h, err)) || (s = read_limits(g, m, h, err)) || (s = read_rope(m, h, err)))
@@ -192,6 +194,10 @@ static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, con
         if (h->ratio[i] == RATIO_CSA && (g->index_head < g->n_rot || g->index_head % 4))
             return err_set(err, INGLE_FORMAT, "'" KEY("attention.indexer.key_length") "' is %lld, less than %lld rotated dimensions",
                            (long long)g->index_head, (long long)g->n_rot);
+    const double usual = 1 / sqrt((double)g->head);
+    if (attend > 0 && fabs(attend - usual) > 1e-4 * usual)
+        return err_set(err, INGLE_UNSUP, "'" KEY("attention.scale") "' is %g, supported is %g (heads of width %lld)", attend,
+                       usual, (long long)g->head);
     g->eps = (float)eps;
     g->hc_eps = (float)hc_eps;
     g->weight_scale = (float)scale;
@@ -406,8 +412,8 @@ static ingle_status check_alone(const struct model *m, struct err *err)
                    "alone is no model of its own", io_path(model_file(m)));
 }
 
-static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct hyper *h,
-                                 struct err *err)
+static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
+                                 const struct hyper *h, struct err *err)
 {
     struct binder b = {m, g, "", check_alone(m, err), err};
     if (b.s)
@@ -419,7 +425,8 @@ static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const str
                        io_path(model_file(m)), 1 << 24);
     g->n_vocab = (int64_t)e->ne[1];
     g->embed = family_deepseek4_matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
-    g->out = family_deepseek4_matrix(&b, "output.weight", g->n_vocab, g->n_embd, 1);
+    if (!b.s)
+        b.s = family_bind_head(m, meta, "deepseek4", false, g->n_vocab, g->n_embd, g->embed, &g->out, err);
     g->out_norm = family_deepseek4_vector(&b, "output_norm.weight", g->n_embd);
     family_deepseek4_bind_hc(&b, "output_hc", true, &g->hc_head);
     for (int64_t il = 0; il < g->n_layers && !b.s; il++) {
@@ -485,21 +492,25 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
     struct deepseek4 *g = mem_zalloc(sizeof *g);
     struct hyper *h = mem_zalloc(sizeof *h);
     ingle_status s = g && h ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a model");
+    if (!s && io_kind(model_file(m)) == IO_GGUF)
+        s = family_keys_check(meta, io_path(model_file(m)), "deepseek4", family_deepseek4_keys, model_sink(m), err);
     if (!s)
         s = read_hyper(g, meta, m, h, err);
-    if (s && s != INGLE_NOMEM && err && !strstr(err->msg, io_path(model_file(m))))
-        err_prefix(err, "'%s'", io_path(model_file(m)));
     if (!s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))
         s = err_set(err, INGLE_NOMEM, "no memory for %lld layers", (long long)g->n_layers);
     if (!s)
         s = make_rope(g, h, err);
     if (!s)
-        s = bind_weights(g, m, h, err);
+        s = bind_weights(g, m, meta, h, err);
+    if (!s) /* said twice: by the metadata and by the embedding */
+        s = optional_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab, &(uint64_t){0}, err);
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),
                "the file describes %zu draft stages behind its layers: another drafter, which is not computed", h->n_stages);
     mem_free(h);
     if (s) {
+        if (s != INGLE_NOMEM && err && !strstr(err->msg, io_path(model_file(m))))
+            err_prefix(err, "'%s'", io_path(model_file(m)));
         family_deepseek4_free(g);
         return s;
     }

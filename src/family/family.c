@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "family/table.h"
+#include <stdio.h>
 #include <string.h>
 
 static const struct family *const families[] = {
@@ -65,6 +66,36 @@ void family_prompt_rows(const struct family_forward *f)
     for (int64_t i = 0; f->step->span && i < f->step->n_spans; i++)
         n += f->step->span[i].prompt ? f->step->span[i].n : 0;
     device_prompt_rows(f->device, f->step->n_rows, n);
+}
+
+ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const char *arch, bool tied,
+                              int64_t n_vocab, int64_t n_embd, const struct device_matrix *embed,
+                              const struct device_matrix **out, struct err *err)
+{
+    static const char name[] = "output.weight";
+    const struct io_tensor *t = model_find(m, name);
+    char key[64];
+    bool same = false;
+    snprintf(key, sizeof key, "%.32s.tie_word_embeddings", arch);
+    const bool said = io_meta_find(meta, key) != NULL;
+    ingle_status s = said ? io_get_bool(meta, key, &tied, err) : INGLE_OK;
+    if (!s && !t && said && !tied)
+        return err_set(err, INGLE_FORMAT, "'%s': 'tie_word_embeddings' is false, but tensor '%s' (lm_head.weight) is missing",
+                       io_path(model_file(m)), name);
+    if (!s && t)
+        s = model_same(m, name, "token_embd.weight", &same, err);
+    if (s)
+        return s;
+    if (same || (!t && tied)) {
+        *out = embed;
+        if (same)
+            model_skip(m, name, "it is the embedding once more");
+        return INGLE_OK;
+    }
+    if (said && tied)
+        report(model_sink(m), INGLE_REPORT_WARN, "tensor", t->name,
+               "the head differs from the embedding and is used, though 'tie_word_embeddings' is true");
+    return model_matrix(m, name, n_vocab, n_embd, 1, out, err);
 }
 
 /* The part of a span that lies in rows [first, end), when the span begins at row `row`. */

@@ -149,6 +149,12 @@ void family_select(const struct family_forward *f, uint32_t keys, struct rows q,
 void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
                           struct rows q, int64_t n_heads, struct rows out, float scale);
 
+/* The head: `output.weight` [n_vocab][n_embd] where the file has one, or the embedding.  ARCH.tie_word_embeddings
+ * decides where there is none (absent: `tied`).  A head with the bytes of the embedding takes no memory. */
+MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const char *arch, bool tied,
+                                         int64_t n_vocab, int64_t n_embd, const struct device_matrix *embed,
+                                         const struct device_matrix **out, struct err *err);
+
 /* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,

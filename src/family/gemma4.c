@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "family/keys.h"
 #include "family/table.h"
 #include <math.h>
 #include <stdio.h>
@@ -43,11 +44,11 @@ struct gemma4 {
     int64_t n_layers, n_embd, n_heads, n_vocab, n_ctx, n_ple, n_experts, n_used, n_ff_expert;
     int64_t first_shared;      /* layers from here on borrow keys and values */
     int64_t window;
-    float eps, softcap;
+    float eps, softcap, scale; /* scale: of the products of queries and keys */
     int64_t pairs[2];          /* rotating pairs of a head: [full, sliding] */
     double *inv_freq[2];       /* f64 [pairs] */
     struct layer *layer;
-    const struct device_matrix *embed;
+    const struct device_matrix *embed, *out; /* out: the embedding, where they are tied */
     const struct device_vector *out_norm;
     const struct model_table *ple_embed;      /* [n_vocab][n_layers * n_ple] */
     const struct device_matrix *ple_model_proj;
@@ -61,6 +62,8 @@ struct hyper {
     bool sliding[MAX_LAYERS];
     uint64_t head_full, head_sliding;
     double base_full, base_sliding, partial;
+    double factor_full, factor_sliding; /* that frequencies are divided by */
+    bool says_v, k_is_v;                /* whether full layers have no V of their own, where the file says it */
 };
 
 /* An absent optional key leaves *out as it is. */
@@ -130,10 +133,12 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
                                struct err *err)
 {
     uint64_t layers, embd, heads, ctx = 8192, window = 0, shared = 0, ple = 0;
-    double eps = 1e-6, softcap = 0.0;
+    double eps = 1e-6, softcap = 0.0, scale = 1.0;
     ingle_status s;
     h->base_full = 1e6;
     h->base_sliding = 1e4;
+    h->factor_full = h->factor_sliding = 1;
+    h->says_v = io_meta_find(m, "gemma4.attention.k_eq_v") != NULL;
     if ((s = io_get_u64(m, "gemma4.block_count", 1, MAX_LAYERS, &layers, err)) ||
         (s = io_get_u64(m, "gemma4.embedding_length", 1, MAX_WIDTH, &embd, err)) ||
         (s = io_get_u64(m, "gemma4.attention.head_count", 1, MAX_HEADS, &heads, err)) ||
@@ -145,7 +150,11 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
         (s = optional_f64(m, "gemma4.final_logit_softcapping", 0, 1e6, &softcap, err)) ||
         (s = optional_f64(m, "gemma4.rope.freq_base", 1, 1e12, &h->base_full, err)) ||
         (s = optional_f64(m, "gemma4.rope.freq_base_swa", 1, 1e12, &h->base_sliding, err)) ||
-        (s = optional_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)))
+        (s = optional_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)) ||
+        (s = optional_f64(m, "gemma4.rope.proportional_factor", 1e-6, 1e6, &h->factor_full, err)) ||
+        (s = optional_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding, err)) ||
+        (s = optional_f64(m, "gemma4.attention.scale", 0, 1e6, &scale, err)) ||
+        (h->says_v && (s = io_get_bool(m, "gemma4.attention.k_eq_v", &h->k_is_v, err))))
         return s;
     g->n_layers = (int64_t)layers;
     g->n_embd = (int64_t)embd;
@@ -156,6 +165,7 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
     g->n_ple = (int64_t)ple;
     g->eps = (float)eps;
     g->softcap = (float)softcap;
+    g->scale = scale > 0 ? (float)scale : 1.0f; /* 0 is how writers leave it out */
     if ((s = io_get_u64s(m, "gemma4.feed_forward_length", layers, 1, MAX_WIDTH, h->ff, err)) ||
         (s = io_get_bools(m, "gemma4.attention.sliding_window_pattern", layers, h->sliding, err)) ||
         (s = read_heads(g, m, h, err)))
@@ -169,20 +179,21 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
                               struct err *err)
 {
     const uint64_t width[2] = {h->head_full, h->head_sliding};
-    const double base[2] = {h->base_full, h->base_sliding};
+    const double base[2] = {h->base_full, h->base_sliding}, by[2] = {h->factor_full, h->factor_sliding};
     for (int t = 0; t < 2; t++) {
         g->pairs[t] = (int64_t)width[t] / 2;
         g->inv_freq[t] = mem_calloc(width[t] / 2, sizeof(double));
         if (!g->inv_freq[t])
             return err_set(err, INGLE_NOMEM, "no memory for rotations");
         for (int64_t i = 0; i < g->pairs[t]; i++)
-            g->inv_freq[t][i] = pow(base[t], -2.0 * (double)i / (double)width[t]);
+            g->inv_freq[t][i] = pow(base[t], -2.0 * (double)i / (double)width[t]) / by[t];
     }
+    const int64_t partial = (int64_t)(h->partial * (double)h->head_full / 2.0);
     if (!model_find(m, "rope_freqs.weight")) {
         if (h->partial <= 0)
             return err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' is missing",
                            io_path(model_file(m)));
-        g->pairs[0] = (int64_t)(h->partial * (double)h->head_full / 2.0);
+        g->pairs[0] = partial;
         return INGLE_OK;
     }
     float *factor = mem_calloc((size_t)g->pairs[0], sizeof *factor);
@@ -200,6 +211,9 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
     }
     mem_free(factor);
     g->pairs[0] = last;
+    if (!s && h->partial > 0 && partial != last)
+        s = err_set(err, INGLE_FORMAT, "'%s': 'gemma4.rope.partial_rotary_factor' is %g, which is %lld pairs of a head, but "
+                    "tensor 'rope_freqs.weight' turns %lld", io_path(model_file(m)), h->partial, (long long)partial, (long long)last);
     return s;
 }
 
@@ -291,7 +305,11 @@ static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hy
     if (l->owns_kv) {
         l->k = matrix(b, "attn_k.weight", n_kv, g->n_embd, 1);
         l->k_norm = vector(b, "attn_k_norm.weight", l->head);
-        if (l->sliding || has(b, "attn_v.weight"))
+        const bool there = has(b, "attn_v.weight");
+        if (there && !l->sliding && h->says_v && h->k_is_v && !b->s)
+            b->s = err_set(b->err, INGLE_FORMAT, "'%s': 'attention_k_eq_v' is true, but layer %lld, a full one, has values of "
+                           "its own ('%s')", io_path(model_file(b->m)), (long long)il, layer_name(b, "attn_v.weight", name));
+        if (l->sliding || there || (h->says_v && !h->k_is_v))
             l->v = matrix(b, "attn_v.weight", n_kv, g->n_embd, 1);
     }
     l->o = matrix(b, "attn_output.weight", g->n_embd, n_q, 1);
@@ -341,8 +359,8 @@ static ingle_status share_streams(struct gemma4 *g, struct err *err)
     return INGLE_OK;
 }
 
-static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct hyper *h,
-                                 struct err *err)
+static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct io_meta *meta,
+                                 const struct hyper *h, struct err *err)
 {
     struct binder b = {m, -1, INGLE_OK, err};
     const struct io_tensor *e = model_find(m, "token_embd.weight");
@@ -352,6 +370,8 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
     g->n_vocab = (int64_t)e->ne[1];
     g->embed = matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
     g->out_norm = vector(&b, "output_norm.weight", g->n_embd);
+    if (!b.s)
+        b.s = family_bind_head(m, meta, "gemma4", true, g->n_vocab, g->n_embd, g->embed, &g->out, err);
     if (g->n_ple) {
         const int64_t width = g->n_layers * g->n_ple;
         if (!b.s)
@@ -394,7 +414,10 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
 {
     struct gemma4 *g = mem_zalloc(sizeof *g);
     struct hyper *h = mem_zalloc(sizeof *h);
+    const char *path = io_path(model_file(m));
     ingle_status s = g && h ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a model");
+    if (!s && io_kind(model_file(m)) == IO_GGUF)
+        s = family_keys_check(meta, path, "gemma4", family_gemma4_keys, model_sink(m), err);
     if (!s)
         s = read_hyper(g, meta, h, err);
     if (!s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))
@@ -402,7 +425,7 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
     if (!s)
         s = read_rope(g, m, h, err);
     if (!s)
-        s = bind_weights(g, m, h, err);
+        s = bind_weights(g, m, meta, h, err);
     if (!s) /* said twice: by the metadata and by the embedding */
         s = optional_u64(meta, "gemma4.vocab_size", (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
                          &(uint64_t){0}, err);
@@ -410,6 +433,8 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
         s = share_streams(g, err);
     mem_free(h);
     if (s) {
+        if (s != INGLE_NOMEM && err && !strstr(err->msg, path))
+            err_prefix(err, "'%s'", path);
         gemma4_free(g);
         return s;
     }
@@ -521,7 +546,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
     device_rope(p->d, q, &p->rope[l->sliding], g->n_heads, l->head / 2);
     struct rows o = device_rows(p->d, x.n, g->n_heads * l->head);
-    family_attend(p->f, l->stream, q, g->n_heads, o, l->sliding ? g->window : 0, 1.0f);
+    family_attend(p->f, l->stream, q, g->n_heads, o, l->sliding ? g->window : 0, g->scale);
     one_matmul(p->d, l->o, o, h);
     device_add_norm(p->d, x, h, l->post_attn_norm, g->eps, 1.0f);
     device_release(p->d, mark);
@@ -595,7 +620,7 @@ static void head(struct pass *p, struct rows x)
         return;
     struct rows y = family_wanted(p->f, x);
     device_norm(p->d, y, y, g->out_norm, 1, g->eps);
-    one_matmul(p->d, g->embed, y, p->f->logits);
+    one_matmul(p->d, g->out, y, p->f->logits);
     if (g->softcap > 0)
         device_softcap(p->d, p->f->logits, g->softcap);
 }

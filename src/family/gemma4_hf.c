@@ -4,7 +4,9 @@
 
 #include "base/mem.h"
 #include "family/config.h"
+#include "family/keys.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- names ---- */
@@ -12,6 +14,7 @@
 static const struct { const char *hf, *gguf; } names[] = {
     {"embed_tokens.weight", "token_embd.weight"},
     {"norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
     {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
@@ -47,7 +50,8 @@ static const struct { const char *hf, *gguf; } layer_names[] = {
 
 bool family_gemma4_rename(const char *name, char *out, size_t n_out)
 {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model."};
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.",
+                                           "language_model."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (!strncmp(name, prefixes[i], strlen(prefixes[i]))) {
             name += strlen(prefixes[i]);
@@ -78,12 +82,94 @@ static const struct { const char *hf, *gguf; int64_t fallback; } whole_keys[] = 
     {"max_position_embeddings", "gemma4.context_length", 8192},
     {"vocab_size", "gemma4.vocab_size", -1},
     {"num_attention_heads", "gemma4.attention.head_count", -1},
-    {"head_dim", "gemma4.attention.key_length_swa", -1},
     {"sliding_window", "gemma4.attention.sliding_window", -1},
     {"hidden_size_per_layer_input", "gemma4.embedding_length_per_layer_input", 0},
 };
 
-/* Layer kinds, and what differs between them: key heads and MLP width. */
+/* What differs between layers: kind, key heads, width of a head, MLP width. */
+struct layer_lists {
+    uint64_t n;
+    bool *sliding;
+    uint64_t *heads, *head, *ff;
+};
+
+/* transformers 5.15 and later: 'per_layer_config' has what is not as for all, by the layer's index. */
+static void overrides(struct family_config *c, struct layer_lists *l)
+{
+    static const char name[] = "per_layer_config";
+    struct json_object *all = family_config_get(c->json, name);
+    if (!all || c->s)
+        return;
+    if (!json_object_is_type(all, json_type_object)) {
+        c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' is no object", name);
+        return;
+    }
+    json_object_object_foreach(all, key, one)
+    {
+        char *end;
+        const uint64_t i = strtoull(key, &end, 10);
+        if (*end || !*key || i >= l->n || !json_object_is_type(one, json_type_object)) {
+            c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' has '%.40s', which is none of %llu layers", name, key,
+                           (unsigned long long)l->n);
+            return;
+        }
+        json_object_object_foreach(one, member, value)
+        {
+            uint64_t *to = !strcmp(member, "num_key_value_heads") ? &l->heads[i]
+                           : !strcmp(member, "head_dim")          ? &l->head[i]
+                           : !strcmp(member, "intermediate_size") ? &l->ff[i]
+                                                                  : NULL;
+            (void)value;
+            if (to)
+                *to = family_config_read(c, one, member, -1);
+            else if (!c->s)
+                c->s = err_set(c->err, INGLE_UNSUP, "config.json: '%s.%s' has '%.40s', supported are head_dim, "
+                               "num_key_value_heads and intermediate_size", name, key, member);
+        }
+    }
+}
+
+/* The width of a head of one kind of layer, which all of them must have; fallback: there is none. */
+static void head_width(struct family_config *c, const struct layer_lists *l, bool sliding, const char *gguf, uint64_t fallback)
+{
+    uint64_t width = 0;
+    for (uint64_t i = 0; i < l->n && !c->s; i++) {
+        if (l->sliding[i] != sliding)
+            continue;
+        if (width && l->head[i] != width)
+            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'head_dim' of layer %llu is %llu, that of other %s layers %llu",
+                           (unsigned long long)i, (unsigned long long)l->head[i], sliding ? "sliding" : "full",
+                           (unsigned long long)width);
+        width = l->head[i];
+    }
+    family_config_set(c, gguf, width ? width : fallback);
+}
+
+static void read_layers(struct family_config *c, struct layer_lists *l, struct json_object *types, uint64_t n_shared)
+{
+    const uint64_t n = l->n, kv = family_config_read(c, c->json, "num_key_value_heads", -1);
+    const bool k_is_v = family_config_flag(c, "attention_k_eq_v");
+    const uint64_t kv_full = k_is_v ? family_config_read(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
+    const uint64_t ff = family_config_read(c, c->json, "intermediate_size", -1);
+    const uint64_t head = family_config_read(c, c->json, "head_dim", -1);
+    const uint64_t head_full = family_config_read(c, c->json, "global_head_dim", (int64_t)head);
+    for (uint64_t i = 0; !c->s && i < n; i++) {
+        const char *t = json_object_get_string(json_object_array_get_idx(types, i));
+        l->sliding[i] = t && !strcmp(t, "sliding_attention");
+        if (!l->sliding[i] && (!t || strcmp(t, "full_attention")))
+            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%s' for layer %llu",
+                           t ? t : "null", (unsigned long long)i);
+        l->heads[i] = l->sliding[i] ? kv : kv_full;
+        l->head[i] = l->sliding[i] ? head : head_full;
+        l->ff[i] = family_config_flag(c, "use_double_wide_mlp") && i + n_shared >= n ? 2 * ff : ff;
+    }
+    overrides(c, l);
+    head_width(c, l, false, "gemma4.attention.key_length", head_full);
+    head_width(c, l, true, "gemma4.attention.key_length_swa", head);
+    if (!c->s && family_config_get(c->json, "attention_k_eq_v"))
+        c->s = io_meta_set_bool(c->out, "gemma4.attention.k_eq_v", k_is_v);
+}
+
 static void layers(struct family_config *c, uint64_t n_layers)
 {
     struct json_object *types = family_config_get(c->json, "layer_types");
@@ -94,45 +180,54 @@ static void layers(struct family_config *c, uint64_t n_layers)
                        (unsigned long long)n_layers);
         return;
     }
-    const uint64_t kv = family_config_read(c, c->json, "num_key_value_heads", -1);
-    const uint64_t kv_full =
-        family_config_flag(c, "attention_k_eq_v") ? family_config_read(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
-    const uint64_t ff = family_config_read(c, c->json, "intermediate_size", -1);
+    struct layer_lists l = {.n = n_layers};
     const uint64_t n_shared = family_config_read(c, c->json, "num_kv_shared_layers", 0);
-    bool *sliding = mem_calloc(n_layers, sizeof *sliding);
-    uint64_t *heads = mem_calloc(n_layers, sizeof *heads), *width = mem_calloc(n_layers, sizeof *width);
-    if (!sliding || !heads || !width)
+    l.sliding = mem_calloc(n_layers, sizeof *l.sliding);
+    l.heads = mem_calloc(3 * n_layers, sizeof *l.heads);
+    if (l.sliding && l.heads) {
+        l.head = l.heads + n_layers;
+        l.ff = l.head + n_layers;
+        read_layers(c, &l, types, n_shared);
+    } else {
         c->s = err_set(c->err, INGLE_NOMEM, "no memory for config.json");
-    for (uint64_t i = 0; !c->s && i < n_layers; i++) {
-        const char *t = json_object_get_string(json_object_array_get_idx(types, i));
-        sliding[i] = t && !strcmp(t, "sliding_attention");
-        if (!sliding[i] && (!t || strcmp(t, "full_attention")))
-            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%s' for layer %llu",
-                           t ? t : "null", (unsigned long long)i);
-        heads[i] = sliding[i] ? kv : kv_full;
-        width[i] = family_config_flag(c, "use_double_wide_mlp") && i + n_shared >= n_layers ? 2 * ff : ff;
     }
     if (!c->s)
-        c->s = io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", sliding, n_layers);
+        c->s = io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", l.sliding, n_layers);
     if (!c->s)
-        c->s = io_meta_set_u64s(c->out, "gemma4.attention.head_count_kv", heads, n_layers);
+        c->s = io_meta_set_u64s(c->out, "gemma4.attention.head_count_kv", l.heads, n_layers);
     if (!c->s)
-        c->s = io_meta_set_u64s(c->out, "gemma4.feed_forward_length", width, n_layers);
-    mem_free(sliding);
-    mem_free(heads);
-    mem_free(width);
+        c->s = io_meta_set_u64s(c->out, "gemma4.feed_forward_length", l.ff, n_layers);
+    mem_free(l.sliding);
+    mem_free(l.heads);
     family_config_set(c, "gemma4.attention.shared_kv_layers", n_shared);
+}
+
+/* Rotations of one kind of layer; with the type `scaled` all frequencies are divided by 'factor'. */
+static void rope_of(struct family_config *c, struct json_object *r, const char *kind, const char *type, const char *scaled,
+                    const char *gguf)
+{
+    struct json_object *v = family_config_get(r, "rope_type"), *factor = family_config_get(r, "factor");
+    const char *is = v ? json_object_get_string(v) : type;
+    const bool divides = !strcmp(is, scaled);
+    if (c->s)
+        return;
+    if (strcmp(is, type) && !divides)
+        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'rope_parameters.%s.rope_type' is '%.40s', supported is '%s'%s%s%s", kind,
+                       is, type, strcmp(type, scaled) ? " or '" : "", strcmp(type, scaled) ? scaled : "",
+                       strcmp(type, scaled) ? "'" : "");
+    else if (factor && divides)
+        family_config_number(c, r, "factor", gguf, 1);
+    else if (factor && json_object_get_double(factor) - 1 != 0)
+        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'rope_parameters.%s.factor' is %.40s with rope_type '%s', supported is "
+                       "1 or rope_type '%s'", kind, json_object_get_string(factor), is, scaled);
 }
 
 static void rope(struct family_config *c)
 {
     struct json_object *r = family_config_get(c->json, "rope_parameters");
     struct json_object *full = family_config_get(r, "full_attention"), *sliding = family_config_get(r, "sliding_attention");
-    struct json_object *type = family_config_get(full, "rope_type");
-    if (type && strcmp(json_object_get_string(type), "proportional") && !c->s)
-        c->s = err_set(c->err, INGLE_UNSUP,
-                       "config.json: 'rope_parameters.full_attention.rope_type' is '%s', expected 'proportional'",
-                       json_object_get_string(type));
+    rope_of(c, full, "full_attention", "proportional", "proportional", "gemma4.rope.proportional_factor");
+    rope_of(c, sliding, "sliding_attention", "default", "linear", "gemma4.rope.linear_factor_swa");
     family_config_number(c, full, "rope_theta", "gemma4.rope.freq_base", 1e6);
     family_config_number(c, sliding, "rope_theta", "gemma4.rope.freq_base_swa", 1e4);
     family_config_number(c, full, "partial_rotary_factor", "gemma4.rope.partial_rotary_factor", 0.25);
@@ -143,15 +238,16 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
 {
     struct json_object *text = family_config_get(config, "text_config");
     struct family_config c = {text ? text : config, out, sink, INGLE_OK, err};
+    c.s = family_keys_check_config(config, family_gemma4_config_keys, sink, err);
+    if (c.s)
+        return c.s;
     const uint64_t n_layers = family_config_read(&c, c.json, "num_hidden_layers", -1);
     if (!c.s && (n_layers < 1 || n_layers > 1024))
         return err_set(err, INGLE_FORMAT, "config.json: 'num_hidden_layers' is %llu, expected 1 to 1024",
                        (unsigned long long)n_layers);
-    const int64_t head = (int64_t)family_config_read(&c, c.json, "head_dim", -1);
     family_config_set(&c, "gemma4.block_count", n_layers);
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
         family_config_whole(&c, c.json, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
-    family_config_whole(&c, c.json, "global_head_dim", "gemma4.attention.key_length", head);
     family_config_number(&c, c.json, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon", 1e-6);
     family_config_number(&c, c.json, "final_logit_softcapping", "gemma4.final_logit_softcapping", 0);
     if (family_config_flag(&c, "enable_moe_block")) {
@@ -161,5 +257,6 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
     }
     layers(&c, n_layers);
     rope(&c);
+    family_config_tie(&c, config, "gemma4.tie_word_embeddings");
     return c.s;
 }

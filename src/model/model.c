@@ -432,6 +432,37 @@ ingle_status model_table_row(const struct model_table *t, int64_t i, void *store
     return INGLE_OK;
 }
 
+static bool stands_alone(uint32_t type)
+{
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 ||
+           (quant_info(type)->quantised && type != QUANT_NVFP4 && type < QUANT_FP8_E4M3);
+}
+
+ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out, struct err *err)
+{
+    enum { PIECE = 256 << 10 };
+    const struct io_tensor *x = model_find(m, a), *y = model_find(m, b);
+    *out = false;
+    if (!x || !y || x->type != y->type || x->n_bytes != y->n_bytes || memcmp(x->ne, y->ne, sizeof x->ne) ||
+        !stands_alone(x->type))
+        return INGLE_OK;
+    uint8_t *buffer = mem_alloc(2 * PIECE);
+    if (!buffer)
+        return err_set(err, INGLE_NOMEM, "no memory to compare tensors '%s' and '%s'", x->name, y->name);
+    ingle_status s = INGLE_OK;
+    bool same = true;
+    for (uint64_t at = 0; !s && same && at < x->n_bytes; at += PIECE) {
+        const size_t n = x->n_bytes - at < PIECE ? (size_t)(x->n_bytes - at) : PIECE;
+        s = io_read(m->file, x, at, buffer, n, err);
+        if (!s)
+            s = io_read(m->file, y, at, buffer + PIECE, n, err);
+        same = !s && memcmp(buffer, buffer + PIECE, n) == 0;
+    }
+    mem_free(buffer);
+    *out = same;
+    return s;
+}
+
 /* ---- what nobody asked for ---- */
 
 static bool is_tower(const char *name)

@@ -64,6 +64,10 @@ size_t model_table_row_bytes(const struct model_table *t);
 MUST_CHECK ingle_status model_table_row(const struct model_table *t, int64_t i, void *stored,
                                         float *dst, struct err *err);
 
+/* Both are there, of one type and shape, with the same bytes, which are read (so far as they agree).  Types that have
+ * companions with scales are never the same. */
+MUST_CHECK ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out, struct err *err);
+
 /* Unbound tensors whose (GGUF) name begins with prefix are a part that is left out on purpose:
  * a note says `what` (borrowed until model_free()), and that it was skipped. */
 void model_skip(struct model *m, const char *prefix, const char *what);

@@ -51,7 +51,8 @@ ingle_status text_vocab_kind(const char *model, const char *pre, enum text_token
 {
     if (!model)
         return err_set(err, INGLE_UNSUP, "tokenizer.ggml.model is missing");
-    if (strcmp(model, "gemma4") == 0) {
+    /* Ollama writes model 'llama' and says by pre what it is. */
+    if (strcmp(model, "gemma4") == 0 || (strcmp(model, "llama") == 0 && pre && strcmp(pre, "gemma4") == 0)) {
         if (pre && strcmp(pre, "gemma4") != 0)
             return err_set(err, INGLE_UNSUP,
                            "tokenizer.ggml.pre is '%.64s', expected 'gemma4' or none", pre);
@@ -60,7 +61,8 @@ ingle_status text_vocab_kind(const char *model, const char *pre, enum text_token
     }
     if (strcmp(model, "gpt2") != 0)
         return err_set(err, INGLE_UNSUP,
-                       "tokenizer.ggml.model is '%.64s', expected 'gemma4' or 'gpt2'", model);
+                       "tokenizer.ggml.model is '%.64s' with pre '%.64s', expected 'gemma4', 'llama' with pre "
+                       "'gemma4', or 'gpt2'", model, pre ? pre : "none");
     if (!pre || (strcmp(pre, "deepseek-v3") != 0 && strcmp(pre, "joyai-llm") != 0))
         return err_set(err, INGLE_UNSUP,
                        "tokenizer.ggml.pre is %s%.64s%s, expected 'deepseek-v3' or 'joyai-llm'",

@@ -1,0 +1,48 @@
+/*
+ * keys - inside the room: what a file may say about a model.
+ *
+ * Every hyper-parameter of a GGUF file ("ARCH.*") and every member of a config.json is found in a table: the family reads
+ * it, or it changes no logits, or only some values of it are supported.  Any other value is an error that names file,
+ * key, value and what is supported.
+ *
+ * A key in no table, whose value is not 0, false, empty or "none": where its name is of a part of the network (attention,
+ * rope, experts, scales, ...) it is refused, since writers put a number there only if something is computed from it;
+ * otherwise all such keys are named in one warning.
+ */
+#ifndef INGLE_FAMILY_KEYS_H
+#define INGLE_FAMILY_KEYS_H
+
+#include "base/json.h"
+#include "base/report.h"
+#include "io/io.h"
+
+enum family_key_rule {
+    FAMILY_KEY_READ,   /* the family reads and checks it */
+    FAMILY_KEY_FREE,   /* changes no logits of a text */
+    FAMILY_KEY_NUMBER, /* (all elements) a or b */
+    FAMILY_KEY_FLAG,   /* a: 0 or 1 */
+    FAMILY_KEY_WORD,   /* one of `words`, which are separated by '|'; an array: all elements */
+    FAMILY_KEY_SAME,   /* as the key `words`, or a, or absent there */
+};
+
+struct family_key {
+    const char *name; /* GGUF: behind "ARCH."; config.json: with dots between members; a '*' at its end: whatever follows */
+    enum family_key_rule rule;
+    double a, b;
+    const char *words;
+};
+
+/* Tables end with a name of NULL. */
+extern const struct family_key family_gemma4_keys[], family_gemma4_config_keys[];
+extern const struct family_key family_deepseek4_keys[], family_deepseek4_config_keys[];
+extern const struct family_key family_common_keys[], family_common_config_keys[]; /* behind the family's own */
+
+/* The keys "ARCH.*" of a GGUF file; path is for messages. */
+MUST_CHECK ingle_status family_keys_check(const struct io_meta *m, const char *path, const char *arch,
+                                          const struct family_key *own, const struct report_sink *sink,
+                                          struct err *err);
+/* config: the whole file; of one with 'text_config' that is looked at, and of the rest what is no sub-model. */
+MUST_CHECK ingle_status family_keys_check_config(struct json_object *config, const struct family_key *own,
+                                                 const struct report_sink *sink, struct err *err);
+
+#endif
