@@ -245,7 +245,7 @@ static bool is_structural(const char *name)
 {
     static const char *const part[] = {
         "attention", "attn",    "rope",   "rotary",   "expert", "moe",       "router", "gating", "scal", "softcap", "norm",
-        "bias",      "activ",   "_act",   "window",   "layer",  "head",      "logit",  "rank",   "compress", "residual",
+        "bias",      "activa",   "_act",   "window",   "layer",  "head",      "logit",  "rank",   "compress", "residual",
         "embedding", "mlp",     "ffn",    "feed_forward", "hyper_connection", "multiplier", "altup", "hidden_size",
         "intermediate", "causal", "block_size", "num_blocks", "recurrent", "conv", "swiglu", "clamp",
     };
