@@ -18,6 +18,10 @@
 /* What is on its way when a stream is full comes still, and an answer's last event may hold all of
  * it: so many times ring_bytes may be unread before another write. */
 enum { BURST = 64 };
+/* A whole answer that counts for nothing: there are as many as connections. */
+enum { SMALL_REPLY = 64 * 1024 };
+/* While there is no room for others, who has taken nothing for so long goes. */
+static const uint64_t PATIENCE_NS = 1000000000;
 
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c)
 {
@@ -161,14 +165,55 @@ static bool start(struct http_exchange *x, int status, const char *content_type)
     x->status = status;
     x->content_type = content_type ? mem_strdup(content_type) : NULL;
     x->state = HTTP_STARTED;
-    x->last_write = x->last_drain = clock_now();
+    x->last_write = x->last_drain = x->full_mark = clock_now();
+    x->n_taken = 0;
     return true;
+}
+
+/* Counts a whole answer of n bytes; false: there is no room for it. */
+static bool reserve(struct http_exchange *x, size_t n)
+{
+    pthread_mutex_lock(&x->lock);
+    struct http *h = x->http;
+    bool ok = h && !x->gone;
+    if (ok) {
+        size_t now = atomic_load(&h->replies_bytes);
+        do
+            ok = now <= h->o.replies_bytes && n <= h->o.replies_bytes - now;
+        while (ok && !atomic_compare_exchange_weak(&h->replies_bytes, &now, now + n));
+        x->n_counted += ok ? n : 0;
+        if (!ok) {
+            atomic_store(&h->no_room, true);
+            atomic_fetch_add(&h->n_no_room, 1);
+        }
+    } else {
+        ok = true; /* nobody gets it */
+    }
+    pthread_mutex_unlock(&x->lock);
+    return ok;
+}
+
+static void say_no_room(struct http_exchange *x)
+{
+    static const char text[] = "too much waits in answers that are not read (--max-replies)";
+    pthread_mutex_lock(&x->lock);
+    const struct http *h = x->http;
+    pthread_mutex_unlock(&x->lock);
+    http_header(x, "Retry-After", "1");
+    if (h && h->o.refuse)
+        h->o.refuse(h->o.arg, x, &x->rq, 503, text);
+    else
+        http_reply(x, 503, "text/plain; charset=utf-8", text, sizeof text - 1);
 }
 
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
                 size_t n)
 {
     struct http *h = NULL;
+    if (n > SMALL_REPLY && !reserve(x, n)) {
+        say_no_room(x);
+        return;
+    }
     pthread_mutex_lock(&x->lock);
     if (start(x, status, content_type)) {
         x->whole = true;
@@ -244,6 +289,8 @@ void http_end(struct http_exchange *x)
     if (x->state == HTTP_STARTED && !x->gone) {
         end_full(x);
         x->state = HTTP_ENDED;
+        x->full_mark = clock_now();
+        x->n_taken = 0;
         h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
@@ -358,10 +405,15 @@ void http_exchange_attend(struct http_exchange *x)
 static bool is_late(const struct http_exchange *x, uint64_t now)
 {
     const bool ended = x->state == HTTP_ENDED;
-    const bool waits = x->answered && (ended || http_exchange_unread(x));
-    const uint64_t since = ended || !x->room_fn ? x->last_drain : x->full_mark;
+    const size_t unread = http_exchange_unread(x);
+    const bool waits = x->answered && (ended || unread);
+    const bool much = ended ? unread > x->http->o.ring_bytes / 2 : x->room_fn != NULL;
+    const uint64_t since = much ? x->full_mark : x->last_drain;
     /* The last bytes of a finished answer lie in buffers that nobody tells about. */
     const double limit = x->http->o.stall_seconds * (ended ? 3 : 1);
+    if (waits && x->n_counted && unread && now < x->http->pressed_until && now > x->last_drain &&
+        now - x->last_drain > PATIENCE_NS)
+        return true;
     if (!ended && x->room_fn && !x->full_since)
         return false;
     return waits && now > since && (double)(now - since) > limit * 1e9;
@@ -395,14 +447,12 @@ static bool take(struct http_exchange *x, size_t n)
     const size_t half = x->http->o.ring_bytes / 2;
     x->n_sent += n;
     x->last_drain = clock_now();
-    if (!x->full_since)
-        return false;
     x->n_taken += n;
     if (x->n_taken >= half) {
         x->n_taken = 0;
         x->full_mark = x->last_drain;
     }
-    if (http_exchange_unread(x) > half)
+    if (!x->full_since || http_exchange_unread(x) > half)
         return false;
     end_full(x);
     return true;
@@ -503,6 +553,8 @@ void http_exchange_over(struct http_exchange *x)
     tell_gone(x, was_ended);
     pthread_mutex_lock(&x->lock);
     end_full(x);
+    atomic_fetch_sub(&h->replies_bytes, x->n_counted);
+    x->n_counted = 0;
     x->http = NULL;
     x->conn->x = NULL;
     x->conn = NULL;

@@ -23,6 +23,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* So long those who read nothing of large answers must go after one found no room. */
+static const uint64_t PRESSED_NS = 5000000000;
 enum { EVENTS = 256, TICK_NS = 100 * 1000 * 1000, TURN_NS = 2 * 1000 * 1000 };
 /* What an epoll event is about; below WAKE: the index of a listener. */
 enum { WAKE = HTTP_LISTENERS, LIBRARY, CONNECTION };
@@ -315,6 +317,8 @@ static void tick(struct http *h)
     const bool wanted = h->o.tick && h->o.tick(h->o.arg);
     give_back(h);
     http_lane_tick(h, clock_now());
+    if (atomic_exchange(&h->no_room, false))
+        h->pressed_until = clock_now() + PRESSED_NS;
     h->at_rest = !wanted && !atomic_load(&h->n_open) && !atomic_load(&h->n_exchanges);
 }
 
@@ -462,6 +466,8 @@ static void fill_defaults(struct http_options *o)
     o->body_bytes = o->body_bytes ? o->body_bytes : (size_t)64 << 20;
     if (!o->bodies_bytes && !num_mul(o->body_bytes, 4, &o->bodies_bytes))
         o->bodies_bytes = SIZE_MAX;
+    if (!o->replies_bytes && !num_mul(o->body_bytes, 4, &o->replies_bytes))
+        o->replies_bytes = SIZE_MAX;
     o->max_reading = o->max_reading ? o->max_reading : 256;
     if (!o->reading_bytes && !num_mul(o->body_bytes, 2, &o->reading_bytes))
         o->reading_bytes = SIZE_MAX;
@@ -583,6 +589,8 @@ void http_counters(struct http *h, struct http_counters *out)
         .busy_seconds = (double)atomic_load(&h->busy_ns) * 1e-9,
         .longest_seconds = (double)atomic_load(&h->longest_ns) * 1e-9,
         .bodies_bytes = atomic_load(&h->bodies_bytes),
+        .replies_bytes = atomic_load(&h->replies_bytes),
+        .n_replies_refused = atomic_load(&h->n_no_room),
     };
     pthread_mutex_lock(&h->lock);
     for (int i = 0; i < 2; i++) {

@@ -16,8 +16,8 @@
  * says so and goes on when it is told that there is room again (http_on_room()): then the client
  * may be as slow as it likes, but not slower than half of options.ring_bytes in stall_seconds
  * while the stream is full; one that is, is dropped.  So is a client of a stream whose writer
- * stops for nobody, or of one that has ended, when it takes nothing for stall_seconds (when it
- * has ended: three times as long).
+ * stops for nobody, when it takes nothing for stall_seconds.  When an answer has ended or is whole, half
+ * of ring_bytes must be taken in three times that while more is left.
  *
  * The functions given to http_on_gone() and http_silence() are called on the I/O thread,
  * never after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
@@ -55,7 +55,8 @@ typedef void http_handler_fn(void *arg, struct http_exchange *x, const struct ht
 /* Adds a header to the answer, before http_reply() or http_begin().  Control characters in
  * the value become spaces. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
-/* The whole answer.  bytes are copied.  Nothing happens if the client is gone. */
+/* The whole answer.  bytes are copied.  Nothing happens if the client is gone.  Where so much waits in
+ * whole answers that this one finds no room (options.replies_bytes), the client gets a 503 instead. */
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
                 size_t n);
 /* Starts a stream (chunked).  The headers go out with the first bytes or at once. */
@@ -124,6 +125,7 @@ struct http_options {
     int max_reading;
     size_t reading_bytes;
     size_t ring_bytes;     /* unread bytes of a stream that make it full; 0: 256 KiB */
+    size_t replies_bytes;  /* of whole answers above 64 KiB whose clients have not taken all; 0: 4 x body_bytes */
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
     double header_seconds, body_seconds, idle_seconds, stall_seconds;
@@ -178,6 +180,8 @@ struct http_counters {
     int64_t n_aside;          /* handlers that have moved aside */
     uint64_t reading_bytes;   /* ... and their bodies */
     uint64_t bodies_bytes;    /* of all requests that arrive, wait, or are being read */
+    uint64_t replies_bytes;   /* of whole answers that count for the limit, */
+    uint64_t n_replies_refused; /* ... and those that found no room */
     double busy_seconds;    /* of the I/O thread, */
     double longest_seconds; /* ... and the longest time that it was not there for others */
 };

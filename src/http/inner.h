@@ -51,6 +51,7 @@ struct http_exchange {
     size_t n_out, n_sent, cap_out;
     uint64_t last_write, last_drain; /* ns */
     uint64_t full_since; /* ns; 0: there is room */
+    size_t n_counted;    /* of it in http->replies_bytes */
     uint64_t full_mark;  /* ns; when it had taken enough, of late, ... */
     size_t n_taken;      /* ... and what it has taken since */
 
@@ -134,6 +135,10 @@ struct http {
     uint32_t generation;
     uint64_t id_seed, id_count;
     atomic_size_t bodies_bytes; /* written by the I/O thread alone */
+    atomic_size_t replies_bytes;
+    atomic_uint_least64_t n_no_room;
+    uint64_t pressed_until;     /* who reads nothing goes at once until then; I/O thread only */
+    atomic_bool no_room;        /* an answer has found no room of late */
     int64_t most_exchanges;     /* since memory was given back; I/O thread only */
     struct http_lane lane[2]; /* for small bodies, for large ones */
     pthread_mutex_t handling; /* while the I/O thread itself calls a handler */

@@ -222,6 +222,15 @@ static void put_piece(const struct ingle_model *m, int32_t id, struct str *out)
     str_release(&piece);
 }
 
+/* A reply is no larger than a request may be. */
+static bool reply_fits(const struct serve *s, const struct str *out, struct fault *f)
+{
+    const double most = ingle_config_number(s->config, "max-body");
+    if ((double)out->n > most)
+        request_fault(f, FAULT_REQUEST, NULL, "the reply would have more than %.0f bytes (--max-body)", most);
+    return request_go_on(f);
+}
+
 static void put_tokens(const struct serve *s, struct http_exchange *x,
                        const struct http_request *rq, const struct str *text, int flags,
                        bool pieces, struct fault *f)
@@ -246,7 +255,7 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     write_open(&out, '{');
     write_key(&out, "tokens");
     write_open(&out, '[');
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && reply_fits(s, &out, f); i++) {
         if (pieces)
             put_piece(s->model, ids[i], &out);
         else
@@ -255,7 +264,12 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     write_close(&out, ']');
     write_close(&out, '}');
     ingle_free(ids);
-    serve_json(x, rq, &out);
+    if (!f->kind) {
+        serve_json(x, rq, &out);
+        return;
+    }
+    str_release(&out);
+    fail(x, rq, f);
 }
 
 void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
@@ -286,7 +300,7 @@ static void detokenize(const struct serve *s, struct json_object *tokens, struct
                        struct fault *f)
 {
     const size_t n = tokens ? json_object_array_length(tokens) : 0;
-    for (size_t i = 0; i < n && !f->kind; i++) {
+    for (size_t i = 0; i < n && reply_fits(s, text, f); i++) {
         struct json_object *t = json_object_array_get_idx(tokens, i);
         const int64_t id = json_object_is_type(t, json_type_int) ? json_object_get_int64(t) : -1;
         if (id < 0 || id >= s->engine_info.n_vocab)
@@ -298,25 +312,40 @@ static void detokenize(const struct serve *s, struct json_object *tokens, struct
     }
 }
 
+/* The member, piece by piece: written as JSON it may be six times as long. */
+static void put_content(const struct serve *s, const struct str *text, struct str *out, struct fault *f)
+{
+    enum { PIECE = 64 * 1024 };
+    write_key(out, "content");
+    str_addc(out, '"');
+    for (size_t at = 0; at < text->n && reply_fits(s, out, f);) {
+        const size_t left = text->n - at, n = left < PIECE ? left : PIECE;
+        at += str_add_json_part(out, text->at + at, n, n == left);
+    }
+    str_addc(out, '"');
+    (void)reply_fits(s, out, f);
+}
+
 void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     struct fault f = serve_watch(x);
     struct str text, out;
     str_init(&text);
+    str_init(&out);
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
     if (body)
         detokenize(s, request_get_array(body, "tokens", MAX_TOKENS, &f), &text, &f);
     json_object_put(body);
-    if (f.kind) {
-        fail(x, rq, &f);
-    } else {
-        str_init(&out);
-        write_open(&out, '{');
-        write_member_string(&out, "content", text.at, text.n);
-        write_close(&out, '}');
-        serve_json(x, rq, &out);
-    }
+    write_open(&out, '{');
+    put_content(s, &text, &out, &f);
+    write_close(&out, '}');
     str_release(&text);
+    if (!f.kind) {
+        serve_json(x, rq, &out);
+        return;
+    }
+    str_release(&out);
+    fail(x, rq, &f);
 }
 
 void endpoints_apply_template(struct serve *s, struct http_exchange *x,

@@ -252,6 +252,12 @@ static void put_http(struct str *out, const struct http_counters *n)
         n->longest_seconds);
     put(out, "ingle_http_bodies_bytes", "gauge", "Bodies that arrive, wait or are being read.",
         (double)n->bodies_bytes);
+    put(out, "ingle_http_replies_bytes", "gauge", "Whole answers that wait for their clients.",
+        (double)n->replies_bytes);
+    put(out, "ingle_http_replies_refused_total", "counter", "Answers that found no room to wait in.",
+        (double)n->n_replies_refused);
+    put(out, "ingle_http_aside", "gauge", "Requests that are read for more than a second, apart from others.",
+        (double)n->n_aside);
     put(out, "ingle_http_reading", "gauge", "Requests whose bodies wait to be read.",
         (double)n->n_reading);
     put(out, "ingle_http_reading_bytes", "gauge", "Their bodies.", (double)n->reading_bytes);

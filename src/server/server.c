@@ -447,6 +447,7 @@ static ingle_status start_http(struct server *s, struct err *err)
         .header_bytes = (size_t)ingle_config_number(c, "max-header"),
         .body_bytes = (size_t)ingle_config_number(c, "max-body"),
         .bodies_bytes = (size_t)ingle_config_number(c, "max-bodies"),
+        .replies_bytes = (size_t)ingle_config_number(c, "max-replies"),
         .max_reading = (int)ingle_config_number(c, "max-reading"),
         .reading_bytes = (size_t)ingle_config_number(c, "max-reading-bytes"),
         .ring_bytes = (size_t)ingle_config_number(c, "max-unread"),

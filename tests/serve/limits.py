@@ -157,9 +157,17 @@ class Sizes(Metered):
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.05)
 
+    def test_replies_have_a_limit(self):
+        """A body that stays below its limit may ask for a reply that does not."""
+        for path, body in (("/tokenize", {"content": "\u00a7" * 800000, "with_pieces": True}),
+                           ("/detokenize", {"tokens": [50] * 1500000})):
+            status, _, r = self.server.post(path, body)
+            self.assertEqual(status, 400, r)
+            self.assertIn("--max-body", r["error"]["message"])
+
     def test_told(self):
         options = self.server.get("/props")[2]["options"]
-        for name in ("max-header max-body max-bodies max-unread max-connections max-per-address max-waiting "
+        for name in ("max-header max-body max-bodies max-replies max-unread max-connections max-per-address max-waiting "
                      "max-waiting-tokens max-reading max-reading-bytes header-timeout body-timeout idle-timeout "
                      "stall-timeout queue-timeout max-request-seconds retry-grace drain keep-alive max-responses "
                      "max-responses-bytes half-close-ok").split():

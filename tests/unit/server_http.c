@@ -197,6 +197,11 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
         http_own(x, mem_free, j);
         http_silence(x, 0.15, ping, j);
         http_begin(x, 200, "text/event-stream");
+    } else if (strcmp(rq->path, "/whole") == 0) {
+        const size_t n = (size_t)atoi(http_request_query(rq, "n"));
+        char *bytes = mem_zalloc(n);
+        http_reply(x, 200, "application/octet-stream", bytes, n);
+        mem_free(bytes);
     } else if (strcmp(rq->path, "/wait") == 0) {
         sem_post(&s->inside);
         sem_wait(&s->go_on);
@@ -550,6 +555,44 @@ static void one_who_does_not_read_is_dropped(void **state)
     close_site(s);
 }
 
+#define WHOLE "GET /whole?n=8000000 HTTP/1.1\r\nHost: a\r\n\r\n"
+
+/* What waits in whole answers has a limit; small ones find room all the same, and who reads nothing goes
+ * when there is none. */
+static void whole_answers_have_a_limit(void **state)
+{
+    (void)state;
+    char to[4096];
+    int fd[2];
+    struct http_counters c;
+    struct site *s = open_site((struct http_options){.replies_bytes = 20000000});
+    for (int i = 0; i < 2; i++) {
+        fd[i] = dial(s);
+        tell(fd[i], WHOLE);
+        hear(fd[i], to, 200, "\r\n\r\n");
+    }
+    http_counters(s->http, &c);
+    assert_int_equal(c.replies_bytes, 16000000);
+    assert_int_equal(ASK(s, WHOLE, to), 503);
+    assert_non_null(strstr(to, "Retry-After: 1"));
+    assert_int_equal(ASK(s, "GET /whole?n=60000 HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
+    for (int i = 0; i < 4000 && c.n_overruns < 2; i++) {
+        sleep_ms(5);
+        http_counters(s->http, &c);
+    }
+    assert_int_equal(c.n_overruns, 2);
+    assert_int_equal(c.n_replies_refused, 1);
+    wait_counted(s, 0, 0 + 2);
+    for (int i = 0; i < 2; i++)
+        close(fd[i]);
+    wait_counted(s, 0, 0);
+    assert_int_equal(ASK(s, WHOLE, to), 200);
+    wait_counted(s, 0, 0);
+    http_counters(s->http, &c);
+    assert_int_equal(c.replies_bytes, 0);
+    close_site(s);
+}
+
 static void one_who_stalls_is_dropped(void **state)
 {
     (void)state;
@@ -833,6 +876,7 @@ int main(void)
         cmocka_unit_test(one_who_leaves_is_noticed_while_suspended),
         cmocka_unit_test(a_half_closed_client_may_wait),
         cmocka_unit_test(one_who_does_not_read_is_dropped),
+        cmocka_unit_test(whole_answers_have_a_limit),
         cmocka_unit_test(one_who_stalls_is_dropped),
         cmocka_unit_test(one_who_reads_slowly_gets_all),
         cmocka_unit_test(one_who_reads_too_slowly_is_dropped),
