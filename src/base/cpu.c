@@ -111,8 +111,8 @@ uint32_t cpu_detect(void)
         mask |= CPU_AVX512VBMI;
     if (mask & CPU_AVX512VBMI && has(a71, 1u << 5) && is_amd())
         mask |= CPU_BF16PAIRS;
-    /* BF16, TILE, INT8 */
-    if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) &&
+    /* BF16, TILE, INT8; the tile kernels convert with AVX512_BF16, which a hypervisor may hide */
+    if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) && has(a71, 1u << 5) &&
         amx_granted())
         mask |= CPU_AMX;
     return mask;

@@ -69,11 +69,26 @@ static void limit_memory(struct cpu_machine *m, uint64_t limit, uint64_t used, u
         m->memory_free_bytes = free_bytes;
 }
 
-static uint64_t stat_field(const char *dir, const char *key)
+/* Pages of files on either list: the kernel takes them back for whoever needs memory, as MemAvailable
+ * counts them for the machine.  Those that have to be written first are left out. */
+static uint64_t page_cache(const char *dir, const char *total)
 {
-    char path[PATH_BYTES + 64], buf[8192];
+    static const char *const plus[] = {"inactive_file ", "active_file ", "slab_reclaimable "};
+    static const char *const minus[] = {"file_dirty ", "file_writeback ", "dirty ", "writeback "};
+    char path[PATH_BYTES + 64], buf[8192], key[64];
+    uint64_t sum = 0, busy = 0;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
-    return read_text(path, buf, sizeof buf) ? field_u64(buf, key) : 0;
+    if (!read_text(path, buf, sizeof buf))
+        return 0;
+    for (size_t i = 0; i < sizeof plus / sizeof *plus; i++) {
+        snprintf(key, sizeof key, "%s%s", total, plus[i]);
+        sum += field_u64(buf, key);
+    }
+    for (size_t i = 0; i < sizeof minus / sizeof *minus; i++) {
+        snprintf(key, sizeof key, "%s%s", total, minus[i]);
+        busy += field_u64(buf, key);
+    }
+    return sum > busy ? sum - busy : 0;
 }
 
 static void limits_v2(struct cpu_machine *m, const char *dir)
@@ -83,11 +98,15 @@ static void limits_v2(struct cpu_machine *m, const char *dir)
     snprintf(path, sizeof path, "%s/cpu.max", dir);
     if (read_text(path, buf, sizeof buf) && sscanf(buf, "%llu %llu", &quota, &period) == 2 && period)
         limit_cpu(m, (double)quota / (double)period);
-    uint64_t limit, used = 0;
-    if (read_u64(dir, "memory.max", &limit)) {
+    /* Beyond memory.high a group is slowed down until it is useless; beyond memory.max it is ended. */
+    static const char *const name[] = {"memory.max", "memory.high"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        uint64_t limit, used = 0;
+        if (!read_u64(dir, name[i], &limit))
+            continue;
         if (!read_u64(dir, "memory.current", &used))
             used = 0;
-        limit_memory(m, limit, used, stat_field(dir, "inactive_file "));
+        limit_memory(m, limit, used, page_cache(dir, ""));
     }
 }
 
@@ -100,7 +119,7 @@ static void limits_v1(struct cpu_machine *m, const char *dir)
     if (read_u64(dir, "memory.limit_in_bytes", &limit)) {
         if (!read_u64(dir, "memory.usage_in_bytes", &used))
             used = 0;
-        limit_memory(m, limit, used, stat_field(dir, "total_inactive_file "));
+        limit_memory(m, limit, used, page_cache(dir, "total_"));
     }
 }
 

@@ -27,7 +27,12 @@ ingle_status err_prefix(struct err *err, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof err->msg)
-        snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %s", said);
+    if (n >= 0 && (size_t)n + 3 < sizeof err->msg) {
+        const size_t room = sizeof err->msg - (size_t)n - 3, n_said = strlen(said);
+        const size_t n_put = n_said < room ? n_said : room; /* what does not fit is cut */
+        memcpy(err->msg + n, ": ", 2);
+        memcpy(err->msg + n + 2, said, n_put);
+        err->msg[(size_t)n + 2 + n_put] = 0;
+    }
     return err->status;
 }

@@ -5,12 +5,15 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char nothing[1]; /* what the map of an empty file points to */
@@ -133,6 +136,33 @@ void file_unmap(const void *at, uint64_t n_bytes)
     munmap(p.out, (size_t)n_bytes);
 }
 
+void file_limit_hold(struct file_limit *l)
+{
+    sigset_t one, pending;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    l->was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+    sigset_t before;
+    pthread_sigmask(SIG_BLOCK, &one, &before);
+    static_assert(sizeof before <= sizeof l->before, "a signal set");
+    memcpy(l->before, &before, sizeof before);
+}
+
+void file_limit_drop(const struct file_limit *l)
+{
+    const int e = errno;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    if (!l->was_pending)
+        while (sigtimedwait(&one, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
+            ;
+    sigset_t before;
+    memcpy(&before, l->before, sizeof before);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = e;
+}
+
 static ingle_status write_all(int fd, const char *path, const void *bytes, size_t n,
                               struct err *err)
 {
@@ -189,7 +219,10 @@ ingle_status file_write_atomic(const char *path, const void *bytes, size_t n, st
         s = file_errno(err, tmp.at, "cannot create");
         goto out;
     }
+    struct file_limit limit;
+    file_limit_hold(&limit);
     s = write_all(fd, tmp.at, bytes, n, err);
+    file_limit_drop(&limit);
     if (close(fd) != 0 && !s)
         s = file_errno(err, tmp.at, "cannot close");
     if (!s && rename(tmp.at, path) != 0)

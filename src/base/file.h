@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Opens a regular file for reading.  Returns the descriptor in *fd and its size. */
@@ -25,6 +26,15 @@ MUST_CHECK ingle_status file_slurp(const char *path, size_t limit, char **out, s
 MUST_CHECK ingle_status file_map(int fd, const char *path, uint64_t n_bytes, const void **out,
                                  struct err *err);
 void file_unmap(const void *at, uint64_t n_bytes);
+
+/* Around writes: beyond the limit on file sizes (ulimit -f) they fail with EFBIG, and the signal that
+ * would end the program first is not delivered. */
+struct file_limit {
+    unsigned char before[128]; /* a sigset_t, which C11 does not know */
+    bool was_pending;
+};
+void file_limit_hold(struct file_limit *l);
+void file_limit_drop(const struct file_limit *l); /* errno stays */
 
 /* Writes n bytes to path through a temporary name, fsync and rename. */
 MUST_CHECK ingle_status file_write_atomic(const char *path, const void *bytes, size_t n,

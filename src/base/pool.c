@@ -11,16 +11,22 @@
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/fp.h"
 #include "base/mem.h"
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -56,6 +62,7 @@ struct pool {
     uint64_t spin_ns;
     size_t n_bytes;
     int caller_cpu;                     /* -1: not pinned */
+    int *claim;                         /* [n_threads], or NULL: see prefer_free() */
     bool entered;                       /* by the one thread that calls; came_from is its mask */
     int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
     cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
@@ -138,6 +145,7 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
+    fp_default();
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         work(p, w->index);
         if (!spin_for_work(p))
@@ -345,13 +353,81 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const st
     return INGLE_OK;
 }
 
+/* ---- several engines on one machine ---- */
+
+/* A processor that a pool is pinned to is claimed by a name in the abstract namespace of sockets, which the
+ * system forgets with the process.  -1: somebody else's pool has it (or there are no such names: *works). */
+static int claim(int cpu, bool *works)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "ingle/processor/%d", cpu);
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+        return fd;
+    *works = errno == EADDRINUSE;
+    close(fd);
+    return -1;
+}
+
+/* Puts processors that no other pool is pinned to in front, until there are n of them; the order is kept
+ * otherwise.  claims [n]: theirs, then -1. */
+static void prefer_free(struct cpu_topology *t, int n, int *claims)
+{
+    struct cpu_place *order = mem_calloc((size_t)t->n_cpus, sizeof *order);
+    int n_free = 0, n_taken = 0;
+    bool works = true;
+    for (int i = 0; i < n; i++)
+        claims[i] = -1;
+    for (int i = 0; order && works && i < t->n_cpus && n_free < n; i++) {
+        const int fd = claim(t->cpu[i].id, &works);
+        if (fd >= 0) {
+            claims[n_free] = fd;
+            order[n_free++] = t->cpu[i];
+        } else {
+            order[t->n_cpus - 1 - n_taken++] = t->cpu[i]; /* from behind, where there is room */
+        }
+    }
+    if (order && works && n_taken) {
+        for (int i = 0; i < n_taken; i++)
+            t->cpu[n_free + i] = order[t->n_cpus - 1 - i];
+        memcpy(t->cpu, order, (size_t)n_free * sizeof *order);
+    }
+    mem_free(order);
+}
+
+static void drop_claims(const int *claims, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (claims[i] >= 0)
+            close(claims[i]);
+}
+
+ingle_status pool_create_beside(struct pool **out, int n_threads, bool pin, struct cpu_topology *t,
+                                struct err *err)
+{
+    const bool claims = pin && n_threads >= 1 && n_threads <= t->n_cpus;
+    int *claimed = claims ? mem_calloc((size_t)n_threads, sizeof *claimed) : NULL;
+    if (claimed)
+        prefer_free(t, n_threads, claimed);
+    const ingle_status s = pool_create_on(out, n_threads, pin, t, err);
+    if (!s) {
+        (*out)->claim = claimed;
+    } else if (claimed) {
+        drop_claims(claimed, n_threads);
+        mem_free(claimed);
+    }
+    return s;
+}
+
 ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err)
 {
     struct cpu_topology t;
     if (!cpu_topology_read(&t))
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
     cpu_topology_join(&t);
-    const ingle_status s = pool_create_on(out, n_threads, pin, &t, err);
+    const ingle_status s = pool_create_beside(out, n_threads, pin, &t, err);
     cpu_topology_release(&t);
     return s;
 }
@@ -393,5 +469,8 @@ void pool_free(struct pool *p)
     futex_wake(&p->signal, INT_MAX);
     for (int i = 0; i < p->n_started; i++)
         pthread_join(p->worker[i].thread, NULL);
+    if (p->claim)
+        drop_claims(p->claim, p->n_threads);
+    mem_free(p->claim);
     mem_big_free(p, p->n_bytes);
 }

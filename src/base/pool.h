@@ -23,11 +23,16 @@ typedef void pool_fn(void *arg, int64_t chunk, int worker);
 
 /* n_threads >= 1 counts the caller.  pin: each worker keeps to a core of its own, and the
  * calling thread to the one that remains, between pool_enter() and pool_leave().  With
- * more threads than processors nothing is pinned and nobody spins for long. */
+ * more threads than processors nothing is pinned and nobody spins for long.  As pool_create_beside() on the
+ * processors of this thread, as one node. */
 MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
-/* The same on processors that are known already; pool_create() takes those of this thread as one node. */
+/* The same on the first of these processors. */
 MUST_CHECK ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const struct cpu_topology *t,
                                        struct err *err);
+/* The same, on processors first that no other pool of this machine is pinned to, so that several engines share
+ * them out; t is reordered. */
+MUST_CHECK ingle_status pool_create_beside(struct pool **out, int n_threads, bool pin, struct cpu_topology *t,
+                                           struct err *err);
 int pool_size(const struct pool *p);
 
 /* Memory nodes with threads of this pool, 1 if they are not pinned; workers of a node are neighbours:

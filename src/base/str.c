@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "base/str.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static char empty[1];
@@ -139,4 +142,16 @@ int str_hex_value(char c)
     if (c >= 'a' && c <= 'f')
         return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+double str_to_double(const char *text, char **end)
+{
+    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const locale_t before = c ? uselocale(c) : (locale_t)0;
+    const double v = strtod(text, end);
+    if (c) {
+        (void)uselocale(before);
+        freelocale(c);
+    }
+    return v;
 }

@@ -38,4 +38,7 @@ size_t str_add_json_part(struct str *s, const char *bytes, size_t n, bool last);
 /* What a hexadecimal digit stands for, or -1. */
 int str_hex_value(char c);
 
+/* strtod() with a decimal point, whatever locale the host has set. */
+double str_to_double(const char *text, char **end);
+
 #endif

@@ -109,6 +109,7 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader that has gone is a write error */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow (ulimit -f) */
     cli_watch_files();
     if (argc < 2) {
         cli_help_all(stderr);

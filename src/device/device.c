@@ -36,7 +36,8 @@ static ingle_status create_pool(struct device *d, const struct device_options *o
     if (o->numa != DEVICE_NUMA_AUTO)
         cpu_topology_join(&t);
     const bool bound = o->numa == DEVICE_NUMA_AUTO && o->pin && n_threads <= t.n_cpus;
-    const ingle_status s = pool_create_on(&d->pool, n_threads, o->pin, &t, err);
+    const ingle_status s = o->topology ? pool_create_on(&d->pool, n_threads, o->pin, &t, err)
+                                       : pool_create_beside(&d->pool, n_threads, o->pin, &t, err);
     cpu_topology_release(&t);
     if (s || !bound)
         return s;

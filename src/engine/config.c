@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/near.h"
 #include "base/num.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ static ingle_status unknown(const char *where, const char *name, struct err *err
 static bool parse_number(const char *text, double *out)
 {
     char *end;
-    const double v = strtod(text, &end);
+    const double v = str_to_double(text, &end);
     if (end == text || *end || isnan(v) || *text == ' ')
         return false;
     *out = v;
@@ -97,7 +98,7 @@ static bool parse_number(const char *text, double *out)
 static bool parse_size(const char *text, double *out)
 {
     char *end;
-    double v = strtod(text, &end);
+    double v = str_to_double(text, &end);
     if (end == text || !(v >= 0) || *text == ' ')
         return false;
     static const char units[] = "kmgt";
@@ -189,7 +190,7 @@ static ingle_status add_bias(struct ingle_config *c, const char *text, struct er
     char *end;
     const long id = strtol(text, &end, 10);
     char *last;
-    const float bias = *end == '=' || *end == ':' ? strtof(end + 1, &last) : 0;
+    const float bias = *end == '=' || *end == ':' ? (float)str_to_double(end + 1, &last) : 0;
     if (end == text || (*end != '=' && *end != ':') || last == end + 1 || *last || isnan(bias) ||
         id < 0 || id > INT32_MAX)
         return err_set(err, INGLE_ARG, "option '--logit-bias' wants ID=NUMBER, not '%s'", text);

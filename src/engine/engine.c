@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/cpu.h"
+#include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
 
@@ -541,10 +542,13 @@ ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
 {
     struct err err;
     struct ingle_engine *e = NULL;
+    fenv_t mode;
+    fp_enter(&mode);
     o = o ? o : &no_options;
     ingle_status st = prepare(&e, m, o, &err);
     if (!st)
         st = open_engine(e, o, &err);
+    fp_leave(&mode);
     if (st)
         ingle_engine_close(e);
     else

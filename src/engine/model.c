@@ -3,6 +3,7 @@
 #include "engine/words.h"
 
 #include "base/file.h"
+#include "base/fp.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -448,11 +449,14 @@ ingle_status ingle_model_open(struct ingle_model **out, const char *path,
         return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a model"), &err);
     if (callbacks)
         m->sink = (struct report_sink){callbacks->report, callbacks->progress, callbacks->arg};
+    fenv_t mode;
+    fp_enter(&mode);
     ingle_status st = open_file(m, path, &err);
     if (!st)
         st = read_rules(m, &err);
     if (!st)
         st = engine_words_open(&m->words, &err);
+    fp_leave(&mode);
     if (st) {
         ingle_model_close(m);
         return engine_say(error, st, &err);

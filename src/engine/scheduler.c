@@ -3,6 +3,7 @@
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
+#include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
@@ -212,6 +213,7 @@ static void end_all(struct ingle_scheduler *s)
 static void *thread_main(void *arg)
 {
     struct ingle_scheduler *s = arg;
+    fp_default();
     while (wait_for_work(s)) {
         engine_end_those_over(s);
         const int64_t n_ended = s->n_ended;

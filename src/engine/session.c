@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
 
+#include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/sha256.h"
@@ -215,14 +216,22 @@ ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t
                         struct ingle_error *error)
 {
     struct err err;
-    return engine_say(error, step(e, work, n, &err), &err);
+    fenv_t mode;
+    fp_enter(&mode);
+    const ingle_status st = step(e, work, n, &err);
+    fp_leave(&mode);
+    return engine_say(error, st, &err);
 }
 
 ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
                                   struct ingle_error *error)
 {
     struct err err;
-    return engine_say(error, session_finish(s->s, logits, &s->e->cancel, &err), &err);
+    fenv_t mode;
+    fp_enter(&mode);
+    const ingle_status st = session_finish(s->s, logits, &s->e->cancel, &err);
+    fp_leave(&mode);
+    return engine_say(error, st, &err);
 }
 
 /* ---- sampling ---- */
@@ -414,7 +423,10 @@ ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
     struct sample_token t;
     int64_t n;
     const int32_t *history = ingle_session_tokens(session, &n);
+    fenv_t mode;
+    fp_enter(&mode);
     ingle_status st = draw(s, logits, history, n, &t, &err);
+    fp_leave(&mode);
     if (st == INGLE_LIMIT) /* of what was asked for, not of what there is */
         st = INGLE_UNSUP;
     if (!st)

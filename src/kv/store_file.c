@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "kv/store_file.h"
 
+#include "base/file.h"
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -242,7 +243,10 @@ ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o, str
     if (fd < 0)
         return file_errno(err, name, "cannot create a file beside it");
     (void)flock(fd, LOCK_EX | LOCK_NB);
+    struct file_limit limit;
+    file_limit_hold(&limit);
     ingle_status s = write_all(fd, name, o, err);
+    file_limit_drop(&limit);
     if (!s && renameat(dir, tmp, dir, name) != 0)
         s = file_errno(err, name, "cannot rename into place");
     if (s)

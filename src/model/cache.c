@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "model/packed.h"
 
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -382,8 +383,11 @@ ingle_status model_packed_write(const struct packed_write *w, struct err *err)
         return s;
     }
     s = make_room(dir, path, w, tmp, w->want->head.file_bytes, err);
+    struct file_limit limit;
+    file_limit_hold(&limit);
     if (!s)
         s = write_all(fd, w, err);
+    file_limit_drop(&limit);
     if (!s && !unchanged(w->want, w->model))
         s = err_set(err, INGLE_UNSUP, "%s: the model's files changed while they were read", path);
     if (!s && renameat(dir, tmp, dir, name) != 0)

@@ -107,12 +107,18 @@ static void test_version_2(void **state)
     put("/sys/fs/cgroup/jobs/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/jobs/memory.max", "2147483648\n");
     put("/sys/fs/cgroup/jobs/memory.current", "1073741824\n");
-    put("/sys/fs/cgroup/jobs/memory.stat", "anon 5\ninactive_file 536870912\n");
+    put("/sys/fs/cgroup/jobs/memory.stat", "anon 5\ninactive_file 268435456\nactive_file 402653184\n"
+        "file_dirty 100663296\nfile_writeback 33554432\n");
     cpu_machine_read_at(&m, root);
     assert_true(m.quota_cores == 0.5);
     assert_int_equal(cpu_default_threads(&m), 1);
     assert_int_equal(m.memory_limit_bytes, 2ull << 30);
     assert_int_equal(m.memory_free_bytes, (1ull << 30) + (512ull << 20));
+    put("/sys/fs/cgroup/jobs/memory.high", "1610612736\n"); /* where it is slowed down */
+    cpu_machine_read_at(&m, root);
+    assert_int_equal(m.memory_limit_bytes, 1536ull << 20);
+    assert_int_equal(m.memory_free_bytes, 1ull << 30);
+    put("/sys/fs/cgroup/jobs/memory.high", "max\n");
 }
 
 /* ulimit -v, of which a part is taken; the smallest limit holds. */

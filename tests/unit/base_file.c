@@ -4,9 +4,11 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,12 +110,32 @@ static void refusals_name_the_file(void **state)
     rmdir(other);
 }
 
+/* A host's file size limit is an error, not its end; its signal stays as it was. */
+static void a_limit_on_files_is_an_error(void **state)
+{
+    (void)state;
+    static char large[100000];
+    struct rlimit before;
+    struct err err;
+    sigset_t pending;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){50000, before.rlim_max}), 0);
+    const ingle_status s = file_write_atomic(path, large, sizeof large, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(s, INGLE_IO);
+    assert_non_null(strstr(err.msg, "File too large"));
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0);
+    assert_int_equal(file_write_atomic(path, large, sizeof large, &err), INGLE_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
         cmocka_unit_test(an_empty_file_is_a_file),
         cmocka_unit_test(refusals_name_the_file),
+        cmocka_unit_test(a_limit_on_files_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

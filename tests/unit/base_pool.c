@@ -3,6 +3,7 @@
 #include "unit/unit.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include <sched.h>
@@ -217,6 +218,43 @@ static void test_create_free_many(void **state)
     }
 }
 
+/* Pools of different processes, or of one, share the processors out before they share one. */
+static void test_pools_stand_side_by_side(void **state)
+{
+    (void)state;
+    struct cpu_topology t, u;
+    struct pool *p, *q;
+    assert_true(cpu_topology_read(&t));
+    assert_true(cpu_topology_read(&u));
+    cpu_topology_join(&t);
+    cpu_topology_join(&u);
+    if (t.n_cpus < 2) {
+        cpu_topology_release(&t);
+        cpu_topology_release(&u);
+        skip();
+    }
+    assert_int_equal(pool_create_beside(&p, 1, true, &t, NULL), INGLE_OK);
+    assert_int_equal(pool_create_beside(&q, 1, true, &u, NULL), INGLE_OK);
+    /* Another test's pool may have both; then they keep the order of the system. */
+    const int first = t.cpu[0].id, second = u.cpu[0].id;
+    pool_free(q);
+    pool_free(p);
+    if (first == second)
+        print_message("all processors are taken by other programs\n");
+    cpu_topology_release(&u);
+    assert_true(cpu_topology_read(&u));
+    cpu_topology_join(&u);
+    assert_int_equal(u.n_cpus, t.n_cpus);
+    for (int i = 0; i < u.n_cpus; i++) { /* none was lost, none is there twice */
+        int n = 0;
+        for (int k = 0; k < t.n_cpus; k++)
+            n += t.cpu[k].id == u.cpu[i].id;
+        assert_int_equal(n, 1);
+    }
+    cpu_topology_release(&t);
+    cpu_topology_release(&u);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_more_threads_than_processors),
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_enter),
+        cmocka_unit_test(test_pools_stand_side_by_side),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_idle_costs_nothing),
         cmocka_unit_test(test_waits_for_a_late_chunk),

@@ -4,6 +4,8 @@
 
 #include "ingle/ingle.h"
 
+#include <fenv.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -368,6 +370,61 @@ static void thoughts_and_ends(void **state)
     ingle_model_close(m);
 }
 
+/* The logits behind a prompt under a rounding mode of the host's. */
+static float *logits_under(int opened, int computed, int n_threads)
+{
+    struct place p;
+    struct ingle_session *s;
+    struct ingle_engine_options o = {.threads = n_threads};
+    struct ingle_engine_info info;
+    const float *logits;
+    int32_t *ids;
+    size_t n;
+    fesetround(opened);
+    open_place(&p, &o);
+    prompt_ids(p.m, "What is the capital of France?", &ids, &n);
+    must(ingle_session_open(&s, p.e, &error));
+    fesetround(computed);
+    must(ingle_session_sync(s, ids, (int64_t)n, NULL, &error));
+    must(ingle_session_finish(s, &logits, &error));
+    assert_int_equal(fegetround(), computed); /* the host has it back */
+    fesetround(FE_TONEAREST);
+    ingle_engine_info(p.e, &info);
+    float *copy = malloc((size_t)info.n_vocab * sizeof *copy);
+    memcpy(copy, logits, (size_t)info.n_vocab * sizeof *copy);
+    ingle_session_close(s);
+    ingle_free(ids);
+    close_place(&p);
+    return copy;
+}
+
+static void the_rounding_of_the_host_stays_outside(void **state)
+{
+    (void)state;
+    static const int mode[][2] = {{FE_TONEAREST, FE_UPWARD}, {FE_DOWNWARD, FE_TONEAREST}, {FE_UPWARD, FE_TOWARDZERO}};
+    float *want = logits_under(FE_TONEAREST, FE_TONEAREST, 1);
+    for (int i = 0; i < 6; i++) {
+        float *got = logits_under(mode[i % 3][0], mode[i % 3][1], 1 + i / 3);
+        assert_memory_equal(got, want, 2048 * sizeof *got);
+        free(got);
+    }
+    free(want);
+}
+
+static void numbers_have_a_point(void **state)
+{
+    (void)state;
+    struct ingle_config *c;
+    must(ingle_config_open(&c, &error));
+    if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "de_DE.utf8"))
+        print_message("there is no locale with a decimal comma here\n");
+    const ingle_status st = ingle_config_set(c, NULL, "temp", "0.95", &error);
+    setlocale(LC_ALL, "C");
+    must(st);
+    assert_true(ingle_config_number(c, "temp") == 0.95);
+    ingle_config_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +437,8 @@ int main(void)
         cmocka_unit_test(stop_strings_cross_tokens),
         cmocka_unit_test(stop_strings_end_at_calls),
         cmocka_unit_test(thoughts_and_ends),
+        cmocka_unit_test(the_rounding_of_the_host_stays_outside),
+        cmocka_unit_test(numbers_have_a_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
