@@ -9,6 +9,7 @@
 #define INGLE_CLI_CLI_H
 
 #include "base/err.h"
+#include "base/plain.h"
 #include "base/str.h"
 #include "ingle/ingle.h"
 #include <pthread.h>
@@ -78,18 +79,34 @@ void cli_push(struct cli *c);
  * something could not be written. */
 int cli_flush(struct cli *c);
 
-/* input.c */
+/* input.c: text comes in as base/plain.h says. */
 /* The whole of a file ("-": standard input) with a 0 behind it; ended with mem_free(). */
 MUST_CHECK ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err);
 /* The input of a command: -f FILE, else its arguments joined by a space, else standard
  * input. */
 MUST_CHECK ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err);
+/* Text line by line. */
+struct cli_reader {
+    FILE *f;
+    struct plain plain;
+    uint64_t line; /* number of the last one, from 1 */
+    bool over;
+};
+void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax);
+/* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its beginning
+ * and a byte more.  1, 0: there is none, -1: an error. */
+int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct err *err);
 /* Calls fn for every line of the input (-f FILE, else the first argument as a file, else
- * standard input), without its end; stops at the first nonzero result and returns it. */
+ * standard input), of at most `most` bytes (0: 1 GiB), as cli_reader_line(); stops at the first nonzero result and
+ * returns it. */
+enum cli_lines_kind {
+    CLI_TEXT, /* what is no text is an error */
+    CLI_JSON  /* fn looks at the bytes: a line that is wrong is no end */
+};
 typedef int cli_line_fn(struct cli *c, void *arg, char *line, size_t n);
-int cli_lines(struct cli *c, cli_line_fn *fn, void *arg);
-/* The same; fn gets the first most + 1 bytes of a line that is longer than most. */
-int cli_lines_within(struct cli *c, size_t most, cli_line_fn *fn, void *arg);
+int cli_lines(struct cli *c, enum cli_lines_kind kind, size_t most, cli_line_fn *fn, void *arg);
+/* n without the line end that ends a text file: it is no part of the text. */
+size_t cli_without_end(const char *text, size_t n);
 MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
                                        struct ingle_error *error);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
@@ -101,6 +118,8 @@ struct cli_talk {
     struct ingle_engine *engine;
     struct ingle_session *session;
     struct ingle_grammar *grammar; /* NULL: answers are free */
+    char *system;                  /* [n_system], what the system message says; NULL: there is none */
+    size_t n_system;
     struct ingle_sampling sampling;
     int64_t predict; /* tokens at most; -1: no limit */
 };
@@ -149,6 +168,18 @@ int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct in
                      const char *path);
 /* Prints what such a file tells; model: NULL, or a model that it must fit. */
 int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
+
+/* editor.c: a line of the terminal. */
+#define CLI_PASTE_ON "\033[?2004h" /* from now on the terminal brackets what is pasted */
+#define CLI_PASTE_OFF "\033[?2004l"
+struct cli_editor;
+/* prompt is borrowed.  NULL: there is none; lines are read as from a file. */
+struct cli_editor *cli_editor_open(const char *prompt);
+void cli_editor_close(struct cli_editor *e);
+/* Appends the next line without its end, in UTF-8; false: there is no more. */
+bool cli_editor_line(struct cli_editor *e, struct str *out);
+/* The arrow keys bring this text back. */
+void cli_editor_remember(struct cli_editor *e, const char *text, size_t n);
 
 /* interrupt.c: Ctrl-C. */
 /* From now on Ctrl-C cancels this engine (NULL: ends the program). */

@@ -8,16 +8,18 @@
 #include "base/near.h"
 
 #include <ctype.h>
-#include <histedit.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_LINE = 64 << 20 };
+
 struct chat {
     struct cli_talk talk;
     struct cli *c;
-    EditLine *editor; /* NULL: the input is no terminal */
-    History *history;
+    struct cli_editor *editor; /* NULL: the input is no terminal */
+    struct cli_reader input; /* what is no terminal */
+    int rc;
     struct json_object *messages; /* with the system message, if there is one */
     struct cli_answer last;
     const char **stop;
@@ -50,7 +52,7 @@ static void say(const struct chat *h, const char *text)
 
 /* ---- messages ---- */
 
-/* Bytes that are no UTF-8 become U+FFFD.  NULL: out of memory. */
+/* NULL: out of memory. */
 static struct json_object *message_new(const char *role, const char *text, size_t n)
 {
     struct json_object *m = NULL;
@@ -163,12 +165,12 @@ static void do_reset(struct chat *h, const char *rest)
     say(h, "The conversation is forgotten.");
 }
 
-static void set_system(struct chat *h, const char *text)
+static void set_system(struct chat *h, const char *text, size_t k)
 {
     struct json_object *fresh = json_object_new_array();
     const size_t n = n_messages(h);
-    if (*text)
-        json_object_array_add(fresh, message_new("system", text, strlen(text)));
+    if (k)
+        json_object_array_add(fresh, message_new("system", text, k));
     for (size_t i = 0; i < n; i++)
         if (i || strcmp(role_at(h, 0), "system") != 0)
             json_object_array_add(fresh, json_object_get(json_object_array_get_idx(h->messages, i)));
@@ -178,7 +180,7 @@ static void set_system(struct chat *h, const char *text)
 
 static void do_system(struct chat *h, const char *rest)
 {
-    set_system(h, rest);
+    set_system(h, rest, strlen(rest));
     say(h, *rest ? "The system message is set." : "The system message is removed.");
 }
 
@@ -322,12 +324,6 @@ static void run_slash(struct chat *h, const char *line)
 
 /* ---- input ---- */
 
-static const char *prompt_text(EditLine *editor)
-{
-    (void)editor;
-    return "> ";
-}
-
 /* Whether more input is there already: the rest of a paste. */
 static bool more_waits(void)
 {
@@ -335,23 +331,20 @@ static bool more_waits(void)
     return poll(&p, 1, 15) > 0 && (p.revents & POLLIN);
 }
 
-/* One line without its end; false: there is no more. */
+/* One line without its end behind what is in out; false: there is no more. */
 static bool read_line(struct chat *h, struct str *out)
 {
-    if (h->editor) {
-        int n;
-        const char *line = el_gets(h->editor, &n);
-        if (!line || n <= 0)
-            return false;
-        str_add(out, line, (size_t)n - (line[n - 1] == '\n'));
-        return true;
-    }
-    int ch, any = 0;
-    while ((ch = getchar()) != EOF && ch != '\n') {
-        str_addc(out, (char)ch);
-        any = 1;
-    }
-    return ch != EOF || any;
+    if (h->editor)
+        return cli_editor_line(h->editor, out);
+    struct str line;
+    struct err err;
+    str_init(&line);
+    const int got = cli_reader_line(&h->input, MOST_LINE, &line, &err);
+    if (got < 0)
+        h->rc = cli_fail_err(h->c, &err);
+    str_add(out, line.at, line.n);
+    str_release(&line);
+    return got > 0;
 }
 
 /* A message: lines joined while they end in a backslash or are pasted together.  A command
@@ -371,29 +364,9 @@ static bool read_message(struct chat *h, struct str *out)
             break;
     }
     cli_interrupt_prompt(false);
-    if (ok && h->editor && out->n) {
-        HistEvent event;
-        history(h->history, &event, H_ENTER, out->at);
-    }
+    if (ok && h->editor && out->n)
+        cli_editor_remember(h->editor, out->at, out->n);
     return ok && str_ok(out);
-}
-
-static void open_editor(struct chat *h)
-{
-    HistEvent event;
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-        return;
-    h->history = history_init();
-    h->editor = el_init("ingle", stdin, stdout, stderr);
-    if (!h->history || !h->editor)
-        return;
-    history(h->history, &event, H_SETSIZE, 1000);
-    el_set(h->editor, EL_PROMPT, prompt_text);
-    el_set(h->editor, EL_EDITOR, "emacs");
-    /* A Ctrl-D typed while the terminal is in line mode reaches the editor as a NUL. */
-    el_set(h->editor, EL_BIND, "^@", "em-delete-or-list", NULL);
-    el_set(h->editor, EL_SIGNAL, 0);
-    el_set(h->editor, EL_HIST, history, h->history);
 }
 
 static void greet(const struct chat *h)
@@ -435,13 +408,12 @@ static int converse(struct chat *h)
     if (h->editor && !h->leave)
         putchar('\n');
     str_release(&line);
-    return CLI_OK;
+    return h->rc;
 }
 
 int cli_chat(struct cli *c)
 {
     struct chat h = {.c = c, .think = ingle_config_flag(c->config, "think")};
-    const char *system = ingle_config_text(c->config, "system", 0);
     if (c->n_arg)
         return cli_usage(c, "'chat' takes no argument such as '%s'", c->arg[0]);
     while (ingle_config_text(c->config, "stop", h.n_stop))
@@ -453,16 +425,15 @@ int cli_chat(struct cli *c)
     h.messages = json_object_new_array();
     for (size_t i = 0; h.stop && i < h.n_stop; i++)
         h.stop[i] = ingle_config_text(c->config, "stop", i);
-    if (h.messages && system)
-        set_system(&h, system);
-    open_editor(&h);
+    if (h.messages && h.talk.system)
+        set_system(&h, h.talk.system, h.talk.n_system);
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
+        h.editor = cli_editor_open("> ");
+    cli_reader_init(&h.input, stdin, "standard input", false);
     h.colour = c->screen.colour && isatty(STDOUT_FILENO);
     greet(&h);
     rc = h.stop && h.messages ? converse(&h) : CLI_FAILURE;
-    if (h.editor)
-        el_end(h.editor);
-    if (h.history)
-        history_end(h.history);
+    cli_editor_close(h.editor);
     cli_answer_release(&h.last);
     json_object_put(h.messages);
     mem_free(h.stop);

@@ -917,7 +917,7 @@ int cli_daemon(struct cli *c)
     pthread_cond_init(&d.ended, NULL);
     cli_screen_clear(&c->screen);
     greet(&d);
-    const int rc = cli_lines_within(c, MOST_LINE, on_line, &d);
+    const int rc = cli_lines(c, CLI_JSON, MOST_LINE, on_line, &d);
     reap(&d, !d.quit); /* at the end of the input the answers are finished, at "quit" cut short */
     close_engine(&d);
     free_sessions(&d);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include "base/mem.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct job {
     struct cli_talk talk;
@@ -11,7 +14,7 @@ struct job {
     size_t n_tools, n_text;
     const char **stop;
     size_t n_stop;
-    bool json, lines, any_content, dim;
+    bool json, lines, any_line, any_content, dim;
     bool interrupted;
 };
 
@@ -79,12 +82,11 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
                               &out->ids, &out->n_ids, error);
     }
     struct str s;
-    const char *system = ingle_config_text(config, "system", 0);
     str_init(&s);
     str_addc(&s, '[');
-    if (system) {
+    if (j->talk.system) {
         str_adds(&s, "{\"role\": \"system\", \"content\": ");
-        str_add_json(&s, system, strlen(system));
+        str_add_json(&s, j->talk.system, j->talk.n_system);
         str_adds(&s, "}, ");
     }
     str_adds(&s, "{\"role\": \"user\", \"content\": ");
@@ -141,27 +143,61 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     return rc;
 }
 
+/* Whether there is anything to answer.  Without a chat format a blank is a text that can be continued, and so is
+ * nothing at all if that is what was given. */
+static bool is_prompt(const struct job *j, const char *text, size_t n)
+{
+    const struct cli *c = j->talk.c;
+    if (ingle_config_flag(c->config, "raw"))
+        return n || c->n_arg;
+    for (size_t i = 0; i < n; i++)
+        if (!strchr(" \t\r\n", text[i]))
+            return true;
+    return false;
+}
+
 static int run_line(struct cli *c, void *arg, char *line, size_t n)
 {
+    struct job *j = arg;
     (void)c;
-    return run_prompt(arg, line, n);
+    if (!is_prompt(j, line, n))
+        return CLI_OK;
+    j->any_line = true;
+    return run_prompt(j, line, n);
+}
+
+static int no_prompt(const struct job *j)
+{
+    struct cli *c = j->talk.c;
+    const char *file = ingle_config_text(c->config, "file", 0);
+    if (!file && j->lines && c->n_arg)
+        file = c->arg[0];
+    return cli_usage(c, "there is no prompt%s%s", file ? " in " : c->n_arg ? "" : " on standard input", file ? file : "");
 }
 
 static int run_prompts(struct job *j)
 {
     struct cli *c = j->talk.c;
     struct err err;
-    if (j->lines)
-        return cli_lines(c, run_line, j);
+    if (j->lines) {
+        const int rc = cli_lines(c, CLI_TEXT, 0, run_line, j);
+        return rc || j->any_line ? rc : no_prompt(j);
+    }
     if (!j->text && cli_input(c, &j->text, &j->n_text, &err))
         return cli_fail_err(c, &err);
-    /* The line feed that ends a text file is no part of the prompt. */
-    const size_t n = j->n_text;
-    const bool fed = n && j->text[n - 1] == '\n' && (!c->n_arg || ingle_config_is_set(c->config, "file"));
-    return run_prompt(j, j->text, n - fed);
+    /* The line end that ends a text file is no part of the prompt. */
+    const size_t n = c->n_arg ? j->n_text : cli_without_end(j->text, j->n_text);
+    return is_prompt(j, j->text, n) ? run_prompt(j, j->text, n) : no_prompt(j);
 }
 
-/* The files that options name, before the weights are loaded; standard input is read afterwards. */
+/* What is there already, and does not come from a program that is still writing it. */
+static bool input_is_there(void)
+{
+    struct stat st;
+    return !fstat(STDIN_FILENO, &st) && (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && !isatty(STDIN_FILENO)));
+}
+
+/* What is given is read before the weights are loaded; what is typed or piped in, afterwards. */
 static int read_files(struct job *j, struct cli *c)
 {
     struct err err;
@@ -170,9 +206,12 @@ static int read_files(struct job *j, struct cli *c)
     if (prompt && j->lines)
         return cli_usage(c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'", prompt);
     ingle_status st = tools ? cli_slurp(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
-    if (!st && !j->lines && (prompt || (file && strcmp(file, "-") != 0)))
+    const bool typed = file ? strcmp(file, "-") == 0 : !prompt && !c->n_arg;
+    if (!st && !j->lines && (!typed || input_is_there()))
         st = cli_input(c, &j->text, &j->n_text, &err);
-    return st ? cli_fail_err(c, &err) : CLI_OK;
+    if (st)
+        return cli_fail_err(c, &err);
+    return j->text && !is_prompt(j, j->text, j->n_text) ? no_prompt(j) : CLI_OK;
 }
 
 static int read_stops(struct job *j)
@@ -190,7 +229,7 @@ static int read_stops(struct job *j)
 
 int cli_run(struct cli *c)
 {
-    struct job j = {.json = ingle_config_flag(c->config, "json"),
+    struct job j = {.talk.c = c, .json = ingle_config_flag(c->config, "json"),
                     .lines = ingle_config_flag(c->config, "lines")};
     int rc = read_files(&j, c);
     if (!rc)

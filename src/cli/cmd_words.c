@@ -230,7 +230,7 @@ int cli_tokenize(struct cli *c)
         return cli_fail(c, &error);
     int rc;
     if (ingle_config_flag(c->config, "jsonl"))
-        rc = cli_lines(c, tokenize_line, m);
+        rc = cli_lines(c, CLI_JSON, 0, tokenize_line, m);
     else if (ingle_config_flag(c->config, "decode"))
         rc = decode_input(c, m);
     else
@@ -354,7 +354,7 @@ int cli_render(struct cli *c)
     struct words w = {0};
     int rc = open_words(c, &w);
     if (!rc)
-        rc = ingle_config_flag(c->config, "jsonl") ? cli_lines(c, render_line, &w)
+        rc = ingle_config_flag(c->config, "jsonl") ? cli_lines(c, CLI_JSON, 0, render_line, &w)
                                                    : render_input(c, &w);
     ingle_model_close(w.model);
     return rc;
@@ -403,7 +403,7 @@ int cli_parse(struct cli *c)
     struct words w = {0};
     int rc = open_words(c, &w);
     if (!rc)
-        rc = ingle_config_flag(c->config, "jsonl") ? cli_lines(c, parse_line, &w)
+        rc = ingle_config_flag(c->config, "jsonl") ? cli_lines(c, CLI_JSON, 0, parse_line, &w)
                                                    : parse_input(c, &w);
     ingle_model_close(w.model);
     return rc;

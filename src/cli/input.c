@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/mem.h"
+#include "base/plain.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,17 +14,21 @@ static ingle_status slurp_stream(FILE *f, const char *name, char **out, size_t *
                                  struct err *err)
 {
     struct str s;
+    struct plain plain;
     char buffer[65536];
     size_t k;
-    str_init(&s);
-    while ((k = fread(buffer, 1, sizeof buffer, f)) > 0 && s.n <= INPUT_LIMIT)
-        str_add(&s, buffer, k);
     ingle_status st = INGLE_OK;
-    if (ferror(f))
+    str_init(&s);
+    plain_init(&plain, name, false);
+    while (!st && s.n <= INPUT_LIMIT && (k = fread(buffer, 1, sizeof buffer, f)) > 0)
+        st = plain_add(&plain, &s, buffer, k, err);
+    if (!st && ferror(f))
         st = err_set(err, INGLE_IO, "%s: %s", name, strerror(errno));
-    else if (s.n > INPUT_LIMIT)
+    else if (!st && s.n > INPUT_LIMIT)
         st = err_set(err, INGLE_LIMIT, "%s: more than %d bytes", name, INPUT_LIMIT);
-    else if (!str_ok(&s))
+    else if (!st)
+        st = plain_end(&plain, &s, err);
+    if (!st && !str_ok(&s))
         st = err_set(err, INGLE_NOMEM, "%s: no memory for the input", name);
     if (!st) {
         *n = s.n;
@@ -47,6 +52,13 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
     return st;
 }
 
+size_t cli_without_end(const char *text, size_t n)
+{
+    if (!n || text[n - 1] != '\n')
+        return n;
+    return n > 1 && text[n - 2] == '\r' ? n - 2 : n - 1;
+}
+
 ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
 {
     const char *file = ingle_config_text(c->config, "file", 0), *prompt = ingle_config_text(c->config, "prompt", 0);
@@ -61,71 +73,111 @@ ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
     str_init(&s);
     str_adds(&s, prompt ? prompt : "");
     for (int i = 0; i < c->n_arg; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "argument %d", i + 1);
+        if (plain_check(name, c->arg[i], strlen(c->arg[i]), err)) {
+            str_release(&s);
+            return err->status;
+        }
         str_adds(&s, i ? " " : "");
         str_adds(&s, c->arg[i]);
     }
     *n = s.n;
     *out = str_detach(&s);
     str_release(&s);
+    if (!*out && !*n) /* the argument is empty */
+        *out = mem_strdup("");
     return *out ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the input");
 }
 
-/* One line into *s, without its end; of a longer one the first most + 1 bytes, and the others are lost.
- * Returns what ended it. */
-static int read_line(FILE *f, size_t most, struct str *s)
+/* ---- lines ---- */
+
+void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax)
 {
-    int ch;
-    if (s->cap > KEPT_LINE)
-        str_release(s);
-    str_clear(s);
-    while ((ch = getc_unlocked(f)) != EOF && ch != '\n')
-        if (s->n <= most)
-            str_addc(s, (char)ch);
-    return ch;
+    *r = (struct cli_reader){.f = f};
+    plain_init(&r->plain, name, lax);
 }
 
-static int each_line(struct cli *c, FILE *f, const char *name, size_t most, cli_line_fn *fn, void *arg)
+int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct err *err)
+{
+    ingle_status st = INGLE_OK;
+    int ch = 0;
+    bool cut = false, whole = false;
+    if (out->cap > KEPT_LINE)
+        str_release(out);
+    str_clear(out);
+    if (r->over)
+        return 0;
+    while (!st && !whole && (ch = getc_unlocked(r->f)) != EOF) {
+        const char byte = (char)ch;
+        const size_t before = out->n;
+        st = plain_add(&r->plain, out, &byte, 1, err);
+        whole = out->n > before && out->at[out->n - 1] == '\n';
+        if (out->n > most && !whole) { /* the others are lost */
+            out->at[out->n = most] = 0;
+            cut = true;
+        }
+    }
+    if (!st && ferror(r->f))
+        st = err_set(err, INGLE_IO, "%s: %s", r->plain.name, strerror(errno));
+    else if (!st && ch == EOF)
+        st = plain_end(&r->plain, out, err);
+    r->over = st || ch == EOF;
+    if (!st && !str_ok(out))
+        st = err_set(err, INGLE_NOMEM, "%s: no memory for a line", r->plain.name);
+    if (st)
+        return -1;
+    r->line++;
+    if (whole)
+        out->at[--out->n] = 0;
+    if (cut) {
+        str_addc(out, ' ');
+        return 1;
+    }
+    if (!r->plain.lax && whole && out->n && out->at[out->n - 1] == '\r')
+        out->at[--out->n] = 0;
+    return whole || out->n;
+}
+
+static int each_line(struct cli *c, FILE *f, const char *name, enum cli_lines_kind kind, size_t most, cli_line_fn *fn,
+                     void *arg)
 {
     struct str line;
     struct err err;
-    int rc = CLI_OK, ch;
+    struct cli_reader reader;
+    int rc = CLI_OK, got = 1;
     str_init(&line);
-    do {
-        ch = read_line(f, most, &line);
-        if (line.n > INPUT_LIMIT || !str_ok(&line)) {
-            err_set(&err, INGLE_LIMIT, "%s: a line of more than %d bytes", name, INPUT_LIMIT);
+    cli_reader_init(&reader, f, name, kind == CLI_JSON);
+    while (!rc && !ferror(stdout) && (got = cli_reader_line(&reader, most, &line, &err)) > 0) {
+        if (line.n > INPUT_LIMIT) {
+            err_set(&err, INGLE_LIMIT, "%s: line %llu has more than %d bytes", name, (unsigned long long)reader.line,
+                    INPUT_LIMIT);
             rc = cli_fail_err(c, &err);
-        } else if (line.n || ch != EOF) {
+        } else {
             rc = fn(c, arg, line.at, line.n);
         }
-    } while (!rc && ch != EOF && !ferror(stdout));
-    if (!rc && ferror(f)) {
-        err_set(&err, INGLE_IO, "%s: %s", name, strerror(errno));
-        rc = cli_fail_err(c, &err);
     }
+    if (got < 0)
+        rc = cli_fail_err(c, &err);
     str_release(&line);
     return rc;
 }
 
-int cli_lines(struct cli *c, cli_line_fn *fn, void *arg)
-{
-    return cli_lines_within(c, INPUT_LIMIT, fn, arg);
-}
-
-int cli_lines_within(struct cli *c, size_t most, cli_line_fn *fn, void *arg)
+int cli_lines(struct cli *c, enum cli_lines_kind kind, size_t most, cli_line_fn *fn, void *arg)
 {
     const char *name = ingle_config_text(c->config, "file", 0);
+    most = most ? most : INPUT_LIMIT;
     if (!name && c->n_arg)
         name = c->arg[0];
     if (!name || strcmp(name, "-") == 0)
-        return each_line(c, stdin, "standard input", most, fn, arg);
+        return each_line(c, stdin, "standard input", kind, most, fn, arg);
     FILE *f = fopen(name, "rb");
     if (!f) {
         struct err err;
-        err_set(&err, INGLE_IO, "%s: %s", name, strerror(errno));
+        err_set(&err, INGLE_IO, "%s: cannot open: %s", name, strerror(errno));
         return cli_fail_err(c, &err);
     }
-    const int rc = each_line(c, f, name, most, fn, arg);
+    const int rc = each_line(c, f, name, kind, most, fn, arg);
     fclose(f);
     return rc;
 }

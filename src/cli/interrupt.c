@@ -21,6 +21,8 @@ static void on_interrupt(int signal_number)
     if (e && !prompt)
         ingle_engine_cancel(e);
     if (count > 1 || !e) {
+        if (prompt && write(STDOUT_FILENO, CLI_PASTE_OFF, sizeof CLI_PASTE_OFF - 1) < 0)
+            _exit(CLI_INTERRUPTED);
         if (has_terminal)
             tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
         _exit(CLI_INTERRUPTED);

@@ -45,9 +45,21 @@ static const struct ingle_option *by_name(const char *name)
     return NULL;
 }
 
+/* Whether the value of an option is text, and not the name of a file, which may have any bytes. */
+static bool is_text(const struct ingle_option *o)
+{
+    return o && (o->kind == INGLE_OPTION_TEXT || o->kind == INGLE_OPTION_LIST) && strcmp(o->value, "FILE") != 0 &&
+           strcmp(o->value, "DIR") != 0 && strcmp(o->value, "ADDRESS") != 0;
+}
+
 static int set(struct cli *c, const char *name, const char *value)
 {
     struct ingle_error error;
+    struct err err;
+    char what[80];
+    snprintf(what, sizeof what, "option '--%s'", name);
+    if (value && is_text(by_name(name)) && plain_check(what, value, strlen(value), &err))
+        return cli_usage(c, "%s", err.msg);
     const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
     if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
         return cli_usage(c, "a second model '%s': a process has one", value);

@@ -59,13 +59,32 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
     return CLI_OK;
 }
 
+/* What --system or --system-file says. */
+static int read_system(struct cli *c, struct cli_talk *t)
+{
+    const char *text = ingle_config_text(c->config, "system", 0);
+    const char *file = ingle_config_text(c->config, "system-file", 0);
+    struct err err;
+    if (text && file)
+        return cli_usage(c, "options '--system' and '--system-file' exclude each other");
+    if (file && cli_slurp(file, &t->system, &t->n_system, &err))
+        return cli_fail_err(c, &err);
+    if (file)
+        t->n_system = cli_without_end(t->system, t->n_system);
+    else if (text && (t->system = mem_strdup(text)))
+        t->n_system = strlen(text);
+    return CLI_OK;
+}
+
 int cli_talk_open(struct cli *c, struct cli_talk *t)
 {
     struct ingle_error error;
     *t = (struct cli_talk){.c = c};
     if (cli_open_model(c, &t->model, &error))
         return cli_fail(c, &error);
-    const int rc = open_grammar(c, t); /* a mistake in it is told before what takes long */
+    int rc = open_grammar(c, t); /* a mistake in it is told before what takes long */
+    if (!rc)
+        rc = read_system(c, t);
     if (rc) {
         cli_talk_close(t);
         return rc;
@@ -91,6 +110,7 @@ void cli_talk_close(struct cli_talk *t)
     ingle_engine_close(t->engine);
     ingle_grammar_close(t->grammar);
     ingle_model_close(t->model);
+    mem_free(t->system);
     *t = (struct cli_talk){0};
 }
 

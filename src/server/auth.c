@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/sha256.h"
 
 #include <arpa/inet.h>
@@ -155,6 +156,7 @@ ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
     ingle_status st = file_slurp(path, MAX_FILE, &text, &n, err);
     if (st)
         return st;
+    st = plain_text(path, &text, &n, err);
     const size_t before = a->n_keys;
     int line = 0;
     for (size_t i = 0; i < n && !st;) {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/num.h"
 #include "server/answer.h"
 #include "server/auth.h"
@@ -386,11 +387,13 @@ static ingle_status read_codex_model(struct server *s, struct err *err)
     ingle_status st = file_slurp(path, 1 << 20, &text, &n, err);
     if (st)
         return st;
-    st = json_parse(text, n, NULL, &s->serve.codex_model, err);
+    st = plain_text(path, &text, &n, err);
+    if (!st && (st = json_parse(text, n, NULL, &s->serve.codex_model, err)))
+        st = err_prefix(err, "%s", path);
     mem_free(text);
     if (!st && !json_object_is_type(s->serve.codex_model, json_type_object))
-        st = err_set(err, INGLE_FORMAT, "it holds no JSON object");
-    return st ? err_prefix(err, "%s", path) : INGLE_OK;
+        st = err_set(err, INGLE_FORMAT, "%s: it holds no JSON object", path);
+    return st;
 }
 
 static int parallel(const struct server *s)

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A line of a terminal, edited with libedit.  Characters are read in the terminal's encoding; the editor sees
+ * them whole, and the caller gets UTF-8.  What is pasted is one piece of text, whatever line ends are in it.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/cli.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+enum { REPLACEMENT = 0xFFFD, HISTORY = 1000, MOST_PASTED = 16 << 20 };
+
+static const wchar_t PASTE_END[] = L"\033[201~";
+enum { N_PASTE_END = sizeof PASTE_END / sizeof *PASTE_END - 1 };
+
+struct cli_editor {
+    EditLine *line;
+    HistoryW *history;
+    const char *prompt;
+    mbstate_t state;    /* of the character whose bytes come */
+    char again;         /* a byte that ended a character too early */
+    bool has_again, pastes; /* pastes: the terminal brackets them when it is asked to */
+};
+
+/* How the terminal writes letters: as the environment says, or in UTF-8 if it says nothing that is known
+ * here.  Numbers keep their point. */
+static void set_encoding(void)
+{
+    const char *name = setlocale(LC_CTYPE, "");
+    if (name && strcmp(name, "C") != 0 && strcmp(name, "POSIX") != 0)
+        return;
+    static const char *const utf8[] = {"C.UTF-8", "C.utf8", "en_US.UTF-8"};
+    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++)
+        if (setlocale(LC_CTYPE, utf8[i]))
+            return;
+}
+
+static struct cli_editor *editor_of(EditLine *line)
+{
+    void *editor = NULL;
+    return el_wget(line, EL_CLIENTDATA, &editor) ? NULL : editor;
+}
+
+static char *prompt_text(EditLine *line)
+{
+    static char nothing[] = "";
+    const struct cli_editor *e = editor_of(line);
+    union {
+        const char *in;
+        char *out;
+    } text = {.in = e ? e->prompt : nothing};
+    return text.out;
+}
+
+static ssize_t read_byte(struct cli_editor *e, char *byte)
+{
+    ssize_t n;
+    if (e->has_again) {
+        e->has_again = false;
+        *byte = e->again;
+        return 1;
+    }
+    while ((n = read(STDIN_FILENO, byte, 1)) < 0 && errno == EINTR)
+        ;
+    return n;
+}
+
+/* The next character; bytes that are none are U+FFFD. */
+static int read_character(EditLine *line, wchar_t *out)
+{
+    struct cli_editor *e = editor_of(line);
+    char byte;
+    for (;;) {
+        const ssize_t n = e ? read_byte(e, &byte) : -1;
+        if (n <= 0)
+            return (int)n;
+        const bool began = !mbsinit(&e->state);
+        const size_t k = mbrtowc(out, &byte, 1, &e->state);
+        if (k == (size_t)-2)
+            continue;
+        if (k == (size_t)-1) {
+            memset(&e->state, 0, sizeof e->state);
+            e->again = byte;
+            e->has_again = began;
+            *out = REPLACEMENT;
+        }
+        return 1;
+    }
+}
+
+/* Puts what is pasted into the line, with its line feeds. */
+static unsigned char paste(EditLine *line, int key)
+{
+    wchar_t *text = NULL, c, last = 0;
+    size_t n = 0, cap = 0;
+    bool ended = false;
+    (void)key;
+    while (!ended && el_wgetc(line, &c) == 1) {
+        /* CR LF is one line end; the editor has the terminal swap the two. */
+        const bool pair = (c == L'\n' && last == L'\r') || (c == L'\r' && last == L'\n');
+        last = pair ? 0 : c;
+        if (pair || !c)
+            continue;
+        if (n >= MOST_PASTED) { /* the end must be found all the same */
+            wmemmove(text + n - N_PASTE_END, text + n - N_PASTE_END + 1, N_PASTE_END - 1);
+            n--;
+        }
+        if (!mem_grow(&text, &cap, n + 2, sizeof *text))
+            break;
+        text[n++] = c == L'\r' ? L'\n' : c;
+        ended = n >= N_PASTE_END && wmemcmp(text + n - N_PASTE_END, PASTE_END, N_PASTE_END) == 0;
+    }
+    if (text) {
+        text[ended ? n - N_PASTE_END : n] = 0;
+        (void)el_winsertstr(line, text);
+    }
+    mem_free(text);
+    return CC_REFRESH;
+}
+
+struct cli_editor *cli_editor_open(const char *prompt)
+{
+    HistEventW event;
+    const char *term = getenv("TERM");
+    struct cli_editor *e = mem_zalloc(sizeof *e);
+    if (!e)
+        return NULL;
+    set_encoding();
+    e->prompt = prompt;
+    e->pastes = term && strcmp(term, "dumb") != 0;
+    e->history = history_winit();
+    e->line = el_init("ingle", stdin, stdout, stderr);
+    if (!e->history || !e->line) {
+        cli_editor_close(e);
+        return NULL;
+    }
+    history_w(e->history, &event, H_SETSIZE, HISTORY);
+    el_wset(e->line, EL_CLIENTDATA, e);
+    el_wset(e->line, EL_GETCFN, read_character);
+    el_set(e->line, EL_PROMPT, prompt_text);
+    el_wset(e->line, EL_EDITOR, L"emacs");
+    /* A Ctrl-D typed while the terminal is in line mode reaches the editor as a NUL. */
+    el_wset(e->line, EL_BIND, L"^@", L"em-delete-or-list", NULL);
+    el_wset(e->line, EL_ADDFN, L"ingle-paste", L"Takes pasted text", paste);
+    el_wset(e->line, EL_BIND, L"\\e[200~", L"ingle-paste", NULL);
+    el_wset(e->line, EL_SIGNAL, 0);
+    el_wset(e->line, EL_HIST, history_w, e->history);
+    return e;
+}
+
+void cli_editor_close(struct cli_editor *e)
+{
+    if (!e)
+        return;
+    if (e->line)
+        el_end(e->line);
+    if (e->history)
+        history_wend(e->history);
+    mem_free(e);
+}
+
+bool cli_editor_line(struct cli_editor *e, struct str *out)
+{
+    int n = 0;
+    el_wset(e->line, EL_PREP_TERM, 1); /* before the prompt is drawn: who sees it may type */
+    if (e->pastes)
+        fputs(CLI_PASTE_ON, stdout);
+    const wchar_t *line = el_wgets(e->line, &n);
+    if (e->pastes)
+        fputs(CLI_PASTE_OFF, stdout);
+    if (!line || n <= 0)
+        return false;
+    if (line[n - 1] == L'\n')
+        n--;
+    for (int i = 0; i < n; i++) {
+        char bytes[4];
+        str_add(out, bytes, utf8_encode((uint32_t)line[i], bytes));
+    }
+    return true;
+}
+
+void cli_editor_remember(struct cli_editor *e, const char *text, size_t n)
+{
+    HistEventW event;
+    size_t k = 0;
+    wchar_t *wide = mem_calloc(n + 1, sizeof *wide);
+    for (size_t i = 0; wide && i < n;) {
+        uint32_t c;
+        i += utf8_decode(text + i, n - i, &c);
+        wide[k++] = c == UTF8_BAD ? REPLACEMENT : (wchar_t)c;
+    }
+    if (wide)
+        history_w(e->history, &event, H_ENTER, wide);
+    mem_free(wide);
+}
