@@ -52,6 +52,7 @@ struct answer_options {
     int64_t max_tokens;      /* where a request says nothing; -1: what the context holds */
     double queue_seconds;    /* a request may wait for its turn; 0: as long as it takes */
     double request_seconds;  /* from its arrival to its end; 0: no limit */
+    int64_t max_logprobs;    /* tokens and alternatives that a request keeps; 0: no limit */
     bool any_top;            /* top_logprobs up to 64 and not OpenAI's 20 */
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */

@@ -428,25 +428,12 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
     return end == INGLE_END_NONE && !r->cut && !a->fault.kind;
 }
 
-/* Copies a token of the prompt with what stands beside it. */
-static bool echo_token(struct answer_run *r, const struct answer_part *p, size_t i, size_t text_at)
+const struct answer_echo *answer_echo_of(const struct answer_part *p)
 {
-    struct answer_choice *c = &r->c;
-    struct answer_token t = p->token[i];
-    if (!mem_grow(&c->top, &c->cap_top, c->n_top + (size_t)t.n_top, sizeof *c->top))
-        return false;
-    for (int k = 0; k < t.n_top; k++) {
-        struct answer_top top = p->top[t.top_at + (size_t)k];
-        str_add(&c->bytes, p->bytes.at + top.bytes_at, top.n_bytes);
-        top.bytes_at = c->bytes.n - top.n_bytes;
-        c->top[c->n_top + (size_t)k] = top;
-    }
-    t.top_at = c->n_top;
-    c->n_top += (size_t)t.n_top;
-    str_add(&c->bytes, p->bytes.at + t.bytes_at, t.n_bytes);
-    t.bytes_at = c->bytes.n - t.n_bytes;
-    t.text_at = text_at;
-    return accept_token(c, &t);
+    const struct answer_part *first = p;
+    while (first->first)
+        first--;
+    return first->echo.n_tokens == first->n_ids ? &first->echo : &p->echo;
 }
 
 /* Where the character begins that has byte `at` in it: at, or up to three bytes before. */
@@ -462,29 +449,32 @@ static size_t letter_start(const struct str *s, size_t at)
 }
 
 /* The texts of the tokens of a prompt, which begin where the tokens do: whole characters now. */
-static void cut_echo(struct answer_choice *c)
+static void cut_echo(struct answer_echo *e, const struct str *content)
 {
-    for (size_t i = 0; i < c->n_tokens; i++)
-        c->token[i].text_at = letter_start(&c->content, c->token[i].text_at);
-    for (size_t i = 0; i < c->n_tokens; i++)
-        c->token[i].n_text =
-            (i + 1 < c->n_tokens ? c->token[i + 1].text_at : c->content.n) - c->token[i].text_at;
+    for (size_t i = 0; i < e->n_tokens; i++)
+        e->token[i].text_at = letter_start(content, e->token[i].text_at);
+    for (size_t i = 0; i < e->n_tokens; i++)
+        e->token[i].n_text =
+            (i + 1 < e->n_tokens ? e->token[i + 1].text_at : content->n) - e->token[i].text_at;
 }
 
+/* The texts are the same in all choices of the prompt. */
 void answer_echo(struct answer_run *r)
 {
     const struct answer_part *p = r->part;
-    const bool tokens = r->a->request.logprobs && p->n_tokens == p->n_ids;
-    bool ok = true;
-    for (size_t i = 0; i < p->n_ids && ok; i++) {
-        const size_t at = r->c.content.n;
+    struct answer_echo *e = (struct answer_echo *)(uintptr_t)answer_echo_of(p);
+    const bool tokens = r->a->request.logprobs && e->n_tokens == p->n_ids;
+    for (size_t i = 0; i < p->n_ids; i++) {
+        if (tokens)
+            e->token[i].text_at = r->c.content.n;
         if (i >= p->hidden)
             answer_token_bytes(r->a->info.llm, p->ids[i], &r->c.content);
-        if (tokens)
-            ok = echo_token(r, p, i, at);
     }
-    cut_echo(&r->c);
-    if (!ok || !str_ok(&r->c.content) || !str_ok(&r->c.bytes))
+    if (tokens) {
+        cut_echo(e, &r->c.content);
+        r->c.echo = e;
+    }
+    if (!str_ok(&r->c.content))
         nomem(r->a);
     else
         tell_text(r, ANSWER_CONTENT, r->c.content.at, r->c.content.n);

@@ -64,11 +64,7 @@ struct answer_part {
     size_t hidden; /* tokens in front that are not the client's: BOS */
     bool open_thought;
     struct answer_run *run; /* [n], in answer.run */
-    struct answer_token *token; /* [n_tokens] of the prompt, with their probabilities */
-    size_t n_tokens, cap_tokens;
-    struct answer_top *top;
-    size_t n_top, cap_top;
-    struct str bytes;
+    struct answer_echo echo; /* of the prompt, with their probabilities; unused where another part has all */
     uint64_t begun; /* clock_now() when it left the queue */
     int64_t n_kept;
 };
@@ -124,6 +120,7 @@ struct answer {
     struct answer_choice *shown; /* scratch of the result */
     struct str prompt_text;      /* options.verbose */
     int n_runs, n_per_prompt;
+    int64_t most_tokens; /* of a choice, by what their probabilities may take; -1: no limit */
     struct ingle_usage usage;
     uint64_t started, first_token, last_token; /* clock_now() */
     int64_t n_steps; /* tokens of all choices */
@@ -173,6 +170,8 @@ void answer_release_run(struct answer_run *r);
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d);
 /* The text of the prompt comes first. */
 void answer_echo(struct answer_run *r);
+/* Where the tokens of the part's prompt are kept: the first part of the prompt has them once it has all. */
+const struct answer_echo *answer_echo_of(const struct answer_part *p);
 /* There are no more tokens. */
 void answer_end(struct answer_run *r, enum ingle_finish why);
 

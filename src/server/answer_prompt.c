@@ -459,6 +459,55 @@ static void make_thought(struct answer *a, struct fault *f)
         open_thought_grammar(a, &a->thought, text, f);
 }
 
+/* ---- what is gathered of tokens ---- */
+
+/* What a token takes that is kept for the reply: one with its probability and those of alternatives counts
+ * eight times as much as one of which text or number alone is kept. */
+enum { PLAIN = 1, PROBABLE = 8 };
+
+/* Of the tokens of all prompts, which the reply repeats for each choice. */
+static int64_t echo_weight(const struct answer *a)
+{
+    const struct chat_request *r = &a->request;
+    int64_t n = 0;
+    for (int i = 0; i < a->n_parts; i++)
+        n += (int64_t)a->part[i].n_ids * a->part[i].n;
+    return !r->echo ? 0 : n * (r->logprobs ? PROBABLE * (1 + r->n_top) : PLAIN);
+}
+
+/* The longest answer that was asked for. */
+static int64_t asked_tokens(const struct answer *a)
+{
+    int64_t least = a->core->o.n_ctx;
+    for (int i = 0; i < a->n_parts; i++)
+        if ((int64_t)a->part[i].n_ids < least)
+            least = (int64_t)a->part[i].n_ids;
+    const int64_t room = a->core->o.n_ctx - least;
+    return a->request.max_tokens >= 0 && a->request.max_tokens < room ? a->request.max_tokens : room;
+}
+
+/* A request keeps what it tells of tokens until its end, so that has a limit.  Where nobody said how long
+ * the answers may be, they are as long as it allows. */
+static void bound_gathered(struct answer *a, struct fault *f)
+{
+    const struct chat_request *r = &a->request;
+    const int64_t most = a->core->o.max_logprobs * PROBABLE;
+    const int64_t each = r->logprobs ? PROBABLE * (1 + r->n_top) : r->keep_tokens ? PLAIN : 0;
+    const int64_t before = echo_weight(a), per_token = each * a->n_runs;
+    a->most_tokens = -1;
+    if (f->kind || !a->core->o.max_logprobs || (!before && !each))
+        return;
+    const int64_t left = before > most ? -1 : each ? (most - before) / per_token : INT64_MAX;
+    if (left < (r->max_tokens >= 0 ? asked_tokens(a) : each ? 1 : 0))
+        request_fault(f, FAULT_REQUEST, r->logprobs ? "logprobs" : r->echo ? "echo" : "max_tokens",
+                      "%d choices of up to %lld tokens with %d alternatives%s are more than is kept of a request: "
+                      "%lld tokens with alternatives, or %d times as many without (--max-logprobs)",
+                      a->n_runs, (long long)asked_tokens(a), r->n_top, r->echo ? " and the prompts" : "",
+                      (long long)a->core->o.max_logprobs, PROBABLE);
+    else if (each && r->max_tokens < 0)
+        a->most_tokens = left;
+}
+
 /* ---- all of it ---- */
 
 static void init_run(struct answer *a, struct answer_part *p, int k)
@@ -484,7 +533,7 @@ static void init_parts(struct answer *a, int most)
         p->first = a->n_per_prompt - left;
         p->prompt = run / a->n_per_prompt;
         p->run = a->run + run;
-        str_init(&p->bytes);
+        str_init(&p->echo.bytes);
         for (int k = 0; k < p->n; k++)
             init_run(a, p, k);
         left -= p->n;
@@ -534,6 +583,7 @@ void answer_prepare(struct answer *a, struct fault *f)
 {
     make_parts(a, f);
     make_prompts(a, f);
+    bound_gathered(a, f);
     make_grammar(a, f);
     make_thought(a, f);
     if ((a->core->o.verbose || a->request.verbose) && !f->kind)
@@ -553,9 +603,9 @@ void answer_release_parts(struct answer *a)
         struct answer_part *p = &a->part[i];
         if (!p->first)
             ingle_free(p->ids);
-        mem_free(p->token);
-        mem_free(p->top);
-        str_release(&p->bytes);
+        mem_free(p->echo.token);
+        mem_free(p->echo.top);
+        str_release(&p->echo.bytes);
     }
     for (int i = 0; i < a->n_runs; i++)
         answer_release_run(&a->run[i]);

@@ -84,28 +84,32 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
 static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
 {
     const struct ingle_model *m = p->a->info.llm;
-    if (!mem_grow(&p->token, &p->cap_tokens, p->n_tokens + 1, sizeof *p->token) ||
-        !mem_grow(&p->top, &p->cap_top, p->n_top + (size_t)d->n_top, sizeof *p->top))
+    struct answer_echo *e = &p->echo;
+    if (!mem_grow(&e->token, &e->cap_tokens, e->n_tokens + 1, sizeof *e->token) ||
+        !mem_grow(&e->top, &e->cap_top, e->n_top + (size_t)d->n_top, sizeof *e->top))
         return false;
     struct answer_token t = {.id = d->id, .logprob = d->logprob, .no_logprob = d->position == 0,
-                             .bytes_at = p->bytes.n, .top_at = p->n_top, .n_top = d->n_top};
-    answer_token_bytes(m, d->id, &p->bytes);
-    t.n_bytes = p->bytes.n - t.bytes_at;
+                             .bytes_at = e->bytes.n, .top_at = e->n_top, .n_top = d->n_top};
+    answer_token_bytes(m, d->id, &e->bytes);
+    t.n_bytes = e->bytes.n - t.bytes_at;
     for (int i = 0; i < d->n_top; i++) {
-        struct answer_top *top = &p->top[p->n_top++];
+        struct answer_top *top = &e->top[e->n_top++];
         *top = (struct answer_top){.id = d->top[i].id, .logprob = d->top[i].logprob,
-                                   .bytes_at = p->bytes.n};
-        answer_token_bytes(m, top->id, &p->bytes);
-        top->n_bytes = p->bytes.n - top->bytes_at;
+                                   .bytes_at = e->bytes.n};
+        answer_token_bytes(m, top->id, &e->bytes);
+        top->n_bytes = e->bytes.n - top->bytes_at;
     }
-    p->token[p->n_tokens++] = t;
-    return str_ok(&p->bytes);
+    e->token[e->n_tokens++] = t;
+    return str_ok(&e->bytes);
 }
 
-/* The first token has no probability; whoever tells the others need not tell it. */
+/* The first token has no probability; whoever tells the others need not tell it.  What another part of the
+ * prompt has is not kept twice. */
 static bool take_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
 {
-    if (!p->n_tokens && d->position > 0) {
+    if (answer_echo_of(p) != &p->echo)
+        return true;
+    if (!p->echo.n_tokens && d->position > 0) {
         const struct ingle_drawn first = {.id = p->ids[0]};
         if (!add_prompt_token(p, &first))
             return false;
@@ -388,11 +392,11 @@ static const int64_t LEAST_TOKENS = 64;
 static ingle_status submit(struct answer *a, struct answer_part *p, double *retry,
                            struct ingle_error *e)
 {
-    const int64_t wish = a->request.max_tokens;
-    int64_t n = wish;
+    const int64_t wish = a->request.max_tokens, room = a->core->o.n_ctx - (int64_t)p->n_ids;
+    int64_t n = wish < 0 && a->most_tokens >= 0 && a->most_tokens < room ? a->most_tokens : wish;
     ingle_status st = submit_part(a, p, n, retry, e);
     if (st == INGLE_LIMIT && *retry < 0 && wish < 0)
-        n = a->core->o.n_ctx - (int64_t)p->n_ids;
+        n = n < 0 ? room : n;
     while (st == INGLE_LIMIT && *retry < 0 && wish < 0 && n / 2 >= LEAST_TOKENS)
         st = submit_part(a, p, n /= 2, retry, e);
     return st;

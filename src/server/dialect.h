@@ -62,6 +62,14 @@ struct answer_top {
     float logprob;
     size_t bytes_at, n_bytes; /* in choice.bytes */
 };
+/* The tokens of a prompt, which its choices share; texts are in the content of each. */
+struct answer_echo {
+    struct answer_token *token; /* [n_tokens] */
+    size_t n_tokens, cap_tokens;
+    struct answer_top *top;
+    size_t n_top, cap_top;
+    struct str bytes;
+};
 struct answer_call {
     char id[30]; /* "call_" and 24 digits */
     struct str name, arguments;
@@ -79,6 +87,7 @@ struct answer_choice {
     struct answer_top *top;
     size_t n_top, cap_top;
     struct str bytes;
+    const struct answer_echo *echo; /* tokens before those: the content begins with the prompt; or NULL */
     enum answer_finish finish;
     const char *stop;    /* the stop string that ended it, or NULL */
     bool context_full;   /* ANSWER_LENGTH */
@@ -94,6 +103,24 @@ static inline const char *answer_token_text(const struct answer_choice *c,
 static inline const char *answer_bytes(const struct answer_choice *c, size_t at)
 {
     return c->bytes.at + at;
+}
+
+/* A token of the prompt that is shown, or one behind it; i counts both. */
+struct answer_shown {
+    const struct answer_token *token;
+    const struct answer_top *top; /* [token->n_top] */
+    const char *bytes;            /* where the bytes_at of these count from */
+};
+static inline size_t answer_n_shown(const struct answer_choice *c)
+{
+    return c->n_tokens + (c->echo ? c->echo->n_tokens : 0);
+}
+static inline struct answer_shown answer_shown_at(const struct answer_choice *c, size_t i)
+{
+    const size_t n = c->echo ? c->echo->n_tokens : 0;
+    const struct answer_token *t = i < n ? &c->echo->token[i] : &c->token[i - n];
+    const struct answer_top *top = i < n ? c->echo->top : c->top;
+    return (struct answer_shown){t, t->n_top ? top + t->top_at : NULL, i < n ? c->echo->bytes.at : c->bytes.at};
 }
 
 struct answer_progress {

@@ -580,6 +580,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .seeded = ingle_config_is_set(v->config, "seed"),
         .thinking = ingle_config_flag(v->config, "think"),
         .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
+        .max_logprobs = (int64_t)ingle_config_number(v->config, "max-logprobs"),
         .any_top = ingle_config_flag(v->config, "many-logprobs"),
         .always_usage = ingle_config_flag(v->config, "always-usage"),
         .verbose = ingle_config_flag(v->config, "verbose-replies"),

@@ -100,6 +100,20 @@ class OpenAI(Both):
         r = self.ask(prompt=PROMPT, max_tokens=0, echo=True, logprobs=2)
         self.assertEqual("".join(r["choices"][0]["logprobs"]["tokens"]), PROMPT)
 
+    def test_choices_share_the_prompt(self):
+        """Each of several choices, more than run at once, tells the prompt's tokens as one alone does."""
+        for prompts in (PROMPT, [PROMPT, "Zo\u00eb \u20ac 12: " + PROMPT]):
+            body = dict(prompt=prompts, max_tokens=3, echo=True, logprobs=3, seed=5, **MIXED)
+            alone = self.ask(**body)["choices"]
+            many = self.ask(n=6, **body)["choices"]
+            self.assertEqual(len(many), 6 * len(alone))
+            for c in many:
+                one = alone[c["index"] // 6]
+                n = len(one["logprobs"]["tokens"]) - 3
+                self.assertEqual("".join(c["logprobs"]["tokens"]), c["text"])
+                for key, values in c["logprobs"].items():
+                    self.assertEqual(values[:n], one["logprobs"][key][:n], key)
+
     def test_logprobs(self):
         c = self.ask(prompt=PROMPT, max_tokens=10, logprobs=2, seed=2, **MIXED)["choices"][0]
         p = c["logprobs"]
@@ -210,6 +224,49 @@ class Native(Both):
     def test_nothing_to_generate(self):
         r = self.ask(prompt=PROMPT, n_predict=0)
         self.assertEqual((r["content"], r["tokens_predicted"], r["stop_type"]), ("", 0, "limit"))
+
+
+class Bounded(Case):
+    """What is kept of a request's tokens has a limit, in every dialect."""
+    options = ["--temp", "0", "--max-logprobs", "600", "-c", "4096"]
+    LONG = {"ignore_eos": True, "temperature": 0}
+    ASKED = [{"role": "user", "content": "Count."}]
+
+    def ask(self, path, status=200, **body):
+        got, _, r = self.server.post(path, body)
+        self.assertEqual(got, status, r)
+        return r
+
+    def refused(self, path, param, **body):
+        e = self.ask(path, 400, **body)["error"]
+        self.assertIn("--max-logprobs", e["message"])
+        self.assertEqual(e.get("param"), param)
+
+    def test_too_much_is_refused(self):
+        text = "/v1/completions"
+        self.refused(text, "logprobs", prompt=["a b c d e f g h"] * 16, n=4, logprobs=5, echo=True, max_tokens=1)
+        self.refused(text, "logprobs", prompt=[[50] * 1000], logprobs=0, echo=True, max_tokens=0)
+        self.refused(text, "echo", prompt=[[50] * 1000] * 3, n=2, echo=True, max_tokens=0)
+        self.refused(text, "logprobs", prompt="a", n=4, logprobs=9, max_tokens=16)
+        self.refused("/v1/chat/completions", "logprobs", messages=self.ASKED, n=4, logprobs=True, top_logprobs=9,
+                     max_tokens=16)
+        self.refused("/v1/responses", "logprobs", input="Count.", top_logprobs=19, max_output_tokens=40)
+        self.refused("/completion", "logprobs", prompt="a", n_probs=9, n_predict=64)
+
+    def test_what_fits_is_computed(self):
+        text = "/v1/completions"
+        self.ask(text, prompt="a", n=4, logprobs=9, max_tokens=15, **self.LONG)
+        self.ask(text, prompt=[[50] * 500] * 4, n=2, echo=True, max_tokens=0)
+        self.ask("/completion", prompt="a", n_probs=9, n_predict=60, **self.LONG)
+
+    def test_answers_without_a_length_are_as_long_as_fits(self):
+        r = self.ask("/v1/completions", prompt="a", n=4, logprobs=9, **self.LONG)
+        self.assertEqual(r["usage"]["completion_tokens"], 4 * 15)
+        self.assertEqual([c["finish_reason"] for c in r["choices"]], ["length"] * 4)
+        r = self.ask("/completion", prompt="a", n_probs=9, **self.LONG)
+        self.assertEqual(r["tokens_predicted"], 60)
+        r = self.ask("/v1/chat/completions", messages=self.ASKED, logprobs=True, top_logprobs=19, **self.LONG)
+        self.assertEqual(r["usage"]["completion_tokens"], 30)
 
 
 if __name__ == "__main__":

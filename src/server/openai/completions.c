@@ -35,12 +35,12 @@ static void chunk_close(const struct text *s, const struct answer_choice *c, str
 static void put_logprobs(struct text *s, const struct answer_choice *c, struct str *out)
 {
     write_key(out, "logprobs");
-    if (!s->info->request->logprobs || c->index >= s->n_choices || s->n_told[c->index] == c->n_tokens) {
+    if (!s->info->request->logprobs || c->index >= s->n_choices || s->n_told[c->index] == answer_n_shown(c)) {
         write_null(out);
         return;
     }
     openai_put_text_logprobs(out, c, s->n_told[c->index], &s->offset[c->index]);
-    s->n_told[c->index] = c->n_tokens;
+    s->n_told[c->index] = answer_n_shown(c);
 }
 
 static void text_begin(void *state, const struct answer_info *i, struct str *out)

@@ -197,17 +197,16 @@ static size_t n_characters(const char *s, size_t n)
     return count;
 }
 
-static void put_top_map(struct str *out, const struct answer_choice *c,
-                        const struct answer_token *t)
+static void put_top_map(struct str *out, const struct answer_shown *s)
 {
-    if (!t->n_top || t->no_logprob) {
+    if (!s->token->n_top || s->token->no_logprob) {
         write_null(out);
         return;
     }
     write_open(out, '{');
-    for (int i = 0; i < t->n_top; i++) {
-        const struct answer_top *top = &c->top[t->top_at + (size_t)i];
-        write_string(out, answer_bytes(c, top->bytes_at), top->n_bytes);
+    for (int i = 0; i < s->token->n_top; i++) {
+        const struct answer_top *top = &s->top[i];
+        write_string(out, s->bytes + top->bytes_at, top->n_bytes);
         str_addc(out, ':');
         write_float(out, top->logprob);
     }
@@ -217,31 +216,33 @@ static void put_top_map(struct str *out, const struct answer_choice *c,
 void openai_put_text_logprobs(struct str *out, const struct answer_choice *c, size_t first,
                               size_t *offset)
 {
+    const size_t n = answer_n_shown(c);
     write_open(out, '{');
     write_key(out, "tokens");
     write_open(out, '[');
-    for (size_t i = first; i < c->n_tokens; i++)
-        write_string(out, answer_token_text(c, &c->token[i]), c->token[i].n_text);
+    for (size_t i = first; i < n; i++) {
+        const struct answer_token *t = answer_shown_at(c, i).token;
+        write_string(out, answer_token_text(c, t), t->n_text);
+    }
     write_close(out, ']');
     write_key(out, "token_logprobs");
     write_open(out, '[');
-    for (size_t i = first; i < c->n_tokens; i++) {
-        if (c->token[i].no_logprob)
-            write_null(out);
-        else
-            write_float(out, c->token[i].logprob);
-    }
+    for (size_t i = first; i < n; i++)
+        put_logprob(out, answer_shown_at(c, i).token);
     write_close(out, ']');
     write_key(out, "top_logprobs");
     write_open(out, '[');
-    for (size_t i = first; i < c->n_tokens; i++)
-        put_top_map(out, c, &c->token[i]);
+    for (size_t i = first; i < n; i++) {
+        const struct answer_shown s = answer_shown_at(c, i);
+        put_top_map(out, &s);
+    }
     write_close(out, ']');
     write_key(out, "text_offset");
     write_open(out, '[');
-    for (size_t i = first; i < c->n_tokens; i++) {
+    for (size_t i = first; i < n; i++) {
+        const struct answer_token *t = answer_shown_at(c, i).token;
         write_uint(out, *offset);
-        *offset += n_characters(answer_token_text(c, &c->token[i]), c->token[i].n_text);
+        *offset += n_characters(answer_token_text(c, t), t->n_text);
     }
     write_close(out, ']');
     write_close(out, '}');
