@@ -83,13 +83,13 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
 {
     const struct ingle_model *m = e->model;
     if (!m->file || !io_n_tensors(m->file))
-        return err_set(err, INGLE_UNSUP, "%s: there are no weights in it, only a vocabulary",
+        return err_set(err, INGLE_UNSUP, "%s: there are no weights in it, only a vocabulary: give the model",
                        m->path);
     const bool gguf = io_kind(m->file) == IO_GGUF;
     e->family = gguf ? family_by_arch(m->arch) : family_by_hf_type(m->arch);
-    if (!e->family)
-        return err_set(err, INGLE_UNSUP, "%s: the architecture '%s' is none of the known ones: %s",
-                       m->path, m->arch, family_names());
+    const ingle_status kind = engine_check_kind(m, e->family != NULL, err);
+    if (kind)
+        return kind;
     if (gguf)
         return INGLE_OK;
     e->own_meta = io_meta_create();

@@ -2,6 +2,8 @@
  * engine - the rooms behind include/ingle/ingle.h.
  *
  * model.c    opening a file: tokenizer, chat format, what it says about answers
+ * folder.c   the one model that a path stands for
+ * relatives.c  files that are no model of a family here
  * vocab.c    GGUF metadata to a tokenizer
  * grammar.c  what an answer's tokens must follow
  * chat.c     conversations to prompts
@@ -94,6 +96,13 @@ MUST_CHECK ingle_status engine_encode(const struct tokenizer *t, const char *tex
                                       bool add_special, const struct text_range *specials,
                                       size_t n_specials, struct ingle_bounds *bounds,
                                       struct text_ids *out, struct err *err);
+/* The file or checkpoint folder that path stands for: itself, the one model of a folder, or the one snapshot of a hub's
+ * cache.  *out is ended with mem_free().  Errors name what is there. */
+MUST_CHECK ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out, struct err *err);
+/* What a GGUF file is that is no model: "a drafter, ...: give ...", or NULL. */
+const char *engine_other_kind(const struct io_file *f);
+/* INGLE_UNSUP: what its file is, where that is no model, or none of a known family. */
+MUST_CHECK ingle_status engine_check_kind(const struct ingle_model *m, bool known, struct err *err);
 MUST_CHECK ingle_status engine_vocab_gguf(struct tokenizer **out, const struct io_meta *meta,
                                           const char *source, struct err *err);
 /* *out is ended with mem_free(). */

@@ -238,8 +238,10 @@ static ingle_status read_gguf(struct ingle_model *m, struct err *err)
     const char *s;
     size_t n;
     ingle_status st = io_get_str(meta, "general.architecture", &s, &n, err);
-    if (st)
-        return st;
+    if (st) {
+        const char *kind = engine_other_kind(m->file);
+        return kind ? err_set(err, INGLE_UNSUP, "%s: is no model but %s", m->path, kind) : st;
+    }
     m->arch = mem_strndup(s, n);
     m->name = io_get_str(meta, "general.name", &s, &n, NULL) ? mem_strdup("") : mem_strndup(s, n);
     if (!m->arch || !m->name)
@@ -298,6 +300,9 @@ static ingle_status side_json(struct ingle_model *m, const char *name, struct js
 static ingle_status read_checkpoint(struct ingle_model *m, struct err *err)
 {
     ingle_status st = side_json(m, "config.json", &m->config, err);
+    const char *kind = st == INGLE_NOTFOUND ? engine_other_kind(m->file) : NULL;
+    if (kind)
+        return err_set(err, INGLE_UNSUP, "%s: is no model but %s", m->path, kind);
     if (st)
         return st;
     struct json_object *v = NULL;
@@ -400,14 +405,15 @@ static bool ends_with(const char *s, const char *end)
 
 static ingle_status open_file(struct ingle_model *m, const char *path, struct err *err)
 {
-    ingle_status st;
-    m->path = mem_strdup(path ? path : EMBEDDED);
-    if (!m->path)
+    ingle_status st = path ? engine_find_file(path, &m->sink, &m->path, err) : INGLE_OK;
+    if (!path && !(m->path = mem_strdup(EMBEDDED)))
         return err_set(err, INGLE_NOMEM, "no memory for a model");
-    if (path && ends_with(path, ".json"))
-        return read_tokenizer(m, path, err);
+    if (st)
+        return st;
+    if (path && ends_with(m->path, ".json"))
+        return read_tokenizer(m, m->path, err);
     if (path)
-        st = io_open(&m->file, path, &m->sink, err);
+        st = io_open(&m->file, m->path, &m->sink, err);
     else
         st = io_open_memory(&m->file, EMBEDDED, engine_nano, (size_t)(engine_nano_end - engine_nano),
                             &m->sink, err);

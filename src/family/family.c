@@ -33,7 +33,7 @@ const struct family *family_by_hf_type(const char *model_type)
 
 const char *family_names(void)
 {
-    return "gemma4, deepseek4";
+    return "Gemma 4 (gemma4) and DeepSeek V4 Flash (deepseek4)";
 }
 
 int64_t *family_positions(const struct family_forward *f)

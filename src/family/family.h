@@ -100,7 +100,7 @@ struct family {
 /* NULL when there is no such family. */
 const struct family *family_by_arch(const char *arch);
 const struct family *family_by_hf_type(const char *model_type);
-/* "gemma4, ..." for messages. */
+/* "Gemma 4 (gemma4), ..." for messages. */
 const char *family_names(void);
 
 /* ---- shared by families ---- */

@@ -102,6 +102,17 @@ struct io_file {
 };
 
 /* Opens and maps one more file of f. */
+/* shards.c: "PREFIX-00001-of-00003.safetensors". */
+struct io_shards {
+    char prefix[200];
+    unsigned count;
+};
+/* The only set of a directory, complete.  INGLE_NOTFOUND: there is none; errors name what is missing or too much. */
+MUST_CHECK ingle_status io_shards_find(const char *dir, struct io_shards *out, struct err *err);
+
+/* INGLE_FORMAT, INGLE_UNSUP: the part is no file of weights, by its beginning; says what it is. */
+MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p, struct err *err);
+bool io_is_lfs_pointer(const char *text, size_t n);
 MUST_CHECK ingle_status io_part_add(struct io_file *f, const char *path, struct err *err);
 /* Appends a tensor; the name is copied. */
 MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t n_name,

@@ -79,6 +79,9 @@ ingle_status io_part_add(struct io_file *f, const char *path, struct err *err)
     s = file_open(path, &p->fd, &p->n_bytes, err);
     if (s)
         return s;
+    s = io_part_other(f, p, err);
+    if (s)
+        return s;
     if (file_map(p->fd, path, p->n_bytes, &p->map, &why)) {
         p->map = NULL;
         report(f->sink, INGLE_REPORT_WARN, "file", path, "is read instead of mapped: %s", why.msg);
@@ -298,5 +301,9 @@ ingle_status io_side_file(const struct io_file *f, const char *name, size_t limi
     ingle_status s = str_ok(&path) ? file_slurp(path.at, limit, out, n, err)
                                    : err_set(err, INGLE_NOMEM, "%s: no memory for a path", f->path);
     str_release(&path);
+    if (!s && io_is_lfs_pointer(*out, *n)) {
+        s = err_set(err, INGLE_FORMAT, "%s: '%s' is a pointer of git-LFS, not the file: run 'git lfs pull'", f->path, name);
+        mem_free(*out);
+    }
     return s;
 }

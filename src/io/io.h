@@ -88,8 +88,10 @@ enum io_kind { IO_GGUF, IO_SAFETENSORS };
 struct io_file;
 
 /* path: a GGUF file (the first shard of a split one), a .safetensors file, or a directory
- * with model.safetensors or model.safetensors.index.json. */
+ * with model.safetensors, model.safetensors.index.json, or all shards of one set without an index. */
 MUST_CHECK ingle_status io_open(struct io_file **out, const char *path, const struct report_sink *sink, struct err *err);
+/* By its name: a download that is not finished (".part", ".incomplete", ...). */
+bool io_is_unfinished_name(const char *path);
 /* A GGUF that lies in memory (borrowed until io_close); name is for messages. */
 MUST_CHECK ingle_status io_open_memory(struct io_file **out, const char *name, const void *at, size_t n, const struct report_sink *sink, struct err *err);
 void io_close(struct io_file *f);

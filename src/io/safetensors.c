@@ -125,8 +125,9 @@ static ingle_status get_offsets(struct st *st, struct json_object *o, struct io_
         return s;
     if (end < t->offset || end > st->n_data)
         return err_set(st->err, INGLE_FORMAT,
-                       "%s: tensor '%s': data_offsets is %llu to %llu, the data has %llu bytes",
-                       st->path, t->name, (ull)t->offset, (ull)end, (ull)st->n_data);
+                       "%s: tensor '%s': data_offsets is %llu to %llu, the data has %llu bytes%s",
+                       st->path, t->name, (ull)t->offset, (ull)end, (ull)st->n_data,
+                       end < t->offset ? "" : ": the file is not complete");
     t->n_bytes = end - t->offset;
     if (!num_mul_u64(n_elements, quant_info(t->type)->n_bytes, &need) || need != t->n_bytes)
         return err_set(
@@ -352,6 +353,22 @@ static ingle_status check_map(struct io_file *f, const char *path, struct json_o
     return INGLE_OK;
 }
 
+/* Shards of another revision are seldom of the same sizes.  Not an error: some writers count otherwise. */
+static void check_total(const struct io_file *f, const char *path, struct json_object *root)
+{
+    struct json_object *meta = NULL, *total = NULL;
+    uint64_t n = 0;
+    if (!json_object_object_get_ex(root, "metadata", &meta) || !json_object_is_type(meta, json_type_object) ||
+        !json_object_object_get_ex(meta, "total_size", &total) || !json_object_is_type(total, json_type_int))
+        return;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        n += f->tensor[i].n_bytes; /* bytes of files that are there */
+    if (json_object_get_int64(total) != (int64_t)n)
+        report(f->sink, INGLE_REPORT_WARN, "file", path,
+               "says %lld bytes of tensors, the files have %llu: they may be of different revisions",
+               (long long)json_object_get_int64(total), (ull)n);
+}
+
 static ingle_status open_shards(struct io_file *f, const char *dir, const char *path,
                                 struct json_object *map, struct err *err)
 {
@@ -398,7 +415,33 @@ static ingle_status open_index(struct io_file *f, const char *dir, const char *p
                     MAX_TENSORS);
     else
         s = open_shards(f, dir, path, map, err);
+    if (!s)
+        check_total(f, path, root);
     json_object_put(root);
+    return s;
+}
+
+/* All shards of the only set in a directory without an index. */
+static ingle_status open_set(struct io_file *f, const char *dir, struct err *err)
+{
+    struct io_shards set;
+    struct str path;
+    ingle_status s = io_shards_find(dir, &set, err);
+    if (s)
+        return s;
+    str_init(&path);
+    for (unsigned i = 1; i <= set.count && !s; i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s-%05u-of-%05u.safetensors", dir, set.prefix, i, set.count);
+        s = str_ok(&path) ? io_part_add(f, path.at, err) : err_set(err, INGLE_NOMEM, "%s: no memory for a path", dir);
+        if (!s)
+            s = st_read_part(f, i - 1, err);
+    }
+    str_release(&path);
+    if (!s)
+        s = io_tensors_index(f, err);
+    if (!s)
+        report(f->sink, INGLE_REPORT_NOTE, "file", dir, "there is no model.safetensors.index.json: all %u shards are read", set.count);
     return s;
 }
 
@@ -419,8 +462,7 @@ ingle_status io_safetensors_open_dir(struct io_file *f, const char *dir, struct 
         str_adds(&path, ".index.json");
         s = str_ok(&path) ? open_index(f, dir, path.at, err) : INGLE_NOMEM;
         if (s == INGLE_NOTFOUND && !f->n_parts)
-            s = err_set(err, INGLE_NOTFOUND,
-                        "%s: has neither model.safetensors nor model.safetensors.index.json", dir);
+            s = open_set(f, dir, err);
     }
     str_release(&path);
     return s;
