@@ -546,6 +546,22 @@ INGLE_API ingle_status ingle_grammar_open(struct ingle_grammar **out, const stru
                                           enum ingle_grammar_kind kind, const char *text, size_t n,
                                           struct ingle_error *error);
 INGLE_API void ingle_grammar_close(struct ingle_grammar *g);
+/* How a grammar is compiled; zeroed: as ingle_grammar_open() does. */
+struct ingle_grammar_options {
+    bool (*stop)(void *arg); /* NULL, or asked every few thousand steps, on the caller's thread:
+                              * true is INGLE_CANCEL */
+    void *arg;
+    bool drop; /* what is not supported of a schema is left out, and ingle_grammar_warnings() says
+                * so; else it is INGLE_UNSUP */
+};
+INGLE_API ingle_status ingle_grammar_open_with(struct ingle_grammar **out,
+                                               const struct ingle_model *m,
+                                               enum ingle_grammar_kind kind, const char *text,
+                                               size_t n, const struct ingle_grammar_options *o,
+                                               struct ingle_error *error);
+/* What of its text the grammar does not enforce, with the place: [*n] texts, valid until
+ * ingle_grammar_close().  They were reported, too. */
+INGLE_API const char *const *ingle_grammar_warnings(const struct ingle_grammar *g, size_t *n);
 /* From the next draw on the sampler's tokens follow g from its start; NULL: they are free.
  * ingle_sample() then takes only tokens that may come next (an end of generation where the
  * text may end), and advances by the drawn one.  g is borrowed. */

@@ -11,20 +11,30 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "engine/words.h"
 
 #include <pthread.h>
 #include <string.h>
 
-enum { MOST_KEPT = 16, MOST_KEPT_BYTES = 256 * 1024, MOST_IDLE = 8, MOST_IDLE_OF_ONE = 4 };
+enum { MOST_KEPT = 16, MOST_KEPT_BYTES = 256 * 1024, MOST_IDLE = 8, MOST_IDLE_OF_ONE = 4, MOST_WARNINGS = 32 };
+
+/* What was said while a grammar was compiled. */
+struct warnings {
+    const struct report_sink *sink; /* which hears it as well, while it is compiled */
+    char *text[MOST_WARNINGS];
+    size_t n;
+};
 
 struct compiled {
     struct compiled *next;
     int refs; /* Sync: words->lock; handles, rules, and the list's own */
     bool listed;
     enum ingle_grammar_kind kind;
+    bool drop;
     char *text;
     size_t n;
+    struct warnings warnings;
     struct grammar *g;
     struct grammar_matcher *idle[MOST_IDLE_OF_ONE]; /* Sync: words->lock */
     int n_idle;
@@ -48,6 +58,8 @@ static void free_compiled(struct compiled *c)
 {
     for (int i = 0; i < c->n_idle; i++)
         grammar_matcher_free(c->idle[i]);
+    for (size_t i = 0; i < c->warnings.n; i++)
+        mem_free(c->warnings.text[i]);
     grammar_free(c->g);
     mem_free(c->text);
     mem_free(c);
@@ -81,11 +93,11 @@ static void list_first(struct engine_words *w, struct compiled *c)
 }
 
 /* With a reference, or NULL. */
-static struct compiled *find(struct engine_words *w, enum ingle_grammar_kind kind, const char *text,
-                             size_t n)
+static struct compiled *find(struct engine_words *w, enum ingle_grammar_kind kind, bool drop,
+                             const char *text, size_t n)
 {
     struct compiled **at = &w->first;
-    while (*at && !((*at)->kind == kind && (*at)->n == n && (!n || memcmp((*at)->text, text, n) == 0)))
+    while (*at && !((*at)->kind == kind && (*at)->drop == drop && (*at)->n == n && (!n || memcmp((*at)->text, text, n) == 0)))
         at = &(*at)->next;
     struct compiled *c = *at;
     if (!c)
@@ -172,39 +184,59 @@ static ingle_status vocab_of(const struct ingle_model *m, const struct grammar_v
     return st;
 }
 
-static ingle_status compile(struct grammar **out, const struct ingle_model *m,
-                            enum ingle_grammar_kind kind, const char *text, size_t n,
-                            struct err *err)
+static void take_warning(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                         const char *text)
 {
+    struct warnings *w = arg;
+    struct str s;
+    report(w->sink, level, kind, subject, "%s", text);
+    if (level > INGLE_REPORT_WARN || w->n == MOST_WARNINGS)
+        return;
+    str_init(&s);
+    str_addf(&s, "%s at '%s': %s", kind, subject, text);
+    w->text[w->n] = str_ok(&s) ? mem_strdup(s.at) : NULL;
+    w->n += w->text[w->n] != NULL;
+    str_release(&s);
+}
+
+static ingle_status compile(struct grammar **out, struct warnings *warnings, const struct ingle_model *m,
+                            enum ingle_grammar_kind kind, const char *text, size_t n,
+                            struct grammar_work *work, struct err *err)
+{
+    const struct report_sink take = {.report = take_warning, .arg = warnings}, *sink = &take;
     switch (kind) {
     case INGLE_GRAMMAR_GBNF:
-        return grammar_gbnf(out, m->tokenizer, text, n, err);
+        return grammar_gbnf(out, m->tokenizer, text, n, work, err);
     case INGLE_GRAMMAR_JSON:
         return grammar_json(out, err);
     case INGLE_GRAMMAR_JSON_SCHEMA:
-        return grammar_schema(out, text, n, &m->sink, err);
+        return grammar_schema(out, text, n, sink, work, err);
     case INGLE_GRAMMAR_REGEX:
-        return grammar_regex(out, text, n, err);
+        return grammar_regex(out, text, n, work, err);
     case INGLE_GRAMMAR_TOOLS:
-        return grammar_tools(out, m->chat, m->tokenizer, text, n, &m->sink, err);
+        return grammar_tools(out, m->chat, m->tokenizer, text, n, sink, work, err);
     }
     return err_set(err, INGLE_ARG, "grammar kind %d is unknown", (int)kind);
 }
 
 /* A new one with a reference, which is kept if it is not too large. */
 static ingle_status make(struct compiled **out, const struct ingle_model *m,
-                         enum ingle_grammar_kind kind, const char *text, size_t n, struct err *err)
+                         enum ingle_grammar_kind kind, const char *text, size_t n,
+                         const struct ingle_grammar_options *o, struct err *err)
 {
+    struct grammar_work work = {.stop = o->stop, .arg = o->arg, .drop = o->drop};
     struct compiled *c = mem_zalloc(sizeof *c);
     if (!c)
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
-    const ingle_status st = compile(&c->g, m, kind, text, n, err);
+    c->warnings.sink = &m->sink;
+    const ingle_status st = compile(&c->g, &c->warnings, m, kind, text, n, &work, err);
     if (st) {
-        mem_free(c);
+        free_compiled(c);
         return st;
     }
     c->refs = 1;
     c->kind = kind;
+    c->drop = o->drop;
     c->n = n;
     *out = c;
     if (n > MOST_KEPT_BYTES || !(c->text = mem_strndup(n ? text : "", n)) ||
@@ -219,7 +251,7 @@ static ingle_status make(struct compiled **out, const struct ingle_model *m,
 
 static ingle_status open_grammar(struct ingle_grammar *g, const struct ingle_model *m,
                                  enum ingle_grammar_kind kind, const char *text, size_t n,
-                                 struct err *err)
+                                 const struct ingle_grammar_options *o, struct err *err)
 {
     const struct grammar_vocab *vocab;
     ingle_status st = engine_need_words(m, err);
@@ -232,21 +264,35 @@ static ingle_status open_grammar(struct ingle_grammar *g, const struct ingle_mod
     g->m = m;
     n = text ? n : 0;
     if (pthread_mutex_lock(&m->words->lock) == 0) {
-        g->c = find(m->words, kind, text, n);
+        g->c = find(m->words, kind, o->drop, text, n);
         (void)pthread_mutex_unlock(&m->words->lock);
     }
-    return g->c ? INGLE_OK : make(&g->c, m, kind, text, n, err);
+    return g->c ? INGLE_OK : make(&g->c, m, kind, text, n, o, err);
 }
 
 ingle_status ingle_grammar_open(struct ingle_grammar **out, const struct ingle_model *m,
                                 enum ingle_grammar_kind kind, const char *text, size_t n,
                                 struct ingle_error *error)
 {
+    return ingle_grammar_open_with(out, m, kind, text, n, NULL, error);
+}
+
+const char *const *ingle_grammar_warnings(const struct ingle_grammar *g, size_t *n)
+{
+    *n = g->c->warnings.n;
+    return (const char *const *)g->c->warnings.text;
+}
+
+ingle_status ingle_grammar_open_with(struct ingle_grammar **out, const struct ingle_model *m,
+                                     enum ingle_grammar_kind kind, const char *text, size_t n,
+                                     const struct ingle_grammar_options *o, struct ingle_error *error)
+{
+    static const struct ingle_grammar_options none;
     struct err err;
     struct ingle_grammar *g = mem_zalloc(sizeof *g);
     if (!g)
         return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a grammar"), &err);
-    const ingle_status st = open_grammar(g, m, kind, text, n, &err);
+    const ingle_status st = open_grammar(g, m, kind, text, n, o ? o : &none, &err);
     if (st)
         mem_free(g);
     else

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-ingle_status grammar_g_begin(struct grammar_builder *b, struct err *err)
+ingle_status grammar_g_begin(struct grammar_builder *b, struct grammar_work *work, struct err *err)
 {
-    *b = (struct grammar_builder){.err = err};
+    *b = (struct grammar_builder){.err = err, .work = work};
     b->g = mem_zalloc(sizeof *b->g);
     if (!b->g)
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
@@ -25,6 +25,7 @@ ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root, struct gram
     if (grammar_g_ok(b)) {
         b->g->root = root;
         b->status = grammar_g_check(b->g, b->err);
+        (void)grammar_g_look(b);
     }
     if (grammar_g_ok(b))
         *out = b->g;
@@ -67,11 +68,32 @@ void grammar_g_nomem(struct grammar_builder *b)
     grammar_g_fail(b, INGLE_NOMEM, "no memory for a grammar");
 }
 
+bool grammar_g_look(struct grammar_builder *b)
+{
+    const struct grammar_work *w = b->work;
+    const uint64_t most = w->max_steps ? w->max_steps : GRAMMAR_WORK_STEPS;
+    if (w->n_steps > most)
+        grammar_g_fail(b, INGLE_LIMIT, "the grammar takes more than the limit of %llu steps to compile",
+                    (unsigned long long)most);
+    else if (w->stop && w->stop(w->arg))
+        grammar_g_fail(b, INGLE_CANCEL, "compiling the grammar was cancelled");
+    return grammar_g_ok(b);
+}
+
+bool grammar_g_spend(struct grammar_builder *b, uint64_t n_bytes)
+{
+    b->work->n_bytes += n_bytes;
+    if (b->work->n_bytes > GRAMMAR_WORK_BYTES)
+        grammar_g_fail(b, INGLE_LIMIT, "the schema needs more than the limit of %d MiB when its parts are merged",
+                    GRAMMAR_WORK_BYTES >> 20);
+    return grammar_g_ok(b);
+}
+
 /* After a failure every node is 0: nothing is written, and grammar_g_end() says no. */
 uint32_t grammar_g_node(struct grammar_builder *b, enum grammar_kind kind, uint32_t a, uint32_t x)
 {
     struct grammar *g = b->g;
-    if (!grammar_g_ok(b))
+    if (!grammar_g_step(b, 1))
         return 0;
     if (g->n_nodes == GRAMMAR_MAX_NODES)
         grammar_g_fail(b, INGLE_LIMIT, "the grammar is larger than the limit of %d nodes",
@@ -326,37 +348,49 @@ static void push_range(struct grammar_builder *b, struct grammar_class *c, uint3
         c->at[c->n++] = (struct grammar_range){first, last};
 }
 
-/* Into its place; what touches it joins. */
+/* At the end, or joined to the last one; what comes out of order is sorted when it is used. */
 void grammar_g_range(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
                   uint32_t last)
 {
-    size_t i = 0, end;
-    if (first > last)
+    struct grammar_range *end = c->n ? &c->at[c->n - 1] : NULL;
+    if (first > last || !grammar_g_step(b, 1))
         return;
-    while (i < c->n && first && c->at[i].last < first - 1)
-        i++;
-    for (end = i; end < c->n && c->at[end].first <= last + 1; end++) {
-        first = first < c->at[end].first ? first : c->at[end].first;
-        last = last > c->at[end].last ? last : c->at[end].last;
+    if (end && first >= end->first && first <= end->last + 1) {
+        end->last = last > end->last ? last : end->last;
+        return;
     }
-    if (end == i) {
-        if (!mem_grow(&c->at, &c->cap, c->n + 1, sizeof *c->at)) {
-            grammar_g_nomem(b);
-            return;
-        }
-        memmove(c->at + i + 1, c->at + i, (c->n - i) * sizeof *c->at);
-        c->n++;
-    } else {
-        memmove(c->at + i + 1, c->at + end, (c->n - end) * sizeof *c->at);
-        c->n -= end - i - 1;
+    c->mixed = c->mixed || (end && first < end->first);
+    push_range(b, c, first, last);
+}
+
+static int by_first(const void *x, const void *y)
+{
+    const struct grammar_range *a = x, *b = y;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+void grammar_g_sorted(struct grammar_builder *b, struct grammar_class *c)
+{
+    size_t n = 0;
+    if (!c->mixed || !grammar_g_step(b, c->n))
+        return;
+    qsort(c->at, c->n, sizeof *c->at, by_first);
+    for (size_t i = 0; i < c->n; i++) {
+        const struct grammar_range r = c->at[i];
+        if (!n || r.first > c->at[n - 1].last + 1)
+            c->at[n++] = r;
+        else if (r.last > c->at[n - 1].last)
+            c->at[n - 1].last = r.last;
     }
-    c->at[i] = (struct grammar_range){first, last};
+    c->n = n;
+    c->mixed = false;
 }
 
 void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c)
 {
     struct grammar_class other = {0};
     uint32_t next = 0;
+    grammar_g_sorted(b, c);
     for (size_t i = 0; i < c->n; i++) {
         if (c->at[i].first > next)
             push_range(b, &other, next, c->at[i].first - 1);
@@ -367,18 +401,38 @@ void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c)
     *c = other;
 }
 
+void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, struct grammar_class *other)
+{
+    struct grammar_class left = {0};
+    size_t k = 0;
+    grammar_g_sorted(b, c);
+    grammar_g_sorted(b, other);
+    if (!grammar_g_step(b, c->n + other->n))
+        return;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct grammar_range r = c->at[i];
+        uint32_t next = r.first;
+        while (k < other->n && other->at[k].last < r.first)
+            k++;
+        for (; k < other->n && other->at[k].first <= r.last; k++) {
+            if (other->at[k].first > next)
+                push_range(b, &left, next, other->at[k].first - 1);
+            next = other->at[k].last + 1;
+            if (other->at[k].last > r.last) /* it takes from the next range, too */
+                break;
+        }
+        push_range(b, &left, next, r.last);
+    }
+    mem_free(c->at);
+    *c = left;
+}
+
 void grammar_g_without(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
                     uint32_t last)
 {
-    struct grammar_class other = {0};
-    for (size_t i = 0; i < c->n; i++) {
-        const struct grammar_range r = c->at[i];
-        if (first)
-            push_range(b, &other, r.first, r.last < first ? r.last : first - 1);
-        push_range(b, &other, r.first > last ? r.first : last + 1, r.last);
-    }
-    mem_free(c->at);
-    *c = other;
+    struct grammar_range r = {first, last};
+    struct grammar_class other = {.at = &r, .n = 1};
+    grammar_g_subtract(b, c, &other);
 }
 
 /* The ways from a character's first byte: those with the same continuation share a set. */
@@ -478,7 +532,7 @@ static uint32_t add_range(struct grammar_builder *b, struct utf8_ways *w, uint32
     return in;
 }
 
-struct grammar_piece grammar_g_class(struct grammar_builder *b, const struct grammar_class *c)
+struct grammar_piece grammar_g_class(struct grammar_builder *b, struct grammar_class *c)
 {
     static const struct {
         uint32_t first, last;
@@ -490,7 +544,8 @@ struct grammar_piece grammar_g_class(struct grammar_builder *b, const struct gra
                 {0x10000, 0x10FFFF, 4}};
     struct utf8_ways w = {.out = grammar_g_node(b, GRAMMAR_JUMP, 0, 0)};
     uint32_t in = 0;
-    for (size_t i = 0; i < c->n && grammar_g_ok(b); i++)
+    grammar_g_sorted(b, c);
+    for (size_t i = 0; i < c->n && grammar_g_step(b, 1); i++)
         for (size_t p = 0; p < sizeof part / sizeof *part; p++) {
             const uint32_t first = c->at[i].first > part[p].first ? c->at[i].first : part[p].first;
             const uint32_t last = c->at[i].last < part[p].last ? c->at[i].last : part[p].last;

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define QUOTE "<|\"|>"
@@ -237,16 +238,18 @@ static struct grammar_piece escaped_of(struct grammar_form *f, const struct gram
     return p;
 }
 
-struct grammar_piece grammar_f_char_of(struct grammar_form *f, const struct grammar_class *c)
+struct grammar_piece grammar_f_char_of(struct grammar_form *f, struct grammar_class *c)
 {
     struct grammar_builder *b = f->b;
     struct grammar_class plain = {0}, inside = {0};
     const struct form_mark mark = grammar_f_forbidden(f->kind);
+    grammar_g_sorted(b, c);
     grammar_f_plain_chars(f, &plain);
     if (mark.n) /* without its last character the mark cannot be written */
         grammar_g_without(b, &plain, mark.cp[mark.n - 1], mark.cp[mark.n - 1]);
+    grammar_g_sorted(b, &plain);
     for (size_t i = 0; i < plain.n; i++)
-        for (size_t j = 0; j < c->n; j++) {
+        for (size_t j = 0; j < c->n && grammar_g_ok(b); j++) {
             const struct grammar_range x = plain.at[i], y = c->at[j];
             grammar_g_range(b, &inside, x.first > y.first ? x.first : y.first,
                          x.last < y.last ? x.last : y.last);
@@ -319,35 +322,63 @@ struct grammar_piece grammar_f_name(struct grammar_form *f, const char *name, si
     return grammar_g_cat(b, p, grammar_f_space(f));
 }
 
-/* The names that must not be met, as a tree by characters; node 0 is the root. */
+/* The names that must not be met, as a tree by characters; node 0 is the root.  They are added in
+ * their order, so that only the last child of a node is looked at. */
 struct name_tree {
     struct name_node {
-        uint32_t cp, child, sibling; /* 0: none */
+        uint32_t cp, child, last, sibling; /* 0: none */
         bool ends;
     } *at;
     size_t n, cap;
 };
 
-static bool tree_add(struct name_tree *t, const char *s, size_t n)
+static void tree_add(struct grammar_builder *b, struct name_tree *t, const char *s)
 {
+    const size_t n = strlen(s);
     uint32_t node = 0;
-    for (size_t i = 0; i < n;) {
+    for (size_t i = 0; i < n && grammar_g_step(b, 1);) {
         uint32_t cp;
         i += utf8_decode(s + i, n - i, &cp);
-        uint32_t c = t->at[node].child;
-        while (c && t->at[c].cp != cp)
-            c = t->at[c].sibling;
-        if (!c) {
-            if (!mem_grow(&t->at, &t->cap, t->n + 1, sizeof *t->at))
-                return false;
-            c = (uint32_t)t->n++;
-            t->at[c] = (struct name_node){.cp = cp, .sibling = t->at[node].child};
-            t->at[node].child = c;
+        uint32_t c = t->at[node].last;
+        if (!c || t->at[c].cp != cp) {
+            if (!mem_grow(&t->at, &t->cap, t->n + 1, sizeof *t->at)) {
+                grammar_g_nomem(b);
+                return;
+            }
+            t->at[t->n] = (struct name_node){.cp = cp};
+            *(c ? &t->at[c].sibling : &t->at[node].child) = (uint32_t)t->n;
+            c = t->at[node].last = (uint32_t)t->n++;
         }
         node = c;
     }
     t->at[node].ends = true;
-    return true;
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+static void tree_add_all(struct grammar_builder *b, struct name_tree *t, struct json_object *names)
+{
+    const size_t n = (size_t)json_object_object_length(names);
+    const char **name = mem_calloc(n + 1, sizeof *name);
+    size_t k = 0;
+    if (!name || !grammar_g_step(b, n)) {
+        if (!name)
+            grammar_g_nomem(b);
+        mem_free(name);
+        return;
+    }
+    json_object_object_foreach(names, key, value)
+    {
+        (void)value;
+        name[k++] = key;
+    }
+    qsort(name, n, sizeof *name, by_bytes);
+    for (size_t i = 0; i < n && grammar_g_ok(b); i++)
+        tree_add(b, t, name[i]);
+    mem_free(name);
 }
 
 /* What a free name is made of: JSON without escapes, or a bare word. */
@@ -383,13 +414,16 @@ static struct grammar_piece outside_tree(struct grammar_form *f, const struct na
     const struct grammar_piece rest = grammar_g_star(b, grammar_g_class(b, &c));
     grammar_g_tie(b, rest, out.in);
     grammar_g_class_release(&c);
-    for (size_t i = t->n; in && i-- > 0;) {
+    for (size_t i = t->n; in && i-- > 0 && grammar_g_ok(b);) {
+        struct grammar_class taken = {0};
         c = (struct grammar_class){0};
         name_chars(f, i == 0, &c);
         for (uint32_t k = t->at[i].child; k; k = t->at[k].sibling)
-            grammar_g_without(b, &c, t->at[k].cp, t->at[k].cp);
+            grammar_g_range(b, &taken, t->at[k].cp, t->at[k].cp);
+        grammar_g_subtract(b, &c, &taken);
         struct grammar_piece p = grammar_g_class(b, &c);
         grammar_g_class_release(&c);
+        grammar_g_class_release(&taken);
         grammar_g_tie(b, p, rest.in);
         in[i] = p.in;
         for (uint32_t k = t->at[i].child; k; k = t->at[k].sibling) {
@@ -409,19 +443,13 @@ struct grammar_piece grammar_f_other(struct grammar_form *f, struct json_object 
 {
     struct grammar_builder *b = f->b;
     struct name_tree t = {0};
-    bool ok = mem_grow(&t.at, &t.cap, 1, sizeof *t.at);
-    if (ok)
+    if (mem_grow(&t.at, &t.cap, 1, sizeof *t.at))
         t.at[t.n++] = (struct name_node){0};
-    if (but) {
-        json_object_object_foreach(but, key, value)
-        {
-            (void)value;
-            ok = ok && tree_add(&t, key, strlen(key));
-        }
-    }
-    if (!ok)
+    else
         grammar_g_nomem(b);
-    const struct grammar_piece p = ok ? outside_tree(f, &t) : grammar_g_never(b);
+    if (but && grammar_g_ok(b))
+        tree_add_all(b, &t, but);
+    const struct grammar_piece p = grammar_g_ok(b) ? outside_tree(f, &t) : grammar_g_never(b);
     mem_free(t.at);
     return p;
 }
@@ -582,8 +610,9 @@ struct grammar_piece grammar_f_any(struct grammar_form *f)
 ingle_status grammar_json(struct grammar **out, struct err *err)
 {
     struct grammar_builder b;
+    struct grammar_work work = {0};
     struct grammar_form f = {.b = &b, .kind = FORM_JSON};
-    const ingle_status st = grammar_g_begin(&b, err);
+    const ingle_status st = grammar_g_begin(&b, &work, err);
     if (st)
         return st;
     const uint32_t root = grammar_g_rule(&b, "root", 4);

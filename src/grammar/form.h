@@ -46,7 +46,7 @@ struct grammar_piece grammar_f_string(struct grammar_form *f, uint32_t min, uint
 struct grammar_piece grammar_f_quoted(struct grammar_form *f, struct grammar_piece inner);
 /* The characters that may stand in a string, and one of c as it is written there. */
 void grammar_f_plain_chars(struct grammar_form *f, struct grammar_class *out);
-struct grammar_piece grammar_f_char_of(struct grammar_form *f, const struct grammar_class *c);
+struct grammar_piece grammar_f_char_of(struct grammar_form *f, struct grammar_class *c);
 struct form_mark grammar_f_forbidden(enum form_kind kind);
 
 /* "name": or name: */

@@ -451,13 +451,14 @@ static uint32_t read_all(struct gbnf *p)
 }
 
 ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
-                               const char *text, size_t n, struct err *err)
+                               const char *text, size_t n, struct grammar_work *work, struct err *err)
 {
+    struct grammar_work own = {0};
     struct gbnf p = {.t = t, .at = text, .end = text + n, .line = 1};
     if (n > GRAMMAR_TEXT_BYTES)
         return err_set(err, INGLE_LIMIT, "a grammar of %zu bytes is above the limit of %d", n,
                        GRAMMAR_TEXT_BYTES);
-    const ingle_status st = grammar_g_begin(&p.b, err);
+    const ingle_status st = grammar_g_begin(&p.b, work ? work : &own, err);
     if (st)
         return st;
     const uint32_t root = read_all(&p);

@@ -6,8 +6,8 @@
  * compiled grammar is read-only and may be used by any thread; so is a vocabulary.  A matcher
  * follows one answer and belongs to one thread at a time.
  *
- * Limits: text of GRAMMAR_TEXT_BYTES, and those of impl.h.  A limit that is hit is
- * INGLE_LIMIT and names itself.
+ * Limits: text of GRAMMAR_TEXT_BYTES, those of impl.h, and the work that compiling takes.  A limit
+ * that is hit is INGLE_LIMIT and names itself.
  */
 #ifndef INGLE_GRAMMAR_GRAMMAR_H
 #define INGLE_GRAMMAR_GRAMMAR_H
@@ -15,28 +15,46 @@
 #include "base/report.h"
 #include "text/text.h"
 
-enum { GRAMMAR_TEXT_BYTES = 1 << 20 };
+enum {
+    GRAMMAR_TEXT_BYTES = 1 << 20,
+    GRAMMAR_TEXT_VALUES = 1 << 17, /* JSON values of a schema */
+    GRAMMAR_WORK_STEPS = 1 << 22,
+    GRAMMAR_WORK_BYTES = 48 << 20, /* of schemas that are made while one is compiled */
+};
 
 struct grammar;
 
-/* t (may be NULL) is asked for special tokens; it is not kept.  Texts of errors name line and
+/* The work of compiling.  A step takes some ten nanoseconds: a node, a key that is merged, a value
+ * that is compared. */
+struct grammar_work {
+    uint64_t max_steps;      /* 0: GRAMMAR_WORK_STEPS */
+    bool (*stop)(void *arg); /* NULL, or asked every few thousand steps: true is INGLE_CANCEL */
+    void *arg;
+    bool drop;               /* keywords of schemas that are not supported are left out, with a warning */
+    uint64_t n_steps, n_bytes; /* what was done so far; compilers add to it */
+};
+
+/* t (may be NULL) is asked for special tokens; it is not kept.  work may be NULL.  Texts of errors name line and
  * rule, or keyword and JSON path. */
 MUST_CHECK ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
-                                          const char *text, size_t n, struct err *err);
+                                          const char *text, size_t n, struct grammar_work *work,
+                                          struct err *err);
 MUST_CHECK ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,
-                                           struct err *err);
+                                           struct grammar_work *work, struct err *err);
 /* Any JSON object. */
 MUST_CHECK ingle_status grammar_json(struct grammar **out, struct err *err);
 /* Warnings (what is accepted but not enforced) go to sink, which may be NULL. */
 MUST_CHECK ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
-                                            const struct report_sink *sink, struct err *err);
+                                            const struct report_sink *sink,
+                                            struct grammar_work *work, struct err *err);
 /* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in the form of
  * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
  * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
  * block), and any arguments of tools whose schema is not supported. */
 MUST_CHECK ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
-                                           const struct report_sink *sink, struct err *err);
+                                           const struct report_sink *sink,
+                                           struct grammar_work *work, struct err *err);
 /* The token without which no marker of a call is written; -1: t has none, it is spelled. */
 int32_t grammar_mark(enum text_chat_family family, const struct tokenizer *t);
 void grammar_free(struct grammar *g);

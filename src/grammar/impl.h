@@ -81,6 +81,7 @@ struct grammar_set_slot {
 
 struct grammar_builder {
     struct grammar *g;
+    struct grammar_work *work; /* shared by the builders of one grammar */
     struct grammar_set_slot *slot;
     size_t n_slots;
     struct err *err; /* of the first failure */
@@ -97,13 +98,16 @@ struct grammar_range {
     uint32_t first, last;
 };
 
-/* A sorted, disjoint list of ranges. */
+/* A list of ranges: sorted and disjoint but for those that were added since grammar_g_sorted(). */
 struct grammar_class {
     struct grammar_range *at;
     size_t n, cap;
+    bool mixed; /* not sorted, or not disjoint */
 };
 
-MUST_CHECK ingle_status grammar_g_begin(struct grammar_builder *b, struct err *err);
+/* work is borrowed until grammar_g_end(). */
+MUST_CHECK ingle_status grammar_g_begin(struct grammar_builder *b, struct grammar_work *work,
+                                     struct err *err);
 /* Checks the grammar and hands it out, or frees it: returns b's status.  root: a rule. */
 MUST_CHECK ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root,
                                    struct grammar **out);
@@ -114,6 +118,16 @@ static inline bool grammar_g_ok(const struct grammar_builder *b)
 {
     return b->status == INGLE_OK;
 }
+/* Steps are done, bytes taken.  False: b has failed, by a limit, or because it is to stop. */
+enum { GRAMMAR_LOOK_STEPS = 1 << 12 };
+bool grammar_g_look(struct grammar_builder *b);
+static inline bool grammar_g_step(struct grammar_builder *b, uint64_t n)
+{
+    const uint64_t before = b->work->n_steps;
+    b->work->n_steps += n;
+    return (before ^ b->work->n_steps) < GRAMMAR_LOOK_STEPS ? grammar_g_ok(b) : grammar_g_look(b);
+}
+bool grammar_g_spend(struct grammar_builder *b, uint64_t n_bytes);
 
 uint32_t grammar_g_node(struct grammar_builder *b, enum grammar_kind kind, uint32_t a, uint32_t x);
 /* A rule without a body.  name (may be NULL) is copied. */
@@ -128,7 +142,7 @@ struct grammar_piece grammar_g_never(struct grammar_builder *b);
 struct grammar_piece grammar_g_byte_range(struct grammar_builder *b, unsigned first, unsigned last);
 struct grammar_piece grammar_g_literal(struct grammar_builder *b, const char *bytes, size_t n);
 struct grammar_piece grammar_g_word(struct grammar_builder *b, const char *word);
-struct grammar_piece grammar_g_class(struct grammar_builder *b, const struct grammar_class *c);
+struct grammar_piece grammar_g_class(struct grammar_builder *b, struct grammar_class *c);
 struct grammar_piece grammar_g_token(struct grammar_builder *b, int32_t id);
 struct grammar_piece grammar_g_call(struct grammar_builder *b, uint32_t rule);
 struct grammar_piece grammar_g_cat(struct grammar_builder *b, struct grammar_piece x,
@@ -150,12 +164,15 @@ uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, si
                           const uint32_t *other, const uint32_t *before, uint32_t behind);
 
 /* Each fails b when memory is out. */
+void grammar_g_sorted(struct grammar_builder *b, struct grammar_class *c);
 void grammar_g_range(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
                   uint32_t last);
 void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c);
 /* Takes a range of code points out. */
 void grammar_g_without(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
                     uint32_t last);
+/* Takes all of `other` out. */
+void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, struct grammar_class *other);
 void grammar_g_class_release(struct grammar_class *c);
 
 /* Checks and finishes g; names rules. */

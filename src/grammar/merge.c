@@ -9,9 +9,16 @@
 
 enum { MERGE_DEPTH = 64 };
 
+/* What json-c takes for an object or a list, and for a member. */
+enum { OBJECT_BYTES = 1024, MEMBER_BYTES = 128 };
+
 /* Takes o. */
 static struct json_object *keep(struct schema *s, struct json_object *o)
 {
+    if (o && !grammar_g_spend(s->b, OBJECT_BYTES)) {
+        json_object_put(o);
+        return NULL;
+    }
     if (o && !mem_grow(&s->made, &s->cap_made, s->n_made + 1, sizeof(struct json_object *))) {
         json_object_put(o);
         o = NULL;
@@ -26,6 +33,8 @@ static struct json_object *keep(struct schema *s, struct json_object *o)
 /* Puts a share of value into o. */
 static bool put(struct schema *s, struct json_object *o, const char *key, struct json_object *value)
 {
+    if (!grammar_g_step(s->b, 4) || !grammar_g_spend(s->b, MEMBER_BYTES))
+        return false;
     struct json_object *share = json_object_get(value);
     if (json_object_object_add(o, key, share) == 0)
         return true;
@@ -86,6 +95,7 @@ struct json_object *grammar_s_resolve(struct schema *s, struct json_object *poin
         return NULL;
     }
     str_init(&step);
+    (void)grammar_g_step(s->b, strlen(p));
     for (p++; *p == '/' && v;) {
         p = read_step(p + 1, &step);
         v = str_ok(&step) ? step_into(v, step.at) : NULL;
@@ -140,85 +150,139 @@ struct json_object *grammar_s_without(struct schema *s, struct json_object *v, c
 
 /* ---- merging ---- */
 
-static struct json_object *all_of(struct schema *s, struct json_object *x, struct json_object *y)
+/* One object that grows by others.  What it shares with them is copied before it is changed. */
+struct growth {
+    struct schema *s;
+    const struct schema_path *at;
+    struct json_object *o;
+    void *mark;                   /* userdata of what is its own */
+    struct schema_set required;   /* the names in "required", once that is its own */
+};
+
+static bool is_own(const struct growth *g, struct json_object *v)
 {
-    struct json_object *o = keep(s, json_object_new_object());
-    struct json_object *list = o ? json_object_new_array() : NULL;
-    if (!o || !list)
+    return v && json_object_get_userdata(v) == g->mark;
+}
+
+/* A new object or list, as a part of g->o if key is not NULL.  NULL: failed. */
+static struct json_object *own(struct growth *g, const char *key, bool list)
+{
+    struct json_object *o = keep(g->s, list ? json_object_new_array() : json_object_new_object());
+    if (!o)
         return NULL;
-    const int bad = json_object_array_add(list, json_object_get(x)) ||
-                    json_object_array_add(list, json_object_get(y)) ||
-                    json_object_object_add(o, "allOf", list);
-    if (bad)
-        grammar_g_nomem(s->b);
-    return bad ? NULL : o;
+    json_object_set_userdata(o, g->mark, NULL);
+    return !key || put(g->s, g->o, key, o) ? o : NULL;
 }
 
-static struct json_object *merge_properties(struct schema *s, struct json_object *x,
-                                            struct json_object *y)
+static bool add_item(struct growth *g, struct json_object *list, struct json_object *v)
 {
-    struct json_object *o = keep(s, json_object_new_object());
-    if (!o || !json_object_is_type(x, json_type_object) || !json_object_is_type(y, json_type_object))
-        return o;
-    json_object_object_foreach(x, key, value)
-    {
-        struct json_object *other = get(y, key);
-        struct json_object *both =
-            other && !json_object_equal(value, other) ? all_of(s, value, other) : value;
-        if (!grammar_g_ok(s->b) || !put(s, o, key, both))
-            return NULL;
-    }
-    json_object_object_foreach(y, name, rest)
-    {
-        if (!get(x, name) && !put(s, o, name, rest))
-            return NULL;
-    }
-    return o;
-}
-
-static bool list_has(struct json_object *list, struct json_object *v)
-{
-    for (size_t i = 0; i < json_object_array_length(list); i++)
-        if (json_object_equal(json_object_array_get_idx(list, i), v))
-            return true;
+    if (!grammar_g_step(g->s->b, 1) || !grammar_g_spend(g->s->b, sizeof v))
+        return false;
+    struct json_object *share = json_object_get(v);
+    if (json_object_array_add(list, share) == 0)
+        return true;
+    json_object_put(share);
+    grammar_g_nomem(g->s->b);
     return false;
 }
 
-/* both: what x and y share; else x and what only y has. */
-static struct json_object *merge_lists(struct schema *s, struct json_object *x,
-                                       struct json_object *y, bool both)
+/* Member `key` of o, a part of g, becomes both. */
+static void conjoin(struct growth *g, struct json_object *o, const char *key, struct json_object *x,
+                    struct json_object *y)
 {
-    struct json_object *o = keep(s, json_object_new_array());
-    for (size_t i = 0; o && i < json_object_array_length(x); i++) {
+    struct json_object *both = x;
+    if (!is_own(g, x)) {
+        both = own(g, NULL, false);
+        struct json_object *list = both ? own(g, NULL, true) : NULL;
+        if (!list || !put(g->s, both, "allOf", list) || !add_item(g, list, x) || !put(g->s, o, key, both))
+            return;
+    }
+    (void)add_item(g, get(both, "allOf"), y);
+}
+
+/* properties, patternProperties: those of both, of which the common ones have to be valid under both. */
+static void add_properties(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+{
+    if (!json_object_is_type(x, json_type_object) || !json_object_is_type(y, json_type_object)) {
+        grammar_s_fail(g->s, INGLE_ARG, g->at, "'%s' is no object", k);
+        return;
+    }
+    if (!is_own(g, x)) {
+        struct json_object *copy = own(g, k, false);
+        if (!copy)
+            return;
+        json_object_object_foreach(x, key, value)
+        {
+            if (!put(g->s, copy, key, value))
+                return;
+        }
+        x = copy;
+    }
+    json_object_object_foreach(y, name, other)
+    {
+        struct json_object *mine = NULL;
+        if (!grammar_g_ok(g->s->b))
+            return;
+        if (!json_object_object_get_ex(x, name, &mine))
+            (void)put(g->s, x, name, other);
+        else if (!grammar_s_same(g->s->b, mine, other))
+            conjoin(g, x, name, mine, other);
+    }
+}
+
+/* required: x and what only y has. */
+static void add_required(struct growth *g, struct json_object *x, struct json_object *y)
+{
+    if (!is_own(g, x)) {
+        struct json_object *copy = own(g, "required", true);
+        for (size_t i = 0; copy && i < json_object_array_length(x); i++)
+            if (grammar_s_set_add(g->s->b, &g->required, json_object_array_get_idx(x, i)) &&
+                !add_item(g, copy, json_object_array_get_idx(x, i)))
+                return;
+        x = copy;
+    }
+    for (size_t i = 0; x && i < json_object_array_length(y); i++)
+        if (grammar_s_set_add(g->s->b, &g->required, json_object_array_get_idx(y, i)) &&
+            !add_item(g, x, json_object_array_get_idx(y, i)))
+            return;
+}
+
+/* enum: those of x that y has, too. */
+static void keep_common(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+{
+    struct schema_set in_y = {0};
+    struct json_object *common = own(g, NULL, true);
+    grammar_s_set_add_all(g->s->b, &in_y, y);
+    for (size_t i = 0; common && i < json_object_array_length(x) && grammar_g_ok(g->s->b); i++) {
         struct json_object *v = json_object_array_get_idx(x, i);
-        if (!both || list_has(y, v))
-            json_object_array_add(o, json_object_get(v));
+        if (grammar_s_set_has(g->s->b, &in_y, v))
+            (void)add_item(g, common, v);
     }
-    for (size_t i = 0; o && !both && i < json_object_array_length(y); i++) {
-        struct json_object *v = json_object_array_get_idx(y, i);
-        if (!list_has(x, v))
-            json_object_array_add(o, json_object_get(v));
-    }
-    return o;
+    if (common && grammar_g_ok(g->s->b))
+        (void)put(g->s, g->o, k, common);
+    grammar_s_set_release(&in_y);
 }
 
 static bool type_allows(struct json_object *type, const char *name)
 {
     if (json_object_is_type(type, json_type_string))
         return strcmp(json_object_get_string(type), name) == 0;
-    for (size_t i = 0; json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++)
-        if (type_allows(json_object_array_get_idx(type, i), name))
+    for (size_t i = 0; json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++) {
+        struct json_object *t = json_object_array_get_idx(type, i);
+        if (json_object_is_type(t, json_type_string) && strcmp(json_object_get_string(t), name) == 0)
             return true;
+    }
     return false;
 }
 
-static struct json_object *merge_types(struct schema *s, struct json_object *x,
-                                       struct json_object *y)
+static void keep_types(struct growth *g, struct json_object *x, struct json_object *y)
 {
     static const char *const all[] = {"object", "array",  "string", "integer",
                                       "number", "boolean", "null"};
-    struct json_object *o = keep(s, json_object_new_array());
-    for (size_t i = 0; o && i < sizeof all / sizeof *all; i++) {
+    struct json_object *o = own(g, NULL, true);
+    const size_t n = (json_object_is_type(x, json_type_array) ? json_object_array_length(x) : 1) +
+                     (json_object_is_type(y, json_type_array) ? json_object_array_length(y) : 1);
+    for (size_t i = 0; o && i < sizeof all / sizeof *all && grammar_g_step(g->s->b, n); i++) {
         const bool integer = strcmp(all[i], "integer") == 0;
         const bool in_x = type_allows(x, all[i]) || (integer && type_allows(x, "number"));
         const bool in_y = type_allows(y, all[i]) || (integer && type_allows(y, "number"));
@@ -226,20 +290,21 @@ static struct json_object *merge_types(struct schema *s, struct json_object *x,
         if (in_x && in_y && !number)
             json_object_array_add(o, json_object_new_string(all[i]));
     }
-    return o;
+    if (o && grammar_g_ok(g->s->b))
+        (void)put(g->s, g->o, "type", o);
 }
 
-/* additionalProperties: the stricter one. */
-static struct json_object *merge_more(struct schema *s, struct json_object *x,
-                                      struct json_object *y)
+/* A schema that has to hold together with another; of booleans the stricter one. */
+static void add_schema(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
 {
     const bool x_bool = json_object_is_type(x, json_type_boolean);
     const bool y_bool = json_object_is_type(y, json_type_boolean);
-    if (x_bool)
-        return json_object_get_boolean(x) ? y : x;
-    if (y_bool)
-        return json_object_get_boolean(y) ? x : y;
-    return all_of(s, x, y);
+    if (!x_bool && !y_bool)
+        conjoin(g, g->o, k, x, y);
+    else if (x_bool && json_object_get_boolean(x))
+        (void)put(g->s, g->o, k, y);
+    else if (!x_bool && !json_object_get_boolean(y))
+        (void)put(g->s, g->o, k, y);
 }
 
 static bool one_of(const char *k, const char *const *list, size_t n)
@@ -267,89 +332,119 @@ static struct json_object *merge_steps(struct schema *s, struct json_object *x, 
     return keep(s, json_object_new_int64(one / a * two));
 }
 
-static struct json_object *merge_keyword(struct schema *s, const char *k, struct json_object *x,
-                                         struct json_object *y, const struct schema_path *at)
+/* Keyword k of g is x and has to be y, too. */
+static void add_keyword(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
 {
     static const char *const low[] = {"minimum", "exclusiveMinimum", "minLength", "minItems"};
     static const char *const high[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"};
+    static const char *const schema[] = {"additionalProperties", "items", "propertyNames"};
     const bool arrays =
         json_object_is_type(x, json_type_array) && json_object_is_type(y, json_type_array);
-    if (json_object_equal(x, y))
-        return x;
-    if (one_of(k, low, 4))
-        return json_object_get_double(x) >= json_object_get_double(y) ? x : y;
-    if (one_of(k, high, 4))
-        return json_object_get_double(x) <= json_object_get_double(y) ? x : y;
-    if (strcmp(k, "properties") == 0)
-        return merge_properties(s, x, y);
-    if (strcmp(k, "required") == 0 && arrays)
-        return merge_lists(s, x, y, false);
-    if (strcmp(k, "enum") == 0 && arrays)
-        return merge_lists(s, x, y, true);
-    if (strcmp(k, "type") == 0)
-        return merge_types(s, x, y);
-    if (strcmp(k, "additionalProperties") == 0)
-        return merge_more(s, x, y);
-    if (strcmp(k, "items") == 0)
-        return all_of(s, x, y);
-    struct json_object *step = strcmp(k, "multipleOf") == 0 ? merge_steps(s, x, y) : NULL;
-    if (step || !grammar_g_ok(s->b))
-        return step;
-    grammar_s_fail(s, INGLE_UNSUP, at, "two different '%.40s' in one 'allOf' are not supported", k);
-    return NULL;
+    if (grammar_s_same(g->s->b, x, y))
+        return;
+    if (one_of(k, low, 4) || one_of(k, high, 4)) {
+        const double a = json_object_get_double(x), b = json_object_get_double(y);
+        if (one_of(k, low, 4) ? b > a : b < a)
+            (void)put(g->s, g->o, k, y);
+    } else if (strcmp(k, "properties") == 0 || strcmp(k, "patternProperties") == 0) {
+        add_properties(g, k, x, y);
+    } else if (strcmp(k, "required") == 0 && arrays) {
+        add_required(g, x, y);
+    } else if (strcmp(k, "enum") == 0 && arrays) {
+        keep_common(g, k, x, y);
+    } else if (strcmp(k, "type") == 0) {
+        keep_types(g, x, y);
+    } else if (one_of(k, schema, 3)) {
+        add_schema(g, k, x, y);
+    } else {
+        struct json_object *step = strcmp(k, "multipleOf") == 0 ? merge_steps(g->s, x, y) : NULL;
+        if (step)
+            (void)put(g->s, g->o, k, step);
+        else
+            grammar_s_fail(g->s, INGLE_UNSUP, g->at,
+                           "two different '%.40s' in one 'allOf' are not supported", k);
+    }
 }
 
 /* x forbids properties that it does not list itself. */
-static bool refuses(struct json_object *x, struct json_object *y)
+static bool refuses(struct schema *s, struct json_object *x, struct json_object *y)
 {
-    struct json_object *more = get(x, "additionalProperties"), *own = get(x, "properties");
+    struct json_object *more = get(x, "additionalProperties"), *mine = get(x, "properties");
     struct json_object *other = get(y, "properties");
-    if (!json_object_is_type(more, json_type_boolean) || json_object_get_boolean(more) || !other)
+    if (!json_object_is_type(more, json_type_boolean) || json_object_get_boolean(more) ||
+        !json_object_is_type(other, json_type_object))
         return false;
     json_object_object_foreach(other, key, value)
     {
         (void)value;
-        if (!get(own, key))
+        if (!grammar_g_step(s->b, 1) || !get(mine, key))
             return true;
     }
     return false;
 }
 
+static void growth_begin(struct growth *g, struct schema *s, const struct schema_path *at)
+{
+    *g = (struct growth){.s = s, .at = at, .mark = (void *)(uintptr_t)++s->n_growths};
+    g->o = own(g, NULL, false);
+}
+
+/* The merged schema; NULL: failed. */
+static struct json_object *growth_end(struct growth *g)
+{
+    grammar_s_set_release(&g->required);
+    return grammar_g_ok(g->s->b) ? g->o : NULL;
+}
+
+/* All of y but $ref and allOf, which have been looked at. */
+static void grow(struct growth *g, struct json_object *y)
+{
+    if (!grammar_g_ok(g->s->b) || !g->o || !y)
+        return;
+    if (json_object_is_type(g->o, json_type_boolean) || json_object_is_type(y, json_type_boolean)) {
+        const bool none = !json_object_get_boolean(json_object_is_type(y, json_type_boolean) ? y : g->o);
+        if (none) /* nothing is valid any more */
+            g->o = keep(g->s, json_object_new_boolean(0));
+        return;
+    }
+    if (!json_object_is_type(y, json_type_object)) {
+        grammar_s_fail(g->s, INGLE_ARG, g->at, "a schema is no object");
+        return;
+    }
+    if (refuses(g->s, g->o, y) || refuses(g->s, y, g->o)) {
+        grammar_s_fail(g->s, INGLE_UNSUP, g->at,
+                    "'additionalProperties': false next to other properties in one 'allOf' is not supported");
+        return;
+    }
+    json_object_object_foreach(y, key, value)
+    {
+        struct json_object *x = NULL;
+        if (!grammar_g_ok(g->s->b))
+            return;
+        if (grammar_s_is_note(key) || strcmp(key, "$ref") == 0 || strcmp(key, "allOf") == 0)
+            continue;
+        if (json_object_object_get_ex(g->o, key, &x))
+            add_keyword(g, key, x, value);
+        else
+            (void)put(g->s, g->o, key, value);
+    }
+}
+
 struct json_object *grammar_s_merge(struct schema *s, struct json_object *x, struct json_object *y,
                                  const struct schema_path *at)
 {
-    if (json_object_is_type(x, json_type_boolean))
-        return json_object_get_boolean(x) ? y : x;
-    if (json_object_is_type(y, json_type_boolean))
-        return json_object_get_boolean(y) ? x : y;
-    if (!json_object_is_type(x, json_type_object) || !json_object_is_type(y, json_type_object)) {
-        grammar_s_fail(s, INGLE_ARG, at, "a schema is no object");
-        return NULL;
-    }
-    if (refuses(x, y) || refuses(y, x)) {
-        grammar_s_fail(s, INGLE_UNSUP, at,
-                    "'additionalProperties': false next to other properties in one 'allOf' is not supported");
-        return NULL;
-    }
-    struct json_object *o = grammar_s_without(s, x, "");
-    if (!o)
-        return NULL;
-    json_object_object_foreach(y, key, value)
-    {
-        struct json_object *own = get(o, key);
-        if (grammar_s_is_note(key))
-            continue;
-        struct json_object *both = own ? merge_keyword(s, key, own, value, at) : value;
-        if (!grammar_g_ok(s->b) || (both != own && !put(s, o, key, both)))
-            return NULL;
-    }
-    return o;
+    struct growth g;
+    growth_begin(&g, s, at);
+    grow(&g, x);
+    grow(&g, y);
+    return growth_end(&g);
 }
 
 struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
                                    const struct schema_path *at, int depth)
 {
     struct json_object *ref = get(v, "$ref"), *list = get(v, "allOf");
+    struct growth g;
     if (depth == MERGE_DEPTH) {
         grammar_s_fail(s, INGLE_LIMIT, at, "'$ref' and 'allOf' nest deeper than the limit of %d",
                     MERGE_DEPTH);
@@ -357,22 +452,23 @@ struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
     }
     if (!ref && !list)
         return v;
-    struct json_object *o = grammar_s_without(s, v, "allOf");
-    if (o)
-        json_object_object_del(o, "$ref");
-    if (ref && o) {
-        struct json_object *target = grammar_s_resolve(s, ref, at);
-        target = target ? grammar_s_flatten(s, target, at, depth + 1) : NULL;
-        o = target ? grammar_s_merge(s, target, o, at) : NULL;
-    }
+    struct json_object *known = grammar_s_map_get(&s->flat, v);
+    if (known)
+        return known;
     if (list && !json_object_is_type(list, json_type_array)) {
         grammar_s_fail(s, INGLE_ARG, at, "'allOf' is no array");
         return NULL;
     }
-    for (size_t i = 0; o && list && i < json_object_array_length(list); i++) {
-        struct json_object *x =
-            grammar_s_flatten(s, json_object_array_get_idx(list, i), at, depth + 1);
-        o = x ? grammar_s_merge(s, o, x, at) : NULL;
+    growth_begin(&g, s, at);
+    if (ref) {
+        struct json_object *target = grammar_s_resolve(s, ref, at);
+        grow(&g, target ? grammar_s_flatten(s, target, at, depth + 1) : NULL);
     }
-    return o;
+    grow(&g, v);
+    for (size_t i = 0; list && i < json_object_array_length(list) && grammar_g_ok(s->b); i++)
+        grow(&g, grammar_s_flatten(s, json_object_array_get_idx(list, i), at, depth + 1));
+    struct json_object *o = growth_end(&g);
+    if (o)
+        grammar_s_map_put(s->b, &s->flat, v, o);
+    return grammar_g_ok(s->b) ? o : NULL;
 }

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include <string.h>
 
-enum { MOST_DIGITS = 18, MOST_STATES = 1 << 14, N_SLOTS = 1 << 15, NOWHERE = -1 };
+enum { MOST_DIGITS = 18, MOST_STATES = 1 << 14, FIRST_SLOTS = 1 << 6, NOWHERE = -1 };
 /* All digits so far are the lower bound's, the upper bound's; a point was the last; none of it was told. */
 enum { AT_LOW = 1, AT_HIGH = 2, AT_POINT = 4, AT_FIRST = 8 };
 
@@ -24,7 +24,7 @@ struct state {
 struct multiples {
     struct grammar_builder *b;
     struct state *slot;
-    size_t n_states;
+    size_t n_states, n_used, n_slots;
     uint64_t power[MOST_DIGITS + 1];
     uint64_t step, low, high;
     int n_frac;
@@ -103,10 +103,29 @@ static int32_t make_state(struct multiples *m, int n_left, uint64_t told, int at
 static struct state *find(struct multiples *m, int n_left, uint64_t told, int at)
 {
     uint64_t h = (told * 64 + (uint64_t)n_left * 2 + (uint64_t)at * 1024) * 0x9E3779B97F4A7C15u;
-    struct state *s = &m->slot[h >> 49];
+    struct state *s = &m->slot[(h >> 32) & (m->n_slots - 1)];
     while (s->used && (s->told != told || s->n_left != n_left || s->at != at))
-        s = s == &m->slot[N_SLOTS - 1] ? m->slot : s + 1;
+        s = s == &m->slot[m->n_slots - 1] ? m->slot : s + 1;
     return s;
+}
+
+static bool grow_slots(struct multiples *m)
+{
+    const size_t n = m->n_slots ? 2 * m->n_slots : FIRST_SLOTS;
+    struct multiples old = *m;
+    struct state *slot = mem_calloc(n, sizeof *slot);
+    if (!slot) {
+        grammar_g_nomem(m->b);
+        m->too_many = true;
+        return false;
+    }
+    m->slot = slot;
+    m->n_slots = n;
+    for (size_t i = 0; i < old.n_slots; i++)
+        if (old.slot[i].used)
+            *find(m, old.slot[i].n_left, old.slot[i].told, old.slot[i].at) = old.slot[i];
+    mem_free(old.slot);
+    return true;
 }
 
 static int32_t state_at(struct multiples *m, int n_left, uint64_t told, int at)
@@ -118,7 +137,11 @@ static int32_t state_at(struct multiples *m, int n_left, uint64_t told, int at)
     if (s->used)
         return s->node;
     m->too_many = m->n_states++ >= MOST_STATES;
+    if (!grammar_g_step(m->b, 16))
+        return NOWHERE;
     const int32_t node = make_state(m, n_left, told, at);
+    if (2 * ++m->n_used > m->n_slots && !grow_slots(m))
+        return NOWHERE;
     s = find(m, n_left, told, at);
     *s = (struct state){told, node, (uint8_t)n_left, (uint8_t)at, true};
     return node;
@@ -134,8 +157,8 @@ static struct grammar_piece from_to(struct multiples *m, uint64_t low, uint64_t 
     m->low = low;
     m->high = high;
     m->out = out;
-    m->n_states = 0;
-    memset(m->slot, 0, N_SLOTS * sizeof *m->slot);
+    m->n_states = m->n_used = 0;
+    memset(m->slot, 0, m->n_slots * sizeof *m->slot);
     const int shortest = n_digits(m, low), longest = n_digits(m, high);
     int32_t all = NOWHERE;
     for (int n = shortest; n <= longest && !m->too_many; n++)
@@ -209,11 +232,8 @@ bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low, c
         m.step /= gcd(m.step, m.power[m.n_frac]);
         m.n_frac = 0;
     }
-    m.slot = mem_calloc(N_SLOTS, sizeof *m.slot);
-    if (!m.slot) {
-        grammar_g_nomem(f->b);
+    if (!grow_slots(&m))
         return true;
-    }
     if (!high->set || !high->negative)
         p = grammar_g_alt(f->b, one_side(&m, low, high, 0, false), p);
     if (!low->set || low->negative)

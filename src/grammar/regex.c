@@ -155,6 +155,7 @@ static bool named_class(struct regex *r, char name, struct grammar_class *c)
     }
     if (name < 'a')
         grammar_g_invert(r->b, &own);
+    grammar_g_sorted(r->b, &own);
     for (size_t i = 0; i < own.n; i++)
         grammar_g_range(r->b, c, own.at[i].first, own.at[i].last);
     grammar_g_class_release(&own);
@@ -461,13 +462,14 @@ struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_f
 }
 
 ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,
-                                struct err *err)
+                                struct grammar_work *work, struct err *err)
 {
     struct grammar_builder b;
+    struct grammar_work own = {0};
     if (n > GRAMMAR_TEXT_BYTES)
         return err_set(err, INGLE_LIMIT, "a regular expression of %zu bytes is above the limit of %d",
                        n, GRAMMAR_TEXT_BYTES);
-    const ingle_status st = grammar_g_begin(&b, err);
+    const ingle_status st = grammar_g_begin(&b, work ? work : &own, err);
     if (st)
         return st;
     const uint32_t root = grammar_g_rule(&b, "root", 4);

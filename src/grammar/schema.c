@@ -22,23 +22,51 @@ void grammar_s_init(struct schema *s, struct grammar_builder *b, const struct re
 
 void grammar_s_release(struct schema *s)
 {
+    for (size_t i = 0; i < s->sets.n_slots; i++) {
+        struct schema_set *set = s->sets.slot[i].value;
+        if (set)
+            grammar_s_set_release(set);
+        mem_free(set);
+    }
+    grammar_s_map_release(&s->sets);
+    grammar_s_map_release(&s->flat);
+    grammar_s_map_release(&s->ref_of);
     while (s->n_made)
         json_object_put(s->made[--s->n_made]);
     mem_free(s->made);
     mem_free(s->ref);
 }
 
+/* Its beginning is what counts. */
 static void put_path(struct str *out, const struct schema_path *at)
 {
+    enum { MOST_PATH = 240 };
     if (!at)
         return;
     put_path(out, at->up);
+    if (out->n >= MOST_PATH)
+        return;
     if (at->up)
         str_addc(out, '/');
     if (at->key)
-        str_adds(out, at->key);
+        str_addf(out, "%.*s", MOST_PATH, at->key);
     else
         str_addf(out, "%zu", at->index);
+}
+
+/* Each text once, however many places there are; and not more texts than anybody reads. */
+static bool is_new(struct schema *s, const char *text)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
+    for (int i = 0; i < s->n_notes; i++)
+        if (s->note[i] == hash)
+            return false;
+    if (s->n_notes == SCHEMA_MOST_NOTES)
+        return false;
+    s->note[s->n_notes++] = hash;
+    return true;
 }
 
 void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
@@ -64,6 +92,8 @@ void grammar_s_note(struct schema *s, const struct schema_path *at, const char *
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (!is_new(s, text))
+        return;
     str_init(&path);
     put_path(&path, at);
     report(s->sink, INGLE_REPORT_WARN, "schema", path.at, "%s", text);
@@ -305,14 +335,6 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
 
 /* ---- objects ---- */
 
-static bool is_required(struct json_object *list, const char *name)
-{
-    for (size_t i = 0; list && i < json_object_array_length(list); i++)
-        if (strcmp(json_object_get_string(json_object_array_get_idx(list, i)), name) == 0)
-            return true;
-    return false;
-}
-
 static void check_object(struct schema *s, struct json_object *v, const struct schema_path *at)
 {
     struct json_object *properties = get(v, "properties"), *required = get(v, "required");
@@ -320,6 +342,11 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
         grammar_s_fail(s, INGLE_ARG, at, "'properties' is no object");
     if (required && !json_object_is_type(required, json_type_array))
         grammar_s_fail(s, INGLE_ARG, at, "'required' is no array");
+    const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
+                     (required ? json_object_array_length(required) : 0);
+    if (grammar_g_ok(s->b) && n > GRAMMAR_MAX_RULES)
+        grammar_s_fail(s, INGLE_LIMIT, at, "%zu properties and required names are above the limit of %d", n,
+                       GRAMMAR_MAX_RULES);
     for (size_t i = 0; grammar_g_ok(s->b) && required && i < json_object_array_length(required); i++)
         if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
             grammar_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
@@ -329,11 +356,21 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
 static void add_member(struct schema *s, struct schema_members *m, const char *name,
                        struct json_object *value, bool required)
 {
-    if (json_object_object_get_ex(m->names, name, NULL))
+    if (!grammar_g_step(s->b, 4) || json_object_object_get_ex(m->names, name, NULL))
         return;
     if (json_object_object_add(m->names, name, NULL))
         grammar_g_nomem(s->b);
     m->at[m->n++] = (struct schema_member){name, value, required};
+}
+
+/* The strings of a list as the keys of an object. */
+static struct json_object *names_of(struct schema *s, struct json_object *list, size_t n)
+{
+    struct json_object *o = json_object_new_object();
+    for (size_t i = 0; o && i < n && grammar_g_step(s->b, 4); i++)
+        if (json_object_object_add(o, json_object_get_string(json_object_array_get_idx(list, i)), NULL))
+            grammar_g_nomem(s->b);
+    return o;
 }
 
 void grammar_s_members_release(struct schema_members *m)
@@ -354,10 +391,12 @@ bool grammar_s_members(struct schema *s, struct json_object *v, const struct sch
     check_object(s, v, at);
     const size_t n_required = grammar_g_ok(s->b) && required ? json_object_array_length(required) : 0;
     const size_t n = grammar_g_ok(s->b) && properties ? (size_t)json_object_object_length(properties) : 0;
+    struct json_object *needed = names_of(s, required, n_required);
     m.at = mem_calloc(n + n_required + 1, sizeof *m.at);
     m.names = json_object_new_object();
-    if (!m.at || !m.names) {
+    if (!m.at || !m.names || !needed) {
         grammar_g_nomem(s->b);
+        json_object_put(needed);
         grammar_s_members_release(&m);
         *out = m;
         return false;
@@ -365,12 +404,13 @@ bool grammar_s_members(struct schema *s, struct json_object *v, const struct sch
     if (grammar_g_ok(s->b) && properties) {
         json_object_object_foreach(properties, key, value)
         {
-            add_member(s, &m, key, value, is_required(required, key));
+            add_member(s, &m, key, value, json_object_object_get_ex(needed, key, NULL));
         }
     }
     for (size_t i = 0; i < n_required && grammar_g_ok(s->b); i++)
         add_member(s, &m, json_object_get_string(json_object_array_get_idx(required, i)), m.other,
                    true);
+    json_object_put(needed);
     if (is_bool && !m.open && m.n > n)
         grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", m.at[n].name);
     if (!grammar_g_ok(s->b))
@@ -573,9 +613,7 @@ static struct grammar_piece compile_const(struct schema *s, struct json_object *
 {
     struct schema_check check = {.s = s, .at = at};
     struct json_object *list = get(schema, "enum");
-    bool named = !json_object_is_type(list, json_type_array);
-    for (size_t i = 0; !named && i < json_object_array_length(list); i++)
-        named = json_object_equal(json_object_array_get_idx(list, i), v);
+    const bool named = !json_object_is_type(list, json_type_array) || grammar_s_lists(s, list, v);
     const bool fits = named && wants(part, json_object_is_type(v, json_type_string)) &&
                       grammar_s_allows(&check, schema, v);
     grammar_s_check_end(&check);
@@ -617,16 +655,18 @@ static struct grammar_piece compile_ref(struct schema *s, struct json_object *po
     struct json_object *target = grammar_s_resolve(s, pointer, at);
     if (!target)
         return grammar_g_never(s->b);
-    for (size_t i = 0; i < s->n_refs; i++)
-        if (s->ref[i].target == target && s->ref[i].form == s->form && s->ref[i].part == part)
-            return grammar_g_call(s->b, s->ref[i].rule);
+    const size_t first = (size_t)(uintptr_t)grammar_s_map_get(&s->ref_of, target);
+    for (size_t i = first; i; i = s->ref[i - 1].next)
+        if (s->ref[i - 1].form == s->form && s->ref[i - 1].part == part)
+            return grammar_g_call(s->b, s->ref[i - 1].rule);
     if (!mem_grow(&s->ref, &s->cap_refs, s->n_refs + 1, sizeof *s->ref)) {
         grammar_g_nomem(s->b);
         return grammar_g_never(s->b);
     }
     const char *name = json_object_get_string(pointer);
     const uint32_t rule = grammar_g_rule(s->b, name, strlen(name));
-    s->ref[s->n_refs++] = (struct schema_ref){target, name, s->form, part, rule};
+    s->ref[s->n_refs++] = (struct schema_ref){target, name, s->form, part, rule, first};
+    grammar_s_map_put(s->b, &s->ref_of, target, (void *)(uintptr_t)s->n_refs);
     return grammar_g_call(s->b, rule);
 }
 
@@ -660,6 +700,7 @@ static void check_keywords(struct schema *s, struct json_object *v, const struct
         "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
         "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable"};
+    (void)grammar_g_step(s->b, 4 * (uint64_t)json_object_object_length(v));
     json_object_object_foreach(v, key, value)
     {
         bool is_known = grammar_s_is_note(key);
@@ -667,7 +708,7 @@ static void check_keywords(struct schema *s, struct json_object *v, const struct
             is_known = is_known || strcmp(known[i], key) == 0;
         if (grammar_s_is_refused(key))
             grammar_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
-        if (strcmp(key, "uniqueItems") == 0) {
+        else if (strcmp(key, "uniqueItems") == 0) {
             if (json_object_get_boolean(value))
                 grammar_s_fail(s, INGLE_UNSUP, at, "'uniqueItems' is not supported");
         } else if (!is_known) {
@@ -766,18 +807,20 @@ struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
 }
 
 ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
-                                 const struct report_sink *sink, struct err *err)
+                                 const struct report_sink *sink, struct grammar_work *work,
+                                 struct err *err)
 {
     struct grammar_builder b;
+    struct grammar_work own = {0};
     struct grammar_form form = {.kind = FORM_JSON};
     struct schema s;
     struct json_object *root = NULL;
-    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES};
+    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES, .n_values = GRAMMAR_TEXT_VALUES};
     const struct schema_path at = {NULL, "#", 0};
     ingle_status st = json_parse(text, n, &limits, &root, err);
     if (st)
         return err_prefix(err, "json schema");
-    st = grammar_g_begin(&b, err);
+    st = grammar_g_begin(&b, work ? work : &own, err);
     if (st) {
         json_object_put(root);
         return st;

@@ -23,7 +23,31 @@ struct schema_ref {
     struct grammar_form *form;
     enum schema_part part;
     uint32_t rule;
+    size_t next; /* of the same target, + 1; 0: none */
 };
+
+/* Values, each once; they are borrowed. */
+struct schema_set_slot {
+    uint64_t hash;
+    struct json_object *v;
+    bool used;
+};
+struct schema_set {
+    struct schema_set_slot *slot;
+    size_t n, n_slots;
+};
+
+/* From pointers to pointers. */
+struct schema_map_slot {
+    const void *key; /* NULL: empty */
+    void *value;
+};
+struct schema_map {
+    struct schema_map_slot *slot;
+    size_t n, n_slots;
+};
+
+enum { SCHEMA_MOST_NOTES = 16 };
 
 struct schema {
     struct grammar_builder *b;
@@ -32,9 +56,15 @@ struct schema {
     const struct report_sink *sink;
     struct schema_ref *ref;
     size_t n_refs, cap_refs, n_refs_done;
+    struct schema_map ref_of;  /* target to the number of its first ref + 1, as a pointer */
+    struct schema_map flat;    /* schema to what grammar_s_flatten() made of it */
+    struct schema_map sets;    /* list of an enum to its set, owned */
     struct json_object **made; /* schemas of our own, ended with the rest */
     size_t n_made, cap_made;
-    size_t n_compiled, n_checked;
+    size_t n_compiled;
+    uint64_t n_growths;
+    uint64_t note[SCHEMA_MOST_NOTES]; /* hashes of what was said */
+    int n_notes;
     int depth;
     bool any_order; /* of an object's members */
 };
@@ -91,6 +121,20 @@ void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path 
                  ...);
 ATTR_PRINTF(3, 4)
 void grammar_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...);
+
+/* Whether two values are the same: 1 and 1.0 are. */
+bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct json_object *y);
+/* False: it was there, or b failed. */
+bool grammar_s_set_add(struct grammar_builder *b, struct schema_set *s, struct json_object *v);
+void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s, struct json_object *list);
+bool grammar_s_set_has(struct grammar_builder *b, const struct schema_set *s, struct json_object *v);
+void grammar_s_set_release(struct schema_set *s);
+/* NULL: it is not there. */
+void *grammar_s_map_get(const struct schema_map *m, const void *key);
+void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key, void *value);
+void grammar_s_map_release(struct schema_map *m);
+/* Whether a list of values (an enum) has v. */
+bool grammar_s_lists(struct schema *s, struct json_object *list, struct json_object *v);
 
 /* What a local pointer (#/$defs/x) names, or NULL: failed. */
 struct json_object *grammar_s_resolve(struct schema *s, struct json_object *pointer,

@@ -22,12 +22,13 @@ struct tools {
     struct schema s;
     struct grammar_form gemma, dsml, raw, json;
     const char *choice; /* NULL: any of them, or of ... */
-    struct json_object *names; /* NULL: all */
+    struct json_object *names; /* owned: keys; NULL: all */
     bool parallel;
     bool behind; /* the marker */
     bool lenient; /* tools whose schema does not compile take any arguments */
     enum text_chat_family family;
     const struct report_sink *sink;
+    struct grammar_work *work;
 };
 
 static struct json_object *get(struct json_object *o, const char *key)
@@ -227,7 +228,7 @@ static struct json_object *parameters_schema(struct tools *t, struct json_object
     return o;
 }
 
-static bool is_supported(const struct tools *t, struct json_object *tool, size_t i, struct err *why);
+static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i, struct err *why);
 
 /* {"type": "object"} in place of parameters that do not compile. */
 static struct json_object *any_arguments(struct tools *t, const char *name, const struct err *why)
@@ -235,24 +236,23 @@ static struct json_object *any_arguments(struct tools *t, const char *name, cons
     struct json_object *v = json_tokener_parse("{\"type\":\"object\"}");
     struct json_object *o = v ? grammar_s_without(&t->s, v, "") : NULL;
     report(t->sink, INGLE_REPORT_WARN, "tool", name,
-           "its arguments follow no schema while the model is free to call it: %s", why->msg);
+           "its arguments follow no schema%s: %s", t->behind ? " while the model is free to call it" : "",
+           why->msg);
     if (!v)
         grammar_g_nomem(&t->b);
     json_object_put(v);
     return o;
 }
 
-/* The call of tool i, or nothing where another is chosen. */
-static bool is_among(struct json_object *names, const char *word)
+/* What is wrong with a request stays an error where the call is asked for. */
+static bool may_be_left(const struct tools *t, ingle_status st)
 {
-    for (size_t i = 0; i < json_object_array_length(names); i++) {
-        const char *name = json_object_get_string(json_object_array_get_idx(names, i));
-        if (name && strcmp(name, word) == 0)
-            return true;
-    }
-    return false;
+    if (t->behind)
+        return st && st != INGLE_NOMEM && st != INGLE_CANCEL;
+    return st == INGLE_UNSUP || st == INGLE_LIMIT;
 }
 
+/* The call of tool i, or nothing where another is chosen. */
 static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct grammar_piece *all)
 {
     char where[64];
@@ -270,14 +270,15 @@ static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct
         return false;
     }
     const char *word = json_object_get_string(name);
-    if ((t->choice && strcmp(t->choice, word) != 0) || (t->names && !is_among(t->names, word)))
+    if ((t->choice && strcmp(t->choice, word) != 0) ||
+        (t->names && !json_object_object_get_ex(t->names, word, NULL)))
         return false;
     snprintf(where, sizeof where, "tool %zu: #", i);
     const struct schema_path at = {NULL, where, 0};
     struct json_object *v = get(function, "parameters");
-    struct err why;
+    struct err why = {0};
     t->s.root = v;
-    if (t->lenient && !is_supported(t, tool, i, &why))
+    if (t->lenient && may_be_left(t, try_alone(t, tool, i, &why)))
         v = any_arguments(t, word, &why);
     else
         v = parameters_schema(t, v, &at);
@@ -298,22 +299,28 @@ static void tools_init(struct tools *t, const struct tokenizer *vocab)
     t->s.any_order = true;
 }
 
-/* Whether the call of one tool compiles by itself. */
-static bool is_supported(const struct tools *t, struct json_object *tool, size_t i, struct err *why)
+/* Whether the call of one tool compiles by itself.  A tool that takes much work leaves some for the others. */
+static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i, struct err *why)
 {
     struct tools x = {.family = t->family, .behind = t->behind};
     struct grammar *g = NULL;
-    if (grammar_g_begin(&x.b, why))
-        return false;
+    struct grammar_work *w = t->work;
+    struct grammar_work part = {.stop = w->stop, .arg = w->arg};
+    const uint64_t most = w->max_steps ? w->max_steps : GRAMMAR_WORK_STEPS;
+    part.max_steps = (most - (w->n_steps < most ? w->n_steps : most)) / 8 + GRAMMAR_LOOK_STEPS;
+    if (grammar_g_begin(&x.b, &part, why))
+        return INGLE_NOMEM;
     tools_init(&x, t->gemma.t);
     const uint32_t root = grammar_g_rule(&x.b, "root", 4);
     struct grammar_piece p = grammar_g_never(&x.b);
     if (add_tool(&x, tool, i, &p))
         grammar_g_body(&x.b, root, p);
     grammar_s_release(&x.s);
-    const bool ok = grammar_g_end(&x.b, root, &g) == INGLE_OK;
-    grammar_free(ok ? g : NULL);
-    return ok;
+    const ingle_status st = grammar_g_end(&x.b, root, &g);
+    w->n_steps += part.n_steps;
+    if (!st)
+        grammar_free(g);
+    return st;
 }
 
 static struct grammar_piece calls(struct tools *t, struct json_object *list)
@@ -365,9 +372,16 @@ static void read_choice(struct tools *t, struct json_object *o)
 {
     struct json_object *choice = get(o, "choice"), *parallel = get(o, "parallel");
     t->parallel = !parallel || json_object_get_boolean(parallel);
-    if (json_object_is_type(choice, json_type_array))
-        t->names = choice;
-    else if (choice && !json_object_is_type(choice, json_type_string))
+    if (json_object_is_type(choice, json_type_array)) {
+        t->names = json_object_new_object();
+        if (!t->names)
+            grammar_g_nomem(&t->b);
+        for (size_t i = 0; i < json_object_array_length(choice) && grammar_g_step(&t->b, 4); i++) {
+            const char *name = json_object_get_string(json_object_array_get_idx(choice, i));
+            if (name && json_object_object_add(t->names, name, NULL))
+                grammar_g_nomem(&t->b);
+        }
+    } else if (choice && !json_object_is_type(choice, json_type_string))
         grammar_g_fail(&t->b, INGLE_ARG, "'choice' is neither \"required\" nor a name nor a list of names");
     else if (choice && strcmp(json_object_get_string(choice), "required") != 0)
         t->choice = json_object_get_string(choice);
@@ -376,7 +390,7 @@ static void read_choice(struct tools *t, struct json_object *o)
 static ingle_status compile(struct grammar **out, struct tools *t, const struct tokenizer *vocab,
                             struct json_object *o, struct err *err)
 {
-    const ingle_status st = grammar_g_begin(&t->b, err);
+    const ingle_status st = grammar_g_begin(&t->b, t->work, err);
     if (st)
         return st;
     tools_init(t, vocab);
@@ -388,25 +402,77 @@ static ingle_status compile(struct grammar **out, struct tools *t, const struct 
     if (grammar_g_ok(&t->b))
         grammar_g_body(&t->b, root, all);
     grammar_s_release(&t->s);
+    json_object_put(t->names);
+    t->names = NULL;
     return grammar_g_end(&t->b, root, out);
+}
+
+/* What is reported while it is not known yet whether the grammar will be used. */
+enum { MOST_HELD = 64 };
+struct held_reports {
+    struct held_report {
+        ingle_report_level level;
+        char *kind, *subject, *text;
+    } at[MOST_HELD];
+    size_t n;
+};
+
+static void hold_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                        const char *text)
+{
+    struct held_reports *h = arg;
+    if (h->n < MOST_HELD)
+        h->at[h->n++] =
+            (struct held_report){level, mem_strdup(kind), mem_strdup(subject), mem_strdup(text)};
+}
+
+static void tell_reports(struct held_reports *h, const struct report_sink *sink, bool really)
+{
+    for (size_t i = 0; i < h->n; i++) {
+        const struct held_report *r = &h->at[i];
+        if (really && r->kind && r->subject && r->text)
+            report(sink, r->level, r->kind, r->subject, "%s", r->text);
+        mem_free(r->kind);
+        mem_free(r->subject);
+        mem_free(r->text);
+    }
+    h->n = 0;
+}
+
+/* Calls of how many tools are asked for, at most. */
+static size_t n_asked(struct json_object *o)
+{
+    struct json_object *choice = get(o, "choice"), *list = get(o, "tools");
+    if (json_object_is_type(choice, json_type_string) && strcmp(json_object_get_string(choice), "required") != 0)
+        return 1;
+    if (json_object_is_type(choice, json_type_array))
+        return json_object_array_length(choice);
+    return json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
 }
 
 ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
                                 const struct tokenizer *t, const char *text, size_t n,
-                                const struct report_sink *sink, struct err *err)
+                                const struct report_sink *sink, struct grammar_work *work, struct err *err)
 {
     struct json_object *o = NULL;
-    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES};
+    struct grammar_work own = {0};
+    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES, .n_values = GRAMMAR_TEXT_VALUES};
     ingle_status st = json_parse(text, n, &limits, &o, err);
     if (st)
         return err_prefix(err, "tools");
-    struct tools x = {.family = family, .sink = sink, .behind = json_object_get_boolean(get(o, "behind"))};
+    const bool behind = json_object_get_boolean(get(o, "behind"));
+    struct held_reports held = {.n = 0};
+    const struct report_sink hold = {.report = hold_report, .arg = &held};
+    struct tools x = {.family = family, .sink = &hold, .behind = behind, .work = work ? work : &own};
     st = compile(out, &x, t, o, err);
-    if (st && st != INGLE_NOMEM && x.behind) {
-        x = (struct tools){.family = family, .sink = sink, .behind = true, .lenient = true};
+    tell_reports(&held, sink, !st);
+    if (st && may_be_left(&x, st) && (behind || n_asked(o) > 1)) {
+        x.work->n_steps = x.work->n_bytes = 0;
+        x = (struct tools){
+            .family = family, .sink = sink, .behind = behind, .lenient = true, .work = x.work};
         st = compile(out, &x, t, o, err);
     }
-    if (st && x.behind)
+    if (st && st != INGLE_CANCEL && behind)
         report(sink, INGLE_REPORT_WARN, "tools", "grammar",
                "calls follow no schema while the model is free to make them: %s", err ? err->msg : "");
     json_object_put(o);

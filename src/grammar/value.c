@@ -4,11 +4,12 @@
  */
 #include "grammar/schema.h"
 
+#include "base/mem.h"
 #include "grammar/match.h"
 #include <math.h>
 #include <string.h>
 
-enum { CHECK_DEPTH = 128, CHECK_MOST = 2000000 };
+enum { CHECK_DEPTH = 128 };
 
 static struct json_object *get(struct json_object *o, const char *key)
 {
@@ -114,7 +115,7 @@ static bool matches(struct schema_check *c, const char *pattern, bool whole, con
     if (!c->pattern) {
         struct grammar_builder b;
         c->pattern = pattern;
-        st = grammar_g_begin(&b, &err);
+        st = grammar_g_begin(&b, c->s->b->work, &err);
         if (!st) {
             const uint32_t root = grammar_g_rule(&b, "pattern", 7);
             grammar_g_body(&b, root, grammar_f_regex(&b, NULL, pattern, strlen(pattern), whole, 0, GRAMMAR_INFINITE));
@@ -131,6 +132,7 @@ static bool matches(struct schema_check *c, const char *pattern, bool whole, con
         st = grammar_matcher_accept_bytes(c->matcher, text, n, &taken, &err);
     if (st)
         return fail(c, st, err.msg);
+    (void)grammar_g_step(c->s->b, c->matcher->n_steps);
     return taken == n && grammar_matcher_may_end(c->matcher);
 }
 
@@ -177,6 +179,8 @@ static bool object_fits(struct schema_check *c, struct json_object *schema, stru
     struct json_object *needed = get(schema, "required"), *properties = get(schema, "properties");
     struct json_object *more = get(schema, "additionalProperties");
     bool fits = true;
+    if (json_object_is_type(needed, json_type_array) && !grammar_g_step(c->s->b, 4 * json_object_array_length(needed)))
+        return false;
     for (size_t i = 0; json_object_is_type(needed, json_type_array) && i < json_object_array_length(needed); i++) {
         const char *name = json_object_get_string(json_object_array_get_idx(needed, i));
         fits = fits && (!name || json_object_object_get_ex(v, name, NULL));
@@ -193,23 +197,31 @@ static bool object_fits(struct schema_check *c, struct json_object *schema, stru
 
 /* ---- a schema ---- */
 
-static bool same(struct json_object *x, struct json_object *y)
+bool grammar_s_lists(struct schema *s, struct json_object *list, struct json_object *v)
 {
-    if (!is_number(x) || !is_number(y))
-        return json_object_equal(x, y) != 0;
-    const double a = json_object_get_double(x), b = json_object_get_double(y);
-    return a <= b && b <= a;
+    struct schema_set *set = grammar_s_map_get(&s->sets, list);
+    if (!set) {
+        set = mem_zalloc(sizeof *set);
+        if (!set) {
+            grammar_g_nomem(s->b);
+            return false;
+        }
+        grammar_s_map_put(s->b, &s->sets, list, set);
+        if (!grammar_g_ok(s->b)) {
+            mem_free(set);
+            return false;
+        }
+        grammar_s_set_add_all(s->b, set, list);
+    }
+    return grammar_s_set_has(s->b, set, v);
 }
 
-static bool is_named(struct json_object *schema, struct json_object *v, bool enums)
+static bool is_named(struct schema *s, struct json_object *schema, struct json_object *v, bool enums)
 {
     struct json_object *constant = NULL, *list = get(schema, "enum");
-    if (json_object_object_get_ex(schema, "const", &constant) && !same(constant, v))
+    if (json_object_object_get_ex(schema, "const", &constant) && !grammar_s_same(s->b, constant, v))
         return false;
-    bool any = !enums || !json_object_is_type(list, json_type_array);
-    for (size_t i = 0; !any && i < json_object_array_length(list); i++)
-        any = same(json_object_array_get_idx(list, i), v);
-    return any;
+    return !enums || !json_object_is_type(list, json_type_array) || grammar_s_lists(s, list, v);
 }
 
 /* How many of a keyword's schemas allow v; *n_all: of so many. */
@@ -263,8 +275,10 @@ static bool allows(struct schema_check *c, struct json_object *schema, struct js
         return json_object_get_boolean(schema);
     if (!json_object_is_type(schema, json_type_object))
         return fail(c, INGLE_ARG, "a schema is neither an object nor a boolean");
-    if (depth > CHECK_DEPTH || ++c->s->n_checked > CHECK_MOST)
-        return fail(c, INGLE_LIMIT, "'enum' or 'const' is too much to check");
+    if (depth > CHECK_DEPTH)
+        return fail(c, INGLE_LIMIT, "'enum' or 'const' nests too deep to be checked");
+    if (!grammar_g_step(c->s->b, 8 + 4 * (uint64_t)json_object_object_length(schema)))
+        return false;
     json_object_object_foreach(schema, key, unused)
     {
         (void)unused;
@@ -273,7 +287,7 @@ static bool allows(struct schema_check *c, struct json_object *schema, struct js
             return false;
         }
     }
-    return is_named(schema, v, depth > 0) && of_its_type(c, schema, v, depth) && combined(c, schema, v, depth);
+    return is_named(c->s, schema, v, depth > 0) && of_its_type(c, schema, v, depth) && combined(c, schema, v, depth);
 }
 
 bool grammar_s_allows(struct schema_check *c, struct json_object *schema, struct json_object *v)

@@ -65,11 +65,11 @@ static ingle_status open_grammar(struct grammar **g, const struct tokenizer *t, 
     const char *s = jobs[i].text;
     switch (jobs[i].form) {
     case GBNF:
-        return grammar_gbnf(g, t, s, strlen(s), err);
+        return grammar_gbnf(g, t, s, strlen(s), NULL, err);
     case SCHEMA:
-        return grammar_schema(g, s, strlen(s), NULL, err);
+        return grammar_schema(g, s, strlen(s), NULL, NULL, err);
     case REGEX:
-        return grammar_regex(g, s, strlen(s), err);
+        return grammar_regex(g, s, strlen(s), NULL, err);
     case JSON:
         break;
     }

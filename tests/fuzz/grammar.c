@@ -16,9 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     const char *text = (const char *)data + 1;
     if (data[0] == 'r')
-        st = grammar_regex(&g, text, n - 1, &err);
+        st = grammar_regex(&g, text, n - 1, NULL, &err);
     else
-        st = grammar_gbnf(&g, f.t, text, n - 1, &err);
+        st = grammar_gbnf(&g, f.t, text, n - 1, NULL, &err);
     grammar_fuzz_run(&f, g, st, &err, n);
     return 0;
 }

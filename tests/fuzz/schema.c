@@ -16,11 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     const char *text = (const char *)data + 1;
     if (data[0] == 'g')
-        st = grammar_tools(&g, TEXT_CHAT_GEMMA4, f.t, text, n - 1, NULL, &err);
+        st = grammar_tools(&g, TEXT_CHAT_GEMMA4, f.t, text, n - 1, NULL, NULL, &err);
     else if (data[0] == 'd')
-        st = grammar_tools(&g, TEXT_CHAT_DEEPSEEK_V4, f.t, text, n - 1, NULL, &err);
+        st = grammar_tools(&g, TEXT_CHAT_DEEPSEEK_V4, f.t, text, n - 1, NULL, NULL, &err);
     else
-        st = grammar_schema(&g, text, n - 1, NULL, &err);
+        st = grammar_schema(&g, text, n - 1, NULL, NULL, &err);
     grammar_fuzz_run(&f, g, st, &err, n);
     return 0;
 }

@@ -43,7 +43,7 @@ static struct grammar *tools_grammar(const struct world *w, enum text_chat_famil
     add_tools(&s);
     str_adds(&s, rest);
     str_addc(&s, '}');
-    if (grammar_tools(&g, family, w->t, s.at, s.n, NULL, &err))
+    if (grammar_tools(&g, family, w->t, s.at, s.n, NULL, NULL, &err))
         fail_msg("%s", err.msg);
     str_release(&s);
     return g;
@@ -307,7 +307,7 @@ static void test_refused(void **state)
             struct grammar *g = NULL;
             struct err err = {0};
             const ingle_status st = grammar_tools(&g, (enum text_chat_family)family, NULL, c[i].text,
-                                                       strlen(c[i].text), NULL, &err);
+                                                       strlen(c[i].text), NULL, NULL, &err);
             if (st != c[i].status || !strstr(err.msg, c[i].says))
                 fail_msg("%s: %d %s", c[i].text, (int)st, st ? err.msg : "");
         }
@@ -337,7 +337,7 @@ static void test_schemas_that_are_not_supported(void **state)
     struct err err = {0};
     (void)state;
     world_open(&w, false);
-    assert_int_equal(grammar_tools(&g, TEXT_CHAT_GEMMA4, w.t, tools, sizeof tools - 1, &sink, &err),
+    assert_int_equal(grammar_tools(&g, TEXT_CHAT_GEMMA4, w.t, tools, sizeof tools - 1, &sink, NULL, &err),
                      INGLE_OK);
     assert_int_equal(n, 1);
     assert_true(world_fits(&w, g, "call:hard{a:1,b:[{}]}<tool_call|>", 33, false));

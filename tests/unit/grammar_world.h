@@ -68,11 +68,11 @@ static inline ingle_status world_try(const struct world *w, struct grammar **g,
 {
     switch (form) {
     case GBNF:
-        return grammar_gbnf(g, w->t, text, strlen(text), err);
+        return grammar_gbnf(g, w->t, text, strlen(text), NULL, err);
     case REGEX:
-        return grammar_regex(g, text, strlen(text), err);
+        return grammar_regex(g, text, strlen(text), NULL, err);
     case SCHEMA:
-        return grammar_schema(g, text, strlen(text), NULL, err);
+        return grammar_schema(g, text, strlen(text), NULL, NULL, err);
     case JSON:
         break;
     }
