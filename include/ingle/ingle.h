@@ -500,13 +500,15 @@ struct ingle_sampling {
     float temperature;                      /* 0: the most probable token */
     uint64_t seed;
     bool logprobs;
+    bool no_calls; /* the marker that begins a tool call is never drawn, nor spelled */
 };
 /* What the model's file asks for, else what its family's authors recommend. */
 INGLE_API void ingle_sampling_defaults(const struct ingle_model *m, struct ingle_sampling *out);
 
 struct ingle_sampler;
 /* INGLE_ARG names the parameter, its value and its range.  Tokens that the model's file
- * suppresses are never drawn. */
+ * suppresses are never drawn, nor are those that no answer of text holds: control tokens that do
+ * not end it, markers of media, reserved ones. */
 INGLE_API ingle_status ingle_sampler_open(struct ingle_sampler **out, const struct ingle_engine *e,
                                           const struct ingle_sampling *o,
                                           struct ingle_error *error);

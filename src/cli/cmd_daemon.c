@@ -527,6 +527,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.n_prompt = (int64_t)j->n;
     o.n_stable = (int64_t)j->n_stable;
     j->n_prompt = j->n;
+    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    o.sampling.no_calls = !raw && !(tools && json_object_array_length(tools));
     pthread_mutex_lock(&d->lock);
     j->next = d->jobs;
     d->jobs = j;

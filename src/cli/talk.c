@@ -191,6 +191,7 @@ ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
     ingle_engine_resume(t->engine);
     cli_interrupt_reset();
     ingle_status st = ingle_reader_open(&reader, t->model, o, fn, arg, error);
+    t->sampling.no_calls = !o->raw && !o->tools;
     if (!st)
         st = ingle_sampler_open(&sampler, t->engine, &t->sampling, error);
     if (!st && t->grammar)

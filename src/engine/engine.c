@@ -548,6 +548,8 @@ ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
     ingle_status st = prepare(&e, m, o, &err);
     if (!st)
         st = open_engine(e, o, &err);
+    if (!st && m->tokenizer)
+        st = text_avoid_calls(&e->no_calls, m->chat, m->tokenizer, (size_t)e->info.n_vocab, &err);
     fp_leave(&mode);
     if (st)
         ingle_engine_close(e);
@@ -566,6 +568,7 @@ void ingle_engine_close(struct ingle_engine *e)
     model_free(e->weights);
     device_free(e->device);
     io_meta_free(e->own_meta);
+    text_avoid_free(e->no_calls);
     mem_free(e);
 }
 

@@ -62,6 +62,7 @@ struct ingle_engine {
     struct runner *runner;
     const char *cpu, *numerics, *kv;
     uint64_t weight_bytes, identity;
+    struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */

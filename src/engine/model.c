@@ -78,7 +78,8 @@ static ingle_status add_id(const struct ingle_model *m, int32_t **list, size_t *
     if (id < 0 || id >= (int64_t)engine_n_tokens(m))
         return err_set(err, INGLE_FORMAT, "%s: '%s' names token %lld, outside the vocabulary of %zu",
                        m->path, what, (long long)id, engine_n_tokens(m));
-    for (size_t i = 0; i < *n; i++)
+    const bool last = *n && (*list)[*n - 1] < id; /* most lists are ascending */
+    for (size_t i = 0; i < *n && !last; i++)
         if ((*list)[i] == id)
             return INGLE_OK;
     if (!mem_grow(list, cap, *n + 1, sizeof **list))
@@ -227,6 +228,16 @@ static ingle_status read_ends(struct ingle_model *m, const struct io_meta *meta,
     for (size_t i = 0; !st && v && i < v->n; i++)
         st = add_suppressed(
             m, v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i), key, err);
+    return st;
+}
+
+/* What no answer of text holds is never drawn, whether or not the file says so. */
+static ingle_status suppress_unwritten(struct ingle_model *m, struct err *err)
+{
+    ingle_status st = INGLE_OK;
+    for (size_t id = 0; !st && id < engine_n_tokens(m); id++)
+        if (!text_is_written(m->tokenizer, (int32_t)id) && !ingle_model_is_end(m, (int32_t)id))
+            st = add_suppressed(m, (int64_t)id, "tokens", err);
     return st;
 }
 
@@ -438,6 +449,8 @@ static ingle_status read_rules(struct ingle_model *m, struct err *err)
         sampling_from_gguf(m, io_metadata(m->file));
     if (!st && m->file && !gguf)
         st = read_generation(m, err);
+    if (!st)
+        st = suppress_unwritten(m, err);
     check_template(m);
     m->revision_0731 = m->chat == TEXT_CHAT_DEEPSEEK_V4 && is_0731(m);
     if (m->revision_0731)

@@ -16,6 +16,7 @@ struct ingle_sampler {
     struct sampler *s;
     const struct ingle_engine *e;
     struct engine_rule *rule; /* NULL: tokens are free */
+    const struct text_avoid *no_calls; /* the engine's; NULL: calls may be drawn */
     bool logprobs;
     bool greedy;              /* the most probable token is drawn, whatever the others are */
 };
@@ -284,6 +285,8 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
         .n_suppress = e->model->n_suppress,
         .logprobs = o->logprobs,
     };
+    while (p.n_suppress && p.suppress[p.n_suppress - 1] >= e->info.n_vocab)
+        p.n_suppress--; /* it has no logit */
     struct sample_bias *bias = mem_calloc(o->n_bias + 1, sizeof *bias);
     if (!bias)
         return err_set(err, INGLE_NOMEM, "no memory for %zu biases", o->n_bias);
@@ -292,6 +295,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     p.bias = bias;
     s->e = e;
     s->logprobs = o->logprobs;
+    s->no_calls = o->no_calls ? e->no_calls : NULL;
     s->greedy = o->temperature == 0 && o->xtc_probability <= 0 && o->typical_p >= 1;
     ingle_status st = INGLE_OK;
     if (o->dry_multiplier > 0 && e->model->tokenizer)
@@ -386,6 +390,11 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
     bool fits = false;
     ingle_status st = INGLE_OK;
     session_sample_allow(s->s, NULL);
+    if (s->no_calls) {
+        const int32_t *id;
+        const size_t n_ids = text_avoid_next(s->no_calls, history, n, &id);
+        session_sample_forbid(s->s, id, n_ids);
+    }
     if (s->greedy || !s->rule)
         st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
     if (st || !s->rule)

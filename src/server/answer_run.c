@@ -365,6 +365,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     };
     o.sampling.bias = q->bias;
     o.sampling.n_bias = q->n_bias;
+    o.sampling.no_calls = q->chat && !request_has_tools(q);
     o.sampling.logprobs = q->logprobs || a->n_per_prompt > q->n;
     o.sampling.seed += (uint64_t)p->run[0].c.index;
     answer_ref(a);

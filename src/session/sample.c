@@ -23,6 +23,8 @@ struct sampler {
     struct sample_choice *spare;
     int64_t n_kept;
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
+    const int32_t *forbidden; /* [n_forbidden], borrowed */
+    size_t n_forbidden;
 };
 
 /* ---- numbers ---- */
@@ -259,6 +261,12 @@ void session_sample_allow(struct sampler *s, const uint64_t *allowed)
     s->allowed = allowed;
 }
 
+void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n)
+{
+    s->forbidden = id;
+    s->n_forbidden = n;
+}
+
 static void forbid_others(struct sampler *s)
 {
     for (int64_t t = 0; s->allowed && t < s->n_vocab; t += 64) {
@@ -367,6 +375,8 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
     }
     for (size_t j = 0; j < o->n_suppress; j++)
         s->logit[s->suppress[j]] = -INFINITY;
+    for (size_t j = 0; j < s->n_forbidden; j++)
+        s->logit[s->forbidden[j]] = -INFINITY;
     if (n_history <= 0)
         return INGLE_OK;
     int64_t n = window_of(s, o->penalty_window, n_history);

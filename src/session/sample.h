@@ -83,6 +83,10 @@ void session_sample_free(struct sampler *s);
  * all.  Borrowed until the next call of this. */
 void session_sample_allow(struct sampler *s, const uint64_t *allowed);
 
+/* Later draws take none of the n tokens at id (0 <= id < n_vocab), on top of what else forbids some.
+ * Borrowed until the next call of this. */
+void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n);
+
 struct sample_token {
     int32_t id;
     float logprob; /* under the softmax of the given logits, before any option; 0 unless asked */

@@ -5,6 +5,7 @@
 #ifndef INGLE_TEXT_TEXT_H
 #define INGLE_TEXT_TEXT_H
 
+#include "text/avoid.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 

@@ -28,6 +28,13 @@ static const struct known {
     {TEXT_GEMMA4, TEXT_CONTROL, false, "<|think|>"},
     {TEXT_GEMMA4, TEXT_CONTROL, false, "<|turn>"},
     {TEXT_GEMMA4, TEXT_CONTROL, true, "<turn|>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<|image>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<|image|>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<image|>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<|audio>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<|audio|>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<audio|>"},
+    {TEXT_GEMMA4, TEXT_CONTROL, false, "<|video|>"},
     {TEXT_GEMMA4, TEXT_USER_DEFINED, false, "<|tool_call>"},
     {TEXT_GEMMA4, TEXT_USER_DEFINED, false, "<tool_call|>"},
     {TEXT_GEMMA4, TEXT_USER_DEFINED, true, "<|tool_response>"},
@@ -37,6 +44,7 @@ static const struct known {
     {TEXT_GEMMA4, TEXT_USER_DEFINED, false, "<channel|>"},
     {TEXT_DEEPSEEK, TEXT_CONTROL, false, "<｜begin▁of▁sentence｜>"},
     {TEXT_DEEPSEEK, TEXT_CONTROL, true, "<｜end▁of▁sentence｜>"},
+    {TEXT_DEEPSEEK, TEXT_CONTROL, false, "<｜▁pad▁｜>"},
     {TEXT_DEEPSEEK, TEXT_CONTROL, false, "<｜User｜>"},
     {TEXT_DEEPSEEK, TEXT_CONTROL, false, "<｜Assistant｜>"},
     {TEXT_DEEPSEEK, TEXT_USER_DEFINED, false, "<think>"},
@@ -480,4 +488,37 @@ bool text_is_end(const struct tokenizer *t, int32_t id)
         if (t->end[i] == id)
             return true;
     return false;
+}
+
+/* <unused12>, <｜place▁holder▁no▁3｜>, <|place_holder_mm_span_0004|>: ordinary tokens in some files. */
+static bool is_reserved(const char *s, size_t n)
+{
+    static const char *const form[][2] = {
+        {"<unused", ">"}, {"<｜place▁holder▁no▁", "｜>"}, {"<|place_holder_mm_span_", "|>"}};
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        const size_t front = strlen(form[i][0]), back = strlen(form[i][1]);
+        size_t at = front;
+        if (n <= front + back || memcmp(s, form[i][0], front) != 0)
+            continue;
+        while (at < n && s[at] >= '0' && s[at] <= '9')
+            at++;
+        if (at > front && n - at == back && memcmp(s + at, form[i][1], back) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool text_is_written(const struct tokenizer *t, int32_t id)
+{
+    if (id < 0 || (uint32_t)id >= t->n_tokens)
+        return false;
+    if (text_is_end(t, id))
+        return true;
+    const enum text_token_type type = (enum text_token_type)t->type[id];
+    static const char host[] = "<tool_response|>"; /* ends a result, which the model never writes */
+    const char *s = t->spelling + t->offset[id];
+    const size_t n = text_token_bytes(t, id);
+    if (type == TEXT_CONTROL || type == TEXT_UNKNOWN || (n == sizeof host - 1 && memcmp(s, host, n) == 0))
+        return false;
+    return !is_reserved(s, n);
 }

@@ -67,6 +67,9 @@ const char *text_token(const struct tokenizer *t, int32_t id, size_t *n);
 enum text_token_type text_token_type(const struct tokenizer *t, int32_t id);
 /* Whether the token ends an answer: eos, eot, and those that the family's format names. */
 bool text_is_end(const struct tokenizer *t, int32_t id);
+/* A model's answer of text may hold it.  False: control tokens that end nothing, markers of media,
+ * tokens that are reserved. */
+bool text_is_written(const struct tokenizer *t, int32_t id);
 /* The id whose spelling is exactly these bytes, or -1. */
 int32_t text_find(const struct tokenizer *t, const char *bytes, size_t n);
 
