@@ -25,6 +25,15 @@ for obj in objects:
         if name.startswith("__odr_asan") or name in exact or name.startswith(prefixes):
             continue
         bad.append(f"src/{'/'.join(parts)[:-2]}: {name} does not start with {' or '.join(prefixes)}")
+archive = build / "libingle.a"  # what is installed
+if archive.exists():
+    out = subprocess.run(["nm", "-g", "--defined-only", str(archive)], capture_output=True, text=True, check=True)
+    names = [line.split()[-1] for line in out.stdout.splitlines() if len(line.split()) == 3]
+    bad += [f"libingle.a: {name} is no name of the public header" for name in names if not name.startswith("ingle_")]
+    if not names:
+        bad.append("libingle.a has no names")
+else:
+    bad.append(f"{archive} is not there: build the target archive")
 if not objects:
     bad.append(f"{build}: no objects: build first")
 print("\n".join(bad) if bad else f"names: ok, {len(objects)} objects")

@@ -3,7 +3,8 @@
 
 No tabs (but in Makefiles), no trailing blanks, a newline at the end, no marks of a merge, no invisible characters
 beyond ASCII, no path of somebody's machine, no words that announce unfinished work, an SPDX line
-on each source file, every package of scripts/packages in the README; then codespell."""
+on each source file, every package of scripts/packages in the README, no empty files and no leftovers of
+editors and merges; then codespell."""
 import pathlib, re, subprocess, sys, unicodedata
 
 SKIP = ("tests/data/", "tests/fuzz/seeds/", "models/")
@@ -11,6 +12,8 @@ TEXT = {".c", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake"
 MACHINE = re.compile(r"(?<![\w./-])/(work|home|root|Users)/\w")
 CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented")
+LEFTOVER = re.compile(r"(^|/)(\.#.*|#.*#|\.tmp|\.DS_Store|\.vscode|\.idea|\.envrc|\.claude|.*(~|\.(orig|rej|swp|swo|bak|tmp|user|patch)))(/|$)")
+EMPTY = ("tests/data/", "tests/fuzz/seeds/")  # an empty input is one
 SPELLING = "fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files',sav"
 
 
@@ -42,6 +45,17 @@ def look(name, text):
         yield f"{name}: no SPDX line"
 
 
+def leftovers():
+    """What editors, merges and people leave behind."""
+    out = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True)
+    for name in filter(None, out.stdout.split("\0")):
+        path = pathlib.Path(name)
+        if LEFTOVER.search(name):
+            yield f"{name}: a leftover of an editor, a merge or a person's settings"
+        elif path.is_file() and not path.stat().st_size and not name.startswith(EMPTY):
+            yield f"{name}: an empty file"
+
+
 def packages():
     readme = pathlib.Path("README.md").read_text()
     for line in pathlib.Path("scripts/packages").read_text().splitlines():
@@ -63,6 +77,7 @@ def main():
         names.append(name)
         bad += look(name, text)
     bad += packages()
+    bad += leftovers()
     spell = subprocess.run(["codespell", "-L", SPELLING, *names], capture_output=True, text=True)
     bad += [line for line in spell.stdout.splitlines() if line]
     print("\n".join(bad) if bad else f"text: ok, {len(names)} files")

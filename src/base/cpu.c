@@ -9,6 +9,13 @@
 #include <cpuid.h>
 #endif
 
+#if UINTPTR_MAX < 0xFFFFFFFFFFFFFFFF
+#error "ingle needs a processor with addresses of 64 bits"
+#endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "ingle needs a little-endian processor: files of models and of packed weights are read as they lie"
+#endif
+
 static const struct {
     const char *name;
     uint32_t bit;

@@ -38,7 +38,7 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e)
     if (info.packed)
         fprintf(stderr, "ingle: wrote %.2f GB of packed weights to %s: later starts take no time; 'ingle cache' "
                 "lists and deletes them\n", gb, dir);
-    else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > SLOW_S &&
+    else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > (double)SLOW_S &&
              !ingle_config_flag(c->config, "no-pack-cache"))
         fprintf(stderr, "ingle: loading took %.1f s; with --pack once (%.2f GB on disk) later starts take no time\n",
                 info.load_seconds, gb);

@@ -60,7 +60,7 @@ static void draw_bar(const struct cli_screen *s, double share, double elapsed_s)
 {
     enum { WIDTH = 30 };
     char bar[WIDTH + 1];
-    const int full = (int)(share * WIDTH);
+    const int full = (int)(share * (double)WIDTH);
     for (int i = 0; i < WIDTH; i++)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = 0;

@@ -241,7 +241,7 @@ struct device_cost device_cpu_attend_cost(const struct device_attend_args *a)
     const struct device_kv *kv = a->kv;
     const double width = (double)(kv->k_width + kv->v_width);
     const double bytes = (double)(kern_kv_block_bytes(kv->k_codec, true, kv->k_width) +
-                                  kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) / KERN_PAGE;
+                                  kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) / (double)KERN_PAGE;
     struct device_cost c = {0, 0};
     for (int64_t i = 0; i < a->n_spans; i++) {
         const struct device_span *s = &a->span[i];
@@ -283,12 +283,12 @@ static int64_t piece_rows(const struct device *d, const struct device_attend_arg
     const struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
     const int64_t block = num_min(s->n, num_max(1, QUERIES / t.group));
     const double each = 2.0 * (double)(t.group * (a->kv->k_width + a->kv->v_width)); /* row and key */
-    const double ops = (double)d->between->piece_ns * OPS_NS;
+    const double ops = (double)d->between->piece_ns * (double)OPS_NS;
     if (each * (double)(block * (s->pos0 + s->n)) < ops)
         return 0;
     const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page, s->prompt};
     const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
-    const double short_ones = 2 * ops / (each * KERN_SPLIT);
+    const double short_ones = 2 * ops / (each * (double)KERN_SPLIT);
     return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
 }
 

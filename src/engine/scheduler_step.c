@@ -523,7 +523,7 @@ static void begin_between(struct ingle_scheduler *s, const struct sched_load ans
     const double slice = sched_pace_slice(&s->pace, answers, sched_pace_answers(&s->pace, answers));
     s->between_ns = 0;
     s->due = s->look = s->answered + ns_of(slice);
-    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / PIECES) | 1};
+    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / (double)PIECES) | 1};
     session_runner_set_between(s->e->runner, &s->pieces);
 }
 

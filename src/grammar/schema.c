@@ -120,7 +120,7 @@ static uint32_t count_of(struct schema *s, struct json_object *v, const char *ke
                         json_object_is_type(n, json_type_double);
     if (!number || !(x >= 0) || floor(x) < x)
         grammar_s_fail(s, INGLE_ARG, at, "'%s' is no whole number at or above 0", key);
-    else if (x > GRAMMAR_MAX_REPEAT)
+    else if (x > (double)GRAMMAR_MAX_REPEAT)
         grammar_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key, GRAMMAR_MAX_REPEAT);
     return grammar_g_ok(s->b) ? (uint32_t)x : 0;
 }

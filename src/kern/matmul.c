@@ -21,6 +21,7 @@ static void list_run(struct kern_matmul_table *t, uint32_t cpu, uint32_t *chosen
 
 static void list_many(struct kern_matmul_table *t, uint32_t cpu, const uint32_t *chosen)
 {
+    (void)t, (void)cpu, (void)chosen; /* where the list is empty */
 #define KERN_MANY(needs, code, fn)                                                  \
     if (((needs) & ~cpu) == 0 && (chosen[KERN_CODE_##code] & ~(uint32_t)(needs)) == 0) {    \
         t->many[KERN_CODE_##code] = fn;                                             \
@@ -33,6 +34,7 @@ static void list_many(struct kern_matmul_table *t, uint32_t cpu, const uint32_t 
 
 static void list_ahead(struct kern_matmul_table *t, uint32_t cpu, const uint32_t *chosen)
 {
+    (void)t, (void)cpu, (void)chosen;
 #define KERN_AHEAD(needs, code, fn)                                                 \
     if (((needs) & ~cpu) == 0 && (chosen[KERN_CODE_##code] & ~(uint32_t)(needs)) == 0) {    \
         t->ahead[KERN_CODE_##code] = fn;                                            \
@@ -44,6 +46,7 @@ static void list_ahead(struct kern_matmul_table *t, uint32_t cpu, const uint32_t
 
 static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
 {
+    (void)t, (void)cpu;
 #define KERN_FAST_LAW(recipe, fn)
 #define KERN_FAST(needs, recipe_, code, fn)    \
     if (((needs) & ~cpu) == 0) {               \

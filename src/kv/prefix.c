@@ -547,7 +547,7 @@ ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p, uint64_t bu
     t->budget_bytes = budget_bytes;
     t->root = root;
     for (uint32_t g = 0; g < p->spec->n_groups; g++) {
-        t->bytes_per_token += (double)p->spec->group[g].page_bytes / KV_PAGE;
+        t->bytes_per_token += (double)p->spec->group[g].page_bytes / (double)KV_PAGE;
         t->n_full += !p->spec->group[g].window;
     }
     p->evict = tree_evict;

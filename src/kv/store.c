@@ -277,7 +277,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
     snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
              o->numerics ? o->numerics : "exact");
-    s->first_pause_ns = (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : PAUSE_S) * 1e9);
+    s->first_pause_ns = (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : (double)PAUSE_S) * 1e9);
     ingle_status st = s->dir_name ? open_dir(s->dir_name, &s->dir, err)
                                   : err_set(err, INGLE_NOMEM, "no memory for a store");
     if (!st)

@@ -124,8 +124,8 @@ void kv_store_run_scan(struct kv_store *s)
     const double age = known ? (double)(now.tv_sec - st.st_mtim.tv_sec) * 1e9 +
                                    (double)(now.tv_nsec - st.st_mtim.tv_nsec)
                              : 0;
-    s->scan_s = age > COARSE_NS ? (int64_t)st.st_mtim.tv_sec : -1;
-    s->scan_ns = age > COARSE_NS ? (int64_t)st.st_mtim.tv_nsec : -1;
+    s->scan_s = age > (double)COARSE_NS ? (int64_t)st.st_mtim.tv_sec : -1;
+    s->scan_ns = age > (double)COARSE_NS ? (int64_t)st.st_mtim.tv_nsec : -1;
     s->scan = false;
     s->scanned = true;
     const uint64_t end = clock_now();

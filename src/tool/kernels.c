@@ -42,7 +42,7 @@ static double time_product(struct pool *p, struct measure *m)
         const uint64_t took = clock_now() - start;
         best = took < best ? took : best;
     }
-    return 2.0 * OUT * IN * ROWS * (double)chunks * 1e9 / (double)(best ? best : 1);
+    return 2.0 * (double)OUT * (double)IN * (double)ROWS * (double)chunks * 1e9 / (double)(best ? best : 1);
 }
 
 static ingle_status measure(struct pool *p, const struct kern_table *t, uint32_t type,

@@ -66,7 +66,7 @@ double tool_memory_read(const struct tool_memory *m, struct pool *p, int n_strea
     struct reading r = {m->at, (size_t)n_streams};
     const uint64_t start = clock_now();
     pool_run(p, n, read_piece, &r);
-    return (double)n * PIECE * 1e9 / (double)num_max(1, (int64_t)(clock_now() - start));
+    return (double)n * (double)PIECE * 1e9 / (double)num_max(1, (int64_t)(clock_now() - start));
 }
 
 ingle_status tool_machine_bandwidth(struct pool *p, size_t n_bytes, int n_rounds,
