@@ -98,6 +98,8 @@ static void embed_row(const struct kern_math_table *k, const void *args, int64_t
 {
     const struct device_embed_args *a = args;
     kern_unpack_row(&a->m->m, a->tokens[i], at(a->y, i));
+    if (a->m->scale)
+        k->scale(at(a->y, i), at(a->y, i), a->m->scale[0], a->y.width);
     if (a->scale < 1.0f || a->scale > 1.0f)
         k->scale(at(a->y, i), at(a->y, i), a->scale, a->y.width);
 }

@@ -14,6 +14,8 @@ static const struct kern_code codes[KERN_CODE_N] = {
     [KERN_CODE_BF16] = {.name = "bf16", .act = KERN_ACT_F32, .chunk_bytes = 32},
     [KERN_CODE_F8] = {.name = "f8", .act = KERN_ACT_F32, .n_group = 4,
                       .chunk_bytes = KERN_F8_CHUNK},
+    [KERN_CODE_F8S] = {.name = "f8s", .act = KERN_ACT_F32, .n_group = 4,
+                       .chunk_bytes = KERN_F8S_CHUNK},
 #define X(id, act_, bits_, bias_, table_, n, scales_, shift)                            \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_, \
                         .bits = bits_, .bias = bias_, .table = table_, .n_group = n,    \
@@ -45,6 +47,7 @@ static bool code_of(uint32_t type, uint32_t *code)
     case QUANT_F16: case QUANT_FP8_E4M3: *code = KERN_CODE_F16; return true;
     case QUANT_BF16: *code = KERN_CODE_BF16; return true;
     case QUANT_FP8_B32: *code = KERN_CODE_F8; return true;
+    case QUANT_FP8_S32: *code = KERN_CODE_F8S; return true;
 #define X(id, ...) case QUANT_##id: *code = KERN_CODE_##id; return true;
     KERN_CODE_LIST(X)
     KERN_POINT_LIST(X)
@@ -71,7 +74,7 @@ ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
 
     const struct kern_code *c = &codes[code];
     const int64_t n_panels = num_div_up(out, KERN_PANEL);
-    const int64_t step = c->act == KERN_ACT_F32 && code != KERN_CODE_F8 ? 256 : 1024;
+    const int64_t step = c->act == KERN_ACT_F32 && !c->n_group ? 256 : 1024;
     size_t panel, all, stretch_bytes = 0;
     bool ok;
     if (c->n_group) {
@@ -245,6 +248,10 @@ float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r)
         return f16_at(panel + 32 * k, r);
     case KERN_CODE_BF16:
         return quant_bf16_to_f32(half_at(panel + 32 * k, r));
+    case KERN_CODE_F8S:
+        panel += k / 128 * KERN_F8S_CHUNK;
+        memcpy(&f, panel + KERN_F8_SCALES + k % 128 / 32 * 64 + 4 * r, sizeof f);
+        return quant_fp8_e4m3_to_f32(panel[k % 128 * 16 + r]) * f;
     default:
         panel += k / 128 * KERN_F8_CHUNK;
         return quant_fp8_e4m3_to_f32(panel[k % 128 * 16 + r]) *

@@ -10,7 +10,7 @@
  *
  * The arithmetic, which every kernel follows to the bit.  One f32 accumulator per output,
  * from +0, blocks in ascending k; q, xs: activations and their scale; v: integer weights.
- *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale.
+ *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale, rounded once.
  *   Q32 codes   groups of 32: dot = sum v q, exact; acc = fmaf((float)dot, d * xs, acc).
  *               Q4_1, Q5_1: then acc = fmaf((float)sum q, m * xs, acc).
  *               NVFP4: two dots of 16 with their own d, one fmaf each.

@@ -335,6 +335,11 @@ static void pack_floats(const struct kern_matrix *m, int64_t p, int r, const uin
             uint8_t *chunk = panel + (size_t)(k / 128) * KERN_F8_CHUNK;
             chunk[k % 128 * 16 + r] = b[k / 32].code[k % 32];
             chunk[KERN_F8_SCALES + k % 128 / 32 * 16 + r] = b[k / 32].scale;
+        } else if (m->type == QUANT_FP8_S32) {
+            const struct quant_fp8_s32 *b = (const struct quant_fp8_s32 *)(const void *)stored;
+            uint8_t *chunk = panel + (size_t)(k / 128) * KERN_F8S_CHUNK;
+            chunk[k % 128 * 16 + r] = b[k / 32].code[k % 32];
+            memcpy(chunk + KERN_F8_SCALES + k % 128 / 32 * 64 + 4 * r, b[k / 32].scale, 4);
         } else {
             memcpy(panel + (size_t)k * 32 + 2 * r, stored + 2 * k, 2);
         }

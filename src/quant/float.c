@@ -104,6 +104,18 @@ void quant_decode_fp8_b32(const void *src, float *dst, size_t n)
     }
 }
 
+/* One rounding: the product that a decoder in floats would write. */
+void quant_decode_fp8_s32(const void *src, float *dst, size_t n)
+{
+    const struct quant_fp8_s32 *b = src;
+    for (size_t i = 0; i < n; i++, b++) {
+        float scale;
+        memcpy(&scale, b->scale, sizeof scale);
+        for (int j = 0; j < 32; j++)
+            *dst++ = fp8_e4m3(b->code[j]) * scale;
+    }
+}
+
 void quant_encode_f16(const float *src, void *dst, size_t n)
 {
     char *at = dst;

@@ -274,6 +274,13 @@ struct quant_fp8_b32 {
 };
 static_assert(sizeof(struct quant_fp8_b32) == 33, "fp8_b32 has no padding");
 
+/* In no file: e4m3 codes with the scale of their row or block, an f32 of any value. */
+struct quant_fp8_s32 {
+    uint8_t scale[4];
+    uint8_t code[32];
+};
+static_assert(sizeof(struct quant_fp8_s32) == 36, "fp8_s32 has no padding");
+
 /* The sixteen scales of q3_k, -32..31. */
 static inline void quant_q3_k_scales(const uint8_t sc[12], int8_t out[16])
 {

@@ -13,6 +13,7 @@ enum scales {
     SCALES_BF16,
     SCALES_IQ1_M,
     SCALES_FP8_BLOCK,
+    SCALES_FP8_FLOAT_BLOCK,
     SCALES_BYTE
 };
 
@@ -67,6 +68,10 @@ struct type {
 #define FP8_BLOCK                                                                                  \
     {                                                                                              \
         SCALES_FP8_BLOCK, 0, {0, 0}, 0x7F, 0x7F                                                    \
+    }
+#define FP8_FLOAT_BLOCK                                                                            \
+    {                                                                                              \
+        SCALES_FP8_FLOAT_BLOCK, 0, {0, 0}, 0x7F, 0x7F                                              \
     }
 #define IQ1_M_NIBBLES                                                                              \
     {                                                                                              \
@@ -149,6 +154,12 @@ static bool bad_block(const struct type *t, const unsigned char *b)
             if ((b[i] & t->scales.mask) >= t->scales.first)
                 return true;
         return b[0] == 0xFF;
+    case SCALES_FP8_FLOAT_BLOCK:
+        for (size_t i = 4; i < sizeof(struct quant_fp8_s32); i++)
+            if ((b[i] & t->scales.mask) >= t->scales.first)
+                return true;
+        /* below 2^119, so that 448 times the scale is a float */
+        return ((b[3] & 0x7F) << 1 | b[2] >> 7) > 127 + 118;
     case SCALES_BYTE:
         return (b[0] & t->scales.mask) >= t->scales.first;
     }

@@ -28,6 +28,7 @@ enum quant_type {
     QUANT_U8 = 202,
     QUANT_BOOL = 203,
     QUANT_FP8_B32 = 204, /* in memory only: FP8 with its scale, struct quant_fp8_b32 */
+    QUANT_FP8_S32 = 205, /* the same with a scale that is no power of two, struct quant_fp8_s32 */
 };
 
 struct quant_info {

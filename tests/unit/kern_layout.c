@@ -44,6 +44,7 @@ static const struct { const char *type; uint64_t hash; } known[] = {
     {"Q2_0", 0xf4fbc55cba375ee8},
     {"F8_E4M3", 0x36a471e203011b19},
     {"F8_E4M3_B32", 0x869c6817645cb507},
+    {"F8_E4M3_S32", 0xbeb7b60f4b9efb70},
 };
 
 static uint64_t packed_hash(uint32_t type)

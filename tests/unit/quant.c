@@ -309,7 +309,7 @@ static void sizes_are_checked(void **state)
     assert_false(quant_bytes(QUANT_F32, 1ull << 40, 1ull << 40, &n));
     assert_false(quant_bytes(9, 32, 1, &n));
     assert_int_equal(n, 7);
-    static const uint32_t none[] = {4, 5, 9, 15, 31, 32, 33, 36, 37, 38, 43, 199, 205, UINT32_MAX};
+    static const uint32_t none[] = {4, 5, 9, 15, 31, 32, 33, 36, 37, 38, 43, 199, 206, UINT32_MAX};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         assert_null(quant_info(none[i]));
     assert_false(quant_encode(QUANT_Q4_K, NULL, NULL, 256));

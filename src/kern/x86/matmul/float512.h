@@ -71,7 +71,7 @@ TILES(f32, 64)
 TILES(f16, 32)
 TILES(bf16, 32)
 
-/* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
+/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale ---- */
 
 /* Two k at a time: the code's bits are a half that is 256 times too small. */
 static inline __m512i e4m3_halves(const uint8_t *at)
@@ -95,15 +95,15 @@ static inline __m512 e8m0(const uint8_t *at)
     return _mm512_castsi512_ps(v);
 }
 
-#define TILE_F8(C)                                                                           \
-    static void tile_f8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
+    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
                             int64_t stride, bool first)                                      \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t g = 0; g < n; g++) {                                                    \
-            const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
-            const __m512 s0 = e8m0(scale);  \
+            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;     \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                  \
+            const __m512 s0 = LOAD(scale);                                                   \
             for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                            \
                 if (!(k & 3))                                                                \
                     fetch(at);                                                               \
@@ -123,14 +123,14 @@ static inline __m512 e8m0(const uint8_t *at)
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
-TILE_F8(1) TILE_F8(2) TILE_F8(3) TILE_F8(4) TILE_F8(6) TILE_F8(8)
+#define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
+#define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, load_f32, C)
+TILE_F8E(1) TILE_F8E(2) TILE_F8E(3) TILE_F8E(4) TILE_F8E(6) TILE_F8E(8)
+TILE_F8S(1) TILE_F8S(2) TILE_F8S(3) TILE_F8S(4) TILE_F8S(6) TILE_F8S(8)
 
 /* A group as f32 [32][16]. */
-static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+static ATTR_INLINE void spread_codes(const uint8_t *at, __m512 s, uint8_t *to)
 {
-    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;
-    const __m512 s = e8m0(chunk + KERN_F8_SCALES + g % 4 * 16);
-    (void)w;
     for (int k = 0; k < 32; k += 2, at += 32, to += 128) {
         const __m512i two = e4m3_halves(at);
         fetch(at);
@@ -140,6 +140,18 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
                         _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two, 1)), s));
     }
 }
+static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK;
+    (void)w;
+    spread_codes(chunk + g % 4 * 512, e8m0(chunk + KERN_F8_SCALES + g % 4 * 16), to);
+}
+static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8S_CHUNK;
+    (void)w;
+    spread_codes(chunk + g % 4 * 512, load_f32(chunk + KERN_F8_SCALES + g % 4 * 64), to);
+}
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
                            int64_t stride, bool first)                                        \
@@ -148,15 +160,17 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
 
-void NAME(f8)(const struct kern_matmul *m, int64_t p0, int64_t p1)
-{
-    static const struct drive few = {
-        {{tile_f8_8, 8}, {tile_f8_6, 6}, {tile_f8_4, 4}, {tile_f8_3, 3}, {tile_f8_2, 2}, {tile_f8_1, 1}},
-        32, 0, 0};
-    static const struct drive many = {
-        {{spread_8, 8}, {spread_6, 6}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
-    if (m->n <= 8)
-        drive_run(m, &few, p0, p1);
-    else
-        drive_run_spread(m, &many, spread_f8, p0, p1);
-}
+#define MATMUL_F8(F)                                                                                                                       \
+    void NAME(F)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                                      \
+    {                                                                                                                                      \
+        static const struct drive few = {                                                                                                  \
+            {{tile_##F##_8, 8}, {tile_##F##_6, 6}, {tile_##F##_4, 4}, {tile_##F##_3, 3}, {tile_##F##_2, 2}, {tile_##F##_1, 1}}, 32, 0, 0}; \
+        static const struct drive many = {                                                                                                 \
+            {{spread_8, 8}, {spread_6, 6}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};                      \
+        if (m->n <= 8)                                                                                                                     \
+            drive_run(m, &few, p0, p1);                                                                                                    \
+        else                                                                                                                               \
+            drive_run_spread(m, &many, spread_##F, p0, p1);                                                                                \
+    }
+MATMUL_F8(f8)
+MATMUL_F8(f8s)

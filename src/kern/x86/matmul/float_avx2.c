@@ -75,7 +75,7 @@ TILES(f32, 64)
 TILES(f16, 32)
 TILES(bf16, 32)
 
-/* ---- e4m3 codes with a scale for 32 k: w = code * scale, both exact ---- */
+/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale ---- */
 
 /* The code's bits are a half that is 256 times too small. */
 static inline __m256i e4m3_halves(const uint8_t *at)
@@ -90,6 +90,10 @@ static inline __m256 e4m3(__m128i halves)
 {
     return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256));
 }
+static inline __m256 f32s(const uint8_t *at)
+{
+    return _mm256_loadu_ps((const float *)(const void *)at);
+}
 static inline __m256 e8m0(const uint8_t *at)
 {
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
@@ -98,15 +102,15 @@ static inline __m256 e8m0(const uint8_t *at)
     return _mm256_castsi256_ps(_mm256_or_si256(v, nan));
 }
 
-#define TILE_F8(C)                                                                           \
-    static void tile_f8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
+    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
                             int64_t stride, bool first)                                      \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t g = 0; g < n; g++) {                                                    \
-            const uint8_t *chunk = w + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;     \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;                      \
-            const __m256 s0 = e8m0(scale), s1 = e8m0(scale + 8);  \
+            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;     \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                  \
+            const __m256 s0 = LOAD(scale), s1 = LOAD(scale + (WIDTH) / 2);                    \
             for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
                 if (!(k & 3))                                                                \
                     fetch(at);                                                               \
@@ -118,15 +122,14 @@ static inline __m256 e8m0(const uint8_t *at)
         }                                                                                    \
         EACH_##C(STORE_Y, _)                                                                 \
     }
-TILE_F8(1) TILE_F8(2) TILE_F8(3) TILE_F8(4) TILE_F8(5) TILE_F8(6)
+#define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
+#define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, f32s, C)
+TILE_F8E(1) TILE_F8E(2) TILE_F8E(3) TILE_F8E(4) TILE_F8E(5) TILE_F8E(6)
+TILE_F8S(1) TILE_F8S(2) TILE_F8S(3) TILE_F8S(4) TILE_F8S(5) TILE_F8S(6)
 
 /* A group as f32 [32][16]. */
-static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+static ATTR_INLINE void spread_codes(const uint8_t *at, __m256 s0, __m256 s1, uint8_t *to)
 {
-    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *at = chunk + g % 4 * 512;
-    const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 16;
-    const __m256 s0 = e8m0(scale), s1 = e8m0(scale + 8);
-    (void)w;
     for (int k = 0; k < 32; k++, at += 16, to += 64) {
         const __m256i v = e4m3_halves(at);
         fetch(at);
@@ -136,6 +139,18 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
                         _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v, 1)), s1));
     }
 }
+static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *scale = chunk + KERN_F8_SCALES + g % 4 * 16;
+    (void)w;
+    spread_codes(chunk + g % 4 * 512, e8m0(scale), e8m0(scale + 8), to);
+}
+static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_F8S_CHUNK, *scale = chunk + KERN_F8_SCALES + g % 4 * 64;
+    (void)w;
+    spread_codes(chunk + g % 4 * 512, f32s(scale), f32s(scale + 32), to);
+}
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
                            int64_t stride, bool first)                                        \
@@ -144,15 +159,17 @@ static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
 
-void kern_matmul_f8_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)
-{
-    static const struct drive few = {
-        {{tile_f8_6, 6}, {tile_f8_5, 5}, {tile_f8_4, 4}, {tile_f8_3, 3}, {tile_f8_2, 2}, {tile_f8_1, 1}},
-        32, 0, 0};
-    static const struct drive many = {
-        {{spread_6, 6}, {spread_5, 5}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};
-    if (m->n <= 8)
-        drive_run(m, &few, p0, p1);
-    else
-        drive_run_spread(m, &many, spread_f8, p0, p1);
-}
+#define MATMUL_F8(F)                                                                                                                       \
+    void kern_matmul_##F##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                       \
+    {                                                                                                                                      \
+        static const struct drive few = {                                                                                                  \
+            {{tile_##F##_6, 6}, {tile_##F##_5, 5}, {tile_##F##_4, 4}, {tile_##F##_3, 3}, {tile_##F##_2, 2}, {tile_##F##_1, 1}}, 32, 0, 0}; \
+        static const struct drive many = {                                                                                                 \
+            {{spread_6, 6}, {spread_5, 5}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};                      \
+        if (m->n <= 8)                                                                                                                     \
+            drive_run(m, &few, p0, p1);                                                                                                    \
+        else                                                                                                                               \
+            drive_run_spread(m, &many, spread_##F, p0, p1);                                                                                \
+    }
+MATMUL_F8(f8)
+MATMUL_F8(f8s)
