@@ -158,6 +158,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
     const struct io_meta *meta = e->own_meta ? e->own_meta : io_metadata(e->model->file);
     st = model_create(&e->weights, e->model->file, e->device,
                       e->own_meta ? e->family->rename : e->family->alias, &e->sink, err);
+    if (!st && e->model->config)
+        st = model_read_scheme(e->weights, e->model->config, err);
     if (!st)
         st = e->family->bind(&e->self, e->weights, meta, &e->info, err);
     if (!st)

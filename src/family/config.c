@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "family/config.h"
 
+#include <string.h>
+
+bool family_config_is_weight(const char *end)
+{
+    static const char *const ends[] = {"", "_packed", "_scale", "_scale_inv", "_scale_2", "_global_scale", "_zero_point", "_shape"};
+    static const char weight[] = ".weight";
+    const size_t n = sizeof weight - 1;
+    size_t i = 0;
+    if (strncmp(end, weight, n) != 0)
+        return false;
+    while (i < sizeof ends / sizeof *ends && strcmp(end + n, ends[i]) != 0)
+        i++;
+    return i < sizeof ends / sizeof *ends;
+}
+
 struct json_object *family_config_get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;

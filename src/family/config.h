@@ -14,6 +14,9 @@ struct family_config {
     struct err *err;
 };
 
+/* Whether `end` is ".weight" or the end of a tensor that belongs to a matrix of that name. */
+bool family_config_is_weight(const char *end);
+
 /* NULL: o is no object, or the key is absent or null. */
 struct json_object *family_config_get(struct json_object *o, const char *key);
 

@@ -19,7 +19,7 @@ static const struct pair names[] = {
     {"hc_head_base", "output_hc_base.weight"},   {"hc_head_scale", "output_hc_scale.weight"},
 };
 
-/* Stems: a `.weight` or `.scale` behind them stays. */
+/* Stems: `.weight`, `.scale` and what else belongs to a matrix stays behind them. */
 static const struct pair stems[] = {
     {"attn_norm", "attn_norm"},
     {"ffn_norm", "ffn_norm"},
@@ -82,7 +82,7 @@ static bool rename_in_layer(const char *name, const char *prefix, char *out, siz
     }
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
         const size_t n = strlen(stems[i].hf);
-        if (!strncmp(name, stems[i].hf, n) && (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
+        if (!strncmp(name, stems[i].hf, n) && (family_config_is_weight(name + n) || !strcmp(name + n, ".scale"))) {
             snprintf(out, n_out, "%s%s%s", prefix, stems[i].gguf, name + n);
             return true;
         }

@@ -238,7 +238,7 @@ static const char *layer_name(const struct binder *b, const char *suffix, char o
 static bool has(const struct binder *b, const char *suffix)
 {
     char name[128];
-    return model_find(b->m, layer_name(b, suffix, name));
+    return model_has_matrix(b->m, layer_name(b, suffix, name));
 }
 
 static const struct device_matrix *matrix(struct binder *b, const char *suffix, int64_t out,

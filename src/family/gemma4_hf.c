@@ -48,6 +48,55 @@ static const struct { const char *hf, *gguf; } layer_names[] = {
     {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"},
 };
 
+/* `end`, what stands behind the name of a stack in the checkpoint, as it stands behind "X". */
+static bool stack_end(const char *end, char *out, size_t n_out)
+{
+    snprintf(out, n_out, "%s%s", *end == '_' && strncmp(end, "_weight", 7) != 0 ? ".weight" : "", end);
+    if (*out == '_')
+        *out = '.'; /* _weight_scale */
+    return family_config_is_weight(out);
+}
+
+/* Experts that are tensors of their own. */
+static bool rename_expert(const char *name, const char *prefix, char *out, size_t n_out)
+{
+    static const struct { const char *hf, *gguf; } parts[] = {
+        {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}, {"gate_up_proj", "ffn_gate_up_exps"}};
+    unsigned expert;
+    int used = 0;
+    if (sscanf(name, "experts.%5u.%n", &expert, &used) != 1 || !used)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t n = strlen(parts[i].hf);
+        if (!strncmp(name + used, parts[i].hf, n) && family_config_is_weight(name + used + n)) {
+            snprintf(out, n_out, "%s%s.%u%s", prefix, parts[i].gguf, expert, name + used + n);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A name of one of the lists, or of what belongs to a matrix of them. */
+static bool rename_one(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out)
+{
+    static const char weight[] = ".weight";
+    const size_t n = strlen(hf), k = sizeof weight - 1, g = strlen(gguf) - k;
+    char end[64];
+    if (!strcmp(name, hf)) {
+        snprintf(out, n_out, "%s%s", prefix, gguf);
+        return true;
+    }
+    if (strcmp(gguf + g, weight) != 0)
+        return false;
+    const bool matrix = n > k && !strcmp(hf + n - k, weight), stack = !strncmp(hf, "experts.", 8);
+    const size_t stem = matrix ? n - k : n;
+    if ((!matrix && !stack) || strncmp(name, hf, stem) != 0 ||
+        !(matrix ? family_config_is_weight(name + stem) : stack_end(name + stem, end, sizeof end)))
+        return false;
+    snprintf(out, n_out, "%s%.*s%s", prefix, (int)g, gguf, matrix ? name + stem : end);
+    return true;
+}
+
 bool family_gemma4_rename(const char *name, char *out, size_t n_out)
 {
     static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.",
@@ -60,18 +109,16 @@ bool family_gemma4_rename(const char *name, char *out, size_t n_out)
     unsigned layer;
     int used = 0;
     if (sscanf(name, "layers.%5u.%n", &layer, &used) == 1 && used) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "blk.%u.", layer);
         for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
-            if (!strcmp(name + used, layer_names[i].hf)) {
-                snprintf(out, n_out, "blk.%u.%s", layer, layer_names[i].gguf);
+            if (rename_one(name + used, layer_names[i].hf, layer_names[i].gguf, prefix, out, n_out))
                 return true;
-            }
-        return false;
+        return rename_expert(name + used, prefix, out, n_out);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i].hf)) {
-            snprintf(out, n_out, "%s", names[i].gguf);
+        if (rename_one(name, names[i].hf, names[i].gguf, "", out, n_out))
             return true;
-        }
     return false;
 }
 

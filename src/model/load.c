@@ -15,52 +15,18 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20, FP8_TILE = 128, GROUP = 32 };
-
-bool model_loads_as(uint32_t stored, bool has_scale, uint32_t *type, enum conversion *from)
-{
-    *type = stored;
-    *from = AS_STORED;
-    if (stored == QUANT_I8 && has_scale) {
-        *type = QUANT_MXFP4;
-        *from = FROM_FP4;
-    } else if (stored == QUANT_FP8_E4M3 && has_scale) {
-        *type = QUANT_FP8_B32;
-        *from = FROM_FP8;
-    }
-    return stored != QUANT_I8 || has_scale;
-}
+enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20 };
 
 struct load {
     struct model *m;
-    uint8_t *buffer; /* [workers][buffer_bytes]: stored rows, then their scales, then converted */
-    size_t buffer_bytes, scale_at, row_at;
+    uint8_t *buffer; /* [workers][buffer_bytes]: stored rows, work memory, then converted rows */
+    size_t buffer_bytes, work_at, row_at;
+    bool *rounded;   /* [workers]: a scale of the matrix was */
     const struct bound_matrix *b;
     int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
     uint64_t stored_bytes, row_bytes; /* of one row: in the file, as the device wants it */
     struct err *err; /* [workers] */
 };
-
-/* FP4: low nibble first; a block of MXFP4 pairs element j with j + 16. */
-static void convert_fp4(const uint8_t *codes, const uint8_t *scale, uint8_t *out, int64_t in)
-{
-    for (int64_t g = 0; g < in / GROUP; g++, codes += GROUP / 2, out += 17) {
-        out[0] = scale[g];
-        for (int j = 0; j < GROUP / 2; j++) {
-            const int a = codes[j / 2] >> 4 * (j % 2) & 15, b = codes[8 + j / 2] >> 4 * (j % 2) & 15;
-            out[1 + j] = (uint8_t)(a | b << 4);
-        }
-    }
-}
-
-/* FP8: each group of 32 carries its tile's scale in front. */
-static void convert_fp8(const uint8_t *codes, const uint8_t *scale, uint8_t *out, int64_t in)
-{
-    for (int64_t g = 0; g < in / GROUP; g++, codes += GROUP, out += GROUP + 1) {
-        out[0] = scale[g * GROUP / FP8_TILE];
-        memcpy(out + 1, codes, GROUP);
-    }
-}
 
 static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, struct err *err)
 {
@@ -68,49 +34,23 @@ static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, 
             io_path(l->m->file), t->name, (long long)row);
 }
 
-/* Scales written as f32 become exponents, in place: they must be powers of two. */
-static bool shrink_scales(struct load *l, const struct io_tensor *t, uint8_t *scale, int64_t n, struct err *err)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, scale + 4 * i, sizeof bits);
-        if (bits & 0x807fffff || !(bits >> 23) || bits >> 23 == 255) {
-            err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has a scale at %lld that is no power of two from 2^-126 to 2^127",
-                    io_path(l->m->file), t->name, (long long)i);
-            return false;
-        }
-        scale[i] = (uint8_t)(bits >> 23);
-    }
-    return true;
-}
-
-/* Rows [row0, row0 + n) of a tensor: converted rows in the worker's buffer, or NULL. */
-static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t row0, int64_t n,
+/* Rows [row0, row0 + n) of matrix `index` of a source: converted rows in the worker's buffer, or NULL. */
+static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t index, int64_t row0, int64_t n,
                                 int worker)
 {
     struct err *err = &l->err[worker];
     uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
-    const uint64_t at = (uint64_t)row0 * l->stored_bytes;
+    const int64_t out = device_matrix_out(l->b->m);
+    const uint64_t at = (uint64_t)(index * out + row0) * l->stored_bytes;
     if (io_read(l->m->file, p->t, at, buffer, (size_t)n * l->stored_bytes, err))
         return NULL;
-    if (l->b->from == AS_STORED)
+    if (l->b->layout.from == AS_STORED)
         return buffer;
-    uint8_t *scale = buffer + l->scale_at, *out = buffer + l->row_at;
-    const int64_t in = device_matrix_in(l->b->m);
-    const bool fp8 = l->b->from == FROM_FP8;
-    const int64_t width = (int64_t)p->scale->ne[0], s0 = fp8 ? row0 / FP8_TILE : row0;
-    const int64_t s1 = fp8 ? num_div_up(row0 + n, FP8_TILE) : row0 + n;
-    const size_t one = p->scale->type == QUANT_F32 ? 4 : 1;
-    if (io_read(l->m->file, p->scale, (uint64_t)(s0 * width) * one, scale, (size_t)((s1 - s0) * width) * one, err))
+    struct convert c = {l->m->file, p, &l->b->layout, out, index, row0, n, l->row_bytes, false};
+    if (model_convert(&c, buffer, buffer + l->work_at, buffer + l->row_at, err))
         return NULL;
-    if (one == 4 && !shrink_scales(l, p->scale, scale, (s1 - s0) * width, err))
-        return NULL;
-    for (int64_t r = 0; r < n; r++) {
-        const uint8_t *s = scale + ((fp8 ? (row0 + r) / FP8_TILE : row0 + r) - s0) * width;
-        (fp8 ? convert_fp8 : convert_fp4)(buffer + (uint64_t)r * l->stored_bytes, s,
-                                          out + (uint64_t)r * l->row_bytes, in);
-    }
-    return out;
+    l->rounded[worker] = l->rounded[worker] || c.rounded;
+    return buffer + l->row_at;
 }
 
 static void load_chunk(void *arg, int64_t chunk, int worker)
@@ -123,7 +63,7 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
     const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
     const int64_t n = num_min(l->rows_per_chunk, out - row0);
     const struct source *p = &b->part[b->n_parts > 1 ? index : 0];
-    const uint8_t *rows = read_rows(l, p, (b->n_parts > 1 ? 0 : index * out) + row0, n, worker);
+    const uint8_t *rows = read_rows(l, p, b->n_parts > 1 ? 0 : index, row0, n, worker);
     if (!rows)
         return;
     const uint32_t type = device_matrix_type(b->m);
@@ -143,15 +83,16 @@ static ingle_status load_sizes(struct load *l, const struct bound_matrix *b, str
     if (!quant_bytes(device_matrix_type(b->m), in, 1, &l->row_bytes))
         return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", t->name);
     l->b = b;
-    l->stored_bytes = b->from == FROM_FP4 ? in / 2 : b->from == FROM_FP8 ? in : l->row_bytes;
+    const bool stored = b->layout.from == AS_STORED;
+    l->stored_bytes = stored ? l->row_bytes : (uint64_t)b->layout.row_bytes;
     const int64_t fit = (int64_t)(CHUNK_BYTES / l->row_bytes) / KERN_PANEL * KERN_PANEL;
     l->rows_per_chunk = num_max(KERN_PANEL, fit);
-    l->scale_at = (size_t)l->rows_per_chunk * l->stored_bytes;
-    l->row_at = l->scale_at;
-    if (b->from != AS_STORED)
-        l->row_at += (size_t)l->rows_per_chunk * (size_t)b->part[0].scale->ne[0] * sizeof(float);
-    const size_t need =
-        l->row_at + (b->from == AS_STORED ? 0 : (size_t)l->rows_per_chunk * l->row_bytes);
+    size_t work = 0;
+    for (int64_t i = 0; i < b->n_parts; i++)
+        work = (size_t)num_max((int64_t)work, (int64_t)model_convert_bytes(&b->part[i], &b->layout, l->rows_per_chunk));
+    l->work_at = ((size_t)l->rows_per_chunk * l->stored_bytes + 63) / 64 * 64;
+    l->row_at = l->work_at + (work + 63) / 64 * 64;
+    const size_t need = l->row_at + (stored ? 0 : ((size_t)l->rows_per_chunk * l->row_bytes + 63) / 64 * 64);
     if (need <= l->buffer_bytes)
         return INGLE_OK;
     mem_free(l->buffer);
@@ -180,19 +121,31 @@ static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, st
 static ingle_status load_all(struct model *m, struct err *err)
 {
     struct load l = {.m = m};
-    l.err = mem_calloc((size_t)pool_size(device_pool(m->d)), sizeof *l.err);
-    if (!l.err)
-        return err_set(err, INGLE_NOMEM, "no memory to load");
-    ingle_status s = INGLE_OK;
+    const int n_workers = pool_size(device_pool(m->d));
+    l.err = mem_calloc((size_t)n_workers, sizeof *l.err);
+    l.rounded = mem_calloc((size_t)n_workers, sizeof *l.rounded);
+    ingle_status s = l.err && l.rounded ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to load");
     uint64_t done = 0;
+    size_t n_rounded = 0;
+    const char *rounded = NULL;
     for (size_t i = 0; !s && i < m->n_matrices; i++) {
         s = load_matrix(&l, &m->matrix[i], err);
         done += device_matrix_bytes(m->matrix[i].m);
+        bool any = false;
+        for (int w = 0; w < n_workers; w++)
+            any = any || l.rounded[w];
+        if (any)
+            rounded = n_rounded++ ? rounded : m->matrix[i].part[0].scale->name;
+        memset(l.rounded, 0, (size_t)n_workers * sizeof *l.rounded);
         if (!s && report_progress(m->sink, "load", (double)done, (double)m->n_bytes))
             s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
     }
+    if (!s && n_rounded)
+        report(m->sink, INGLE_REPORT_NOTE, "tensor", rounded,
+               "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34", n_rounded);
     mem_free(l.buffer);
     mem_free(l.err);
+    mem_free(l.rounded);
     return s;
 }
 

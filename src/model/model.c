@@ -15,7 +15,7 @@ static int entry_order(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-static struct entry *find(const struct model *m, const char *name)
+struct entry *model_entry(const struct model *m, const char *name)
 {
     size_t lo = 0, hi = m->n_entries;
     while (lo < hi) {
@@ -83,6 +83,7 @@ void model_free(struct model *m)
     mem_free(m->vector);
     mem_free(m->table);
     mem_free(m->entry);
+    model_scheme_free(m->scheme);
     mem_free(m);
 }
 
@@ -103,7 +104,7 @@ const struct report_sink *model_sink(const struct model *m)
 
 const struct io_tensor *model_find(const struct model *m, const char *name)
 {
-    const struct entry *e = find(m, name);
+    const struct entry *e = model_entry(m, name);
     return e ? e->t : NULL;
 }
 
@@ -114,11 +115,10 @@ uint64_t model_bytes(const struct model *m)
 
 /* ---- binding ---- */
 
-/* The tensor of this name, with exactly this shape (missing trailing dimensions are 1). */
-static ingle_status want(const struct model *m, const char *name, const uint64_t ne[3],
-                         struct entry **out, struct err *err)
+ingle_status model_want(const struct model *m, const char *name, const uint64_t ne[3],
+                        struct entry **out, struct err *err)
 {
-    struct entry *e = find(m, name);
+    struct entry *e = model_entry(m, name);
     if (!e)
         return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing", io_path(m->file), name);
     for (int i = 0; i < IO_MAX_DIMS; i++) {
@@ -151,10 +151,10 @@ static ingle_status second_scale(struct model *m, const char *name, struct devic
         return INGLE_OK;
     memcpy(tail, ".scale", 7);
     /* A scale that the family has bound is a parameter of the model with the same name. */
-    const struct entry *e = find(m, scale);
+    const struct entry *e = model_entry(m, scale);
     if (!e || e->bound) {
         snprintf(scale, sizeof scale, "%.100s.scale", name);
-        e = find(m, scale);
+        e = model_entry(m, scale);
     }
     if (!e || e->bound)
         return INGLE_OK;
@@ -168,118 +168,85 @@ static ingle_status second_scale(struct model *m, const char *name, struct devic
     return s;
 }
 
-/* Tensor name (with its scale, if it has a companion) as rows [out][in]. */
-static ingle_status want_source(struct model *m, const char *name, const uint64_t ne[3],
-                                struct source *out, uint32_t *type, enum conversion *from,
-                                struct err *err)
+/* A matrix that is bound already: a head that is the embedding. */
+static const struct device_matrix *bound_before(const struct model *m, const char *name, int64_t out_rows,
+                                                int64_t in, int64_t n_stack)
 {
-    char scale[NAME_MAX_BYTES];
-    snprintf(scale, sizeof scale, "%.100s", name);
-    char *tail = strstr(scale, ".weight");
-    if (tail)
-        memcpy(tail, ".scale", 7);
-    struct entry *e = find(m, name), *s = tail ? find(m, scale) : NULL;
-    if (e && e->t->type != QUANT_I8 && e->t->type != QUANT_FP8_E4M3)
-        s = NULL;
-    if (e && !model_loads_as(e->t->type, s != NULL, type, from))
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of type I8 has no scales '%s'",
-                       io_path(m->file), e->t->name, scale);
-    const bool grouped = e && e->t->n_dims == 2 && ne[2] > 1; /* a stack written as one matrix */
-    const bool fp4 = e && *from == FROM_FP4;
-    const uint64_t is[3] = {fp4 ? ne[0] / 2 : ne[0], grouped ? ne[1] * ne[2] : ne[1], grouped ? 1 : ne[2]};
-    ingle_status status = want(m, name, is, &e, err);
-    if (!status && *from != AS_STORED) {
-        const uint64_t sne[3] = {fp4 ? ne[0] / 32 : (ne[0] + 127) / 128, fp4 ? is[1] : (is[1] + 127) / 128, 1};
-        status = want(m, scale, sne, &s, err);
-        if (!status && s->t->type != QUANT_E8M0 && s->t->type != QUANT_F32)
-            status = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected E8M0 or F32",
-                             io_path(m->file), s->t->name, quant_info(s->t->type)->name);
-        if (!status && ne[0] % 32)
-            status = err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no multiple of 32",
-                             io_path(m->file), e->t->name);
-        if (!status)
-            s->bound = true;
+    char base[NAME_MAX_BYTES], packed[2 * NAME_MAX_BYTES];
+    const struct entry *e = model_entry(m, name);
+    if (!e && model_base_name(name, base)) {
+        snprintf(packed, sizeof packed, "%s.weight_packed", base);
+        e = model_entry(m, packed);
     }
-    if (status)
-        return status;
-    e->bound = true;
-    *out = (struct source){e->t, *from == AS_STORED ? NULL : s->t};
+    for (size_t i = 0; e && i < m->n_matrices; i++) {
+        const struct device_matrix *w = m->matrix[i].m;
+        if (m->matrix[i].part[0].t == e->t && device_matrix_out(w) == out_rows && device_matrix_in(w) == in &&
+            device_matrix_stack(w) == n_stack)
+            return w;
+    }
+    return NULL;
+}
+
+/* Factors other than 1 become the matrix's. */
+static ingle_status set_factors(struct device_matrix *w, const float *factor, int64_t n, struct err *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (factor[i] < 1.0f || factor[i] > 1.0f)
+            return device_matrix_set_scales(w, factor, err);
     return INGLE_OK;
 }
 
-/* A stack whose matrices are tensors of their own: "<base>.<index>.weight". */
-static ingle_status want_parts(struct model *m, const char *name, const uint64_t ne[3],
-                               struct source *part, uint32_t *type, enum conversion *from,
-                               struct err *err)
+static ingle_status create_matrix(struct model *m, const char *name, const uint64_t ne[3], float *factor,
+                                  struct bound_matrix *b, struct err *err)
 {
-    const char *dot = strrchr(name, '.');
-    char one[NAME_MAX_BYTES];
-    snprintf(one, sizeof one, "%.*s.0%s", (int)(dot - name), name, dot);
-    if (!find(m, one))
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing, and so is '%s'", io_path(m->file), name, one);
-    for (uint64_t i = 0; i < ne[2]; i++) {
-        const uint64_t flat[3] = {ne[0], ne[1], 1};
-        uint32_t t;
-        enum conversion f;
-        snprintf(one, sizeof one, "%.*s.%llu%s", (int)(dot - name), name, (unsigned long long)i, dot);
-        const ingle_status s = want_source(m, one, flat, &part[i], &t, &f, err);
-        if (s)
-            return s;
-        if (i && (t != *type || f != *from))
-            return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has type %s, its siblings %s",
-                           io_path(m->file), part[i].t->name, quant_info(t)->name,
-                           quant_info(*type)->name);
-        *type = t;
-        *from = f;
+    ingle_status s = model_stored(m, name, ne, &b->part, &b->n_parts, &b->layout, factor, err);
+    if (s)
+        return s;
+    s = device_matrix_create(&b->m, m->d, b->layout.type, (int64_t)ne[1], (int64_t)ne[0], (int64_t)ne[2], err);
+    if (s) {
+        err_prefix(err, "'%s': tensor '%s'", io_path(m->file), b->part[0].t->name);
+        mem_free(b->part);
     }
-    return INGLE_OK;
+    return s;
 }
 
 ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, int64_t in,
                           int64_t n_stack, const struct device_matrix **out, struct err *err)
 {
     const uint64_t ne[3] = {(uint64_t)in, (uint64_t)out_rows, (uint64_t)n_stack};
-    const bool parts = n_stack > 1 && !find(m, name);
-    struct bound_matrix b = {.n_parts = parts ? n_stack : 1};
-    uint32_t type = 0;
-    b.part = mem_calloc((size_t)b.n_parts, sizeof *b.part);
-    if (!b.part || !mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix)) {
-        mem_free(b.part);
-        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    const struct device_matrix *before = bound_before(m, name, out_rows, in, n_stack);
+    struct bound_matrix b = {0};
+    if (before) {
+        *out = before;
+        return INGLE_OK;
     }
-    ingle_status s = parts ? want_parts(m, name, ne, b.part, &type, &b.from, err)
-                           : want_source(m, name, ne, b.part, &type, &b.from, err);
-    for (size_t i = 0; !s && i < m->n_matrices; i++)
-        if (m->matrix[i].part[0].t == b.part[0].t) { /* a head that is the embedding */
-            *out = m->matrix[i].m;
-            mem_free(b.part);
-            return INGLE_OK;
-        }
-    if (!s) {
-        s = device_matrix_create(&b.m, m->d, type, out_rows, in, n_stack, err);
-        if (s)
-            err_prefix(err, "'%s': tensor '%s'", io_path(m->file), b.part[0].t->name);
-    }
+    float *factor = mem_calloc((size_t)n_stack, sizeof *factor);
+    ingle_status s = factor && mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix)
+                         ? create_matrix(m, name, ne, factor, &b, err)
+                         : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
     if (s) {
-        mem_free(b.part);
+        mem_free(factor);
         return s;
     }
     m->matrix[m->n_matrices++] = b;
     m->n_bytes += device_matrix_bytes(b.m);
-    if (type == QUANT_NVFP4) {
-        s = second_scale(m, name, b.m, n_stack, err);
-        if (s)
-            return s;
+    if (b.layout.from == TO_FLOATS) {
+        m->widened = m->n_widened++ ? m->widened : b.part[0].t->name;
+        m->wide_bytes += device_matrix_bytes(b.m);
     }
-    *out = b.m;
-    return INGLE_OK;
+    s = b.layout.from == AS_STORED && b.layout.type == QUANT_NVFP4 ? second_scale(m, name, b.m, n_stack, err)
+                                                                    : set_factors(b.m, factor, n_stack, err);
+    mem_free(factor);
+    if (!s)
+        *out = b.m;
+    return s;
 }
 
 /* The bytes of a tensor of this shape; the caller frees them. */
 static ingle_status slurp(struct model *m, const char *name, const uint64_t ne[3],
                           struct entry **e, void **out, struct err *err)
 {
-    ingle_status s = want(m, name, ne, e, err);
+    ingle_status s = model_want(m, name, ne, e, err);
     if (s)
         return s;
     const struct io_tensor *t = (*e)->t;
@@ -364,7 +331,7 @@ ingle_status model_vector(struct model *m, const char *name, int64_t n,
 {
     struct entry *e;
     const uint64_t ne[3] = {(uint64_t)n, 1, 1};
-    ingle_status s = want(m, name, ne, &e, err); /* before memory is taken for n */
+    ingle_status s = model_want(m, name, ne, &e, err); /* before memory is taken for n */
     if (s)
         return s;
     float *v = mem_calloc((size_t)n, sizeof *v);
@@ -391,9 +358,13 @@ ingle_status model_table(struct model *m, const char *name, int64_t n_rows, int6
     struct entry *e;
     uint64_t row_bytes;
     const uint64_t ne[3] = {(uint64_t)width, (uint64_t)n_rows, 1};
-    const ingle_status s = want(m, name, ne, &e, err);
+    const ingle_status s = model_want(m, name, ne, &e, err);
     if (s)
         return s;
+    const uint32_t type = e->t->type;
+    if (type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16 && !quant_info(type)->quantised)
+        return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is a table of type %s, expected F32, F16, BF16 or blocks of a GGUF",
+                       io_path(m->file), e->t->name, quant_info(type)->name);
     if (!quant_bytes(e->t->type, (uint64_t)width, 1, &row_bytes))
         return err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no whole blocks of %s",
                        io_path(m->file), e->t->name, quant_info(e->t->type)->name);
@@ -494,23 +465,128 @@ static int part_of(const struct model *m, const struct entry *e)
     return i < m->n_skips || is_tower(e->t->name) ? i : m->n_skips + 1;
 }
 
+/* "X" of X.weight and X.weight_packed, as names stand in the file: what is used under it. */
+struct stem { const char *name; size_t n; };
+
+static int stem_order(const void *a, const void *b)
+{
+    const struct stem *x = a, *y = b;
+    const int c = memcmp(x->name, y->name, x->n < y->n ? x->n : y->n);
+    return c ? c : x->n < y->n ? -1 : x->n > y->n;
+}
+
+/* Length of a name's part before its last dot. */
+static size_t stem_of(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot ? (size_t)(dot - name) : 0;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+/* How activations, or keys and values, were rounded where the checkpoint was made to be served.  Here
+ * neither are rounded so: nothing is to be undone. */
+static bool is_step(const struct model *m, const char *last)
+{
+    static const char *const inputs[] = {"input_scale", "input_global_scale", "input_zero_point"};
+    static const char *const cache[] = {"k_scale", "v_scale", "q_scale", "output_scale", "k_zero_point", "v_zero_point"};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        if (ends_in(last, inputs[i]))
+            return true;
+    for (size_t i = 0; i < sizeof cache / sizeof *cache; i++)
+        if (!strcmp(last, cache[i]))
+            return model_scheme_has_cache(m);
+    return false;
+}
+
+/* Names that are never a model's own parameter: part of a stored matrix. */
+static bool is_part_of_matrix(const char *last)
+{
+    static const char *const names[] = {"qweight", "qzeros", "scales", "biases", "g_idx", "absmax", "quant_map"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(last, names[i]))
+            return true;
+    return strstr(last, "scale") || !strncmp(last, "weight_", 7);
+}
+
+/* A tensor that nobody asked for is an error where it belongs to a matrix that is used. */
+static ingle_status check_alone(const struct model *m, const struct stem *used, size_t n_used, const struct entry *e,
+                                struct err *err)
+{
+    const char *name = e->t->name;
+    const struct stem stem = {name, stem_of(name)};
+    const char *last = name + stem.n + (stem.n != 0);
+    const bool belongs = stem.n && n_used && bsearch(&stem, used, n_used, sizeof *used, stem_order);
+    if (is_step(m, last))
+        return INGLE_OK;
+    if (belongs)
+        return err_set(err, INGLE_UNSUP,
+                       "'%s': tensor '%s' belongs to the matrix '%.*s.weight', which is used, but is not read itself: products would "
+                       "be wrong", io_path(m->file), name, (int)stem.n, name);
+    if (!is_part_of_matrix(last))
+        return INGLE_OK;
+    char weight[600];
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)stem.n, name);
+    if (io_tensor_find(m->file, weight) && strcmp(weight, name) != 0)
+        return INGLE_OK; /* which is left out, too */
+    return err_set(err, INGLE_FORMAT,
+                   "'%s': '%s' belongs to no matrix that is used: products would be wrong", io_path(m->file), name);
+}
+
+/* The stems of all that is used, sorted; the caller frees them. */
+static ingle_status used_stems(const struct model *m, struct stem **out, size_t *n, struct err *err)
+{
+    struct stem *s = mem_calloc(m->n_entries ? m->n_entries : 1, sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu tensor names", m->n_entries);
+    *n = 0;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const char *name = m->entry[i].t->name;
+        if (m->entry[i].bound && (ends_in(name, ".weight") || ends_in(name, ".weight_packed")))
+            s[(*n)++] = (struct stem){name, stem_of(name)};
+    }
+    qsort(s, *n, sizeof *s, stem_order);
+    *out = s;
+    return INGLE_OK;
+}
+
+static void report_widened(const struct model *m)
+{
+    if (m->n_widened)
+        report(m->sink, INGLE_REPORT_WARN, "tensor", m->widened,
+               "%zu matrices are loaded as F32, %.2f GB: no code of this build holds their scales without loss", m->n_widened,
+               (double)m->wide_bytes * 1e-9);
+}
+
 ingle_status model_check_unused(struct model *m, struct err *err)
 {
-    size_t n[MAX_SKIPS + 2] = {0};
-    const char *first[MAX_SKIPS + 2] = {0};
-    for (size_t i = 0; i < m->n_entries; i++) {
+    size_t n[MAX_SKIPS + 3] = {0}, n_used = 0;
+    const char *first[MAX_SKIPS + 3] = {0};
+    const int steps = m->n_skips + 2;
+    struct stem *used = NULL;
+    ingle_status s = used_stems(m, &used, &n_used, err);
+    if (s)
+        return s;
+    for (size_t i = 0; !s && i < m->n_entries; i++) {
         const struct entry *e = &m->entry[i];
         if (e->bound)
             continue;
-        const int part = part_of(m, e);
-        const size_t len = strlen(e->name);
-        if (part > m->n_skips && len > 6 && !strcmp(e->name + len - 6, ".scale"))
-            return err_set(err, INGLE_FORMAT,
-                           "'%s': the scale '%s' belongs to no matrix that is used: products would be wrong",
-                           io_path(m->file), e->t->name);
+        int part = part_of(m, e);
+        if (part > m->n_skips) {
+            const size_t at = stem_of(e->t->name);
+            s = check_alone(m, used, n_used, e, err);
+            part = is_step(m, e->t->name + at + (at != 0)) ? steps : part;
+        }
         if (!n[part]++)
             first[part] = e->t->name;
     }
+    mem_free(used);
+    if (s)
+        return s;
     for (int i = 0; i < m->n_skips; i++)
         if (n[i])
             report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s", n[i],
@@ -521,6 +597,10 @@ ingle_status model_check_unused(struct model *m, struct err *err)
     if (n[m->n_skips + 1])
         report(m->sink, INGLE_REPORT_WARN, "tensor", first[m->n_skips + 1],
                "%zu tensors of this file are not used by its family", n[m->n_skips + 1]);
+    if (n[steps])
+        report(m->sink, INGLE_REPORT_DEBUG, "tensor", first[steps],
+               "%zu steps of activations and caches are skipped: neither are rounded with them here", n[steps]);
+    report_widened(m);
     return INGLE_OK;
 }
 

@@ -10,6 +10,7 @@
 #define INGLE_MODEL_MODEL_H
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/report.h"
 #include "device/device.h"
 #include "io/io.h"
@@ -33,8 +34,17 @@ const struct report_sink *model_sink(const struct model *m);
 /* The tensor of this (GGUF) name, or NULL. */
 const struct io_tensor *model_find(const struct model *m, const char *name);
 
+/* Reads what the configuration of a checkpoint (config.json, and files beside it) says of quantisation:
+ * an error names a method that is not read, and what would work.  Before any tensor is bound. */
+MUST_CHECK ingle_status model_read_scheme(struct model *m, struct json_object *config, struct err *err);
+
+/* Whether there is a matrix of this (GGUF) name, as one tensor or as several. */
+bool model_has_matrix(const struct model *m, const char *name);
+
 /* Binds tensor `name` as a stack of n_stack matrices W[out][in]; the model owns *out.  A
- * missing tensor or another shape is an error that names both. */
+ * missing tensor or another shape is an error that names both.  Codes of a checkpoint with their
+ * scales (stored.c has the names) become a code of the device that holds the same values; where there
+ * is none, F32. */
 MUST_CHECK ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows,
                                      int64_t in, int64_t n_stack,
                                      const struct device_matrix **out, struct err *err);
@@ -73,7 +83,8 @@ MUST_CHECK ingle_status model_same(const struct model *m, const char *a, const c
 void model_skip(struct model *m, const char *prefix, const char *what);
 
 /* Tensors that nobody bound are named in reports: skipped parts, vision and audio towers as a
- * note, others as a warning.  An unused second scale of an NVFP4 matrix is an error. */
+ * note, others as a warning.  One that belongs to a matrix that is bound (a bias, a scale, an order of
+ * columns) is an error, and so is a scale that belongs to none. */
 MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */

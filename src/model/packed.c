@@ -75,7 +75,7 @@ static void set_places(struct packed_want *w, const struct model *m)
             .in = device_matrix_in(b->m),
             .n_stack = device_matrix_stack(b->m),
             .type = device_matrix_type(b->m),
-            .from = (uint32_t)b->from,
+            .from = (uint32_t)b->layout.from,
             .name = XXH3_64bits(name, strlen(name)),
         };
         at = (at + w->matrix[i].bytes + PACKED_ALIGN - 1) & ~(uint64_t)(PACKED_ALIGN - 1);

@@ -13,21 +13,42 @@ struct entry {
     bool bound;
 };
 
-/* How stored rows become rows of the type that the device loads. */
+/* How stored rows become rows of the type that the device loads.  Part of a packed file's key. */
 enum conversion {
     AS_STORED,
-    FROM_FP4, /* two e2m1 codes a byte, neighbours; one e8m0 scale per 32: becomes MXFP4 */
-    FROM_FP8, /* e4m3 codes; one e8m0 scale per tile of 128 x 128 */
+    FROM_FP4,   /* two e2m1 codes a byte, neighbours; a power of two per 32: becomes MXFP4 */
+    FROM_FP8,   /* e4m3 codes and powers of two: becomes FP8_B32 */
+    FROM_FP8_S, /* e4m3 codes and other scales: becomes FP8_S32 */
+    FROM_NVFP4, /* two e2m1 codes a byte, an e4m3 scale per 16: becomes NVFP4 */
+    FROM_INT,   /* whole numbers: become Q4_0, Q5_0 or Q8_0 */
+    TO_FLOATS,  /* any of these where no code fits: becomes F32 */
+};
+
+enum codes { CODES_NONE, CODES_FP8, CODES_E2M1, CODES_INT };
+
+/* How the tensors of a matrix stand in the file. */
+struct layout {
+    enum conversion from;
+    enum codes codes;
+    uint32_t type;          /* that the device loads */
+    int bits;               /* CODES_INT: 4 or 8 ... */
+    bool packed;            /* ... in words of 32 bits, biased by half their range; else int8 */
+    int shift;              /* FROM_INT: scales are loaded as 2^shift times themselves */
+    int64_t in, row_bytes;  /* row_bytes: of the codes */
 };
 
 struct source {
-    const struct io_tensor *t, *scale; /* scale: FROM_FP4, FROM_FP8 */
+    const struct io_tensor *t;
+    const struct io_tensor *scale, *zero; /* or NULL */
+    int64_t tile_rows, tile_columns;      /* that one scale covers */
+    int64_t scale_columns;
+    int64_t scale_rows;                   /* of one matrix of the stack; 0: tiles run over all of them */
 };
 
 struct bound_matrix {
     struct source *part;  /* one, or one for each matrix of the stack; owned */
     int64_t n_parts;
-    enum conversion from;
+    struct layout layout;
     struct device_matrix *m;
 };
 
@@ -39,6 +60,7 @@ struct model_table {
 };
 
 struct packed_file;
+struct scheme;
 
 struct model {
     struct io_file *file;
@@ -55,14 +77,66 @@ struct model {
     uint64_t n_bytes;
     struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];
     int n_skips;
+    struct scheme *scheme; /* owned; NULL: the checkpoint says nothing of quantisation */
+    size_t n_widened;      /* matrices that no code fits: F32 in memory */
+    const char *widened;   /* the first */
+    uint64_t wide_bytes;   /* of them, in memory */
     /* The matrices, in one piece of memory. */
     uint8_t *image;
     struct model_loaded loaded;
     struct packed_file *file_of_image; /* that is mapped, or NULL */
 };
 
-/* The type that a device loads for tensors of this one, and how; false: none. */
-bool model_loads_as(uint32_t stored, bool has_scale, uint32_t *type, enum conversion *from);
+/* ---- names (model.c) ---- */
+
+struct entry *model_entry(const struct model *m, const char *name);
+/* The tensor of this name, with exactly this shape (missing trailing dimensions are 1). */
+MUST_CHECK ingle_status model_want(const struct model *m, const char *name, const uint64_t ne[3],
+                                   struct entry **out, struct err *err);
+
+/* ---- stored.c ---- */
+
+/* The tensors of matrix `name`, of shape ne = {in, out, n_stack}: one source, or one for each
+ * matrix of the stack (*n_parts of them, owned by the caller).  factor f32 [n_stack] gets what
+ * products are to be multiplied by. */
+MUST_CHECK ingle_status model_stored(struct model *m, const char *name, const uint64_t ne[3],
+                                     struct source **part, int64_t *n_parts, struct layout *l,
+                                     float *factor, struct err *err);
+/* "<base>.weight" without its end; false: the name has another. */
+bool model_base_name(const char *name, char out[NAME_MAX_BYTES]);
+
+/* ---- convert.c ---- */
+
+/* Where rows of a matrix are converted: rows [row0, row0 + n) of matrix `index` of the stack. */
+struct convert {
+    const struct io_file *file;
+    const struct source *p;
+    const struct layout *l;
+    int64_t out, index, row0, n; /* out: rows of one matrix */
+    uint64_t row_bytes;          /* of a converted row */
+    bool rounded;                /* set: a scale was too small for a half */
+};
+/* Bytes of work memory for rows of this layout, beside the stored and the converted ones. */
+size_t model_convert_bytes(const struct source *p, const struct layout *l, int64_t n_rows);
+/* codes: n stored rows; out: n converted ones. */
+MUST_CHECK ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work, uint8_t *out,
+                                      struct err *err);
+/* Scales [at, at + n) of a tensor as floats.  work: n * 4 bytes. */
+MUST_CHECK ingle_status model_scales(const struct io_file *f, const struct io_tensor *t, uint64_t at,
+                                     size_t n, void *work, float *out, struct err *err);
+/* The exponent of a power of two as E8M0. */
+bool model_exponent(float v, uint8_t *out);
+
+/* ---- scheme.c ---- */
+
+/* Whether the checkpoint's configuration agrees with how matrix t is stored. */
+MUST_CHECK ingle_status model_scheme_check(const struct model *m, const struct source *p, const struct layout *l,
+                                           struct err *err);
+/* Tile of FP8 scales in rows and columns; left as they are where it says none. */
+void model_scheme_tile(const struct model *m, int64_t *rows, int64_t *columns);
+/* Whether it describes a quantised cache of keys and values, whose steps k_scale and v_scale are. */
+bool model_scheme_has_cache(const struct model *m);
+void model_scheme_free(struct scheme *s);
 
 /* Ends what model_load() began. */
 void model_unload(struct model *m);

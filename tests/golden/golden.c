@@ -27,7 +27,7 @@ static const struct io_meta *read_config(struct golden_model *g)
     assert_non_null(g->family);
     g->meta = io_meta_create();
     GOLDEN_OK(g->family->config(config, g->meta, NULL, &e));
-    json_object_put(config);
+    g->config = config;
     mem_free(text);
     return g->meta;
 }
@@ -69,6 +69,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     }
     GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : g->family->alias,
                            &g->sink, &e));
+    if (g->config)
+        GOLDEN_OK(model_read_scheme(g->model, g->config, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
     if (o->draft)
         open_draft(g, o->draft_file);
@@ -107,6 +109,7 @@ void golden_close(struct golden_model *g)
     model_free(g->model);
     io_close(g->file);
     io_meta_free(g->meta);
+    json_object_put(g->config);
     device_free(g->device);
 }
 

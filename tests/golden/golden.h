@@ -30,6 +30,7 @@ struct golden_model {
     struct io_file *file;
     struct model *model;
     struct io_meta *meta; /* of a checkpoint's config.json; NULL for GGUF */
+    struct json_object *config; /* the same */
     const struct family *family;
     void *self;
     struct family_info info;
