@@ -213,7 +213,7 @@ static ingle_status read_compressed(const struct reader *r, struct json_object *
         return refuse(r, "format", text(q, "format"));
     if (*sparse && strcmp(sparse, "dense") != 0)
         return refuse(r, "sparsity_config.format", sparse);
-    r->to->cache = get(q, "kv_cache_scheme") != NULL;
+    r->to->cache = r->to->cache || get(q, "kv_cache_scheme");
     if (!json_object_is_type(groups, json_type_object))
         return INGLE_OK;
     json_object_object_foreach(groups, name, g)
@@ -242,7 +242,7 @@ static ingle_status read_modelopt(const struct reader *r, struct json_object *q)
     struct json_object *cache = get(q, "kv_cache_quant_algo");
     if (!is_one_of(text(q, "quant_algo"), known))
         return refuse(r, "quant_algo", text(q, "quant_algo"));
-    r->to->cache = r->to->cache || cache || get(q, "kv_cache_scheme");
+    r->to->cache = cache != NULL;
     return read_compressed(r, q);
 }
 

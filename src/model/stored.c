@@ -263,7 +263,7 @@ static ingle_status choose_e2m1(const struct model *m, const struct source *p, c
                                 struct layout *l, struct err *err)
 {
     const int64_t group = t->second ? NVFP4_GROUP : GROUP, whole = t->second ? NVFP4_BLOCK : GROUP;
-    if (p->tile_rows != 1 || p->tile_columns != group)
+    if (p->tile_rows != 1 || p->tile_columns != (l->in < group ? l->in : group))
         return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has a scale for %lld columns of %lld rows of FP4, expected %lld of 1",
                        io_path(m->file), p->scale->name, (long long)p->tile_columns, (long long)p->tile_rows, (long long)group);
     l->from = l->in % whole ? TO_FLOATS : t->second ? FROM_NVFP4 : FROM_FP4;
@@ -368,7 +368,7 @@ static ingle_status one_source(struct model *m, const char *name, const uint64_t
     p->scale = t.scale->t;
     p->zero = t.zero ? t.zero->t : NULL;
     if ((s = check_scale_type(m, l, &t, err)) || (s = find_tiles(m, l, flat, p, err)) ||
-        (s = check_zero(m, l, flat, p, t.zero, err)) || (s = check_shape(m, &t, ne, err)))
+        (s = check_zero(m, l, flat, p, t.zero, err)) || (s = check_shape(m, &t, flat, err)))
         return s;
     s = l->codes == CODES_FP8    ? choose_fp8(m, p, l, err)
         : l->codes == CODES_E2M1 ? choose_e2m1(m, p, &t, l, err)
