@@ -48,6 +48,7 @@ struct cli_command {
     const char *name, *arguments, *help, *more;
     cli_command_fn *run;
 };
+enum { CLI_COMMANDS = 32 }; /* at most */
 const struct cli_command *cli_commands(size_t *n);
 const struct cli_command *cli_command_find(const char *name);
 

@@ -12,55 +12,8 @@
 #include <string.h>
 
 enum {
-    SMALL_WORK = 16384,  /* floats: below this a wake-up of the pool costs more than it gains */
     COLUMN_BLOCK = 4096, /* floats of an element-wise chunk */
 };
-
-struct piece {
-    pool_fn *fn;
-    void *arg;
-    int64_t first;
-};
-
-static void piece_chunk(void *arg, int64_t chunk, int worker)
-{
-    const struct piece *p = arg;
-    p->fn(p->arg, p->first + chunk, worker);
-}
-
-/* In pieces that take about as long as another step may be kept waiting.  A cancelled step
- * leaves the rest out: nobody looks at what it computes. */
-static void for_pieces(struct device *d, int64_t n_chunks, pool_fn *fn, void *arg)
-{
-    const int64_t n_workers = pool_size(d->pool);
-    double each = 0;
-    for (int64_t first = 0, n = n_workers; first < n_chunks && device_runs(d);) {
-        const int64_t here = num_min(n, n_chunks - first);
-        if (first > 0)
-            device_may_stop(d, (uint64_t)(each * (double)here));
-        const uint64_t began = clock_now();
-        struct piece p = {fn, arg, first};
-        pool_run(d->pool, here, piece_chunk, &p);
-        first += here;
-        each = (double)(clock_now() - began + 1) / (double)here;
-        const double fit = (double)d->between->piece_ns / each;
-        n = fit < (double)n_chunks ? num_max(n_workers, (int64_t)fit / n_workers * n_workers) : n_chunks;
-    }
-}
-
-void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg)
-{
-    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > SMALL_WORK) {
-        for_pieces(d, n_chunks, fn, arg);
-        return;
-    }
-    if (n_chunks > 1 && work > SMALL_WORK && pool_size(d->pool) > 1) {
-        pool_run(d->pool, n_chunks, fn, arg);
-        return;
-    }
-    for (int64_t i = 0; i < n_chunks; i++)
-        fn(arg, i, 0);
-}
 
 /* ---- by row ---- */
 
@@ -83,7 +36,7 @@ static void by_row_chunk(void *arg, int64_t chunk, int worker)
 static void by_row(struct device *d, const void *args, int64_t n, int64_t width,
                    void (*row)(const struct kern_math_table *, const void *, int64_t))
 {
-    const int64_t grain = num_max(1, num_min(num_div_up(SMALL_WORK / 4, num_max(1, width)),
+    const int64_t grain = num_max(1, num_min(num_div_up(DEVICE_SMALL_WORK / 4, num_max(1, width)),
                                              num_div_up(n, 4 * pool_size(d->pool))));
     struct by_row b = {d, args, n, grain, row};
     device_cpu_for(d, num_div_up(n, grain), n * width, by_row_chunk, &b);
@@ -347,22 +300,6 @@ static void cpu_mul(struct device *d, const void *args, void *scratch)
 {
     (void)scratch;
     elements(d, args, ((const struct device_mul_args *)args)->y, 1, mul_block);
-}
-
-/* min and max by comparison: NaN stays. */
-static void clamp_glu(float *gate, float *up, float limit, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        gate[i] = gate[i] > limit ? limit : gate[i];
-        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
-    }
-}
-
-void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n)
-{
-    if (limit > 0)
-        clamp_glu(gate, up, limit, n);
-    (act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(y, gate, up, n);
 }
 
 static void glu_block(const struct kern_math_table *k, const void *args, int64_t i, int64_t c,

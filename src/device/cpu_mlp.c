@@ -11,6 +11,22 @@
 #include "device/claim.h"
 #include "device/cpu_matmul.h"
 
+/* min and max by comparison: NaN stays. */
+static void clamp_glu(float *gate, float *up, float limit, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    }
+}
+
+void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n)
+{
+    if (limit > 0)
+        clamp_glu(gate, up, limit, n);
+    (act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(y, gate, up, n);
+}
+
 enum {
     BAND = KERN_BAND * KERN_PANEL, /* columns */
     MOST_ROWS = 512,               /* of a chunk, of which ... */

@@ -58,13 +58,6 @@ static void report_nodes(const struct device *d)
                                    : "memory takes turns on them");
 }
 
-void device_note_recipe(struct device *d, const char *recipe)
-{
-    const size_t n = strlen(d->recipes);
-    if (!strstr(d->recipes, recipe))
-        snprintf(d->recipes + n, sizeof d->recipes - n, "%s%s", n ? "+" : "", recipe);
-}
-
 ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
 {
     struct device *d = mem_zalloc(sizeof *d);
@@ -233,17 +226,6 @@ void device_fail(struct device *d, const struct err *err)
         d->err = *err;
 }
 
-bool device_runs(struct device *d)
-{
-    if (d->dry || d->err.status != INGLE_OK)
-        return false;
-    if (d->cancel && atomic_load_explicit(d->cancel, memory_order_relaxed)) {
-        err_set(&d->err, INGLE_CANCEL, "cancelled");
-        return false;
-    }
-    return true;
-}
-
 ingle_status device_status(const struct device *d, struct err *err)
 {
     if (d->err.status != INGLE_OK && err)
@@ -261,29 +243,6 @@ void device_set_between(struct device *d, struct device_between *between)
     between->next_ns = 0;
     memset(between->longest_ns, 0, sizeof between->longest_ns);
     between->last = clock_now();
-}
-
-static void note_piece(struct device_between *b, uint64_t ns)
-{
-    for (int i = 0; i < DEVICE_LONGEST && ns; i++)
-        if (ns > b->longest_ns[i]) {
-            const uint64_t shorter = b->longest_ns[i];
-            b->longest_ns[i] = ns;
-            ns = shorter;
-        }
-}
-
-void device_may_stop(struct device *d, uint64_t next_ns)
-{
-    struct device_between *b = d->between;
-    if (!b || d->dry)
-        return;
-    if (b->piece_ns)
-        note_piece(b, clock_now() - b->last);
-    b->next_ns = next_ns;
-    b->fn(b->arg);
-    if (b->piece_ns)
-        b->last = clock_now();
 }
 
 void device_suspend(struct device *d, struct device_suspended *s)

@@ -113,6 +113,7 @@ void device_may_stop(struct device *d, uint64_t next_ns);
 /* Whether operations are to stop in between. */
 static inline bool device_in_pieces(const struct device *d) { return d->between && d->between->piece_ns; }
 
+enum { DEVICE_SMALL_WORK = 16384 }; /* floats: below this a wake-up of the pool costs more than it gains */
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);

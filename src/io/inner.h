@@ -113,6 +113,8 @@ MUST_CHECK ingle_status io_shards_find(const char *dir, struct io_shards *out, s
 /* INGLE_FORMAT, INGLE_UNSUP: the part is no file of weights, by its beginning; says what it is. */
 MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p, struct err *err);
 bool io_is_lfs_pointer(const char *text, size_t n);
+/* table.c */
+MUST_CHECK ingle_status io_part_new(struct io_file *f, const char *path, struct io_part **out, struct err *err);
 MUST_CHECK ingle_status io_part_add(struct io_file *f, const char *path, struct err *err);
 /* Appends a tensor; the name is copied. */
 MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t n_name,
