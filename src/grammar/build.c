@@ -24,7 +24,7 @@ ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root, struct gram
     mem_free(b->slot);
     if (grammar_g_ok(b)) {
         b->g->root = root;
-        b->status = grammar_g_check(b->g, b->err);
+        b->status = grammar_g_check(b->g, &b->no_text, b->err);
         (void)grammar_g_look(b);
     }
     if (grammar_g_ok(b))
@@ -313,7 +313,7 @@ struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_
     return grammar_g_call(b, rule);
 }
 
-uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n, uint32_t most,
                           const uint32_t *other, const uint32_t *before, uint32_t behind)
 {
     uint32_t at = 0;
@@ -323,7 +323,7 @@ uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, si
         tie(b, p.out, behind);
         if (before)
             p = grammar_g_cat(b, grammar_g_call(b, *before), p);
-        const uint32_t in = named ? grammar_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i) : p.in;
+        const uint32_t in = named ? grammar_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i | most << 8) : p.in;
         at = at ? grammar_g_node(b, GRAMMAR_SPLIT, in, at) : in;
     }
     return at ? at : grammar_g_never(b).in;

@@ -138,6 +138,7 @@ static void reach_node(struct grammar *g, struct reach *r, uint32_t i)
         break;
     case GRAMMAR_ONCE:
     case GRAMMAR_ALL:
+    case GRAMMAR_LEAST:
         reach_to(g, r, x.rule, x.a);
         break;
     case GRAMMAR_END:
@@ -281,6 +282,7 @@ static bool is_alive(const struct grammar *g, const uint8_t *alive, uint32_t i)
     case GRAMMAR_JUMP:
     case GRAMMAR_ONCE:
     case GRAMMAR_ALL:
+    case GRAMMAR_LEAST:
         return alive[x->a];
     }
     return false;
@@ -302,7 +304,7 @@ static size_t needs_of(const struct grammar *g, uint32_t i, uint32_t need[3])
 }
 
 /* From the ends backwards.  user lists, node by node, who needs it. */
-static ingle_status find_dead(struct grammar *g, struct err *err)
+static ingle_status find_dead(struct grammar *g, bool *no_text, struct err *err)
 {
     const size_t n = g->n_nodes;
     struct waiting w;
@@ -335,7 +337,8 @@ static ingle_status find_dead(struct grammar *g, struct err *err)
     mem_free(user);
     if (!ok)
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
-    if (g->node[g->rule[g->root].start].dead)
+    *no_text = g->node[g->rule[g->root].start].dead;
+    if (*no_text)
         return err_set(err, INGLE_ARG, "no finite text fits the grammar");
     return INGLE_OK;
 }
@@ -365,14 +368,14 @@ static void sort_bytes(struct grammar *g)
         g->sample[g->class_of[c]] = (uint8_t)c;
 }
 
-ingle_status grammar_g_check(struct grammar *g, struct err *err)
+ingle_status grammar_g_check(struct grammar *g, bool *no_text, struct err *err)
 {
     remove_jumps(g);
     if (!name_rules(g))
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
     ingle_status st = check_reach(g, err);
     if (!st)
-        st = find_dead(g, err);
+        st = find_dead(g, no_text, err);
     sort_bytes(g);
     return st;
 }

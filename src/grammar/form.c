@@ -382,7 +382,7 @@ static void tree_add_all(struct grammar_builder *b, struct name_tree *t, struct 
 }
 
 /* What a free name is made of: JSON without escapes, or a bare word. */
-static void name_chars(struct grammar_form *f, bool first, struct grammar_class *c)
+void grammar_f_name_chars(struct grammar_form *f, bool first, struct grammar_class *c)
 {
     struct grammar_builder *b = f->b;
     if (f->kind != FORM_GEMMA) {
@@ -410,14 +410,14 @@ static struct grammar_piece outside_tree(struct grammar_form *f, const struct na
     uint32_t *in = mem_calloc(t->n, sizeof *in);
     if (!in)
         grammar_g_nomem(b);
-    name_chars(f, false, &c);
+    grammar_f_name_chars(f, false, &c);
     const struct grammar_piece rest = grammar_g_star(b, grammar_g_class(b, &c));
     grammar_g_tie(b, rest, out.in);
     grammar_g_class_release(&c);
     for (size_t i = t->n; in && i-- > 0 && grammar_g_ok(b);) {
         struct grammar_class taken = {0};
         c = (struct grammar_class){0};
-        name_chars(f, i == 0, &c);
+        grammar_f_name_chars(f, i == 0, &c);
         for (uint32_t k = t->at[i].child; k; k = t->at[k].sibling)
             grammar_g_range(b, &taken, t->at[k].cp, t->at[k].cp);
         grammar_g_subtract(b, &c, &taken);
@@ -454,10 +454,9 @@ struct grammar_piece grammar_f_other(struct grammar_form *f, struct json_object 
     return p;
 }
 
-struct grammar_piece grammar_f_other_name(struct grammar_form *f, struct json_object *but)
+struct grammar_piece grammar_f_named(struct grammar_form *f, struct grammar_piece p)
 {
     struct grammar_builder *b = f->b;
-    struct grammar_piece p = grammar_f_other(f, but);
     if (f->kind != FORM_GEMMA)
         p = grammar_f_quoted(f, p);
     return grammar_g_cat(b, grammar_g_cat(b, p, grammar_g_word(b, ":")), grammar_f_space(f));
@@ -585,7 +584,7 @@ struct grammar_piece grammar_f_any_object(struct grammar_form *f)
     const uint32_t rule = shared(f, SHARED_OBJECT, "object", &fresh);
     if (fresh) {
         const uint32_t member = grammar_g_rule(b, "member", 6);
-        grammar_g_body(b, member, grammar_g_cat(b, grammar_f_other_name(f, NULL), grammar_f_any(f)));
+        grammar_g_body(b, member, grammar_g_cat(b, grammar_f_named(f, grammar_f_other(f, NULL)), grammar_f_any(f)));
         grammar_g_body(b, rule, list_of(f, "{", grammar_g_call(b, member), grammar_g_call(b, member), "}"));
     }
     return grammar_g_call(b, rule);

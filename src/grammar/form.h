@@ -51,10 +51,10 @@ struct form_mark grammar_f_forbidden(enum form_kind kind);
 
 /* "name": or name: */
 struct grammar_piece grammar_f_name(struct grammar_form *f, const char *name, size_t n);
-/* Any name but those of the members of `but` (which may be NULL), with what stands around it;
- * grammar_f_other(): the bare name. */
+/* Any bare name but those of the members of `but` (which may be NULL); and a bare name with what stands
+ * around it. */
 struct grammar_piece grammar_f_other(struct grammar_form *f, struct json_object *but);
-struct grammar_piece grammar_f_other_name(struct grammar_form *f, struct json_object *but);
+struct grammar_piece grammar_f_named(struct grammar_form *f, struct grammar_piece name);
 /* Exactly this value.  INGLE_UNSUP: the form cannot say it. */
 struct grammar_piece grammar_f_exactly(struct grammar_form *f, struct json_object *v);
 
@@ -64,15 +64,15 @@ struct grammar_piece grammar_f_any(struct grammar_form *f);
 struct grammar_piece grammar_f_any_object(struct grammar_form *f);
 struct grammar_piece grammar_f_any_array(struct grammar_form *f);
 
-/* A bound of a number: the decimal digits around the point, no exponent. */
-enum { FORM_DIGITS = 18 };
+/* A bound of a number: the decimal digits around the point. */
+enum { FORM_DIGITS = 40 };
 struct form_bound {
     bool set, negative, exclusive;
     int n_int, n_frac;
     char digit[2 * FORM_DIGITS]; /* n_int, then n_frac; no superfluous zeros */
 };
-/* False: more digits than FORM_DIGITS on a side. */
-bool grammar_f_bound(struct form_bound *out, const char *number);
+/* False: more digits than FORM_DIGITS on a side; *large: in front of the point. */
+bool grammar_f_bound(struct form_bound *out, const char *number, bool *large);
 /* Numbers between bounds; integers alone if whole is set. */
 struct grammar_piece grammar_f_between(struct grammar_form *f, const struct form_bound *low,
                                     const struct form_bound *high, bool whole);
@@ -86,5 +86,36 @@ bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low, c
  * INGLE_UNSUP where that does not follow from the expression itself. */
 struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f, const char *text,
                                   size_t n, bool whole, uint32_t min, uint32_t max);
+
+/* Texts that fit several grammars of plain text (UTF-8) at once, and (inverse) others not at all.  What is
+ * to meet is gathered, from a zeroed list but for b, then made a piece, which ends the list. */
+enum { MEET_MAX_PARTS = 12 };
+struct meet_part {
+    struct grammar *g;
+    bool inverse;
+};
+struct form_meeting {
+    struct grammar_builder *b;
+    struct meet_part part[MEET_MAX_PARTS]; /* owned */
+    size_t n;
+    bool nothing; /* one of them has no texts */
+};
+/* One more by a builder of its own: begun (false: m->b has failed), and the piece that it has made. */
+bool grammar_f_meet_begin(struct form_meeting *m, struct grammar_builder *own, struct err *err);
+void grammar_f_meet_take(struct form_meeting *m, struct grammar_builder *own, const struct err *err,
+                         struct grammar_piece p, bool inverse);
+void grammar_f_meet_regex(struct form_meeting *m, const char *text, size_t n, bool whole, bool inverse);
+void grammar_f_meet_length(struct form_meeting *m, uint32_t min, uint32_t max);
+/* The keys of an object. */
+void grammar_f_meet_words(struct form_meeting *m, struct json_object *words, bool inverse);
+/* *empty: there is no such text.  As it stands; as the contents of a string in form f; as the bare name of a
+ * free member.  INGLE_UNSUP: too many states. */
+struct grammar_piece grammar_f_meet_raw(struct form_meeting *m, bool *empty);
+struct grammar_piece grammar_f_meet_string(struct form_meeting *m, struct grammar_form *f, bool *empty);
+struct grammar_piece grammar_f_meet_name(struct form_meeting *m, struct grammar_form *f, bool *empty);
+struct grammar_piece grammar_f_meet(struct grammar_builder *b, const struct grammar_form *f,
+                                    const struct meet_part *part, size_t n, bool *empty);
+/* What a free name is made of. */
+void grammar_f_name_chars(struct grammar_form *f, bool first, struct grammar_class *c);
 
 #endif

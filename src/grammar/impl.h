@@ -33,8 +33,9 @@ enum grammar_kind {
     GRAMMAR_CALL,  /* rule b, then a */
     GRAMMAR_LOOP,  /* to a if count < max, to b if count >= min */
     GRAMMAR_COUNT, /* count + 1, then a */
-    GRAMMAR_ONCE,  /* to a with bit b of count set, if it is not */
+    GRAMMAR_ONCE,  /* to a with bit b & 31 of count set, if it is not, and (b >> 8: not 0) fewer than that are */
     GRAMMAR_ALL,   /* to a if count has all bits of b */
+    GRAMMAR_LEAST, /* to a if count has at least b bits */
 };
 enum { GRAMMAR_MAX_ONCE = 30 }; /* bits */
 
@@ -85,6 +86,7 @@ struct grammar_builder {
     struct grammar_set_slot *slot;
     size_t n_slots;
     struct err *err; /* of the first failure */
+    bool no_text;    /* it was that no text fits */
     ingle_status status;
 };
 
@@ -156,11 +158,12 @@ struct grammar_piece grammar_g_plus(struct grammar_builder *b, struct grammar_pi
 struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x, uint32_t min,
                                    uint32_t max);
 
-/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once, and
+/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once (in all at most
+ * `most` of them; 0: any number), and
  * `other` (may be NULL) any number of times; `before` (may be NULL) comes in front of the one that
  * is taken, so not when none is left; `behind` is where each goes on.  In a rule of its own: its
  * counter tells which were taken. */
-uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n, uint32_t most,
                           const uint32_t *other, const uint32_t *before, uint32_t behind);
 
 /* Each fails b when memory is out. */
@@ -176,7 +179,7 @@ void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, stru
 void grammar_g_class_release(struct grammar_class *c);
 
 /* Checks and finishes g; names rules. */
-ingle_status grammar_g_check(struct grammar *g, struct err *err);
+ingle_status grammar_g_check(struct grammar *g, bool *no_text, struct err *err);
 
 /* ---- the vocabulary ---- */
 

@@ -169,6 +169,11 @@ static void expand_count(struct grammar_matcher *m, const struct match_item *x)
         todo(m, n->a, count, x->frame);
 }
 
+static uint32_t n_bits(uint32_t x)
+{
+    return (uint32_t)__builtin_popcount(x);
+}
+
 /* Follows what needs no byte.  True: *x stays, it reads one. */
 static bool expand(struct grammar_matcher *m, const struct match_item *x, bool *may_end)
 {
@@ -205,8 +210,12 @@ static bool expand(struct grammar_matcher *m, const struct match_item *x, bool *
         expand_count(m, x);
         break;
     case GRAMMAR_ONCE:
-        if (!(x->count >> n->b & 1))
-            todo(m, n->a, x->count | (uint32_t)1 << n->b, x->frame);
+        if (!(x->count >> (n->b & 31) & 1) && (!(n->b >> 8) || n_bits(x->count) < n->b >> 8))
+            todo(m, n->a, x->count | (uint32_t)1 << (n->b & 31), x->frame);
+        break;
+    case GRAMMAR_LEAST:
+        if (n_bits(x->count) >= n->b)
+            todo(m, n->a, x->count, x->frame);
         break;
     case GRAMMAR_ALL:
         if ((x->count & n->b) == n->b)

@@ -13,7 +13,7 @@ enum { MERGE_DEPTH = 64 };
 enum { OBJECT_BYTES = 1024, MEMBER_BYTES = 128 };
 
 /* Takes o. */
-static struct json_object *keep(struct schema *s, struct json_object *o)
+struct json_object *grammar_s_keep(struct schema *s, struct json_object *o)
 {
     if (o && !grammar_g_spend(s->b, OBJECT_BYTES)) {
         json_object_put(o);
@@ -48,6 +48,17 @@ static struct json_object *get(struct json_object *o, const char *key)
     struct json_object *v = NULL;
     return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
                                                                                               : NULL;
+}
+
+struct json_object *grammar_s_both(struct schema *s, struct json_object *x, struct json_object *y)
+{
+    struct json_object *o = grammar_s_keep(s, json_object_new_object());
+    struct json_object *list = o ? grammar_s_keep(s, json_object_new_array()) : NULL;
+    if (!list || !put(s, o, "allOf", list))
+        return NULL;
+    if (json_object_array_add(list, json_object_get(x)) || json_object_array_add(list, json_object_get(y)))
+        grammar_g_nomem(s->b);
+    return o;
 }
 
 /* ---- pointers ---- */
@@ -91,8 +102,8 @@ struct json_object *grammar_s_resolve(struct schema *s, struct json_object *poin
     struct json_object *v = s->root;
     struct str step;
     if (p[0] != '#' || (p[1] && p[1] != '/')) {
-        grammar_s_fail(s, INGLE_UNSUP, at, "'$ref' to '%.80s' is not supported, only to '#/...'", p);
-        return NULL;
+        grammar_s_leave(s, at, "'$ref' to '%.80s' is not supported, only to '#/...'", p);
+        return grammar_g_ok(s->b) ? grammar_s_keep(s, json_object_new_boolean(1)) : NULL;
     }
     str_init(&step);
     (void)grammar_g_step(s->b, strlen(p));
@@ -137,7 +148,7 @@ bool grammar_s_has_more(struct json_object *v, const char *but, const char *also
 
 struct json_object *grammar_s_without(struct schema *s, struct json_object *v, const char *keyword)
 {
-    struct json_object *o = keep(s, json_object_new_object());
+    struct json_object *o = grammar_s_keep(s, json_object_new_object());
     if (!o)
         return NULL;
     json_object_object_foreach(v, key, value)
@@ -167,7 +178,7 @@ static bool is_own(const struct growth *g, struct json_object *v)
 /* A new object or list, as a part of g->o if key is not NULL.  NULL: failed. */
 static struct json_object *own(struct growth *g, const char *key, bool list)
 {
-    struct json_object *o = keep(g->s, list ? json_object_new_array() : json_object_new_object());
+    struct json_object *o = grammar_s_keep(g->s, list ? json_object_new_array() : json_object_new_object());
     if (!o)
         return NULL;
     json_object_set_userdata(o, g->mark, NULL);
@@ -329,7 +340,7 @@ static struct json_object *merge_steps(struct schema *s, struct json_object *x, 
     }
     if (one <= 0 || two <= 0 || one / a > INT64_MAX / two)
         return NULL;
-    return keep(s, json_object_new_int64(one / a * two));
+    return grammar_s_keep(s, json_object_new_int64(one / a * two));
 }
 
 /* Keyword k of g is x and has to be y, too. */
@@ -337,7 +348,7 @@ static void add_keyword(struct growth *g, const char *k, struct json_object *x, 
 {
     static const char *const low[] = {"minimum", "exclusiveMinimum", "minLength", "minItems"};
     static const char *const high[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"};
-    static const char *const schema[] = {"additionalProperties", "items", "propertyNames"};
+    static const char *const schema[] = {"additionalProperties", "items", "propertyNames", "unevaluatedProperties"};
     const bool arrays =
         json_object_is_type(x, json_type_array) && json_object_is_type(y, json_type_array);
     if (grammar_s_same(g->s->b, x, y))
@@ -352,25 +363,29 @@ static void add_keyword(struct growth *g, const char *k, struct json_object *x, 
         add_required(g, x, y);
     } else if (strcmp(k, "enum") == 0 && arrays) {
         keep_common(g, k, x, y);
+    } else if (strcmp(k, "uniqueItems") == 0) {
+        if (json_object_get_boolean(y))
+            (void)put(g->s, g->o, k, y);
     } else if (strcmp(k, "type") == 0) {
         keep_types(g, x, y);
-    } else if (one_of(k, schema, 3)) {
+    } else if (one_of(k, schema, 4)) {
         add_schema(g, k, x, y);
     } else {
         struct json_object *step = strcmp(k, "multipleOf") == 0 ? merge_steps(g->s, x, y) : NULL;
         if (step)
             (void)put(g->s, g->o, k, step);
         else
-            grammar_s_fail(g->s, INGLE_UNSUP, g->at,
-                           "two different '%.40s' in one 'allOf' are not supported", k);
+            grammar_s_leave(g->s, g->at, "two different '%.40s' in one 'allOf' are not supported", k);
     }
 }
 
-/* x forbids properties that it does not list itself. */
-static bool refuses(struct schema *s, struct json_object *x, struct json_object *y)
+/* x forbids properties that it does not list itself; unevaluated: those that it has not looked at. */
+static bool refuses(struct schema *s, struct json_object *x, struct json_object *y, bool unevaluated)
 {
     struct json_object *more = get(x, "additionalProperties"), *mine = get(x, "properties");
     struct json_object *other = get(y, "properties");
+    if (!more && unevaluated)
+        more = get(x, "unevaluatedProperties");
     if (!json_object_is_type(more, json_type_boolean) || json_object_get_boolean(more) ||
         !json_object_is_type(other, json_type_object))
         return false;
@@ -396,31 +411,33 @@ static struct json_object *growth_end(struct growth *g)
     return grammar_g_ok(g->s->b) ? g->o : NULL;
 }
 
-/* All of y but $ref and allOf, which have been looked at. */
-static void grow(struct growth *g, struct json_object *y)
+/* All of y but $ref and allOf, which have been looked at.  part: y is one of several, and "unevaluated..." in
+ * it is about that part alone, so it closes it. */
+static void grow(struct growth *g, struct json_object *y, bool part)
 {
     if (!grammar_g_ok(g->s->b) || !g->o || !y)
         return;
     if (json_object_is_type(g->o, json_type_boolean) || json_object_is_type(y, json_type_boolean)) {
         const bool none = !json_object_get_boolean(json_object_is_type(y, json_type_boolean) ? y : g->o);
         if (none) /* nothing is valid any more */
-            g->o = keep(g->s, json_object_new_boolean(0));
+            g->o = grammar_s_keep(g->s, json_object_new_boolean(0));
         return;
     }
     if (!json_object_is_type(y, json_type_object)) {
         grammar_s_fail(g->s, INGLE_ARG, g->at, "a schema is no object");
         return;
     }
-    if (refuses(g->s, g->o, y) || refuses(g->s, y, g->o)) {
-        grammar_s_fail(g->s, INGLE_UNSUP, g->at,
-                    "'additionalProperties': false next to other properties in one 'allOf' is not supported");
-        return;
-    }
-    json_object_object_foreach(y, key, value)
+    if (refuses(g->s, g->o, y, false) || refuses(g->s, y, g->o, part))
+        grammar_s_leave(g->s, g->at,
+                        "'additionalProperties': false next to other properties in one 'allOf' is not supported");
+    json_object_object_foreach(y, own_key, value)
     {
         struct json_object *x = NULL;
+        const char *key = own_key;
         if (!grammar_g_ok(g->s->b))
             return;
+        if (part && strcmp(key, "unevaluatedProperties") == 0 && !get(y, "additionalProperties"))
+            key = "additionalProperties";
         if (grammar_s_is_note(key) || strcmp(key, "$ref") == 0 || strcmp(key, "allOf") == 0)
             continue;
         if (json_object_object_get_ex(g->o, key, &x))
@@ -435,8 +452,8 @@ struct json_object *grammar_s_merge(struct schema *s, struct json_object *x, str
 {
     struct growth g;
     growth_begin(&g, s, at);
-    grow(&g, x);
-    grow(&g, y);
+    grow(&g, x, false);
+    grow(&g, y, false);
     return growth_end(&g);
 }
 
@@ -462,11 +479,11 @@ struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
     growth_begin(&g, s, at);
     if (ref) {
         struct json_object *target = grammar_s_resolve(s, ref, at);
-        grow(&g, target ? grammar_s_flatten(s, target, at, depth + 1) : NULL);
+        grow(&g, target ? grammar_s_flatten(s, target, at, depth + 1) : NULL, true);
     }
-    grow(&g, v);
+    grow(&g, v, false);
     for (size_t i = 0; list && i < json_object_array_length(list) && grammar_g_ok(s->b); i++)
-        grow(&g, grammar_s_flatten(s, json_object_array_get_idx(list, i), at, depth + 1));
+        grow(&g, grammar_s_flatten(s, json_object_array_get_idx(list, i), at, depth + 1), true);
     struct json_object *o = growth_end(&g);
     if (o)
         grammar_s_map_put(s->b, &s->flat, v, o);

@@ -205,7 +205,7 @@ static struct grammar_piece one_side(struct multiples *m, const struct form_boun
     bool fits = true;
     if (from->set && from->negative == negative)
         fits = scale(m, from, true, &low);
-    if (to->set && fits)
+    if (to->set && fits && to->n_int + m->n_frac < MOST_DIGITS) /* no longer numbers are written */
         fits = scale(m, to, false, &high);
     else if (low > high)
         high = m->power[MOST_DIGITS] - 1;

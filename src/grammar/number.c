@@ -18,32 +18,56 @@ struct side {
     int n_whole, n_frac;
 };
 
-bool grammar_f_bound(struct form_bound *out, const char *number)
+/* The exponent of a number, if it has one: far beyond what a bound can have at most. */
+static int exponent_of(const char **s)
 {
-    struct form_bound x = {.set = true};
-    const char *s = number;
-    if (*s == '-') {
-        x.negative = true;
-        s++;
-    }
-    while (*s == '0' && s[1] >= '0' && s[1] <= '9')
-        s++;
-    for (; *s >= '0' && *s <= '9'; s++) {
-        if (x.n_int == FORM_DIGITS)
+    enum { MOST = 9999 };
+    int x = 0;
+    if (**s != 'e' && **s != 'E')
+        return 0;
+    const bool negative = *++*s == '-';
+    *s += **s == '-' || **s == '+';
+    for (; **s >= '0' && **s <= '9'; ++*s)
+        x = x > MOST ? x : 10 * x + (**s - '0');
+    return negative ? -x : x;
+}
+
+bool grammar_f_bound(struct form_bound *out, const char *number, bool *large)
+{
+    struct form_bound x = {.set = true, .negative = *number == '-'};
+    char digit[2 * FORM_DIGITS];
+    const char *s = number + x.negative;
+    int n = 0, n_int = 0; /* digits from the first that is not 0; those in front of the point, below 0 too */
+    bool behind = false;
+    *large = false;
+    for (; (*s >= '0' && *s <= '9') || (*s == '.' && !behind); s++) {
+        behind = behind || *s == '.';
+        if (*s == '.')
+            continue;
+        if (n == 2 * FORM_DIGITS) {
+            *large = !behind;
             return false;
-        x.digit[x.n_int++] = *s;
-    }
-    if (*s == '.')
-        for (s++; *s >= '0' && *s <= '9'; s++) {
-            if (x.n_frac == FORM_DIGITS)
-                return false;
-            x.digit[x.n_int + x.n_frac++] = *s;
         }
-    while (x.n_frac && x.digit[x.n_int + x.n_frac - 1] == '0')
-        x.n_frac--;
-    if (*s || !x.n_int)
+        if (n || *s != '0')
+            digit[n++] = *s;
+        n_int += n ? !behind : -behind;
+    }
+    n_int += exponent_of(&s);
+    while (n && digit[n - 1] == '0' && n > n_int)
+        n--;
+    if (*s || s == number + x.negative)
         return false;
-    if (x.negative && x.n_int == 1 && x.digit[0] == '0' && !x.n_frac)
+    if (!n)
+        n_int = 0;
+    *large = n_int > FORM_DIGITS;
+    if (*large || n - n_int > FORM_DIGITS)
+        return false;
+    x.n_int = n_int > 0 ? n_int : 1;
+    x.n_frac = n > n_int ? n - n_int : 0;
+    memset(x.digit, '0', sizeof x.digit);
+    for (int i = 0; i < n; i++)
+        x.digit[i + (n_int > 0 ? 0 : 1 - n_int)] = digit[i];
+    if (!n)
         x.negative = false;
     *out = x;
     return true;

@@ -14,8 +14,13 @@ struct regex {
     struct grammar_builder *b;
     struct grammar_form *f;
     const char *text, *at, *end;
+    const char *begin; /* of what is read, which may be a part of text */
+    bool here;         /* it begins there, even without ^ */
+    int n_ahead;       /* look-aheads around it */
     uint32_t min, max; /* asked for */
 };
+
+enum { MOST_AHEAD = 8 };
 
 /* A piece and how many characters its texts have. */
 struct part {
@@ -267,17 +272,25 @@ static struct part any_char(struct regex *r, bool lines)
 
 /* ---- structure ---- */
 
-static struct part read_alternatives(struct regex *r, int depth, bool whole);
+/* Where alternatives stand: how deep; whether nothing is behind them but what they say themselves; and
+ * whether the text ends with them. */
+struct spot {
+    int depth;
+    bool last, whole;
+};
+static struct part read_alternatives(struct regex *r, struct spot at);
 
-static struct part read_group(struct regex *r, int depth)
+static struct part read_group(struct regex *r, struct spot at)
 {
+    const int depth = at.depth;
     if (depth == GRAMMAR_MAX_NESTING) {
         grammar_g_fail(r->b, INGLE_LIMIT, "regular expression '%.60s': groups nest deeper than the limit of %d",
                     r->text, GRAMMAR_MAX_NESTING);
         return empty(r);
     }
     if (looking_at(r, "(?=") || looking_at(r, "(?!") || looking_at(r, "(?<=") || looking_at(r, "(?<!")) {
-        bad(r, INGLE_UNSUP, "look-around is not supported");
+        bad(r, INGLE_UNSUP, looking_at(r, "(?<") ? "look-behind is not supported"
+                                                 : "look-around inside of a group is not supported");
         return empty(r);
     }
     const bool named = looking_at(r, "(?<") || looking_at(r, "(?P<");
@@ -294,19 +307,20 @@ static struct part read_group(struct regex *r, int depth)
     } else {
         r->at++;
     }
-    const struct part x = read_alternatives(r, depth + 1, false);
+    at.depth++;
+    const struct part x = read_alternatives(r, at);
     if (grammar_g_ok(r->b) && !looking_at(r, ")"))
         bad(r, INGLE_ARG, "a group has no closing )");
     r->at += r->at < r->end;
     return x;
 }
 
-static struct part read_atom(struct regex *r, int depth)
+static struct part read_atom(struct regex *r, struct spot group)
 {
     struct grammar_class c = {0};
     switch (*r->at) {
     case '(':
-        return read_group(r, depth);
+        return read_group(r, group);
     case '[':
         return read_class(r);
     case '.':
@@ -398,67 +412,183 @@ static struct part repeat(struct regex *r, struct part x, uint32_t min, uint32_t
 /* Whether what was read from start on is all of the expression. */
 static bool is_all(const struct regex *r, const char *start, bool whole)
 {
-    const bool first = start == r->text + (r->text < r->end && *r->text == '^');
+    const bool first = start == r->begin + (r->begin < r->end && *r->begin == '^');
     const bool last = r->at == r->end || (r->at + 1 == r->end && *r->at == '$');
-    return first && last && (whole || (start > r->text && r->at < r->end));
+    return first && last && (whole || ((start > r->begin || r->here) && r->at < r->end));
 }
 
-static struct part read_sequence(struct regex *r, int depth, bool whole)
+/* ---- look-ahead ---- */
+
+/* The end of what begins at p: the ) that closes it, or (alternatives) the | behind it, or the end. */
+static const char *skip_to(struct regex *r, const char *p, bool alternatives)
+{
+    const char *from = p;
+    int depth = 0;
+    bool class = false;
+    for (; p < r->end; p++) {
+        if (*p == '\\' && p + 1 < r->end)
+            p++;
+        else if (class)
+            class = *p != ']';
+        else if (*p == '[')
+            class = true;
+        else if (*p == '(')
+            depth++;
+        else if ((*p == ')' && depth-- == 0) || (*p == '|' && alternatives && !depth))
+            break;
+    }
+    (void)grammar_g_step(r->b, (uint64_t)(p - from) / 4);
+    return p;
+}
+
+static struct part read_all(struct regex *r, bool whole);
+
+static bool at_look_ahead(const struct regex *r)
+{
+    return looking_at(r, "(?=") || looking_at(r, "(?!");
+}
+
+/* A part of the expression as a grammar of its own. */
+static void gather(struct regex *r, struct form_meeting *m, const char *from, const char *to, bool whole,
+                   bool inverse)
+{
+    struct grammar_builder own;
+    struct err err = {0};
+    struct regex part = {.b = &own, .text = r->text, .at = from, .end = to, .begin = from, .here = true,
+                         .n_ahead = r->n_ahead + 1, .max = GRAMMAR_INFINITE};
+    if (grammar_f_meet_begin(m, &own, &err))
+        grammar_f_meet_take(m, &own, &err, read_all(&part, whole).p, inverse);
+}
+
+/* Look-aheads and what is behind them, up to the end of the alternative: texts that fit the latter and,
+ * from here on, each of the former. */
+static struct part read_ahead(struct regex *r, bool whole)
+{
+    struct form_meeting m = {.b = r->b};
+    bool empty;
+    if (r->n_ahead == MOST_AHEAD) {
+        grammar_g_fail(r->b, INGLE_LIMIT,
+                       "regular expression '%.60s': look-aheads behind each other are more than the limit of %d", r->text,
+                       MOST_AHEAD);
+        return (struct part){0};
+    }
+    while (at_look_ahead(r) && grammar_g_ok(r->b)) {
+        const bool inverse = r->at[2] == '!';
+        const char *from = r->at + 3, *to = skip_to(r, from, false);
+        if (to == r->end)
+            bad(r, INGLE_ARG, "a group has no closing )");
+        gather(r, &m, from, to, false, inverse);
+        r->at = to < r->end ? to + 1 : to;
+    }
+    const char *end = skip_to(r, r->at, true);
+    gather(r, &m, r->at, end, whole, false);
+    r->at = end;
+    const struct grammar_piece p =
+        r->f ? grammar_f_meet_string(&m, r->f, &empty) : grammar_f_meet_raw(&m, &empty);
+    return (struct part){p, 0, UINT64_MAX, false};
+}
+
+/* Whether the group here is the last thing of its alternative and needs to know it: it has look-aheads or
+ * ends of the text inside.  *ends: it is followed by one. */
+static bool is_last_group(struct regex *r, bool *ends)
+{
+    if (*r->at != '(' || at_look_ahead(r))
+        return false;
+    const char *close = skip_to(r, r->at + 1, false), *next = close + (close < r->end);
+    *ends = next < r->end && *next == '$';
+    next += *ends;
+    if (next < r->end && *next != '|' && *next != ')')
+        return false;
+    for (const char *p = r->at; p < close; p++)
+        if (*p == '$' || (*p == '(' && close - p > 2 && p[1] == '?' && (p[2] == '=' || p[2] == '!')))
+            return true;
+    return false;
+}
+
+/* ---- sequences ---- */
+
+static struct part any_text(struct regex *r)
+{
+    return repeat(r, any_char(r, true), 0, GRAMMAR_INFINITE);
+}
+
+/* An atom and how often. */
+static struct part read_element(struct regex *r, const struct spot *at)
+{
+    uint32_t min, max;
+    const char *start = r->at;
+    struct part x = read_atom(r, (struct spot){.depth = at->depth});
+    if (!grammar_g_ok(r->b) || !read_quantifier(r, &min, &max) || !grammar_g_ok(r->b))
+        return x;
+    if (x.is_char && at->depth == 0 && is_all(r, start, at->whole)) {
+        min = min > r->min ? min : r->min; /* one counter serves both */
+        max = max < r->max ? max : r->max;
+        if (min > max)
+            bad(r, INGLE_ARG, "no text has the length that is asked for");
+    }
+    return grammar_g_ok(r->b) ? repeat(r, x, min, max) : x;
+}
+
+static struct part read_sequence(struct regex *r, const struct spot *at)
 {
     struct part all = empty(r);
-    const bool begins = depth == 0 && looking_at(r, "^");
-    bool ends = false;
+    const bool begins = at->depth == 0 && looking_at(r, "^");
+    bool ends = at->whole || !at->last;
     r->at += begins;
-    if (depth == 0 && !begins && !whole)
-        all = join(r, all, repeat(r, any_char(r, true), 0, GRAMMAR_INFINITE));
+    if (at->depth == 0 && !begins && !at->whole && !r->here)
+        all = join(r, all, any_text(r));
     while (grammar_g_ok(r->b) && r->at < r->end && *r->at != '|' && *r->at != ')') {
-        uint32_t min, max;
-        if (depth == 0 && *r->at == '$' && (r->at + 1 == r->end || r->at[1] == '|')) {
+        bool closed = false;
+        if (at->last && *r->at == '$' && (r->at + 1 == r->end || r->at[1] == '|' || r->at[1] == ')')) {
             r->at++;
             ends = true;
             break;
         }
-        const char *start = r->at;
-        struct part x = read_atom(r, depth);
-        if (grammar_g_ok(r->b) && read_quantifier(r, &min, &max) && grammar_g_ok(r->b)) {
-            if (x.is_char && depth == 0 && is_all(r, start, whole)) {
-                min = min > r->min ? min : r->min; /* one counter serves both */
-                max = max < r->max ? max : r->max;
-                if (min > max)
-                    bad(r, INGLE_ARG, "no text has the length that is asked for");
-            }
-            if (grammar_g_ok(r->b))
-                x = repeat(r, x, min, max);
+        if (at->last && at_look_ahead(r)) {
+            all = join(r, all, read_ahead(r, at->whole));
+            ends = true;
+        } else if (at->last && is_last_group(r, &closed)) {
+            const struct spot inner = {at->depth, true, closed || at->whole};
+            all = join(r, all, read_group(r, inner));
+            r->at += closed;
+            ends = true;
+        } else {
+            all = join(r, all, read_element(r, at));
         }
-        all = join(r, all, x);
     }
-    if (depth == 0 && !ends && !whole)
-        all = join(r, all, repeat(r, any_char(r, true), 0, GRAMMAR_INFINITE));
-    return all;
+    return ends ? all : join(r, all, any_text(r));
 }
 
-static struct part read_alternatives(struct regex *r, int depth, bool whole)
+static struct part read_alternatives(struct regex *r, struct spot at)
 {
-    struct part x = read_sequence(r, depth, whole);
+    struct part x = read_sequence(r, &at);
     while (grammar_g_ok(r->b) && looking_at(r, "|")) {
         r->at++;
-        x = either(r, x, read_sequence(r, depth, whole));
+        x = either(r, x, read_sequence(r, &at));
     }
+    return x;
+}
+
+static struct part read_all(struct regex *r, bool whole)
+{
+    const struct part x = read_alternatives(r, (struct spot){0, true, whole});
+    if (grammar_g_ok(r->b) && r->at < r->end)
+        bad(r, INGLE_ARG, "unexpected )");
     return x;
 }
 
 struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f, const char *text,
                                   size_t n, bool whole, uint32_t min, uint32_t max)
 {
-    struct regex r = {b, f, text, text, text + n, min, max};
-    const struct part x = read_alternatives(&r, 0, whole);
-    if (grammar_g_ok(b) && r.at < r.end)
-        bad(&r, INGLE_ARG, "unexpected )");
-    if (grammar_g_ok(b) && (x.min < min || (max != GRAMMAR_INFINITE && x.max > max)))
-        grammar_g_fail(b, INGLE_UNSUP,
-                    "regular expression '%.60s' together with a length that it does not keep itself",
-                    text);
-    return x.p;
+    struct regex r = {.b = b, .f = f, .text = text, .at = text, .end = text + n, .begin = text, .min = min, .max = max};
+    const struct part x = read_all(&r, whole);
+    if (!grammar_g_ok(b) || (x.min >= min && (max == GRAMMAR_INFINITE || x.max <= max)))
+        return x.p;
+    bool empty;
+    struct form_meeting m = {.b = b};
+    grammar_f_meet_regex(&m, text, n, whole, false);
+    grammar_f_meet_length(&m, min, max);
+    return f ? grammar_f_meet_string(&m, f, &empty) : grammar_f_meet_raw(&m, &empty);
 }
 
 ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,

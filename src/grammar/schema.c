@@ -100,6 +100,19 @@ void grammar_s_note(struct schema *s, const struct schema_path *at, const char *
     str_release(&path);
 }
 
+void grammar_s_leave(struct schema *s, const struct schema_path *at, const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (s->b->work->drop)
+        grammar_s_note(s, at, "%s: left out", text);
+    else
+        grammar_s_fail(s, INGLE_UNSUP, at, "%s", text);
+}
+
 static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
@@ -144,14 +157,25 @@ static struct form_bound bound_of(struct schema *s, struct json_object *v, const
     }
     if (!n)
         return x;
+    bool large = false;
     if (!json_object_is_type(n, json_type_int) && !json_object_is_type(n, json_type_double))
         grammar_s_fail(s, INGLE_ARG, at, "'%s' is no number", n == plain ? key : flag);
-    else if (!grammar_f_bound(&x, json_object_to_json_string_ext(n, JSON_C_TO_STRING_PLAIN)))
-        grammar_s_fail(s, INGLE_UNSUP, at,
-                    "'%s': a number with an exponent or more than %d digits is not supported",
-                    n == plain ? key : flag, FORM_DIGITS);
-    x.exclusive = exclusive;
+    else if (grammar_f_bound(&x, json_object_to_json_string_ext(n, JSON_C_TO_STRING_PLAIN), &large))
+        x.exclusive = exclusive;
+    else if (large && low == (json_object_get_double(n) < 0)) /* it keeps out none that would be written */
+        (void)grammar_f_bound(&x, low ? "-1e38" : "1e38", &large);
+    else
+        grammar_s_leave(s, at, "'%s': a number with more than %d digits on a side is not supported",
+                        n == plain ? key : flag, FORM_DIGITS);
     return x;
+}
+
+static struct grammar_piece number_between(struct schema *s, const struct form_bound *low,
+                                           const struct form_bound *high, bool whole)
+{
+    if (!grammar_g_ok(s->b) || (!low->set && !high->set))
+        return whole ? grammar_f_integer(s->form) : grammar_f_number(s->form);
+    return grammar_f_between(s->form, low, high, whole);
 }
 
 static struct grammar_piece compile_multiples(struct schema *s, struct json_object *v,
@@ -162,8 +186,10 @@ static struct grammar_piece compile_multiples(struct schema *s, struct json_obje
     struct grammar_piece p = grammar_g_never(s->b);
     if (grammar_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
         grammar_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
-    if (grammar_g_ok(s->b) && !grammar_f_multiples(s->form, low, high, &step, whole, &p))
-        grammar_s_fail(s, INGLE_UNSUP, at, "'multipleOf' with so many digits, here and in the bounds, is not supported");
+    if (grammar_g_ok(s->b) && (!step.set || !grammar_f_multiples(s->form, low, high, &step, whole, &p))) {
+        grammar_s_leave(s, at, "'multipleOf' with so many digits, here and in the bounds, is not supported");
+        p = number_between(s, low, high, whole);
+    }
     return p;
 }
 
@@ -174,9 +200,7 @@ static struct grammar_piece compile_number(struct schema *s, struct json_object 
     const struct form_bound high = bound_of(s, v, "maximum", "exclusiveMaximum", false, at);
     if (get(v, "multipleOf") && grammar_g_ok(s->b))
         return compile_multiples(s, v, &low, &high, whole, at);
-    if (!grammar_g_ok(s->b) || (!low.set && !high.set))
-        return whole ? grammar_f_integer(s->form) : grammar_f_number(s->form);
-    return grammar_f_between(s->form, &low, &high, whole);
+    return number_between(s, &low, &high, whole);
 }
 
 /* ---- strings ---- */
@@ -215,48 +239,84 @@ const char *grammar_s_format(const char *name)
     return NULL;
 }
 
-/* Bare regular expressions fail without a place. */
-static struct grammar_piece compile_regex(struct schema *s, const char *text, bool whole,
-                                          uint32_t min, uint32_t max, const struct schema_path *at)
+/* What a string has to fit. */
+struct string_rules {
+    const char *pattern, *format; /* regular expressions; NULL: none */
+    uint32_t min, max;
+};
+
+/* Bare regular expressions fail without a place.  *left: they are not supported, and this is told. */
+static struct grammar_piece compile_regex(struct schema *s, const struct string_rules *r, bool *left,
+                                          const struct schema_path *at)
 {
+    struct grammar_builder *b = s->b;
     struct err own = {0};
-    struct err *err = s->b->err;
-    s->b->err = &own;
-    const struct grammar_piece p =
-        grammar_f_regex(s->b, s->form, text, strlen(text), whole, min, max);
-    s->b->err = err;
-    if (!grammar_g_ok(s->b)) {
-        const ingle_status st = s->b->status;
-        s->b->status = INGLE_OK;
-        grammar_s_fail(s, st, at, "%.300s", own.msg);
+    struct err *err = b->err;
+    struct grammar_piece p;
+    bool empty = false;
+    b->err = &own;
+    if (r->pattern && r->format) {
+        struct form_meeting m = {.b = b};
+        grammar_f_meet_regex(&m, r->pattern, strlen(r->pattern), false, false);
+        grammar_f_meet_regex(&m, r->format, strlen(r->format), true, false);
+        grammar_f_meet_length(&m, r->min, r->max);
+        p = grammar_f_meet_string(&m, s->form, &empty);
+    } else {
+        const char *text = r->pattern ? r->pattern : r->format;
+        p = grammar_f_regex(b, s->form, text, strlen(text), !r->pattern, r->min, r->max);
     }
-    return grammar_f_quoted(s->form, p);
+    b->err = err;
+    const ingle_status st = b->status;
+    *left = st == INGLE_UNSUP || empty;
+    if (!st && !empty)
+        return grammar_f_quoted(s->form, p);
+    b->status = INGLE_OK;
+    if (r->pattern && r->format && *left)
+        return p; /* the pattern will do */
+    if (st == INGLE_UNSUP)
+        grammar_s_leave(s, at, "%.300s", own.msg);
+    else
+        grammar_s_fail(s, st, at, "%.300s", own.msg);
+    return p;
 }
 
 static struct grammar_piece compile_string(struct schema *s, struct json_object *v,
                                            const struct schema_path *at)
 {
     struct json_object *pattern = get(v, "pattern"), *format = get(v, "format");
-    const uint32_t min = count_of(s, v, "minLength", 0, at);
-    const uint32_t max = count_of(s, v, "maxLength", GRAMMAR_INFINITE, at);
+    struct string_rules r = {.min = count_of(s, v, "minLength", 0, at),
+                             .max = count_of(s, v, "maxLength", GRAMMAR_INFINITE, at)};
     const struct schema_path at_pattern = {at, "pattern", 0}, at_format = {at, "format", 0};
-    if (grammar_g_ok(s->b) && min > max)
+    struct grammar_piece p = {0};
+    bool left = true;
+    if (grammar_g_ok(s->b) && r.min > r.max)
         grammar_s_fail(s, INGLE_ARG, at, "'minLength' is above 'maxLength'");
-    const char *known =
-        json_object_is_type(format, json_type_string) ? grammar_s_format(json_object_get_string(format)) : NULL;
-    if (format && !known)
+    if (json_object_is_type(format, json_type_string))
+        r.format = grammar_s_format(json_object_get_string(format));
+    if (format && !r.format)
         grammar_s_note(s, &at_format, "the format '%.60s' is not enforced", json_object_get_string(format));
-    if (pattern && known)
-        grammar_s_fail(s, INGLE_UNSUP, &at_pattern, "'pattern' together with 'format' is not supported");
     if (pattern && !json_object_is_type(pattern, json_type_string))
         grammar_s_fail(s, INGLE_ARG, &at_pattern, "'pattern' is no string");
+    r.pattern = pattern ? json_object_get_string(pattern) : NULL;
+    if (r.pattern && r.format && grammar_g_ok(s->b)) {
+        p = compile_regex(s, &r, &left, &at_pattern);
+        if (left && grammar_g_ok(s->b)) {
+            const struct string_rules alone = {.pattern = r.pattern, .min = r.min, .max = r.max};
+            p = compile_regex(s, &alone, &left, &at_pattern);
+            if (!left)
+                grammar_s_note(s, &at_format, "the format '%.60s' is not enforced beside the pattern",
+                               json_object_get_string(format));
+            r.pattern = NULL;
+        }
+    } else if (r.pattern && grammar_g_ok(s->b)) {
+        p = compile_regex(s, &r, &left, &at_pattern);
+        r.pattern = NULL;
+    }
+    if (left && r.format && !r.pattern && grammar_g_ok(s->b))
+        p = compile_regex(s, &r, &left, &at_format);
     if (!grammar_g_ok(s->b))
         return grammar_g_never(s->b);
-    if (pattern)
-        return compile_regex(s, json_object_get_string(pattern), false, min, max, &at_pattern);
-    if (known)
-        return compile_regex(s, known, true, min, max, &at_format);
-    return grammar_f_string(s->form, min, max);
+    return left ? grammar_f_string(s->form, r.min, r.max) : p;
 }
 
 /* ---- arrays ---- */
@@ -280,6 +340,66 @@ static struct grammar_piece in_brackets(struct schema *s, struct grammar_piece i
     return grammar_g_cat(b, inner, grammar_g_word(b, "]"));
 }
 
+/* The values that a schema of few values has, each once, as a list that s owns; NULL: it has others. */
+static struct json_object *values_of(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    static const char few[] = "[true,false,null]";
+    v = v ? grammar_s_flatten(s, v, at, 0) : NULL;
+    struct json_object *list = get(v, "enum"), *type = get(v, "type"), *all = NULL, *constant = NULL;
+    struct schema_set set = {0};
+    struct schema_check check = {.s = s, .at = at};
+    if (json_object_object_get_ex(v, "const", &constant)) {
+        all = json_object_new_array();
+        if (all)
+            json_object_array_add(all, json_object_get(constant));
+    } else if (json_object_is_type(list, json_type_array)) {
+        all = json_object_get(list);
+    } else if (json_object_is_type(type, json_type_string) && !get(v, "anyOf") && !get(v, "oneOf") &&
+               (strcmp(json_object_get_string(type), "boolean") == 0 ||
+                strcmp(json_object_get_string(type), "null") == 0)) {
+        all = json_tokener_parse(few);
+    }
+    struct json_object *out = all ? grammar_s_keep(s, json_object_new_array()) : NULL;
+    for (size_t i = 0; out && i < json_object_array_length(all) && grammar_g_ok(s->b); i++) {
+        struct json_object *x = json_object_array_get_idx(all, i);
+        if (grammar_s_allows(&check, v, x) && grammar_s_set_add(s->b, &set, x))
+            json_object_array_add(out, json_object_get(x));
+    }
+    grammar_s_check_end(&check);
+    grammar_s_set_release(&set);
+    json_object_put(all);
+    return grammar_g_ok(s->b) ? out : NULL;
+}
+
+/* Items each of which is another one of few values, in a rule of its own, whose counter tells which were
+ * taken. */
+static struct grammar_piece unique_items(struct schema *s, struct json_object *values, uint32_t min, uint32_t max)
+{
+    struct grammar_builder *b = s->b;
+    const size_t n = json_object_array_length(values);
+    const uint32_t array = grammar_g_rule(b, "items", 5), comma = grammar_g_rule(b, "comma", 5);
+    const uint32_t most = max < n ? max : 0;
+    const struct grammar_piece open = grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form));
+    const struct grammar_piece close = grammar_g_word(b, "]"), end = grammar_f_space(s->form);
+    const struct grammar_piece later = grammar_g_empty(b);
+    uint32_t rule[GRAMMAR_MAX_ONCE] = {0};
+    if (min > n)
+        return grammar_g_never(b);
+    grammar_g_body(b, comma, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
+    for (size_t i = 0; i < n; i++) {
+        rule[i] = grammar_g_rule(b, "item", 4);
+        grammar_g_body(b, rule[i], grammar_f_exactly(s->form, json_object_array_get_idx(values, i)));
+    }
+    grammar_g_tie(b, end, close.in);
+    grammar_g_tie(b, later,
+                  grammar_g_node(b, GRAMMAR_SPLIT, grammar_g_any_order(b, rule, n, most, NULL, &comma, later.in),
+                                 grammar_g_node(b, GRAMMAR_LEAST, end.in, min)));
+    const uint32_t some = grammar_g_any_order(b, rule, n, most, NULL, NULL, later.in);
+    grammar_g_tie(b, open, min ? some : grammar_g_node(b, GRAMMAR_SPLIT, some, close.in));
+    grammar_g_body(b, array, (struct grammar_piece){open.in, close.out});
+    return grammar_g_call(b, array);
+}
+
 static struct grammar_piece compile_array(struct schema *s, struct json_object *v,
                                           const struct schema_path *at)
 {
@@ -292,12 +412,22 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
         prefix = items;
         items = get(v, "additionalItems");
     }
+    if (!items)
+        items = get(v, "unevaluatedItems");
     if (prefix && !json_object_is_type(prefix, json_type_array))
         grammar_s_fail(s, INGLE_ARG, at, "'prefixItems' is no array");
     if (grammar_g_ok(b) && min > max)
         grammar_s_fail(s, INGLE_ARG, at, "'minItems' is above 'maxItems'");
     if (!grammar_g_ok(b))
         return grammar_g_never(b);
+    if (json_object_get_boolean(get(v, "uniqueItems")) && max > 1) {
+        struct json_object *values = prefix ? NULL : values_of(s, items, &at_items);
+        if (values && json_object_array_length(values) <= GRAMMAR_MAX_ONCE && json_object_array_length(values))
+            return unique_items(s, values, min, max);
+        if (grammar_g_ok(b))
+            grammar_s_leave(s, at, "'uniqueItems' of other items than 1 to %d values is not supported",
+                            GRAMMAR_MAX_ONCE);
+    }
     if (!prefix && !items && !min && max == GRAMMAR_INFINITE)
         return grammar_f_any_array(s->form);
 
@@ -352,17 +482,6 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
             grammar_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
 }
 
-/* Takes its place in the list unless the name is there. */
-static void add_member(struct schema *s, struct schema_members *m, const char *name,
-                       struct json_object *value, bool required)
-{
-    if (!grammar_g_step(s->b, 4) || json_object_object_get_ex(m->names, name, NULL))
-        return;
-    if (json_object_object_add(m->names, name, NULL))
-        grammar_g_nomem(s->b);
-    m->at[m->n++] = (struct schema_member){name, value, required};
-}
-
 /* The strings of a list as the keys of an object. */
 static struct json_object *names_of(struct schema *s, struct json_object *list, size_t n)
 {
@@ -376,47 +495,224 @@ static struct json_object *names_of(struct schema *s, struct json_object *list, 
 void grammar_s_members_release(struct schema_members *m)
 {
     mem_free(m->at);
+    mem_free(m->others);
     json_object_put(m->names);
     *m = (struct schema_members){0};
+}
+
+/* The kinds of others: those of patterns, and the rest. */
+static void find_others(struct schema *s, struct json_object *v, const struct schema_path *at, struct schema_members *m)
+{
+    struct json_object *patterns = get(v, "patternProperties"), *more = get(v, "additionalProperties");
+    const struct schema_path here = {at, "patternProperties", 0};
+    if (!more)
+        more = get(v, "unevaluatedProperties");
+    const bool is_bool = json_object_is_type(more, json_type_boolean);
+    const bool rest = more ? !is_bool || json_object_get_boolean(more) : !get(v, "properties") && !patterns;
+    if (patterns && !json_object_is_type(patterns, json_type_object))
+        grammar_s_fail(s, INGLE_ARG, at, "'patternProperties' is no object");
+    const size_t n = grammar_g_ok(s->b) && patterns ? (size_t)json_object_object_length(patterns) : 0;
+    if (n + 4 > MEET_MAX_PARTS)
+        grammar_s_fail(s, INGLE_UNSUP, &here, "%zu patterns are above the limit of %d", n, MEET_MAX_PARTS - 4);
+    m->others = mem_calloc(n + 1, sizeof *m->others);
+    if (!m->others)
+        grammar_g_nomem(s->b);
+    if (!grammar_g_ok(s->b))
+        return;
+    if (n) {
+        json_object_object_foreach(patterns, key, value)
+        {
+            m->others[m->n_others++] = (struct schema_other){key, value};
+        }
+    }
+    if (rest)
+        m->others[m->n_others++] = (struct schema_other){NULL, is_bool ? NULL : more};
+    m->open = m->n_others > 0;
+}
+
+/* What a member that is not listed has to be: of all patterns that its name fits; else of the rest.  NULL:
+ * it cannot be there. */
+static struct json_object *schema_of_name(struct schema *s, const struct schema_members *m, const char *name,
+                                          struct json_object *own, const struct schema_path *at)
+{
+    static const char any[] = "true";
+    bool fits_any = false;
+    struct json_object *all = own;
+    for (size_t i = 0; i < m->n_others && grammar_g_ok(s->b); i++) {
+        struct schema_check check = {.s = s, .at = at};
+        const struct schema_other *o = &m->others[i];
+        if (o->pattern ? !grammar_s_matches(&check, o->pattern, name, strlen(name)) : fits_any || own) {
+            grammar_s_check_end(&check);
+            continue;
+        }
+        grammar_s_check_end(&check);
+        struct json_object *x = o->value ? o->value : grammar_s_keep(s, json_tokener_parse(any));
+        all = all && x ? grammar_s_both(s, all, x) : x;
+        fits_any = true;
+    }
+    return all;
+}
+
+/* A member of an object, in its place in the list unless the name is there. */
+static void add_member(struct schema *s, struct schema_members *m, const char *name,
+                       struct json_object *value, bool required)
+{
+    if (!grammar_g_step(s->b, 4) || json_object_object_get_ex(m->names, name, NULL))
+        return;
+    if (json_object_object_add(m->names, name, NULL) ||
+        !mem_grow(&m->at, &m->cap, m->n + 1, sizeof *m->at)) {
+        grammar_g_nomem(s->b);
+        return;
+    }
+    m->at[m->n++] = (struct schema_member){name, value, required};
+}
+
+/* Names that "propertyNames" lists are members of their own, any of which may be missing. */
+static void add_listed_names(struct schema *s, struct schema_members *m, struct json_object *names,
+                             struct json_object *needed, const struct schema_path *at)
+{
+    struct json_object *list = values_of(s, names, at);
+    for (size_t i = 0; list && i < json_object_array_length(list) && grammar_g_ok(s->b); i++) {
+        struct json_object *name = json_object_array_get_idx(list, i);
+        const char *word = json_object_get_string(name);
+        if (!json_object_is_type(name, json_type_string) || strlen(word) != (size_t)json_object_get_string_len(name))
+            continue;
+        struct json_object *value = schema_of_name(s, m, word, NULL, at);
+        if (value)
+            add_member(s, m, word, value, json_object_object_get_ex(needed, word, NULL));
+    }
+    m->n_others = 0;
+    m->open = false;
+}
+
+/* Whether the names of others are told by a list. */
+static bool lists_names(struct json_object *names)
+{
+    return get(names, "enum") || get(names, "const");
+}
+
+/* "propertyNames", flattened; NULL: none that says anything. */
+static struct json_object *name_schema(struct schema *s, struct json_object *v, const struct schema_path *at)
+{
+    static const char *const known[] = {"type", "pattern", "minLength", "maxLength", "format", "enum", "const"};
+    struct json_object *names = get(v, "propertyNames");
+    names = names ? grammar_s_flatten(s, names, at, 0) : NULL;
+    if (json_object_is_type(names, json_type_boolean) || !names)
+        return names && !json_object_get_boolean(names) ? names : NULL;
+    json_object_object_foreach(names, key, value)
+    {
+        bool is_known = grammar_s_is_note(key);
+        (void)value;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is_known = is_known || strcmp(known[i], key) == 0;
+        if (!is_known) {
+            grammar_s_leave(s, at, "'%.60s' is not supported for names", key);
+            return NULL;
+        }
+    }
+    return names;
+}
+
+static bool name_fits(struct schema *s, struct json_object *names, const char *name, const struct schema_path *at)
+{
+    struct schema_check check = {.s = s, .at = at};
+    if (!names)
+        return true;
+    if (json_object_is_type(names, json_type_boolean))
+        return json_object_get_boolean(names);
+    struct json_object *text = grammar_s_keep(s, json_object_new_string(name));
+    const bool fits = text && (!get(names, "enum") || grammar_s_lists(s, get(names, "enum"), text)) &&
+                      grammar_s_allows(&check, names, text);
+    grammar_s_check_end(&check);
+    return fits;
+}
+
+static void add_members(struct schema *s, struct json_object *v, const struct schema_path *at,
+                        struct schema_members *m)
+{
+    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    const struct schema_path at_names = {at, "propertyNames", 0};
+    const size_t n_required = required ? json_object_array_length(required) : 0;
+    struct json_object *needed = names_of(s, required, n_required);
+    struct json_object *names = name_schema(s, v, &at_names);
+    if (!needed)
+        grammar_g_nomem(s->b);
+    if (properties && grammar_g_ok(s->b)) {
+        json_object_object_foreach(properties, key, value)
+        {
+            const bool must = json_object_object_get_ex(needed, key, NULL);
+            if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value) && !must)
+                continue;
+            if (name_fits(s, names, key, &at_names))
+                add_member(s, m, key, m->n_others > 1 || (m->n_others && m->others[0].pattern)
+                                          ? schema_of_name(s, m, key, value, at) : value, must);
+        }
+    }
+    if (names && lists_names(names) && m->open && grammar_g_ok(s->b))
+        add_listed_names(s, m, names, needed, &at_names);
+    else if (json_object_is_type(names, json_type_boolean))
+        m->n_others = m->open = 0;
+    else
+        m->name_schema = names;
+    for (size_t i = 0; i < n_required && grammar_g_ok(s->b); i++) {
+        const char *name = json_object_get_string(json_object_array_get_idx(required, i));
+        if (json_object_object_get_ex(m->names, name, NULL))
+            continue;
+        struct json_object *value = schema_of_name(s, m, name, NULL, at);
+        const bool closed = get(v, "additionalProperties") || get(v, "unevaluatedProperties") ||
+                            get(v, "patternProperties") || names;
+        if (!value && closed)
+            grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", name);
+        else
+            add_member(s, m, name, value, true);
+    }
+    json_object_put(needed);
 }
 
 bool grammar_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
                     struct schema_members *out)
 {
-    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
-    struct json_object *more = get(v, "additionalProperties");
-    const bool is_bool = json_object_is_type(more, json_type_boolean);
-    struct schema_members m = {.open = more ? !is_bool || json_object_get_boolean(more) : !properties,
-                               .other = is_bool ? NULL : more};
+    struct schema_members m = {.names = json_object_new_object()};
     check_object(s, v, at);
-    const size_t n_required = grammar_g_ok(s->b) && required ? json_object_array_length(required) : 0;
-    const size_t n = grammar_g_ok(s->b) && properties ? (size_t)json_object_object_length(properties) : 0;
-    struct json_object *needed = names_of(s, required, n_required);
-    m.at = mem_calloc(n + n_required + 1, sizeof *m.at);
-    m.names = json_object_new_object();
-    if (!m.at || !m.names || !needed) {
+    if (!m.names)
         grammar_g_nomem(s->b);
-        json_object_put(needed);
-        grammar_s_members_release(&m);
-        *out = m;
-        return false;
-    }
-    if (grammar_g_ok(s->b) && properties) {
-        json_object_object_foreach(properties, key, value)
-        {
-            add_member(s, &m, key, value, json_object_object_get_ex(needed, key, NULL));
-        }
-    }
-    for (size_t i = 0; i < n_required && grammar_g_ok(s->b); i++)
-        add_member(s, &m, json_object_get_string(json_object_array_get_idx(required, i)), m.other,
-                   true);
-    json_object_put(needed);
-    if (is_bool && !m.open && m.n > n)
-        grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", m.at[n].name);
+    if (grammar_g_ok(s->b))
+        find_others(s, v, at, &m);
+    if (grammar_g_ok(s->b))
+        add_members(s, v, at, &m);
     if (!grammar_g_ok(s->b))
         grammar_s_members_release(&m);
     *out = m;
     return grammar_g_ok(s->b);
+}
+
+struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m, size_t i,
+                                          struct grammar_form *form)
+{
+    struct form_meeting meet = {.b = s->b};
+    const char *own = m->others[i].pattern;
+    bool empty;
+    if (m->n_others == 1 && !own && !m->name_schema)
+        return grammar_f_other(form, m->names);
+    for (size_t k = 0; k < m->n_others; k++)
+        if (m->others[k].pattern)
+            grammar_f_meet_regex(&meet, m->others[k].pattern, strlen(m->others[k].pattern), false, k != i);
+    if (json_object_object_length(m->names))
+        grammar_f_meet_words(&meet, m->names, true);
+    if (m->name_schema) {
+        const struct schema_path at = {NULL, "propertyNames", 0};
+        struct json_object *pattern = get(m->name_schema, "pattern"), *format = get(m->name_schema, "format");
+        const char *known =
+            json_object_is_type(format, json_type_string) ? grammar_s_format(json_object_get_string(format)) : NULL;
+        if (json_object_is_type(pattern, json_type_string))
+            grammar_f_meet_regex(&meet, json_object_get_string(pattern), strlen(json_object_get_string(pattern)), false,
+                                 false);
+        if (known)
+            grammar_f_meet_regex(&meet, known, strlen(known), true, false);
+        grammar_f_meet_length(&meet, count_of(s, m->name_schema, "minLength", 0, &at),
+                              count_of(s, m->name_schema, "maxLength", GRAMMAR_INFINITE, &at));
+    }
+    return grammar_f_meet_name(&meet, form, &empty);
 }
 
 /* A rule for name and value. */
@@ -428,6 +724,24 @@ static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct 
         v ? grammar_s_compile(s, v, at, SCHEMA_ALL) : grammar_f_any(s->form);
     grammar_g_body(s->b, rule, grammar_g_cat(s->b, name, value));
     return rule;
+}
+
+/* A rule for those that are not listed. */
+static uint32_t other_rule(struct schema *s, const struct schema_members *m, const struct schema_path *at)
+{
+    struct grammar_piece all = {0};
+    for (size_t i = 0; i < m->n_others && grammar_g_ok(s->b); i++) {
+        const struct grammar_piece name =
+            grammar_f_named(s->form, grammar_s_other_name(s, m, i, s->form));
+        const uint32_t rule = member_rule(s, name, m->others[i].value, at);
+        if (m->n_others == 1)
+            return rule;
+        const struct grammar_piece p = grammar_g_call(s->b, rule);
+        all = i ? grammar_g_alt(s->b, all, p) : p;
+    }
+    const uint32_t any = grammar_g_rule(s->b, "member", 6);
+    grammar_g_body(s->b, any, all);
+    return any;
 }
 
 /* Two chains of the members, last one first: a comma is due before those of `later`, which
@@ -488,11 +802,11 @@ static struct grammar_piece free_members(struct schema *s, const struct schema_m
     grammar_g_tie(b, end, close.in);
     grammar_g_tie(b, later,
                grammar_g_node(b, GRAMMAR_SPLIT,
-                           grammar_g_any_order(b, rule, m->n, others, &comma, later.in),
+                           grammar_g_any_order(b, rule, m->n, 0, others, &comma, later.in),
                            grammar_g_node(b, GRAMMAR_ALL, end.in, all)));
     grammar_g_tie(b, open,
                grammar_g_node(b, GRAMMAR_SPLIT,
-                           grammar_g_any_order(b, rule, m->n, others, NULL, later.in),
+                           grammar_g_any_order(b, rule, m->n, 0, others, NULL, later.in),
                            grammar_g_node(b, GRAMMAR_ALL, close.in, all)));
     grammar_g_body(b, object, (struct grammar_piece){open.in, close.out});
     return grammar_g_call(b, object);
@@ -506,7 +820,7 @@ static struct grammar_piece compile_object(struct schema *s, struct json_object 
     uint32_t other = 0;
     if (!grammar_s_members(s, v, at, &m))
         return grammar_g_never(s->b);
-    if (!m.n && m.open && !m.other) {
+    if (!m.n && m.n_others == 1 && !m.others[0].pattern && !m.others[0].value && !m.name_schema) {
         grammar_s_members_release(&m);
         return grammar_f_any_object(s->form);
     }
@@ -520,7 +834,7 @@ static struct grammar_piece compile_object(struct schema *s, struct json_object 
         rule[i] = member_rule(s, name, m.at[i].value, &here);
     }
     if (m.open && grammar_g_ok(s->b))
-        other = member_rule(s, grammar_f_other_name(s->form, m.names), m.other, &at_more);
+        other = other_rule(s, &m, &at_more);
     struct grammar_piece p = grammar_g_never(s->b);
     if (rule && grammar_g_ok(s->b))
         p = grammar_s_any_order(s, &m) ? free_members(s, &m, rule, other)
@@ -578,6 +892,8 @@ static const char *type_of_keywords(struct json_object *v)
 {
     static const char *const word[][2] = {
         {"properties", "object"}, {"required", "object"},  {"additionalProperties", "object"},
+        {"patternProperties", "object"}, {"propertyNames", "object"}, {"unevaluatedProperties", "object"},
+        {"uniqueItems", "array"}, {"unevaluatedItems", "array"},
         {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
         {"maxItems", "array"},    {"pattern", "string"},   {"format", "string"},
         {"minLength", "string"},  {"maxLength", "string"}, {"minimum", "number"},
@@ -683,14 +999,17 @@ void grammar_s_finish(struct schema *s)
 bool grammar_s_is_refused(const char *keyword)
 {
     static const char *const refused[] = {
-        "not", "if", "then", "else", "contains", "minContains", "maxContains",
-        "patternProperties", "propertyNames", "minProperties", "maxProperties",
-        "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties",
-        "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+        "if", "then", "else", "contains", "minContains", "maxContains", "minProperties", "maxProperties",
+        "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"};
     bool is = false;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         is = is || strcmp(refused[i], keyword) == 0;
     return is;
+}
+
+bool grammar_s_is_unchecked(const char *k)
+{
+    return strcmp(k, "patternProperties") == 0 || strcmp(k, "propertyNames") == 0 || strncmp(k, "unevaluated", 11) == 0;
 }
 
 static void check_keywords(struct schema *s, struct json_object *v, const struct schema_path *at)
@@ -699,21 +1018,19 @@ static void check_keywords(struct schema *s, struct json_object *v, const struct
         "type", "properties", "required", "additionalProperties", "items", "prefixItems",
         "additionalItems", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "allOf",
         "$ref", "minLength", "maxLength", "pattern", "format", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable"};
+        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "nullable", "not", "uniqueItems",
+        "patternProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems"};
     (void)grammar_g_step(s->b, 4 * (uint64_t)json_object_object_length(v));
     json_object_object_foreach(v, key, value)
     {
         bool is_known = grammar_s_is_note(key);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             is_known = is_known || strcmp(known[i], key) == 0;
+        (void)value;
         if (grammar_s_is_refused(key))
-            grammar_s_fail(s, INGLE_UNSUP, at, "'%s' is not supported", key);
-        else if (strcmp(key, "uniqueItems") == 0) {
-            if (json_object_get_boolean(value))
-                grammar_s_fail(s, INGLE_UNSUP, at, "'uniqueItems' is not supported");
-        } else if (!is_known) {
+            grammar_s_leave(s, at, "'%s' is not supported", key);
+        else if (!is_known)
             grammar_s_note(s, at, "the keyword '%.60s' is not known and means nothing", key);
-        }
     }
 }
 
@@ -752,6 +1069,54 @@ static struct grammar_piece compile_plain(struct schema *s, struct json_object *
     return guess ? compile_type(s, v, guess, at, part) : compile_anything(s, part);
 }
 
+static const char *const json_types[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
+enum { N_JSON_TYPES = sizeof json_types / sizeof *json_types };
+
+/* The types that v names, as bits. */
+static unsigned types_of(struct json_object *type)
+{
+    unsigned bits = 0;
+    const size_t n = json_object_is_type(type, json_type_array) ? json_object_array_length(type) : 1;
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *t = json_object_is_type(type, json_type_array) ? json_object_array_get_idx(type, i) : type;
+        for (unsigned k = 0; k < N_JSON_TYPES && json_object_is_type(t, json_type_string); k++)
+            if (strcmp(json_object_get_string(t), json_types[k]) == 0)
+                bits |= 1u << k;
+    }
+    return bits;
+}
+
+/* "not": everything (then nothing is left: false), types, or whatever enum and const name; *v becomes what is
+ * left of it. */
+static bool refuse(struct schema *s, struct json_object **v, const struct schema_path *at)
+{
+    const unsigned number = 1u << 3, integer = 1u << 4;
+    struct json_object *not = get(*v, "not"), *type = get(not, "type");
+    const bool is_bool = json_object_is_type(not, json_type_boolean);
+    if (is_bool ? json_object_get_boolean(not)
+                : json_object_is_type(not, json_type_object) && !grammar_s_has_more(not, "", NULL))
+        return false;
+    if (get(*v, "enum") || json_object_object_get_ex(*v, "const", NULL))
+        return true; /* the values are looked at one by one */
+    const unsigned out = types_of(type);
+    const unsigned all = get(*v, "type") ? types_of(get(*v, "type")) : (1u << N_JSON_TYPES) - 1 - integer;
+    *v = grammar_s_without(s, *v, "not");
+    if (is_bool || !*v)
+        return *v != NULL;
+    if (!out || grammar_s_has_more(not, "type", NULL) || (out & integer && !(out & number) && all & number)) {
+        grammar_s_leave(s, at, "'not' of anything but types is not supported");
+        return true;
+    }
+    const unsigned left = all & ~out & ~(out & number ? integer : 0u);
+    struct json_object *list = grammar_s_keep(s, json_object_new_array());
+    for (unsigned k = 0; list && k < N_JSON_TYPES; k++)
+        if (left >> k & 1)
+            json_object_array_add(list, json_object_new_string(json_types[k]));
+    if (list)
+        json_object_object_add(*v, "type", json_object_get(list));
+    return list && left;
+}
+
 static struct grammar_piece compile_object_schema(struct schema *s, struct json_object *v,
                                                   const struct schema_path *at,
                                                   enum schema_part part)
@@ -769,8 +1134,12 @@ static struct grammar_piece compile_object_schema(struct schema *s, struct json_
         v = grammar_s_flatten(s, v, at, 0);
         return v ? grammar_s_compile(s, v, at, part) : grammar_g_never(s->b);
     }
+    if (get(v, "not")) {
+        if (!refuse(s, &v, at))
+            return grammar_g_never(s->b);
+    }
     if (any && one)
-        grammar_s_fail(s, INGLE_UNSUP, at, "'anyOf' together with 'oneOf' is not supported");
+        grammar_s_leave(s, at, "'oneOf' together with 'anyOf' is not supported");
     if (any || one)
         return compile_any_of(s, v, any ? "anyOf" : "oneOf", at, part);
     return compile_plain(s, v, at, part);

@@ -84,17 +84,27 @@ struct schema_member {
     struct json_object *value;
     bool required;
 };
+/* Members that are not listed: those whose name fits a pattern (NULL: the rest of them). */
+struct schema_other {
+    const char *pattern;
+    struct json_object *value; /* NULL: any */
+};
 struct schema_members {
     struct schema_member *at; /* owned; names are borrowed from the schema */
-    size_t n;
-    bool open;                 /* others may follow */
-    struct json_object *other; /* their schema, NULL: any */
-    struct json_object *names; /* owned: what an other cannot be called */
+    size_t n, cap;
+    bool open;                   /* there are others, which may follow */
+    struct schema_other *others; /* owned */
+    size_t n_others;
+    struct json_object *names;   /* owned: what an other cannot be called */
+    struct json_object *name_schema; /* "propertyNames" as far as it is about others; NULL: none */
 };
 /* False: failed; members is empty. */
 bool grammar_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
                     struct schema_members *out);
 void grammar_s_members_release(struct schema_members *m);
+/* The bare names of others[i]. */
+struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m, size_t i,
+                                          struct grammar_form *form);
 /* Whether they may come in any order; and the bits of those that must be there. */
 bool grammar_s_any_order(const struct schema *s, const struct schema_members *m);
 uint32_t grammar_s_required(const struct schema_members *m);
@@ -112,13 +122,19 @@ bool grammar_s_allows(struct schema_check *c, struct json_object *schema, struct
 void grammar_s_check_end(struct schema_check *c);
 /* The regular expression of a format, or NULL. */
 const char *grammar_s_format(const char *name);
-/* A keyword that cannot be had. */
+/* Whether a pattern (not anchored) fits a text; one pattern a check. */
+bool grammar_s_matches(struct schema_check *c, const char *pattern, const char *text, size_t n);
+/* A keyword that cannot be had; and one that is not looked at where values are checked. */
 bool grammar_s_is_refused(const char *keyword);
+bool grammar_s_is_unchecked(const char *keyword);
 
 /* Names the place. */
 ATTR_PRINTF(4, 5)
 void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
                  ...);
+/* Something of a schema cannot be had: INGLE_UNSUP, or, where that is asked for, it is left out, which is told. */
+ATTR_PRINTF(3, 4)
+void grammar_s_leave(struct schema *s, const struct schema_path *at, const char *fmt, ...);
 ATTR_PRINTF(3, 4)
 void grammar_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...);
 
@@ -146,6 +162,10 @@ bool grammar_s_has_more(struct json_object *v, const char *but, const char *also
 /* v without $ref and allOf: what they say is merged.  Owned by s; NULL: failed. */
 struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
                                    const struct schema_path *at, int depth);
+/* Takes o, which ends with s; NULL: failed. */
+struct json_object *grammar_s_keep(struct schema *s, struct json_object *o);
+/* {"allOf": [x, y]}; NULL: failed. */
+struct json_object *grammar_s_both(struct schema *s, struct json_object *x, struct json_object *y);
 /* Both schemas at once, and a copy without one keyword.  Owned by s; NULL: failed. */
 struct json_object *grammar_s_merge(struct schema *s, struct json_object *x, struct json_object *y,
                                  const struct schema_path *at);

@@ -86,8 +86,11 @@ static bool parameter_pieces(struct tools *t, const struct schema_members *m,
             grammar_s_fail(&t->s, INGLE_UNSUP, &here, "a parameter of this name cannot be written in a call");
         each[i] = parameter(t, grammar_g_word(b, m->at[i].name), m->at[i].value, &here);
     }
-    if (m->open && grammar_g_ok(b))
-        *other = parameter(t, grammar_f_other(&t->dsml, m->names), m->other, &more);
+    for (size_t i = 0; i < m->n_others && grammar_g_ok(b); i++) {
+        const struct grammar_piece p =
+            parameter(t, grammar_s_other_name(&t->s, m, i, &t->dsml), m->others[i].value, &more);
+        *other = i ? grammar_g_alt(b, *other, p) : p;
+    }
     return grammar_g_ok(b);
 }
 
@@ -120,7 +123,7 @@ static struct grammar_piece in_any_order(struct tools *t, const struct schema_me
     if (m->open)
         others = parameter_rule(b, other);
     const struct grammar_piece loop = grammar_g_empty(b), end = grammar_g_empty(b);
-    const uint32_t one = grammar_g_any_order(b, rule, m->n, m->open ? &others : NULL, NULL, loop.in);
+    const uint32_t one = grammar_g_any_order(b, rule, m->n, 0, m->open ? &others : NULL, NULL, loop.in);
     const uint32_t done = grammar_g_node(b, GRAMMAR_ALL, end.in, grammar_s_required(m));
     grammar_g_tie(b, loop, grammar_g_node(b, GRAMMAR_SPLIT, one, done));
     grammar_g_body(b, all, (struct grammar_piece){loop.in, end.out});

@@ -136,6 +136,11 @@ static bool matches(struct schema_check *c, const char *pattern, bool whole, con
     return taken == n && grammar_matcher_may_end(c->matcher);
 }
 
+bool grammar_s_matches(struct schema_check *c, const char *pattern, const char *text, size_t n)
+{
+    return matches(c, pattern, false, text, n);
+}
+
 static bool string_fits(struct schema_check *c, struct json_object *schema, struct json_object *v)
 {
     struct json_object *pattern = get(schema, "pattern"), *format = get(schema, "format");
@@ -157,6 +162,15 @@ static bool string_fits(struct schema_check *c, struct json_object *schema, stru
 
 static bool allows(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth);
 
+static bool is_unique(struct schema_check *c, struct json_object *list)
+{
+    struct schema_set set = {0};
+    grammar_s_set_add_all(c->s->b, &set, list);
+    const bool unique = set.n == json_object_array_length(list);
+    grammar_s_set_release(&set);
+    return unique;
+}
+
 static bool array_fits(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
 {
     struct json_object *prefix = get(schema, "prefixItems"), *items = get(schema, "items");
@@ -166,7 +180,8 @@ static bool array_fits(struct schema_check *c, struct json_object *schema, struc
     }
     const size_t n = json_object_array_length(v);
     const size_t n_prefix = json_object_is_type(prefix, json_type_array) ? json_object_array_length(prefix) : 0;
-    bool fits = count_fits(schema, "minItems", "maxItems", n);
+    bool fits = count_fits(schema, "minItems", "maxItems", n) &&
+                (!json_object_get_boolean(get(schema, "uniqueItems")) || is_unique(c, v));
     for (size_t i = 0; i < n && fits; i++) {
         struct json_object *of = i < n_prefix ? json_object_array_get_idx(prefix, i) : items;
         fits = !of || allows(c, of, json_object_array_get_idx(v, i), depth + 1);
@@ -247,7 +262,9 @@ static bool combined(struct schema_check *c, struct json_object *schema, struct 
     n = count(c, schema, "oneOf", v, depth, &n_all);
     if (n_all && n != 1)
         return false;
-    struct json_object *ref = get(schema, "$ref");
+    struct json_object *ref = get(schema, "$ref"), *not = get(schema, "not");
+    if (not && allows(c, not, v, depth + 1))
+        return false;
     if (!ref)
         return true;
     struct json_object *target = grammar_s_resolve(c->s, ref, c->at);
@@ -282,10 +299,10 @@ static bool allows(struct schema_check *c, struct json_object *schema, struct js
     json_object_object_foreach(schema, key, unused)
     {
         (void)unused;
-        if (grammar_s_is_refused(key)) {
-            grammar_s_fail(c->s, INGLE_UNSUP, c->at, "'%s' is not supported", key);
+        if (grammar_s_is_refused(key) || (grammar_s_is_unchecked(key) && json_object_is_type(v, json_type_object)))
+            grammar_s_leave(c->s, c->at, "'%s' beside 'enum' or 'const' is not supported", key);
+        if (!grammar_g_ok(c->s->b))
             return false;
-        }
     }
     return is_named(c->s, schema, v, depth > 0) && of_its_type(c, schema, v, depth) && combined(c, schema, v, depth);
 }
