@@ -111,6 +111,17 @@ MUST_CHECK ingle_status engine_json_text(struct json_object *o, char **out, size
                                          struct err *err);
 /* Its tokens follow a grammar: an end of generation among them is the end of the text. */
 bool engine_sampler_follows(const struct ingle_sampler *s);
+/* ingle_sample(), or INGLE_CANCEL where the pause says so while the grammar is asked: then nothing was drawn.
+ * Its logits can be kept until it is tried again; returns the rule whose mask takes so long. */
+struct grammar_pause;
+struct engine_rule;
+MUST_CHECK ingle_status engine_sample_within(struct ingle_sampler *s, const float *logits,
+                                             const struct ingle_session *session,
+                                             const struct grammar_pause *pause, struct ingle_token *out,
+                                             struct ingle_error *error);
+struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *logits);
+struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s); /* NULL: none */
+const float *engine_sampler_kept(const struct ingle_sampler *s);
 /* "gemma4", "deepseek4"; false: no such name. */
 bool engine_chat_by_name(const char *name, enum text_chat_family *out);
 

@@ -317,6 +317,7 @@ struct engine_rule {
     struct compiled *c; /* a reference */
     struct grammar_matcher *matcher;
     bool failed; /* the matcher's tables may be half made */
+    bool ready;  /* allowed is that of the present place */
     uint64_t *allowed; /* [(n_vocab + 63) / 64] */
     size_t n_words, n_matcher_words;
 };
@@ -371,29 +372,43 @@ void engine_rule_close(struct engine_rule *r)
     mem_free(r);
 }
 
-ingle_status engine_rule_mask(struct engine_rule *r, const uint64_t **allowed, struct err *err)
+ingle_status engine_rule_mask(struct engine_rule *r, const struct grammar_pause *pause, const uint64_t **allowed,
+                              struct err *err)
 {
     const uint64_t *bit;
-    const ingle_status st = grammar_matcher_mask(r->matcher, &bit, err);
-    r->failed = r->failed || st;
+    ingle_status st = INGLE_OK;
+    if (!r->ready) {
+        grammar_matcher_bound(r->matcher, pause);
+        st = grammar_matcher_mask(r->matcher, &bit, err);
+        grammar_matcher_bound(r->matcher, NULL);
+        r->failed = r->failed || (st && st != INGLE_CANCEL);
+    }
     if (st)
         return st;
-    for (size_t i = 0; i < r->n_words; i++)
+    for (size_t i = 0; i < r->n_words && !r->ready; i++)
         r->allowed[i] = i < r->n_matcher_words ? bit[i] : 0;
+    r->ready = true;
     *allowed = r->allowed;
     return INGLE_OK;
 }
 
-ingle_status engine_rule_allows(struct engine_rule *r, int32_t token, bool *allows,
-                                struct err *err)
+ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_pause *pause, int32_t token,
+                                bool *allows, struct err *err)
 {
+    if (r->ready && token >= 0 && (size_t)token / 64 < r->n_words) {
+        *allows = r->allowed[token / 64] >> (token % 64) & 1;
+        return INGLE_OK;
+    }
+    grammar_matcher_bound(r->matcher, pause);
     const ingle_status st = grammar_matcher_allows(r->matcher, token, allows, err);
-    r->failed = r->failed || st;
+    grammar_matcher_bound(r->matcher, NULL);
+    r->failed = r->failed || (st && st != INGLE_CANCEL);
     return st;
 }
 
 ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err)
 {
+    r->ready = false;
     const ingle_status st = grammar_matcher_accept(r->matcher, token, err);
     r->failed = r->failed || st;
     return st;
@@ -403,6 +418,7 @@ ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, si
                                      struct err *err)
 {
     size_t n_taken = 0;
+    r->ready = false;
     const ingle_status st = grammar_matcher_accept_bytes(r->matcher, text, n, &n_taken, err);
     r->failed = r->failed || st;
     if (st || n_taken == n)

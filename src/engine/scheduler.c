@@ -268,6 +268,7 @@ static bool make_lane(struct engine_lane *l, size_t n)
 
 static void free_scheduler(struct ingle_scheduler *s)
 {
+    engine_masks_close(s->masks);
     session_runner_set_news(s->e->runner, NULL, NULL);
     session_runner_set_look(s->e->runner, NULL);
     for (int64_t i = 0; s->slot && i < s->o.max_running; i++)
@@ -308,8 +309,8 @@ static void tell_news(struct ingle_scheduler *s)
     pthread_cond_signal(&s->wake);
 }
 
-/* From the store: the disk thread has read or looked. */
-static void hear_of_store(void *arg)
+/* From another thread: the store has read or looked, a mask is made. */
+static void hear(void *arg)
 {
     struct ingle_scheduler *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -322,7 +323,7 @@ static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
     s->looks = (struct device_between){.fn = engine_look, .arg = s};
     s->long_prompts = true; /* for all that is known */
     session_runner_set_look(s->e->runner, &s->looks);
-    session_runner_set_news(s->e->runner, hear_of_store, s);
+    session_runner_set_news(s->e->runner, hear, s);
     if (!pool_thread(&s->thread, thread_main, s))
         return err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler");
     pthread_setname_np(s->thread, "ingle-engine");
@@ -365,6 +366,8 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     if (!st)
         st = sched_queue_create(&s->queue, options.max_waiting, options.max_waiting_tokens, &err);
     if (!st)
+        st = engine_masks_open(&s->masks, (size_t)s->o.max_running, hear, s, &err);
+    if (!st)
         st = start_thread(s, &err);
     if (st)
         free_scheduler(s);
@@ -406,6 +409,7 @@ ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
     double retry = -1;
     ingle_status st = engine_request_create(&r, s, o, &err);
     if (!st) {
+        r->s = s;
         pthread_mutex_lock(&s->lock);
         st = sched_queue_put(s->queue, &r->ticket, o->user, &err);
         if (!st) {

@@ -14,6 +14,7 @@
 #define INGLE_ENGINE_SCHEDULER_H
 
 #include "engine/engine.h"
+#include "engine/words.h"
 #include "sched/sched.h"
 
 #include <pthread.h>
@@ -22,6 +23,7 @@ struct ingle_request {
     struct sched_ticket ticket; /* Sync: the scheduler's lock while it waits */
     struct ingle_request *next; /* of those that have begun */
     int64_t number;
+    struct ingle_scheduler *s;
     struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
     uint64_t salt;
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */
@@ -47,6 +49,7 @@ enum engine_answer_state {
     ENGINE_ANSWER_PROMPT, /* what it has so far is being computed */
     ENGINE_ANSWER_FORKS,  /* waits for the first answer of its request to do so */
     ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
+    ENGINE_ANSWER_MASKS,  /* its step is over; which tokens fit its grammar is being found out */
     ENGINE_ANSWER_PARKED, /* its request is parked */
     ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session */
 };
@@ -104,6 +107,7 @@ struct ingle_scheduler {
     struct engine_answer *slot;  /* [max_running] */
     struct engine_lane step, between; /* the step; the one between its pieces */
     struct engine_draw *draw;    /* [max_running] */
+    struct engine_masks *masks;  /* of slots that are MASKS */
     struct ingle_request *begun;
     int64_t n_free, n_ended;     /* slots; answers since the start */
     uint64_t reserved_bytes;
@@ -182,6 +186,8 @@ bool engine_park_one(struct ingle_scheduler *s);
 static inline bool engine_is_held(const struct ingle_request *r) { return atomic_load(&r->held); }
 /* False: nobody could take part. */
 bool engine_step(struct ingle_scheduler *s);
+/* What an answer that is MASKS waits for is given up. */
+void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a);
 /* In the middle of a step: those who are over end, if it is time to look. */
 void engine_look(void *scheduler);
 

@@ -77,6 +77,7 @@ static void park(struct ingle_scheduler *s, struct ingle_request *r)
             continue;
         if (session_remember(a->session.s, &err))
             report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
+        engine_leave_mask(s, a);
         session_park(a->session.s);
         a->state = ENGINE_ANSWER_PARKED;
     }

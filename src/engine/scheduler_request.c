@@ -142,7 +142,16 @@ ingle_status ingle_request_constrain_behind(struct ingle_request *r, int index,
         return engine_say(
             error,
             err_set(&err, INGLE_ARG, "answer %d of a request that has %d", index, r->o.n), &err);
-    return ingle_sampler_constrain_behind(r->sampler[index], g, text, n, error);
+    struct engine_answer *a = r->s->slot; /* it may wait for the mask of the grammar that it has */
+    while (a < r->s->slot + r->s->o.max_running && !(a->r == r && a->index == index))
+        a++;
+    const bool waits = a < r->s->slot + r->s->o.max_running && a->state == ENGINE_ANSWER_MASKS;
+    if (waits)
+        engine_leave_mask(r->s, a);
+    const ingle_status st = ingle_sampler_constrain_behind(r->sampler[index], g, text, n, error);
+    if (waits)
+        engine_masks_add(r->s->masks, (size_t)(a - r->s->slot), engine_sampler_rule(r->sampler[index]));
+    return st;
 }
 
 /* ---- its end ---- */
@@ -233,6 +242,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
 {
     struct ingle_request *r = a->r;
     const int index = a->index;
+    engine_leave_mask(s, a);
     if (a->step_rows) {
         a->state = ENGINE_ANSWER_LEAVES;
         a->r = NULL;

@@ -9,6 +9,8 @@
 /* Between pieces of a step: how often it is asked whether somebody is over, and after how many operations
  * the clock is read for that; and how many pieces a slice is to have. */
 enum { LOOK_NS = 5000000, LOOK_OPS = 16, PIECES = 8, OTHERS_REST = 8 };
+/* Which tokens fit a grammar is found out within so many steps (some 20 ms), or beside the steps of the others. */
+enum { DRAW_STEPS = 1 << 18 };
 /* Operations of prompts that are computed alone stop after so long, if a step of them takes longer than that. */
 enum { PIECE_NS = 20000000, LONG_NS = 200000000 };
 
@@ -292,8 +294,9 @@ static void draw_one(void *arg, int64_t i, int worker)
     const struct ingle_scheduler *s = arg;
     struct engine_draw *d = &s->draw[i];
     const struct ingle_request *r = d->a->r;
+    const struct grammar_pause pause = {.max_steps = DRAW_STEPS};
     (void)worker;
-    d->status = ingle_sample(r->sampler[d->a->index], d->logits, &d->a->session, &d->token, &d->error);
+    d->status = engine_sample_within(r->sampler[d->a->index], d->logits, &d->a->session, &pause, &d->token, &d->error);
     d->n_top = r->o.n_top;
     if (!d->status && r->o.drawn_from)
         d->n_top = engine_sampler_last(r->sampler[d->a->index], d->token.id, &d->token.logprob,
@@ -308,6 +311,11 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
     struct engine_answer *a = d->a;
     struct ingle_request *r = a->r;
     struct err err;
+    if (d->status == INGLE_CANCEL) {
+        a->state = ENGINE_ANSWER_MASKS;
+        engine_masks_add(s->masks, (size_t)(a - s->slot), engine_sampler_keep(r->sampler[a->index], d->logits));
+        return;
+    }
     if (d->status) {
         err_set(&err, d->status, "%s", d->error.text);
         engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
@@ -334,6 +342,52 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
         engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
     else
         engine_request_grow(s, r, a->n_generated);
+}
+
+void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    if (a->state == ENGINE_ANSWER_MASKS)
+        engine_masks_drop(s->masks, (size_t)(a - s->slot));
+}
+
+static void draw_all(struct ingle_scheduler *s, int64_t n_draws)
+{
+    int64_t n_drawn = 0;
+    pool_run(device_pool(s->e->device), n_draws, draw_one, s);
+    for (int64_t i = 0; i < n_draws; i++)
+        n_drawn += s->draw[i].status != INGLE_CANCEL;
+    if (n_drawn) { /* counted before anybody is told, and may ask */
+        pthread_mutex_lock(&s->lock);
+        s->status.generated_tokens += n_drawn;
+        pthread_mutex_unlock(&s->lock);
+    }
+    for (int64_t i = 0; i < n_draws; i++)
+        deliver(s, &s->draw[i]);
+}
+
+/* Answers whose masks are made by now draw their tokens.  False: there are none. */
+static bool draw_masked(struct ingle_scheduler *s)
+{
+    int64_t n_draws = 0;
+    bool any = false;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *a = &s->slot[i];
+        ingle_status st;
+        struct err err;
+        if (a->state != ENGINE_ANSWER_MASKS || engine_is_held(a->r) ||
+            !engine_masks_take(s->masks, (size_t)i, &st, &err))
+            continue;
+        any = true;
+        a->state = ENGINE_ANSWER_RUNS;
+        err.status = st == INGLE_LIMIT ? INGLE_UNSUP : st; /* of what was asked for, as in ingle_sample() */
+        if (st)
+            engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
+        else
+            s->draw[n_draws++] = (struct engine_draw){.a = a, .logits = engine_sampler_kept(a->r->sampler[a->index])};
+    }
+    if (n_draws)
+        draw_all(s, n_draws);
+    return any;
 }
 
 /* ---- the results of a step ---- */
@@ -394,14 +448,7 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
         short_of_pages |= !l->work[i].n_done && !l->work[i].failed;
         take_result(s, &n_draws, l->item[i], &l->work[i], err);
     }
-    pool_run(device_pool(s->e->device), n_draws, draw_one, s);
-    if (n_draws) { /* counted before anybody is told, and may ask */
-        pthread_mutex_lock(&s->lock);
-        s->status.generated_tokens += n_draws;
-        pthread_mutex_unlock(&s->lock);
-    }
-    for (int64_t i = 0; i < n_draws; i++)
-        deliver(s, &s->draw[i]);
+    draw_all(s, n_draws);
     if (short_of_pages)
         make_room(s, l, &(struct err){INGLE_OK, ""});
 }
@@ -494,6 +541,7 @@ static void run_between(void *arg)
         s->look = s->look < s->due ? s->look : s->due;
         return;
     }
+    (void)draw_masked(s);
     engine_admit(s);
     engine_start_shares(s);
     const double took = step_between(s);
@@ -558,8 +606,11 @@ bool engine_step(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->step;
     struct err err = {INGLE_OK, ""};
+    const bool drew = draw_masked(s);
     const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
+    if (!l->n && drew)
+        return true;
     if (!l->n || !step_begins(s, began))
         return l->n_rows;
     s->between_ns = 0;

@@ -17,6 +17,7 @@ struct ingle_sampler {
     const struct ingle_engine *e;
     struct engine_rule *rule; /* NULL: tokens are free */
     const struct text_avoid *no_calls; /* the engine's; NULL: calls may be drawn */
+    float *kept;              /* [n_vocab] logits of a draw that waits for its mask; NULL: never had a rule */
     bool logprobs;
     bool greedy;              /* the most probable token is drawn, whatever the others are */
 };
@@ -330,6 +331,7 @@ void ingle_sampler_close(struct ingle_sampler *s)
         return;
     session_sample_free(s->s);
     engine_rule_close(s->rule);
+    mem_free(s->kept);
     mem_free(s);
 }
 
@@ -349,6 +351,8 @@ ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s, const struc
     if (!st && n)
         st = rule ? engine_rule_accept_text(rule, text, n, &err)
                   : err_set(&err, INGLE_ARG, "a text without a grammar");
+    if (!st && g && !s->kept && !(s->kept = mem_calloc((size_t)s->e->info.n_vocab, sizeof *s->kept)))
+        st = err_set(&err, INGLE_NOMEM, "no memory for the logits of a constrained answer");
     if (st) {
         engine_rule_close(rule);
         return engine_say(error, st, &err);
@@ -359,14 +363,14 @@ ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s, const struc
 }
 
 /* Where the text must end it ends, whatever forbids the token that says so. */
-static ingle_status draw_end(struct ingle_sampler *s, const float *logits, struct sample_token *t,
-                             struct err *err)
+static ingle_status draw_end(struct ingle_sampler *s, const float *logits,
+                             const struct grammar_pause *pause, struct sample_token *t, struct err *err)
 {
     const struct ingle_model *m = s->e->model;
     bool fits = false;
     ingle_status st = INGLE_OK;
     if (m->n_end)
-        st = engine_rule_allows(s->rule, m->end[0], &fits, err);
+        st = engine_rule_allows(s->rule, pause, m->end[0], &fits, err);
     if (st || !fits)
         return st ? st : err_set(err, INGLE_LIMIT, "every token that fits the grammar is forbidden");
     t->id = m->end[0];
@@ -384,7 +388,8 @@ bool engine_sampler_follows(const struct ingle_sampler *s)
 /* The most probable token of all is the most probable of those that fit, if it fits: then
  * the mask is not needed. */
 static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
-                         int64_t n, struct sample_token *t, struct err *err)
+                         int64_t n, const struct grammar_pause *pause, struct sample_token *t,
+                         struct err *err)
 {
     const uint64_t *allowed;
     bool fits = false;
@@ -400,14 +405,14 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
     if (st || !s->rule)
         return st;
     if (s->greedy)
-        st = engine_rule_allows(s->rule, t->id, &fits, err);
+        st = engine_rule_allows(s->rule, pause, t->id, &fits, err);
     if (!st && !fits) {
-        st = engine_rule_mask(s->rule, &allowed, err);
+        st = engine_rule_mask(s->rule, pause, &allowed, err);
         if (!st) {
             session_sample_allow(s->s, allowed);
             st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
             if (st == INGLE_LIMIT)
-                st = draw_end(s, logits, t, err);
+                st = draw_end(s, logits, pause, t, err);
         }
     }
     return st ? st : engine_rule_accept(s->rule, t->id, err);
@@ -428,13 +433,36 @@ ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                           const struct ingle_session *session, struct ingle_token *out,
                           struct ingle_error *error)
 {
+    return engine_sample_within(s, logits, session, NULL, out, error);
+}
+
+struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *logits)
+{
+    memcpy(s->kept, logits, (size_t)s->e->info.n_vocab * sizeof *logits);
+    return s->rule;
+}
+
+struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s)
+{
+    return s->rule;
+}
+
+const float *engine_sampler_kept(const struct ingle_sampler *s)
+{
+    return s->kept;
+}
+
+ingle_status engine_sample_within(struct ingle_sampler *s, const float *logits,
+                                  const struct ingle_session *session, const struct grammar_pause *pause,
+                                  struct ingle_token *out, struct ingle_error *error)
+{
     struct err err;
     struct sample_token t;
     int64_t n;
     const int32_t *history = ingle_session_tokens(session, &n);
     fenv_t mode;
     fp_enter(&mode);
-    ingle_status st = draw(s, logits, history, n, &t, &err);
+    ingle_status st = draw(s, logits, history, n, pause, &t, &err);
     fp_leave(&mode);
     if (st == INGLE_LIMIT) /* of what was asked for, not of what there is */
         st = INGLE_UNSUP;

@@ -81,6 +81,16 @@ void grammar_matcher_free(struct grammar_matcher *m);
 /* Back to the start, for another answer: what was found out about the grammar stays. */
 MUST_CHECK ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err);
 
+/* What bounds a call: more steps than max_steps (0: any number), or stop() (NULL, or asked every few thousand
+ * steps) returns true: then it is INGLE_CANCEL, and may be tried again: what m has found out stays. */
+struct grammar_pause {
+    uint64_t max_steps;
+    bool (*stop)(void *arg);
+    void *arg;
+};
+/* Of the calls from now on; p is borrowed until the next one, NULL: nothing bounds them but the limits. */
+void grammar_matcher_bound(struct grammar_matcher *m, const struct grammar_pause *p);
+
 /* *allowed: one bit a token, [(n_vocab + 63) / 64], valid until the next call on m.  The
  * tokens that end an answer are among them exactly where the text may end, or where no
  * token of the vocabulary can go on.  INGLE_LIMIT: the grammar is too ambiguous here. */

@@ -18,7 +18,8 @@ enum {
     GRAMMAR_MAX_NESTING = 128,    /* of a grammar's text */
     GRAMMAR_MAX_DEPTH = 400,      /* frames: rules within rules in an answer */
     GRAMMAR_MAX_ITEMS = 4096,     /* of a state */
-    GRAMMAR_MAX_STEPS = 1 << 26,  /* of a mask */
+    GRAMMAR_MAX_STEPS = 1 << 25,  /* of a mask */
+    GRAMMAR_MAX_BYTES = 56 << 20, /* of a matcher's states */
     GRAMMAR_MAX_STATES = 1 << 13, /* then the matcher starts its tables anew */
     GRAMMAR_MAX_FRAMES = 1 << 17,
 };

@@ -32,26 +32,31 @@ static void add_pop(struct grammar_matcher *m, struct match_mask *k, uint32_t no
 static void walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at, uint32_t end,
                  uint32_t state, uint64_t *bit, struct match_mask *pops)
 {
+    enum { LOOK_NODES = 1 << 12 };
     uint32_t depth = 0;
     uint64_t n_nodes = 0;
     m->stack_end[0] = end;
     m->stack_state[0] = state;
     while (at < end) {
+        if (++n_nodes % LOOK_NODES == 0) { /* which cost little beside states */
+            grammar_match_count(m, LOOK_NODES / 8);
+            if (m->status)
+                return;
+        }
         while (at >= m->stack_end[depth])
             depth--;
         const struct grammar_trie_node *n = &t->node[at];
         const uint32_t s = m->stack_state[depth];
-        n_nodes++;
         if (!(n->groups & ~grammar_match_groups(m, s)) && !(pops && m->states[s].may_end)) {
             allow_range(bit, t, n->token, t->node[at + n->skip].token);
             at += n->skip;
             continue;
         }
         const uint32_t to = grammar_match_step(m, s, n->byte);
+        if (m->status)
+            return;
         if (to == MATCH_DEAD) {
             at += n->skip;
-            if (m->status)
-                return;
             continue;
         }
         allow_range(bit, t, n->token, t->node[at + 1].token);
@@ -66,9 +71,7 @@ static void walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32
         m->stack_state[depth] = to;
         at++;
     }
-    m->n_steps += n_nodes;
-    if (m->n_steps > GRAMMAR_MAX_STEPS)
-        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a token costs too many steps");
+    grammar_match_count(m, n_nodes % LOOK_NODES / 8);
 }
 
 /* The kept mask of a state and trie, or the one that was used longest ago, emptied. */
@@ -193,17 +196,43 @@ static void enter(struct grammar_matcher *m, struct err *err)
 {
     m->status = INGLE_OK;
     m->err = err;
-    m->n_steps = 0;
-    if (m->n_states > GRAMMAR_MAX_STATES || m->n_frames > GRAMMAR_MAX_FRAMES ||
-        m->n_items > 8 * GRAMMAR_MAX_FRAMES)
+    m->spent += m->n_steps;
+    m->n_steps = m->look = 0;
+}
+
+/* A limit was hit: true if that is of what the tables had from earlier places, which they forget now. */
+static bool starts_anew(struct grammar_matcher *m)
+{
+    if (m->status != INGLE_LIMIT || m->fresh)
+        return false;
+    m->status = INGLE_OK;
+    m->n_steps = m->spent = m->look = 0;
+    grammar_match_trim(m);
+    return m->status == INGLE_OK;
+}
+
+/* The answer has come to another place.  Large tables are forgotten here, so that a mask which was made can be
+ * used. */
+static void arrive(struct grammar_matcher *m)
+{
+    m->spent = m->n_steps = m->look = 0;
+    m->fresh = false;
+    if (grammar_match_large(m))
         grammar_match_trim(m);
+}
+
+void grammar_matcher_bound(struct grammar_matcher *m, const struct grammar_pause *p)
+{
+    m->pause = p;
 }
 
 ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err)
 {
     enter(m, err);
     m->ended = m->stuck = m->too_deep = false;
-    m->state = grammar_match_start(m);
+    arrive(m);
+    if (!m->status)
+        m->state = grammar_match_start(m);
     return m->status;
 }
 
@@ -211,8 +240,11 @@ ingle_status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **al
 {
     enter(m, err);
     const uint64_t *bit = NULL;
-    if (!m->status && !m->ended)
+    if (!m->ended) {
         bit = whole_mask(m);
+        if (starts_anew(m))
+            bit = whole_mask(m);
+    }
     if (m->status)
         return m->status;
     if (!bit)
@@ -262,7 +294,9 @@ ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bo
                                  struct err *err)
 {
     enter(m, err);
-    const bool fits = may_take_end(m, token) || (!m->status && behind(m, token) != MATCH_DEAD);
+    bool fits = may_take_end(m, token) || behind(m, token) != MATCH_DEAD;
+    if (starts_anew(m))
+        fits = behind(m, token) != MATCH_DEAD;
     if (!m->status)
         *allows = fits;
     return m->status;
@@ -271,7 +305,9 @@ ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bo
 ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token, struct err *err)
 {
     enter(m, err);
-    const uint32_t s = m->status ? MATCH_DEAD : behind(m, token);
+    uint32_t s = behind(m, token);
+    if (starts_anew(m))
+        s = behind(m, token);
     if (m->status)
         return m->status;
     if (s == MATCH_DEAD && !may_take_end(m, token))
@@ -280,7 +316,8 @@ ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token, st
     m->stuck = false;
     if (!m->ended)
         m->state = s;
-    return INGLE_OK;
+    arrive(m);
+    return m->status;
 }
 
 ingle_status grammar_matcher_accept_bytes(struct grammar_matcher *m, const char *bytes, size_t n,
@@ -289,13 +326,14 @@ ingle_status grammar_matcher_accept_bytes(struct grammar_matcher *m, const char 
     size_t i = 0;
     enter(m, err);
     for (; i < n && !m->status && !m->ended; i++) {
-        const uint32_t s = grammar_match_step(m, m->state, (uint8_t)bytes[i]);
+        uint32_t s = grammar_match_step(m, m->state, (uint8_t)bytes[i]);
+        if (starts_anew(m))
+            s = grammar_match_step(m, m->state, (uint8_t)bytes[i]);
         if (s == MATCH_DEAD)
             break;
         m->state = s;
         m->stuck = false;
-        if (m->n_states > GRAMMAR_MAX_STATES)
-            grammar_match_trim(m);
+        arrive(m);
     }
     if (!m->status)
         *n_taken = i;

@@ -17,6 +17,51 @@ static bool nomem(struct grammar_matcher *m)
     return grammar_match_fail(m, INGLE_NOMEM, "no memory for the states of a grammar");
 }
 
+/* ---- limits ---- */
+
+static size_t n_bytes(const struct grammar_matcher *m)
+{
+    const size_t state = sizeof *m->states + (m->g->n_classes + 4) * sizeof(uint32_t);
+    return m->n_items * sizeof *m->item + m->n_states * state + m->n_frames * (sizeof *m->frame + 4 * sizeof(uint32_t));
+}
+
+bool grammar_match_large(const struct grammar_matcher *m)
+{
+    return m->n_states > GRAMMAR_MAX_STATES || m->n_frames > GRAMMAR_MAX_FRAMES || n_bytes(m) > GRAMMAR_MAX_BYTES / 2;
+}
+
+void grammar_match_look(struct grammar_matcher *m)
+{
+    enum { LOOK_STEPS = 1 << 12 };
+    const struct grammar_pause *p = m->pause;
+    m->look = m->n_steps + LOOK_STEPS;
+    if (m->spent + m->n_steps > GRAMMAR_MAX_STEPS)
+        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a token costs too many steps");
+    else if (n_bytes(m) > GRAMMAR_MAX_BYTES)
+        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: its states need more than the limit of 64 MiB");
+    else if (p && ((p->max_steps && m->n_steps > p->max_steps) || (p->stop && p->stop(p->arg))))
+        grammar_match_fail(m, INGLE_CANCEL, "the tokens that fit are not known yet");
+}
+
+/* Room for n; large tables grow by steps, not twofold. */
+static bool room(void *at, size_t *cap, size_t n, size_t size)
+{
+    enum { LARGE = 8 << 20 };
+    void *p;
+    if (n <= *cap)
+        return true;
+    if (*cap * size < LARGE)
+        return mem_grow(at, cap, n, size);
+    const size_t more = n > *cap + LARGE / size ? n : *cap + LARGE / size;
+    memcpy(&p, at, sizeof p);
+    p = mem_realloc(p, more, size);
+    if (!p)
+        return false;
+    memcpy(at, &p, sizeof p);
+    *cap = more;
+    return true;
+}
+
 /* ---- tables ---- */
 
 static uint32_t mix(uint32_t h, uint32_t x)
@@ -95,7 +140,7 @@ static uint32_t frame_of(struct grammar_matcher *m, const struct match_item *nex
         grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: its rules are entered in too many ways");
         return 0;
     }
-    if (!mem_grow(&m->frame, &m->cap_frames, m->n_frames + 1, sizeof *m->frame)) {
+    if (!room(&m->frame, &m->cap_frames, m->n_frames + 1, sizeof *m->frame)) {
         nomem(m);
         return 0;
     }
@@ -112,7 +157,7 @@ static void todo(struct grammar_matcher *m, uint32_t node, uint32_t count, uint3
 {
     if (m->g->node[node].dead)
         return;
-    if (!mem_grow(&m->todo, &m->cap_todo, m->n_todo + 1, sizeof *m->todo))
+    if (!room(&m->todo, &m->cap_todo, m->n_todo + 1, sizeof *m->todo))
         nomem(m);
     else
         m->todo[m->n_todo++] = (struct match_item){node, count, frame};
@@ -130,7 +175,7 @@ static bool see(struct grammar_matcher *m, const struct match_item *x)
             return false;
     if (m->n_done == 4 * GRAMMAR_MAX_ITEMS)
         return grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a text can be read in too many ways");
-    if (!mem_grow(&m->done, &m->cap_done, m->n_done + 1, sizeof *m->done))
+    if (!room(&m->done, &m->cap_done, m->n_done + 1, sizeof *m->done))
         return nomem(m);
     m->done[m->n_done] = *x;
     t->slot[at] = (uint32_t)++m->n_done;
@@ -266,8 +311,8 @@ static uint32_t state_of(struct grammar_matcher *m, size_t first, bool may_end)
         grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: too many states follow");
         return MATCH_DEAD;
     }
-    if (!mem_grow(&m->states, &m->cap_states, m->n_states + 1, sizeof *m->states) ||
-        !mem_grow(&m->trans, &m->cap_trans, (m->n_states + 1) * n_classes, sizeof *m->trans)) {
+    if (!room(&m->states, &m->cap_states, m->n_states + 1, sizeof *m->states) ||
+        !room(&m->trans, &m->cap_trans, (m->n_states + 1) * n_classes, sizeof *m->trans)) {
         nomem(m);
         return MATCH_DEAD;
     }
@@ -291,12 +336,12 @@ static uint32_t close_todo(struct grammar_matcher *m)
     table_clear(&m->done_table);
     while (m->n_todo && !m->status) {
         const struct match_item x = m->todo[--m->n_todo];
-        m->n_steps++;
+        grammar_match_count(m, 1);
         if (!see(m, &x) || !expand(m, &x, &may_end))
             continue;
         if (m->n_items - first == GRAMMAR_MAX_ITEMS) {
             grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a state has too many items");
-        } else if (!mem_grow(&m->item, &m->cap_items, m->n_items + 1, sizeof *m->item)) {
+        } else if (!room(&m->item, &m->cap_items, m->n_items + 1, sizeof *m->item)) {
             nomem(m);
         } else {
             m->item[m->n_items++] = x;
@@ -406,6 +451,8 @@ uint32_t grammar_match_groups(struct grammar_matcher *m, uint32_t state)
     if (!loops_on_utf8(m, state))
         leave |= (uint32_t)1 << GRAMMAR_GROUP_UTF8;
     s = &m->states[state]; /* may have moved */
+    if (m->status)
+        return 0;
     s->known = true;
     s->groups = ~leave;
     return s->groups;
@@ -461,7 +508,10 @@ uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t
 {
     const struct match_state s = m->states[state];
     const size_t first = m->n_items;
-    if (!mem_grow(&m->item, &m->cap_items, first + s.n, sizeof *m->item)) {
+    grammar_match_count(m, s.n);
+    if (m->status)
+        return MATCH_DEAD;
+    if (!room(&m->item, &m->cap_items, first + s.n, sizeof *m->item)) {
         nomem(m);
         return MATCH_DEAD;
     }
@@ -486,6 +536,7 @@ uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t
 
 static void forget(struct grammar_matcher *m)
 {
+    m->fresh = true;
     m->n_items = m->n_states = m->n_frames = 0;
     table_clear(&m->state_table);
     table_clear(&m->frame_table);
@@ -497,10 +548,10 @@ static void forget(struct grammar_matcher *m)
 static bool begin(struct grammar_matcher *m)
 {
     const size_t n_classes = m->g->n_classes;
-    if (!mem_grow(&m->frame, &m->cap_frames, 2, sizeof *m->frame) ||
-        !mem_grow(&m->states, &m->cap_states, 1, sizeof *m->states) ||
-        !mem_grow(&m->item, &m->cap_items, 1, sizeof *m->item) ||
-        !mem_grow(&m->trans, &m->cap_trans, n_classes, sizeof *m->trans))
+    if (!room(&m->frame, &m->cap_frames, 2, sizeof *m->frame) ||
+        !room(&m->states, &m->cap_states, 1, sizeof *m->states) ||
+        !room(&m->item, &m->cap_items, 1, sizeof *m->item) ||
+        !room(&m->trans, &m->cap_trans, n_classes, sizeof *m->trans))
         return nomem(m);
     m->frame[0] = (struct match_frame){.after = MATCH_DEAD};
     m->frame[MATCH_BOTTOM] = (struct match_frame){.depth = MATCH_HALF, .after = MATCH_DEAD};
@@ -535,7 +586,7 @@ void grammar_match_trim(struct grammar_matcher *m)
     m->frame = NULL;
     m->cap_frames = 0;
     forget(m);
-    if (begin(m) && mem_grow(&m->item, &m->cap_items, s.n + 1, sizeof *m->item)) {
+    if (begin(m) && room(&m->item, &m->cap_items, s.n + 1, sizeof *m->item)) {
         for (uint32_t i = 0; i < s.n; i++) {
             item[i].frame = move_frame(m, old, item[i].frame);
             m->item[m->n_items++] = item[i];
@@ -560,6 +611,7 @@ ingle_status grammar_matcher_create(struct grammar_matcher **out, const struct g
     m->g = g;
     m->v = v;
     m->err = err;
+    m->fresh = true;
     for (int k = 0; k < GRAMMAR_N_TRIES; k++)
         deepest = v->trie[k].max_bytes > deepest ? v->trie[k].max_bytes : deepest;
     m->stack_end = mem_calloc(deepest + 2, sizeof *m->stack_end);

@@ -76,7 +76,10 @@ struct grammar_matcher {
     struct match_item *todo, *done; /* of a closure: what waits, what was seen */
     size_t n_todo, n_done, cap_todo, cap_done;
     struct match_table done_table;
-    uint64_t n_steps;
+    uint64_t n_steps, look; /* of the call at hand; when limits are looked at next */
+    uint64_t spent;         /* steps of earlier calls at this place in the answer */
+    const struct grammar_pause *pause;
+    bool fresh;    /* the tables have nothing but what belongs to this place */
     bool too_deep; /* a call was left out at GRAMMAR_MAX_DEPTH */
 
     uint32_t *stack_end, *stack_state; /* of a walk */
@@ -103,6 +106,16 @@ uint32_t grammar_match_common(struct grammar_matcher *m, uint32_t state);
 uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base, uint32_t n_bytes);
 /* Starts the tables anew with nothing but the present state. */
 void grammar_match_trim(struct grammar_matcher *m);
+
+/* Steps are done: limits are looked at, and whether to pause, every few thousand of them. */
+void grammar_match_look(struct grammar_matcher *m);
+static inline void grammar_match_count(struct grammar_matcher *m, uint64_t n)
+{
+    m->n_steps += n;
+    if (m->n_steps >= m->look)
+        grammar_match_look(m);
+}
+bool grammar_match_large(const struct grammar_matcher *m);
 
 bool grammar_match_fail(struct grammar_matcher *m, ingle_status st, const char *what);
 

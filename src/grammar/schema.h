@@ -77,6 +77,16 @@ void grammar_s_release(struct schema *s);
 struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
                                     const struct schema_path *at, enum schema_part part);
 
+/* An object schema without $ref, allOf and anyOf. */
+struct grammar_piece grammar_s_object(struct schema *s, struct json_object *v, const struct schema_path *at);
+/* , item */
+struct grammar_piece grammar_s_next_item(struct schema *s, uint32_t rule);
+/* A keyword that is a whole number at or above 0; none: it is not there. */
+uint32_t grammar_s_count(struct schema *s, struct json_object *v, const char *key, uint32_t none,
+                         const struct schema_path *at);
+/* The values that a schema of few values has, each once, as a list that s owns; NULL: it has others. */
+struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v, const struct schema_path *at);
+
 /* The properties of an object schema (no $ref, allOf, anyOf) one by one, for forms that have
  * no braces.  value NULL: any. */
 struct schema_member {
