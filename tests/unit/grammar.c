@@ -2,6 +2,7 @@
 /* What each form of grammar takes and refuses, and that masks, tokens and bytes agree. */
 #include "unit/grammar_world.h"
 
+#include "base/str.h"
 #include <stdlib.h>
 
 enum { MOST = 12 };
@@ -395,6 +396,47 @@ static void test_limits(void **state)
 }
 
 /* Many optional properties are one chain. */
+/* A mask that is left after some steps, again and again, is the one that is made at once. */
+static void test_pauses(void **state)
+{
+    const struct grammar_pause pause = {.max_steps = 4096};
+    struct world w;
+    struct str text;
+    struct err err;
+    const uint64_t *bit;
+    uint64_t want[16];
+    int n_pauses = 0;
+    (void)state;
+    world_open(&w, false);
+    str_init(&text);
+    str_adds(&text, "root ::= ");
+    for (int i = 0; i < 300; i++) /* each without a letter of its own */
+        str_addf(&text, "%s[^%c%c]* \"<%d>\"", i ? " | " : "", 'a' + i % 26, 'A' + i / 26, i);
+    struct grammar *g = world_grammar(&w, GBNF, text.at);
+    struct grammar_matcher *at_once = world_matcher(&w, g), *paused = world_matcher(&w, g);
+    const size_t n = (w.n + 3 + 63) / 64 * sizeof *want;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(grammar_matcher_mask(at_once, &bit, &err), INGLE_OK);
+        memcpy(want, bit, n);
+        ingle_status st;
+        grammar_matcher_bound(paused, &pause);
+        while ((st = grammar_matcher_mask(paused, &bit, &err)) == INGLE_CANCEL)
+            n_pauses++;
+        grammar_matcher_bound(paused, NULL);
+        assert_int_equal(st, INGLE_OK);
+        assert_memory_equal(bit, want, n);
+        size_t n_taken;
+        assert_int_equal(grammar_matcher_accept_bytes(paused, "bc", 2, &n_taken, &err), INGLE_OK);
+        assert_int_equal(grammar_matcher_accept_bytes(at_once, "bc", 2, &n_taken, &err), INGLE_OK);
+    }
+    assert_true(n_pauses > 3);
+    grammar_matcher_free(at_once);
+    grammar_matcher_free(paused);
+    grammar_free(g);
+    str_release(&text);
+    world_close(&w);
+}
+
 static void test_many_properties(void **state)
 {
     struct world *w = *state;
@@ -435,7 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_samples),        cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_many_properties),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_many_properties), cmocka_unit_test(test_pauses),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
