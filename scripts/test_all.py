@@ -15,6 +15,7 @@ LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "14"))
 FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
+FUZZ_LIMITS = {"grammar": (10, 1000), "schema": (10, 1000)}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed
 
 
@@ -136,8 +137,10 @@ def fuzz_one(target):
     corpus.mkdir(parents=True, exist_ok=True)
     seeds = ROOT / "tests/fuzz/seeds" / name
     seconds = FUZZ_SECONDS // 2 if name in FUZZ_HALF else FUZZ_SECONDS
-    return run(f"fuzz {name}", str(target), f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-print_final_stats=1", f"-artifact_prefix={OUT}/fuzz/{name}-",
-               str(corpus), *([str(seeds)] if seeds.is_dir() else []))
+    words = ROOT / "tests/fuzz" / f"{name}.dict"
+    timeout, rss = FUZZ_LIMITS.get(name, (20, 3000))
+    return run(f"fuzz {name}", str(target), f"-max_total_time={seconds}", f"-timeout={timeout}", f"-rss_limit_mb={rss}", "-print_final_stats=1",
+               f"-artifact_prefix={OUT}/fuzz/{name}-", *([f"-dict={words}"] if words.is_file() else []), str(corpus), *([str(seeds)] if seeds.is_dir() else []))
 
 
 def fuzz(tally):

@@ -28,12 +28,13 @@ static void add_pop(struct grammar_matcher *m, struct match_mask *k, uint32_t no
 }
 
 /* Allows the tokens of nodes [at, end), siblings and what is below them, that fit behind
- * state.  pops (may be NULL): where the state's frames end. */
-static void walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at, uint32_t end,
-                 uint32_t state, uint64_t *bit, struct match_mask *pops)
+ * state.  pops (may be NULL): where the state's frames end.  Goes on at *depth if that is not 0; where it was
+ * left is returned, with *depth. */
+static uint32_t walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at, uint32_t end,
+                     uint32_t state, uint64_t *bit, struct match_mask *pops, uint32_t *at_depth)
 {
     enum { LOOK_NODES = 1 << 12 };
-    uint32_t depth = 0;
+    uint32_t depth = *at_depth;
     uint64_t n_nodes = 0;
     m->stack_end[0] = end;
     m->stack_state[0] = state;
@@ -41,20 +42,21 @@ static void walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32
         if (++n_nodes % LOOK_NODES == 0) { /* which cost little beside states */
             grammar_match_count(m, LOOK_NODES / 8);
             if (m->status)
-                return;
+                break;
         }
         while (at >= m->stack_end[depth])
             depth--;
         const struct grammar_trie_node *n = &t->node[at];
         const uint32_t s = m->stack_state[depth];
-        if (!(n->groups & ~grammar_match_groups(m, s)) && !(pops && m->states[s].may_end)) {
+        const uint32_t groups = grammar_match_groups(m, s);
+        if (!m->status && !(n->groups & ~groups) && !(pops && m->states[s].may_end)) {
             allow_range(bit, t, n->token, t->node[at + n->skip].token);
             at += n->skip;
             continue;
         }
         const uint32_t to = grammar_match_step(m, s, n->byte);
         if (m->status)
-            return;
+            break;
         if (to == MATCH_DEAD) {
             at += n->skip;
             continue;
@@ -71,7 +73,10 @@ static void walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32
         m->stack_state[depth] = to;
         at++;
     }
-    grammar_match_count(m, n_nodes % LOOK_NODES / 8);
+    if (!m->status)
+        m->n_steps += n_nodes % LOOK_NODES / 8;
+    *at_depth = depth;
+    return at;
 }
 
 /* The kept mask of a state and trie, or the one that was used longest ago, emptied. */
@@ -100,6 +105,7 @@ static struct match_mask *find_mask(struct grammar_matcher *m, uint32_t state, u
     memset(oldest->bit, 0, m->v->n_words * sizeof *oldest->bit);
     oldest->n_pops = 0;
     oldest->state = MATCH_DEAD; /* until it is complete */
+    oldest->walk = 0;
     oldest->used = m->clock;
     return oldest;
 }
@@ -108,6 +114,27 @@ static void or_words(uint64_t *to, const uint64_t *from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         to[i] |= from[i];
+}
+
+/* All of a mask that is empty, or the rest of one that was left.  A call that has no time left leaves it. */
+static void make_mask(struct grammar_matcher *m, struct match_mask *mask, const struct grammar_trie *t,
+                      uint32_t local, uint32_t k, bool pops)
+{
+    uint32_t at = 0, depth = 0;
+    if (mask->walk && mask->walk == m->n_walks) {
+        at = mask->at;
+        depth = mask->depth;
+    } else {
+        mask->walk = ++m->n_walks;
+        mask->n_pops = 0;
+    }
+    at = walk(m, t, at, t->n_nodes, local, mask->bit, pops ? mask : NULL, &depth);
+    mask->at = at;
+    mask->depth = depth;
+    if (!m->status)
+        mask->walk = 0;
+    mask->state = !m->status || m->status == INGLE_CANCEL ? local : MATCH_DEAD;
+    mask->trie = k;
 }
 
 /* Adds to bit what follows state in one trie. */
@@ -122,20 +149,19 @@ static void add_trie(struct grammar_matcher *m, uint32_t state, uint32_t k, uint
     struct match_mask *mask = find_mask(m, local, k, &known);
     if (!mask)
         return;
-    if (!known) {
-        walk(m, t, 0, t->n_nodes, local, mask->bit, base ? mask : NULL);
-        if (m->status)
-            return;
-        mask->state = local;
-        mask->trie = k;
-    }
+    if (!known || mask->walk)
+        make_mask(m, mask, t, local, k, base != 0);
+    if (m->status)
+        return;
     or_words(bit, mask->bit, m->v->n_words);
     if (!base || !mask->n_pops)
         return;
     const uint32_t after = grammar_match_after(m, base);
     for (size_t i = 0; i < mask->n_pops && !m->status; i++) {
         const uint32_t at = mask->pop[i];
-        walk(m, t, at + 1, at + t->node[at].skip, after, bit, NULL);
+        uint32_t depth = 0;
+        m->n_walks++;
+        (void)walk(m, t, at + 1, at + t->node[at].skip, after, bit, NULL, &depth);
     }
 }
 

@@ -55,6 +55,8 @@ struct match_mask {
     uint64_t *bit; /* [n_words] */
     uint32_t *pop;
     size_t n_pops, cap_pops;
+    uint64_t walk;      /* not 0: incomplete; the matcher's number of the walk that makes it, ... */
+    uint32_t at, depth; /* ... and where that goes on */
 };
 
 enum { MATCH_N_MASKS = 96 };
@@ -82,7 +84,8 @@ struct grammar_matcher {
     bool fresh;    /* the tables have nothing but what belongs to this place */
     bool too_deep; /* a call was left out at GRAMMAR_MAX_DEPTH */
 
-    uint32_t *stack_end, *stack_state; /* of a walk */
+    uint32_t *stack_end, *stack_state; /* of a walk, which has a number */
+    uint64_t n_walks;
     struct match_mask mask[MATCH_N_MASKS];
     uint64_t clock;
     uint64_t *out; /* [n_words] */
