@@ -8,18 +8,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVER = ROOT / "src/server"
 DOC = json.loads((ROOT / "share/openapi.json").read_text())
 READERS = {  # who reads the body of a path
-    "/chat/completions /completions /completion": "openai/read openai/messages openai/chat "
+    "/chat/completions /completions /completion": "openai/read openai/sampling openai/forced openai/messages openai/chat "
                                                   "openai/completions openai/native",
-    "/messages": "anthropic/read",
+    "/messages": "anthropic/read openai/sampling openai/forced",
     "/responses /conversations /conversations/{id} /conversations/{id}/items":
-        "responses/read responses/tools responses/conversations",
+        "responses/read responses/tools responses/conversations openai/sampling openai/forced",
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
-CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|read_think|read_budget|has_word)\("
+CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word)\("
                   r'[^";]*?"(\w+)"')
 NESTED = re.compile(r'\b(?:view_get|view_member)\(view_\w+\([^()]*\),\s*"(\w+)"')
-TABLE = re.compile(r'\{"(\w+)", -?[\d.]+,')
+TABLE = re.compile(r'\{"(\w+)", (?:-?[\d.]+|NAN),')
 LIST = re.compile(r"\*const \w+\[\] = \{([^}]*)\}")
 bad = []
 
@@ -77,7 +77,7 @@ def check_fields(paths, files):
         words.update(re.findall(r'"(\w+)"', text))
         found = CALL.findall(text) + NESTED.findall(text) + TABLE.findall(text)
         # Lists of names that a loop reads stand in the readers alone.
-        if file.endswith("/read"):
+        if file.endswith(("/read", "/sampling")):
             found += [w for block in LIST.findall(text) for w in re.findall(r'"(\w+)"', block)]
         read.update(dict.fromkeys(found, file))
     for name in sorted(read.keys() - known.keys()):

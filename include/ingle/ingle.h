@@ -501,6 +501,15 @@ struct ingle_sampling {
     uint64_t seed;
     bool logprobs;
     bool no_calls; /* the marker that begins a tool call is never drawn, nor spelled */
+    /* The answer begins behind n_prompt tokens (requests of a scheduler: behind their prompt). */
+    int64_t n_prompt;
+    int64_t min_tokens;    /* no end of generation, and none of stop, among so many of its first tokens */
+    const int32_t *stop;   /* [n_stop]: where the caller ends it; copied, as are the others */
+    size_t n_stop;
+    const int32_t *banned; /* [n_banned]: sequences of tokens that do not come in it, each with -1 behind it */
+    size_t n_banned;
+    const int32_t *only;   /* [n_only]: no other token is drawn; 0: any may be */
+    size_t n_only;
 };
 /* What the model's file asks for, else what its family's authors recommend. */
 INGLE_API void ingle_sampling_defaults(const struct ingle_model *m, struct ingle_sampling *out);
@@ -646,6 +655,7 @@ struct ingle_request_options {
                             * probabilities by which one of them was drawn */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
+    bool anew;             /* all of the prompt is computed, whatever is known of it */
     int priority;          /* -10 to 10: higher first */
     const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */
     double deadline_seconds; /* from now; 0: none */

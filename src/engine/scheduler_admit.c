@@ -193,11 +193,17 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
     a->state = ENGINE_ANSWER_RESTORES;
     if (a->n_generated)
         return session_sync_begin(t, session_tokens(t), session_pending(t), err);
-    if (!r->o.prompt_logprobs)
+    if (!r->o.prompt_logprobs && !r->o.anew)
         return start_prompt(s, a, err);
-    a->state = ENGINE_ANSWER_PROMPT; /* all of its logits are wanted, known or not */
-    const ingle_status st = session_rewind(t, 0, err);
-    return st ? st : session_append(t, r->o.prompt, r->o.n_prompt, err);
+    a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
+    ingle_status st = session_rewind(t, 0, err);
+    if (!st)
+        st = session_append(t, r->o.prompt, r->o.n_prompt, err);
+    if (st)
+        return st;
+    session_prompt(t, r->o.n_prompt);
+    session_stable(t, r->o.n_stable);
+    return INGLE_OK;
 }
 
 /* It waits for steps from now on. */

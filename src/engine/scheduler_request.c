@@ -46,6 +46,7 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
 {
     struct ingle_error e;
     struct ingle_sampling sampling = r->o.sampling;
+    sampling.n_prompt = r->o.n_prompt;
     r->sampler = mem_calloc((size_t)r->o.n, sizeof *r->sampler);
     if (!r->sampler)
         return err_set(err, INGLE_NOMEM, "no memory for %d answers", r->o.n);
@@ -57,7 +58,8 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
             return err_set(err, st, "%s", e.text);
     }
     r->o.sampling.bias = NULL;
-    r->o.sampling.n_bias = 0;
+    r->o.sampling.stop = r->o.sampling.banned = r->o.sampling.only = NULL;
+    r->o.sampling.n_bias = r->o.sampling.n_stop = r->o.sampling.n_banned = r->o.sampling.n_only = 0;
     return INGLE_OK;
 }
 

@@ -284,13 +284,28 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
         .n_bias = o->n_bias,
         .suppress = e->model->suppress,
         .n_suppress = e->model->n_suppress,
+        .n_prompt = o->n_prompt,
+        .min_tokens = o->min_tokens,
+        .banned = o->banned,
+        .n_banned = o->n_banned,
+        .only = o->only,
+        .n_only = o->n_only,
         .logprobs = o->logprobs,
     };
     while (p.n_suppress && p.suppress[p.n_suppress - 1] >= e->info.n_vocab)
         p.n_suppress--; /* it has no logit */
     struct sample_bias *bias = mem_calloc(o->n_bias + 1, sizeof *bias);
-    if (!bias)
+    int32_t *end = mem_calloc(e->model->n_end + o->n_stop + 1, sizeof *end);
+    if (!bias || !end) {
+        mem_free(bias);
+        mem_free(end);
         return err_set(err, INGLE_NOMEM, "no memory for %zu biases", o->n_bias);
+    }
+    for (size_t i = 0; o->min_tokens > 0 && i < e->model->n_end; i++)
+        end[p.n_end++] = e->model->end[i];
+    for (size_t i = 0; o->min_tokens > 0 && i < o->n_stop; i++)
+        end[p.n_end++] = o->stop[i];
+    p.end = end;
     for (size_t i = 0; i < o->n_bias; i++)
         bias[i] = (struct sample_bias){o->bias[i].token, o->bias[i].bias};
     p.bias = bias;
@@ -307,6 +322,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
         st = session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
     text_ids_release(&breakers);
     mem_free(bias);
+    mem_free(end);
     return st;
 }
 

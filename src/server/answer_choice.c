@@ -395,6 +395,33 @@ static void hold_call(struct answer_run *r)
         ingle_reader_trust_call(r->reader);
 }
 
+static const int32_t *find_stop(const struct chat_request *q, int32_t id)
+{
+    for (size_t i = 0; i < q->stop_ids.n; i++)
+        if (q->stop_ids.id[i] == id)
+            return &q->stop_ids.id[i];
+    return NULL;
+}
+
+/* Control tokens have no text unless it is asked for. */
+static bool is_special(const struct answer *a, int32_t id)
+{
+    char *text;
+    size_t n;
+    if (ingle_detokenize(a->info.llm, &id, 1, false, &text, &n, NULL))
+        return false;
+    ingle_free(text);
+    return n == 0;
+}
+
+static bool is_hidden(const struct answer *a, const struct ingle_drawn *d)
+{
+    const struct chat_request *q = &a->request;
+    if (ingle_model_is_end(a->info.llm, d->id))
+        return true; /* it shows nothing, and whether it ends is the scheduler's business */
+    return (find_stop(q, d->id) && !q->keep_stop) || (q->hide_special && is_special(a, d->id));
+}
+
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
 {
     struct answer *a = r->a;
@@ -405,8 +432,9 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
     c->logprob_sum += (double)d->logprob;
     if (a->core->o.keep && mem_grow(&r->drawn, &r->cap_drawn, r->n_drawn + 1, sizeof *r->drawn))
         r->drawn[r->n_drawn++] = d->id;
-    if (ingle_model_is_end(a->info.llm, d->id))
-        return true; /* it shows nothing, and whether it ends is the scheduler's business */
+    c->stop_id = find_stop(&a->request, d->id);
+    if (is_hidden(a, d))
+        return !c->stop_id;
     if (gathers(a) && !add_pending(r, d)) {
         nomem(a);
         return false;
@@ -423,9 +451,12 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
         hold_call(r);
     }
     const int which = ingle_reader_stop(r->reader);
-    if (which >= 0)
+    if (which >= 0) {
         c->stop = a->request.stop[which].at;
-    return end == INGLE_END_NONE && !r->cut && !a->fault.kind;
+        if (a->request.keep_stop)
+            add_content(r, c->stop, a->request.stop[which].n);
+    }
+    return end == INGLE_END_NONE && !r->cut && !a->fault.kind && !c->stop_id;
 }
 
 const struct answer_echo *answer_echo_of(const struct answer_part *p)

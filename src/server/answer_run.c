@@ -353,6 +353,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .prompt_logprobs = q->logprobs && q->echo,
         .drawn_from = q->logprobs && q->drawn_from,
         .grammar = a->grammar_first ? a->grammar : a->thought,
+        .anew = q->anew,
         .priority = q->priority,
         .user = q->user.n ? q->user.at : NULL,
         .deadline_seconds = deadline(a),
@@ -366,6 +367,13 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     o.sampling.bias = q->bias;
     o.sampling.n_bias = q->n_bias;
     o.sampling.no_calls = q->chat && !request_has_tools(q);
+    o.sampling.min_tokens = q->min_tokens;
+    o.sampling.stop = q->stop_ids.id;
+    o.sampling.n_stop = q->stop_ids.n;
+    o.sampling.banned = q->banned.id;
+    o.sampling.n_banned = q->banned.n;
+    o.sampling.only = q->only.id;
+    o.sampling.n_only = q->only.n;
     o.sampling.logprobs = q->logprobs || a->n_per_prompt > q->n;
     o.sampling.seed += (uint64_t)p->run[0].c.index;
     answer_ref(a);

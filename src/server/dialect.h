@@ -90,6 +90,7 @@ struct answer_choice {
     const struct answer_echo *echo; /* tokens before those: the content begins with the prompt; or NULL */
     enum answer_finish finish;
     const char *stop;    /* the stop string that ended it, or NULL */
+    const int32_t *stop_id; /* the token that ended it because the request says so, or NULL */
     bool context_full;   /* ANSWER_LENGTH */
     int64_t n_generated; /* tokens, the end of generation too */
     int64_t n_reasoning; /* of them in a thought */

@@ -313,6 +313,11 @@ void request_release(struct chat_request *r)
     mem_free(r->prompt);
     mem_free(r->stop);
     mem_free(r->bias);
+    struct request_ids *const ids[] = {&r->stop_ids, &r->banned, &r->only};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        mem_free(ids[i]->id);
+        *ids[i] = (struct request_ids){0};
+    }
     r->prompt = NULL;
     r->stop = NULL;
     r->bias = NULL;
@@ -327,11 +332,11 @@ static void nomem(struct fault *f)
 void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
                       struct fault *f)
 {
-    if (f->kind)
+    if (f->kind || !n)
         return;
-    if (n < 1 || n > REQUEST_MAX_STOP_BYTES || memchr(text, 0, n)) {
+    if (n > REQUEST_MAX_STOP_BYTES || memchr(text, 0, n)) {
         request_fault(f, FAULT_REQUEST, param,
-                      "a string of '%s' has %zu bytes, outside 1 to %d, or a NUL", param, n,
+                      "a string of '%s' has %zu bytes, more than %d, or a NUL", param, n,
                       (int)REQUEST_MAX_STOP_BYTES);
         return;
     }
@@ -407,23 +412,34 @@ void request_check(const struct chat_request *r, struct fault *f)
         nomem(f);
 }
 
-void request_effort(struct chat_request *r, const char *word)
+void request_effort(struct chat_request *r, const char *word, const char *param, struct fault *f)
 {
     static const struct {
-        const char *word, *effort;
+        const char *word;
+        enum request_thinking thinking;
+        const char *effort;
     } known[] = {
-        {"none", NULL},      {"off", NULL},       {"disabled", NULL}, {"minimal", "low"},
-        {"low", "low"},      {"medium", "medium"}, {"high", "high"},   {"xhigh", "max"},
-        {"max", "max"},
+        {"none", THINKING_OFF, ""},    {"off", THINKING_OFF, ""},      {"disabled", THINKING_OFF, ""},
+        {"false", THINKING_OFF, ""},   {"minimal", THINKING_ON, "low"}, {"low", THINKING_ON, "low"},
+        {"medium", THINKING_ON, "medium"}, {"high", THINKING_ON, "high"}, {"xhigh", THINKING_ON, "max"},
+        {"max", THINKING_ON, "max"},   {"on", THINKING_ON, ""},        {"enabled", THINKING_ON, ""},
+        {"true", THINKING_ON, ""},     {"auto", THINKING_DEFAULT, ""}, {"default", THINKING_DEFAULT, ""},
+        {"", THINKING_DEFAULT, ""},
     };
-    const char *effort = "medium";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(word, known[i].word) == 0)
-            effort = known[i].effort;
-    str_clear(&r->effort);
-    r->thinking = effort ? THINKING_ON : THINKING_OFF;
-    if (effort)
-        str_adds(&r->effort, effort);
+    if (f->kind)
+        return;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(word, known[i].word) != 0)
+            continue;
+        if (known[i].thinking != THINKING_DEFAULT) {
+            str_clear(&r->effort);
+            r->thinking = known[i].thinking;
+            str_adds(&r->effort, known[i].effort);
+        }
+        return;
+    }
+    request_fault(f, FAULT_REQUEST, param,
+                  "'%s' is '%.40s', not none, minimal, low, medium, high, xhigh or max", param, word);
 }
 
 void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r)

@@ -107,6 +107,11 @@ struct request_prompt {
     bool is_ids;
 };
 
+struct request_ids {
+    int32_t *id;
+    size_t n, cap;
+};
+
 struct chat_request {
     struct str model; /* as asked, or "" */
 
@@ -137,6 +142,11 @@ struct chat_request {
     int n;              /* choices of each prompt */
     int best_of;        /* 0, or computed choices of which the n most probable are given */
     bool ignore_end;
+    int64_t min_tokens; /* no end among so many */
+    struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
+    bool keep_stop;     /* the string or token that stopped it is part of the answer */
+    bool hide_special;  /* special tokens of an answer without a chat are not shown */
+    bool anew;          /* nothing that is known of the prompt is used */
     struct str *stop;
     size_t n_stop, cap_stop;
 
@@ -170,6 +180,7 @@ struct chat_request {
 /* defaults: the sampling of the server. */
 void request_init(struct chat_request *r, const struct ingle_sampling *defaults);
 void request_release(struct chat_request *r);
+/* "" is none. */
 void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
                              struct fault *f);
 void request_add_bias(struct chat_request *r, int32_t token, float bias, struct fault *f);
@@ -184,8 +195,7 @@ void request_check(const struct chat_request *r, struct fault *f);
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* A hint: nothing that it may be is wrong. */
 void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r);
-/* The words of all vendors for how hard to think, to thinking and effort; unknown ones count
- * as "medium". */
-void request_effort(struct chat_request *r, const char *word);
+/* The words of all vendors for how hard to think, to thinking and effort. */
+void request_effort(struct chat_request *r, const char *word, const char *param, struct fault *f);
 
 #endif

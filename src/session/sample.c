@@ -15,6 +15,8 @@ struct sampler {
     int64_t n_vocab, n_history;
     struct sample_bias *bias;   /* [o.n_bias] */
     int32_t *suppress;          /* [o.n_suppress] */
+    int32_t *end, *banned;      /* [o.n_end], [o.n_banned] */
+    uint64_t *only;             /* bits [n_vocab], or NULL: all */
     uint8_t *breaker;           /* [n_vocab], DRY only */
     int32_t *match;             /* [n_history], DRY only */
     float *logit;               /* [n_vocab] */
@@ -146,6 +148,17 @@ static ingle_status check_options(const struct sample_options *o, int64_t n_voca
     for (size_t i = 0; i < o->n_dry_breaker; i++)
         if ((st = check_token("the list of DRY breakers", o->dry_breaker[i], n_vocab, err)))
             return st;
+    for (size_t i = 0; i < o->n_end; i++)
+        if ((st = check_token("the list of ends", o->end[i], n_vocab, err)))
+            return st;
+    for (size_t i = 0; i < o->n_banned; i++)
+        if (o->banned[i] != -1 && (st = check_token("a banned sequence", o->banned[i], n_vocab, err)))
+            return st;
+    if (o->n_banned && o->banned[o->n_banned - 1] != -1)
+        return err_set(err, INGLE_ARG, "the last banned sequence does not end with -1");
+    for (size_t i = 0; i < o->n_only; i++)
+        if ((st = check_token("the list of allowed tokens", o->only[i], n_vocab, err)))
+            return st;
     return INGLE_OK;
 }
 
@@ -177,8 +190,17 @@ static bool take_memory(struct sampler *s, const struct sample_options *o)
     if (!s->logit || !s->count || !s->kept || !s->spare)
         return false;
     if (!copy_list(&s->bias, o->bias, o->n_bias, sizeof *o->bias) ||
-        !copy_list(&s->suppress, o->suppress, o->n_suppress, sizeof *o->suppress))
+        !copy_list(&s->suppress, o->suppress, o->n_suppress, sizeof *o->suppress) ||
+        !copy_list(&s->end, o->end, o->n_end, sizeof *o->end) ||
+        !copy_list(&s->banned, o->banned, o->n_banned, sizeof *o->banned))
         return false;
+    if (o->n_only) {
+        s->only = mem_calloc((v + 63) / 64, sizeof *s->only);
+        for (size_t i = 0; s->only && i < o->n_only; i++)
+            s->only[o->only[i] / 64] |= UINT64_C(1) << (o->only[i] % 64);
+        if (!s->only)
+            return false;
+    }
     if (o->dry_multiplier > 0) {
         s->breaker = mem_calloc(v, 1);
         s->match = mem_calloc((size_t)s->n_history + 1, sizeof *s->match);
@@ -215,7 +237,9 @@ ingle_status session_sample_create(struct sampler **out, const struct sample_opt
     s->o = *o;
     s->o.bias = s->bias;
     s->o.suppress = s->suppress;
-    s->o.dry_breaker = NULL;
+    s->o.end = s->end;
+    s->o.banned = s->banned;
+    s->o.dry_breaker = s->o.only = NULL;
     s->o.penalty_window = o->penalty_window == 0 ? 64 : o->penalty_window;
     s->o.dry_base = o->dry_base > 0 ? o->dry_base : 1.75f;
     s->o.dry_allowed_length = o->dry_allowed_length ? o->dry_allowed_length : 2;
@@ -229,6 +253,9 @@ void session_sample_free(struct sampler *s)
         return;
     mem_free(s->bias);
     mem_free(s->suppress);
+    mem_free(s->end);
+    mem_free(s->banned);
+    mem_free(s->only);
     mem_free(s->breaker);
     mem_free(s->match);
     mem_free(s->logit);
@@ -267,14 +294,36 @@ void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n)
     s->n_forbidden = n;
 }
 
-static void forbid_others(struct sampler *s)
+/* Those whose bit is not set; NULL: none. */
+static void forbid_others(struct sampler *s, const uint64_t *allowed)
 {
-    for (int64_t t = 0; s->allowed && t < s->n_vocab; t += 64) {
-        const uint64_t word = s->allowed[t / 64];
+    for (int64_t t = 0; allowed && t < s->n_vocab; t += 64) {
+        const uint64_t word = allowed[t / 64];
         const int64_t n = num_min(64, s->n_vocab - t);
         for (int64_t i = 0; word != UINT64_MAX && i < n; i++)
             if (!(word >> i & 1))
                 s->logit[t + i] = -INFINITY;
+    }
+}
+
+static void forbid_early_ends(struct sampler *s, int64_t n_history)
+{
+    for (size_t j = 0; n_history - s->o.n_prompt < s->o.min_tokens && j < s->o.n_end; j++)
+        s->logit[s->end[j]] = -INFINITY;
+}
+
+static void forbid_banned(struct sampler *s, const int32_t *history, int64_t n_history)
+{
+    const int64_t n_answer = num_max(0, n_history - s->o.n_prompt);
+    for (size_t from = 0, to; from < s->o.n_banned; from = to + 1) {
+        to = from;
+        while (s->banned[to] != -1)
+            to++;
+        const size_t before = to > from ? to - from - 1 : 0;
+        if (to == from || (uint64_t)n_answer < before)
+            continue;
+        if (!before || memcmp(history + (n_history - (int64_t)before), s->banned + from, before * sizeof *history) == 0)
+            s->logit[s->banned[to - 1]] = -INFINITY;
     }
 }
 
@@ -368,7 +417,8 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
         st = check_token("the history", history[j], s->n_vocab, err);
     if (st)
         return st;
-    forbid_others(s);
+    forbid_others(s, s->allowed);
+    forbid_others(s, s->only);
     for (size_t j = 0; j < o->n_bias; j++) {
         float *l = &s->logit[s->bias[j].token];
         *l = finite_or_forbidden(*l + s->bias[j].bias);
@@ -377,6 +427,8 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
         s->logit[s->suppress[j]] = -INFINITY;
     for (size_t j = 0; j < s->n_forbidden; j++)
         s->logit[s->forbidden[j]] = -INFINITY;
+    forbid_early_ends(s, n_history);
+    forbid_banned(s, history, n_history);
     if (n_history <= 0)
         return INGLE_OK;
     int64_t n = window_of(s, o->penalty_window, n_history);
@@ -585,7 +637,7 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     else
         select_all(s, k);
     if (!s->n_kept)
-        return s->allowed
+        return s->allowed || s->only
                    ? err_set(err, INGLE_LIMIT, "no token is left to draw: those allowed are forbidden")
                    : err_set(err, INGLE_NUMERIC, "no token is left to draw: every logit is -infinity");
     if (filters) {

@@ -10,7 +10,8 @@
  * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
  * every stage; temperature comes last):
  *   allowed       tokens outside the set of session_sample_allow() are forbidden.
- *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden.
+ *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden, as are ends that
+ *                 come too early, the last token of a banned sequence, and what is not in `only`.
  *   penalties     over the last penalty_window tokens, c(t) = occurrences of t there; for
  *                 c(t) > 0: l = l > 0 ? l / repeat : l * repeat, then
  *                 l -= c(t) * frequency + presence.
@@ -60,6 +61,13 @@ struct sample_options {
     size_t n_bias;
     const int32_t *suppress; /* never drawn */
     size_t n_suppress;
+    const int32_t *end; /* not drawn as the first min_tokens tokens behind n_prompt */
+    size_t n_end;
+    int64_t n_prompt, min_tokens;
+    const int32_t *banned; /* sequences, each with -1 behind it: its last token is not drawn behind its others, */
+    size_t n_banned;       /* all of them behind n_prompt */
+    const int32_t *only;   /* no other token is drawn; n_only 0: any may be */
+    size_t n_only;
     const int32_t *dry_breaker; /* tokens that end a repeated sequence */
     size_t n_dry_breaker;
     bool logprobs; /* fill sample_token.logprob; costs a pass over the vocabulary */

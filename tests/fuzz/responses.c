@@ -8,6 +8,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+static struct ingle_model *model;
+
 static struct responses_store *store;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -16,11 +18,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct chat_request r;
     struct responses *s;
     struct fault f = {0};
+    if (!model)
+        BUG_IF(ingle_model_open(&model, NULL, NULL, NULL) != INGLE_OK);
+    const struct answer_options o = {.model = model, .n_vocab = 2048, .max_tokens = -1};
     if (!store)
         BUG_IF(responses_store_create(&store, 16, 1 << 20, NULL) != INGLE_OK);
     struct json_object *body = request_body(text, n, &f);
     request_init(&r, &(struct ingle_sampling){.temperature = 1, .top_p = 1});
-    responses_read(body, store, "u", NULL, &r, &s, &f);
+    responses_read(body, &o, store, "u", NULL, &r, &s, &f);
     if (f.kind) {
         dialect_fault(&responses_dialect, s, &f);
     } else {

@@ -15,8 +15,9 @@ USER = [{"role": "user", "content": "hi"}]
 BOOL = {"type": "boolean"}
 FUNCTION = {"name": "f", "description": "d", "parameters": client.WEATHER, "strict": True}
 TOOL = {"type": "function", "function": FUNCTION}
-STOP = ("any", ["x", ["a", "b"], []], [5, [5], {}, [""], ["x"] * 65])
+STOP = ("any", ["x", ["a", "b"], [], "", [""], ["", None]], [5, [5], {}, ["x"] * 65])
 STREAM = ("bool", [False], [])
+TOLD = {"timings_per_token": ("bool", [True], []), "return_progress": ("bool", [True], [])}
 ANY = ("any", [1, "x", {}, [], True], [])
 CHOICE = ("any", ["none", "auto"], ["sometimes", 5, []])
 MESSAGES = ("array", [], [[], [5], [{"role": "nobody", "content": "x"}], [{"role": "user", "content": 5}],
@@ -29,18 +30,36 @@ SAMPLING = {
 }
 LLAMA = {
     "top_k": ("int", [0, 40], [-2, 2**40]), "min_p": ("number", [0, 1], [-1, 2]),
-    "typical_p": ("number", [0.5, 1], [-1, 2]), "repeat_penalty": ("number", [1, 1.1], [-1]),
+    "typical_p": ("number", [0.5, 1], [-1, 2]), "repeat_penalty": ("number", [0, 1, 1.1], [-1]),
     "repeat_last_n": ("int", [-1, 0, 64], [-2, 2**40]), "dry_multiplier": ("number", [0, 1], [-1]),
     "dry_base": ("number", [1.75], [-1]), "dry_allowed_length": ("int", [2], [-1]),
     "xtc_probability": ("number", [0, 1], [-1, 2]), "xtc_threshold": ("number", [0, .5], [-1, 2]),
-    "mirostat": ("int", [0], []), "min_keep": ("int", [0, 1], [-1]), "ignore_eos": ("bool", [True], []),
+    "mirostat": ("int", [0], []), "min_keep": ("int", [0, 1], [-1, 2]), "ignore_eos": ("bool", [True], []),
     "id_slot": ("int", [0, -1, 1], []), "n_keep": ("int", [0, -1], [-2**40]), "n_discard": ("int", [0], [-1]),
-    "t_max_predict_ms": ("int", [0, 1000], []), "timings_per_token": ("bool", [True], []),
-    "return_progress": ("bool", [True], []), "post_sampling_probs": ("bool", [False, True], []),
-    "lora": ("array", [[]], []), "grammar": ("string", ['root ::= "a"'], ["root ::= ("]),
-    "json_schema": ("object", [BOOL], []), "logit_bias": ("any", [
+    "t_max_predict_ms": ("int", [0, 1000], []), "post_sampling_probs": ("bool", [False, True], []),
+    "lora": ("any", [[], {}, False], ["x", 5, True, [{"id": 0}]]), "grammar": ("any", ['root ::= "a"', "", {"type": "json", "value": BOOL}], ["root ::= (", 5, [], {}, {"type": "x"}]),
+    "json_schema": ("any", [BOOL, json.dumps(BOOL), ""], ["x", 5, [], True]), "logit_bias": ("any", [
         {"5": 1}, [[5, 1]], [["a", False]], {}, [[5, -100]]],
         ["x", 5, {"5": "y"}, {"999999999": 1}, [5], [[5]]]),
+    **dict.fromkeys(("chat_template", "documents", "logits_processors", "lora_request", "prompt_logprobs",
+                     "use_beam_search", "guidance_scale", "watermark", "truncate_prompt_tokens", "image_data"),
+                    ("any", ["", [], {}, False], ["x", 5, [1], {"a": 1}, True])),
+    "length_penalty": ("any", [1, 1.0], [2]), "dynatemp_range": ("any", [0], [0.5]),
+    "top_n_sigma": ("number", [0, -1], [1]), "adaptive_target": ("number", [-1], [0, 0.5]),
+    "samplers": ("any", [[], ["top_k", "temperature"], "edkypmxt", ""], [["top_q"], ["temp", "top_k"], "tk", 5, {}, [5]]),
+    "dry_sequence_breakers": ("array", [["*", "\"", ":", "\n"]], [[";"]]),
+    "reasoning_format": ("any", ["auto", "deepseek"], ["none", "x", 5]), "detokenize": ("bool", [True], [False]),
+    "parse_tool_calls": ("bool", [True], [False]), "separate_reasoning": ("bool", [True], [False]),
+    "do_sample": ("bool", [True, False], []), "min_tokens": ("int", [0, 1], [-1]),
+    "stop_token_ids": ("array", [[], [5]], [[-1], ["x"], [2**40]]), "allowed_token_ids": ("array", [[824]], [[-1], ["x"]]),
+    "bad_words": ("array", [[], ["x"]], [[5], [""]]), "include_stop_str_in_output": ("bool", [True], []),
+    "cache_prompt": ("bool", [True, False], []), "regex": ("string", ["a", ""], ["("]), "ebnf": ("string", ['root ::= "a"', ""], []),
+    "format": ("any", ["json", "", BOOL], ["yaml", 5, []]), "guided_json": ("any", [BOOL, json.dumps(BOOL), ""], ["x", 5, []]),
+    "guided_regex": ("string", ["a", ""], ["("]), "guided_choice": ("array", [["a", "b"]], [[], [5]]),
+    "guided_grammar": ("string", ['root ::= "a"', ""], []), "structural_tag": ("any", [False], ["x", {}]),
+    "structured_outputs": ("any", [{}, {"choice": ["a"]}, {"json": BOOL}, {"regex": "a"}, True, {"json_object": True},
+                                   {"structural_tag": None}],
+                           [{"choice": []}, {"structural_tag": "x"}, {"regex": "a", "json": BOOL}, 5, "x"]),
 }
 CHAT = {
     "model": ("string", ["x"], []), "messages": MESSAGES, "stream": STREAM, "stop": STOP,
@@ -55,27 +74,29 @@ CHAT = {
         {"type": "json_schema", "schema": BOOL}], [
         {"type": 123}, {"type": "hiccup"}, {"type": "json_schema", "json_schema": {"schema": 5}},
         {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]),
-    "reasoning_effort": ("any", ["none", "minimal", "low", "medium", "high", "xhigh", "max", "banana"], [5]),
-    "thinking": ("any", [{"type": "enabled"}, {"type": "disabled"}, True], [5]),
-    "think": ("any", [True, False, "high"], []), "enable_thinking": ("any", [True, False], []),
-    "chat_template_kwargs": ("object", [{"enable_thinking": False}, {}], []),
+    "reasoning_effort": ("any", ["none", "minimal", "low", "medium", "high", "xhigh", "max", "", "auto"], [5, "banana"]),
+    "thinking": ("any", [{"type": "enabled"}, {"type": "disabled"}, True], [5, {"type": "hard"}]),
+    "think": ("any", [True, False, "high", "", "true"], ["banana"]), "enable_thinking": ("any", [True, False], []),
+    "chat_template_kwargs": ("object", [{"enable_thinking": False}, {}], [{"reasoning_effort": "banana"}]),
+    "echo": ("bool", [False], [True]), "skip_special_tokens": ("bool", [True], [False]),
+    "include_reasoning": ("bool", [True, False], []), "reasoning": ("any", [{"exclude": True}, {}], [{"effort": "banana"}]),
     "thinking_budget_tokens": ("int", [0, -1, 10], [-2]), "modalities": ("any", [["text"]], [["audio"]]),
     "audio": ("any", [], [{"voice": "x", "format": "wav"}]), "functions": ("array", [[FUNCTION]], [[5]]),
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "verbosity",
                      "prediction", "prompt_cache_key", "prompt_cache_retention", "unknown"), ANY),
-    **SAMPLING, **LLAMA,
+    **SAMPLING, **LLAMA, **TOLD,
 }
 PROMPT = ("any", ["x", "", [2, 5], ["a", "b"], [[2, 5], "b"]], [5, {}, [], [[]], [-1], [99999999], [1.5]])
 TEXT = {
     "prompt": PROMPT, "stream": STREAM, "stop": STOP, "max_tokens": ("int", [0, 1, -1], [-2]),
     "suffix": ("any", [""], ["x"]), "echo": ("bool", [True], []), "logprobs": ("any", [0, 5, 20], [-1, 21, "x"]),
     "n": ("int", [1, 2], [0, 17]), "best_of": ("int", [1, 3], [0, 17]), "user": ANY, "unknown": ANY,
-    **SAMPLING, **LLAMA,
+    **SAMPLING, **LLAMA, **TOLD,
 }
 NATIVE = {
     "prompt": PROMPT, "stream": STREAM, "stop": STOP, "n_predict": ("int", [0, 1, -1], [-2]),
     "n_probs": ("int", [0, 5], [-1]), "response_fields": ("array", [["content"]], [[5]]),
-    "return_tokens": ("bool", [True], []), "unknown": ANY, **SAMPLING, **LLAMA,
+    "return_tokens": ("bool", [True], []), "unknown": ANY, **SAMPLING, **LLAMA, **TOLD,
     "temperature": ("number", [0, 2.1, 1e9], [-0.1, 1e99]), "frequency_penalty": ("number", [-2.1, 2.1], [1001]),
     "presence_penalty": ("number", [-2.1, 1000], [-1001]),
 }
@@ -85,18 +106,18 @@ RESPONSES = {
     "input": ("any", ["x", USER], [5, {}, True, [5], *MESSAGES[2][2:4]]),
     "tools": ("array", [[TOOL_R], [{"type": "web_search"}], []], [[5], [{"type": "function"}]]),
     "tool_choice": ("any", CHOICE[1], [*CHOICE[2], "required"]), "parallel_tool_calls": ("bool", [True, False], []),
-    "reasoning": ("object", [{"effort": "low"}, {"effort": "banana"}, {"summary": "auto"}, {}],
-                  [{"effort": 5}, {"summary": 5}]),
+    "reasoning": ("object", [{"effort": "low"}, {"effort": ""}, {"summary": "auto"}, {}],
+                  [{"effort": 5}, {"effort": "banana"}, {"summary": 5}]),
     "text": ("object", [{"format": {"type": "text"}}, {"verbosity": "low"}, {"format": {"type": "json_object"}},
                         {"format": {"type": "json_schema", "name": "n", "schema": BOOL}}],
              [{"format": 5}, {"format": {"type": "hiccup"}}, {"format": {"type": "json_schema"}}]),
-    "max_output_tokens": ("int", [16, 0, 5], [-1]), "top_logprobs": ("int", [0, 20], [-1, 21]),
+    "max_output_tokens": ("int", [16, 0, 5, -1], [-2]), "top_logprobs": ("int", [0, 20], [-1, 21]),
     "store": ("bool", [True, False], []), "background": ("bool", [False, True], []),
     "include": ("array", [["reasoning.encrypted_content"], []], [[5]]),
     "previous_response_id": ("string", [], []), "conversation": ("any", [], [5, [], True, {}]),
     "prompt": ("any", [], [{"id": "x"}]),
     **dict.fromkeys(("metadata", "max_tool_calls", "prompt_cache_key", "service_tier", "truncation",
-                     "context_management", "user", "unknown"), ANY), **SAMPLING,
+                     "context_management", "user", "unknown"), ANY), **SAMPLING, **LLAMA, **TOLD,
 }
 MESSAGES_ALL = {
     "model": ("string", ["x"], []), "stream": STREAM, "max_tokens": ("int", [1, 5], [-2]), "messages": MESSAGES,
@@ -107,9 +128,8 @@ MESSAGES_ALL = {
     "thinking": ("object", [{"type": "enabled", "budget_tokens": 1024}, {"type": "disabled"},
                             {"type": "adaptive"}], [{"type": "x"}, {"type": "enabled", "budget_tokens": "x"}]),
     "output_config": ("object", [{"effort": "low"}, {"format": {"type": "json_schema", "schema": BOOL}}],
-                      [{"format": {"type": "x"}}, {"effort": 5}]),
-    "temperature": ("number", [0, 1], [-1, 2.5]), "top_p": SAMPLING["top_p"], "top_k": ("int", [0, 5], [-2]),
-    "stop_sequences": ("array", [["x"], []], [[5], ["x"] * 65]),
+                      [{"format": {"type": "x"}}, {"effort": 5}, {"effort": "banana"}]), **SAMPLING, **LLAMA,
+    "temperature": ("number", [0, 1], [-1, 2.5]), "top_p": SAMPLING["top_p"], "stop_sequences": ("array", [["x"], [], [""]], [[5], ["x"] * 65]),
     **dict.fromkeys(("metadata", "service_tier", "container", "context_management", "betas", "unknown"), ANY),
 }
 NEEDED = {"messages", "prompt", "input"}

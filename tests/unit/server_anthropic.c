@@ -20,7 +20,7 @@ static void open_world(struct world *w, const char *text)
     request_init(&w->r, &sampling);
     if (json_parse(text, strlen(text), NULL, &w->body, &err) != INGLE_OK)
         fail_msg("%s", err.msg);
-    anthropic_read(w->body, "req_1", NULL, &w->r, &w->s, &w->f);
+    anthropic_read(w->body, &(struct answer_options){0}, "req_1", NULL, &w->r, &w->s, &w->f);
     assert_non_null(w->s);
 }
 
@@ -266,7 +266,7 @@ static void bad_requests_are_named(void **state)
     refuses("{\"messages\":[" U "\"x\"}],\"tool_choice\":{\"type\":\"tool\",\"name\":\"f\"}}",
             "tool_choice", "there is no tool 'f'");
     refuses("{\"messages\":[" U "\"x\"}],\"thinking\":{\"type\":\"deep\"}}", "thinking", "deep");
-    refuses("{\"messages\":[" U "\"x\"}],\"max_tokens\":-1}", "max_tokens", "-1");
+    refuses("{\"messages\":[" U "\"x\"}],\"max_tokens\":-2}", "max_tokens", "-2");
 }
 
 static const struct piece pieces[] = {{'r', "let "}, {'r', "me see"}, {'t', "I "},     {'t', "look"},

@@ -23,7 +23,7 @@ static void open_world(struct world *w, struct responses_store *store, const cha
     request_init(&w->r, &sampling);
     if (json_parse(text, strlen(text), NULL, &w->body, &err) != INGLE_OK)
         fail_msg("%s", err.msg);
-    responses_read(w->body, store, "me", NULL, &w->r, &w->s, &w->f);
+    responses_read(w->body, &(struct answer_options){0}, store, "me", NULL, &w->r, &w->s, &w->f);
     assert_non_null(w->s);
 }
 

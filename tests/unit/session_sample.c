@@ -435,6 +435,43 @@ static void logprobs_are_of_the_given_logits(void **state)
     session_sample_free(s);
 }
 
+static void ends_bans_and_the_only_tokens(void **state)
+{
+    (void)state;
+    static const float l[5] = {0, 4, 3, 2, 1};
+    static const int32_t end[] = {1}, banned[] = {2, -1, 3, 3, -1}, only[] = {0, 4};
+    static const int32_t history[] = {3, 3, 3};
+    struct sample_options o;
+    session_sample_defaults(&o);
+    o.end = end;
+    o.n_end = 1;
+    o.n_prompt = 1;
+    o.min_tokens = 2;
+    struct sampler *s = sampler(&o, 5);
+    assert_int_equal(draw(s, l, 0, history, 1), 2); /* the first two of the answer are no end */
+    assert_int_equal(draw(s, l, 0, history, 2), 2);
+    assert_int_equal(draw(s, l, 0, history, 3), 1);
+    session_sample_free(s);
+    o.banned = banned;
+    o.n_banned = 5;
+    s = sampler(&o, 5);
+    assert_int_equal(draw(s, l, 0, history, 1), 3); /* what stands in the prompt begins no sequence */
+    assert_int_equal(draw(s, l, 0, history, 2), 4);
+    session_sample_free(s);
+    o.only = only;
+    o.n_only = 2;
+    s = sampler(&o, 5);
+    assert_int_equal(draw(s, l, 0, history, 3), 4);
+    session_sample_free(s);
+    struct err err;
+    o.n_banned = 4;
+    assert_int_equal(session_sample_create(&s, &o, 5, 64, &err), INGLE_ARG);
+    o.n_banned = 0;
+    o.only = &(const int32_t){5};
+    o.n_only = 1;
+    assert_int_equal(session_sample_create(&s, &o, 5, 64, &err), INGLE_ARG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +490,7 @@ int main(void)
         cmocka_unit_test(bad_input_is_an_error),
         cmocka_unit_test(one_token_is_a_vocabulary),
         cmocka_unit_test(logprobs_are_of_the_given_logits),
+        cmocka_unit_test(ends_bans_and_the_only_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

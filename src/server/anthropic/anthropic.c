@@ -14,7 +14,7 @@ static void read_body(struct serve *v, const struct http_request *rq, struct cha
     *s = NULL;
     request_init(r, &o->sampling);
     r->max_tokens = o->max_tokens;
-    anthropic_read(body, rq->id, &sink, r, s, f);
+    anthropic_read(body, o, rq->id, &sink, r, s, f);
     json_object_put(body);
 }
 

@@ -7,6 +7,7 @@
 #define INGLE_SERVER_ANTHROPIC_ANTHROPIC_H
 
 #include "base/report.h"
+#include "server/answer.h"
 #include "server/convert.h"
 #include "server/dialect.h"
 
@@ -29,7 +30,7 @@ struct anthropic {
 
 /* Reads a body.  *out is NULL only when memory ran out; *r is initialised.  sink may be
  * NULL. */
-void anthropic_read(struct json_object *body, const char *request_id,
+void anthropic_read(struct json_object *body, const struct answer_options *o, const char *request_id,
                     const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
                     struct fault *fault);
 void anthropic_free(struct anthropic *s);

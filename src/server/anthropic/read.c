@@ -2,6 +2,7 @@
 #include "server/anthropic/anthropic.h"
 
 #include "base/mem.h"
+#include "server/openai/openai.h"
 #include "server/thought.h"
 
 #include <stdio.h>
@@ -484,29 +485,28 @@ static void read_stops(struct reader *d, struct json_object *body, struct chat_r
     }
 }
 
-static void read_fields(struct reader *d, struct json_object *body, struct anthropic *s,
-                        struct chat_request *r)
+static void read_fields(struct reader *d, struct json_object *body, const struct answer_options *o,
+                        struct anthropic *s, struct chat_request *r)
 {
     struct json_object *config = request_get_object(body, "output_config", d->fault);
     const struct view effort = view_member(config, "effort");
-    int64_t top_k = r->sampling.top_k;
     request_get_text(body, "model", 256, &r->model, d->fault);
     request_get_bool(body, "stream", &r->stream, d->fault);
-    request_get_int(body, "max_tokens", 0, INT32_MAX, &r->max_tokens, d->fault);
-    request_get_number(body, "temperature", 0, 2, &r->sampling.temperature, d->fault);
-    request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
-    request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
-    r->sampling.top_k = (int32_t)top_k;
+    request_get_int(body, "max_tokens", -1, INT32_MAX, &r->max_tokens, d->fault);
+    openai_read_sampling(r, body, o, OPENAI_CHAT, d->fault);
     if (view_get(config, "effort") && !effort.at)
         fail_type(d, "output_config.effort", "'effort'", view_get(config, "effort"), "a string");
     if (effort.at) {
         /* It says how hard to think, not whether. */
-        request_effort(r, effort.at);
+        request_effort(r, effort.at, "output_config.effort", d->fault);
         r->thinking = THINKING_DEFAULT;
     }
+    openai_read_think(r, body, d->fault);
     read_thinking_field(d, body, s, r);
     read_format(d, body, r);
+    openai_read_format(r, body, d->fault);
     read_stops(d, body, r);
+    openai_read_stop(r, body, d->fault);
     read_system(d, body);
     read_tools(d, body);
     read_choice(d, body, r);
@@ -525,7 +525,7 @@ void anthropic_free(struct anthropic *s)
     mem_free(s);
 }
 
-void anthropic_read(struct json_object *body, const char *request_id,
+void anthropic_read(struct json_object *body, const struct answer_options *o, const char *request_id,
                     const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
                     struct fault *fault)
 {
@@ -543,7 +543,7 @@ void anthropic_read(struct json_object *body, const char *request_id,
     convert_init(&d.convert);
     r->chat = true;
     r->parallel_calls = true;
-    read_fields(&d, body, s, r);
+    read_fields(&d, body, o, s, r);
     const ingle_status st = convert_end(&d.convert, &err);
     if (st)
         request_fault_from(fault, st, NULL, err.msg);

@@ -102,6 +102,8 @@ static void chat_text(void *state, const struct answer_choice *c, enum answer_te
 {
     struct chat *s = state;
     (void)first_token;
+    if (kind == ANSWER_REASONING && s->wish.hide_reasoning)
+        return;
     delta_open(s, c->index, out);
     if (kind == ANSWER_REASONING) {
         write_member_string(out, "reasoning_content", text, n);
@@ -254,7 +256,7 @@ static void put_message(const struct chat *s, struct str *out, const struct answ
         write_member_string(out, "content", c->content.at, c->content.n);
     else
         write_member_null(out, "content");
-    if (c->reasoning.n) {
+    if (c->reasoning.n && !s->wish.hide_reasoning) {
         write_member_string(out, "reasoning_content", c->reasoning.at, c->reasoning.n);
         write_member_string(out, "reasoning", c->reasoning.at, c->reasoning.n);
     }
@@ -375,6 +377,50 @@ static void read_ending(struct chat_request *r, struct json_object *body, struct
     r->no_prefill = !silent && !go_on;
 }
 
+/* Objects that other dialects have in other forms. */
+static void read_thinking_type(struct chat_request *r, struct json_object *type, struct fault *f)
+{
+    if (request_text_is(type, "disabled"))
+        r->thinking = THINKING_OFF;
+    else if (request_text_is(type, "enabled") || request_text_is(type, "adaptive"))
+        r->thinking = THINKING_ON;
+    else if (type && !request_text_is(type, "auto"))
+        request_fault(f, FAULT_REQUEST, "thinking.type",
+                      "'thinking.type' is %.40s, not enabled, disabled, adaptive or auto", json_object_get_string(type));
+}
+
+static void read_thinking_object(struct chat_request *r, struct json_object *body, struct fault *f)
+{
+    struct json_object *v = request_get(body, "thinking");
+    if (!v || f->kind)
+        return;
+    if (!json_object_is_type(v, json_type_object)) {
+        openai_think_word(r, body, "thinking", f);
+        return;
+    }
+    read_thinking_type(r, request_get(v, "type"), f);
+    openai_think_budget(r, v, "budget_tokens", f);
+}
+
+static void read_thinking(struct chat_request *r, struct json_object *body, struct openai_wish *w, struct fault *f)
+{
+    bool show = true, hide = false;
+    openai_read_think(r, body, f);
+    read_thinking_object(r, body, f);
+    request_get_bool(body, "reasoning_control", &r->thought_control, f);
+    request_get_bool(body, "include_reasoning", &show, f);
+    struct json_object *v = request_get(body, "reasoning");
+    if (json_object_is_type(v, json_type_object)) {
+        openai_think_word(r, v, "enabled", f);
+        openai_think_word(r, v, "effort", f);
+        openai_think_budget(r, v, "max_tokens", f);
+        request_get_bool(v, "exclude", &hide, f);
+    } else {
+        openai_think_word(r, body, "reasoning", f);
+    }
+    w->hide_reasoning = hide || !show;
+}
+
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f)
 {
@@ -384,11 +430,11 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     read_ending(r, body, f);
     openai_read_tools(r, body, w, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, false, f);
+    openai_read_sampling(r, body, o, OPENAI_CHAT, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);
-    openai_read_thinking(r, body, f);
+    read_thinking(r, body, w, f);
     read_logprobs(r, body, o, f);
     read_modalities(body, f);
     w->include_usage = w->include_usage || (r->stream && o->always_usage);

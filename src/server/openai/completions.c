@@ -203,13 +203,14 @@ static void read_text(struct chat_request *r, struct json_object *body,
     str_release(&suffix);
     openai_read_prompts(r, request_get(body, "prompt"), &many, o, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, false, f);
+    openai_read_sampling(r, body, o, OPENAI_TEXT, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);
     read_logprobs(r, body, o, f);
     read_best_of(r, body, f);
     request_get_bool(body, "echo", &r->echo, f);
+    request_get_bool(body, "add_special_tokens", &r->add_special, f);
     w->include_usage = w->include_usage || (r->stream && o->always_usage);
 }
 

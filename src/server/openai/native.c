@@ -26,7 +26,7 @@ static const char *stop_type(const struct answer_choice *c)
 {
     if (c->finish == ANSWER_LENGTH)
         return "limit";
-    return c->finish == ANSWER_OPEN ? "none" : c->stop ? "word" : "eos";
+    return c->finish == ANSWER_OPEN ? "none" : c->stop || c->stop_id ? "word" : "eos";
 }
 
 static void put_tokens(const struct native *s, const struct answer_choice *c, size_t first,
@@ -397,7 +397,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
     openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, true, f);
+    openai_read_sampling(r, body, o, OPENAI_NATIVE, f);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, &s->wish, f);
     openai_read_format(r, body, f);

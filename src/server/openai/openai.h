@@ -2,7 +2,9 @@
  * openai - what OpenAI's chat completions and completions and llama.cpp's own completion
  * share: the fields of their requests and the pieces of their answers.
  *
- * openai_read.c         sampling, stop strings, formats, thinking, streams
+ * openai_read.c         counts, streams, prompts
+ * openai_sampling.c     sampling, stop strings, thinking
+ * openai_forced.c       formats and grammars
  * openai_messages.c     messages and tools, as ingle_chat_render() wants them
  * openai_chat.c         /chat/completions
  * openai_completions.c  /v1/completions
@@ -25,6 +27,7 @@ struct openai_wish {
     bool timings_per_token;
     bool legacy_functions; /* functions and function_call: before there were tools */
     bool return_tokens;
+    bool hide_reasoning;   /* thoughts are not told */
     /* A stream that can be taken up again; all of it for accepted() alone, NULL: there is none. */
     struct streams *streams;
     const char *user, *conversation;
@@ -33,16 +36,25 @@ struct openai_wish {
 
 /* ---- reading: each one does nothing when there is a fault already ---- */
 
-/* Temperature and its kind, penalties, seed, bias, grammar, priority; native: within llama-server's
- * limits, not OpenAI's. */
+enum openai_limits {
+    OPENAI_CHAT,
+    OPENAI_TEXT,  /* a prompt: special tokens may be asked for */
+    OPENAI_NATIVE /* ... within llama-server's limits, not OpenAI's */
+};
+/* Temperature and its kind, penalties, seed, bias, ends, priority, and what of that there is not. */
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, bool native, struct fault *f);
-/* Token ids, or text that becomes token ids, to a bias. */
+                          const struct answer_options *o, enum openai_limits limits, struct fault *f);
 void openai_read_stop(struct chat_request *r, struct json_object *body, struct fault *f);
 void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
                         struct fault *f);
 void openai_read_format(struct chat_request *r, struct json_object *body, struct fault *f);
-void openai_read_thinking(struct chat_request *r, struct json_object *body, struct fault *f);
+/* "format" alone. */
+void openai_read_json_format(struct chat_request *r, struct json_object *body, struct fault *f);
+/* What every dialect takes of thoughts. */
+void openai_read_think(struct chat_request *r, struct json_object *body, struct fault *f);
+/* A member of it: true, false, or how hard; tokens of a thought. */
+void openai_think_word(struct chat_request *r, struct json_object *o, const char *name, struct fault *f);
+void openai_think_budget(struct chat_request *r, struct json_object *o, const char *name, struct fault *f);
 void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f);
 /* One prompt: a string, token ids, a mixture of both, or {prompt_string}. */
 void openai_read_prompt(struct chat_request *r, struct json_object *v,

@@ -266,11 +266,13 @@ const char *openai_finish(const struct answer_choice *c)
 
 void openai_put_finish_details(struct str *out, const struct answer_choice *c)
 {
-    if (!c->stop && !c->context_full)
+    if (!c->stop && !c->stop_id && !c->context_full)
         return;
     write_key(out, "finish_details");
     write_open(out, '{');
-    write_member(out, "type", c->stop ? "stop_string" : "context_full");
+    write_member(out, "type", c->stop ? "stop_string" : c->stop_id ? "stop_token" : "context_full");
+    if (c->stop_id)
+        write_member_int(out, "stop", *c->stop_id);
     if (c->stop)
         write_member(out, "stop", c->stop);
     write_close(out, '}');

@@ -554,7 +554,7 @@ static void read_reasoning_field(struct responses_reader *d, struct json_object 
         if (view_get(reasoning, words[i]) && !view_member(reasoning, words[i]).at)
             fail(d, "reasoning", words[i], view_get(reasoning, words[i]), "a string");
     if (effort.at)
-        request_effort(r, effort.at);
+        request_effort(r, effort.at, "reasoning.effort", d->fault);
     d->state->summary = summary.at && !view_is(summary, "none");
 }
 
@@ -575,19 +575,14 @@ static void read_background(struct responses_reader *d, struct json_object *body
 }
 
 static void read_sampling(struct responses_reader *d, struct json_object *body,
-                          struct chat_request *r)
+                          const struct answer_options *o, struct chat_request *r)
 {
-    int64_t n_top = 0, top_k = r->sampling.top_k;
-    request_get_number(body, "temperature", 0, 2, &r->sampling.temperature, d->fault);
-    request_get_number(body, "top_p", 0, 1, &r->sampling.top_p, d->fault);
-    request_get_number(body, "min_p", 0, 1, &r->sampling.min_p, d->fault);
-    request_get_number(body, "presence_penalty", -2, 2, &r->sampling.presence_penalty, d->fault);
-    request_get_number(body, "frequency_penalty", -2, 2, &r->sampling.frequency_penalty, d->fault);
-    request_get_int(body, "top_k", 0, INT32_MAX, &top_k, d->fault);
+    int64_t n_top = 0;
+    openai_read_sampling(r, body, o, OPENAI_CHAT, d->fault);
+    openai_read_stop(r, body, d->fault);
+    openai_read_think(r, body, d->fault);
     request_get_int(body, "top_logprobs", 0, REQUEST_MAX_TOP, &n_top, d->fault);
-    request_get_int(body, "max_output_tokens", 0, INT32_MAX, &r->max_tokens, d->fault);
-    request_get_seed(body, "seed", r, d->fault);
-    r->sampling.top_k = (int32_t)top_k;
+    request_get_int(body, "max_output_tokens", -1, INT32_MAX, &r->max_tokens, d->fault);
     r->n_top = (int)n_top;
     r->logprobs = n_top > 0 || has_word(view_get(body, "include"),
                                         "message.output_text.logprobs");
@@ -645,7 +640,7 @@ static void echo_all(struct responses *t, struct json_object *body, const struct
 }
 
 static void read_fields(struct responses_reader *d, struct json_object *body,
-                        struct chat_request *r)
+                        const struct answer_options *o, struct chat_request *r)
 {
     struct responses *s = d->state;
     struct json_object *instructions = view_get(body, "instructions");
@@ -653,16 +648,16 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     refuse(d, body);
     check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
-    request_get_cache_key(body, "prompt_cache_key", r);
     request_get_bool(body, "stream", &r->stream, d->fault);
     request_get_bool(body, "return_progress", &r->return_progress, d->fault);
     request_get_bool(body, "timings_per_token", &d->state->timings, d->fault);
     request_get_bool(body, "store", &keep_it, d->fault);
     read_background(d, body, keep_it);
     request_get_bool(body, "parallel_tool_calls", &r->parallel_calls, d->fault);
-    read_sampling(d, body, r);
+    read_sampling(d, body, o, r);
     read_reasoning_field(d, body, r);
     read_format(d, body, r);
+    openai_read_format(r, body, d->fault);
     s->store = keep_it ? d->store : NULL;
     s->stream = r->stream;
     s->sealed = !keep_it || has_word(view_get(body, "include"), "reasoning.encrypted_content");
@@ -723,7 +718,7 @@ void responses_free(struct responses *s)
     mem_free(s);
 }
 
-void responses_read(struct json_object *body, struct responses_store *store,
+void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
                            const char *user, const struct report_sink *sink,
                            struct chat_request *r, struct responses **out,
                            struct fault *fault)
@@ -740,7 +735,7 @@ void responses_read(struct json_object *body, struct responses_store *store,
     r->chat = true;
     r->prompt_param = "input";
     r->parallel_calls = true;
-    read_fields(&d, body, r);
+    read_fields(&d, body, o, r);
     if (!fault->kind && !d.convert.n_messages && !d.convert.has_user && !d.convert.has_assistant &&
         !d.convert.has_system)
         request_fault(fault, FAULT_REQUEST, "input", "'input' is empty");

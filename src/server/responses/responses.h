@@ -202,7 +202,7 @@ void responses_check_items(struct json_object *items, struct responses_store *st
                            struct responses_items *out, struct fault *fault);
 /* Reads a body.  *out is the state for the dialect and is written in any case but NULL when
  * memory runs out; *r is initialised.  store and sink may be NULL. */
-void responses_read(struct json_object *body, struct responses_store *store,
+void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
                            const char *user, const struct report_sink *sink,
                            struct chat_request *r, struct responses **out,
                            struct fault *fault);
