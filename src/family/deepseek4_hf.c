@@ -108,11 +108,16 @@ bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
         snprintf(prefix, sizeof prefix, "mtp.%u.", layer);
         return rename_in_layer(name + used, prefix, out, n_out);
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i].hf)) {
-            snprintf(out, n_out, "%s", names[i].gguf);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static const char weight[] = ".weight";
+        const size_t n = strlen(names[i].hf), k = sizeof weight - 1, g = strlen(names[i].gguf) - k;
+        const bool matrix = n > k && !strcmp(names[i].hf + n - k, weight) && !strncmp(name, names[i].hf, n - k) &&
+                            (family_config_is_weight(name + n - k) || !strcmp(name + n - k, ".scale"));
+        if (matrix || !strcmp(name, names[i].hf)) {
+            snprintf(out, n_out, "%.*s%s", (int)g, names[i].gguf, matrix ? name + n - k : weight);
             return true;
         }
+    }
     return false;
 }
 

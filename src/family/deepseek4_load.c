@@ -419,11 +419,10 @@ static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const str
     if (b.s)
         return b.s;
     skip_draft(g, m);
-    const struct io_tensor *e = model_find(m, "token_embd.weight");
-    if (!e || e->n_dims != 2 || e->ne[1] < 1 || e->ne[1] > 1 << 24)
+    g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
+    if (!g->n_vocab)
         return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
                        io_path(model_file(m)), 1 << 24);
-    g->n_vocab = (int64_t)e->ne[1];
     g->embed = family_deepseek4_matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
     if (!b.s)
         b.s = family_bind_head(m, meta, "deepseek4", false, g->n_vocab, g->n_embd, g->embed, &g->out, err);

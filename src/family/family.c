@@ -73,27 +73,27 @@ ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const
                               const struct device_matrix **out, struct err *err)
 {
     static const char name[] = "output.weight";
-    const struct io_tensor *t = model_find(m, name);
+    const bool has = model_has_matrix(m, name);
     char key[64];
     bool same = false;
     snprintf(key, sizeof key, "%.32s.tie_word_embeddings", arch);
     const bool said = io_meta_find(meta, key) != NULL;
     ingle_status s = said ? io_get_bool(meta, key, &tied, err) : INGLE_OK;
-    if (!s && !t && said && !tied)
+    if (!s && !has && said && !tied)
         return err_set(err, INGLE_FORMAT, "'%s': 'tie_word_embeddings' is false, but tensor '%s' (lm_head.weight) is missing",
                        io_path(model_file(m)), name);
-    if (!s && t)
+    if (!s && has)
         s = model_same(m, name, "token_embd.weight", &same, err);
     if (s)
         return s;
-    if (same || (!t && tied)) {
+    if (same || (!has && tied)) {
         *out = embed;
         if (same)
             model_skip(m, name, "it is the embedding once more");
         return INGLE_OK;
     }
     if (said && tied)
-        report(model_sink(m), INGLE_REPORT_WARN, "tensor", t->name,
+        report(model_sink(m), INGLE_REPORT_WARN, "tensor", name,
                "the head differs from the embedding and is used, though 'tie_word_embeddings' is true");
     return model_matrix(m, name, n_vocab, n_embd, 1, out, err);
 }

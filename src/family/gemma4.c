@@ -363,11 +363,10 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
                                  const struct hyper *h, struct err *err)
 {
     struct binder b = {m, -1, INGLE_OK, err};
-    const struct io_tensor *e = model_find(m, "token_embd.weight");
-    if (!e || e->n_dims != 2 || e->ne[1] > 1 << 24)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix",
-                       io_path(model_file(m)));
-    g->n_vocab = (int64_t)e->ne[1];
+    g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
+    if (!g->n_vocab)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
+                       io_path(model_file(m)), 1 << 24);
     g->embed = matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
     g->out_norm = vector(&b, "output_norm.weight", g->n_embd);
     if (!b.s)

@@ -90,17 +90,22 @@ static ingle_status bad_scale(const struct row *r, float v, const char *limits, 
 
 static const char powers[] = "a power of two from 2^-126 to 2^127";
 
-/* FP4: low nibble first; a block of MXFP4 pairs element j with j + 16. */
+/* 32 codes of 4 bits, neighbours in a byte, low nibble first: element j beside j + 16. */
+static void pair_nibbles(const uint8_t *codes, uint8_t *out)
+{
+    for (int j = 0; j < GROUP / 2; j++) {
+        const int a = codes[j / 2] >> 4 * (j % 2) & 15, b = codes[8 + j / 2] >> 4 * (j % 2) & 15;
+        out[j] = (uint8_t)(a | b << 4);
+    }
+}
+
 static ingle_status to_mxfp4(const struct row *r, uint8_t *out, struct err *err)
 {
     const uint8_t *codes = r->codes;
     for (int64_t k = 0; k < r->c->l->in; k += GROUP, codes += GROUP / 2, out += sizeof(struct quant_mxfp4)) {
         if (!model_exponent(scale_of(r, k), &out[0]))
             return bad_scale(r, scale_of(r, k), powers, err);
-        for (int j = 0; j < GROUP / 2; j++) {
-            const int a = codes[j / 2] >> 4 * (j % 2) & 15, b = codes[8 + j / 2] >> 4 * (j % 2) & 15;
-            out[1 + j] = (uint8_t)(a | b << 4);
-        }
+        pair_nibbles(codes, out + 1);
     }
     return INGLE_OK;
 }
@@ -142,12 +147,10 @@ static ingle_status to_nvfp4(const struct row *r, uint8_t *out, struct err *err)
     return INGLE_OK;
 }
 
-static int word_code(const uint8_t *words, int64_t i, int bits)
+/* Words are little-endian: their codes stand in the bytes in order. */
+static int packed_code(const uint8_t *words, int64_t i, int bits)
 {
-    uint32_t w;
-    const int per = WORD_BITS / bits;
-    memcpy(&w, words + i / per * 4, sizeof w);
-    return (int)(w >> bits * (int)(i % per) & ((1u << bits) - 1));
+    return bits == 8 ? words[i] : words[i / 2] >> 4 * (i % 2) & 15;
 }
 
 /* Zero point of a group: as codes are, without their bias. */
@@ -174,7 +177,7 @@ static void read_ints(const struct row *r)
         const int zero = zero_of(r, k / tile);
         const int64_t end = num_min(l->in, (k / tile + 1) * tile);
         for (; k < end; k++)
-            r->q[k] = (int16_t)((l->packed ? word_code(r->codes, k, l->bits) : (int8_t)r->codes[k]) - zero);
+            r->q[k] = (int16_t)((l->packed ? packed_code(r->codes, k, l->bits) : (int8_t)r->codes[k]) - zero);
     }
 }
 
@@ -194,32 +197,39 @@ static ingle_status half_scale(struct convert *c, const struct row *r, float s, 
     return INGLE_OK;
 }
 
+static void put_ints(uint32_t type, const int16_t *q, uint8_t *out)
+{
+    if (type == QUANT_Q8_0) {
+        for (int j = 0; j < GROUP; j++)
+            out[2 + j] = (uint8_t)(int8_t)q[j];
+        return;
+    }
+    struct quant_q5_0 b = {0}; /* whole numbers with zero points: -15 to 15 */
+    for (int j = 0; j < GROUP; j++) {
+        const int n = q[j] + 16;
+        b.n[j % 16] |= (uint8_t)((n & 15) << 4 * (j / 16));
+        b.qh[j / 8] |= (uint8_t)((n >> 4) << j % 8);
+    }
+    memcpy(out + 2, (const uint8_t *)&b + 2, sizeof b - 2);
+}
+
 static ingle_status to_ints(struct convert *c, const struct row *r, uint8_t *out, struct err *err)
 {
     const struct layout *l = c->l;
-    read_ints(r);
     const size_t size = quant_info(l->type)->n_bytes;
+    const bool as_is = l->type == QUANT_Q4_0; /* its codes have the same bias */
+    if (!as_is)
+        read_ints(r);
     for (int64_t k = 0; k < l->in; k += GROUP, out += size) {
-        const int16_t *q = r->q + k;
         uint16_t d;
         const ingle_status s = half_scale(c, r, scale_of(r, k), &d, err);
         if (s)
             return s;
-        memset(out, 0, size);
         memcpy(out, &d, sizeof d);
-        if (l->type == QUANT_Q8_0) {
-            for (int j = 0; j < GROUP; j++)
-                out[2 + j] = (uint8_t)(int8_t)q[j];
-            continue;
-        }
-        const int bias = l->type == QUANT_Q5_0 ? 16 : 8;
-        uint8_t *nibbles = out + (bias == 16 ? 6 : 2);
-        for (int j = 0; j < GROUP; j++) {
-            const int n = q[j] + bias;
-            nibbles[j % 16] |= (uint8_t)((n & 15) << 4 * (j / 16));
-            if (bias == 16)
-                out[2 + j / 8] |= (uint8_t)((n >> 4) << j % 8);
-        }
+        if (as_is)
+            pair_nibbles(r->codes + k / 2, out + 2);
+        else
+            put_ints(l->type, r->q + k, out);
     }
     return INGLE_OK;
 }

@@ -40,6 +40,8 @@ MUST_CHECK ingle_status model_read_scheme(struct model *m, struct json_object *c
 
 /* Whether there is a matrix of this (GGUF) name, as one tensor or as several. */
 bool model_has_matrix(const struct model *m, const char *name);
+/* Rows of a matrix that is one tensor of two axes, at most `most`; 0: it is none. */
+int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most);
 
 /* Binds tensor `name` as a stack of n_stack matrices W[out][in]; the model owns *out.  A
  * missing tensor or another shape is an error that names both.  Codes of a checkpoint with their

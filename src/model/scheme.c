@@ -268,7 +268,7 @@ static const char *method_of(const struct reader *r, struct json_object *q)
 static ingle_status read_one(const struct reader *r, struct json_object *q)
 {
     static const char *const lists[] = {"ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"};
-    if (!json_object_is_type(q, json_type_object))
+    if (!json_object_is_type(q, json_type_object) || !json_object_object_length(q))
         return INGLE_OK;
     const char *method = method_of(r, q);
     snprintf(r->to->method, sizeof r->to->method, "%s", method);
@@ -311,6 +311,22 @@ static ingle_status read_side(struct reader *r, const char *name)
     return s;
 }
 
+/* Without a configuration: names that only other layouts have. */
+static ingle_status check_names(const struct model *m, struct err *err)
+{
+    static const struct { const char *last, *method; } others[] = {
+        {"qweight", "GPTQ or AWQ"}, {"qzeros", "GPTQ or AWQ"}, {"g_idx", "GPTQ"},       {"absmax", "bitsandbytes"},
+        {"SCB", "bitsandbytes"},    {"W_q", "HQQ"},            {"codebooks", "AQLM"}};
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const char *name = m->entry[i].t->name, *dot = strrchr(name, '.');
+        for (size_t k = 0; dot && k < sizeof others / sizeof *others; k++)
+            if (!strcmp(dot + 1, others[k].last))
+                return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is of %s, which is not read; %s", io_path(m->file), name,
+                               others[k].method, works);
+    }
+    return INGLE_OK;
+}
+
 ingle_status model_read_scheme(struct model *m, struct json_object *config, struct err *err)
 {
     static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
@@ -328,7 +344,7 @@ ingle_status model_read_scheme(struct model *m, struct json_object *config, stru
     }
     for (size_t i = 0; !s && !*m->scheme->method && i < sizeof sides / sizeof *sides; i++)
         s = read_side(&r, sides[i]);
-    return s;
+    return s || *m->scheme->method ? s : check_names(m, err);
 }
 
 void model_scheme_free(struct scheme *s)

@@ -164,12 +164,13 @@ static ingle_status find_tiles(const struct model *m, const struct layout *l, co
                                struct err *err)
 {
     const struct io_tensor *s = p->scale;
-    const uint64_t n = s->ne[0] * s->ne[1] * s->ne[2];
+    const bool spread = s->n_dims == 4 && s->ne[0] == 1 && s->ne[2] == 1; /* [rows][1][columns][1] */
+    const uint64_t n = s->ne[0] * s->ne[1] * s->ne[2] * s->ne[3];
     uint64_t rows = 0, columns = 1;
     int64_t tile_rows = l->codes == CODES_FP8 ? FP8_TILE : 0, tile_columns = tile_rows;
     if (l->codes == CODES_FP8)
         model_scheme_tile(m, &tile_rows, &tile_columns);
-    if (s->n_dims > 3)
+    if (s->n_dims > 3 && !spread)
         return odd_scales(m, p, ne, err);
     if (n == 1) {
         *p = (struct source){p->t, s, p->zero, (int64_t)(ne[1] * ne[2]), l->in, 1, 0};
@@ -182,6 +183,8 @@ static ingle_status find_tiles(const struct model *m, const struct layout *l, co
             rows = 1;
         else if (s->n_dims == 2 && s->ne[1] == ne[2] && s->ne[0] == ne[1])
             rows = ne[1];
+    } else if (spread) {
+        rows = s->ne[3], columns = s->ne[1];
     } else if (s->n_dims == 1) {
         rows = n == ne[1] ? n : 0;
     } else if (s->ne[2] == 1) {
@@ -233,7 +236,7 @@ static bool is_half(float v)
 /* Whether a tensor of scales is small enough to be looked at, and all of them pass. */
 static ingle_status all_are(const struct model *m, const struct io_tensor *s, scale_test *test, bool *out, struct err *err)
 {
-    const uint64_t n = s->ne[0] * s->ne[1] * s->ne[2];
+    const uint64_t n = s->n_bytes / quant_info(s->type)->n_bytes;
     *out = false;
     if (n > MOST_LOOKED_AT)
         return INGLE_OK;
@@ -435,6 +438,15 @@ bool model_has_matrix(const struct model *m, const char *name)
     for (size_t i = 0; !has && model_base_name(name, base) && i < sizeof ends / sizeof *ends; i++)
         has = with(m, base, ends[i]) != NULL;
     return has;
+}
+
+int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most)
+{
+    char base[NAME_MAX_BYTES];
+    const struct entry *e = model_entry(m, name);
+    if (!e && model_base_name(name, base))
+        e = with(m, base, ".weight_packed");
+    return e && e->t->n_dims == 2 && e->t->ne[1] <= (uint64_t)most ? (int64_t)e->t->ne[1] : 0;
 }
 
 ingle_status model_stored(struct model *m, const char *name, const uint64_t ne[3], struct source **part,

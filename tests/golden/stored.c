@@ -35,6 +35,8 @@ struct kind {
     uint32_t scale_type;
     const char *scale;               /* what its tensor's name ends in */
     bool flat;                       /* one axis: [rows], or none */
+    bool spread;                     /* four: [rows][1][columns][1] */
+    bool head;                       /* embeddings and heads, too */
     bool nv, inverse;                /* a second scale, or its inverse */
     bool apart;                      /* experts are tensors of their own */
     enum same same;
@@ -44,7 +46,9 @@ static const struct kind kinds[] = {
     {"fp8 one", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\",\"kv_cache_quant_algo\":\"FP8\"}", FP8, 8, .scale_type = QUANT_F32,
      .scale = "_scale", .flat = true, .same = BITS},
     {"fp8 rows", CT("\"num_bits\":8,\"type\":\"float\",\"strategy\":\"channel\""), FP8, 8, .tile_rows = 1, .scale_type = QUANT_BF16,
-     .scale = "_scale", .apart = true, .same = BITS},
+     .scale = "_scale", .head = true, .apart = true, .same = BITS},
+    {"fp8 tiles, four axes", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8_PB_WO\"}", FP8, 8, .tile_rows = 128, .tile_columns = 128,
+     .scale_type = QUANT_F32, .scale = "_scale", .spread = true, .apart = true, .same = BITS},
     {"fp8 rows, one axis", CT("\"num_bits\":8,\"type\":\"float\""), FP8, 8, .tile_rows = 1, .scale_type = QUANT_F16, .scale = "_scale",
      .flat = true, .same = BITS},
     {"fp8 tiles", "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}", FP8, 8, .tile_rows = 128, .tile_columns = 128,
@@ -56,7 +60,7 @@ static const struct kind kinds[] = {
     {"fp8 exponents", "{\"quant_method\":\"fp8\",\"weight_block_size\":[32,32]}", FP8, 8, .tile_rows = 32, .tile_columns = 32,
      .scale_type = QUANT_E8M0, .scale = "_scale", .apart = true, .same = BITS},
     {"int4", CT_INT("4", "\"strategy\":\"group\",\"group_size\":32,\"symmetric\":true"), INT, 4, .packed = true, .tile_rows = 1,
-     .tile_columns = 32, .scale_type = QUANT_BF16, .scale = "_scale", .apart = true, .same = REFERENCE_BITS},
+     .tile_columns = 32, .scale_type = QUANT_BF16, .scale = "_scale", .head = true, .apart = true, .same = REFERENCE_BITS},
     {"int4, groups of 64", CT_INT("4", "\"strategy\":\"group\",\"group_size\":64"), INT, 4, .packed = true, .tile_rows = 1,
      .tile_columns = 64, .scale_type = QUANT_F16, .scale = "_scale", .apart = true, .same = REFERENCE_BITS},
     {"int4, zero points", CT_INT("4", "\"strategy\":\"group\",\"group_size\":32,\"symmetric\":false"), INT, 4, .packed = true, .zero = true,
@@ -190,7 +194,7 @@ static void put(const struct maker *m, struct io_writer *to, const char *module,
 {
     struct err e;
     char name[256];
-    uint64_t ne[3];
+    uint64_t ne[4];
     for (uint32_t i = 0; i < n_dims; i++)
         ne[i] = (uint64_t)shape[i];
     snprintf(name, sizeof name, "%s%s", module, end);
@@ -229,8 +233,10 @@ static void put_scales(const struct maker *m, const char *module, const char *en
     }
     const int64_t shape[3] = {stack, n / stack / c->s_columns, c->s_columns};
     const uint32_t skip = k->flat && c->s_columns == 1 ? 1 : 0;
-    const int64_t rows = shape[1];
-    if (skip && stack == 1)
+    const int64_t rows = shape[1], four[4] = {rows, 1, c->s_columns, 1};
+    if (k->spread)
+        put(m, m->coded, module, end, k->scale_type, 4, four, raw, (size_t)n * one);
+    else if (skip && stack == 1)
         put(m, m->coded, module, end, k->scale_type, rows == 1 ? 0 : 1, &rows, raw, (size_t)n * one);
     else
         put(m, m->coded, module, end, k->scale_type, stack > 1 ? 3 - skip : 2, stack > 1 ? shape : shape + 1, raw, (size_t)n * one);
@@ -360,7 +366,8 @@ static void put_tensor(const struct maker *m, const struct io_file *f, const str
     const struct io_tensor *s = weight ? io_tensor_find(f, scale) : NULL;
     int64_t columns = (int64_t)t->ne[0];
     const int64_t rows = (int64_t)t->ne[1], n = (int64_t)t->ne[2];
-    const bool coded = (s || stack || (ends_in(module, "_proj") && t->n_dims == 2)) && (!m->only || strstr(t->name, m->only));
+    const bool head = m->k->head && (ends_in(module, "embed_tokens") || !strcmp(module, "embed") || !strcmp(module, "head"));
+    const bool coded = (s || stack || head || (ends_in(module, "_proj") && t->n_dims == 2)) && (!m->only || strstr(t->name, m->only));
     if (ends_in(t->name, ".scale") && (t->type == QUANT_E8M0))
         return;
     int64_t shape[3];
@@ -608,7 +615,8 @@ static const struct refusal {
     {"fp8 rows", NULL, {LAYER "self_attn.k_scale", QUANT_F32}, NULL, NULL, false, NULL, {"self_attn.k_scale'", "no matrix"}},
     {"fp8 one", NULL, {LAYER "self_attn.k_scale", QUANT_F32}, NULL, NULL, false, NULL, {NULL}},
     {"fp8 rows", NULL, {LAYER "self_attn.x_proj.weight_scale", QUANT_F32}, NULL, NULL, false, NULL, {"x_proj.weight_scale'", "no matrix"}},
-    {"groups of 16", NULL, {0}, NULL, NULL, false, NULL, {"group_size of 16", "multiple of 32", "weight_scale'"}},
+    {"int4, groups of 16", NULL, {0}, NULL, NULL, false, NULL, {"group_size of 16", "multiple of 32", "weight_scale'"}},
+    {NULL, NULL, {LAYER "self_attn.q_proj.qweight", QUANT_I32}, "{}", NULL, false, NULL, {"q_proj.qweight'", "GPTQ or AWQ", "GGUF"}},
     METHOD("gptq"), METHOD("awq"), METHOD("bitsandbytes"), METHOD("hqq"), METHOD("aqlm"), METHOD("quark"), METHOD("torchao"),
     {NULL, NULL, {0}, "{\"group_size\":64,\"bits\":4}", "quantization", false, NULL, {"'quantization'", "mlx", "GGUF"}},
     {NULL, NULL, {0}, "{\"quant_method\":\"gptq\",\"bits\":4}", NULL, true, NULL, {"gptq", "GGUF"}},
@@ -634,7 +642,7 @@ static const struct kind *kind_of(const char *name)
     for (size_t i = 0; name && i < N_KINDS; i++)
         if (strcmp(kinds[i].name, name) == 0)
             return &kinds[i];
-    return name ? &groups_of_16 : &kinds[0];
+    return name && !strcmp(name, groups_of_16.name) ? &groups_of_16 : &kinds[0];
 }
 
 static void expect(const struct refusal *r, ingle_status s, const struct err *e)

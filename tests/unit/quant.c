@@ -340,6 +340,17 @@ static void bad_scales_are_found(void **state)
     assert_int_equal(quant_find_bad(QUANT_FP8_E4M3, fp8, 3), 2);
     assert_int_equal(quant_find_bad(QUANT_E8M0, fp8, 3), 2);
     assert_int_equal(quant_find_bad(QUANT_I8, fp8, 3), -1);
+    const float scale[5] = {-0.37f, 6.6e35f, 7.0e35f, INFINITY, NAN};
+    for (int j = 0; j < 5; j++) {
+        struct quant_fp8_s32 one = {.code = {[31] = 0xFE}};
+        float v[32];
+        memcpy(one.scale, &scale[j], sizeof scale[j]);
+        assert_int_equal(quant_find_bad(QUANT_FP8_S32, &one, 1), j < 2 ? -1 : 0);
+        quant_decode(QUANT_FP8_S32, &one, v, 32);
+        assert_true(j > 1 || (v[31] <= -448 * scale[j] && v[31] >= -448 * scale[j]));
+        one.code[30] = 0x7F;
+        assert_int_equal(quant_find_bad(QUANT_FP8_S32, &one, 1), 0);
+    }
 }
 
 /* Values that are no numbers must give some code, not undefined behaviour. */
