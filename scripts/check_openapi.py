@@ -7,12 +7,13 @@ import json, pathlib, re, sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVER = ROOT / "src/server"
 DOC = json.loads((ROOT / "share/openapi.json").read_text())
-READERS = {  # who reads the body of a path
+READERS = {  # who reads the body of a path; "+": reads some of it, and more that others have
     "/chat/completions /completions /completion": "openai/read openai/sampling openai/forced openai/messages openai/chat "
-                                                  "openai/completions openai/native",
-    "/messages": "anthropic/read openai/sampling openai/forced",
+                                                  "openai/completions openai/native +part",
+    "/messages": "anthropic/read openai/sampling openai/forced +part",
     "/responses /conversations /conversations/{id} /conversations/{id}/items":
-        "responses/read responses/tools responses/conversations openai/sampling openai/forced",
+        "responses/read responses/tools responses/conversations openai/sampling openai/forced +part",
+    "/api/chat /api/generate /api/show": "ollama/read ollama/ollama +openai/sampling +openai/messages +part",
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
@@ -73,8 +74,10 @@ def check_fields(paths, files):
         for name, ignored in members(body, set()).items():
             known[name] = known.get(name, True) and ignored
     for file in files:
-        text = (SERVER / f"{file}.c").read_text()
+        text = (SERVER / f"{file.removeprefix('+')}.c").read_text()
         words.update(re.findall(r'"(\w+)"', text))
+        if file.startswith("+"):
+            continue
         found = CALL.findall(text) + NESTED.findall(text) + TABLE.findall(text)
         # Lists of names that a loop reads stand in the readers alone.
         if file.endswith(("/read", "/sampling")):

@@ -155,7 +155,7 @@ def fuzz(tally):
 def packages_python():
     """A Python with the vendors' packages, in a virtual environment; None: they cannot be had."""
     python = OUT / "venv/bin/python"
-    wanted = ("openai", "anthropic", "pydantic", "schemathesis", "openapi_spec_validator")
+    wanted = ("openai", "anthropic", "ollama", "pydantic", "schemathesis", "openapi_spec_validator")
     if python.exists() and run("venv", str(python), "-c", "import " + ", ".join(wanted))[0]:
         return python
     if not run("venv", sys.executable, "-m", "venv", str(OUT / "venv"))[0]:

@@ -171,7 +171,7 @@ void answer_flush(struct answer *a)
         tape_write(a->request.tape, a->out.at, a->out.n);
     } else if (a->x && !a->finished) {
         if (!a->headers_out) {
-            http_begin(a->x, 200, "text/event-stream");
+            http_begin(a->x, 200, a->dialect->stream_type ? a->dialect->stream_type : "text/event-stream");
             a->headers_out = true;
         }
         http_write(a->x, a->out.at, a->out.n);

@@ -13,6 +13,7 @@
 #ifndef INGLE_SERVER_ANSWER_H
 #define INGLE_SERVER_ANSWER_H
 
+#include "base/report.h"
 #include "server/dialect.h"
 
 struct http_exchange;
@@ -56,6 +57,8 @@ struct answer_options {
     bool any_top;            /* top_logprobs up to 64 and not OpenAI's 20 */
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */
+    bool note_media;         /* a note stands for images and files of the last turn, too: they are no fault */
+    struct report_sink sink; /* for what is left out of a request */
     double keepalive_seconds; /* 0: 10 */
     double grace_seconds;     /* 0: a client that leaves always ends its request */
     /* Checks the name of a model that a request asks for; NULL: any name will do.  False: a

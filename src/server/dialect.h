@@ -166,6 +166,7 @@ struct dialect {
     void (*whole)(void *state, const struct answer_result *r, struct str *out);
     /* Ends state. */
     void (*free)(void *state);
+    const char *stream_type; /* of content, of a stream; NULL: text/event-stream */
     /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are
      * events of the stream, too, behind those of begin(): the dialect's clients look for them there. */
     bool faults_in_stream;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/serve.h"
 
+#include "server/ollama/ollama.h"
+
 #include "server/request.h"
 
 #include <math.h>
@@ -93,7 +95,10 @@ void serve_fail(struct http_exchange *x, const struct http_request *rq,
     struct str s;
     str_init(&s);
     const bool anthropic = e->anthropic || strncmp(serve_path(rq), "/messages", 9) == 0;
-    serve_error_write(&s, anthropic, e, rq->id, message);
+    if (strncmp(serve_path(rq), "/api/", 5) == 0)
+        ollama_put_error(&s, message);
+    else
+        serve_error_write(&s, anthropic, e, rq->id, message);
     if (e->retry_seconds > 0) {
         snprintf(seconds, sizeof seconds, "%.0f", ceil(e->retry_seconds));
         http_header(x, "Retry-After", seconds);

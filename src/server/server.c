@@ -584,6 +584,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .any_top = ingle_config_flag(v->config, "many-logprobs"),
         .always_usage = ingle_config_flag(v->config, "always-usage"),
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
+        .note_media = strcmp(ingle_config_text(v->config, "media", 0), "note") == 0,
+        .sink = {.report = v->callbacks.report, .arg = v->callbacks.arg},
         .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),
         .grace_seconds = ingle_config_number(v->config, "retry-grace"),
         .queue_seconds = ingle_config_number(v->config, "queue-timeout"),

@@ -233,10 +233,10 @@ class Messages(client.Case):
         self.assertIn("messages", self.refused(400)["message"])
         self.assertIn("messages[0]", self.refused(400, messages=[{"role": "x", "content": ""}])[
             "message"])
-        for bad in ({"type": "text"}, {"type": "text", "text": None}):
-            self.assertIn("messages[1]", self.refused(400, messages=[user("x"), {
-                "role": "assistant", "content": [bad]}])["message"])
+        for bad in ({"type": "text"}, {"type": "text", "text": 5}, {"type": "hologram"}, {}):
             self.assertIn("messages[0]", self.refused(400, messages=[user([bad])])["message"])
+            self.assertIn("messages[2]", self.refused(400, messages=[user("x"), {"role": "assistant", "content": "y"},
+                                                                     user([bad])])["message"])
         self.assertIn("output_config.format.schema", self.refused(400, messages=[user("x")], output_config={
             "format": {"type": "json_schema", "schema": {"not": {}}}})["message"])
         self.assertIn("image", self.refused(400, messages=[user([{

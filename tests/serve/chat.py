@@ -445,10 +445,9 @@ class Chat(Case):
 
     def test_tools_checked(self):
         function = WEATHER["function"]
-        for bad in ({"type": "custom", "custom": {}}, {"type": "function"}, 5,
+        for bad in ({"type": "function"}, 5,
                     {"type": "function", "function": {**function, "name": "x" * 65}},
-                    {"type": "function", "function": {**function, "name": ""}},
-                    {"type": "function", "function": {**function, "parameters": []}}):
+                    {"type": "function", "function": {**function, "name": ""}}):
             self.refused(user("x", tools=[bad]))
         self.refused(user("x", tools=[WEATHER] * 257), "tools")
         self.one(user("x", tools=[], tool_choice="auto", max_tokens=1))
@@ -569,11 +568,12 @@ class Chat(Case):
                 ([], "messages"), ("x", "messages"), (None, "messages"), ([5], "messages[0].role"),
                 ([{"role": "user", "content": 5}], "messages[0].content"),
                 ([{"role": "user"}], "messages[0].content"),
-                ([{"role": "assistant", "content": None}], "messages[0].content"),
+                ([{"role": "assistant"}], "messages[0].content"),
                 ([{"content": "x"}], "messages[0].role"),
                 ([{"role": "robot", "content": "x"}], "messages[0].role"),
                 ([hello, {"role": "user", "content": [{"type": "image_url"}]}],
                  "messages[1].content[0]"),
+                ([hello, {"role": "user", "content": [{"type": "hologram"}]}], "messages[1].content[0]"),
                 ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
                 ([{"role": "assistant", "tool_calls": [{"function": 3}]}],
                  "messages[0].tool_calls[0].function")):

@@ -3,10 +3,12 @@
 
 #include "base/mem.h"
 #include "server/openai/openai.h"
+#include "server/part.h"
 #include "server/thought.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_NAME = 256 };
 
@@ -17,6 +19,9 @@ struct reader {
     const char *where; /* "messages[3]" */
     struct json_object *tools; /* of the request; NULL: none */
     bool defers; /* those with defer_loading wait until the conversation names them */
+    bool answered; /* the message has been: nobody can send it otherwise */
+    bool notes;    /* a note stands for media of the last turn, too */
+    size_t n_calls, n_results; /* without an id so far */
 };
 
 static void drop(struct reader *d, struct view what, const char *why)
@@ -59,12 +64,19 @@ static bool add_document(struct reader *d, struct json_object *block, struct str
 
 /* ---- tools that come later ---- */
 
+/* Some clients send OpenAI's form. */
+static struct json_object *inner_tool(struct json_object *tool)
+{
+    struct json_object *fn = view_get(tool, "function");
+    return json_object_is_type(fn, json_type_object) ? fn : tool;
+}
+
 static struct json_object *find_tool(struct json_object *tools, struct view name)
 {
     if (!json_object_is_type(tools, json_type_array) || !name.at)
         return NULL;
     for (size_t i = 0; i < json_object_array_length(tools); i++)
-        if (view_is(view_member(json_object_array_get_idx(tools, i), "name"), name.at))
+        if (view_is(view_member(inner_tool(json_object_array_get_idx(tools, i)), "name"), name.at))
             return json_object_array_get_idx(tools, i);
     return NULL;
 }
@@ -79,9 +91,9 @@ static void add_late_tool(struct reader *d, struct json_object *tool, struct str
 {
     struct json_object *schema = view_get(tool, "input_schema");
     const struct view name = view_member(tool, "name");
-    if (schema && !json_object_is_type(schema, json_type_object)) {
-        fail_type(d, d->where, "'input_schema'", schema, "an object");
-    } else if (!name.n || name.n > MAX_NAME) {
+    if (schema && !json_object_is_type(schema, json_type_object))
+        schema = NULL;
+    if (!name.n || name.n > MAX_NAME) {
         request_fault(d->fault, FAULT_REQUEST, d->where, "a tool's 'name' has %zu bytes, not 1 to %d",
                       name.n, MAX_NAME);
     } else {
@@ -107,11 +119,15 @@ static bool add_block(struct reader *d, struct json_object *block, struct str *o
                       int depth)
 {
     const struct view type = view_member(block, "type");
-    const struct view text = view_member(block, "text");
+    const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
+    struct str said;
+    str_init(&said);
     if (text.at) {
         add_line(out, text);
-    } else if (view_is(type, "image")) {
+    } else if (!view_is(type, "document") && part_read(block, &said) == PART_MEDIUM) {
         return false;
+    } else if (said.n) {
+        add_line(out, view_str(&said));
     } else if (view_is(type, "document")) {
         return add_document(d, block, out, depth);
     } else if (view_is(type, "tool_reference")) {
@@ -128,8 +144,11 @@ static bool add_block(struct reader *d, struct json_object *block, struct str *o
         add_line(out, view_member(block, "title"));
         add_line(out, view_member(block, "source"));
         add_line(out, view_member(block, "url"));
+        str_release(&said);
         return add_texts(d, view_get(block, "content"), out, depth);
     }
+    d->convert.failed |= said.failed;
+    str_release(&said);
     return true;
 }
 
@@ -152,27 +171,55 @@ static bool add_texts(struct reader *d, struct json_object *content, struct str 
 
 /* ---- turns ---- */
 
-/* A block of text must have one; others say what they have. */
-static bool check_text(struct reader *d, struct json_object *block)
+/* A block of text must have one, or null; others say what they have.  Where it can still be sent otherwise, a
+ * type that nobody knows is a fault. */
+static bool check_block(struct reader *d, struct json_object *block)
 {
-    if (!view_is(view_member(block, "type"), "text") || view_member(block, "text").at)
+    const struct view type = view_member(block, "type");
+    struct str text;
+    str_init(&text);
+    const enum part kind = part_read(block, &text);
+    str_release(&text);
+    if (d->answered || (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
         return true;
-    request_fault(d->fault, FAULT_REQUEST, d->where, "a text block has no string 'text'");
+    if (!type.at)
+        request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
+    else if (kind == PART_BROKEN)
+        request_fault(d->fault, FAULT_REQUEST, d->where, "a %.20s block has no string 'text'", type.at);
+    else
+        request_fault(d->fault, FAULT_REQUEST, d->where,
+                      "a content block has the type '%.40s', not " PART_BLOCKS, type.at);
     return false;
+}
+
+/* Ids that are missing are those of the places. */
+static struct view id_of(struct json_object *block, const char *key, size_t *n_without, char space[32])
+{
+    struct view id = view_member(block, key);
+    if (!id.n) {
+        snprintf(space, 32, "call-%zu", (*n_without)++);
+        id = (struct view){space, strlen(space)};
+    }
+    return id;
 }
 
 static void read_result(struct reader *d, struct json_object *block)
 {
+    struct json_object *content = view_get(block, "content");
+    char space[32];
     struct str text;
     str_init(&text);
     if (json_object_get_boolean(view_get(block, "is_error")))
         str_adds(&text, "Error:");
-    if (!add_texts(d, view_get(block, "content"), &text, 0)) {
+    if (content && !part_is_content(content)) { /* any value: its JSON text */
+        str_adds(&text, text.n ? "\n" : "");
+        view_put_json(&text, content);
+    } else if (!add_texts(d, content, &text, 0)) {
         drop(d, VIEW("tool_result"), "this version reads text alone");
-        add_line(&text, VIEW("[an image or file that cannot be shown]"));
+        add_line(&text, VIEW(PART_NOTE));
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
-    convert_result(&d->convert, view_member(block, "tool_use_id"), view_str(&text));
+    convert_result(&d->convert, id_of(block, "tool_use_id", &d->n_results, space), view_str(&text));
     str_release(&text);
 }
 
@@ -187,18 +234,17 @@ static void read_user_block(struct reader *d, struct json_object *block)
     struct str text;
     if (is_result(block))
         return; /* before the others */
-    if (!type.at) {
-        request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
-        return;
-    }
-    if (!check_text(d, block))
+    if (!check_block(d, block))
         return;
     str_init(&text);
-    if (!add_block(d, block, &text, 0))
+    const bool all = add_block(d, block, &text, 0);
+    if (!all && (d->answered || d->notes)) {
+        drop(d, type, "this version reads text alone");
+        add_line(&text, VIEW(PART_NOTE));
+    } else if (!all)
         request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "a content block is an %.20s that holds more than text: this version reads "
-                      "text alone",
-                      view_is(type, "image") ? "image" : "item");
+                      "a content block has the type %.40s and holds more than text: this version reads text alone "
+                      "(--media note)", type.at ? type.at : "null");
     d->convert.failed = d->convert.failed || !str_ok(&text);
     convert_user(&d->convert, view_str(&text));
     str_release(&text);
@@ -224,25 +270,27 @@ static void read_thinking(struct reader *d, struct view text, struct view seal)
 static void read_assistant_block(struct reader *d, struct json_object *block)
 {
     const struct view type = view_member(block, "type");
-    if (view_is(type, "thinking")) {
+    if (view_is(type, "thinking") && view_member(block, "thinking").at) {
         read_thinking(d, view_member(block, "thinking"), view_member(block, "signature"));
     } else if (view_is(type, "redacted_thinking")) {
         read_thinking(d, VIEW(""), view_member(block, "data"));
     } else if (view_is(type, "tool_use")) {
         const struct view name = view_member(block, "name");
-        if (!name.n)
-            request_fault(d->fault, FAULT_REQUEST, d->where, "'name' of a tool_use is missing");
-        convert_call(&d->convert, view_member(block, "id"), name, view_get(block, "input"));
+        char space[32];
+        convert_call(&d->convert, id_of(block, "id", &d->n_calls, space), name.n ? name : VIEW("unknown"),
+                     view_get(block, "input"));
     } else if (view_is(type, "server_tool_use")) {
         drop(d, type, "tools of this type run on the provider's servers");
-    } else if (check_text(d, block)) {
+    } else if (check_block(d, block)) {
         struct str text;
         str_init(&text);
+        const bool thought = part_read(block, &text) == PART_THOUGHT;
+        str_clear(&text);
         if (!add_block(d, block, &text, 0))
             drop(d, type, "this version reads text alone");
         d->convert.failed = d->convert.failed || !str_ok(&text);
         if (text.n)
-            convert_say(&d->convert, view_str(&text));
+            (thought ? convert_thought : convert_say)(&d->convert, view_str(&text));
         str_release(&text);
     }
 }
@@ -257,27 +305,53 @@ static void read_user(struct reader *d, struct json_object *content)
         read_user_block(d, json_object_array_get_idx(content, i));
 }
 
-static void read_message(struct reader *d, struct json_object *message)
+static bool has_role(struct json_object *message, const char *role)
 {
-    const struct view role = view_member(message, "role");
-    struct json_object *content = view_get(message, "content");
+    const struct view own = view_member(message, "role");
+    return own.at && strcasecmp(own.at, role) == 0;
+}
+
+static bool is_assistant(struct json_object *message)
+{
+    return has_role(message, "assistant") || has_role(message, "model");
+}
+
+/* One block, null, or nothing but missing are a list, too. */
+static struct json_object *blocks_of(struct reader *d, struct json_object *message)
+{
+    struct json_object *content = NULL, *list;
+    const bool there = json_object_is_type(message, json_type_object) &&
+                       json_object_object_get_ex(message, "content", &content);
+    if (json_object_is_type(content, json_type_string) || json_object_is_type(content, json_type_array) || !there)
+        return json_object_get(content);
+    if (content && !json_object_is_type(content, json_type_object))
+        return json_object_get(content);
+    list = json_object_new_array();
+    if (!list || (content && json_object_array_add(list, json_object_get(content))))
+        d->convert.failed = true;
+    return list;
+}
+
+static void read_content(struct reader *d, struct json_object *message, struct json_object *content)
+{
     const bool text = json_object_is_type(content, json_type_string);
+    const struct view role = view_member(message, "role");
     if (!json_object_is_type(message, json_type_object)) {
         fail_type(d, d->where, "a message", message, "an object");
     } else if (!text && !json_object_is_type(content, json_type_array)) {
         fail_type(d, d->where, "'content'", content, "a string or an array");
-    } else if (view_is(role, "user")) {
-        if (text)
-            convert_user(&d->convert, view_of(content));
+    } else if (has_role(message, "user") || has_role(message, "human")) {
+        if (text || !json_object_array_length(content))
+            convert_user(&d->convert, text ? view_of(content) : VIEW(""));
         else
             read_user(d, content);
-    } else if (view_is(role, "assistant")) {
+    } else if (is_assistant(message)) {
         convert_assistant(&d->convert);
         if (text)
             convert_say(&d->convert, view_of(content));
         for (size_t i = 0; !text && i < json_object_array_length(content); i++)
             read_assistant_block(d, json_object_array_get_idx(content, i));
-    } else if (view_is(role, "system")) {
+    } else if (has_role(message, "system") || has_role(message, "developer")) {
         struct str all;
         str_init(&all);
         (void)add_texts(d, content, &all, 0);
@@ -290,9 +364,17 @@ static void read_message(struct reader *d, struct json_object *message)
     }
 }
 
+static void read_message(struct reader *d, struct json_object *message)
+{
+    struct json_object *content = blocks_of(d, message);
+    read_content(d, message, content);
+    json_object_put(content);
+}
+
 static void read_messages(struct reader *d, struct json_object *body)
 {
     struct json_object *messages = view_get(body, "messages");
+    size_t answered = 0;
     if (!json_object_is_type(messages, json_type_array)) {
         fail_type(d, "messages", "'messages'", messages, "an array");
         return;
@@ -301,10 +383,14 @@ static void read_messages(struct reader *d, struct json_object *body)
     if (!n || n > REQUEST_MAX_MESSAGES)
         request_fault(d->fault, FAULT_REQUEST, "messages", "%zu messages, not 1 to %d", n,
                       REQUEST_MAX_MESSAGES);
+    for (size_t i = 0; i < n; i++)
+        if (is_assistant(json_object_array_get_idx(messages, i)))
+            answered = i + 1;
     for (size_t i = 0; i < n && request_go_on(d->fault); i++) {
         char where[40];
         snprintf(where, sizeof where, "messages[%zu]", i);
         d->where = where;
+        d->answered = i < answered;
         read_message(d, json_object_array_get_idx(messages, i));
     }
     d->where = "messages";
@@ -324,9 +410,11 @@ static void read_system(struct reader *d, struct json_object *body)
     }
     for (size_t i = 0; system && i < json_object_array_length(system); i++) {
         struct json_object *block = json_object_array_get_idx(system, i);
-        const struct view text = view_member(block, "text");
-        if (!text.at)
-            request_fault(d->fault, FAULT_REQUEST, "system", "block %zu has no 'text'", i);
+        const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
+        if (!text.at && (!block || json_object_is_type(block, json_type_object)))
+            drop(d, view_member(block, "type"), "a block of 'system' without a text");
+        else if (!text.at)
+            request_fault(d->fault, FAULT_REQUEST, "system", "block %zu is %s, not a block of text", i, view_type(block));
         else if (!view_starts(text, "x-anthropic-billing-header:"))
             convert_system(&d->convert, text);
     }
@@ -338,7 +426,14 @@ static void read_system(struct reader *d, struct json_object *body)
 static bool is_skipped(struct json_object *tool)
 {
     const struct view type = view_member(tool, "type");
-    return type.at && !view_is(type, "custom");
+    return type.n && !view_is(type, "custom") && !view_is(type, "function");
+}
+
+static bool is_odd(struct json_object *tool)
+{
+    const struct view name = view_member(inner_tool(tool), "name");
+    return !json_object_is_type(tool, json_type_object) || (view_get(tool, "type") && !view_member(tool, "type").at) ||
+           (!is_skipped(tool) && (!name.n || name.n > MAX_NAME));
 }
 
 static bool has_items(struct json_object *list)
@@ -348,8 +443,15 @@ static bool has_items(struct json_object *list)
 
 static void read_tool(struct reader *d, struct json_object *tool, const char *where)
 {
-    const struct view type = view_member(tool, "type"), name = view_member(tool, "name");
-    struct json_object *schema = view_get(tool, "input_schema");
+    struct json_object *own = inner_tool(tool);
+    const struct view type = view_member(tool, "type"), name = view_member(own, "name");
+    struct json_object *schema = view_get(own, "input_schema");
+    if (!schema)
+        schema = view_get(own, "parameters");
+    if (schema && !json_object_is_type(schema, json_type_object)) {
+        drop(d, name, "parameters that are no JSON schema");
+        schema = NULL;
+    }
     char subject[64];
     if (!json_object_is_type(tool, json_type_object)) {
         fail_type(d, where, "a tool", tool, "an object");
@@ -361,10 +463,8 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
     } else if (!name.n || name.n > MAX_NAME) {
         request_fault(d->fault, FAULT_REQUEST, where, "'name' has %zu bytes, not 1 to %d", name.n,
                       MAX_NAME);
-    } else if (schema && !json_object_is_type(schema, json_type_object)) {
-        fail_type(d, where, "'input_schema'", schema, "an object");
     } else if (!is_deferred(d, tool)) {
-        convert_tool(&d->convert, name, view_member(tool, "description"), schema);
+        convert_tool(&d->convert, name, view_member(own, "description"), schema);
     }
 }
 
@@ -386,9 +486,17 @@ static void read_tools(struct reader *d, struct json_object *body)
     }
     d->tools = tools;
     d->defers = tools && !has_search(tools);
-    for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault); i++) {
+    const size_t n = tools ? json_object_array_length(tools) : 0;
+    size_t n_odd = 0;
+    for (size_t i = 0; i < n; i++)
+        n_odd += is_odd(json_object_array_get_idx(tools, i));
+    for (size_t i = 0; i < n && request_go_on(d->fault); i++) {
         char where[40];
         snprintf(where, sizeof where, "tools[%zu]", i);
+        if (n_odd < n && is_odd(json_object_array_get_idx(tools, i))) {
+            drop(d, (struct view){where, strlen(where)}, "it has no name");
+            continue;
+        }
         read_tool(d, json_object_array_get_idx(tools, i), where);
     }
 }
@@ -529,7 +637,7 @@ void anthropic_read(struct json_object *body, const struct answer_options *o, co
                     const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
                     struct fault *fault)
 {
-    struct reader d = {.sink = sink, .fault = fault, .where = "messages"};
+    struct reader d = {.sink = sink, .fault = fault, .where = "messages", .notes = o->note_media};
     struct anthropic *s = mem_zalloc(sizeof *s);
     struct err err;
     *out = s;

@@ -426,9 +426,9 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
 {
     r->max_tokens = o->max_tokens;
     request_get_text(body, "model", 256, &r->model, f);
-    openai_read_messages(r, body, f);
+    openai_read_messages(r, body, o, f);
     read_ending(r, body, f);
-    openai_read_tools(r, body, w, f);
+    openai_read_tools(r, body, o, w, f);
     openai_read_count(r, body, f);
     openai_read_sampling(r, body, o, OPENAI_CHAT, f);
     openai_read_stop(r, body, f);

@@ -63,9 +63,10 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
 void openai_read_prompts(struct chat_request *r, struct json_object *v, bool *many,
                          const struct answer_options *o, struct fault *f);
 /* messages, tools, tool_choice and what they were called before. */
-void openai_read_messages(struct chat_request *r, struct json_object *body, struct fault *f);
-void openai_read_tools(struct chat_request *r, struct json_object *body, struct openai_wish *w,
-                       struct fault *f);
+void openai_read_messages(struct chat_request *r, struct json_object *body, const struct answer_options *o,
+                          struct fault *f);
+void openai_read_tools(struct chat_request *r, struct json_object *body, const struct answer_options *o,
+                       struct openai_wish *w, struct fault *f);
 /* A whole body of /chat/completions. */
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f);
@@ -94,6 +95,8 @@ void openai_put_usage(struct str *out, const struct answer_result *r);
 void openai_put_usage_so_far(struct str *out, const struct openai_wish *w, int64_t n_prompt,
                              int64_t n_generated);
 void openai_put_timings(struct str *out, const struct answer_result *r);
+/* A list of tokens with their probabilities, from `first` on. */
+void openai_put_tokens(struct str *out, const struct answer_choice *c, size_t first);
 /* The value of logprobs of a chat: {content: [...], refusal: null} for tokens from `first` on. */
 void openai_put_chat_logprobs(struct str *out, const struct answer_choice *c, size_t first);
 /* The value of logprobs of a completion; *offset: characters before, advanced. */

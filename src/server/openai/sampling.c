@@ -500,7 +500,7 @@ static void check_breakers(struct json_object *body, struct fault *f)
                       "'dry_sequence_breakers' can only be line feed, colon, quote and star, which they are without it");
 }
 
-static void refuse(struct json_object *body, bool chat, struct fault *f)
+static void refuse(struct json_object *body, bool chat, int n, struct fault *f)
 {
     refuse_what_is_not_there(body, f);
     refuse_above(body, "top_n_sigma", 0, "there is no such sampler", f);
@@ -517,6 +517,7 @@ static void refuse(struct json_object *body, bool chat, struct fault *f)
                       "'reasoning_format' is %.40s, not auto, deepseek or deepseek-legacy", json_object_get_string(format));
     if (!chat)
         return;
+    refuse_above(body, "best_of", n, "/v1/completions has it", f);
     want_bool(body, "echo", false, "a conversation's answer is the answer alone", f);
     want_bool(body, "add_special_tokens", false, "the model's format has those that belong there", f);
     want_bool(body, "skip_special_tokens", true, "/completions shows special tokens", f);
@@ -556,7 +557,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_seed(body, "seed", r, f);
     read_bias(r, body, o, f);
     read_ends(r, body, o, limits == OPENAI_CHAT, f);
-    refuse(body, limits == OPENAI_CHAT, f);
+    refuse(body, limits == OPENAI_CHAT, r->n, f);
     request_get_bool(body, "post_sampling_probs", &r->drawn_from, f);
     request_get_bool(body, "cache_prompt", &cache, f);
     r->anew = !cache;

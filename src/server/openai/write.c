@@ -175,14 +175,19 @@ static void put_chat_token(struct str *out, const struct answer_choice *c,
     write_close(out, '}');
 }
 
-void openai_put_chat_logprobs(struct str *out, const struct answer_choice *c, size_t first)
+void openai_put_tokens(struct str *out, const struct answer_choice *c, size_t first)
 {
-    write_open(out, '{');
-    write_key(out, "content");
     write_open(out, '[');
     for (size_t i = first; i < c->n_tokens; i++)
         put_chat_token(out, c, &c->token[i]);
     write_close(out, ']');
+}
+
+void openai_put_chat_logprobs(struct str *out, const struct answer_choice *c, size_t first)
+{
+    write_open(out, '{');
+    write_key(out, "content");
+    openai_put_tokens(out, c, first);
     write_member_null(out, "refusal");
     write_close(out, '}');
 }

@@ -2,10 +2,12 @@
 #include "server/responses/responses.h"
 
 #include "base/mem.h"
+#include "server/part.h"
 #include "server/thought.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* What a request may bring by references, besides what it has itself. */
 enum { MAX_REFERENCES = 4096, MAX_REFERENCE_BYTES = 16 << 20 };
@@ -36,43 +38,63 @@ static void missing(struct responses_reader *d, const char *where, const char *w
 
 /* ---- content ---- */
 
-static bool is_medium(struct view type)
-{
-    return view_is(type, "input_image") || view_is(type, "image_url") ||
-           view_is(type, "input_audio") || view_is(type, "input_file") ||
-           view_is(type, "image") || view_is(type, "input_video");
-}
-
 typedef void say_fn(struct convert *c, struct view t);
 
-/* Says the texts of a string or of a list of parts. */
+/* What the model cannot be shown: a note where nobody can send it otherwise, else a fault. */
+static void note(struct responses_reader *d, struct view type, bool medium, size_t i, say_fn *say, const char *where)
+{
+    if (d->answered || say != convert_user || (medium && d->notes)) {
+        drop(d, type, medium ? "this version reads text alone" : "a part without text");
+        if (medium)
+            say(&d->convert, VIEW(PART_NOTE));
+    } else if (medium) {
+        request_fault(d->fault, FAULT_REQUEST, where,
+                      "part %zu of the content is '%.40s': this version reads text alone (--media note)", i, type.at);
+    } else {
+        request_fault(d->fault, FAULT_REQUEST, where, "part %zu of the content is '%.40s', not " PART_TYPES, i,
+                      type.at ? type.at : "");
+    }
+}
+
+static void read_part(struct responses_reader *d, struct json_object *part, size_t i, say_fn *say, const char *where)
+{
+    struct str text;
+    str_init(&text);
+    const enum part kind = part_read(part, &text);
+    switch (kind) {
+    case PART_TEXT:
+        say(&d->convert, view_str(&text));
+        break;
+    case PART_THOUGHT:
+        (say == convert_say ? convert_thought : say)(&d->convert, view_str(&text));
+        break;
+    case PART_NONE:
+        break;
+    case PART_BROKEN:
+    case PART_MEDIUM:
+    case PART_UNKNOWN:
+        note(d, view_member(part, "type"), kind == PART_MEDIUM, i, say, where);
+        break;
+    }
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    str_release(&text);
+}
+
+/* Says the texts of a string, of a part or of a list of parts. */
 static void read_content(struct responses_reader *d, struct json_object *content,
                          say_fn *say, const char *where)
 {
     if (json_object_is_type(content, json_type_string)) {
         say(&d->convert, view_of(content));
-        return;
-    }
-    if (!json_object_is_type(content, json_type_array)) {
+    } else if (json_object_is_type(content, json_type_object)) {
+        read_part(d, content, 0, say, where);
+    } else if (!json_object_is_type(content, json_type_array)) {
         fail(d, where, "'content'", content, "a string or an array");
-        return;
-    }
-    for (size_t i = 0; i < json_object_array_length(content) && request_go_on(d->fault); i++) {
-        struct json_object *part = json_object_array_get_idx(content, i);
-        const struct view type = view_member(part, "type");
-        struct view text = view_of(part);
-        if (!text.at)
-            text = view_member(part, "text");
-        if (!text.at)
-            text = view_member(part, "refusal");
-        if (text.at)
-            say(&d->convert, text);
-        else if (is_medium(type))
-            request_fault(d->fault, FAULT_REQUEST, where,
-                          "part %zu of the content is '%.40s': this version reads text alone", i,
-                          type.at);
-        else
-            drop(d, type, "a part without text");
+    } else {
+        if (say == convert_user) /* a turn, whatever is in it */
+            say(&d->convert, VIEW(""));
+        for (size_t i = 0; i < json_object_array_length(content) && request_go_on(d->fault); i++)
+            read_part(d, json_object_array_get_idx(content, i), i, say, where);
     }
 }
 
@@ -82,16 +104,16 @@ static void add_parts(struct responses_reader *d, struct json_object *parts,
 {
     for (size_t i = 0; i < json_object_array_length(parts) && request_go_on(d->fault); i++) {
         struct json_object *part = json_object_array_get_idx(parts, i);
-        const struct view type = view_member(part, "type");
-        struct view text = view_of(part);
-        if (!text.at)
-            text = view_member(part, "text");
-        if (!text.at && is_medium(type)) {
-            drop(d, type, "this version reads text alone");
-            text = VIEW("[an image or file that cannot be shown]");
+        struct str text;
+        str_init(&text);
+        if (part_read(part, &text) == PART_MEDIUM) {
+            drop(d, view_member(part, "type"), "this version reads text alone");
+            str_adds(&text, PART_NOTE);
         }
         str_adds(out, out->n && text.n ? "\n" : "");
         str_add(out, text.at, text.n);
+        out->failed |= text.failed;
+        str_release(&text);
     }
 }
 
@@ -100,30 +122,10 @@ static void add_value(struct responses_reader *d, struct json_object *v, struct 
     const struct view text = view_of(v);
     if (text.at)
         str_add(out, text.at, text.n);
-    else if (json_object_is_type(v, json_type_array))
+    else if (json_object_is_type(v, json_type_array) && part_is_content(v))
         add_parts(d, v, out);
     else if (v)
         view_put_json(out, v);
-}
-
-static void read_message(struct responses_reader *d, struct json_object *item,
-                         const char *where)
-{
-    const struct view role = view_member(item, "role");
-    struct json_object *content = view_get(item, "content");
-    if (view_is(role, "user")) {
-        read_content(d, content, convert_user, where);
-    } else if (view_is(role, "system") || view_is(role, "developer")) {
-        read_content(d, content, convert_system, where);
-    } else if (view_is(role, "assistant")) {
-        convert_assistant(&d->convert);
-        if (content)
-            read_content(d, content, convert_say, where);
-    } else {
-        request_fault(d->fault, FAULT_REQUEST, where,
-                      "'role' is '%.40s', not user, assistant, system or developer",
-                      role.at ? role.at : "");
-    }
 }
 
 /* What we sealed, else the raw thought, else its summary. */
@@ -153,9 +155,9 @@ static void read_reasoning(struct responses_reader *d, struct json_object *item)
 static struct view id_of(struct json_object *item, size_t *n_without, char space[32])
 {
     struct view id = view_member(item, "call_id");
-    if (!id.at)
+    if (!id.n)
         id = view_member(item, "id");
-    if (!id.at) {
+    if (!id.n) {
         snprintf(space, 32, "call-%zu", (*n_without)++);
         id = (struct view){space, strlen(space)};
     }
@@ -163,40 +165,96 @@ static struct view id_of(struct json_object *item, size_t *n_without, char space
 }
 
 static void add_call(struct responses_reader *d, struct json_object *item,
-                     struct view name, struct json_object *arguments, const char *where)
+                     struct view name, struct json_object *arguments)
 {
     char space[32];
     struct str flat;
     str_init(&flat);
-    if (!name.n)
-        request_fault(d->fault, FAULT_REQUEST, where, "'name' of a call is missing or empty");
-    responses_flat(view_member(item, "namespace"), name, &flat);
+    responses_flat(view_member(item, "namespace"), name.n ? name : VIEW("unknown"), &flat);
     d->convert.failed = d->convert.failed || !str_ok(&flat);
     convert_call(&d->convert, id_of(item, &d->n_calls, space),
                         view_str(&flat), arguments);
     str_release(&flat);
 }
 
-static void read_function_call(struct responses_reader *d, struct json_object *item,
-                               const char *where)
+static bool has_role(struct json_object *item, const char *role)
 {
-    add_call(d, item, view_member(item, "name"), view_get(item, "arguments"), where);
+    const struct view own = view_member(item, "role");
+    return own.at && strcasecmp(own.at, role) == 0;
+}
+
+/* A message of chat completions with its calls. */
+static void read_chat_calls(struct responses_reader *d, struct json_object *item)
+{
+    struct json_object *calls = view_get(item, "tool_calls");
+    const struct view thought = view_member(item, "reasoning_content");
+    if (thought.n)
+        convert_thought(&d->convert, thought);
+    for (size_t i = 0; json_object_is_type(calls, json_type_array) && i < json_object_array_length(calls) &&
+                       request_go_on(d->fault); i++) {
+        struct json_object *call = json_object_array_get_idx(calls, i), *fn = view_get(call, "function");
+        add_call(d, call, view_member(fn, "name"), view_get(fn, "arguments"));
+    }
+}
+
+static void read_chat_result(struct responses_reader *d, struct json_object *item)
+{
+    struct json_object *content = view_get(item, "content");
+    const struct view id = view_member(item, "tool_call_id");
+    char space[32];
+    struct str text;
+    str_init(&text);
+    add_value(d, content, &text);
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    convert_result(&d->convert, id.n ? id : id_of(item, &d->n_results, space), view_str(&text));
+    str_release(&text);
+}
+
+/* null is an empty text. */
+static void read_message(struct responses_reader *d, struct json_object *item,
+                         const char *where)
+{
+    const struct view role = view_member(item, "role");
+    struct json_object *content = NULL;
+    const bool empty = json_object_object_get_ex(item, "content", &content) && !content;
+    if (has_role(item, "user") && empty) {
+        convert_user(&d->convert, VIEW(""));
+    } else if (has_role(item, "user")) {
+        read_content(d, content, convert_user, where);
+    } else if (has_role(item, "system") || has_role(item, "developer")) {
+        if (!empty)
+            read_content(d, content, convert_system, where);
+    } else if (has_role(item, "assistant")) {
+        convert_assistant(&d->convert);
+        if (content)
+            read_content(d, content, convert_say, where);
+        read_chat_calls(d, item);
+    } else if (has_role(item, "tool")) {
+        read_chat_result(d, item);
+    } else {
+        request_fault(d->fault, FAULT_REQUEST, where,
+                      "'role' is '%.40s', not user, assistant, system or developer",
+                      role.at ? role.at : "");
+    }
+}
+
+static void read_function_call(struct responses_reader *d, struct json_object *item)
+{
+    add_call(d, item, view_member(item, "name"), view_get(item, "arguments"));
 }
 
 /* The free text becomes the one parameter again. */
-static void read_custom_call(struct responses_reader *d, struct json_object *item,
-                             const char *where)
+static void read_custom_call(struct responses_reader *d, struct json_object *item)
 {
     struct json_object *arguments = json_object_new_object();
     struct json_object *input = view_get(item, "input");
     if (!arguments || json_object_object_add(arguments, "input", json_object_get(input)) != 0)
         d->convert.failed = true;
-    add_call(d, item, view_member(item, "name"), arguments, where);
+    add_call(d, item, view_member(item, "name"), arguments);
     json_object_put(arguments);
 }
 
-static void read_shell_call(struct responses_reader *d, struct json_object *item,
-                            const char *where)
+static void read_shell_call(struct responses_reader *d, struct json_object *item)
 {
     static const char *const member[] = {"command", "working_directory", "timeout_ms"};
     struct json_object *action = view_get(item, "action");
@@ -207,7 +265,7 @@ static void read_shell_call(struct responses_reader *d, struct json_object *item
             d->convert.failed = true;
     }
     d->convert.failed = d->convert.failed || !arguments;
-    add_call(d, item, VIEW("local_shell"), arguments, where);
+    add_call(d, item, VIEW("local_shell"), arguments);
     json_object_put(arguments);
 }
 
@@ -273,12 +331,11 @@ static void read_additional_tools(struct responses_reader *d, struct json_object
 }
 
 /* A call that a provider made by itself, and what came of it. */
-static void read_mcp_call(struct responses_reader *d, struct json_object *item,
-                          const char *where)
+static void read_mcp_call(struct responses_reader *d, struct json_object *item)
 {
     struct str text;
     str_init(&text);
-    add_call(d, item, view_member(item, "name"), view_get(item, "arguments"), where);
+    add_call(d, item, view_member(item, "name"), view_get(item, "arguments"));
     add_value(d, view_get(item, "output"), &text);
     if (!text.n)
         add_value(d, view_get(item, "error"), &text);
@@ -361,19 +418,19 @@ static void read_item(struct responses_reader *d, struct json_object *item,
     else if (view_is(type, "reasoning"))
         read_reasoning(d, item);
     else if (view_is(type, "function_call"))
-        read_function_call(d, item, where);
+        read_function_call(d, item);
     else if (view_is(type, "custom_tool_call"))
-        read_custom_call(d, item, where);
+        read_custom_call(d, item);
     else if (view_is(type, "local_shell_call"))
-        read_shell_call(d, item, where);
+        read_shell_call(d, item);
     else if (view_is(type, "tool_search_call"))
-        add_call(d, item, VIEW("tool_search"), view_get(item, "arguments"), where);
+        add_call(d, item, VIEW("tool_search"), view_get(item, "arguments"));
     else if (view_is(type, "tool_search_output"))
         read_search_output(d, item, where);
     else if (view_is(type, "additional_tools"))
         read_additional_tools(d, item, where);
     else if (view_is(type, "mcp_call"))
-        read_mcp_call(d, item, where);
+        read_mcp_call(d, item);
     else if (view_is(type, "item_reference"))
         read_reference(d, item, where);
     else
@@ -390,16 +447,28 @@ static bool check_number(struct responses_reader *d, size_t n, const char *name)
     return !d->fault->kind;
 }
 
+/* Something that the model said or called: what came before has been answered. */
+static bool is_models(struct json_object *item)
+{
+    const struct view type = view_member(item, "type");
+    return has_role(item, "assistant") || view_is(type, "reasoning") || view_ends(type, "_call");
+}
+
 /* Reads items and keeps their texts for the store. */
 static void read_items(struct responses_reader *d, struct json_object *items,
                        const char *name)
 {
     const size_t n = json_object_array_length(items);
+    size_t answered = 0;
     check_number(d, n, name);
+    for (size_t i = 0; i < n; i++)
+        if (is_models(json_object_array_get_idx(items, i)))
+            answered = i + 1;
     for (size_t i = 0; i < n && request_go_on(d->fault); i++) {
         char where[64];
         struct json_object *item = json_object_array_get_idx(items, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
+        d->answered = i < answered;
         read_item(d, item, where);
         if (!d->fault->kind && !view_is(view_member(item, "type"), "item_reference"))
             keep(d, item);
@@ -414,6 +483,7 @@ static void read_known_items(struct responses_reader *d, const struct responses_
     for (size_t i = 0; i < list->n && request_go_on(d->fault); i++) {
         char where[64];
         snprintf(where, sizeof where, "%s[%zu]", name, i);
+        d->answered = true;
         read_known(d, list->at[i], where);
     }
 }
@@ -555,7 +625,11 @@ static void read_reasoning_field(struct responses_reader *d, struct json_object 
             fail(d, "reasoning", words[i], view_get(reasoning, words[i]), "a string");
     if (effort.at)
         request_effort(r, effort.at, "reasoning.effort", d->fault);
-    d->state->summary = summary.at && !view_is(summary, "none");
+    if (summary.n && !view_is(summary, "auto") && !view_is(summary, "concise") && !view_is(summary, "detailed") &&
+        !view_is(summary, "none"))
+        request_fault(d->fault, FAULT_REQUEST, "reasoning.summary",
+                      "'summary' is '%.40s', not auto, concise, detailed or none", summary.at);
+    d->state->summary = summary.n && !view_is(summary, "none");
 }
 
 /* What cannot be ignored without the client taking another thing for its answer. */
@@ -669,7 +743,7 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     s->new_at = s->items.n;
     read_input(d, body);
     d->no_tools = !s->n_tools && !has_items(view_get(body, "tools"));
-    responses_read_choice(d, view_get(body, "tool_choice"), r);
+    responses_read_choice(d, view_get(body, "tool_choice"), view_get(body, "tools"), r);
     echo_all(s, body, r, keep_it);
 }
 
@@ -724,7 +798,7 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
                            struct fault *fault)
 {
     struct responses_reader d = {.state = new_state(user), .store = store, .sink = sink,
-                                        .fault = fault};
+                                        .fault = fault, .notes = o->note_media};
     struct err err;
     *out = d.state;
     if (!d.state) {

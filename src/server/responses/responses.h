@@ -191,6 +191,9 @@ struct responses_reader {
     struct str *shown; /* tools that are read are late ones and told here; NULL: they stand in front */
     const struct report_sink *sink;
     struct fault *fault;
+    bool answered; /* the item has been: nobody can send it otherwise */
+    bool notes;    /* a note stands for media of the last turn, too */
+    bool skip_odd; /* tools that nobody can call are left out: there are others */
     bool no_tools;             /* the request has none, not even such as are skipped */
     size_t n_calls, n_results; /* without an id so far */
     size_t n_references, reference_bytes; /* items that were referred to, and their texts */
@@ -211,8 +214,9 @@ void responses_free(struct responses *s);
 /* Adds the tools of a list, "tools" of a request or of an item. */
 void responses_read_tools(struct responses_reader *d, struct json_object *tools,
                                  const char *where);
-void responses_read_choice(struct responses_reader *d, struct json_object *choice,
-                                  struct chat_request *r);
+/* tools: those of the request, which may be skipped ones. */
+void responses_read_choice(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
+                           struct chat_request *r);
 /* Appends the name by which the model calls a tool. */
 void responses_flat(struct view space, struct view name, struct str *out);
 /* A tool was called by that name; NULL: there is none. */

@@ -38,7 +38,12 @@ static struct responses_tool *add_tool(struct responses_reader *d,
                                               const char *where)
 {
     struct responses *s = d->state;
-    if (!name.n || name.n > MAX_NAME || space.n > MAX_NAME) {
+    const bool odd = !name.n || name.n > MAX_NAME || space.n > MAX_NAME;
+    if (odd && d->skip_odd) {
+        skip(d, (struct view){where, strlen(where)}, "it has no name of 1 to 256 bytes");
+        return NULL;
+    }
+    if (odd) {
         request_fault(d->fault, FAULT_REQUEST, where, "a tool's name has %zu bytes, not 1 to %d",
                       name.n > space.n ? name.n : space.n, MAX_NAME);
         return NULL;
@@ -99,10 +104,11 @@ static void read_function(struct responses_reader *d, struct json_object *tool,
     struct json_object *nested = view_get(tool, "function");
     struct json_object *f = json_object_is_type(nested, json_type_object) ? nested : tool;
     struct json_object *parameters = view_get(f, "parameters");
+    if (!parameters)
+        parameters = view_get(f, "input_schema");
     if (parameters && !json_object_is_type(parameters, json_type_object)) {
-        request_fault(d->fault, FAULT_REQUEST, where, "'parameters' is %s, not an object",
-                      view_type(parameters));
-        return;
+        skip(d, view_member(f, "name"), "its parameters, which are no JSON schema");
+        parameters = NULL;
     }
     declare(d, add_tool(d, RESPONSES_FUNCTION, space, view_member(f, "name"), where),
             view_member(f, "description"), parameters);
@@ -181,7 +187,9 @@ static void read_tool(struct responses_reader *d, struct json_object *tool,
                       struct view space, const char *where)
 {
     const struct view type = view_member(tool, "type");
-    if (!json_object_is_type(tool, json_type_object))
+    if (!json_object_is_type(tool, json_type_object) && d->skip_odd)
+        skip(d, (struct view){where, strlen(where)}, "it is no object");
+    else if (!json_object_is_type(tool, json_type_object))
         request_fault(d->fault, FAULT_REQUEST, where, "a tool is %s, not an object",
                       view_type(tool));
     else if (view_is(type, "function") || (!type.at && view_get(tool, "name")))
@@ -196,6 +204,15 @@ static void read_tool(struct responses_reader *d, struct json_object *tool,
         skip(d, type, "tools of this type run on the provider's servers");
 }
 
+static bool is_odd(struct json_object *tool)
+{
+    const struct view type = view_member(tool, "type");
+    struct json_object *fn = view_get(tool, "function");
+    const bool named = !type.at || view_is(type, "function") || view_is(type, "custom") || view_is(type, "namespace");
+    return !json_object_is_type(tool, json_type_object) ||
+           (named && !view_member(json_object_is_type(fn, json_type_object) ? fn : tool, "name").n);
+}
+
 void responses_read_tools(struct responses_reader *d, struct json_object *tools,
                                  const char *where)
 {
@@ -204,6 +221,9 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
                       view_type(tools));
         return;
     }
+    d->skip_odd = false;
+    for (size_t i = 0; tools && i < json_object_array_length(tools) && !d->skip_odd; i++)
+        d->skip_odd = !is_odd(json_object_array_get_idx(tools, i));
     for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault); i++) {
         struct json_object *tool = json_object_array_get_idx(tools, i);
         struct json_object *inner = view_get(tool, "tools");
@@ -212,6 +232,8 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
         snprintf(at, sizeof at, "%s[%zu]", where, i);
         if (!view_is(view_member(tool, "type"), "namespace")) {
             read_tool(d, tool, VIEW(""), at);
+        } else if (!json_object_is_type(inner, json_type_array) && d->skip_odd) {
+            skip(d, space, "a namespace without tools");
         } else if (!json_object_is_type(inner, json_type_array)) {
             request_fault(d->fault, FAULT_REQUEST, at, "a namespace's 'tools' is %s, not an array",
                           view_type(inner));
@@ -222,8 +244,16 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
     }
 }
 
+static bool has_type(struct json_object *tools, struct view type)
+{
+    for (size_t i = 0; type.n && json_object_is_type(tools, json_type_array) && i < json_object_array_length(tools); i++)
+        if (view_is(view_member(json_object_array_get_idx(tools, i), "type"), type.at))
+            return true;
+    return false;
+}
+
 /* A tool that must be called: TOOLS_NAMED. */
-static void choose(struct responses_reader *d, struct json_object *choice,
+static void choose(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
                    struct chat_request *r)
 {
     const struct view own = view_member(choice, "name");
@@ -238,8 +268,11 @@ static void choose(struct responses_reader *d, struct json_object *choice,
         str_add(&r->tool_name, flat.at, flat.n);
     } else if (own.at) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice", "there is no tool '%.100s'", flat.at);
-    } else {
+    } else if (has_type(tools, name)) {
         skip(d, name, "a choice of a tool that is not there");
+    } else {
+        request_fault(d->fault, FAULT_REQUEST, "tool_choice",
+                      "'tool_choice' has the type '%.60s', not function, custom, allowed_tools or that of a tool", flat.at);
     }
     str_release(&flat);
 }
@@ -286,8 +319,8 @@ static void read_allowed(struct responses_reader *d, struct json_object *tools, 
         r->tool_choice = TOOLS_NONE;
 }
 
-void responses_read_choice(struct responses_reader *d, struct json_object *choice,
-                                  struct chat_request *r)
+void responses_read_choice(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
+                           struct chat_request *r)
 {
     if (!choice)
         return;
@@ -301,7 +334,7 @@ void responses_read_choice(struct responses_reader *d, struct json_object *choic
         return;
     }
     if (!view_is(view_member(choice, "type"), "allowed_tools")) {
-        choose(d, choice, r);
+        choose(d, choice, tools, r);
         return;
     }
     read_mode(d, view_member(choice, "mode"), r);
