@@ -29,6 +29,7 @@ bench-serve:
 # Not part of check: it wants a quiet machine.  bench_check.py --record writes the ratios.
 bench-check:
 	@$(MAKE) --no-print-directory all P=release
+	@cmake --build --preset release --target bench_model
 	@python3 scripts/bench_check.py out/release/kerncheck
 
 clean:

@@ -6,6 +6,7 @@
  *   bench_model                                some of the nano model
  *
  *   read          what the threads read from memory together
+ *   peak          multiplications and additions of 256-bit FMA on registers
  *   fill          the pages of a step's activations, which an idle server has and a new process has not
  *   decode:N@D    N steps of one token behind D tokens; @D may be left out
  *   rows:R@D      a step of R tokens with all their logits, as a verifier takes it; the median of five, which -p adds up
@@ -275,6 +276,17 @@ static void measure_read(struct bench *b)
     printf("{\"event\":\"read\",\"GBps\":%.2f}\n", b->read_rate * 1e-9);
 }
 
+/* The machine's own limit of products: 256-bit FMA on registers, all threads together. */
+static void measure_peak(struct bench *b)
+{
+    struct tool_peak p[TOOL_PEAKS];
+    const size_t n = tool_peaks(device_pool(b->device), cpu_detect(), p, TOOL_PEAKS);
+    double fma = 0;
+    for (size_t i = 0; i < n; i++)
+        fma = strcmp(p[i].name, "fma") == 0 ? p[i].ops_per_s : fma;
+    printf("{\"event\":\"peak\",\"GFLOPs\":%.2f}\n", fma * 1e-9);
+}
+
 static void measure_fill(struct bench *b)
 {
     const uint64_t start = clock_now();
@@ -289,6 +301,10 @@ static bool measure(struct bench *b, const char *text)
     long long n = 0, depth = 0;
     if (!strcmp(text, "read")) {
         measure_read(b);
+        return true;
+    }
+    if (!strcmp(text, "peak")) {
+        measure_peak(b);
         return true;
     }
     if (!strcmp(text, "fill")) {
@@ -342,7 +358,7 @@ static void measure_all(struct bench *b, int n, char **text)
 
 static const char usage[] =
     "usage: bench_model FILE [-t threads] [-l cpu level] [-c context] [-k chunk] [-u unpinned]\n"
-    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | fill | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
+    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | peak | fill | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
 
 int main(int argc, char **argv)
 {

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""make_slice.py SHAPE CODE OUT [--layers N] [--experts N] [--vocab N] - a GGUF file with some layers of a real
+model's shapes and random weights, to measure speed without the model.
+
+SHAPE  gemma-31b, gemma-26b-a4b, gemma-e4b, deepseek-v4
+CODE   Q4_0, Q8_0, Q4_K, Q6_K, F16, or MXFP4 (DeepSeek V4's experts; its other matrices are Q8_0)
+
+Scales are such that each matrix keeps the size of its input, so activations stay finite; the text of such a model
+means nothing.  One layer of a window and one of the whole context (Gemma), or one of ratio 4 (DeepSeek V4), unless
+told.  The standard library is enough, and the same arguments give the same bytes."""
+import argparse
+import math
+import random
+import struct
+
+F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, MXFP4 = 0, 1, 2, 8, 12, 14, 39  # as GGUF numbers them
+CODES = {"F16": F16, "Q4_0": Q4_0, "Q8_0": Q8_0, "Q4_K": Q4_K, "Q6_K": Q6_K, "MXFP4": MXFP4}
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}
+#             width  ffn    heads  kv heads (window, whole)  window  experts (n, used, width)  per-layer  V is K
+GEMMA = {"gemma-31b": (5376, 21504, 32, (16, 4), 1024, None, 0, True),
+         "gemma-26b-a4b": (2816, 2112, 16, (8, 2), 1024, (128, 8, 704), 0, True),
+         "gemma-e4b": (2560, 10240, 8, (2, 2), 512, None, 256, False)}
+POOL = 4096  # blocks drawn for a code and a row length; a tensor repeats them
+R = random.Random(20)
+
+
+def half(value):
+    return struct.pack("<e", value * R.uniform(0.8, 1.2))
+
+
+def block(code, k):
+    """One block of weights with a standard deviation of k ** -0.5."""
+    s = k ** -0.5
+    if code == F32:
+        return struct.pack("<f", R.gauss(0, s))
+    if code == F16:
+        return struct.pack("<e", R.gauss(0, s))
+    if code == Q4_0:
+        return half(s / 4.6) + R.randbytes(16)
+    if code == Q8_0:
+        return half(s / 74) + R.randbytes(32)
+    if code == Q4_K:  # scale and minimum are of six bits each, 32 in the mean
+        return half(s / 258) + half(7.5 * s / 258) + R.randbytes(140)
+    if code == Q6_K:
+        return R.randbytes(208) + half(s / 1365)
+    return bytes([127 + round(math.log2(s / 2.9)) + R.randrange(-1, 2)]) + R.randbytes(16)
+
+
+class File:
+    def __init__(self, arch):
+        self.arch, self.keys, self.tensors, self.pools = arch, [], [], {}
+        self.key("general.architecture", arch, whole=True)
+
+    def key(self, name, value, whole=False):
+        self.keys.append((name if whole else f"{self.arch}.{name}", value))
+
+    def vector(self, name, n, value=1.0):
+        self.tensors.append((name, F32, (n,), struct.pack("<f", value) * n))
+
+    def matrix(self, name, k, rows, code, experts=0):
+        code = Q8_0 if k % BLOCK[code][0] else code
+        self.tensors.append((name, code, (k, rows, experts) if experts else (k, rows), None))
+
+    def content(self, code, k, n_bytes):
+        """n_bytes of random blocks: the pool of this code, over and over."""
+        pool = self.pools.get((code, k))
+        if not pool:
+            pool = self.pools[code, k] = b"".join(block(code, k) for _ in range(POOL))
+        while n_bytes:
+            n = min(n_bytes, len(pool))
+            yield pool[:n]
+            n_bytes -= n
+
+    def write(self, path):
+        def text(s):
+            return struct.pack("<Q", len(s.encode())) + s.encode()
+
+        def typed(v):
+            kinds = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
+            if isinstance(v, str):
+                return 8, text(v)
+            if isinstance(v, list):
+                parts = [typed(x) for x in v]
+                return 9, struct.pack("<IQ", parts[0][0], len(v)) + b"".join(p[1] for p in parts)
+            return kinds[type(v)][0], struct.pack(kinds[type(v)][1], v)
+
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys))
+        for name, value in self.keys:
+            kind, data = typed(value)
+            head += text(name) + struct.pack("<I", kind) + data
+        at, sizes = 0, []
+        for name, code, shape, data in self.tensors:
+            n = shape[0] // BLOCK[code][0] * BLOCK[code][1] * math.prod(shape[1:])
+            head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, code, at)
+            sizes.append(n)
+            at += n + -n % 32
+        with open(path, "wb") as f:
+            f.write(head + b"\0" * (-len(head) % 32))
+            for (name, code, shape, data), n in zip(self.tensors, sizes):
+                for piece in [data] if data is not None else self.content(code, shape[0], n):
+                    f.write(piece)
+                f.write(b"\0" * (-n % 32))
+
+
+def vocabulary(f, n):
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{b:02X}>" for b in range(256)]
+    tokens += [f"t{i}" for i in range(len(tokens), n)]
+    for name, value in {"model": "llama", "tokens": tokens, "scores": [0.0] * n,
+                        "token_type": [3, 3, 3, 2] + [6] * 256 + [1] * (n - 260), "bos_token_id": 2, "eos_token_id": 1,
+                        "unknown_token_id": 3, "padding_token_id": 0, "add_bos_token": True}.items():
+        f.key(f"tokenizer.ggml.{name}", value, whole=True)
+
+
+def gemma(shape, code, layers, experts, vocab):
+    width, ffn, heads, kv_heads, window, moe, per_layer, v_is_k = GEMMA[shape]
+    f = File("gemma4")
+    sliding = [i % 2 == 0 for i in range(layers)]
+    for name, value in {
+            "context_length": 131072, "embedding_length": width, "block_count": layers, "feed_forward_length": ffn,
+            "attention.head_count": heads, "attention.head_count_kv": [kv_heads[0 if s else 1] for s in sliding],
+            "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": 512, "attention.value_length": 512,
+            "attention.key_length_swa": 256, "attention.value_length_swa": 256, "attention.sliding_window": window,
+            "attention.sliding_window_pattern": sliding, "attention.shared_kv_layers": 0,
+            "embedding_length_per_layer_input": per_layer, "final_logit_softcapping": 30.0, "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4, "rope.dimension_count": 512, "rope.dimension_count_swa": 256}.items():
+        f.key(name, value)
+    if moe:
+        moe = (experts or moe[0], moe[1], moe[2])
+        for name, value in zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), moe):
+            f.key(name, value)
+    vocabulary(f, vocab)
+    f.matrix("token_embd.weight", width, vocab, Q8_0 if width % 256 else Q6_K)
+    f.vector("output_norm.weight", width)
+    f.tensors.append(("rope_freqs.weight", F32, (256,), struct.pack("<256f", *[1.0] * 64, *[1e30] * 192)))
+    if per_layer:
+        f.matrix("per_layer_token_embd.weight", per_layer * layers, vocab, Q8_0)
+        f.matrix("per_layer_model_proj.weight", width, per_layer * layers, F16)
+        f.vector("per_layer_proj_norm.weight", per_layer)
+    for i, s in enumerate(sliding):
+        b, head, kv = f"blk.{i}.", 256 if s else 512, kv_heads[0 if s else 1]
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            f.vector(f"{b}{name}.weight", width)
+        f.vector(b + "attn_q_norm.weight", head)
+        f.vector(b + "attn_k_norm.weight", head, 0.12)
+        f.vector(b + "layer_output_scale.weight", 1, 0.5)
+        f.matrix(b + "attn_q.weight", width, heads * head, code)
+        f.matrix(b + "attn_k.weight", width, kv * head, code)
+        if s or not v_is_k:
+            f.matrix(b + "attn_v.weight", width, kv * head, code)
+        f.matrix(b + "attn_output.weight", heads * head, width, code)
+        f.matrix(b + "ffn_gate.weight", width, ffn, code)
+        f.matrix(b + "ffn_up.weight", width, ffn, code)
+        f.matrix(b + "ffn_down.weight", ffn, width, code)
+        if moe:
+            f.matrix(b + "ffn_gate_inp.weight", width, moe[0], F32)
+            f.vector(b + "ffn_gate_inp.scale", width, width ** 0.5)
+            f.matrix(b + "ffn_gate_up_exps.weight", width, 2 * moe[2], code, moe[0])
+            f.matrix(b + "ffn_down_exps.weight", moe[2], width, code, moe[0])
+            f.vector(b + "ffn_down_exps.scale", moe[0])
+            for name in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
+                f.vector(f"{b}{name}.weight", width)
+        if per_layer:
+            f.matrix(b + "inp_gate.weight", width, per_layer, code)
+            f.matrix(b + "proj.weight", per_layer, width, code)
+            f.vector(b + "post_norm.weight", width)
+    return f
+
+
+def deepseek(code, layers, experts, vocab):
+    width, heads, head, rank, inner, groups, o_rank, hc, used = 4096, 64, 512, 1024, 2048, 8, 1024, 4, 6
+    f, n, dense = File("deepseek4"), experts or 256, Q8_0 if code == MXFP4 else code
+    for name, value in {
+            "context_length": 1048576, "embedding_length": width, "embedding_length_out": width * hc,
+            "block_count": layers, "feed_forward_length": inner, "attention.head_count": heads,
+            "attention.head_count_kv": 1, "attention.key_length": head, "attention.value_length": head,
+            "attention.layer_norm_rms_epsilon": 1e-6, "attention.q_lora_rank": rank, "attention.sliding_window": 128,
+            "attention.indexer.head_count": 64, "attention.indexer.key_length": 128, "attention.indexer.top_k": 512,
+            "attention.output_group_count": groups, "attention.output_lora_rank": o_rank,
+            "attention.compress_ratios": [4] * layers, "attention.compress_rope_freq_base": 160000.0,
+            "hyper_connection.count": hc, "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
+            "hash_layer_count": 0, "expert_count": n, "expert_used_count": used, "expert_shared_count": 1,
+            "expert_feed_forward_length": inner, "expert_weights_scale": 1.5, "expert_weights_norm": True,
+            "expert_gating_func": 4, "swiglu_clamp_exp": [10.0] * layers, "swiglu_clamp_shexp": [10.0] * layers,
+            "rope.dimension_count": 64, "rope.freq_base": 10000.0, "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 16.0, "rope.scaling.original_context_length": 65536,
+            "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}.items():
+        f.key(name, value)
+    vocabulary(f, vocab)
+    f.matrix("token_embd.weight", width, vocab, dense)
+    f.matrix("output.weight", width, vocab, dense)
+    f.vector("output_norm.weight", width)
+    f.matrix("output_hc_fn.weight", hc * width, hc, F32)
+    f.vector("output_hc_base.weight", hc, 0.0)
+    f.vector("output_hc_scale.weight", 1)
+    for i in range(layers):
+        b = f"blk.{i}."
+        for name, size, value in (("attn_norm", width, 1), ("attn_sinks", heads, 0), ("attn_q_a_norm", rank, 1),
+                                  ("attn_kv_a_norm", head, 1), ("ffn_norm", width, 1),
+                                  ("attn_compressor_norm", head, 1), ("indexer_compressor_norm", 128, 1)):
+            f.vector(f"{b}{name}.weight", size, value)
+        f.vector(b + "exp_probs_b.bias", n, 0.0)
+        for part in ("attn", "ffn"):
+            f.matrix(f"{b}hc_{part}_fn.weight", hc * width, (2 + hc) * hc, F32)
+            f.vector(f"{b}hc_{part}_base.weight", (2 + hc) * hc, 0.0)
+            f.vector(f"{b}hc_{part}_scale.weight", 3)
+        for name, k, rows in (("attn_q_a", width, rank), ("attn_q_b", rank, heads * head), ("attn_kv", width, head),
+                              ("attn_output_a", heads * head // groups, o_rank * groups),
+                              ("attn_output_b", o_rank * groups, width), ("attn_compressor_kv", width, 2 * head),
+                              ("attn_compressor_gate", width, 2 * head), ("indexer.attn_q_b", rank, 64 * 128),
+                              ("indexer_compressor_kv", width, 256), ("indexer_compressor_gate", width, 256),
+                              ("ffn_gate_shexp", width, inner), ("ffn_up_shexp", width, inner),
+                              ("ffn_down_shexp", inner, width)):
+            f.matrix(f"{b}{name}.weight", k, rows, dense)
+        f.matrix(b + "attn_compressor_ape.weight", 2 * head, 4, F32)
+        f.matrix(b + "indexer_compressor_ape.weight", 256, 4, F32)
+        f.matrix(b + "indexer.proj.weight", width, 64, F16)
+        f.matrix(b + "ffn_gate_inp.weight", width, n, F32)
+        f.matrix(b + "ffn_gate_exps.weight", width, inner, code, n)
+        f.matrix(b + "ffn_up_exps.weight", width, inner, code, n)
+        f.matrix(b + "ffn_down_exps.weight", inner, width, code, n)
+    return f
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("shape", choices=[*GEMMA, "deepseek-v4"])
+    p.add_argument("code", choices=list(CODES))
+    p.add_argument("out")
+    p.add_argument("--layers", type=int)
+    p.add_argument("--experts", type=int, default=0)
+    p.add_argument("--vocab", type=int, default=65536)
+    a = p.parse_args()
+    if a.vocab < 512:
+        p.error(f"--vocab is {a.vocab}, at least 512 are needed")
+    if a.shape == "deepseek-v4":
+        f = deepseek(CODES[a.code], a.layers or 1, a.experts, a.vocab)
+    else:
+        f = gemma(a.shape, CODES[a.code], a.layers or 2, a.experts, a.vocab)
+    f.key("general.name", f"slice of {a.shape}, {a.code}", whole=True)
+    f.write(a.out)
+
+
+if __name__ == "__main__":
+    main()
