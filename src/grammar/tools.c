@@ -346,7 +346,7 @@ static struct grammar_piece calls(struct tools *t, struct json_object *list)
         one = grammar_g_plus(b, one);
     if (!blocks)
         return one;
-    struct grammar_piece open = grammar_g_word(b, "\n");
+    struct grammar_piece open = grammar_g_word(b, "tool_calls>\n");
     if (!t->behind)
         open = grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "\n\n")), tag(t, "<", "tool_calls>\n"));
     return grammar_g_cat(b, grammar_g_cat(b, open, one), tag(t, "</", "tool_calls>"));

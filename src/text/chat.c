@@ -100,7 +100,9 @@ ingle_status text_chat_parse_case(enum text_chat_family family, struct json_obje
         .open_thought = flag(&w, c, thought, false),
     };
     const struct text_view text = text_get_string(&w, c, "text");
-    const struct text_view end = text_get_string(&w, c, "end");
+    struct text_view end = text_get_string(&w, c, "end");
+    if (!end.at && !flag(&w, c, "eos", true))
+        end = TEXT_LITERAL("length");
     struct json_object *splits = text_get_type(&w, c, "splits", json_type_array);
     if (!text.at)
         text_fail(&w, "'text' is missing");

@@ -30,6 +30,7 @@ struct text_parser {
     size_t from;
     size_t n_bytes; /* of output so far */
     bool ended, cut; /* cut: no more tokens were to come, and partial_calls */
+    bool whole;      /* the end came by itself */
     struct err failed; /* status other than INGLE_OK: the first failure, for good */
 };
 

@@ -118,7 +118,8 @@ ingle_status text_parser_end(struct text_parser *p, const char *end, struct err 
 {
     if (text_parser_ok(p) && !p->ended) {
         p->ended = true;
-        p->cut = p->o.partial_calls && strcmp(end, "length") == 0;
+        p->whole = !end || strcmp(end, "length") != 0;
+        p->cut = p->o.partial_calls && !p->whole;
         p->read(p, true);
     }
     return outcome(p, err);

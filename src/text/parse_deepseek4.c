@@ -6,15 +6,18 @@
  * A block is read byte by byte while its text is held.  It counts from its first complete
  * invoke on; without one its tag is plain text.  A block that is certain is told while it is
  * read, but for values that are not text; a parameter whose name was there before is left out.
+ * Calls that are spelled otherwise are held to the end and read by parse_loose.c.
  * Reasoning that is never closed ends at a block that ends the output.
  */
 #include "text/parse.h"
 
+#include "text/parse_loose.h"
 #include "text/template.h"
 #include <string.h>
 
 #define DSML          "｜DSML｜"
 #define THINK_END     "</think>"
+#define OPEN          "<" DSML
 #define TAG           "<" DSML "tool_calls>"
 #define TAG_END       "</" DSML "tool_calls>"
 #define INVOKE        "<" DSML "invoke name=\""
@@ -263,18 +266,22 @@ enum state {
     IN_TEXT,
     IN_BLOCK,
     IN_TAIL, /* behind the last element of the block */
-    IN_REST  /* content without markers */
+    IN_LOOSE, /* held to the end: calls that are spelled otherwise */
+    IN_REST   /* content without markers */
 };
 
 struct deepseek {
     struct text_parser p;
     enum state state;
     struct block block;
-    size_t tag_at;  /* IN_BLOCK, IN_THOUGHT_BLOCK: TAG, from p.from */
+    size_t tag_at;  /* IN_BLOCK, IN_THOUGHT_BLOCK, IN_LOOSE, opened: TAG or OPEN, from p.from */
     size_t seen;    /* there, and IN_TAIL: held bytes that were read, from p.from */
     size_t plain;   /* IN_THOUGHT: no block begins in this many held bytes */
     size_t n_think; /* IN_THOUGHT_BLOCK: bytes of THINK_END that were seen */
     bool called;    /* the block at hand has a complete invoke */
+    bool opened;    /* IN_TEXT: OPEN is there, and it is not clear what follows it */
+    bool sure;      /* ... but certain that it is TAG */
+    bool behind;    /* IN_TEXT: nothing was given since the last block */
     size_t wasted;
 };
 
@@ -291,6 +298,7 @@ static void give(struct deepseek *d, size_t n)
         text_parser_reasoning(&d->p, at, n);
     else
         text_parser_content(&d->p, at, n);
+    d->behind = d->behind && !n;
     drop(d, n);
 }
 
@@ -300,15 +308,47 @@ static size_t newlines(const char *s, size_t i)
     return i >= 2 && s[i - 1] == '\n' && s[i - 2] == '\n' ? 2 : 0;
 }
 
+/* Bytes right before byte i that belong to a tag there: between two blocks all white space. */
+static size_t front_of(const struct deepseek *d, const char *s, size_t i)
+{
+    size_t k = 0;
+    while (d->behind && k < i && is_space(s[k]))
+        k++;
+    return d->behind && k == i ? i : newlines(s, i);
+}
+
 /* Each step decides a beginning of the n > 0 held bytes at s, or, when it returns false,
  * needs more of them.  final: there are no more. */
+
+/* Behind OPEN at i.  False: not clear yet. */
+static bool step_open(struct deepseek *d, const char *s, size_t n, size_t i, bool final, bool *text)
+{
+    const size_t front = front_of(d, s, i), behind = i + strlen(OPEN);
+    const bool tag = text_match(s + i, n - i, TAG) != TEXT_MATCH_NONE;
+    const enum text_match loose =
+        tag ? TEXT_MATCH_PART : text_loose_deepseek4_begins(s + behind, n - behind);
+    *text = loose == TEXT_MATCH_NONE || (loose == TEXT_MATCH_PART && final);
+    if (*text) {
+        d->sure = false;
+        return true;
+    }
+    give(d, i - front);
+    d->tag_at = front;
+    d->opened = loose == TEXT_MATCH_PART;
+    d->sure = d->sure && tag;
+    if (loose == TEXT_MATCH_ALL)
+        d->state = IN_LOOSE;
+    return loose == TEXT_MATCH_ALL;
+}
 
 /* Text or reasoning up to a tag or the end of the reasoning. */
 static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
 {
     const bool thought = d->state == IN_THOUGHT;
     const bool tools = d->p.o.tools_enabled && d->wasted < WASTE;
+    const bool sure = d->sure;
     size_t i = 0;
+    d->opened = false;
     for (; i < n; i++) {
         const char *lt = memchr(s + i, '<', n - i);
         i = lt ? (size_t)(lt - s) : n;
@@ -324,9 +364,10 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
             return true;
         }
         if (tag == TEXT_MATCH_ALL) {
-            const size_t front = newlines(s, i);
+            const size_t front = front_of(d, s, i);
             give(d, i - front);
-            block_begin(&d->block, false);
+            block_begin(&d->block, sure);
+            d->sure = false;
             d->tag_at = front;
             d->seen = front + strlen(TAG);
             d->n_think = 0;
@@ -334,13 +375,24 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
             d->state = thought ? IN_THOUGHT_BLOCK : IN_BLOCK;
             return true;
         }
+        bool text = false;
+        if (tools && !thought && !(d->p.cut && tag) && text_match(s + i, n - i, OPEN) == TEXT_MATCH_ALL) {
+            const bool clear = step_open(d, s, n, i, final, &text);
+            if (!text)
+                return clear;
+            if (d->p.cut && text_loose_deepseek4_begins(s + i + strlen(OPEN), n - i - strlen(OPEN))) {
+                give(d, i - front_of(d, s, i)); /* tokens ran out where it began */
+                drop(d, d->p.held.n - d->p.from);
+                return false;
+            }
+        }
         if (d->p.cut && !thought && tag && n - i > 1) { /* tokens ran out inside the tag */
-            give(d, i - newlines(s, i));
+            give(d, i - front_of(d, s, i));
             drop(d, d->p.held.n - d->p.from);
             return false;
         }
         if (!final && (end || tag)) {
-            give(d, i - (tag ? newlines(s, i) : 0));
+            give(d, i - (tag ? front_of(d, s, i) : 0));
             return false;
         }
     }
@@ -351,17 +403,23 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
     return false;
 }
 
-/* The tag at hand begins no block. */
-static bool not_a_block(struct deepseek *d)
+/* The tag at hand begins no block as it should be. */
+static bool not_a_block(struct deepseek *d, const char *s, size_t n, bool final)
 {
-    d->wasted += d->seen - d->tag_at;
     if (d->state == IN_THOUGHT_BLOCK) {
+        d->wasted += d->seen - d->tag_at;
         d->state = IN_THOUGHT;
         d->plain = d->tag_at + strlen(TAG);
         return true;
     }
-    d->state = IN_TEXT;
-    give(d, d->tag_at + strlen(TAG));
+    const size_t behind = d->tag_at + strlen(OPEN);
+    const enum text_match m = text_loose_deepseek4_begins(s + behind, n - behind);
+    if (m == TEXT_MATCH_PART && !final)
+        return false;
+    d->wasted += d->seen - d->tag_at;
+    d->state = m == TEXT_MATCH_NONE ? IN_TEXT : IN_LOOSE;
+    if (m == TEXT_MATCH_NONE)
+        give(d, d->tag_at + strlen(TAG));
     return true;
 }
 
@@ -378,19 +436,19 @@ static bool step_thought_block(struct deepseek *d, const char *s, size_t n, bool
             return true;
         }
         if (b->at == AT_CLOSED && !is_space(c))
-            return not_a_block(d);
+            return not_a_block(d, s, n, final);
         block_read(b, c);
         if (b->at == AT_INVOKED) {
             d->called = true;
             block_clear(b);
         }
         if (b->at == AT_BAD || (b->at == AT_CLOSED && !d->called))
-            return not_a_block(d);
+            return not_a_block(d, s, n, final);
     }
     if (!final)
         return false;
     if (!d->called || (b->at != AT_CLOSED && (b->at != AT_BETWEEN || b->word.n)))
-        return not_a_block(d);
+        return not_a_block(d, s, n, final);
     d->state = IN_TEXT; /* where it is read once more */
     d->plain = 0;
     return true;
@@ -450,7 +508,7 @@ static bool break_block(struct deepseek *d)
 static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
 {
     struct block *b = &d->block;
-    if (final && d->p.cut && !b->sure)
+    if (final && d->p.cut && !b->sure && b->at != AT_BAD)
         trust_block(d);
     while (d->seen < n && b->at != AT_INVOKED && b->at != AT_CLOSED && b->at != AT_BAD)
         block_read(b, s[d->seen++]);
@@ -464,7 +522,7 @@ static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
     if (b->sure && (b->begun || (b->at != AT_BAD && b->at != AT_CLOSED)))
         return break_block(d);
     if (!d->called)
-        return not_a_block(d);
+        return not_a_block(d, s, n, final);
     if (b->at == AT_CLOSED)
         element_read(d);
     d->seen = 0;
@@ -477,11 +535,23 @@ static bool step_tail(struct deepseek *d, const char *s, size_t n, bool final)
 {
     while (d->seen < n && is_space(s[d->seen]))
         d->seen++;
-    if (d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART)
-        d->state = IN_REST;
-    else if (final)
+    const bool more = d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART;
+    if (more)
+        d->state = IN_TEXT; /* perhaps another block */
+    d->behind = more;
+    if (!more && final)
         drop(d, n);
-    return d->state == IN_REST;
+    return more;
+}
+
+static bool step_loose(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    if (!final)
+        return false;
+    d->state = IN_REST;
+    if (text_loose_deepseek4(&d->p, s + d->tag_at, n - d->tag_at, d->p.whole))
+        drop(d, n);
+    return true;
 }
 
 static bool step(struct deepseek *d, bool final)
@@ -503,6 +573,8 @@ static bool step(struct deepseek *d, bool final)
         return step_block(d, s, n, final);
     case IN_TAIL:
         return step_tail(d, s, n, final);
+    case IN_LOOSE:
+        return step_loose(d, s, n, final);
     case IN_REST:
         give(d, n);
         return false;
@@ -541,18 +613,21 @@ static bool deepseek_in_thought(const struct text_parser *p)
 static bool deepseek_in_call(const struct text_parser *p, const char **rest, size_t *n)
 {
     const struct deepseek *d = (const struct deepseek *)p;
-    const size_t front = p->from + d->tag_at + strlen(TAG);
-    if (d->state == IN_BLOCK && !d->called && !d->block.sure) {
+    const size_t front = p->from + d->tag_at + strlen(OPEN);
+    const bool opened = d->state == IN_TEXT && d->opened;
+    if ((opened && !d->sure) || (d->state == IN_BLOCK && !d->called && !d->block.sure)) {
         *rest = p->held.at + front;
         *n = p->held.n - front;
     }
-    return d->state == IN_BLOCK;
+    return opened || d->state == IN_BLOCK;
 }
 
 static void deepseek_trust_call(struct text_parser *p)
 {
     struct deepseek *d = (struct deepseek *)p;
-    if (!d->block.sure)
+    if (d->state != IN_BLOCK)
+        d->sure = true;
+    else if (!d->block.sure)
         trust_block(d);
 }
 

@@ -3,12 +3,14 @@
  * parse_gemma4 - the output of Gemma 4: thoughts between <|channel>thought and <channel|>,
  * calls <|tool_call>call:NAME{key:value,...}<tool_call|>, and content.
  *
- * A call is read byte by byte while its text is held: a malformed one stays content.  One that
+ * A call is read byte by byte while its text is held.  One that is spelled otherwise is held to its
+ * end and read by parse_loose.c; what that refuses stays content.  One that
  * is certain is told while it is read; a member whose name was there before is left out of it.
  * Calls in a thought count only if the thought is never closed and nothing but calls follows.
  */
 #include "text/parse.h"
 
+#include "text/parse_loose.h"
 #include "text/template.h"
 #include <stdint.h>
 #include <string.h>
@@ -199,8 +201,8 @@ static enum call_at call_bare_key(struct call *c, char b)
         return call_close(c, true);
     if (b == ':')
         return call_key(c, trimmed(&c->word), AT_VALUE);
-    if (strchr("{}[],", b) && b)
-        return AT_BAD;
+    if ((strchr("{}[],", b) && b) || (!c->sure && (b == '"' || (b == '\'' && !c->word.n))))
+        return AT_BAD; /* quotes are parse_loose.c's */
     if (!is_space(b) || c->word.n) /* white space in front is not kept */
         str_addc(&c->word, b);
     if (c->word.n != strlen(QUOTE) || memcmp(c->word.at, QUOTE, c->word.n) != 0)
@@ -341,6 +343,7 @@ enum state {
     IN_THOUGHT,
     IN_RUN, /* calls in a thought: held until it is clear whether they end the output */
     IN_CALL,
+    IN_LOOSE_CALL, /* held up to CALL_END */
     IN_BAD_CALL /* content up to CALL_END */
 };
 
@@ -348,7 +351,7 @@ struct gemma {
     struct text_parser p;
     enum state state;
     struct call call;
-    size_t seen;  /* IN_CALL, IN_RUN: held bytes that were read, from p.from */
+    size_t seen;  /* IN_CALL, IN_RUN, IN_LOOSE_CALL: held bytes that were read, from p.from */
     bool body;    /* the thought has given text */
     size_t plain; /* IN_THOUGHT: no run begins in this many held bytes */
 
@@ -591,10 +594,62 @@ static void break_call(struct gemma *g, bool final)
     g->state = final ? IN_TEXT : IN_BAD_CALL;
 }
 
+/* The call is not as it should be.  False: it is not clear yet whether it may be one. */
+static bool doubt_call(struct gemma *g, const char *s, size_t n, bool final)
+{
+    const enum text_match m = text_loose_gemma4_begins(s + strlen(CALL), n - strlen(CALL));
+    if (m == TEXT_MATCH_PART && !final)
+        return false;
+    g->state = m == TEXT_MATCH_NONE ? IN_BAD_CALL : IN_LOOSE_CALL;
+    g->seen = strlen(CALL);
+    return true;
+}
+
+/* Reads the n bytes behind CALL; whole: they are all of the call. */
+static bool tell_loose_call(struct gemma *g, const char *s, size_t n, bool whole)
+{
+    struct str name, json;
+    str_init(&name);
+    str_init(&json);
+    const enum text_loose st = text_loose_gemma4(s, n, whole, &name, &json);
+    const bool cut = st == TEXT_LOOSE_PART && g->p.cut && name.n;
+    if (!str_ok(&name) || !str_ok(&json)) {
+        text_parser_nomem(&g->p);
+    } else if (st == TEXT_LOOSE_DONE || cut) {
+        text_parser_call_begin(&g->p, name.at, name.n);
+        text_parser_call_more(&g->p, json.at, json.n);
+        text_parser_call_end(&g->p, cut);
+    }
+    str_release(&name);
+    str_release(&json);
+    return st == TEXT_LOOSE_DONE || cut;
+}
+
+static bool step_loose_call(struct gemma *g, const char *s, size_t n, bool final)
+{
+    const size_t front = strlen(CALL);
+    size_t end = text_seek((struct text_view){s, n}, g->seen, CALL_END);
+    const size_t all = end < n ? end + strlen(CALL_END) : n;
+    if (end == n && !final) {
+        g->seen = n - front > strlen(CALL_END) ? n - strlen(CALL_END) : front;
+        return false;
+    }
+    const bool whole = end < n || g->p.whole;
+    for (size_t k = 1; end == n && k < strlen(CALL_END) && k < n - front; k++)
+        if (memcmp(s + n - k, CALL_END, k) == 0)
+            end = n - k; /* a beginning of CALL_END */
+    g->state = IN_TEXT;
+    if (tell_loose_call(g, s + front, end - front, whole))
+        drop(g, all);
+    else
+        give_content(g, all);
+    return true;
+}
+
 static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
 {
     struct call *c = &g->call;
-    if (final && g->p.cut && !c->sure) { /* as if it had been certain from its beginning */
+    if (final && g->p.cut && !c->sure && c->at != AT_BAD) { /* as if it had been certain from its beginning */
         call_clear(c);
         c->sure = true;
         g->seen = strlen(CALL);
@@ -617,7 +672,9 @@ static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
     tell_call(g);
     if (c->at != AT_BAD && !final)
         return false;
-    if (c->sure && (c->begun || c->at != AT_BAD))
+    if (!c->sure)
+        return doubt_call(g, s, n, final);
+    if (c->begun || c->at != AT_BAD)
         break_call(g, final);
     else
         g->state = IN_BAD_CALL;
@@ -664,6 +721,8 @@ static bool step(struct gemma *g, bool final)
         return step_run(g, s, n, final);
     case IN_CALL:
         return step_call(g, s, n, final);
+    case IN_LOOSE_CALL:
+        return step_loose_call(g, s, n, final);
     case IN_BAD_CALL:
         return step_bad_call(g, s, n, final);
     }

@@ -262,14 +262,14 @@ static void test_forms(void **state)
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_2{list:[{v:null,k:<|\"|>x<|\"|>}]}<tool_call|>", true},
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_3{n:5,<|\"|>odd key!<|\"|>:<|\"|><<|\"|>,m:6,when:<|\"|>12:30<|\"|>}<tool_call|>", true},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n<" DSML
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n<" DSML
          "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n<" DSML "invoke name=\"tool_6\">\n</" DSML
          "invoke>\n</" DSML "tool_calls>", true},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML
          "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n<" DSML
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n<" DSML
          "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
     };
     struct world w;
