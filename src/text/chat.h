@@ -3,7 +3,7 @@
  *
  * One fixed renderer and parser per family, written in C.  Messages and tools come as JSON
  * in the form of OpenAI chat completions: role, content as a string or parts, tool_calls,
- * tool_call_id, reasoning or reasoning_content; Gemma 4 also reads tool_responses, DeepSeek
+ * tool_call_id, reasoning, reasoning_content or thinking (also as parts of the content); Gemma 4 also reads tool_responses, DeepSeek
  * V4 also task, wo_eos, and tools or response_format on a message.
  */
 #ifndef INGLE_TEXT_CHAT_H

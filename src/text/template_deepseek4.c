@@ -10,6 +10,7 @@
  * set apart from it, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"
+#include "text/tool_schema.h"
 
 #include "base/mem.h"
 #include <stdlib.h>
@@ -345,13 +346,17 @@ static void put_content(struct text_writer *w, struct json_object *content)
         text_fail(w, "'content' is %s, not a string or an array", text_type_name(content));
         return;
     }
+    bool any = false;
     for (size_t i = 0; content && i < json_object_array_length(content); i++) {
         struct json_object *part = json_object_array_get_idx(content, i);
         const struct text_view type = text_get_string(w, part, "type");
-        text_puts(w, i ? "\n\n" : "");
+        if (text_is_thought(part))
+            continue; /* put_assistant() */
+        text_puts(w, any ? "\n\n" : "");
+        any = true;
         if (text_is(type, "text")) {
             const struct text_view text = text_get_string(w, part, "text");
-            if (!text.at)
+            if (!text.at && !json_object_object_get_ex(part, "text", NULL))
                 text_fail(w, "'content' part %zu has no 'text'", i);
             text_put(w, text);
         } else if (type.at) {
@@ -363,6 +368,27 @@ static void put_content(struct text_writer *w, struct json_object *content)
             text_fail(w, "'content' part %zu has no 'type'", i);
         }
     }
+}
+
+/* The function with the schema of its parameters as it is shown. */
+static void put_function(struct text_writer *w, struct json_object *function)
+{
+    struct json_object *parameters = text_get(function, "parameters");
+    struct json_object *shown = text_tool_schema(w, parameters, false);
+    struct json_object *copy = shown == parameters ? NULL : json_object_new_object();
+    if (copy) {
+        json_object_object_foreach(function, key, value)
+        {
+            struct json_object *v = json_object_get(value == parameters ? shown : value);
+            if (json_object_object_add(copy, key, v) != 0) {
+                json_object_put(v);
+                text_fail_nomem(w);
+            }
+        }
+    }
+    text_put_json(w, copy ? copy : function, 0);
+    json_object_put(copy);
+    json_object_put(shown);
 }
 
 static void put_functions(struct text_writer *w, struct json_object *tools)
@@ -378,7 +404,7 @@ static void put_functions(struct text_writer *w, struct json_object *tools)
         struct json_object *function = text_get_type(w, tool, "function", json_type_object);
         if (!text_get_string(w, function, "name").n)
             text_fail(w, "'function.name' is missing or empty");
-        text_put_json(w, function, 0);
+        put_function(w, function);
         text_puts(w, "\n");
     }
     memcpy(w->where, where, sizeof where);
@@ -537,10 +563,13 @@ static void put_assistant(struct deepseek *d, size_t t, const struct turn *befor
     struct json_object *calls = text_get_type(w, turn->message, "tool_calls", json_type_array);
     if (d->o->thinking && !(before && before->task) &&
         (!d->dropping || d->last_user == d->n_turns || t > d->last_user)) {
-        struct text_view thought = text_get_string(w, turn->message, "reasoning_content");
-        if (!thought.n)
-            thought = text_get_string(w, turn->message, "reasoning");
-        text_put(w, thought);
+        struct str thought;
+        str_init(&thought);
+        text_add_thought(w, turn->message, "reasoning_content", "reasoning", &thought);
+        if (!str_ok(&thought))
+            text_fail_nomem(w);
+        text_put(w, (struct text_view){thought.at, thought.n});
+        str_release(&thought);
         text_mark(w, "</think>");
     }
     put_content(w, text_get(turn->message, "content"));

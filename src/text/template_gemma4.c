@@ -9,6 +9,7 @@
  * front of them, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"
+#include "text/tool_schema.h"
 
 #include "base/mem.h"
 #include <string.h>
@@ -340,8 +341,11 @@ static void put_tool(struct text_writer *w, struct json_object *tool)
     text_put(w, name);
     text_puts(w, "{description:");
     put_quoted(w, text_get_string(w, function, "description"));
-    if (text_truth(v = text_get_type(w, function, "parameters", json_type_object)))
+    if (text_truth(v = text_get_type(w, function, "parameters", json_type_object))) {
+        v = text_tool_schema(w, v, true);
         put_parameters(w, v);
+        json_object_put(v);
+    }
     if ((v = text_get_type(w, function, "response", json_type_object)))
         put_response_schema(w, v);
     text_puts(w, "}");
@@ -450,9 +454,11 @@ static void read_part(struct text_writer *w, struct json_object *parts, size_t i
         return;
     }
     const struct text_view type = text_get_string(w, part, "type");
+    if (text_is_thought(part))
+        return; /* put_thought() */
     if (text_is(type, "text")) {
         *text = text_get_string(w, part, "text");
-        if (!text->at)
+        if (!text->at && !json_object_object_get_ex(part, "text", NULL))
             text_fail(w, "'content' part %zu has no 'text'", i);
         return;
     }
@@ -662,17 +668,20 @@ static bool put_tool_responses(struct gemma *g, size_t i, struct json_object *re
 static void put_thought(struct gemma *g, size_t i, struct json_object *message, bool has_calls)
 {
     struct text_writer *w = g->w;
-    struct text_view thought = text_get_string(w, message, "reasoning");
-    if (!thought.n)
-        thought = text_get_string(w, message, "reasoning_content");
+    struct str thought;
+    str_init(&thought);
+    text_add_thought(w, message, "reasoning", "reasoning_content", &thought);
     const bool current = g->last_user == g->n || i > g->last_user;
-    if (!thought.n || !(current || (g->o->preserve_thinking && has_calls)))
-        return;
-    text_mark(w, "<|channel>");
-    text_puts(w, "thought\n");
-    text_put(w, thought);
-    text_puts(w, "\n");
-    text_mark(w, "<channel|>");
+    if (!str_ok(&thought))
+        text_fail_nomem(w);
+    if (thought.n && (current || (g->o->preserve_thinking && has_calls))) {
+        text_mark(w, "<|channel>");
+        text_puts(w, "thought\n");
+        text_put(w, (struct text_view){thought.at, thought.n});
+        text_puts(w, "\n");
+        text_mark(w, "<channel|>");
+    }
+    str_release(&thought);
 }
 
 /* The next message that is not of a tool, or n. */

@@ -363,6 +363,39 @@ struct text_view text_get_string(struct text_writer *w, struct json_object *o, c
     return v ? text_string(v) : (struct text_view){NULL, 0};
 }
 
+bool text_is_thought(struct json_object *part)
+{
+    static const char *const known[] = {"thinking", "reasoning", "redacted_thinking", "reasoning_text"};
+    struct json_object *type = text_get(part, "type");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (json_object_is_type(type, json_type_string) && text_is(text_string(type), known[i]))
+            return true;
+    return false;
+}
+
+void text_add_thought(struct text_writer *w, struct json_object *message, const char *first,
+                      const char *second, struct str *out)
+{
+    const char *const field[] = {first, second, "thinking"};
+    static const char *const inside[] = {"thinking", "reasoning", "text"};
+    struct text_view v = {NULL, 0};
+    for (size_t i = 0; i < 3 && !v.n; i++)
+        v = text_get_string(w, message, field[i]);
+    str_add(out, v.at, v.n);
+    struct json_object *parts = text_get(message, "content");
+    if (v.n || !json_object_is_type(parts, json_type_array))
+        return;
+    for (size_t i = 0; i < json_object_array_length(parts); i++) {
+        struct json_object *part = json_object_array_get_idx(parts, i), *text = NULL;
+        for (size_t k = 0; k < 3 && text_is_thought(part) && !text; k++)
+            text = text_get(part, inside[k]);
+        if (!json_object_is_type(text, json_type_string) || !json_object_get_string_len(text))
+            continue;
+        str_adds(out, out->n ? "\n" : "");
+        str_add(out, text_string(text).at, text_string(text).n);
+    }
+}
+
 bool text_truth(struct json_object *v)
 {
     switch (json_object_get_type(v)) {

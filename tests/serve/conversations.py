@@ -46,6 +46,18 @@ class Both:
         marker = self.ask("/tokenize", {"content": self.MARKER, "parse_special": True})["tokens"]
         return [[t, 100] for t in dict.fromkeys(tokens + marker)]
 
+    def test_schemas_of_libraries_are_shown(self):
+        parameters = {"properties": {
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+            "mode": {"enum": ["fast", "slow"]}, "limit": {"type": ["integer", "null"]},
+            "action": {"$ref": "#/$defs/Action"}}, "$defs": {"Action": {
+                "type": "object", "properties": {"kind": {"type": "string", "enum": ["CLICK", "TYPE"]}}}}}
+        tool = {"name": "act", "description": "Act", "parameters": parameters}
+        prompt = self.prompt(user("Click"), tools=[{"type": "function", "function": tool}])
+        self.assertIn("CLICK", prompt)
+        self.assertNotIn("$ref", prompt)
+        self.assertNotIn('type:<|"|><|"|>', prompt)
+
     def test_no_call_is_written_where_none_may_be(self):
         for tools in (True, False):
             for path, body in doors(user(QUESTION), tools):

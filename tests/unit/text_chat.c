@@ -288,6 +288,37 @@ static void gemma_results_are_last_in_an_open_turn(void **state)
         check_text(TEXT_CHAT_GEMMA4, example[i][0], example[i][1]);
 }
 
+/* Thoughts by the names that other vendors give them, and contents that are null or empty. */
+static void thoughts_are_written_by_the_rules_of_the_family(void **state)
+{
+    (void)state;
+    static const char *const form[] = {
+        "\"content\":\"A\",\"reasoning\":\"T\"", "\"content\":\"A\",\"reasoning_content\":\"T\",\"thinking\":null",
+        "\"content\":\"A\",\"reasoning\":null,\"thinking\":\"T\"",
+        "\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\",\"signature\":\"s\"},{\"type\":\"text\",\"text\":\"A\"}]",
+        "\"content\":[{\"type\":\"redacted_thinking\",\"data\":\"x\"},{\"type\":\"reasoning\",\"text\":\"T\"},"
+        "{\"type\":\"text\",\"text\":\"A\"}],\"tool_calls\":null",
+    };
+    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
+        char text[600];
+        snprintf(text, sizeof text, TURN("\"thinking\":true,\"enable_thinking\":true,\"drop_thinking\":false,")
+                 "{\"role\":\"assistant\",%s}]}", form[i]);
+        check_text(TEXT_CHAT_GEMMA4, text, "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nq<turn|>\n<|turn>model\n"
+                   "<|channel>thought\nT\n<channel|>A<turn|>\n<|turn>model\n");
+        check_text(TEXT_CHAT_DEEPSEEK_V4, text, BOS U "q" A "<think>T</think>A" EOS A "<think>");
+        snprintf(text, sizeof text, TURN("\"add_generation_prompt\":false,") "{\"role\":\"assistant\",%s},"
+                 SAY("user", "p") "]}", form[i]);
+        check_text(TEXT_CHAT_GEMMA4, text, ASKED "A<turn|>\n<|turn>user\np<turn|>\n"); /* an older thought */
+        check_text(TEXT_CHAT_DEEPSEEK_V4, text, BOS U "q" A "</think>A" EOS U "p" A "</think>");
+    }
+    static const char empty[] = TURN("") "{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"\",\"tool_calls\":["
+                                "{\"function\":{\"name\":\"f\",\"arguments\":null}}]},"
+                                "{\"role\":\"tool\",\"content\":[{\"type\":\"text\",\"text\":null}]}],\"tools\":null}";
+    check_text(TEXT_CHAT_GEMMA4, empty, ASKED CALLED("f") ANSWERED("unknown", ""));
+    check_text(TEXT_CHAT_DEEPSEEK_V4, empty, BOS U "q" A "</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n"
+               "</｜DSML｜invoke>\n</｜DSML｜tool_calls>" EOS U "<tool_result></tool_result>" A "</think>");
+}
+
 /* What the model wrote behind the prompt stands there in the next one: the cache has all of it. */
 static void a_prompt_begins_with_what_the_model_wrote(void **state)
 {
@@ -384,6 +415,7 @@ int main(void)
         cmocka_unit_test(deepseek_system_texts_are_set_apart),
         cmocka_unit_test(gemma_results_are_last_in_an_open_turn),
         cmocka_unit_test(a_prompt_begins_with_what_the_model_wrote),
+        cmocka_unit_test(thoughts_are_written_by_the_rules_of_the_family),
         cmocka_unit_test(numbers_print_as_in_python),
         cmocka_unit_test(templates_are_known_by_their_hash),
     };
