@@ -54,6 +54,7 @@ struct answer_options {
     double queue_seconds;    /* a request may wait for its turn; 0: as long as it takes */
     double request_seconds;  /* from its arrival to its end; 0: no limit */
     int64_t max_logprobs;    /* tokens and alternatives that a request keeps; 0: no limit */
+    bool drop_unsupported;   /* keywords of schemas, where a request says nothing */
     bool any_top;            /* top_logprobs up to 64 and not OpenAI's 20 */
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */

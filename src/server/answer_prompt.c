@@ -332,13 +332,44 @@ static void make_prompts(struct answer *a, struct fault *f)
 
 /* ---- grammars ---- */
 
+/* A client that has left, or whose time is up, ends the compiler, too. */
+static struct ingle_grammar_options grammar_options(const struct answer *a, struct fault *f)
+{
+    const struct ingle_bounds b = bounds_of(a, f);
+    const enum request_unsupported asked = a->request.unsupported;
+    return (struct ingle_grammar_options){
+        .stop = b.stop,
+        .arg = b.arg,
+        .drop = asked == UNSUPPORTED_DROP || (asked == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
+}
+
+/* In the reply, and for streams in a header: what the answer is not held to. */
+static void tell_warnings(struct answer *a)
+{
+    const struct ingle_grammar *g = a->grammar ? a->grammar : a->calls;
+    struct str all;
+    if (!g)
+        return;
+    a->info.warnings = ingle_grammar_warnings(g, &a->info.n_warnings);
+    str_init(&all);
+    for (size_t i = 0; i < a->info.n_warnings && all.n < 1000; i++)
+        str_addf(&all, "%s%.400s", i ? "; " : "", a->info.warnings[i]);
+    for (size_t i = 0; i < all.n; i++)
+        if (all.at[i] < ' ' || all.at[i] > '~')
+            all.at[i] = '?';
+    if (all.n && str_ok(&all))
+        http_header(a->asker, "X-Ingle-Warnings", all.at);
+    str_release(&all);
+}
+
 static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const struct str *text,
                          const char *param, struct fault *f)
 {
     struct ingle_error e;
     const bool none = kind == INGLE_GRAMMAR_JSON;
-    const ingle_status st = ingle_grammar_open(&a->grammar, a->info.llm, kind,
-                                               none ? NULL : text->at, none ? 0 : text->n, &e);
+    const struct ingle_grammar_options o = grammar_options(a, f);
+    const ingle_status st = ingle_grammar_open_with(&a->grammar, a->info.llm, kind,
+                                                    none ? NULL : text->at, none ? 0 : text->n, &o, &e);
     if (st)
         request_fault_from(f, st, param, e.text);
 }
@@ -391,14 +422,15 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
 
 /* For calls that the model makes by itself.  Without it, which is reported, they are read as they
  * come. */
-static void open_calls_grammar(struct answer *a)
+static void open_calls_grammar(struct answer *a, struct fault *f)
 {
     struct str s;
     str_init(&s);
     put_tools(&s, &a->request);
     str_adds(&s, ",\"behind\":true}");
+    const struct ingle_grammar_options o = grammar_options(a, f);
     if (str_ok(&s))
-        (void)!ingle_grammar_open(&a->calls, a->info.llm, INGLE_GRAMMAR_TOOLS, s.at, s.n, NULL);
+        (void)!ingle_grammar_open_with(&a->calls, a->info.llm, INGLE_GRAMMAR_TOOLS, s.at, s.n, &o, NULL);
     str_release(&s);
 }
 
@@ -422,8 +454,10 @@ static void make_grammar(struct answer *a, struct fault *f)
     else if (r->has_grammar && !tools)
         open_grammar(a, r->grammar_kind, &r->grammar, param, f);
     else if (tools)
-        open_calls_grammar(a);
+        open_calls_grammar(a, f);
     a->grammar_first = a->grammar && !a->part[0].open_thought;
+    if (!f->kind)
+        tell_warnings(a);
 }
 
 /* The end of a thought as a token; -1: the vocabulary has none. */

@@ -37,6 +37,8 @@ struct answer_info {
     char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
     const struct ingle_model *llm;
     bool attached;      /* the client of a request that another one had left */
+    const char *const *warnings; /* [n_warnings] what of its schema or tools the answer is not held to */
+    size_t n_warnings;
     const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies or request.verbose */
 };
 

@@ -442,6 +442,20 @@ void request_effort(struct chat_request *r, const char *word, const char *param,
                   "'%s' is '%.40s', not none, minimal, low, medium, high, xhigh or max", param, word);
 }
 
+void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    const char *word = request_is_text(v) ? json_object_get_string(v) : "";
+    if (!v || f->kind)
+        return;
+    if (strcmp(word, "drop") == 0)
+        r->unsupported = UNSUPPORTED_DROP;
+    else if (strcmp(word, "refuse") == 0)
+        r->unsupported = UNSUPPORTED_REFUSE;
+    else
+        request_fault(f, FAULT_REQUEST, name, "'%s' is neither \"refuse\" nor \"drop\"", name);
+}
+
 void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r)
 {
     struct json_object *v = request_get(o, name);

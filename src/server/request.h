@@ -112,6 +112,9 @@ struct request_ids {
     size_t n, cap;
 };
 
+/* What becomes of keywords of schemas that are not supported. */
+enum request_unsupported { UNSUPPORTED_DEFAULT, UNSUPPORTED_REFUSE, UNSUPPORTED_DROP };
+
 struct chat_request {
     struct str model; /* as asked, or "" */
 
@@ -158,6 +161,7 @@ struct chat_request {
     bool has_grammar; /* of the answer behind the thought */
     enum ingle_grammar_kind grammar_kind;
     struct str grammar;
+    enum request_unsupported unsupported; /* keywords of its schema, and of tools */
     const char *grammar_param; /* the field that faults of it name; NULL: "response_format" */
     enum request_tools tool_choice;
     struct str tool_name; /* TOOLS_NAMED */
@@ -193,6 +197,8 @@ bool request_has_tools(const struct chat_request *r);
 void request_check(const struct chat_request *r, struct fault *f);
 /* Any number will do; -1 asks for a random one. */
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+/* "refuse" or "drop". */
+void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* A hint: nothing that it may be is wrong. */
 void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r);
 /* The words of all vendors for how hard to think, to thinking and effort. */

@@ -582,6 +582,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
         .max_logprobs = (int64_t)ingle_config_number(v->config, "max-logprobs"),
         .any_top = ingle_config_flag(v->config, "many-logprobs"),
+        .drop_unsupported = strcmp(ingle_config_text(v->config, "schema-unsupported", 0), "drop") == 0,
         .always_usage = ingle_config_flag(v->config, "always-usage"),
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
         .note_media = strcmp(ingle_config_text(v->config, "media", 0), "note") == 0,

@@ -146,3 +146,14 @@ void write_member_null(struct str *s, const char *key)
     write_key(s, key);
     write_null(s);
 }
+
+void write_member_texts(struct str *s, const char *key, const char *const *text, size_t n)
+{
+    if (!n)
+        return;
+    write_key(s, key);
+    write_open(s, '[');
+    for (size_t i = 0; i < n; i++)
+        write_text(s, text[i]);
+    write_close(s, ']');
+}

@@ -43,5 +43,6 @@ void write_member_int(struct str *s, const char *key, int64_t v);
 void write_member_number(struct str *s, const char *key, double v);
 void write_member_bool(struct str *s, const char *key, bool v);
 void write_member_null(struct str *s, const char *key);
+void write_member_texts(struct str *s, const char *key, const char *const *text, size_t n); /* an array; n 0: nothing */
 
 #endif

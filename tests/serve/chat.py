@@ -243,6 +243,27 @@ class Chat(Case):
                 if "temperature" not in more:
                     self.assertEqual(c["message"], plain["message"])
 
+    def test_schemas_that_are_not_supported(self):
+        """They are refused, or keywords are left out, which the reply says; one tool never refuses the others."""
+        schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "if": {}}
+        body = user("x", response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+        self.refused(body, says="'if' is not supported")
+        self.refused({**body, "schema_unsupported": "x"}, "schema_unsupported")
+        status, headers, r = self.server.post("/v1/chat/completions", {**body, "schema_unsupported": "drop"})
+        self.assertEqual(status, 200)
+        self.assertEqual(json.loads(r["choices"][0]["message"]["content"]), {"a": 1})
+        self.assertIn("'if' is not supported", r["warnings"][0])
+        self.assertIn("'if' is not supported", headers["X-Ingle-Warnings"])
+        tools = [{"type": "function", "function": {"name": n, "parameters": p}} for n, p in (
+            ("odd", schema), ("plain", {"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"]}))]
+        r = self.ask(user("x", tools=tools, tool_choice="required", seed=1, temperature=1))
+        self.assertEqual(len(r["warnings"]), 1)
+        self.assertIn("odd", r["warnings"][0])
+        for call in r["choices"][0]["message"]["tool_calls"]:
+            if call["function"]["name"] == "plain":
+                self.assertEqual(json.loads(call["function"]["arguments"]), {"a": 7})
+        self.assertNotIn("warnings", self.ask(user("x", tools=tools[1:], max_tokens=3)))
+
     def test_lengths(self):
         self.assertEqual(self.one(user("Count from 1 to 20.", max_tokens=3))["finish_reason"], "length")
         c = self.one(user("Count from 1 to 20.", max_completion_tokens=2, max_tokens=9))
@@ -506,7 +527,7 @@ class Chat(Case):
 
     def test_wrong_formats(self):
         self.refused(user("x", grammar="root ::= nothing"), "grammar", "nothing")
-        self.refused(user("x", json_schema={"not": {}}), "json_schema", "not")
+        self.refused(user("x", json_schema={"if": {}}), "json_schema", "'if' is not supported")
         self.refused(user("x", json_schema={}, grammar='root ::= "a"'), "grammar")
         self.refused(user("x", grammar=5), "grammar")
         # Only following it tells what these cost.

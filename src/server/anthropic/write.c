@@ -56,6 +56,7 @@ static void put_head(struct str *out, const struct answer_info *i)
     str_addf(out, "\"msg_%s\"", i->id);
     str_adds(out, ",\"type\":\"message\",\"role\":\"assistant\"");
     write_member(out, "model", i->model);
+    write_member_texts(out, "warnings", i->warnings, i->n_warnings);
 }
 
 /* ---- blocks ---- */

@@ -278,6 +278,7 @@ static void chat_whole(void *state, const struct answer_result *r, struct str *o
     const struct chat *s = state;
     write_open(out, '{');
     openai_put_head(out, r->info, "chatcmpl-", "chat.completion");
+    write_member_texts(out, "warnings", r->info->warnings, r->info->n_warnings);
     write_key(out, "choices");
     write_open(out, '[');
     for (int i = 0; i < r->n_choices; i++) {

@@ -110,6 +110,7 @@ static void text_whole(void *state, const struct answer_result *r, struct str *o
     (void)state;
     write_open(out, '{');
     openai_put_head(out, r->info, "cmpl-", "text_completion");
+    write_member_texts(out, "warnings", r->info->warnings, r->info->n_warnings);
     write_key(out, "choices");
     write_open(out, '[');
     for (int i = 0; i < r->n_choices; i++) {

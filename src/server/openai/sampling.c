@@ -568,6 +568,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     r->priority = (int)priority;
     r->id_slot = slot < 0 ? 0 : (int)slot;
     r->deadline_seconds = (double)deadline;
+    request_get_unsupported(body, "schema_unsupported", r, f);
 }
 
 /* ---- thinking: every vendor has its own words ---- */
