@@ -305,7 +305,6 @@ struct ingle_plan {
     int64_t n_ctx, max_rows;
     const char *kv;
     char advice[256]; /* when it does not fit: what would; else "" */
-    uint64_t identity; /* the model's, as in ingle_engine_info */
     const char *numerics;
     bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
@@ -315,6 +314,9 @@ struct ingle_plan {
 INGLE_API ingle_status ingle_engine_plan(struct ingle_model *m,
                                          const struct ingle_engine_options *o,
                                          struct ingle_plan *out, struct ingle_error *error);
+/* Who a model is, as in ingle_engine_info, without an engine: all weights are read, or a file of packed weights tells it. */
+INGLE_API ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_engine_options *o, uint64_t *out,
+                                             struct ingle_error *error);
 /* A file of a store: the tokens [from, length) of a conversation. */
 struct ingle_store_entry {
     const char *name, *model;
@@ -365,7 +367,7 @@ struct ingle_engine_info {
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
     int64_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;
-    uint64_t identity; /* hash of hyper-parameters, tensors and sampled weights */
+    uint64_t identity; /* hash of hyper-parameters, tensors and the bytes of all weights */
     bool mapped;             /* the matrices lie in a file of packed weights */
     bool locked;             /* ... and stay in memory */
     bool packed;             /* a file of packed weights was written */

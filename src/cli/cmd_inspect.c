@@ -79,7 +79,7 @@ static int show_plan(struct cli *c, const char *path)
 /* ---- --store ---- */
 
 struct shelf {
-    struct ingle_plan model; /* whose prefixes can be used */
+    uint64_t identity; /* of the model whose prefixes can be used */
     char settings[64];
     bool json;
     int64_t n_files, n_matching, n_damaged;
@@ -88,7 +88,7 @@ struct shelf {
 
 static bool matches(const struct shelf *s, const struct ingle_store_entry *e)
 {
-    return !e->damage && e->identity == s->model.identity && strcmp(e->settings, s->settings) == 0;
+    return !e->damage && e->identity == s->identity && strcmp(e->settings, s->settings) == 0;
 }
 
 static void print_age(int64_t s)
@@ -147,9 +147,11 @@ static int show_store(struct cli *c, const char *path, const char *dir)
     ingle_config_engine(c->config, &o);
     if (ingle_model_open(&m, path, &callbacks, &error))
         return cli_fail(c, &error);
-    ingle_status st = ingle_engine_plan(m, &o, &s.model, &error);
-    snprintf(s.settings, sizeof s.settings, "%s %s", st ? "" : s.model.kv,
-             st ? "" : s.model.numerics);
+    struct ingle_plan plan;
+    ingle_status st = ingle_engine_plan(m, &o, &plan, &error);
+    snprintf(s.settings, sizeof s.settings, "%s %s", st ? "" : plan.kv, st ? "" : plan.numerics);
+    if (!st)
+        st = ingle_engine_identity(m, &o, &s.identity, &error);
     if (!st && s.json)
         fputs("{\"files\": [", stdout);
     else if (!st)

@@ -61,7 +61,6 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .store_bytes = o->store_bytes,
                                    .store_min_tokens = o->store_tokens,
                                    .restore_every = o->restore_every,
-                                   .identity = e->identity,
                                    .model = e->model->name[0] ? e->model->name : e->model->path,
                                    .numerics = e->numerics,
                                    .lock = o->lock,
@@ -131,8 +130,8 @@ static uint64_t value_hash(const struct io_value *v, uint64_t h)
     return h;
 }
 
-/* Who this model is: its weights and its hyper-parameters, "ARCH.*". */
-static uint64_t identity(const struct ingle_engine *e, const struct io_meta *meta)
+/* What the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*". */
+static uint64_t form_of(const struct ingle_engine *e, const struct io_meta *meta)
 {
     uint64_t h = model_identity(e->weights);
     const size_t n = strlen(e->family->arch);
@@ -175,7 +174,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
                "no kernel on this machine is faster than exact for this model; exact used");
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
-        e->identity = identity(e, meta);
+        e->form = form_of(e, meta);
     }
     return st;
 }
@@ -377,8 +376,18 @@ static struct model_load_options load_options(const struct ingle_engine *e, cons
     return (struct model_load_options){.pack_dir = o->pack_cache,
                                        .pack_write = o->pack_write,
                                        .pack_bytes = o->pack_bytes,
-                                       .identity = e->identity,
+                                       .identity = e->form,
                                        .lock = o->lock};
+}
+
+/* Who this model is: its form and all bytes of its weights. */
+static ingle_status find_identity(struct ingle_engine *e, const struct model_load_options *load, struct err *err)
+{
+    uint64_t sum;
+    const ingle_status st = model_sum(e->weights, load, &sum, err);
+    if (!st)
+        e->identity = XXH3_64bits_withSeed(&sum, sizeof sum, e->form);
+    return st;
 }
 
 /* Decides *r (context, budgets) and what it takes. */
@@ -404,7 +413,6 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
         return st;
     *out = (struct ingle_plan){.limit_bytes = search.limit,
                                .kv = kern_kv_name(r->kv_codec),
-                               .identity = e->identity,
                                .numerics = e->numerics,
                                .n_nodes = device_nodes(e->device)->n};
     if (need.total > search.limit && !o->n_ctx) {
@@ -459,6 +467,23 @@ ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_
     ingle_status st = prepare(&e, m, o, &err);
     if (!st)
         st = make_plan(e, o, &r, out, &err);
+    ingle_engine_close(e);
+    return engine_say(error, st, &err);
+}
+
+ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_engine_options *o, uint64_t *out,
+                                   struct ingle_error *error)
+{
+    struct err err;
+    struct ingle_engine *e = NULL;
+    o = o ? o : &no_options;
+    ingle_status st = prepare(&e, m, o, &err);
+    if (!st) {
+        const struct model_load_options load = load_options(e, o);
+        st = find_identity(e, &load, &err);
+    }
+    if (!st)
+        *out = e->identity;
     ingle_engine_close(e);
     return engine_say(error, st, &err);
 }
@@ -534,8 +559,11 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         r.tree_budget_bytes = r.kv_budget_bytes;
     const struct model_load_options load = load_options(e, o);
     st = model_load_with(e->weights, &load, err);
+    if (!st)
+        st = find_identity(e, &load, err);
     if (st)
         return st;
+    r.identity = e->identity;
     return session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
 }
 

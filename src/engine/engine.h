@@ -61,7 +61,7 @@ struct ingle_engine {
     struct family_info info;
     struct runner *runner;
     const char *cpu, *numerics, *kv;
-    uint64_t weight_bytes, identity;
+    uint64_t weight_bytes, identity, form;
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;
     void *tap_arg;

@@ -169,7 +169,8 @@ bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out)
     struct stat st;
     if (i >= io_n_files(f) || fstat(f->part[i].fd, &st) != 0 || (uint64_t)st.st_size != f->part[i].n_bytes)
         return false;
-    *out = (struct io_stamp){f->part[i].n_bytes, (uint64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
+    *out = (struct io_stamp){f->part[i].n_bytes, (uint64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
+                             (int64_t)st.st_ctim.tv_sec, (int64_t)st.st_ctim.tv_nsec};
     return true;
 }
 

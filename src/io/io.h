@@ -109,7 +109,8 @@ const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name
 size_t io_n_files(const struct io_file *f);
 struct io_stamp {
     uint64_t n_bytes, inode;
-    int64_t mtime_s, mtime_ns;
+    int64_t mtime_s, mtime_ns; /* which programs set as they like */
+    int64_t ctime_s, ctime_ns; /* which nobody can set */
 };
 bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out);
 

@@ -147,7 +147,7 @@ static int by_use(const void *a, const void *b)
     return (x->used > y->used) - (x->used < y->used);
 }
 
-/* Files that may go for this one: nobody uses them.  *kept_bytes: what the others take. */
+/* Files that may go for this one: the user's own, and nobody uses them.  *kept_bytes: what the others take. */
 static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept_bytes)
 {
     struct old *list = NULL;
@@ -160,7 +160,7 @@ static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept
         if ((!model_packed_is_name(e->d_name) && !is_temporary(e->d_name)) || strcmp(e->d_name, own) == 0 ||
             fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        if (in_use(dir, e->d_name) || !mem_grow(&list, &cap, *n + 1, sizeof *list)) {
+        if (st.st_uid != geteuid() || in_use(dir, e->d_name) || !mem_grow(&list, &cap, *n + 1, sizeof *list)) {
             *kept_bytes += (uint64_t)st.st_size;
             continue;
         }
@@ -285,6 +285,7 @@ static ingle_status write_all(int fd, const struct packed_write *w, struct err *
 {
     const char *path = w->o->pack_dir;
     struct packed_header h = w->want->head;
+    h.model_sum = w->model->sum;
     const size_t n_m = h.n_matrices * sizeof(struct packed_matrix), n_s = h.n_sources * sizeof(struct io_stamp);
     const size_t n = n_m + n_s + h.n_blocks * sizeof(struct packed_sum);
     if (fallocate(fd, 0, 0, (off_t)h.file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
@@ -336,19 +337,39 @@ static ingle_status open_temporary(int dir, const char *path, const char *name, 
     if (fd < 0)
         return fail(err, path, "cannot create a file");
     /* It must still be the one of this name: a writer that was faster has renamed it. */
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &mine) != 0 ||
-        fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) != 0 || mine.st_ino != there.st_ino ||
-        mine.st_dev != there.st_dev || mine.st_uid != geteuid())
-    {
+    ingle_status s = INGLE_OK;
+    if (fstat(fd, &mine) != 0)
+        s = fail(err, path, "cannot stat a file");
+    else if (mine.st_uid != geteuid() || mine.st_nlink > 1 || !S_ISREG(mine.st_mode))
+        s = err_set(err, INGLE_UNSUP, "%s: %s is in the way: %s", path, name,
+                    mine.st_uid != geteuid() ? "it belongs to another user" : "it is no file with one name");
+    else if (!model_packed_lock(fd, LOCK_EX) || fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
+             mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
+        s = err_set(err, INGLE_UNSUP, "%s: another process is writing these packed weights", path);
+    if (s) {
         close(fd);
-        return err_set(err, INGLE_UNSUP, "%s: another process is writing these packed weights", path);
+        return s;
     }
     if (ftruncate(fd, 0) != 0) {
-        const ingle_status s = fail(err, path, "cannot empty a file");
+        s = fail(err, path, "cannot empty a file");
         close(fd);
         return s;
     }
     *out = fd;
+    return INGLE_OK;
+}
+
+/* Others who may write there could put names in the way. */
+static ingle_status check_dir(int dir, const char *path, struct err *err)
+{
+    struct stat st;
+    if (fstat(dir, &st) != 0)
+        return fail(err, path, "cannot stat the directory");
+    if (st.st_uid != geteuid() && st.st_uid != 0)
+        return err_set(err, INGLE_ARG, "%s: belongs to user %u", path, (unsigned)st.st_uid);
+    if (st.st_mode & 022)
+        return err_set(err, INGLE_ARG, "%s: others may write to the directory (mode %o); chmod 700 it", path,
+                       (unsigned)st.st_mode & 0777);
     return INGLE_OK;
 }
 
@@ -374,7 +395,8 @@ ingle_status model_packed_write(const struct packed_write *w, struct err *err)
         s = open_dir(path, &dir, err);
     if (s)
         return s;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    s = check_dir(dir, path, err);
+    if (!s && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         s = err_set(err, INGLE_UNSUP, "%s: %s is there", path, name);
     if (!s)
         s = open_temporary(dir, path, tmp, &fd, err);
@@ -422,7 +444,7 @@ static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, 
         const ingle_status bad = verify ? model_packed_verify(&f, name, &why) : INGLE_OK;
         e.damage = bad ? why.msg : NULL;
     } else if (s != INGLE_NOTFOUND) {
-        e.foreign = s == INGLE_UNSUP;
+        e.foreign = s == INGLE_UNSUP || s == INGLE_ARG;
         e.damage = why.msg;
     }
     fn(arg, &e);

@@ -26,6 +26,9 @@ struct load {
     int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
     uint64_t stored_bytes, row_bytes; /* of one row: in the file, as the device wants it */
     struct err *err; /* [workers] */
+    struct seen *seen; /* [chunks of the whole stack] */
+    size_t cap_seen;
+    bool only_sum;   /* rows are read and hashed, not kept */
 };
 
 static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, struct err *err)
@@ -36,13 +39,16 @@ static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, 
 
 /* Rows [row0, row0 + n) of matrix `index` of a source: converted rows in the worker's buffer, or NULL. */
 static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t index, int64_t row0, int64_t n,
-                                int worker)
+                                int worker, struct seen *seen)
 {
     struct err *err = &l->err[worker];
     uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
     const int64_t out = device_matrix_out(l->b->m);
     const uint64_t at = (uint64_t)(index * out + row0) * l->stored_bytes;
     if (io_read(l->m->file, p->t, at, buffer, (size_t)n * l->stored_bytes, err))
+        return NULL;
+    model_see(seen, buffer, n, l->stored_bytes);
+    if (l->only_sum)
         return NULL;
     if (l->b->layout.from == AS_STORED)
         return buffer;
@@ -63,7 +69,7 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
     const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
     const int64_t n = num_min(l->rows_per_chunk, out - row0);
     const struct source *p = &b->part[b->n_parts > 1 ? index : 0];
-    const uint8_t *rows = read_rows(l, p, b->n_parts > 1 ? 0 : index, row0, n, worker);
+    const uint8_t *rows = read_rows(l, p, b->n_parts > 1 ? 0 : index, row0, n, worker, &l->seen[chunk]);
     if (!rows)
         return;
     const uint32_t type = device_matrix_type(b->m);
@@ -108,19 +114,22 @@ static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, st
     if (s)
         return s;
     l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
-    pool_run(device_pool(l->m->d), l->chunks * device_matrix_stack(b->m), load_chunk, l);
+    const int64_t n_chunks = l->chunks * device_matrix_stack(b->m);
+    if (!mem_grow(&l->seen, &l->cap_seen, (size_t)n_chunks, sizeof *l->seen))
+        return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'", (long long)n_chunks, b->part[0].t->name);
+    pool_run(device_pool(l->m->d), n_chunks, load_chunk, l);
     for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
         if (l->err[i].status) {
             if (err)
                 *err = l->err[i];
             return l->err[i].status;
         }
-    return INGLE_OK;
+    return model_sum_matrix(l->m, b, l->seen, n_chunks, l->stored_bytes, err);
 }
 
-static ingle_status load_all(struct model *m, struct err *err)
+static ingle_status load_all(struct model *m, bool only_sum, struct err *err)
 {
-    struct load l = {.m = m};
+    struct load l = {.m = m, .only_sum = only_sum};
     const int n_workers = pool_size(device_pool(m->d));
     l.err = mem_calloc((size_t)n_workers, sizeof *l.err);
     l.rounded = mem_calloc((size_t)n_workers, sizeof *l.rounded);
@@ -137,15 +146,18 @@ static ingle_status load_all(struct model *m, struct err *err)
         if (any)
             rounded = n_rounded++ ? rounded : m->matrix[i].part[0].scale->name;
         memset(l.rounded, 0, (size_t)n_workers * sizeof *l.rounded);
-        if (!s && report_progress(m->sink, "load", (double)done, (double)m->n_bytes))
+        if (!s && report_progress(m->sink, only_sum ? "read" : "load", (double)done, (double)m->n_bytes))
             s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
     }
     if (!s && n_rounded)
         report(m->sink, INGLE_REPORT_NOTE, "tensor", rounded,
                "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34", n_rounded);
+    if (!s)
+        s = model_sum_end(m, err);
     mem_free(l.buffer);
     mem_free(l.err);
     mem_free(l.rounded);
+    mem_free(l.seen);
     return s;
 }
 
@@ -174,6 +186,8 @@ static bool map(struct model *m, const struct packed_want *w, const char *dir)
     }
     m->file_of_image = f;
     m->loaded.mapped = true;
+    m->sum = f->head.model_sum;
+    m->summed = true;
     place(m, w, image);
     if (device_nodes(m->d)->n > 1)
         report(m->sink, INGLE_REPORT_NOTE, "numa", dir,
@@ -262,7 +276,7 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     if (!o->pack_dir || !w.head.n_sources || !map(m, &w, o->pack_dir)) {
         s = reserve(m, &w, err);
         if (!s)
-            s = load_all(m, err);
+            s = load_all(m, false, err);
         if (!s && o->pack_dir && o->pack_write)
             write_file(m, &w, o);
     }
@@ -272,6 +286,31 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         count_huge(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     model_packed_want_release(&w);
+    return s;
+}
+
+ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out, struct err *err)
+{
+    struct packed_want w;
+    struct packed_file f;
+    const void *image;
+    ingle_status s = INGLE_OK;
+    if (!m->summed) {
+        s = model_packed_want_init(&w, m, o->identity, err);
+        if (s)
+            return s;
+        if (o->pack_dir && w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, &f, &image, NULL)) {
+            m->sum = f.head.model_sum;
+            m->summed = true;
+            file_unmap(image, f.head.image_bytes);
+            model_packed_close(&f);
+        } else {
+            s = load_all(m, true, err);
+        }
+        model_packed_want_release(&w);
+    }
+    if (!s)
+        *out = m->sum;
     return s;
 }
 

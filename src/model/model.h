@@ -50,7 +50,7 @@ int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most)
 MUST_CHECK ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows,
                                      int64_t in, int64_t n_stack,
                                      const struct device_matrix **out, struct err *err);
-/* Binds a vector of n floats (F32, F16 or BF16 in the file).  Loaded at once. */
+/* Binds the n weights of a norm (F32, F16 or BF16 in the file).  Loaded at once.  All of them 0: INGLE_FORMAT. */
 MUST_CHECK ingle_status model_vector(struct model *m, const char *name, int64_t n,
                                      const struct device_vector **out, struct err *err);
 /* The same, to host memory f32 [n]. */
@@ -121,7 +121,7 @@ struct model_pack_entry {
     uint64_t bytes;
     int64_t age_s;     /* since its last use */
     bool in_use;       /* by a process, now */
-    bool foreign;      /* of another version of ingle */
+    bool foreign;      /* of another version of ingle, or another user's */
     bool temporary;    /* being written (in_use), or what a killed process left */
     const char *damage; /* or NULL */
 };
@@ -133,7 +133,10 @@ MUST_CHECK ingle_status model_pack_list(const char *dir, bool verify, model_pack
 MUST_CHECK ingle_status model_pack_clear(const char *dir, int64_t *n_files, uint64_t *n_bytes,
                                          struct err *err);
 
-/* Hash of tensor names, types, shapes and sampled bytes: who this model is. */
+/* Hash of tensor names, types and shapes: which files of packed weights can be this model's, with the stamps of its files. */
 uint64_t model_identity(const struct model *m);
+/* Hash of all bytes of the bound weights (of tables: samples, with size and time of their file): who this model is, wherever its
+ * files lie.  Known behind model_load_with(); before that a file of packed weights tells it, or all is read. */
+MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out, struct err *err);
 
 #endif

@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include <xxhash.h>
@@ -232,6 +233,18 @@ static bool trusted(const struct stat *st)
     return (st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
+bool model_packed_lock(int fd, int how)
+{
+    enum { TIMES = 20, PAUSE_NS = 2000000 };
+    for (int i = 0;; i++) {
+        if (flock(fd, how | LOCK_NB) == 0)
+            return true;
+        if ((errno != EWOULDBLOCK && errno != EINTR) || i == TIMES)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
 ingle_status model_packed_open(struct packed_file *f, int dir, const char *name, struct err *err)
 {
     struct stat st;
@@ -240,13 +253,15 @@ ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
         return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s", name,
                        strerror(errno));
     ingle_status s = INGLE_OK;
-    (void)flock(f->fd, LOCK_SH | LOCK_NB);
-    if (fstat(f->fd, &st) != 0)
+    /* File systems without locks: nobody can tell that the file is in use, which costs its name at worst. */
+    if (!model_packed_lock(f->fd, LOCK_SH) && errno == EWOULDBLOCK)
+        s = err_set(err, INGLE_IO, "%s: another process holds it", name);
+    else if (fstat(f->fd, &st) != 0)
         s = err_set(err, INGLE_IO, "%s: cannot stat: %s", name, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         s = err_set(err, INGLE_FORMAT, "%s: not a regular file", name);
     else if (!trusted(&st))
-        s = err_set(err, INGLE_UNSUP, "%s: belongs to another user or can be written by others", name);
+        s = err_set(err, INGLE_ARG, "%s: belongs to another user or can be written by others", name);
     else
         s = read_parts(f, name, (uint64_t)st.st_size, err);
     if (s)

@@ -6,8 +6,7 @@
  * then, from a page border on (a huge page's, of a large one), the image: every matrix at its
  * place in one piece of memory.
  *
- * A file belongs to its sources (sizes, times, inodes), to the tensors and samples of their
- * bytes (model_identity()), to the format of the file and to the layout of packed weights
+ * A file belongs to its sources (sizes, times, inodes), to the tensors (model_identity()), to the format of the file and to the layout of packed weights
  * (KERN_LAYOUT).  All of that makes its key, and the key its name.  Nothing in it depends
  * on the instruction set.
  *
@@ -22,7 +21,7 @@
 #include <assert.h>
 
 enum {
-    PACKED_FORMAT = 2,
+    PACKED_FORMAT = 3,
     PACKED_BLOCK = 16 << 20, /* of the image, under one sum */
     PACKED_ALIGN = 4096,     /* of a matrix in the image */
     PACKED_HUGE = 2 << 20,   /* of an image of so many such pages, in the file and in memory */
@@ -39,10 +38,11 @@ struct packed_header {
     uint32_t format, layout, endian, n_matrices, n_sources, n_blocks;
     uint64_t file_bytes, image_at, image_bytes;
     struct packed_sum key, table_sum;
+    uint64_t model_sum;    /* model_sum() of the weights */
     char model[192];       /* its path, for people; cut */
     struct packed_sum sum; /* of the header, with zeros here */
 };
-static_assert(sizeof(struct packed_header) == 304, "a file format: do not pad");
+static_assert(sizeof(struct packed_header) == 312, "a file format: do not pad");
 static_assert(offsetof(struct packed_header, key) == 64, "a file format: do not reorder");
 
 struct packed_matrix {
@@ -74,9 +74,12 @@ struct packed_file {
     const struct packed_sum *block;
     void *table;
 };
-/* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged. */
+/* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged; INGLE_ARG: another user's, or others may
+ * write to it. */
 MUST_CHECK ingle_status model_packed_open(struct packed_file *f, int dir, const char *name, struct err *err);
 void model_packed_close(struct packed_file *f);
+/* flock() without waiting for long: who asks whether a file is in use holds a lock for a moment.  False, with errno. */
+bool model_packed_lock(int fd, int how);
 /* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: behind the header. */
 MUST_CHECK ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes,
                                           const char *name, uint64_t *table_bytes, struct err *err);

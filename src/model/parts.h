@@ -59,6 +59,12 @@ struct model_table {
     size_t row_bytes;
 };
 
+/* Rows of one chunk, as they stand in the file (sum.c). */
+struct seen {
+    uint64_t hash;
+    int64_t n, lead, trail, longest, longest_at; /* rows; zero ones in front, at the end, and the most that follow each other */
+};
+
 struct packed_file;
 struct scheme;
 
@@ -81,6 +87,11 @@ struct model {
     size_t n_widened;      /* matrices that no code fits: F32 in memory */
     const char *widened;   /* the first */
     uint64_t wide_bytes;   /* of them, in memory */
+    /* sum.c: of all bytes so far, in the order of binding; matrices that are zero. */
+    uint64_t sum, sum_bytes, zero_bytes;
+    bool summed; /* all of it */
+    size_t n_zero;
+    const char *zero;
     /* The matrices, in one piece of memory. */
     uint8_t *image;
     struct model_loaded loaded;
@@ -137,6 +148,18 @@ void model_scheme_tile(const struct model *m, int64_t *rows, int64_t *columns);
 /* Whether it describes a quantised cache of keys and values, whose steps k_scale and v_scale are. */
 bool model_scheme_has_cache(const struct model *m);
 void model_scheme_free(struct scheme *s);
+
+/* ---- sum.c ---- */
+
+/* Any thread: n rows that were read. */
+void model_see(struct seen *s, const uint8_t *rows, int64_t n, uint64_t row_bytes);
+/* Bytes of a small tensor. */
+void model_sum_add(struct model *m, const struct io_tensor *t, const void *bytes, size_t n);
+/* The chunks of a matrix, all of its stack, in order.  INGLE_FORMAT: a part of it is missing. */
+MUST_CHECK ingle_status model_sum_matrix(struct model *m, const struct bound_matrix *b, const struct seen *s, int64_t n_chunks,
+                                         uint64_t row_bytes, struct err *err);
+/* Behind the last matrix. */
+MUST_CHECK ingle_status model_sum_end(struct model *m, struct err *err);
 
 /* Ends what model_load() began. */
 void model_unload(struct model *m);

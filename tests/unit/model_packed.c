@@ -426,11 +426,164 @@ static void weights_are_locked_or_it_is_said(void **state)
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-struct seen { int n, ready, temporary, damaged; };
+/* What is in the way is named and stays as it is. */
+static void names_in_the_way(void **state)
+{
+    (void)state;
+    char path[512], tmp[600], kept[128];
+    struct ingle_engine_info info;
+    struct stat st;
+    start(moe, &write_it, &info);
+    assert_int_equal(files(path), 1);
+    assert_int_equal(unlink(path), 0);
+    snprintf(kept, sizeof kept, "%s.kept", dir);
+    assert_int_equal(file_write_atomic(kept, "precious", 8, NULL), INGLE_OK);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    assert_int_equal(link(kept, tmp), 0);
+    start(moe, &write_it, &info);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "in the way"));
+    assert_int_equal(stat(kept, &st), 0);
+    assert_int_equal(st.st_size, 8);
+    assert_int_equal(unlink(tmp), 0);
+    assert_int_equal(unlink(kept), 0);
+    assert_int_equal(chmod(dir, 0777), 0);
+    start(moe, &write_it, &info);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "others may write"));
+    assert_int_equal(chmod(dir, 0700), 0);
+}
+
+/* root may delete all files, and leaves those of others and those that others may write to. */
+static void files_of_others_stay(void **state)
+{
+    (void)state;
+    char path[512];
+    struct ingle_engine_info info;
+    if (geteuid() != 0)
+        skip();
+    const struct start small = {.write = true, .bytes = 3 << 20};
+    for (int how = 0; how < 2; how++) {
+        start(moe, &write_it, &info);
+        assert_int_equal(files(path), 1);
+        assert_int_equal(how ? chmod(path, 0660) : chown(path, 1000, 1000), 0);
+        start(nano, how ? &write_it : &small, &info);
+        assert_null(strstr(said, "was deleted"));
+        assert_int_equal(access(path, F_OK), 0);
+        while (files(path))
+            assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* The lock of who asks whether a file is in use is waited for. */
+static void a_moment_of_a_lock_is_waited_for(void **state)
+{
+    (void)state;
+    char path[512];
+    struct ingle_engine_info info;
+    start(moe, &write_it, &info);
+    files(path);
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int fd = open(path, O_RDONLY);
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        _exit(0);
+    }
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    const int d = open(dir, O_RDONLY | O_DIRECTORY), fd = open(path, O_RDONLY);
+    struct packed_file f;
+    struct err err;
+    const ingle_status s = model_packed_open(&f, d, strrchr(path, '/') + 1, &err);
+    assert_true(s == INGLE_OK || s == INGLE_IO); /* a slow machine */
+    if (!s) {
+        assert_int_not_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+        model_packed_close(&f);
+    }
+    close(d);
+    close(fd);
+    close(ready[0]);
+    close(ready[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* A model changed in place under its old time of modification is another one. */
+static void a_change_in_place_is_seen(void **state)
+{
+    (void)state;
+    char copy[128], path[512];
+    struct ingle_engine_info info, packed, mapped;
+    struct stat st;
+    char *bytes;
+    size_t n;
+    assert_int_equal(file_slurp(moe, 64 << 20, &bytes, &n, NULL), INGLE_OK);
+    snprintf(copy, sizeof copy, "%s.gguf", dir);
+    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    mem_free(bytes);
+    const uint64_t cold = start(copy, &plain, &info);
+    start(copy, &write_it, &packed);
+    assert_int_equal(start(copy, &use, &mapped), cold);
+    assert_true(packed.packed && mapped.mapped);
+    assert_true(info.identity == packed.identity && packed.identity == mapped.identity);
+    assert_int_equal(start(moe, &plain, &packed), cold);
+    assert_true(info.identity == packed.identity); /* wherever it lies */
+    assert_int_equal(stat(copy, &st), 0);
+    flip(copy, n - 3000);
+    assert_int_equal(utimensat(AT_FDCWD, copy, (struct timespec[2]){st.st_atim, st.st_mtim}, 0), 0);
+    start(copy, &use, &mapped);
+    assert_false(mapped.mapped);
+    assert_true(info.identity != mapped.identity);
+    files(path);
+    unlink(copy);
+}
+
+/* Rows of a table that is read from the file: one that was cut short ends an answer, not the process. */
+static void a_file_cut_short_ends_an_answer(void **state)
+{
+    (void)state;
+    struct ingle_model *m;
+    struct ingle_engine *e;
+    struct ingle_session *s;
+    char copy[128], *bytes;
+    size_t n;
+    const struct ingle_engine_options o = {.n_ctx = 256, .threads = 2};
+    const int32_t tokens[] = {2, 300, 17, 400};
+    assert_int_equal(file_slurp("tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", 64 << 20, &bytes, &n, NULL), INGLE_OK);
+    snprintf(copy, sizeof copy, "%s.gguf", dir);
+    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    must(ingle_model_open(&m, copy, NULL, &error));
+    must(ingle_engine_open(&e, m, &o, &error));
+    must(ingle_session_open(&s, e, &error));
+    assert_int_equal(truncate(copy, 4096), 0);
+    ingle_status st = ingle_session_sync(s, tokens, 4, NULL, &error);
+    const float *logits;
+    if (!st)
+        st = ingle_session_finish(s, &logits, &error);
+    assert_int_equal(st, INGLE_IO);
+    assert_non_null(strstr(error.text, copy));
+    ingle_session_close(s);
+    const int fd = open(copy, O_WRONLY);
+    assert_int_equal(pwrite(fd, bytes, n, 0), (ssize_t)n); /* it is whole again */
+    close(fd);
+    must(ingle_session_open(&s, e, &error));
+    must(ingle_session_sync(s, tokens, 4, NULL, &error));
+    must(ingle_session_finish(s, &logits, &error));
+    ingle_session_close(s);
+    ingle_engine_close(e);
+    ingle_model_close(m);
+    unlink(copy);
+    mem_free(bytes);
+}
+
+struct listed { int n, ready, temporary, damaged; };
 
 static void look(void *arg, const struct ingle_pack_entry *e)
 {
-    struct seen *s = arg;
+    struct listed *s = arg;
     s->n++;
     assert_in_range(e->age_seconds, 0, 3600);
     s->temporary += e->temporary;
@@ -443,7 +596,7 @@ static void files_are_listed_and_deleted(void **state)
     (void)state;
     char path[512], tmp[600];
     struct ingle_engine_info info;
-    struct seen s = {0};
+    struct listed s = {0};
     int64_t n;
     uint64_t bytes;
     start(moe, &write_it, &info);
@@ -457,7 +610,7 @@ static void files_are_listed_and_deleted(void **state)
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     flip(path, (uint64_t)st.st_size - 5000);
-    s = (struct seen){0};
+    s = (struct listed){0};
     must(ingle_pack_list(dir, false, look, &s, &error));
     assert_int_equal(s.damaged, 0); /* only reading all of it can tell */
     must(ingle_pack_list(dir, true, look, &s, &error));
@@ -484,6 +637,11 @@ int main(void)
         TEST(one_process_writes),
         TEST(weights_are_locked_or_it_is_said),
         TEST(files_are_listed_and_deleted),
+        TEST(names_in_the_way),
+        TEST(files_of_others_stay),
+        TEST(a_moment_of_a_lock_is_waited_for),
+        TEST(a_change_in_place_is_seen),
+        TEST(a_file_cut_short_ends_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
