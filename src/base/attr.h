@@ -10,6 +10,8 @@
 /* Not looked at by sanitizers: for what they would make too slow to test anything with. */
 #define ATTR_UNCHECKED \
     __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+/* A symbol of a library that may lack it; it is NULL then. */
+#define ATTR_WEAK __attribute__((weak))
 #define ATTR_NORETURN __attribute__((noreturn))
 #define ATTR_ALIGNED(n) __attribute__((aligned(n)))
 #define LIKELY(x) __builtin_expect(!!(x), 1)

@@ -10,6 +10,7 @@
  */
 #include "model/parts.h"
 
+#include "base/attr.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <string.h>
@@ -24,6 +25,14 @@ enum {
     WHOLE_SHARE = 100,     /* matrices that are zero as a whole may have this part of all bytes */
 };
 
+/* The same hash with the machine's vectors, where the library has a choice of them. */
+ATTR_WEAK XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t n);
+
+static uint64_t hash_of(const void *bytes, size_t n)
+{
+    return XXH3_64bits_dispatch ? XXH3_64bits_dispatch(bytes, n) : XXH3_64bits(bytes, n);
+}
+
 static bool is_zero(const uint8_t *at, uint64_t n)
 {
     return !n || (!at[0] && !memcmp(at, at + 1, (size_t)n - 1));
@@ -31,7 +40,7 @@ static bool is_zero(const uint8_t *at, uint64_t n)
 
 void model_see(struct seen *s, const uint8_t *rows, int64_t n, uint64_t row_bytes)
 {
-    *s = (struct seen){.hash = XXH3_64bits(rows, (size_t)((uint64_t)n * row_bytes)), .n = n};
+    *s = (struct seen){.hash = hash_of(rows, (size_t)((uint64_t)n * row_bytes)), .n = n};
     int64_t run = 0;
     for (int64_t r = 0; r < n; r++) {
         const uint8_t *row = rows + (uint64_t)r * row_bytes;
