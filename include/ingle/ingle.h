@@ -701,6 +701,10 @@ INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
  * answers go on.  Nobody else uses the session meanwhile. */
 INGLE_API ingle_status ingle_scheduler_load(struct ingle_scheduler *s, struct ingle_session *session,
                                             const char *path, struct ingle_error *error);
+/* ingle_session_sync() in the same way: what is on disk is read while answers go on. */
+INGLE_API ingle_status ingle_scheduler_sync(struct ingle_scheduler *s, struct ingle_session *session,
+                                            const int32_t *tokens, int64_t n, struct ingle_reuse *reuse,
+                                            struct ingle_error *error);
 
 struct ingle_slot {
     int64_t request; /* number of the request, from 1; 0: the slot is free */

@@ -503,6 +503,48 @@ ingle_status ingle_scheduler_load(struct ingle_scheduler *s, struct ingle_sessio
     return engine_say(error, l.status, &l.err);
 }
 
+/* Tokens that a session takes from cache and disk, on the scheduler's thread. */
+struct syncing {
+    struct ingle_session *session;
+    const int32_t *tokens;
+    int64_t n;
+    struct session_reuse reuse;
+    ingle_status status;
+    struct err err;
+    bool looked, begun, over;
+};
+
+/* The store looks at its directory first; then its files are read, by its own thread. */
+static void go_on_syncing(struct ingle_engine *e, void *arg)
+{
+    struct syncing *y = arg;
+    struct session *s = y->session->s;
+    if (!y->begun && !(y->looked ? !session_runner_looks(e->runner) : session_runner_look(e->runner))) {
+        y->looked = true;
+        return;
+    }
+    if (!y->begun)
+        y->status = session_sync_begin(s, y->tokens, y->n, &y->err);
+    y->begun = true;
+    y->over = y->status || session_sync_poll(s, &y->reuse);
+}
+
+ingle_status ingle_scheduler_sync(struct ingle_scheduler *s, struct ingle_session *session,
+                                  const int32_t *tokens, int64_t n, struct ingle_reuse *reuse,
+                                  struct ingle_error *error)
+{
+    struct syncing y = {.session = session, .tokens = tokens, .n = n};
+    for (;;) {
+        ingle_scheduler_call(s, go_on_syncing, &y);
+        if (y.over)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); /* the disk has work */
+    }
+    if (!y.status && reuse)
+        engine_explain_reuse(&y.reuse, n, reuse);
+    return engine_say(error, y.status, &y.err);
+}
+
 int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler_status *out,
                                struct ingle_slot *slots, int64_t n_slots)
 {

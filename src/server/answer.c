@@ -97,14 +97,22 @@ void answer_unref(struct answer *a)
 
 void answer_lock(struct answer *a) { pthread_mutex_lock(&a->lock); }
 
-/* Releasing an exchange may free it, and that frees its link and with it an answer. */
+static void do_due(struct answer *a);
+
+/* Releasing an exchange may free it, and that frees its link and with it an answer: but not this one, of
+ * which the caller has a reference. */
 void answer_unlock(struct answer *a)
 {
-    struct http_exchange *x = a->leaving;
-    a->leaving = NULL;
-    pthread_mutex_unlock(&a->lock);
-    if (x)
-        http_release(x);
+    for (;;) {
+        struct http_exchange *x = a->leaving;
+        a->leaving = NULL;
+        pthread_mutex_unlock(&a->lock);
+        if (x)
+            http_release(x);
+        if (!atomic_load(&a->due) || pthread_mutex_trylock(&a->lock))
+            return;
+        do_due(a);
+    }
 }
 
 static void hold(struct answer *a, bool held)
@@ -125,6 +133,19 @@ static void let_go(struct answer *a)
     a->leaving = a->x;
     a->x = NULL;
     a->link = NULL;
+}
+
+/* The answer behind a in the list, or the first one, with a reference; gives back that to a. */
+static struct answer *next_answer(struct answer_core *c, struct answer *a)
+{
+    pthread_mutex_lock(&c->lock);
+    struct answer *next = a ? a->next : c->first;
+    while (next && !try_ref(next))
+        next = next->next;
+    pthread_mutex_unlock(&c->lock);
+    if (a)
+        answer_unref(a);
+    return next;
 }
 
 /* Takes the request and the state; NULL: they are gone. */
@@ -261,45 +282,59 @@ static void on_free(void *arg)
     mem_free(l);
 }
 
+/*
+ * The I/O thread waits for no answer: the thread of the scheduler may be inside of one, and all clients would
+ * wait with it.  What cannot be done at once is done by who has the lock, when he gives it back.
+ */
+enum { DUE_GONE = 1, DUE_ROOM = 2, DUE_SILENCE = 4 };
+
 /* The client has left.  Before the first token its request may wait for one who asks the same. */
-static void on_gone(void *arg)
+static void do_gone(struct answer *a)
 {
-    struct answer_link *l = arg;
-    struct answer *a = l->a;
-    answer_lock(a);
-    if (a->link == l && !a->finished) {
-        let_go(a);
-        if (a->first_token || a->cancelled || a->core->o.grace_seconds <= 0)
-            answer_cancel(a);
-        else
-            a->orphaned = clock_now();
-    }
-    answer_unlock(a);
+    if (!a->link || a->finished)
+        return;
+    let_go(a);
+    if (a->first_token || a->cancelled || a->core->o.grace_seconds <= 0)
+        answer_cancel(a);
+    else
+        a->orphaned = clock_now();
 }
 
-/* The client has read down what waited for it. */
-static void on_room(void *arg)
+static void do_silence(struct answer *a)
 {
-    struct answer_link *l = arg;
-    struct answer *a = l->a;
-    answer_lock(a);
-    if (a->link == l)
+    if (!a->link || a->finished || !a->request.stream)
+        return;
+    a->dialect->keepalive(a->state, &a->info, &a->out);
+    a->open = true;
+    answer_flush(a);
+}
+
+/* The lock is held. */
+static void do_due(struct answer *a)
+{
+    const unsigned due = atomic_exchange(&a->due, 0);
+    if (due & DUE_GONE)
+        do_gone(a);
+    if ((due & DUE_ROOM) && a->link) /* the client has read down what waited for it */
         hold(a, false);
+    if (due & DUE_SILENCE)
+        do_silence(a);
+}
+
+static void tell(struct answer *a, unsigned due)
+{
+    atomic_fetch_or(&a->due, due);
+    if (pthread_mutex_trylock(&a->lock))
+        return;
+    do_due(a);
     answer_unlock(a);
 }
 
-static void on_silence(void *arg)
-{
-    struct answer_link *l = arg;
-    struct answer *a = l->a;
-    answer_lock(a);
-    if (a->link == l && !a->finished && a->request.stream) {
-        a->dialect->keepalive(a->state, &a->info, &a->out);
-        a->open = true;
-        answer_flush(a);
-    }
-    answer_unlock(a);
-}
+static void on_gone(void *arg) { tell(((struct answer_link *)arg)->a, DUE_GONE); }
+
+static void on_room(void *arg) { tell(((struct answer_link *)arg)->a, DUE_ROOM); }
+
+static void on_silence(void *arg) { tell(((struct answer_link *)arg)->a, DUE_SILENCE); }
 
 /* Ties x to a, of which the link holds a reference of its own. */
 static bool listen(struct answer *a, struct http_exchange *x)
@@ -332,21 +367,27 @@ static void digest_of(const struct http_request *rq, const struct dialect *d,
     sha256_end(&s, out);
 }
 
+static bool digest_is(struct answer_core *c, const struct answer *a, const uint8_t digest[SHA256_BYTES])
+{
+    pthread_mutex_lock(&c->lock);
+    const bool is = memcmp(a->digest, digest, SHA256_BYTES) == 0;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
 /* An answer to the same body whose client left before its first token; with a reference. */
 static struct answer *find_orphan(struct answer_core *c, const uint8_t digest[SHA256_BYTES])
 {
-    struct answer *found = NULL;
-    pthread_mutex_lock(&c->lock);
-    for (struct answer *a = c->first; a && !found; a = a->next) {
-        if (memcmp(a->digest, digest, SHA256_BYTES) != 0)
+    struct answer *a = NULL;
+    bool found = false;
+    while (!found && (a = next_answer(c, a))) {
+        if (!digest_is(c, a, digest))
             continue;
-        pthread_mutex_lock(&a->lock);
-        if (a->orphaned && !a->finished && !a->cancelled && !a->first_token && try_ref(a))
-            found = a;
-        pthread_mutex_unlock(&a->lock);
+        answer_lock(a);
+        found = a->orphaned && !a->finished && !a->cancelled && !a->first_token;
+        answer_unlock(a);
     }
-    pthread_mutex_unlock(&c->lock);
-    return found;
+    return a;
 }
 
 /* The new client takes the old one's place, with a state of its own. */
@@ -399,28 +440,19 @@ static void tick_one(struct answer *a, uint64_t now)
     answer_submit_rest(a);
 }
 
-/* Ending an answer takes the core's lock, so each one is held and visited without it. */
 bool answer_tick(struct answer_core *c)
 {
     const uint64_t now = clock_now();
     bool any = false;
-    struct answer *a = NULL, *next;
-    for (;;) {
-        pthread_mutex_lock(&c->lock);
-        next = a ? a->next : c->first;
-        while (next && !try_ref(next))
-            next = next->next;
-        pthread_mutex_unlock(&c->lock);
-        if (a)
-            answer_unref(a);
-        a = next;
-        if (!a)
-            return any;
+    for (struct answer *a = NULL; (a = next_answer(c, a));) {
         any = true;
-        answer_lock(a);
+        if (pthread_mutex_trylock(&a->lock))
+            continue; /* the next tick is soon */
+        do_due(a);
         tick_one(a, now);
         answer_unlock(a);
     }
+    return any;
 }
 
 void answer_stop(struct answer_core *c)
@@ -429,30 +461,36 @@ void answer_stop(struct answer_core *c)
         return;
     pthread_mutex_lock(&c->lock);
     c->stopping = true;
-    for (struct answer *a = c->first; a; a = a->next) {
-        pthread_mutex_lock(&a->lock);
-        answer_cancel(a); /* end() tells the client */
-        pthread_mutex_unlock(&a->lock);
-    }
     pthread_mutex_unlock(&c->lock);
+    for (struct answer *a = NULL; (a = next_answer(c, a));) {
+        answer_lock(a);
+        answer_cancel(a); /* end() tells the client */
+        answer_unlock(a);
+    }
+}
+
+static bool is_known(struct answer_core *c, const struct answer *a)
+{
+    pthread_mutex_lock(&c->lock);
+    const bool known = a->known;
+    pthread_mutex_unlock(&c->lock);
+    return known;
 }
 
 /* A reference to the answer of that name, or NULL. */
 static struct answer *find_named(struct answer_core *c, const char *user, const char *id)
 {
-    struct answer *found = NULL;
-    pthread_mutex_lock(&c->lock);
-    for (struct answer *a = c->first; a && !found; a = a->next) {
-        if (!a->known)
+    struct answer *a = NULL;
+    bool found = false;
+    while (!found && (a = next_answer(c, a))) {
+        if (!is_known(c, a))
             continue;
-        pthread_mutex_lock(&a->lock);
+        answer_lock(a);
         const char *owner = a->request.user.n ? a->request.user.at : "";
-        if (strcmp(a->info.id, id) == 0 && strcmp(owner, user) == 0 && try_ref(a))
-            found = a;
-        pthread_mutex_unlock(&a->lock);
+        found = strcmp(a->info.id, id) == 0 && strcmp(owner, user) == 0;
+        answer_unlock(a);
     }
-    pthread_mutex_unlock(&c->lock);
-    return found;
+    return a;
 }
 
 bool answer_end_thought(struct answer_core *c, const char *user, const char *id, const char **why)

@@ -85,6 +85,9 @@ struct answer {
     int tag;                     /* of the exchange that began it; 0: none */
     bool counted;                /* its tokens are counted, however many there are */
 
+    /* What the I/O thread has to tell and does not wait for the lock to tell: who has the lock does it. */
+    atomic_uint due;
+
     /* Sync: lock for all that follows, once the answer has been submitted. */
     pthread_mutex_t lock;
     struct chat_request request;

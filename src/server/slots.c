@@ -233,18 +233,22 @@ static void close_session(struct ingle_engine *engine, void *arg)
     ingle_session_close(t->session);
 }
 
-/* What the cache has of the first n_fetch tokens; n_kept: how many.  A sync never takes its last token
- * from there: it gets one more. */
-static void fetch(struct ingle_engine *engine, void *arg)
+static void cut(struct ingle_engine *engine, void *arg)
 {
     struct task *t = arg;
+    (void)engine;
+    t->status = ingle_session_rewind(t->session, (int64_t)t->n_kept, &t->error);
+}
+
+/* What the cache has of the first n_fetch tokens; n_kept: how many.  A sync never takes its last token
+ * from there: it gets one more. */
+static ingle_status fetch(struct task *t)
+{
     struct ingle_reuse reuse;
     const int64_t n = num_min((int64_t)t->n_fetch + 1, t->serve->engine_info.n_ctx);
-    (void)engine;
-    t->status = ingle_session_sync(t->session, t->slot.ids, n, &reuse, &t->error);
+    t->status = ingle_scheduler_sync(t->serve->scheduler, t->session, t->slot.ids, n, &reuse, &t->error);
     t->n_kept = t->status ? 0 : (size_t)reuse.kept;
-    if (!t->status)
-        t->status = ingle_session_rewind(t->session, reuse.kept, &t->error);
+    return t->status ? t->status : on_scheduler(t, cut);
 }
 
 /* Where a later prompt begins, if that is not the end. */
@@ -252,7 +256,7 @@ static void save_stable(struct task *t, size_t whole)
 {
     t->n_fetch = t->slot.n_stable;
     t->n_kept = 0;
-    if (t->n_fetch && t->n_fetch < whole && on_scheduler(t, fetch))
+    if (t->n_fetch && t->n_fetch < whole && fetch(t))
         return;
     if (t->n_kept && t->n_kept < whole)
         t->status = ingle_session_save(t->session, t->path[1], &t->error);
@@ -263,7 +267,7 @@ static void save_stable(struct task *t, size_t whole)
 static void save(struct task *t)
 {
     t->n_fetch = t->slot.n;
-    if (on_scheduler(t, fetch))
+    if (fetch(t))
         return;
     const size_t whole = t->n_kept;
     if (!whole) {

@@ -472,6 +472,40 @@ static void others_go_on_beside_files(void **state)
     end_place(&p);
 }
 
+static struct ingle_reuse synced;
+
+static void *sync_one(void *arg)
+{
+    struct filed *f = arg;
+    must(ingle_scheduler_sync(f->p->s, f->s, f->p->ids, N, &synced, &error));
+    return NULL;
+}
+
+/* A session takes from the disk what the answers beside it do not wait for. */
+static void others_go_on_beside_a_sync(void **state)
+{
+    (void)state;
+    struct place p;
+    pthread_t thread;
+    make_place(&p, NULL);
+    struct filed f = {.p = &p, .load = true};
+    struct asked *stream = ask(&p, 20, STREAM_TOKENS, 0);
+    wait_restoring(&p, 0, 1);
+    ingle_scheduler_call(p.s, open_filed, &f);
+    set_gate(true);
+    assert_int_equal(pthread_create(&thread, NULL, sync_one, &f), 0);
+    wait_gate();
+    wait_restoring(&p, 0, STEPS);
+    set_gate(false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(synced.from_disk >= 1024 && synced.kept == ingle_session_length(f.s));
+    ingle_scheduler_call(p.s, close_filed, &f);
+    ingle_request_cancel(p.s, stream->r);
+    wait_done(stream);
+    free(stream);
+    end_place(&p);
+}
+
 static void with_compressed_rows(void **state)
 {
     (void)state;
@@ -572,6 +606,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_go_on_beside_files),
+        cmocka_unit_test(others_go_on_beside_a_sync),
         cmocka_unit_test(others_go_on),
         cmocka_unit_test(the_first_to_wait_reads),
         cmocka_unit_test(with_compressed_rows),
