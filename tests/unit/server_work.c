@@ -83,7 +83,6 @@ int __wrap_json_object_array_del_idx(struct json_object *o, size_t at, size_t n)
 }
 
 /* A parse costs its text. */
-enum json_tokener_error __real_json_tokener_get_error(struct json_tokener *t);
 struct json_object *__real_json_tokener_parse_ex(struct json_tokener *t, const char *text, int n);
 struct json_object *__wrap_json_tokener_parse_ex(struct json_tokener *t, const char *text, int n);
 struct json_object *__wrap_json_tokener_parse_ex(struct json_tokener *t, const char *text, int n)
@@ -225,7 +224,15 @@ static void bias_pairs(struct str *s, int n)
 /* Members that nobody knows. */
 static void strangers(struct str *s, int n)
 {
-    str_adds(s, "{\"prompt\":\"q\",\"input\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":5");
+    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":5");
+    for (int i = 0; i < n; i++)
+        str_addf(s, ",\"x%d\":%d", i, i);
+    str_adds(s, "}");
+}
+
+static void unknown(struct str *s, int n)
+{
+    str_adds(s, "{\"input\":\"q\"");
     for (int i = 0; i < n; i++)
         str_addf(s, ",\"x%d\":%d", i, i);
     str_adds(s, "}");
@@ -419,8 +426,6 @@ static void conversation(struct str *s, int n)
 
 /* ---- readers ---- */
 
-enum { MOST = 4000 };
-
 static struct responses_store *store;
 
 /* The store has answers and conversations of n items for each n that is asked for, among others. */
@@ -609,7 +614,7 @@ static void responses(void **state)
     MEASURE(references, read_codex, 500);
     MEASURE(previous, read_codex, 500);
     MEASURE(conversation, read_codex, 500);
-    MEASURE(strangers, read_codex, 1000);
+    MEASURE(unknown, read_codex, 1000);
     responses_store_free(store);
 }
 
@@ -674,7 +679,7 @@ static void readers_stop(void **state)
         make_fn *make;
         read_fn *read;
         int n;
-    } t[] = {{messages, read_chat, 20000}, {parts, read_chat, 20000},    {openai_calls, read_chat, 20000},
+    } t[] = {{messages, read_chat, 20000}, {parts, read_chat, 20000},    {openai_turns, read_chat, 20000},
              {messages, read_claude, 20000}, {parts, read_claude, 20000}, {items, read_codex, 20000},
              {item_parts, read_codex, 20000}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
