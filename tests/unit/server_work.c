@@ -238,21 +238,6 @@ static void unknown(struct str *s, int n)
     str_adds(s, "}");
 }
 
-static void breakers(struct str *s, int n)
-{
-    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"dry_sequence_breakers\":[");
-    for (int i = 0; i < n; i++) {
-        comma(s, i);
-        str_addf(s, "\"b%d\"", i);
-    }
-    str_adds(s, "],\"samplers\":[");
-    for (int i = 0; i < n; i++) {
-        comma(s, i);
-        str_adds(s, "\"top_k\"");
-    }
-    str_adds(s, "]}");
-}
-
 static void prompts(struct str *s, int n)
 {
     str_adds(s, "{\"prompt\":[");
@@ -316,6 +301,22 @@ static void claude_tools(struct str *s, int n)
         str_adds(s, "}");
     }
     str_adds(s, "]}");
+}
+
+/* n tools that wait until they are named, and each of them is. */
+static void claude_references(struct str *s, int n)
+{
+    str_adds(s, "{\"max_tokens\":5,\"tools\":[{\"type\":\"tool_search_tool_regex_20251119\",\"name\":\"s\"}");
+    for (int i = 0; i < n; i++)
+        str_addf(s, ",{\"name\":\"f%d\",\"defer_loading\":true,\"input_schema\":{\"type\":\"object\"}}", i);
+    str_adds(s, "],\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
+                "\"tool_use\",\"id\":\"c\",\"name\":\"s\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+                "\"tool_result\",\"tool_use_id\":\"c\",\"content\":[");
+    for (int i = 0; i < 8 * n; i++) {
+        comma(s, i);
+        str_addf(s, "{\"type\":\"tool_reference\",\"tool_name\":\"f%d\"}", n - 1 - i / 8);
+    }
+    str_adds(s, "]}]}]}");
 }
 
 static void claude_stops(struct str *s, int n)
@@ -572,7 +573,6 @@ static void openai(void **state)
     MEASURE(biases, read_chat, 250);
     MEASURE(bias_pairs, read_chat, 250);
     MEASURE(strangers, read_chat, 1000);
-    MEASURE(breakers, read_chat, 60);
     MEASURE(stops, read_text, 16);
     MEASURE(biases, read_text, 250);
     MEASURE(prompts, read_text, 16);
@@ -583,7 +583,6 @@ static void openai(void **state)
     MEASURE(prompts, read_native, 16);
     MEASURE(prompt_ids, read_native, 1000);
     MEASURE(fields, read_native, 16);
-    MEASURE(breakers, read_native, 60);
 }
 
 static void anthropic(void **state)
@@ -594,6 +593,7 @@ static void anthropic(void **state)
     MEASURE(claude_calls, read_claude, 250);
     MEASURE(claude_turns, read_claude, 500);
     MEASURE(claude_tools, read_claude, 60);
+    MEASURE(claude_references, read_claude, 60);
     MEASURE(claude_stops, read_claude, 16);
     MEASURE(claude_system, read_claude, 500);
     MEASURE(strangers, read_claude, 1000);
@@ -671,6 +671,33 @@ static void tire(void *arg, struct fault *f)
         request_fault(f, FAULT_DEADLINE, NULL, "enough");
 }
 
+/* A tool that is named often brings its definition each time: so much and no more. */
+static void named_tools_have_a_limit(void **state)
+{
+    (void)state;
+    struct str text;
+    struct chat_request r;
+    struct anthropic *s;
+    struct fault f = {0};
+    str_init(&text);
+    str_addf(&text, "{\"max_tokens\":5,\"tools\":[{\"name\":\"f\",\"defer_loading\":true,\"description\":\"%0100000d\","
+                    "\"input_schema\":{\"type\":\"object\"}},{\"type\":\"tool_search_tool_regex_20251119\",\"name\":"
+                    "\"s\"}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
+                    "\"content\":[", 0);
+    for (int i = 0; i < 1000; i++)
+        str_addf(&text, "%s{\"type\":\"tool_reference\",\"tool_name\":\"f\"}", i ? "," : "");
+    str_adds(&text, "]}]}]}");
+    struct json_object *body = request_body(text.at, text.n, &f);
+    request_init(&r, &(struct ingle_sampling){.temperature = 1, .top_p = 1});
+    anthropic_read(body, "req", NULL, &r, &s, &f);
+    assert_int_equal(f.kind, FAULT_REQUEST);
+    assert_non_null(strstr(f.message, "definitions of tools"));
+    anthropic_free(s);
+    request_release(&r);
+    json_object_put(body);
+    str_release(&text);
+}
+
 /* A reader stops soon after it was told to, wherever that is. */
 static void readers_stop(void **state)
 {
@@ -713,6 +740,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(openai),        cmocka_unit_test(anthropic),    cmocka_unit_test(responses),
         cmocka_unit_test(conversations), cmocka_unit_test(readers_stop),
+        cmocka_unit_test(named_tools_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

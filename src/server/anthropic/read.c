@@ -10,7 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_NAME = 256 };
+/* MOST_SHOWN: bytes of definitions that references to tools bring, each as often as it is named. */
+enum { MAX_NAME = 256, MOST_SHOWN = 16 << 20 };
 
 struct reader {
     struct convert convert;
@@ -18,6 +19,8 @@ struct reader {
     struct fault *fault;
     const char *where; /* "messages[3]" */
     struct json_object *tools; /* of the request; NULL: none */
+    struct json_object *by_name; /* {name: tool}, once one was looked for */
+    size_t n_shown;              /* bytes of definitions that references brought */
     bool defers; /* those with defer_loading wait until the conversation names them */
     bool answered; /* the message has been: nobody can send it otherwise */
     bool notes;    /* a note stands for media of the last turn, too */
@@ -71,14 +74,27 @@ static struct json_object *inner_tool(struct json_object *tool)
     return json_object_is_type(fn, json_type_object) ? fn : tool;
 }
 
-static struct json_object *find_tool(struct json_object *tools, struct view name)
+static void name_tools(struct reader *d)
 {
-    if (!json_object_is_type(tools, json_type_array) || !name.at)
+    d->by_name = json_object_new_object();
+    d->convert.failed = d->convert.failed || !d->by_name;
+    for (size_t i = 0; d->by_name && i < json_object_array_length(d->tools) && request_go_on(d->fault); i++) {
+        struct json_object *tool = json_object_array_get_idx(d->tools, i);
+        const struct view name = view_member(inner_tool(tool), "name");
+        if (name.at && !json_object_object_get_ex(d->by_name, name.at, NULL) &&
+            json_object_object_add(d->by_name, name.at, json_object_get(tool)))
+            d->convert.failed = true;
+    }
+}
+
+/* The first one of that name. */
+static struct json_object *find_tool(struct reader *d, struct view name)
+{
+    if (!json_object_is_type(d->tools, json_type_array) || !name.at)
         return NULL;
-    for (size_t i = 0; i < json_object_array_length(tools); i++)
-        if (view_is(view_member(inner_tool(json_object_array_get_idx(tools, i)), "name"), name.at))
-            return json_object_array_get_idx(tools, i);
-    return NULL;
+    if (!d->by_name)
+        name_tools(d);
+    return view_get(d->by_name, name.at);
 }
 
 static bool is_deferred(const struct reader *d, struct json_object *tool)
@@ -105,13 +121,18 @@ static void add_late_tool(struct reader *d, struct json_object *tool, struct str
 static void show_tool(struct reader *d, struct view name, struct json_object *definition,
                       struct str *out)
 {
-    struct json_object *tool = definition ? definition : find_tool(d->tools, name);
+    struct json_object *tool = definition ? definition : find_tool(d, name);
     if (!definition && !is_deferred(d, tool)) {
         add_line(out, name); /* it stands in front, or nobody knows it */
         return;
     }
+    const size_t before = out->n;
     add_line(out, VIEW("This tool can be called now:"));
     add_late_tool(d, tool, out);
+    d->n_shown += out->n - before;
+    if (d->n_shown > MOST_SHOWN)
+        request_fault(d->fault, FAULT_REQUEST, d->where,
+                      "the definitions of tools that are referred to have more than %d bytes together", MOST_SHOWN);
 }
 
 /* The text of one block.  False: it is a medium. */
@@ -163,7 +184,7 @@ static bool add_texts(struct reader *d, struct json_object *content, struct str 
     else if (json_object_is_type(content, json_type_object))
         all = add_block(d, content, out, depth + 1);
     for (size_t i = 0; json_object_is_type(content, json_type_array) &&
-                       i < json_object_array_length(content);
+                       i < json_object_array_length(content) && request_go_on(d->fault);
          i++)
         all = add_block(d, json_object_array_get_idx(content, i), out, depth + 1) && all;
     return all;
@@ -298,10 +319,10 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
 static void read_user(struct reader *d, struct json_object *content)
 {
     const size_t n = json_object_array_length(content);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && request_go_on(d->fault); i++)
         if (is_result(json_object_array_get_idx(content, i)))
             read_result(d, json_object_array_get_idx(content, i));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && request_go_on(d->fault); i++)
         read_user_block(d, json_object_array_get_idx(content, i));
 }
 
@@ -349,7 +370,7 @@ static void read_content(struct reader *d, struct json_object *message, struct j
         convert_assistant(&d->convert);
         if (text)
             convert_say(&d->convert, view_of(content));
-        for (size_t i = 0; !text && i < json_object_array_length(content); i++)
+        for (size_t i = 0; !text && i < json_object_array_length(content) && request_go_on(d->fault); i++)
             read_assistant_block(d, json_object_array_get_idx(content, i));
     } else if (has_role(message, "system") || has_role(message, "developer")) {
         struct str all;
@@ -408,7 +429,7 @@ static void read_system(struct reader *d, struct json_object *body)
         fail_type(d, "system", "'system'", system, "a string or an array");
         return;
     }
-    for (size_t i = 0; system && i < json_object_array_length(system); i++) {
+    for (size_t i = 0; system && i < json_object_array_length(system) && request_go_on(d->fault); i++) {
         struct json_object *block = json_object_array_get_idx(system, i);
         const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
         if (!text.at && (!block || json_object_is_type(block, json_type_object)))
@@ -519,18 +540,18 @@ static void read_choice(struct reader *d, struct json_object *body, struct chat_
     } else if (!view_is(type, "tool")) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice",
                       "'type' is '%.40s', not auto, any, tool or none", type.at ? type.at : "");
-    } else if (!find_tool(d->tools, name)) {
+    } else if (!find_tool(d, name)) {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice", "there is no tool '%.100s'",
                       name.at ? name.at : "");
-    } else if (is_skipped(find_tool(d->tools, name))) {
+    } else if (is_skipped(find_tool(d, name))) {
         char subject[64];
         report(d->sink, INGLE_REPORT_NOTE, "tool_choice", view_cut(name, subject),
                "left to the model: the tool was skipped");
     } else {
         r->tool_choice = TOOLS_NAMED;
         str_add(&r->tool_name, name.at, name.n);
-        if (is_deferred(d, find_tool(d->tools, name)))
-            add_late_tool(d, find_tool(d->tools, name), NULL);
+        if (is_deferred(d, find_tool(d, name)))
+            add_late_tool(d, find_tool(d, name), NULL);
     }
     if (json_object_get_boolean(view_get(choice, "disable_parallel_tool_use")))
         r->parallel_calls = false;
@@ -656,5 +677,6 @@ void anthropic_read(struct json_object *body, const struct answer_options *o, co
     if (st)
         request_fault_from(fault, st, NULL, err.msg);
     convert_give(&d.convert, &r->messages, &r->tools, &r->late_tools);
+    json_object_put(d.by_name);
     convert_release(&d.convert);
 }
