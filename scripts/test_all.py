@@ -15,7 +15,7 @@ LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "14"))
 FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
-FUZZ_LIMITS = {"grammar": (10, 1000), "schema": (10, 1000)}  # seconds and MB of an input, sanitizers included: nothing grows
+FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed
 
 

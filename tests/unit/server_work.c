@@ -306,7 +306,7 @@ static void claude_tools(struct str *s, int n)
 /* n tools that wait until they are named, and each of them is. */
 static void claude_references(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"tools\":[{\"type\":\"tool_search_tool_regex_20251119\",\"name\":\"s\"}");
+    str_adds(s, "{\"max_tokens\":5,\"tools\":[{\"name\":\"s\",\"input_schema\":{\"type\":\"object\"}}");
     for (int i = 0; i < n; i++)
         str_addf(s, ",{\"name\":\"f%d\",\"defer_loading\":true,\"input_schema\":{\"type\":\"object\"}}", i);
     str_adds(s, "],\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
@@ -681,8 +681,7 @@ static void named_tools_have_a_limit(void **state)
     struct fault f = {0};
     str_init(&text);
     str_addf(&text, "{\"max_tokens\":5,\"tools\":[{\"name\":\"f\",\"defer_loading\":true,\"description\":\"%0100000d\","
-                    "\"input_schema\":{\"type\":\"object\"}},{\"type\":\"tool_search_tool_regex_20251119\",\"name\":"
-                    "\"s\"}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
+                    "\"input_schema\":{\"type\":\"object\"}}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
                     "\"content\":[", 0);
     for (int i = 0; i < 1000; i++)
         str_addf(&text, "%s{\"type\":\"tool_reference\",\"tool_name\":\"f\"}", i ? "," : "");
