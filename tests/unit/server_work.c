@@ -503,15 +503,17 @@ static void read_native(struct json_object *body, struct chat_request *r, struct
 
 static void read_claude(struct json_object *body, struct chat_request *r, struct fault *f)
 {
+    const struct answer_options o = {.n_vocab = 4096, .max_tokens = -1, .n_ctx = 4096};
     struct anthropic *s;
-    anthropic_read(body, "req", NULL, r, &s, f);
+    anthropic_read(body, &o, "req", NULL, r, &s, f);
     anthropic_free(s);
 }
 
 static void read_codex(struct json_object *body, struct chat_request *r, struct fault *f)
 {
+    const struct answer_options o = {.n_vocab = 4096, .max_tokens = -1, .n_ctx = 4096};
     struct responses *s;
-    responses_read(body, store, "u", NULL, r, &s, f);
+    responses_read(body, &o, store, "u", NULL, r, &s, f);
     responses_free(s);
 }
 
@@ -677,6 +679,7 @@ static void named_tools_have_a_limit(void **state)
     (void)state;
     struct str text;
     struct chat_request r;
+    const struct answer_options o = {.n_vocab = 4096, .max_tokens = -1, .n_ctx = 4096};
     struct anthropic *s;
     struct fault f = {0};
     str_init(&text);
@@ -688,7 +691,7 @@ static void named_tools_have_a_limit(void **state)
     str_adds(&text, "]}]}]}");
     struct json_object *body = request_body(text.at, text.n, &f);
     request_init(&r, &(struct ingle_sampling){.temperature = 1, .top_p = 1});
-    anthropic_read(body, "req", NULL, &r, &s, &f);
+    anthropic_read(body, &o, "req", NULL, &r, &s, &f);
     assert_int_equal(f.kind, FAULT_REQUEST);
     assert_non_null(strstr(f.message, "definitions of tools"));
     anthropic_free(s);
