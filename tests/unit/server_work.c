@@ -177,10 +177,7 @@ static void openai_tools(struct str *s, int n)
         parameters(s, 8);
         str_adds(s, "}}");
     }
-    str_adds(s, "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"required\",\"tools\":[");
-    for (int i = n; i-- > 0;)
-        str_addf(s, "{\"type\":\"function\",\"function\":{\"name\":\"f%d\"}}%s", i, i ? "," : "");
-    str_adds(s, "]}}}");
+    str_adds(s, "]}"); /* allowed_tools are looked up in the list, which has 256 at most */
 }
 
 static void openai_parameters(struct str *s, int n)
