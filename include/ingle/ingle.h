@@ -185,11 +185,12 @@ struct ingle_prompt {
     size_t n_text;
     int32_t *ids; /* special tokens only where the template wrote them */
     size_t n_ids;
-    size_t n_stable;   /* tokens before the request for an answer: a later turn's prompt begins
-                        * with them; 0: not known */
     bool open_thought; /* the prompt ends inside a thought */
 };
 INGLE_API void ingle_prompt_release(struct ingle_prompt *p);
+/* How many tokens of a prompt stand before the last place where turns meet, such as the request for an answer: a
+ * later turn's prompt begins with them.  0: its tokens show none. */
+INGLE_API size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size_t n);
 
 INGLE_API ingle_status ingle_chat_render(const struct ingle_model *m, const struct ingle_chat *c,
                                          struct ingle_prompt *out, struct ingle_error *error);
@@ -280,7 +281,8 @@ struct ingle_engine_options {
     int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
     uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */
     bool force;            /* what does not fit in it is tried all the same, and reported */
-    uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs */
+    uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs, and two restore points
+                            * that lie apart at least */
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
@@ -301,6 +303,8 @@ struct ingle_plan {
     } item[INGLE_PLAN_ITEMS];
     int n_items;
     uint64_t total_bytes, limit_bytes;
+    uint64_t point_bytes; /* of the prefix cache: a restore point, beside the pages that are kept whole; where
+                           * the windows of several meet they share pages */
     bool fits;
     int64_t n_ctx, max_rows;
     const char *kv;
@@ -426,13 +430,11 @@ struct ingle_reuse {
 };
 /* Makes tokens [0, n) the session's contents.  The longest prefix that is still there is
  * kept, the rest waits for a step (at least the last token does, so that there will be
- * logits).  reuse may be NULL. */
+ * logits).  reuse may be NULL.  When it is computed the prefix cache remembers it where its turns meet: at the end of
+ * system and tools, where its last turns begin, and at its end. */
 INGLE_API ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens,
                                           int64_t n, struct ingle_reuse *reuse,
                                           struct ingle_error *error);
-/* After a sync: the prefix cache remembers the sequence at its first n tokens (up to 64 less
- * than all of them) instead of at its end, because later ones will differ from there on. */
-INGLE_API void ingle_session_stable(struct ingle_session *s, int64_t n);
 /* Puts tokens behind what is there; they wait for a step. */
 INGLE_API ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens,
                                             int64_t n, struct ingle_error *error);
@@ -646,8 +648,6 @@ struct ingle_usage {
 struct ingle_request_options {
     const int32_t *prompt; /* copied */
     int64_t n_prompt;
-    int64_t n_stable;      /* of them those that later prompts will begin with (ingle_prompt);
-                            * 0: all.  The prefix cache remembers the sequence there */
     int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
     bool ignore_end;       /* end-of-generation tokens are ordinary ones; not where a grammar ends */

@@ -35,7 +35,7 @@ struct job {
     struct ingle_request *request;
     struct ingle_reader *reader;
     int32_t *token;             /* [n]: the prompt and what came after it */
-    size_t n, cap, n_prompt, n_stable;
+    size_t n, cap, n_prompt;
     bool show_tokens;
     bool over; /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
@@ -400,7 +400,6 @@ static ingle_status add_messages(struct job *j, struct command *c, struct json_o
     j->n = 0; /* a conversation is whole: what the session had is found again in the cache */
     if (!st)
         st = add_ids(j, p.ids, p.n_ids, error);
-    j->n_stable = p.n_stable;
     *open_thought = p.open_thought;
     ingle_prompt_release(&p);
     return st;
@@ -525,7 +524,6 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
         return st;
     o.prompt = j->token;
     o.n_prompt = (int64_t)j->n;
-    o.n_stable = (int64_t)j->n_stable;
     j->n_prompt = j->n;
     struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
     o.sampling.no_calls = !raw && !(tools && json_object_array_length(tools));

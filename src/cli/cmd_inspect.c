@@ -33,10 +33,10 @@ static void print_plan_json(const struct ingle_plan *p)
     for (int i = 0; i < p->n_items; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
                (unsigned long long)p->item[i].bytes);
-    printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
+    printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
            "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"advice\": \"%s\"}\n",
            (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
-           p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
+           (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
            p->mapped ? "true" : "false", p->n_nodes, p->advice);
 }
 
@@ -49,6 +49,8 @@ static void print_plan(const struct ingle_plan *p)
            "free", (double)p->limit_bytes / mib);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv, p->fits ? "fits" : "does not fit; ", p->advice);
+    printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie together\n",
+           (double)p->point_bytes / mib);
     if (p->mapped)
         printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
     if (p->n_nodes > 1)

@@ -160,7 +160,6 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     const float *logits;
     uint64_t start = clock_now();
     ingle_status st = ingle_session_sync(t->session, p->ids, (int64_t)p->n_ids, &reuse, error);
-    ingle_session_stable(t->session, (int64_t)p->n_stable);
     if (!st)
         st = ingle_session_finish(t->session, &logits, error);
     cli_screen_clear(&t->c->screen);

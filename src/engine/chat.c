@@ -26,46 +26,30 @@ static bool is_open_thought(enum text_chat_family family, const struct str *s)
     return ends_with(s, family == TEXT_CHAT_GEMMA4 ? "<|channel>thought\n" : "<think>");
 }
 
-/* How many tokens stand before the generation prompt, which begins with a special token: the
- * whole less those of its tail. */
-static ingle_status count_stable(const struct tokenizer *tokenizer, const struct text_prompt *p,
-                                 size_t n_ids, size_t *out, struct err *err)
+void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n, struct session_borders *out)
 {
-    struct text_ids tail = {0};
-    size_t first = 0;
-    *out = 0;
-    while (first < p->n_special && p->special[first].begin < p->question_end)
-        first++;
-    const size_t n = p->n_special - first;
-    if (!p->question_end || !n || p->special[first].begin != p->question_end)
-        return INGLE_OK;
-    struct text_range *special = mem_calloc(n, sizeof *special);
-    if (!special)
-        return err_set(err, INGLE_NOMEM, "no memory for a prompt");
-    for (size_t i = 0; i < n; i++)
-        special[i] = (struct text_range){p->special[first + i].begin - p->question_end,
-                                         p->special[first + i].end - p->question_end};
-    const ingle_status st = text_encode(tokenizer, p->text.at + p->question_end,
-                                        p->text.n - p->question_end, false, special, n, &tail, err);
-    if (!st && tail.n < n_ids)
-        *out = n_ids - tail.n;
-    mem_free(special);
-    text_ids_release(&tail);
-    return st;
+    struct text_borders b;
+    text_borders_find(&m->turns, ids, n, &b);
+    *out = (struct session_borders){.n = b.n, .shared = b.system};
+    memcpy(out->at, b.at, (size_t)b.n * sizeof *b.at);
+}
+
+size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size_t n)
+{
+    struct text_borders b;
+    text_borders_find(&m->turns, ids, (int64_t)n, &b);
+    return b.n ? (size_t)b.at[b.n - 1] : 0;
 }
 
 /* Takes the text of p; ids only when there is a tokenizer. */
-static ingle_status give_prompt(enum text_chat_family family, const struct tokenizer *tokenizer,
-                                struct text_prompt *p, struct ingle_bounds *bounds,
-                                struct ingle_prompt *out, struct err *err)
+static ingle_status give_prompt(enum text_chat_family family, const struct ingle_model *m, struct text_prompt *p,
+                                struct ingle_bounds *bounds, struct ingle_prompt *out, struct err *err)
 {
     struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
     struct text_ids ids = {0};
-    if (tokenizer) {
-        ingle_status st = engine_encode(tokenizer, p->text.at, p->text.n, false, p->special,
-                                        p->n_special, bounds, &ids, err);
-        if (!st)
-            st = count_stable(tokenizer, p, ids.n, &r.n_stable, err);
+    if (m && m->tokenizer) {
+        const ingle_status st = engine_encode(m->tokenizer, p->text.at, p->text.n, false, p->special,
+                                              p->n_special, bounds, &ids, err);
         if (st) {
             text_ids_release(&ids);
             return st;
@@ -121,7 +105,7 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         st = err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
                      "version reads text alone", p.n_media);
     if (!st)
-        st = give_prompt(m->chat, m->tokenizer, &p, c->bounds, out, err);
+        st = give_prompt(m->chat, m, &p, c->bounds, out, err);
     text_prompt_release(&p);
     json_object_put(messages);
     json_object_put(tools);
@@ -155,7 +139,7 @@ static ingle_status render_case(const char *family, const struct ingle_model *m,
     if (!st)
         st = text_chat_render_case(f, c, &p, err);
     if (!st)
-        st = give_prompt(f, m ? m->tokenizer : NULL, &p, NULL, out, err);
+        st = give_prompt(f, m, &p, NULL, out, err);
     text_prompt_release(&p);
     json_object_put(c);
     return st;

@@ -187,8 +187,16 @@ struct need {
     uint64_t sessions, windows, tokens, samplers, total;
 };
 
-/* What runner options r need for n_sessions; the prefix cache gets half a session when
- * nobody said. */
+/* The prefix cache when nobody said: half a session, and in any case room for the end of a system prompt and
+ * for that of a conversation behind it. */
+static uint64_t usual_cache(const struct runner_plan *p)
+{
+    const uint64_t half = p->kv_session_bytes / 2, full = (p->kv_session_bytes - p->kv_window_bytes) / 2;
+    const uint64_t two = p->point_bytes < UINT64_MAX / 4 ? full + 2 * p->point_bytes : 0;
+    return two > half ? two : half;
+}
+
+/* What runner options r need for n_sessions. */
 static ingle_status compute_need(const struct ingle_engine *e, struct runner_options *r,
                                  int64_t n_sessions, bool own_cache, struct need *out,
                                  struct err *err)
@@ -200,7 +208,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     if (st)
         return st;
     if (!own_cache)
-        r->tree_budget_bytes = out->part.kv_tree_bytes = out->part.kv_session_bytes / 2;
+        r->tree_budget_bytes = out->part.kv_tree_bytes = usual_cache(&out->part);
     uint64_t sum;
     const bool ok = num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
                     num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
@@ -360,6 +368,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         out->item[i].bytes = item[i].bytes;
     }
     out->total_bytes = need->total;
+    out->point_bytes = need->part.point_bytes;
 }
 
 static uint64_t memory_limit(const struct ingle_engine_options *o)

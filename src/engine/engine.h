@@ -39,6 +39,7 @@ struct ingle_model {
     struct tokenizer *tokenizer;  /* NULL: there is none, only ids can be used */
     struct engine_words *words;   /* what its grammars share */
     enum text_chat_family chat;
+    struct text_turns turns;      /* of its prompts */
     const char *chat_name;        /* "gemma4" */
     char *arch, *name;            /* never NULL */
     const char *template_name;
@@ -90,6 +91,8 @@ extern const unsigned char engine_nano[];
 extern const unsigned char engine_nano_end[];
 
 size_t engine_n_tokens(const struct ingle_model *m); /* 0: no tokenizer */
+/* Where the turns of a prompt meet. */
+void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n, struct session_borders *out);
 /* INGLE_UNSUP when the model has no tokenizer. */
 MUST_CHECK ingle_status engine_need_words(const struct ingle_model *m, struct err *err);
 /* text_encode_within(); bounds may be NULL. */

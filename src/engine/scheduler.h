@@ -64,7 +64,8 @@ struct engine_answer {
     bool looks;          /* RESTORES: the store looks at its directory first */
     int64_t fork;        /* where another prompt went another way: a restore point; 0: nowhere */
     int64_t leader;      /* SHARES: the number of the other request, ... */
-    int64_t share;       /* ... and how many tokens it has to compute first */
+    int64_t share;       /* ... and how many tokens it has to compute first, ... */
+    bool passes;         /* ... where it need not stop */
 };
 
 /* A token that is drawn after a step. */

@@ -163,6 +163,13 @@ static bool waits_for(const struct engine_answer *leader, const struct engine_an
     return a->share - soon >= LEAST_SHARE;
 }
 
+static void set_borders(const struct ingle_scheduler *s, struct engine_answer *a)
+{
+    struct session_borders b;
+    engine_borders(s->e->model, a->r->o.prompt, a->r->o.n_prompt, &b);
+    session_set_borders(a->session.s, &b);
+}
+
 /* The prompt's tokens become the session's, with as much of them as is known or comes from elsewhere. */
 static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
 {
@@ -174,13 +181,17 @@ static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer
         st = session_sync_begin(t, r->o.prompt, r->o.n_prompt, err);
     if (st)
         return st;
-    session_stable(t, r->o.n_stable);
+    set_borders(s, a);
     if (!leader || !waits_for(leader, a))
         return INGLE_OK;
     a->state = ENGINE_ANSWER_SHARES;
     a->leader = leader->r->number;
     session_park(t); /* the pages come with the fork */
-    if (leader->step_rows && a->share < session_length(leader->session.s) + leader->step_rows)
+    const int64_t border = session_border_before(leader->session.s, a->share);
+    a->passes = border && a->share - border < LEAST_SHARE;
+    if (a->passes)
+        a->share = border; /* the leader leaves a restore point there, and need not stop */
+    else if (leader->step_rows && a->share < session_length(leader->session.s) + leader->step_rows)
         atomic_store(&s->abort, true); /* its step would go past the place */
     return INGLE_OK;
 }
@@ -191,19 +202,22 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
     const struct ingle_request *r = a->r;
     struct session *t = a->session.s;
     a->state = ENGINE_ANSWER_RESTORES;
-    if (a->n_generated)
-        return session_sync_begin(t, session_tokens(t), session_pending(t), err);
-    if (!r->o.prompt_logprobs && !r->o.anew)
+    ingle_status st;
+    if (!a->n_generated && !r->o.prompt_logprobs && !r->o.anew)
         return start_prompt(s, a, err);
-    a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
-    ingle_status st = session_rewind(t, 0, err);
+    if (a->n_generated) {
+        st = session_sync_begin(t, session_tokens(t), session_pending(t), err);
+    } else {
+        a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
+        st = session_rewind(t, 0, err);
+        if (!st)
+            st = session_append(t, r->o.prompt, r->o.n_prompt, err);
+        if (!st)
+            session_prompt(t, r->o.n_prompt);
+    }
     if (!st)
-        st = session_append(t, r->o.prompt, r->o.n_prompt, err);
-    if (st)
-        return st;
-    session_prompt(t, r->o.n_prompt);
-    session_stable(t, r->o.n_stable);
-    return INGLE_OK;
+        set_borders(s, a);
+    return st;
 }
 
 /* It waits for steps from now on. */

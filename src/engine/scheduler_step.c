@@ -43,7 +43,7 @@ static int64_t pause_of(const struct ingle_scheduler *s, const struct engine_ans
     int64_t pause = a->fork > length ? a->fork - length : 0;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
-        if (b->state != ENGINE_ANSWER_SHARES || b->leader != a->r->number || b->share <= length)
+        if (b->state != ENGINE_ANSWER_SHARES || b->leader != a->r->number || b->passes || b->share <= length)
             continue;
         if (!pause || b->share - length < pause)
             pause = b->share - length;

@@ -107,17 +107,17 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
 {
     struct err err;
     struct session_reuse r;
+    struct session_borders borders;
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
+    if (!st) {
+        engine_borders(s->e->model, tokens, n, &borders);
+        session_set_borders(s->s, &borders);
+    }
     if (!st && reuse)
         engine_explain_reuse(&r, n, reuse);
     return engine_say(error, st, &err);
-}
-
-void ingle_session_stable(struct ingle_session *s, int64_t n)
-{
-    session_stable(s->s, n);
 }
 
 ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens, int64_t n,

@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8 };
+enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8, KV_MARKS = 8 };
 
 /* A hash that names tokens in a context. */
 struct kv_key {
@@ -82,6 +82,10 @@ MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t
 MUST_CHECK bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
                               uint64_t *out, uint64_t *windows);
 
+/* Bytes of pages of a restore point at n_tokens that shares none with others, but for those of groups that
+ * keep everything: its windows, and its last page.  False: no such number. */
+MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out);
+
 /* ---- the pool: pages with a budget ---- */
 
 struct kv_pool;
@@ -127,6 +131,14 @@ MUST_CHECK ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, str
 /* n more positions have been written; window pages fall away. */
 void kv_timeline_commit(struct kv_timeline *t, int64_t n);
 
+/* The next extends also give the pages that a view at these positions needs (ascending, up to KV_MARKS of
+ * them count), where a group's steps write their ends alone.  n = 0: none. */
+void kv_timeline_mark(struct kv_timeline *t, const int64_t *at, int n);
+/* dst becomes src's first `length` tokens, which may be some that were written and are not committed yet;
+ * pages are shared, and may hold rows behind the length.  False: pages of a window are not there (dst is
+ * empty then). */
+MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t length);
+
 /* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
  * fallen away or was never there.  Valid until the next call on t. */
 uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group);
@@ -162,6 +174,10 @@ MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt,
                                     const struct kv_timeline *from, const int32_t *tokens,
                                     int64_t n_tokens, const void *mark, size_t mark_bytes,
                                     struct err *err);
+
+/* The prefix is in use, so its restore point is as if it had been put now.  shared: other conversations
+ * are likely to begin with it, so that it is worth more than the tokens behind it.  False: there is none. */
+bool kv_tree_use(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens, bool shared);
 
 struct kv_match {
     const struct kv_point *point; /* the deepest restore point within limit, or NULL */

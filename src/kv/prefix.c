@@ -20,7 +20,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { N_GHOSTS = 64 };
+enum { N_GHOSTS = 64, SHARED_USES = 7 };
 
 /* A restore point that is no more: how long it was, and a hash of its tokens. */
 struct ghost {
@@ -56,7 +56,8 @@ struct kv_point {
     double value;               /* as of then, or of when it was last looked at */
     size_t heap_at;
     struct kv_point *aside;
-    bool owed; /* to the store */
+    bool owed;   /* to the store */
+    bool shared; /* other conversations are likely to begin with it */
     size_t n_pages;
     struct kv_page *page[]; /* group by group, ascending; then the tokens */
 };
@@ -290,11 +291,13 @@ static int64_t point_cost(const struct kv_point *p)
 
 /* Least recently used goes first, in bytes put since then, with a credit of up to two
  * turnovers of the budget for points that were often used or save much for what they
- * hold.  Worth 1 is a point that saves as many tokens as its bytes are rows. */
+ * hold.  Worth 1 is a point that saves as many tokens as its bytes are rows; one that is
+ * shared counts as if it had been used already. */
 static double point_value(const struct kv_tree *t, const struct kv_point *p)
 {
     const double saved = (double)point_cost(p) * t->bytes_per_token;
-    const double worth = (double)(1 + p->hits) * saved / (double)point_share(t, p).held;
+    const double uses = (double)(1 + p->hits + (p->shared ? SHARED_USES : 0));
+    const double worth = uses * saved / (double)point_share(t, p).held;
     return (double)p->clock + (double)t->budget_bytes / 4 * (worth < 8 ? worth : 8);
 }
 
@@ -705,6 +708,17 @@ nomem:
     point_free(p);
     return err_set(err, INGLE_NOMEM, "no memory for a restore point of %lld tokens",
                    (long long)n_tokens);
+}
+
+bool kv_tree_use(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens, bool shared)
+{
+    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
+    if (!p)
+        return false;
+    p->shared = p->shared || shared;
+    point_use(t, p);
+    point_revalue(t, p);
+    return true;
 }
 
 void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens)

@@ -558,13 +558,13 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
 
 /* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
 static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t length,
-                       struct kv_entry *out)
+                       int64_t least, struct kv_entry *out)
 {
     if (!may_save(s) || length < s->min_tokens)
         return false;
     const struct kv_entry *parent =
         kv_index_deepest(&s->index, s->context, salt, tokens, length, true, NULL);
-    if (parent && length - parent->length < s->min_tokens)
+    if (parent && length - parent->length < num_max(least, s->min_tokens))
         return false;
     *out = (struct kv_entry){.context = s->context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
     out->key = kv_key_of(s->context, salt, tokens, length);
@@ -577,14 +577,14 @@ static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens,
 }
 
 bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt,
-                  const int32_t *tokens, const void *mark, size_t mark_bytes)
+                  const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes)
 {
     struct kv_entry e;
     (void)kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
     while (!s->scanned)
         pthread_cond_wait(&s->news, &s->lock);
-    const bool wanted = plan_entry(s, salt, tokens, t->length, &e);
+    const bool wanted = plan_entry(s, salt, tokens, t->length, least, &e);
     pthread_mutex_unlock(&s->lock);
     if (!wanted)
         return true;

@@ -54,11 +54,11 @@ bool kv_store_poll(struct kv_store *s);
  * somebody removed files, or not taken while writes failed, and may be tried again. */
 bool kv_store_gave_up(struct kv_store *s);
 
-/* Writes the timeline as it stands, unless there is a file of nearly its length already.  tokens
- * [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
+/* Writes the timeline as it stands, unless there is a file that it would add fewer than the store's least
+ * tokens to, or fewer than `least` (0: no matter).  tokens [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
  * it may be tried again. */
 bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
-                  const int32_t *tokens, const void *mark, size_t mark_bytes);
+                  const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes);
 
 /* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False: that
  * goes on.  wait: until it is over. */

@@ -59,7 +59,9 @@ static ingle_status look_at(int dir, const char *name, struct kv_key key, int64_
                              .length = length,
                              .bytes = (uint64_t)st->st_size,
                              .used = (int64_t)st->st_mtime,
-                             .state = s == INGLE_UNSUP ? KV_ENTRY_FOREIGN : KV_ENTRY_BAD,
+                             .state = s == INGLE_UNSUP          ? KV_ENTRY_FOREIGN
+                                      : S_ISREG(st->st_mode)    ? KV_ENTRY_AWAY
+                                                                : KV_ENTRY_BAD,
                              .seen = true};
     return s == INGLE_UNSUP ? INGLE_OK : s;
 }
@@ -85,6 +87,9 @@ static void scan_name(struct kv_store *s, const char *name)
         known->seen = true;
         known->used = (int64_t)st.st_mtime;
     }
+    const bool was_away = known && known->state == KV_ENTRY_AWAY;
+    if (was_away)
+        known = NULL;
     pthread_mutex_unlock(&s->lock);
     if (known)
         return;
@@ -97,9 +102,13 @@ static void scan_name(struct kv_store *s, const char *name)
     if (status == INGLE_FORMAT) {
         s->counts.damaged++;
         kv_store_note(s, INGLE_REPORT_WARN, name, "%s; it is deleted", err.msg);
-        kv_store_drop(s, key, length, true);
+        kv_store_drop(s, key, length, KV_DROP_REMOVE_BAD);
     } else {
-        (void)!kv_index_add(&s->index, &e); /* out of memory: it is not used */
+        if (e.state == KV_ENTRY_AWAY && !was_away)
+            kv_store_note(s, INGLE_REPORT_WARN, name, "%s; it is tried again later", err.msg);
+        s->away = s->away || e.state == KV_ENTRY_AWAY;
+        if (e.state != KV_ENTRY_AWAY || !was_away)
+            (void)!kv_index_add(&s->index, &e); /* out of memory: it is not used */
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -111,6 +120,7 @@ void kv_store_run_scan(struct kv_store *s)
     const uint64_t start = clock_now();
     for (size_t i = 0; i < s->index.n; i++)
         s->index.entry[i].seen = s->index.entry[i].state == KV_ENTRY_PENDING;
+    s->away = false;
     pthread_mutex_unlock(&s->lock);
     clock_gettime(CLOCK_REALTIME, &now);
     const bool known = fstat(s->dir, &st) == 0;
@@ -121,6 +131,7 @@ void kv_store_run_scan(struct kv_store *s)
     for (size_t i = s->index.n; d && i-- > 0;)
         if (!s->index.entry[i].seen)
             kv_index_remove(&s->index, s->index.entry[i].key, s->index.entry[i].length);
+    s->away = s->away || !d;
     const double age = known ? (double)(now.tv_sec - st.st_mtim.tv_sec) * 1e9 +
                                    (double)(now.tv_nsec - st.st_mtim.tv_nsec)
                              : 0;
@@ -142,7 +153,7 @@ bool kv_store_look(struct kv_store *s, bool wait)
     const bool known = fstat(s->dir, &st) == 0;
     pthread_mutex_lock(&s->lock);
     if (s->scanned && known && clock_now() >= s->scan_after &&
-        ((int64_t)st.st_mtim.tv_sec != s->scan_s || (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
+        (s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s || (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
         s->scan = true;
         pthread_cond_signal(&s->work);
     }
@@ -161,21 +172,33 @@ bool kv_store_looks(struct kv_store *s)
     return looks;
 }
 
-void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove)
+void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum kv_drop how)
 {
     char name[KV_NAME_BYTES];
+    const struct kv_entry *known = kv_index_find(&s->index, key, length);
+    struct kv_entry e = known ? *known : (struct kv_entry){.key = key, .length = length};
     kv_index_name(name, key, length);
     kv_index_remove(&s->index, key, length);
-    if (!remove)
+    if (how == KV_DROP_FORGET)
         return;
     pthread_mutex_unlock(&s->lock);
     const bool gone = unlinkat(s->dir, name, 0) == 0 || errno == ENOENT;
     pthread_mutex_lock(&s->lock);
     if (gone)
         return;
-    /* It stays, so that it is counted, and nobody looks at it again. */
-    const struct kv_entry e = {.key = key, .length = length, .state = KV_ENTRY_BAD, .seen = true};
+    e.seen = true; /* it is counted further on */
+    if (how == KV_DROP_REMOVE_BAD)
+        e.state = KV_ENTRY_BAD;
     (void)!kv_index_add(&s->index, &e);
+}
+
+void kv_store_set_away(struct kv_store *s, struct kv_key key, int64_t length)
+{
+    struct kv_entry *e = kv_index_find(&s->index, key, length);
+    if (!e || e->state != KV_ENTRY_READY)
+        return;
+    e->state = KV_ENTRY_AWAY;
+    s->away = true;
 }
 
 bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
@@ -191,7 +214,7 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
         const uint64_t before = s->index.bytes;
         const bool ours = kv_key_equal(victim->context, s->context);
         const int64_t from = victim->from, length = victim->length;
-        kv_store_drop(s, victim->key, victim->length, true);
+        kv_store_drop(s, victim->key, victim->length, KV_DROP_REMOVE);
         if (s->index.bytes >= before)
             return false;
         s->counts.evicted++;

@@ -80,6 +80,7 @@ struct kv_store {
     pthread_cond_t news;  /* for the engine thread */
     /* Sync: the rest under `lock` */
     bool stop, scan, scanned;
+    bool away;               /* the last scan did not see all, or a file has been AWAY since: there is to be another */
     bool saving;             /* false: the last write failed, or would have */
     uint64_t try_at;         /* ... and none is tried before this time, */
     uint64_t pause_ns;       /* ... so long after it */
@@ -123,7 +124,11 @@ void kv_store_run_scan(struct kv_store *s);
 bool kv_store_serve_want(struct kv_store *s);
 /* Makes room for so many bytes; false: there is none to be had. */
 bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
-/* Takes a file out of the index; remove: and out of the directory.  With the lock. */
-void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, bool remove);
+/* Takes a file out of the index; remove: and out of the directory.  One that cannot be removed stays as it
+ * is, or bad: as one that is never used again.  With the lock. */
+enum kv_drop { KV_DROP_FORGET, KV_DROP_REMOVE, KV_DROP_REMOVE_BAD };
+void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum kv_drop how);
+/* A file that could not be read, for no fault of its own: it is tried again.  With the lock. */
+void kv_store_set_away(struct kv_store *s, struct kv_key key, int64_t length);
 
 #endif

@@ -166,7 +166,8 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
 static double value(const struct kv_index *x, const struct kv_entry *e, int64_t now)
 {
     const int64_t age = now > e->used ? now - e->used : 0;
-    if (e->state != KV_ENTRY_READY || (e->from && !kv_index_parent(x, e)))
+    const bool may_be_good = e->state == KV_ENTRY_READY || e->state == KV_ENTRY_AWAY;
+    if (!may_be_good || (e->from && !kv_index_parent(x, e)))
         return -(double)age - 1;
     return (double)(e->length - e->from) / (double)e->bytes / (double)(age + FRESH_S);
 }

@@ -117,14 +117,17 @@ static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st, 
 {
     if (st == INGLE_NOMEM)
         return;
-    kv_store_drop(s, p->key, p->length, st == INGLE_FORMAT);
+    if (st == INGLE_IO)
+        kv_store_set_away(s, p->key, p->length);
+    else
+        kv_store_drop(s, p->key, p->length, st == INGLE_FORMAT ? KV_DROP_REMOVE_BAD : KV_DROP_FORGET);
     s->counts.damaged += st == INGLE_FORMAT;
     if (st != INGLE_NOTFOUND)
         kv_store_note(s, INGLE_REPORT_WARN, p->name, "%s%s", err->msg,
-                      st == INGLE_FORMAT ? "; it is deleted" : "");
-    if (st == INGLE_IO || st == INGLE_UNSUP) {
+                      st == INGLE_FORMAT ? "; it is deleted" : st == INGLE_IO ? "; it is tried again later" : "");
+    if (st == INGLE_UNSUP) {
         const struct kv_entry e = {
-            .key = p->key, .length = p->length, .state = KV_ENTRY_BAD, .seen = true};
+            .key = p->key, .length = p->length, .state = KV_ENTRY_FOREIGN, .seen = true};
         (void)!kv_index_add(&s->index, &e);
     }
 }

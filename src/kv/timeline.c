@@ -119,12 +119,22 @@ static int64_t timeline_wants(const struct kv_timeline *t, uint32_t g, int64_t t
     return s->group[g].ends ? num_max(here, kv_timeline_first(s, g, num_max(0, to - KV_REWIND))) : here;
 }
 
+/* Whether an extend to `to` positions gives page i of group g, for its end or for a mark. */
+static bool timeline_gives(const struct kv_timeline *t, uint32_t g, int64_t i, int64_t to)
+{
+    bool gives = i >= timeline_wants(t, g, to);
+    for (int k = 0; k < t->n_marks && !gives; k++)
+        gives = t->mark[k] > t->length && t->mark[k] <= to && i < num_div_up(t->mark[k], KV_PAGE) &&
+                i >= kv_timeline_first(t->pool->spec, g, t->mark[k]);
+    return gives;
+}
+
 /* Pages that group g lacks for an extend to `to` positions. */
 static int64_t timeline_lacks(const struct kv_timeline *t, uint32_t g, int64_t to)
 {
     int64_t n = 0;
-    for (int64_t i = timeline_wants(t, g, to); i < num_div_up(to, KV_PAGE); i++)
-        n += i >= t->table[g].end || !t->table[g].page[i];
+    for (int64_t i = num_div_up(t->length, KV_PAGE); i < num_div_up(to, KV_PAGE); i++)
+        n += (i >= t->table[g].end || !t->table[g].page[i]) && timeline_gives(t, g, i, to);
     return n;
 }
 
@@ -176,8 +186,10 @@ static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t to, struct 
     if (timeline_shared(t, g) && !(*own = kv_page_take(t->pool, g)))
         return false;
     b->end = num_max(b->end, num_div_up(to, KV_PAGE));
-    for (int64_t i = timeline_wants(t, g, to); i < num_div_up(to, KV_PAGE); i++) {
-        struct kv_page *pg = b->page[i] ? b->page[i] : kv_page_take(t->pool, g);
+    for (int64_t i = num_div_up(t->length, KV_PAGE); i < num_div_up(to, KV_PAGE); i++) {
+        if (b->page[i] || !timeline_gives(t, g, i, to))
+            continue;
+        struct kv_page *pg = kv_page_take(t->pool, g);
         if (!pg)
             return false;
         table_set(b, i, pg);
@@ -228,14 +240,16 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
                        "the system has no memory for the KV pages of %lld more tokens after %lld",
                        (long long)n, (long long)t->length);
     t->ready = num_max(t->ready, t->length + n);
+    t->viewed = false;
     return INGLE_OK;
 }
 
 void kv_timeline_commit(struct kv_timeline *t, int64_t n)
 {
     BUG_IF(n < 0 || n > t->ready - t->length);
-    for (uint32_t g = 0; g < t->pool->spec->n_groups && n; g++)
+    for (uint32_t g = 0; g < t->pool->spec->n_groups && n && !t->viewed; g++)
         BUG_IF(timeline_shared(t, g)); /* somebody else would see the new rows */
+    t->viewed = false;
     t->length += n;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
         struct kv_table *b = &t->table[g];
@@ -300,6 +314,37 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
     return INGLE_OK;
 }
 
+void kv_timeline_mark(struct kv_timeline *t, const int64_t *at, int n)
+{
+    t->n_marks = n < KV_MARKS ? n : KV_MARKS;
+    if (t->n_marks > 0)
+        memcpy(t->mark, at, (size_t)t->n_marks * sizeof *at);
+}
+
+bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t length)
+{
+    const struct kv_spec *s = src->pool->spec;
+    const int64_t end = num_div_up(length, KV_PAGE);
+    BUG_IF(dst == src || dst->pool != src->pool);
+    for (uint32_t g = 0; g < s->n_groups && src->ready > src->length && !src->viewed; g++)
+        BUG_IF(timeline_shared(src, g)); /* as in a commit, which cannot tell any more */
+    src->viewed = src->ready > src->length;
+    kv_timeline_clear(dst);
+    bool there = length > 0 && length <= src->ready && length <= dst->max_tokens;
+    for (uint32_t g = 0; g < s->n_groups && there; g++)
+        for (int64_t i = kv_timeline_first(s, g, length); i < end && there; i++)
+            there = src->table[g].page[i] != NULL;
+    for (uint32_t g = 0; g < s->n_groups && there; g++) {
+        dst->table[g].first = kv_timeline_first(s, g, length);
+        dst->table[g].end = end;
+        for (int64_t i = dst->table[g].first; i < end; i++)
+            kv_timeline_share(dst, g, i, src->table[g].page[i]);
+    }
+    if (there)
+        dst->length = dst->ready = length;
+    return there;
+}
+
 void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
                        struct kv_page *const *page)
 {
@@ -322,6 +367,22 @@ static uint64_t span_pages(int64_t n, uint64_t n_pages)
 {
     const uint64_t span = (uint64_t)num_div_up(n - 1, KV_PAGE) + 1;
     return span < n_pages ? span : n_pages;
+}
+
+bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out)
+{
+    uint64_t sum = 0, bytes;
+    if (n_tokens < 0 || n_tokens > INT64_MAX / 4)
+        return false;
+    const uint64_t n_pages = (uint64_t)num_div_up(n_tokens, KV_PAGE);
+    for (uint32_t g = 0; g < s->n_groups && n_pages; g++) {
+        const int64_t window = s->group[g].window;
+        const uint64_t n = window && window < n_tokens ? span_pages(window, n_pages) : window ? n_pages : 1;
+        if (!num_mul_u64(n, s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
+            return false;
+    }
+    *out = sum;
+    return true;
 }
 
 bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out, uint64_t *windows)

@@ -18,6 +18,9 @@ struct kv_timeline {
     int64_t cap; /* pages */
     int64_t length;
     int64_t ready; /* writable up to here, >= length */
+    int64_t mark[KV_MARKS];
+    int n_marks;
+    bool viewed; /* since the last extend: what is written may be in views */
     struct kv_table table[KV_MAX_GROUPS];
 };
 

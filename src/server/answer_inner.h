@@ -60,7 +60,6 @@ struct answer_part {
     struct ingle_request *request; /* NULL: not submitted, or over */
     int32_t *ids;                  /* owned by the prompt's first part */
     size_t n_ids;
-    size_t n_stable; /* of them those that later prompts begin with; 0: not known */
     size_t hidden; /* tokens in front that are not the client's: BOS */
     bool open_thought;
     struct answer_run *run; /* [n], in answer.run */

@@ -209,7 +209,6 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
     }
     p->ids = prompt.ids;
     p->n_ids = prompt.n_ids;
-    p->n_stable = prompt.n_stable;
     prompt.ids = NULL;
     p->open_thought = prompt.open_thought;
     ingle_prompt_release(&prompt);
@@ -316,7 +315,6 @@ static void make_prompts(struct answer *a, struct fault *f)
         if (p->first) { /* the same prompt once more */
             p->ids = p[-1].ids;
             p->n_ids = p[-1].n_ids;
-            p->n_stable = p[-1].n_stable;
             p->hidden = p[-1].hidden;
             p->open_thought = p[-1].open_thought;
             continue;

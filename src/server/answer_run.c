@@ -306,7 +306,8 @@ static void keep_tokens(const struct answer *a)
     const struct answer_run *r = &p->run[0];
     if (a->core->o.keep && !a->fault.kind)
         a->core->o.keep(a->core->o.arg, &a->request,
-                        &(struct answer_tokens){p->ids, r->drawn, p->n_ids, r->n_drawn, p->n_stable});
+                        &(struct answer_tokens){p->ids, r->drawn, p->n_ids, r->n_drawn,
+                                                ingle_prompt_stable(a->info.llm, p->ids, p->n_ids)});
 }
 
 static void on_done(void *arg, const struct ingle_usage *usage)
@@ -344,7 +345,6 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     struct ingle_request_options o = {
         .prompt = p->ids,
         .n_prompt = (int64_t)p->n_ids,
-        .n_stable = (int64_t)p->n_stable,
         .max_tokens = max_tokens,
         .n = p->n,
         .ignore_end = q->ignore_end,

@@ -219,6 +219,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     s->n_tokens = (size_t)n;
     s->cap_tokens = (size_t)n + 1;
     s->prompt_end = -1;
+    s->border.n = s->next_border = 0;
     return INGLE_OK;
 }
 

@@ -57,8 +57,9 @@ struct session {
     size_t n_tokens, cap_tokens;
     uint64_t salt;               /* whose remembered prefixes it may use */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
+    struct session_borders border; /* ... and here, from the next one on */
+    int next_border;
     struct restore restore;
-    int64_t stable;              /* ... and stands here, 0 < stable <= prompt_end; 0: at prompt_end */
 };
 
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from

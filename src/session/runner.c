@@ -64,6 +64,8 @@ static ingle_status plan(const struct family *fam, const void *self,
         !num_mul((size_t)o->max_logits, (size_t)(info->n_vocab + 16) * sizeof(float), &logits))
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)o->n_ctx);
+    if (!kv_point_bytes(spec, o->n_ctx, &p.point_bytes))
+        return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
     p.logits_bytes = logits;
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +

@@ -40,6 +40,12 @@ void session_set_salt(struct session *s, uint64_t salt)
     s->salt = salt;
 }
 
+static void no_borders(struct session *s)
+{
+    s->border = (struct session_borders){.n = 0};
+    s->next_border = 0;
+}
+
 void session_prompt(struct session *s, int64_t n)
 {
     s->prompt_end = n;
@@ -101,7 +107,7 @@ ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_
     memmove(s->token, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
-    s->stable = 0;
+    no_borders(s);
     if (!status)
         session_restore_far(s);
     return status;
@@ -120,9 +126,29 @@ ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
     return INGLE_OK;
 }
 
-void session_stable(struct session *s, int64_t n)
+void session_set_borders(struct session *s, const struct session_borders *b)
 {
-    s->stable = n > 0 && n < s->prompt_end ? n : 0;
+    no_borders(s);
+    for (int i = 0; i < b->n && b->at[i] <= (int64_t)s->n_tokens; i++) {
+        s->border.at[s->border.n++] = b->at[i];
+        if (s->r->tree)
+            (void)kv_tree_use(s->r->tree, s->salt, s->token, b->at[i], b->at[i] == b->shared);
+    }
+    s->border.shared = b->shared;
+}
+
+int64_t session_border_before(const struct session *s, int64_t n)
+{
+    struct kv_tree_counts tree;
+    int64_t at = 0;
+    uint64_t bytes;
+    for (int i = s->next_border; i < s->border.n; i++)
+        if (s->border.at[i] > session_length(s) && s->border.at[i] < n)
+            at = s->border.at[i];
+    if (!at || !s->r->tree || !kv_plan_bytes(&s->r->spec, at, 0, &bytes))
+        return 0;
+    kv_tree_count(s->r->tree, &tree);
+    return bytes <= tree.budget_bytes / 2 ? at : 0;
 }
 
 ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
@@ -140,9 +166,13 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
             session_restore_far(s);
         session_restore_wait(s);
     }
-    if (!status)
-        s->n_tokens = (size_t)length;
-    return status;
+    if (status)
+        return status;
+    s->n_tokens = (size_t)length;
+    while (s->border.n && s->border.at[s->border.n - 1] > length)
+        s->border.n--;
+    s->next_border = s->next_border < s->border.n ? s->next_border : s->border.n;
+    return INGLE_OK;
 }
 
 bool session_can_rewind(const struct session *s, int64_t length)
@@ -170,19 +200,31 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
-    dst->stable = src->stable;
+    dst->border = src->border;
+    dst->next_border = src->next_border;
     dst->salt = src->salt;
     return INGLE_OK;
 }
 
-/* Puts the session into tree and store as timeline t has it. */
-static ingle_status remember(struct session *s, const struct kv_timeline *t, struct err *err)
+/* The widest window, or the least that the store saves: what a file between two others is to add, so that
+ * the windows in it are at most half of what is written. */
+static int64_t least_between(const struct runner *r)
 {
-    const int64_t n = kv_timeline_length(t);
+    int64_t most = 0;
+    for (uint32_t g = 0; g < r->spec.n_groups; g++)
+        most = num_max(most, r->spec.group[g].window);
+    return most;
+}
+
+/* Puts the session into tree and store as timeline t has it.  between: there will be restore points behind
+ * it soon. */
+static ingle_status remember(struct session *s, const struct kv_timeline *t, bool between, struct err *err)
+{
+    const int64_t n = kv_timeline_length(t), least = between ? least_between(s->r) : 0;
     ingle_status status = INGLE_OK;
     if (s->r->tree && n)
         status = kv_tree_put(s->r->tree, s->salt, t, s->token, n, NULL, 0, err);
-    if (s->r->store && n && !kv_store_put(s->r->store, t, s->salt, s->token, NULL, 0) && s->r->tree)
+    if (s->r->store && n && !kv_store_put(s->r->store, t, s->salt, s->token, least, NULL, 0) && s->r->tree)
         kv_tree_owe(s->r->tree, s->salt, s->token, n);
     return status;
 }
@@ -197,7 +239,7 @@ static bool settle_one(struct runner *r)
     if (!p)
         return false;
     const bool ok = kv_timeline_attach(r->behind, r->tree, p, NULL) == INGLE_OK;
-    const bool taken = !ok || kv_store_put(r->store, r->behind, salt, token, NULL, 0);
+    const bool taken = !ok || kv_store_put(r->store, r->behind, salt, token, 0, NULL, 0);
     kv_timeline_clear(r->behind);
     if (!taken)
         kv_tree_owe(r->tree, salt, token, n);
@@ -221,22 +263,7 @@ bool session_runner_settle(struct runner *r)
 
 ingle_status session_remember(struct session *s, struct err *err)
 {
-    return remember(s, s->timeline, err);
-}
-
-/* What later prompts begin with; the end of this one if its pages do not reach back there. */
-static ingle_status remember_prompt(struct session *s, struct err *err)
-{
-    struct kv_timeline *t = s->r->behind;
-    if (!s->stable || !kv_timeline_can_rewind(s->timeline, s->stable))
-        return session_remember(s, err);
-    ingle_status status = kv_timeline_fork(t, s->timeline, err);
-    if (!status)
-        status = kv_timeline_rewind(t, s->stable, err);
-    if (!status)
-        status = remember(s, t, err);
-    kv_timeline_clear(t);
-    return status;
+    return remember(s, s->timeline, false, err);
 }
 
 /* ---- the step ---- */
@@ -266,6 +293,15 @@ static int64_t share(const struct session_work *w, int64_t rows_left, int64_t lo
     return n;
 }
 
+/* With pages for the restore points on the way, or without them where there are too few. */
+static ingle_status extend(struct session *s, int64_t n, struct err *err)
+{
+    kv_timeline_mark(s->timeline, s->border.at + s->next_border, s->border.n - s->next_border);
+    const ingle_status status = kv_timeline_extend(s->timeline, n, err);
+    kv_timeline_mark(s->timeline, NULL, 0);
+    return status == INGLE_LIMIT ? kv_timeline_extend(s->timeline, n, err) : status;
+}
+
 struct built { int64_t n_spans, n_rows, n_logits; };
 
 /* Adds the items whose next tokens are a prompt's, or the others. */
@@ -281,7 +317,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
         const int64_t take = share(w, l->max_rows - b->n_rows, r->max_logits - b->n_logits);
         if (take <= 0)
             continue;
-        const ingle_status s = kv_timeline_extend(w->s->timeline, take, err);
+        const ingle_status s = extend(w->s, take, err);
         if (s && !b->n_spans)
             return s;
         if (s) /* this one waits for pages; the others need not */
@@ -328,16 +364,44 @@ static bool logits_are_bad(const struct runner *r, const struct session_work *w)
     return false;
 }
 
-/* Restore points: at the end of a prompt and at every so many tokens.  Not storing one is a
- * report of the tree, not a failure of the step. */
-static void set_restore_point(struct session *s)
+/* Not storing a restore point is a report of the tree, not a failure of the step. */
+static void tell_lost(const struct session *s, ingle_status status, const struct err *why)
 {
-    const int64_t at = session_length(s);
-    if (at != s->prompt_end && at % s->r->restore_every)
-        return;
-    struct err e;
-    if (at == s->prompt_end ? remember_prompt(s, &e) : session_remember(s, &e))
-        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", e.msg);
+    if (status)
+        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why->msg);
+}
+
+/* Of the borders up to `to` tokens, which have been written, those whose windows are there. */
+static void set_borders(struct session *s, int64_t to)
+{
+    struct kv_timeline *t = s->r->behind;
+    struct err why;
+    for (; s->next_border < s->border.n && s->border.at[s->next_border] <= to; s->next_border++) {
+        const int64_t at = s->border.at[s->next_border];
+        const bool between = at != s->border.shared && s->next_border + 1 < s->border.n;
+        if (kv_timeline_view(t, s->timeline, at))
+            tell_lost(s, remember(s, t, between, &why), &why);
+        kv_timeline_clear(t);
+    }
+}
+
+/* The end of a prompt needs a restore point unless there is one near it, which it can be reached from. */
+static bool is_far_end(const struct session *s, int64_t at)
+{
+    const int64_t last = s->border.n ? s->border.at[s->border.n - 1] : 0;
+    return at == s->prompt_end &&
+           !(last && at - last <= KV_REWIND && s->r->tree && kv_tree_use(s->r->tree, s->salt, s->token, last, false));
+}
+
+/* n more tokens have been computed. */
+static void commit(struct session *s, int64_t n)
+{
+    struct err why;
+    const int64_t at = session_length(s) + n;
+    set_borders(s, at);
+    kv_timeline_commit(s->timeline, n);
+    if (is_far_end(s, at) || at % s->r->restore_every == 0)
+        tell_lost(s, session_remember(s, &why), &why);
 }
 
 ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
@@ -367,8 +431,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             continue;
         }
         w->n_done = l->span[i].n;
-        kv_timeline_commit(w->s->timeline, w->n_done);
-        set_restore_point(w->s);
+        commit(w->s, w->n_done);
     }
     return s;
 }

@@ -43,6 +43,7 @@ struct runner_plan {
     uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
     uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
+    uint64_t point_bytes;                   /* of the tree: a restore point that shares no window with another */
     uint64_t held_bytes;                    /* of the arena: what the operations of a full step leave for each other */
 };
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
@@ -126,9 +127,20 @@ void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg)
 void session_runner_set_gentle(struct runner *r, bool gentle);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
 void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
-/* After a sync: the restore point of the prompt's end is set at its first n tokens, if the
- * pages reach back that far; 0: at its end. */
-void session_stable(struct session *s, int64_t n);
+/* Where turns of a prompt meet, and later prompts may part from it: ascending, above 0.  Other conversations
+ * are likely to begin with the first `shared` tokens, of which it is one; 0: no. */
+enum { SESSION_BORDERS = KV_MARKS };
+struct session_borders {
+    int64_t at[SESSION_BORDERS];
+    int n;
+    int64_t shared;
+};
+/* After a sync: restore points are set at these places of the prompt when it is computed, and those that are
+ * there count as used.  The prompt's end gets one of its own unless the last border is near it. */
+void session_set_borders(struct session *s, const struct session_borders *b);
+/* The last border within [0, n) that is still to come, so that its restore point will be there when the
+ * session has n tokens; 0: none, or there is no room for it. */
+int64_t session_border_before(const struct session *s, int64_t n);
 /* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */

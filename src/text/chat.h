@@ -42,8 +42,6 @@ struct text_prompt {
     struct str text;
     struct text_range *special;
     size_t n_special, cap_special;
-    size_t question_end; /* where the generation prompt begins in text; 0: there is none.  A
-                          * later turn's prompt has the same text up to here */
     size_t n_media; /* images, audio and video in the messages: at best markers here */
 };
 void text_prompt_init(struct text_prompt *p);
@@ -56,6 +54,25 @@ MUST_CHECK ingle_status text_chat_render(enum text_chat_family family, struct js
                                          struct json_object *tools,
                                          const struct text_chat_options *o, struct text_prompt *out,
                                          struct err *err);
+
+/* The tokens that show where turns of a family's prompts meet; -1: the vocabulary has none. */
+struct text_turns {
+    int32_t open[3], close; /* of a turn; of the result of a tool */
+    int32_t system;         /* opens a system turn, behind open; or the text before the first turn is one: */
+    bool bare_system;
+};
+/* t may be NULL: no borders. */
+void text_borders_init(struct text_turns *out, enum text_chat_family family, const struct tokenizer *t);
+
+/* Places where later prompts may part from this one: the end of the first turn, and the last ones where a turn
+ * begins or the result of a tool ends.  0 < at <= n. */
+enum { TEXT_BORDERS = 8 };
+struct text_borders {
+    int64_t at[TEXT_BORDERS]; /* [n] ascending */
+    int n;
+    int64_t system; /* the end of the system turn with its tools, one of them; 0: there is none */
+};
+void text_borders_find(const struct text_turns *t, const int32_t *ids, int64_t n, struct text_borders *out);
 
 /* Tells whether a Jinja template from a file is one whose rules are known.  Returns a short
  * name ("gemma4 2026-07-09 large") or NULL for an unknown one. */

@@ -669,7 +669,6 @@ static void put_turns(struct deepseek *d, const char *effort)
     }
     if (led || !d->o->add_generation_prompt)
         return;
-    w->out->question_end = w->out->text.n;
     text_mark(w, ASSISTANT_HEAD);
     text_mark(w, d->o->thinking ? "<think>" : "</think>");
 }

@@ -766,7 +766,6 @@ static void put_system_turn(struct gemma *g, struct json_object *tools)
 static void put_generation_prompt(struct gemma *g)
 {
     struct text_writer *w = g->w;
-    w->out->question_end = w->out->text.n;
     if (g->ending == END_TEXT) {
         text_mark(w, "<|turn>");
         text_puts(w, "model\n");

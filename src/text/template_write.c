@@ -19,7 +19,6 @@ void text_prompt_clear(struct text_prompt *p)
 {
     str_clear(&p->text);
     p->n_special = 0;
-    p->question_end = 0;
     p->n_media = 0;
 }
 

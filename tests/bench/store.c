@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     const double bytes = (double)n_pages * PAGE_MIB * 1048576;
     must(kv_store_open(&s, pool, &o, &err), &err);
     uint64_t start = clock_now();
-    kv_store_put(s, t, 0, tokens, NULL, 0);
+    kv_store_put(s, t, 0, tokens, 0, NULL, 0);
     say("put (what the engine waits)", bytes, start);
     kv_store_flush(s);
     say("written and synced", bytes, start);

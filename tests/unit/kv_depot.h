@@ -114,7 +114,7 @@ static inline void depot_put(struct depot *d, int line, uint64_t salt, int64_t n
     assert_int_equal(world_step(&d->w, l, n, n), INGLE_OK);
     char mark[32];
     snprintf(mark, sizeof mark, "mark of %lld", (long long)l->length);
-    kv_store_put(d->store, l->t, salt, l->token, mark, strlen(mark) + 1);
+    kv_store_put(d->store, l->t, salt, l->token, 0, mark, strlen(mark) + 1);
 }
 
 static inline int64_t depot_find(struct depot *d, uint64_t salt, const int32_t *tokens, int64_t limit,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/kv_world.h"
 
+#include <stdlib.h>
+
 #include "unit/mem_fail.h"
 
 enum { PUTS_MAX = 4096 };
@@ -92,6 +94,50 @@ static void find_and_attach(struct world *w, struct kv_tree *tree, const struct 
     l->length = l->rewind_to = length;
 }
 
+static int by_position(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A step over places that become restore points before it is committed.  spare is empty again. */
+static void step_over_borders(struct world *w, struct kv_tree *tree, struct puts *puts, struct world_line *l,
+                              struct world_line *spare)
+{
+    struct err err;
+    int64_t at[KV_MARKS];
+    const int64_t n = num_min(world_pick(w, 0, 600), l->max - l->length), to = l->length + n;
+    const int n_marks = (int)world_pick(w, 0, KV_MARKS);
+    for (int i = 0; i < n_marks; i++)
+        at[i] = world_pick(w, world_pick(w, 0, 9) ? l->length : 0, to);
+    qsort(at, (size_t)n_marks, sizeof at[0], by_position);
+    kv_timeline_mark(l->t, at, n_marks);
+    const ingle_status st = kv_timeline_extend(l->t, n, &err);
+    kv_timeline_mark(l->t, NULL, 0);
+    assert_true(st == INGLE_OK || st == INGLE_LIMIT);
+    if (st)
+        return;
+    uint64_t chain = world_chain(l->token, l->length);
+    for (int64_t i = l->length; i < to; i++) {
+        chain = world_mix(chain, (uint64_t)l->token[i]);
+        world_write(w, l, i, chain);
+    }
+    for (int i = 0; i < n_marks; i++) {
+        const bool there = kv_timeline_view(spare->t, l->t, at[i]);
+        assert_true(there || at[i] <= l->length);
+        spare->length = there ? at[i] : 0;
+        memcpy(spare->token, l->token, (size_t)spare->length * sizeof spare->token[0]);
+        world_check(w, spare);
+        if (there)
+            put(tree, puts, spare);
+    }
+    kv_timeline_clear(spare->t);
+    spare->length = 0;
+    kv_timeline_commit(l->t, n);
+    l->length = to;
+    l->rewind_to = num_max(l->rewind_to, num_max(0, to - KV_REWIND));
+}
+
 static void random_puts_and_finds_are_what_the_model_says(void **state)
 {
     (void)state;
@@ -102,9 +148,11 @@ static void random_puts_and_finds_are_what_the_model_says(void **state)
         w.seed = seed;
         const bool roomy = seed % 3 == 0;
         const int64_t n_groups = world_pick(&w, 1, 4);
-        for (int64_t g = 0; g < n_groups; g++)
+        for (int64_t g = 0; g < n_groups; g++) {
             world_group(&w, world_pick(&w, 0, 1) ? world_pick(&w, 1, 400) : 0,
                         (uint32_t)world_pick(&w, 1, 2));
+            w.spec.group[g].ends = w.spec.group[g].window && world_pick(&w, 0, 1);
+        }
         world_open(&w, roomy ? 64 << 20 : (uint64_t)world_pick(&w, 50, 400) * 1024);
         struct err err;
         struct kv_tree *tree;
@@ -114,11 +162,16 @@ static void random_puts_and_finds_are_what_the_model_says(void **state)
             world_line_open(&w, i, world_pick(&w, 1, WORLD_MAX));
             world_tokens(&w, &w.line[i], 0);
         }
+        static struct world_line aside;
+        struct world_line *const spare = &aside;
+        assert_int_equal(kv_timeline_create(&spare->t, w.pool, WORLD_MAX, &err), INGLE_OK);
         for (int n = 0; n < 300; n++) {
             struct world_line *l = &w.line[world_pick(&w, 0, WORLD_LINES - 1)];
             const int64_t op = world_pick(&w, 0, 99);
-            if (op < 55)
+            if (op < 40)
                 world_operate(&w, l);
+            else if (op < 55)
+                step_over_borders(&w, tree, &puts, l, spare);
             else if (op < 75)
                 put(tree, &puts, l);
             else if (op < 99)
@@ -135,6 +188,7 @@ static void random_puts_and_finds_are_what_the_model_says(void **state)
             assert_true(c.bytes <= budget);
         }
         struct kv_pool_counts c;
+        world_line_close(spare);
         kv_pool_count(w.pool, &c);
         assert_true(!roomy || !c.evicted_points);
         if (seed % 2)
@@ -415,6 +469,24 @@ static void the_least_recently_used_is_given_up_first(void **state)
     grove_close(g);
 }
 
+static void what_others_begin_with_outlives_conversations(void **state)
+{
+    (void)state;
+    struct grove *g = grove_open(0, 1 << 20, 20000, 2); /* four fit */
+    for (int32_t id = 1; id <= 6; id++) {
+        converse(g, id);
+        g->w.line[1].token[0] = -id;
+        assert_true(kv_tree_use(g->tree, 0, g->w.line[1].token, 300, id == 1));
+        assert_false(kv_tree_use(g->tree, 0, g->w.line[1].token, 299, true));
+        assert_false(kv_tree_use(g->tree, 1, g->w.line[1].token, 300, true));
+    }
+    assert_true(remembered(g, 1) && remembered(g, 6) && !remembered(g, 2));
+    for (int32_t id = 7; id <= 30; id++) /* not for ever */
+        converse(g, id);
+    assert_true(!remembered(g, 1) && remembered(g, 30));
+    grove_close(g);
+}
+
 static void what_is_used_often_stays_longer(void **state)
 {
     (void)state;
@@ -640,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_miss_knows_what_was_given_up),
         cmocka_unit_test(what_exceeds_the_budget_is_reported),
         cmocka_unit_test(the_least_recently_used_is_given_up_first),
+        cmocka_unit_test(what_others_begin_with_outlives_conversations),
         cmocka_unit_test(what_is_used_often_stays_longer),
         cmocka_unit_test(what_many_share_is_given_up_last),
         cmocka_unit_test(sharing_is_noticed_without_being_used),

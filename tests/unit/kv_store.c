@@ -48,7 +48,7 @@ static void what_conversations_share_is_stored_once(void **state)
         for (int64_t k = 1024; k < WORLD_MAX; k++)
             d->w.line[i].token[k] = i;
         depot_put(d, i, 0, 20);
-        kv_store_put(d->store, d->w.line[i].t, 0, d->w.line[i].token, "mark of 1044", 13); /* it is there */
+        kv_store_put(d->store, d->w.line[i].t, 0, d->w.line[i].token, 0, "mark of 1044", 13); /* it is there */
     }
     kv_store_flush(d->store);
     const struct kv_store_counts n = depot_counts(d);
@@ -190,14 +190,14 @@ static void what_had_to_wait_is_offered_again(void **state)
         if (i % 3 == 1) /* as if the queue were full */
             kv_tree_owe(tree, 7, l->token, TOKENS);
         else
-            assert_true(kv_store_put(d->store, l->t, 7, l->token, NULL, 0));
+            assert_true(kv_store_put(d->store, l->t, 7, l->token, 0, NULL, 0));
         kv_tree_owe(tree, 8, l->token, TOKENS); /* not there: nothing is owed */
     }
     kv_store_flush(d->store);
     for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
         assert_true(n == TOKENS && salt == 7 && token[0] % 3 == 1 && token[TOKENS - 1] == token[0]);
         assert_int_equal(kv_timeline_attach(l->t, tree, p, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, l->t, salt, token, NULL, 0));
+        assert_true(kv_store_put(d->store, l->t, salt, token, 0, NULL, 0));
         mem_free(token);
     }
     assert_int_equal(n_owed, N / 3);
@@ -222,7 +222,7 @@ static void offer_lines(struct depot *d, struct kv_tree *tree, int32_t n, int64_
             l->token[k] = i;
         assert_int_equal(world_step(&d->w, l, n_tokens, n_tokens), INGLE_OK);
         assert_int_equal(kv_tree_put(tree, 7, l->t, l->token, n_tokens, NULL, 0, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, l->t, 7, l->token, NULL, 0));
+        assert_true(kv_store_put(d->store, l->t, 7, l->token, 0, NULL, 0));
     }
 }
 
@@ -248,7 +248,7 @@ static void what_was_given_up_is_offered_again(void **state)
     kv_tree_owe_all(tree);
     for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
         assert_int_equal(kv_timeline_attach(d->w.line[0].t, tree, p, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, d->w.line[0].t, salt, token, NULL, 0));
+        assert_true(kv_store_put(d->store, d->w.line[0].t, salt, token, 0, NULL, 0));
         mem_free(token);
     }
     assert_int_equal(n_owed, N);

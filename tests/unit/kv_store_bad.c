@@ -6,6 +6,8 @@
 
 #include "kv/store_file.h"
 
+#include <sys/resource.h>
+
 struct bytes {
     uint8_t *at;
     size_t n;
@@ -323,6 +325,97 @@ static void forged_files_of_the_store_are_refused(void **state)
     depot_close(d);
 }
 
+/* From now on `n` more files can be opened; -1: as many as before. */
+static void let_open(int n)
+{
+    static struct rlimit before;
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    if (n < 0) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        return;
+    }
+    int fd[8];
+    for (int i = 0; i <= n; i++)
+        assert_true((fd[i] = dup(0)) >= 0);
+    before = now;
+    now.rlim_cur = (rlim_t)fd[n];
+    for (int i = 0; i <= n; i++)
+        close(fd[i]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+}
+
+/* Scans are rare: until one has found the file. */
+static void found_again(struct depot *d)
+{
+    int64_t n = 0;
+    for (int i = 0; i < 1000000 && !n; i++)
+        n = depot_find(d, 0, d->w.line[1].token, 1000, NULL);
+    assert_int_equal(n, 300);
+    assert_int_equal(depot_get(d, 1, 0, 1000), 300);
+}
+
+/* A process that has too many files open: what it cannot open now is good, is kept, and is used later. */
+static void a_file_that_cannot_be_opened_now_is_used_later(void **state)
+{
+    (void)state;
+    char path[512];
+    struct bytes file;
+    struct depot *d = one_file(path, &file);
+    for (int n = 0; n < 3; n++) {
+        if (n < 2) /* the directory, or its file, cannot be opened for a scan */
+            let_open(n + 1);  /* the store has one itself */
+        depot_open_store(d);
+        if (n == 2) { /* ... or the file for a read */
+            assert_int_equal(depot_find(d, 0, d->w.line[1].token, 1000, NULL), 300);
+            let_open(0);
+        }
+        d->n_warned = 0;
+        assert_true(depot_get(d, 1, 0, 1000) <= 0);
+        assert_int_equal(depot_get(d, 1, 0, 1000), 0);
+        assert_int_equal(d->n_warned, n > 0);
+        assert_int_equal(depot_counts(d).damaged, 0);
+        let_open(-1);
+        found_again(d);
+        assert_int_equal(depot_counts(d).files, 1);
+        kv_store_close(d->store);
+        kv_timeline_clear(d->w.line[1].t);
+        d->w.line[1].length = d->w.line[1].rewind_to = 0;
+    }
+    mem_free(file.at);
+    depot_open_store(d);
+    depot_close(d);
+}
+
+/* A full store gives up by value, not what it could not open. */
+static void a_file_that_cannot_be_opened_now_is_no_victim(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    for (int i = 0; i < 3; i++) {
+        d->w.line[i].token[0] = -i;
+        depot_put(d, i, 0, i ? 300 : 900);
+        kv_store_flush(d->store);
+    }
+    const uint64_t all = depot_counts(d).bytes;
+    d->o.budget_bytes = all + 100;
+    depot_reopen(d);
+    assert_int_equal(depot_find(d, 0, d->w.line[0].token, 1000, NULL), 900);
+    let_open(0);
+    d->w.line[4].token[0] = 0;
+    assert_int_equal(depot_get(d, 4, 0, 1000), -1); /* the one that saves most */
+    let_open(-1);
+    d->w.line[3].token[0] = -3;
+    depot_put(d, 3, 0, 300);
+    kv_store_flush(d->store);
+    assert_in_range(depot_counts(d).evicted, 1, 2);
+    int64_t n = 0;
+    for (int i = 0; i < 1000000 && !n; i++)
+        n = depot_find(d, 0, d->w.line[4].token, 1000, NULL);
+    assert_int_equal(depot_get(d, 4, 0, 1000), 900);
+    depot_close(d);
+}
+
 static void links_are_not_followed(void **state)
 {
     (void)state;
@@ -359,6 +452,8 @@ int main(void)
         cmocka_unit_test(running_out_of_memory_changes_nothing),
         cmocka_unit_test(damage_in_the_store_costs_a_recomputation),
         cmocka_unit_test(forged_files_of_the_store_are_refused),
+        cmocka_unit_test(a_file_that_cannot_be_opened_now_is_used_later),
+        cmocka_unit_test(a_file_that_cannot_be_opened_now_is_no_victim),
         cmocka_unit_test(links_are_not_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
