@@ -270,6 +270,9 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     const uint64_t start = clock_now();
     struct packed_want w;
     o = o ? o : &none;
+    if (m->nothing)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero: a part of the download is missing, fetch the file again",
+                       io_path(m->file), m->nothing);
     ingle_status s = model_packed_want_init(&w, m, o->identity, err);
     if (s)
         return s;

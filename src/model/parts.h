@@ -80,6 +80,7 @@ struct model {
     size_t n_vectors, cap_vectors;
     struct model_table **table;
     size_t n_tables, cap_tables;
+    const char *nothing; /* a norm whose weights are all zero, or NULL */
     uint64_t n_bytes;
     struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];
     int n_skips;

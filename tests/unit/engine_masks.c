@@ -11,7 +11,7 @@
 
 /* Each alternative leaves out a few letters of its own, so that nearly every text has a state of its own, with
  * nearly as many places as there are alternatives. */
-enum { SLOW = 250, TOO_LARGE = 500, NEIGHBOUR = 30, HOSTILE = 6, MOST_TOKENS = 64 };
+enum { SLOW = 250, TOO_LARGE = 1600, NEIGHBOUR = 30, HOSTILE = 6, MOST_TOKENS = 64 };
 
 static struct ingle_error error;
 
