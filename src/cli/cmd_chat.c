@@ -145,15 +145,15 @@ static void do_help(struct chat *h, const char *rest)
 {
     (void)rest;
     say(h, "/system TEXT   replace the system message (nothing: remove it)\n"
-           "/reset         forget the conversation\n"
-           "/undo          take back the last question and its answer\n"
-           "/regen         answer the last question anew\n"
-           "/think         think before answering, or not\n"
-           "/stats         show times after each answer, or not\n"
+           "/reset         start a new conversation\n"
+           "/undo          remove the last question and its answer\n"
+           "/regen         answer the last question again\n"
+           "/think         turn thinking on or off\n"
+           "/stats         turn times after each answer on or off\n"
            "/save FILE     write the conversation as JSON\n"
-           "/load FILE     read one\n"
-           "/quit          leave (as Ctrl-D, or Ctrl-C twice)\n"
-           "A line that ends in \\ goes on in the next one; pasted lines stay together.");
+           "/load FILE     read a conversation\n"
+           "/quit          end (also Ctrl-D, or Ctrl-C twice)\n"
+           "A line that ends in \\ continues in the next one; pasted lines are one message.");
 }
 
 static void do_reset(struct chat *h, const char *rest)

@@ -322,7 +322,7 @@ int cli_eval(struct cli *c)
     const char *tokens = ingle_config_text(c->config, "tokens", 0);
     const char *text = ingle_config_text(c->config, "text", 0);
     if (c->n_arg || !tokens == !text)
-        return cli_usage(c, "either --tokens FILE or --text FILE is wanted");
+        return cli_usage(c, "give --tokens FILE or --text FILE");
     if (text && (ingle_config_is_set(c->config, "against") ||
                  ingle_config_is_set(c->config, "logits") ||
                  ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy")))
@@ -359,7 +359,7 @@ int cli_compare(struct cli *c)
     struct err err;
     int64_t n_other;
     if (c->n_arg != 2)
-        return cli_usage(c, "two safetensors files are wanted");
+        return cli_usage(c, "give two safetensors files");
     str_init(&out);
     int rc = CLI_OK;
     if (tool_compare(c->arg[0], c->arg[1], ingle_config_flag(c->config, "json"), &out, &n_other,
@@ -368,7 +368,7 @@ int cli_compare(struct cli *c)
     else
         fwrite(out.at, 1, out.n, stdout);
     if (!rc && n_other && c->screen.progress)
-        fprintf(stderr, "ingle: %lld tensors have no equal in the other file\n",
+        fprintf(stderr, "ingle: %lld tensors are not in the other file\n",
                 (long long)n_other);
     str_release(&out);
     return rc;

@@ -126,7 +126,7 @@ static void describe(const struct cli *c, const struct server_info *i)
     if (i->n_keys)
         printf("keys     %zu\n", i->n_keys);
     else
-        printf("keys     none: whoever reaches the address may ask\n");
+        printf("keys     none: every client that reaches the address has access\n");
     if (strncmp(i->url, "unix:", 5) == 0)
         printf("try      curl --unix-socket %s http://localhost/v1/chat/completions", i->url + 5);
     else

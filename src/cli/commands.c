@@ -10,33 +10,33 @@ static const struct cli_command commands[] = {
     {"run", "[PROMPT]", "answer a prompt: the argument, -f FILE, or standard input",
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
     {"serve", "", "answer requests over HTTP as OpenAI's and Anthropic's servers do",
-     "SIGTERM lets running answers end; a second one leaves at once.\n", cli_serve},
+     "After SIGTERM running answers finish; after a second signal the server exits at once.\n", cli_serve},
     {"daemon", "", "answer commands on standard input, one JSON object a line",
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
      "docs/daemon.md has all commands and events.\n", cli_daemon},
-    {"inspect", "[FILE]", "show what is in a model file, or the memory it would take", NULL,
+    {"inspect", "[FILE]", "show the contents of a model file, or the memory that it needs", NULL,
      cli_inspect},
     {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",
      "Token ids in, safetensors out: logits [T, V], and with --taps also hidden.embed,\n"
      "hidden.0 ... (after each layer), hidden.norm.  Text in: perplexity.\n",
      cli_eval},
-    {"bench", "", "measure how fast prompts are read and answers written",
-     "Tokens are read at once (prefill) and written one by one (decode) behind --depth tokens.\n"
-     "read share: weights a second over what this machine reads from memory.\n",
+    {"bench", "", "measure the speed of prefill and decode",
+     "Prefill computes a prompt at once, decode one token after the other, both behind --depth tokens.\n"
+     "read share: weights read per second, over the read rate of this machine.\n",
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
-     "A file takes about as much as the model's own.  Without an option they are listed.\n", cli_cache},
-    {"doctor", "", "show the machine, what it measures, and the kernels chosen", NULL, cli_doctor},
+     "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
+    {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
     {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",
      "With --jsonl: {text or bytes (hex), add_special, parse_special} gives {ids}; {ids,\n"
-     "special} gives {text, bytes, pieces}; what fails gives {error}.\n",
+     "special} gives {text, bytes, pieces}; an error gives {error}.\n",
      cli_tokenize},
     {"render", "[TEXT]", "turn a conversation into the prompt that the model sees",
      "TEXT is a user's message; with -f FILE the input is a JSON array of messages.\n"
      "With --jsonl: {messages, tools, enable_thinking ...} gives {prompt, ids, open_thought}.\n",
      cli_render},
-    {"parse", "[TEXT]", "turn what a model wrote into a message: content, reasoning, tool calls",
+    {"parse", "[TEXT]", "turn a model's output into a message: content, reasoning, tool calls",
      "With --jsonl: {text, tools_enabled, splits ...} gives {content, reasoning_content,\n"
      "tool_calls}.\n",
      cli_parse},
