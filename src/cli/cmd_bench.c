@@ -322,7 +322,7 @@ static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)
         if (*n == MAX_DEPTHS)
             return cli_usage(b->c, "option '--depth' is given more than %d times", MAX_DEPTHS);
         if (*end || end == text || v < 0 || v > 16777216)
-            return cli_usage(b->c, "option '--depth' wants a number of 0 to 16777216, not '%s'",
+            return cli_usage(b->c, "option '--depth' needs a number of 0 to 16777216, not '%s'",
                              text);
         depth[*n] = v;
     }

@@ -153,7 +153,7 @@ int cli_cache(struct cli *c)
     if (adds + clears + verifies > 1)
         return cli_usage(c, "options '--add', '--verify' and '--clear' exclude each other");
     if (adds != ingle_config_is_set(c->config, "model"))
-        return cli_usage(c, adds ? "option '--add' wants a model: -m FILE" : "a model is only for '--add'");
+        return cli_usage(c, adds ? "option '--add' needs a model: -m FILE" : "a model is only for '--add'");
     if (!dir)
         return cli_usage(c, "neither XDG_CACHE_HOME nor HOME is set: say '--pack-cache DIR'");
     return adds ? add(c, dir) : clears ? clear(c, dir) : list(c, dir);

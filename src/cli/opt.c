@@ -79,7 +79,7 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     const char *value = equals ? equals + 1 : NULL;
     if (o && o->kind != INGLE_OPTION_FLAG && !value) {
         if (*i + 1 >= argc)
-            return cli_usage(c, "option '--%s' wants a value", name);
+            return cli_usage(c, "option '--%s' needs a value", name);
         value = argv[++*i];
     }
     return set(c, name, value);
@@ -101,7 +101,7 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
         }
         const char *value = word[1] ? word + 1 : *i + 1 < argc ? argv[++*i] : NULL;
         if (!value)
-            return cli_usage(c, "option '-%c' wants a value", *word);
+            return cli_usage(c, "option '-%c' needs a value", *word);
         return set(c, o->name, value);
     }
     return CLI_OK;

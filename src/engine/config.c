@@ -137,7 +137,7 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
     case INGLE_OPTION_NUMBER:
     case INGLE_OPTION_SIZE:
         if (!text || !value_of(o, text, &v))
-            return err_set(err, INGLE_ARG, "option '--%s' wants a %s, not '%s'", o->name,
+            return err_set(err, INGLE_ARG, "option '--%s' needs a %s, not '%s'", o->name,
                            o->kind == INGLE_OPTION_INT    ? "whole number"
                            : o->kind == INGLE_OPTION_SIZE ? "size such as 512M"
                                                           : "number",
@@ -157,7 +157,7 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
     }
     /* A system message may be nothing; no file, name or address can. */
     if (!text || (!*text && strcmp(o->name, "system") != 0))
-        return err_set(err, INGLE_ARG, "option '--%s' wants a value", o->name);
+        return err_set(err, INGLE_ARG, "option '--%s' needs a value", o->name);
     return INGLE_OK;
 }
 
@@ -193,7 +193,7 @@ static ingle_status add_bias(struct ingle_config *c, const char *text, struct er
     const float bias = *end == '=' || *end == ':' ? (float)str_to_double(end + 1, &last) : 0;
     if (end == text || (*end != '=' && *end != ':') || last == end + 1 || *last || isnan(bias) ||
         id < 0 || id > INT32_MAX)
-        return err_set(err, INGLE_ARG, "option '--logit-bias' wants ID=NUMBER, not '%s'", text);
+        return err_set(err, INGLE_ARG, "option '--logit-bias' needs ID=NUMBER, not '%s'", text);
     if (!mem_grow(&c->bias, &c->cap_bias, c->n_bias + 1, sizeof *c->bias))
         return err_set(err, INGLE_NOMEM, "no memory for a logit bias");
     c->bias[c->n_bias++] = (struct ingle_bias){(int32_t)id, bias};

@@ -67,7 +67,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .sink = &e->sink};
     const char *kv = o->kv ? o->kv : "f16";
     if (!kern_kv_by_name(kv, &out->kv_codec))
-        return err_set(err, INGLE_ARG, "there is no kind of keys and values '%s'", kv);
+        return err_set(err, INGLE_ARG, "there is no KV format '%s'", kv);
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
@@ -82,7 +82,7 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
 {
     const struct ingle_model *m = e->model;
     if (!m->file || !io_n_tensors(m->file))
-        return err_set(err, INGLE_UNSUP, "%s: there are no weights in it, only a vocabulary: give the model",
+        return err_set(err, INGLE_UNSUP, "%s: it has only a vocabulary and no weights: give the model's file",
                        m->path);
     const bool gguf = io_kind(m->file) == IO_GGUF;
     e->family = gguf ? family_by_arch(m->arch) : family_by_hf_type(m->arch);
@@ -280,7 +280,7 @@ static int64_t choose_rows(const struct search *s, bool may_cut)
     }
     if (rows < session_default_rows(&s->e->info) && !is_half_enough(s, 2 * rows))
         report(&s->e->sink, INGLE_REPORT_NOTE, "memory", s->e->model->path,
-               "steps of %lld tokens, not %lld: the memory for more is wanted for the context",
+               "steps of %lld tokens, not %lld: the context needs the memory",
                (long long)rows, (long long)session_default_rows(&s->e->info));
     return rows;
 }
@@ -409,7 +409,7 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
         return st;
     if (r->n_ctx > e->info.n_ctx)
         report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
-               "%lld tokens are more than the %lld that the model was made for",
+               "%lld tokens are more than the %lld that the model was trained for",
                (long long)r->n_ctx, (long long)e->info.n_ctx);
     if (!r->n_ctx)
         r->n_ctx = e->info.n_ctx;

@@ -65,7 +65,7 @@ ingle_status engine_need_words(const struct ingle_model *m, struct err *err)
 {
     if (m->tokenizer)
         return INGLE_OK;
-    return err_set(err, INGLE_UNSUP, "%s: there is no tokenizer in it or beside it", m->path);
+    return err_set(err, INGLE_UNSUP, "%s: no tokenizer is in it or beside it", m->path);
 }
 
 /* ---- lists of ids ---- */
@@ -251,7 +251,7 @@ static ingle_status read_gguf(struct ingle_model *m, struct err *err)
     ingle_status st = io_get_str(meta, "general.architecture", &s, &n, err);
     if (st) {
         const char *kind = engine_other_kind(m->file);
-        return kind ? err_set(err, INGLE_UNSUP, "%s: is no model but %s", m->path, kind) : st;
+        return kind ? err_set(err, INGLE_UNSUP, "%s: is not a model but %s", m->path, kind) : st;
     }
     m->arch = mem_strndup(s, n);
     m->name = io_get_str(meta, "general.name", &s, &n, NULL) ? mem_strdup("") : mem_strndup(s, n);
@@ -313,7 +313,7 @@ static ingle_status read_checkpoint(struct ingle_model *m, struct err *err)
     ingle_status st = side_json(m, "config.json", &m->config, err);
     const char *kind = st == INGLE_NOTFOUND ? engine_other_kind(m->file) : NULL;
     if (kind)
-        return err_set(err, INGLE_UNSUP, "%s: is no model but %s", m->path, kind);
+        return err_set(err, INGLE_UNSUP, "%s: is not a model but %s", m->path, kind);
     if (st)
         return st;
     struct json_object *v = NULL;
@@ -381,7 +381,7 @@ static void check_template(struct ingle_model *m)
         return;
     m->template_name = "unknown";
     report(&m->sink, INGLE_REPORT_WARN, "template", m->path,
-           "the chat template of the file (%zu bytes) is none that is known: prompts follow the "
+           "the chat template of the file (%zu bytes) is unknown: prompts follow the "
            "published rules of %s",
            n, m->chat_name);
 }

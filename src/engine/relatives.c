@@ -125,7 +125,7 @@ ingle_status engine_check_kind(const struct ingle_model *m, bool known, struct e
     const bool gguf = io_kind(m->file) == IO_GGUF;
     const char *what = gguf ? engine_other_kind(m->file) : checkpoint_kind(m);
     if (what)
-        return err_set(err, INGLE_UNSUP, "%s: is no model by itself (%s '%s') but %s", m->path,
+        return err_set(err, INGLE_UNSUP, "%s: is not a model by itself (%s '%s') but %s", m->path,
                        gguf ? "architecture" : "model_type", m->arch, what);
     if (known)
         return INGLE_OK;

@@ -80,7 +80,7 @@ void family_config_number(struct family_config *c, struct json_object *o, const 
         return;
     }
     if (!v && fallback != 0.0)
-        report(c->sink, INGLE_REPORT_WARN, "config", "config.json", "'%s' is missing: %g is taken", key,
+        report(c->sink, INGLE_REPORT_WARN, "config", "config.json", "'%s' is missing: %g is used", key,
                fallback);
     c->s = io_meta_set_f64(c->out, gguf, v ? json_object_get_double(v) : fallback);
     if (c->s)

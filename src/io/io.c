@@ -80,7 +80,7 @@ static ingle_status open_file(struct io_file *f, struct err *err)
     if (ends_with(f->path, ".safetensors") || (magic[8] == '{' && !magic[5] && !magic[6] && !magic[7]))
         return io_safetensors_open(f, err);
     return err_set(err, INGLE_FORMAT,
-                   "%s: begins with %02x %02x %02x %02x, which is no GGUF, nor the beginning of safetensors",
+                   "%s: begins with %02x %02x %02x %02x, which is neither GGUF nor safetensors",
                    f->path, magic[0], magic[1], magic[2], magic[3]);
 }
 

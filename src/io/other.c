@@ -123,7 +123,7 @@ ingle_status io_part_other(const struct io_file *f, const struct io_part *p, str
         return err_set(err, INGLE_FORMAT, "%s: is empty", p->path);
     ingle_status s = file_read_at(p->fd, p->path, 0, head, n, err);
     if (!s && has_neighbour(p->path, ".aria2"))
-        return err_set(err, INGLE_FORMAT, "%s: beside it lies '.aria2', so its download is not finished", p->path);
+        return err_set(err, INGLE_FORMAT, "%s: its download is not finished: its '.aria2' file is there", p->path);
     if (!s)
         s = refuse(p->path, head, n, err);
     if (!s && io_is_unfinished_name(p->path))

@@ -612,7 +612,7 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt
     job_free(refused);
     if (n_bytes <= s->budget_bytes) {
         report(s->sink, INGLE_REPORT_DEBUG, "store", s->dir_name,
-               "a prefix of %lld tokens (%llu bytes) is not saved: too much waits to be written",
+               "a prefix of %lld tokens (%llu bytes) is not saved: the queue for writing is full",
                (long long)e.length, (unsigned long long)n_bytes);
         return false;
     }

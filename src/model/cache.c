@@ -115,7 +115,7 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
         return INGLE_NOTFOUND;
     s = model_packed_open(file, dir, name, &why);
     if (!s && !fits(file, w)) {
-        s = err_set(&why, INGLE_FORMAT, "%s: damaged: it holds other weights than its name says", name);
+        s = err_set(&why, INGLE_FORMAT, "%s: damaged: its weights do not belong to its name", name);
         model_packed_close(file);
     }
     if (!s) {
@@ -228,7 +228,7 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
             continue;
         old_bytes -= list[i].bytes;
         report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%.1f GB) was deleted: %s",
-               list[i].name, (double)list[i].bytes * 1e-9, room ? "it is outdated" : "nothing was used less lately");
+               list[i].name, (double)list[i].bytes * 1e-9, room ? "it is outdated" : "it was the least recently used one");
     }
     mem_free(list);
     return s;

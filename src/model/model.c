@@ -567,7 +567,7 @@ static void report_widened(const struct model *m)
 {
     if (m->n_widened)
         report(m->sink, INGLE_REPORT_WARN, "tensor", m->widened,
-               "%zu matrices are loaded as F32, %.2f GB: no code of this build holds their scales without loss", m->n_widened,
+               "%zu matrices are loaded as F32, %.2f GB: no format in memory holds their scales without loss", m->n_widened,
                (double)m->wide_bytes * 1e-9);
 }
 

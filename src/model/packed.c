@@ -255,7 +255,7 @@ ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
     ingle_status s = INGLE_OK;
     /* File systems without locks: nobody can tell that the file is in use, which costs its name at worst. */
     if (!model_packed_lock(f->fd, LOCK_SH) && errno == EWOULDBLOCK)
-        s = err_set(err, INGLE_IO, "%s: another process holds it", name);
+        s = err_set(err, INGLE_IO, "%s: another process has locked it", name);
     else if (fstat(f->fd, &st) != 0)
         s = err_set(err, INGLE_IO, "%s: cannot stat: %s", name, strerror(errno));
     else if (!S_ISREG(st.st_mode))

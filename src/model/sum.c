@@ -117,7 +117,7 @@ static ingle_status look_at_all(struct model *m, struct err *err)
         return err_set(err, INGLE_FORMAT, "'%s': tensor '%s'%s is zero, %llu of the %llu bytes of weights: a part of the download "
                        "is missing, fetch the file again", io_path(m->file), m->zero, m->n_zero > 1 ? ", with others," : "",
                        (unsigned long long)m->zero_bytes, (unsigned long long)m->sum_bytes);
-    report(m->sink, INGLE_REPORT_WARN, "tensor", m->zero, "%zu matrices are zero as a whole: if nobody meant that, a part of the "
+    report(m->sink, INGLE_REPORT_WARN, "tensor", m->zero, "%zu matrices are zero as a whole: if this is not intended, a part of the "
            "download is missing", m->n_zero);
     return INGLE_OK;
 }

@@ -296,7 +296,7 @@ static ingle_status too_open(const struct server *s, const char *what, const cha
     if (auth_n_keys(s->serve.auth) || ingle_config_flag(s->serve.config, "insecure-no-auth"))
         return INGLE_OK;
     return err_set(err, INGLE_ARG,
-                   "'%s%s' lets other machines in, and there is no key: give --api-key-file, or "
+                   "'%s%s' is reachable from other machines, and there is no key: give --api-key-file, or "
                    "--insecure-no-auth if that is what you want", what, address);
 }
 
@@ -323,7 +323,7 @@ static ingle_status read_hosts(struct server *s, struct err *err)
         if (strncmp(host, "unix:", 5) == 0) {
             s->unix_path = host + 5;
             if (!*s->unix_path)
-                return err_set(err, INGLE_ARG, "'--host unix:' wants a path behind the colon");
+                return err_set(err, INGLE_ARG, "'--host unix:' needs a path after the colon");
             continue;
         }
         if (s->n_hosts >= (int)(sizeof s->host / sizeof *s->host) - 1)

@@ -638,8 +638,8 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
         select_all(s, k);
     if (!s->n_kept)
         return s->allowed || s->only
-                   ? err_set(err, INGLE_LIMIT, "no token is left to draw: those allowed are forbidden")
-                   : err_set(err, INGLE_NUMERIC, "no token is left to draw: every logit is -infinity");
+                   ? err_set(err, INGLE_LIMIT, "no token can be sampled: all allowed tokens are forbidden")
+                   : err_set(err, INGLE_NUMERIC, "no token can be sampled: every logit is -infinity");
     if (filters) {
         weigh(s, 1);
         if (o->typical_p < 1)

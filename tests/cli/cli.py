@@ -65,7 +65,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", "-m", "one.gguf", "--model", "two.gguf", "x", code=2, says=["second model 'two.gguf'"])
         self.refuses("run", "--ctx", "-1", code=2, says=["0 to 16777216"])
         self.refuses("run", "--logit-bias", "x=1", code=2, says=["ID=NUMBER"])
-        self.refuses("run", "--stop", code=2, says=["wants a value"])
+        self.refuses("run", "--stop", code=2, says=["needs a value"])
         self.refuses("run", "-Z", code=2, says=["-Z"])
         self.refuses("render", "--kv", "f16", "x", code=2, says=["does not take"])
         self.refuses("compare", "x", code=2)

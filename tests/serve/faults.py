@@ -352,8 +352,8 @@ class Starting(unittest.TestCase):
             self.refused("a name alone", "--allowed-host", name)
         self.refused("a second model", "-m", "README.md", "-m", "LICENSE", status=2)
         self.refused("256.1.1.1", "--host", "256.1.1.1")
-        self.refused("wants a path", "--host", "unix:")
-        self.refused("wants a value", "--alias", "", status=2)
+        self.refused("needs a path", "--host", "unix:")
+        self.refused("needs a value", "--alias", "", status=2)
         self.refused("outside 1 to 65536", "--max-waiting", "0", status=2)  # it would have been 64
         self.refused("vocabulary of 2048", "--logit-bias", "99999999=1", "--memory", "8M")  # before the plan
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
@@ -525,7 +525,7 @@ class Starting(unittest.TestCase):
                     self.assertEqual(p.wait(60), 0, p.stdout.read())
                 self.assertTrue(os.path.exists(os.path.join(folder, "s")))
             with socket.create_server(("0.0.0.0", 0)) as one, start(1) as p:  # a public one needs a key
-                self.assertIn("lets other machines in", p.communicate()[0])
+                self.assertIn("is reachable from other machines", p.communicate()[0])
                 self.assertEqual(p.returncode, 1)
             with open("/dev/null") as one, start(1) as p:
                 self.assertIn("does not listen", p.communicate()[0])

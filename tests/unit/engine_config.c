@@ -28,17 +28,17 @@ static void values_are_checked(void **state)
 {
     (void)state;
     refuses("run", "top-p", "1.5", INGLE_ARG, "option '--top-p': 1.5 is outside 0 to 1");
-    refuses("run", "top-p", "nan", INGLE_ARG, "option '--top-p' wants a number, not 'nan'");
-    refuses("run", "top-p", "", INGLE_ARG, "option '--top-p' wants a number, not ''");
-    refuses("run", "top-k", "1.5", INGLE_ARG, "option '--top-k' wants a whole number, not '1.5'");
-    refuses("run", "memory", "1X", INGLE_ARG, "option '--memory' wants a size such as 512M, not '1X'");
+    refuses("run", "top-p", "nan", INGLE_ARG, "option '--top-p' needs a number, not 'nan'");
+    refuses("run", "top-p", "", INGLE_ARG, "option '--top-p' needs a number, not ''");
+    refuses("run", "top-k", "1.5", INGLE_ARG, "option '--top-k' needs a whole number, not '1.5'");
+    refuses("run", "memory", "1X", INGLE_ARG, "option '--memory' needs a size such as 512M, not '1X'");
     refuses("run", "kv", "f8", INGLE_ARG, "option '--kv': 'f8' is none of f32 f16 bf16 q8_0 fp8");
     refuses("run", "kv", "f", INGLE_ARG, "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' takes no value, not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
-            "option '--logit-bias' wants ID=NUMBER, not '1='");
+            "option '--logit-bias' needs ID=NUMBER, not '1='");
     refuses("run", "logit-bias", "-1=2", INGLE_ARG,
-            "option '--logit-bias' wants ID=NUMBER, not '-1=2'");
+            "option '--logit-bias' needs ID=NUMBER, not '-1=2'");
     refuses("run", "tmep", "1", INGLE_NOTFOUND,
             "there is no option '--tmep'; did you mean '--temp'?");
     refuses("run", "xyzzy", "1", INGLE_NOTFOUND, "there is no option '--xyzzy'");
