@@ -82,7 +82,7 @@ static bool is_stopped(const struct json_limits *lim) { return lim->stop && lim-
 
 static ingle_status say_stopped(struct err *err)
 {
-    return err_set(err, INGLE_CANCEL, "json: nobody waits for it any more");
+    return err_set(err, INGLE_CANCEL, "json: the request has ended");
 }
 
 static int gate_peek(const struct gate *g)

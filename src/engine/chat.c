@@ -103,7 +103,7 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         st = text_chat_render(m->chat, messages, tools, &o, &p, err);
     if (!st && p.n_media)
         st = err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
-                     "version reads text alone", p.n_media);
+                     "version reads only text", p.n_media);
     if (!st)
         st = give_prompt(m->chat, m, &p, c->bounds, out, err);
     text_prompt_release(&p);

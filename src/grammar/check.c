@@ -214,7 +214,7 @@ static ingle_status check_rings(const struct grammar *g, const struct reach *r,
             const uint32_t to = g->node[s->call - 1].b;
             s->call = next_call[s->call - 1];
             if (colour[to] == 1)
-                st = err_set(err, INGLE_ARG, "rule '%.80s' calls itself before it has read anything (left recursion)",
+                st = err_set(err, INGLE_ARG, "rule '%.80s' calls itself before any text (left recursion)",
                              rule_name(g, to));
             else if (!colour[to]) {
                 path[n++] = (struct step){to, first_call[to]};

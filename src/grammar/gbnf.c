@@ -412,7 +412,7 @@ static void read_rule(struct gbnf *p)
     const size_t i = name_of(p, s, n);
     skip(p, false);
     if (p->end - p->at < 3 || memcmp(p->at, "::=", 3) != 0)
-        grammar_g_fail(&p->b, INGLE_ARG, "grammar line %d: no '::=' behind rule '%.*s'", p->line,
+        grammar_g_fail(&p->b, INGLE_ARG, "grammar line %d: no '::=' after rule '%.*s'", p->line,
                     n < 80 ? (int)n : 80, s);
     else if (grammar_g_ok(&p->b) && p->name[i].defined)
         grammar_g_fail(&p->b, INGLE_ARG, "grammar line %d: rule '%.*s' is defined twice", p->line,

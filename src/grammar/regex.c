@@ -334,7 +334,7 @@ static struct part read_atom(struct regex *r, struct spot group)
         return empty(r);
     case '^':
     case '$':
-        bad(r, INGLE_UNSUP, "anchors are supported at the ends alone");
+        bad(r, INGLE_UNSUP, "anchors are supported only at the ends");
         return empty(r);
     case '\\':
         r->at++;
@@ -468,7 +468,7 @@ static struct part read_ahead(struct regex *r, bool whole)
     bool empty;
     if (r->n_ahead == MOST_AHEAD) {
         grammar_g_fail(r->b, INGLE_LIMIT,
-                       "regular expression '%.60s': look-aheads behind each other are more than the limit of %d", r->text,
+                       "regular expression '%.60s': more than %d look-aheads in a row", r->text,
                        MOST_AHEAD);
         return (struct part){0};
     }

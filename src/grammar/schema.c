@@ -187,7 +187,7 @@ static struct grammar_piece compile_multiples(struct schema *s, struct json_obje
     if (grammar_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
         grammar_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
     if (grammar_g_ok(s->b) && (!step.set || !grammar_f_multiples(s->form, low, high, &step, whole, &p))) {
-        grammar_s_leave(s, at, "'multipleOf' with so many digits, here and in the bounds, is not supported");
+        grammar_s_leave(s, at, "'multipleOf' with more digits than the limit, here or in the bounds, is not supported");
         p = number_between(s, low, high, whole);
     }
     return p;

@@ -192,7 +192,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
     if (again) {
-        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "the directory was removed: it is made anew");
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "the directory was removed and is created again");
         kv_store_run_scan(s); /* what was in the old one is not taken for saved */
     }
     /* NOTFOUND: somebody took the temporary file away, or the directory */

@@ -285,7 +285,7 @@ ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length, struct er
                        (long long)length);
     if (!kv_timeline_can_rewind(t, length))
         return err_set(err, INGLE_NOTFOUND,
-                       "cannot rewind %lld tokens to %lld: keys of a sliding window are gone",
+                       "cannot rewind %lld tokens to %lld: the keys of a sliding window were freed",
                        (long long)t->length, (long long)length);
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         table_cut(t, &t->table[g], num_div_up(length, KV_PAGE));

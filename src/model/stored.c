@@ -315,7 +315,7 @@ static ingle_status check_zero(struct model *m, const struct layout *l, const ui
     const uint32_t type = l->packed ? QUANT_I32 : QUANT_I8;
     if (l->codes != CODES_INT || p->tile_rows != 1 || ne[2] > 1 || zero->t->type != type)
         return err_set(err, INGLE_UNSUP,
-                       "'%s': tensor '%s' of type %s: zero points are read for whole numbers with scales of each row alone, as %s",
+                       "'%s': tensor '%s' of type %s: zero points are read only for whole numbers with a scale for each row, as %s",
                        io_path(m->file), zero->t->name, quant_info(zero->t->type)->name, quant_info(type)->name);
     return model_want(m, zero->name, is, &zero, err);
 }
@@ -377,7 +377,7 @@ static ingle_status one_source(struct model *m, const char *name, const uint64_t
         : l->codes == CODES_E2M1 ? choose_e2m1(m, p, &t, l, err)
                                  : choose_int(m, p, l, err);
     if (!s && l->codes != CODES_E2M1 && t.second)
-        s = err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is a second scale, which is read for NVFP4 alone", io_path(m->file),
+        s = err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is a second scale, which is read only for NVFP4", io_path(m->file),
                     t.second->t->name);
     if (!s)
         s = read_factor(m, &t, (int64_t)ne[2], factor, err);

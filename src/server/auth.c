@@ -124,9 +124,9 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
     for (size_t i = 0; i < a->n_keys; i++) {
         const struct key *other = &a->key[i];
         if (memcmp(other->hash, k.hash, sizeof k.hash) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: the key of '%s' again", path, line, other->name);
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: the same key as '%s'", path, line, other->name);
         if (other->unnamed != k.unnamed && strlen(other->name) == n_name && memcmp(other->name, name, n_name) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: '%s' is what a key without a name is called",
+            return err_set(err, INGLE_FORMAT, "'%s' line %d: the name '%s' is reserved for keys without a name",
                            path, line, other->name);
     }
     k.name = mem_strndup(name, n_name);

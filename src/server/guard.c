@@ -52,7 +52,7 @@ static ingle_status check_directory(const char *directory, struct err *err)
     if (!S_ISDIR(is.st_mode))
         return err_set(err, INGLE_ARG, "'%s' is not a directory", directory);
     if (is.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "'%s' belongs to user %u: a directory of the server's own user is needed",
+        return err_set(err, INGLE_ARG, "'%s' belongs to user %u: the directory must belong to the server's user",
                        directory, (unsigned)is.st_uid);
     if (is.st_mode & 022)
         return err_set(err, INGLE_ARG, "others may write to '%s' (mode %03o): chmod 700", directory,

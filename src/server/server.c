@@ -366,7 +366,7 @@ static ingle_status read_tls(struct server *s, struct err *err)
     if (!cert && !key)
         return INGLE_OK;
     if (!cert || !key)
-        return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' need each other");
+        return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' must be given together");
     ingle_status st = file_slurp(cert, 1 << 20, &s->tls_cert, &n, err);
     if (!st)
         st = file_slurp(key, 1 << 20, &s->tls_key, &n, err);

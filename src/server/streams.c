@@ -30,7 +30,7 @@ ingle_status streams_open(struct streams **out, const struct streams_options *o,
     struct streams *s = mem_zalloc(sizeof *s);
     if (!s || pthread_mutex_init(&s->lock, NULL)) {
         mem_free(s);
-        return err_set(err, INGLE_NOMEM, "no memory for streams that can be taken up again");
+        return err_set(err, INGLE_NOMEM, "no memory for resumable streams");
     }
     s->o = *o;
     const ingle_status st =

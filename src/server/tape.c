@@ -41,7 +41,7 @@ ingle_status tape_open_all(struct tapes **out, size_t n_bytes, size_t unread,
     struct tapes *s = mem_zalloc(sizeof *s);
     if (!s || pthread_mutex_init(&s->lock, NULL)) {
         mem_free(s);
-        return err_set(err, INGLE_NOMEM, "no memory for streams that outlive their clients");
+        return err_set(err, INGLE_NOMEM, "no memory for resumable streams");
     }
     s->n_bytes = n_bytes;
     s->unread = unread;

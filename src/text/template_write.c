@@ -50,7 +50,7 @@ void text_at(struct text_writer *w, const char *fmt, ...)
     vsnprintf(w->where, sizeof w->where, fmt, ap);
     va_end(ap);
     if (w->stop && ++w->n_at % 64 == 0 && w->status == INGLE_OK && w->stop(w->arg))
-        w->status = err_set(w->err, INGLE_CANCEL, "%s: nobody waits for it any more", w->where);
+        w->status = err_set(w->err, INGLE_CANCEL, "%s: the request has ended", w->where);
 }
 
 bool text_fail(struct text_writer *w, const char *fmt, ...)

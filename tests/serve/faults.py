@@ -331,7 +331,7 @@ class Starting(unittest.TestCase):
             self.refused("has no key", "--api-key-file", keys)
             with open(keys, "w") as f:
                 f.write("ann:one-key\nbob:one-key\n")
-            self.refused("line 2: the key of 'ann' again", "--api-key-file", keys)
+            self.refused("line 2: the same key as 'ann'", "--api-key-file", keys)
             named = "key-" + hashlib.sha256(b"one-key").hexdigest()[:16]
             for text in (f"one-key\n{named}:another\n", f"{named}:another\none-key\n"):  # two clients would be one
                 with open(keys, "w") as f:

@@ -186,7 +186,7 @@ class Store(unittest.TestCase):
             self.assertEqual(self.ask(s)[0], cold)
             other = self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0]
             self.until(s, lambda p: p["saving"] and p["files"] and p["files"] == len(self.files()))  # without another request
-            self.until(s, lambda p: any("made anew" in line for line in s.log))
+            self.until(s, lambda p: any("created again" in line for line in s.log))
             while not os.path.isfile(self.folder):  # a file in the way, unless the server is faster
                 self.clear()
                 with contextlib.suppress(FileExistsError):

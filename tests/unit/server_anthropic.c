@@ -186,7 +186,7 @@ static void documents_give_their_text(void **state)
             "messages[0]", "image");
     refuses("{\"messages\":[" U
             "[{\"type\":\"document\",\"source\":{\"type\":\"base64\",\"data\":\"\"}}]}]}",
-            "messages[0]", "text alone");
+            "messages[0]", "only text");
 }
 
 static void thoughts_come_back(void **state)

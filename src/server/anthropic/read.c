@@ -236,7 +236,7 @@ static void read_result(struct reader *d, struct json_object *block)
         str_adds(&text, text.n ? "\n" : "");
         view_put_json(&text, content);
     } else if (!add_texts(d, content, &text, 0)) {
-        drop(d, VIEW("tool_result"), "this version reads text alone");
+        drop(d, VIEW("tool_result"), "this version reads only text");
         add_line(&text, VIEW(PART_NOTE));
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
@@ -260,11 +260,11 @@ static void read_user_block(struct reader *d, struct json_object *block)
     str_init(&text);
     const bool all = add_block(d, block, &text, 0);
     if (!all && (d->answered || d->notes)) {
-        drop(d, type, "this version reads text alone");
+        drop(d, type, "this version reads only text");
         add_line(&text, VIEW(PART_NOTE));
     } else if (!all)
         request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "a content block has the type %.40s and holds more than text: this version reads text alone "
+                      "a content block has the type %.40s and holds more than text: this version reads only text "
                       "(--media note)", type.at ? type.at : "null");
     d->convert.failed = d->convert.failed || !str_ok(&text);
     convert_user(&d->convert, view_str(&text));
@@ -308,7 +308,7 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
         const bool thought = part_read(block, &text) == PART_THOUGHT;
         str_clear(&text);
         if (!add_block(d, block, &text, 0))
-            drop(d, type, "this version reads text alone");
+            drop(d, type, "this version reads only text");
         d->convert.failed = d->convert.failed || !str_ok(&text);
         if (text.n)
             (thought ? convert_thought : convert_say)(&d->convert, view_str(&text));

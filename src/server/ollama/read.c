@@ -132,7 +132,7 @@ static void read_generate(struct chat_request *r, struct json_object *body, cons
     if (!raw) {
         read_turn(r, body, o, f);
     } else if (images && json_object_array_length(images)) {
-        request_fault(f, FAULT_REQUEST, "images", "'images' are not shown to the model: this version reads text alone");
+        request_fault(f, FAULT_REQUEST, "images", "'images' are not shown to the model: this version reads only text");
     } else {
         r->hide_special = true;
         openai_read_prompt(r, prompt, o, f);

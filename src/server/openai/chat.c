@@ -357,10 +357,10 @@ static void read_modalities(struct json_object *body, struct fault *f)
     for (size_t i = 0; list && i < json_object_array_length(list); i++) {
         const char *word = json_object_get_string(json_object_array_get_idx(list, i));
         if (!word || strcmp(word, "text") != 0)
-            request_fault(f, FAULT_REQUEST, "modalities", "this version answers in text alone");
+            request_fault(f, FAULT_REQUEST, "modalities", "this version answers only in text");
     }
     if (request_get(body, "audio"))
-        request_fault(f, FAULT_REQUEST, "audio", "this version answers in text alone");
+        request_fault(f, FAULT_REQUEST, "audio", "this version answers only in text");
 }
 
 /* What vLLM and transformers say about the end of the prompt.  Without a word a last message of

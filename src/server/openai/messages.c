@@ -65,7 +65,7 @@ static bool note(struct reading *m, const char *member, struct json_object *part
         return true;
     }
     if (medium)
-        say(m, member, "%s%.60s: this version reads text alone (--media note)", word ? "has the type " : "is an image",
+        say(m, member, "%s%.60s: this version reads only text (--media note)", word ? "has the type " : "is an image",
             word ? word : "");
     else if (word)
         say(m, member, "has the type %.60s, not " PART_TYPES, word);

@@ -108,7 +108,7 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
         struct json_object *media = request_get_array(v, "multimodal_data", 16, f);
         if (media && json_object_array_length(media))
             request_fault(f, FAULT_REQUEST, "prompt", "'prompt' has images or sounds: this version "
-                                                      "reads text alone");
+                                                      "reads only text");
     }
     if (!request_is_text(text)) {
         request_fault(f, FAULT_REQUEST, "prompt",

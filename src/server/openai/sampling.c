@@ -441,7 +441,7 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
         {"early_stopping", NAN, "there is no search by beams"},
         {"logits_processors", NAN, "no code of clients is run"},
         {"custom_logit_processor", NAN, "no code of clients is run"},
-        {"vllm_xargs", NAN, "nothing here takes such arguments"},
+        {"vllm_xargs", NAN, "such arguments are not supported"},
         {"lora", NAN, "there are no adapters"},
         {"lora_path", NAN, "there are no adapters"},
         {"lora_request", NAN, "there are no adapters"},
@@ -450,8 +450,8 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
         {"prompt_embeds", NAN, "prompts are text or tokens"},
         {"prompt_logprobs", NAN, "/v1/completions with echo and logprobs has those of a prompt"},
         {"truncate_prompt_tokens", -1, "prompts are not cut"},
-        {"image_data", NAN, "this version reads text alone"},
-        {"audio_data", NAN, "this version reads text alone"},
+        {"image_data", NAN, "this version reads only text"},
+        {"audio_data", NAN, "this version reads only text"},
         {"stop_regex", NAN, "stop has strings"},
         {"grammar_lazy", NAN, "tools with tool_choice auto hold calls from their marker on"},
         {"grammar_triggers", NAN, "tools with tool_choice auto hold calls from their marker on"},
@@ -518,7 +518,7 @@ static void refuse(struct json_object *body, bool chat, int n, struct fault *f)
     if (!chat)
         return;
     refuse_above(body, "best_of", n, "/v1/completions has it", f);
-    want_bool(body, "echo", false, "a conversation's answer is the answer alone", f);
+    want_bool(body, "echo", false, "a chat answer does not include the prompt", f);
     want_bool(body, "add_special_tokens", false, "the model's format has those that belong there", f);
     want_bool(body, "skip_special_tokens", true, "/completions shows special tokens", f);
 }

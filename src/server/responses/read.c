@@ -44,12 +44,12 @@ typedef void say_fn(struct convert *c, struct view t);
 static void note(struct responses_reader *d, struct view type, bool medium, size_t i, say_fn *say, const char *where)
 {
     if (d->answered || say != convert_user || (medium && d->notes)) {
-        drop(d, type, medium ? "this version reads text alone" : "a part without text");
+        drop(d, type, medium ? "this version reads only text" : "a part without text");
         if (medium)
             say(&d->convert, VIEW(PART_NOTE));
     } else if (medium) {
         request_fault(d->fault, FAULT_REQUEST, where,
-                      "part %zu of the content is '%.40s': this version reads text alone (--media note)", i, type.at);
+                      "part %zu of the content is '%.40s': this version reads only text (--media note)", i, type.at);
     } else {
         request_fault(d->fault, FAULT_REQUEST, where, "part %zu of the content is '%.40s', not " PART_TYPES, i,
                       type.at ? type.at : "");
@@ -107,7 +107,7 @@ static void add_parts(struct responses_reader *d, struct json_object *parts,
         struct str text;
         str_init(&text);
         if (part_read(part, &text) == PART_MEDIUM) {
-            drop(d, view_member(part, "type"), "this version reads text alone");
+            drop(d, view_member(part, "type"), "this version reads only text");
             str_adds(&text, PART_NOTE);
         }
         str_adds(out, out->n && text.n ? "\n" : "");

@@ -126,7 +126,7 @@ static void follow(struct http_exchange *x, const struct http_request *rq, struc
                       "only a response that was made with background and stream can be streamed again");
     if (!f.kind && !tape_listen(t, x, first))
         request_fault(&f, FAULT_REQUEST, "starting_after",
-                      "the events behind %lld are not kept any more", (long long)first - 1);
+                      "the events after %lld were deleted", (long long)first - 1);
     if (f.kind)
         refuse(x, rq, &f);
 }
