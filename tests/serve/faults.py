@@ -336,7 +336,7 @@ class Starting(unittest.TestCase):
             for text in (f"one-key\n{named}:another\n", f"{named}:another\none-key\n"):  # two clients would be one
                 with open(keys, "w") as f:
                     f.write(text)
-                self.refused("a key without a name", "--api-key-file", keys)
+                self.refused("reserved for keys without a name", "--api-key-file", keys)
             with open(keys, "w") as f:
                 f.write("ann:one-key\n")
             self.refused("no key is called 'bob'", "--api-key-file", keys, "--max-priority", "bob=3")
