@@ -176,6 +176,8 @@ struct ingle_chat {
     bool thinking;
     bool preserve_thinking;    /* older turns keep their thoughts */
     bool no_generation_prompt; /* do not ask for an answer */
+    bool developer_own;        /* role developer is what the published template makes of it, a turn of its own; else
+                                * it is role system */
     const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
     struct ingle_bounds *bounds; /* NULL: none */
 };
@@ -334,6 +336,9 @@ typedef void ingle_store_fn(void *arg, const struct ingle_store_entry *entry);
 /* Calls fn for every file of the store in dir, in no order.  Changes nothing. */
 INGLE_API ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
                                         struct ingle_error *error);
+
+/* What an engine would say of dir as its store.  It is made if it is not there. */
+INGLE_API ingle_status ingle_store_check(const char *dir, struct ingle_error *error);
 
 /* A file in a directory of packed weights.  It is mapped at a start instead of reading and
  * packing the model's own file; the bits are the same, and processes share the memory. */

@@ -70,6 +70,8 @@ struct cpu_machine {
     uint64_t memory_bytes;       /* of the machine */
     uint64_t memory_limit_bytes; /* of the cgroup, or memory_bytes */
     uint64_t memory_free_bytes;  /* available now, within the limit */
+    bool memory_unread; /* /proc/meminfo tells nothing: memory_free_bytes is all that there is, or 0 if that is not
+                         * known either */
 };
 
 void cpu_machine_read(struct cpu_machine *m);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -191,9 +193,13 @@ static void limit_address_space(struct cpu_machine *m, const char *root)
     static const char name[] = "Max address space";
     char path[PATH_BYTES], buf[8192];
     snprintf(path, sizeof path, "%s/proc/self/limits", root);
-    const char *at = read_text(path, buf, sizeof buf) ? strstr(buf, name) : NULL;
+    const bool told = read_text(path, buf, sizeof buf);
+    const char *at = told ? strstr(buf, name) : NULL;
     unsigned long long limit;
-    if (!at || sscanf(at + sizeof name - 1, "%llu", &limit) != 1) /* unlimited */
+    struct rlimit own;
+    if (!told && !*root && !getrlimit(RLIMIT_AS, &own) && own.rlim_cur != RLIM_INFINITY)
+        limit = own.rlim_cur;
+    else if (!at || sscanf(at + sizeof name - 1, "%llu", &limit) != 1) /* unlimited */
         return;
     snprintf(path, sizeof path, "%s/proc/self/status", root);
     const uint64_t used = read_text(path, buf, sizeof buf) ? field_u64(buf, "VmSize:") << 10 : 0;
@@ -231,6 +237,8 @@ static void read_limits(struct cpu_machine *m, const char *root)
 
 /* ---- the machine itself ---- */
 
+/* Where /proc says nothing the system call still knows how much there is; what of it is free but filled with
+ * files' pages, it does not know. */
 static void read_memory(struct cpu_machine *m, const char *root)
 {
     char path[PATH_BYTES], buf[8192];
@@ -238,6 +246,14 @@ static void read_memory(struct cpu_machine *m, const char *root)
     if (read_text(path, buf, sizeof buf)) {
         m->memory_bytes = field_u64(buf, "MemTotal:") << 10;
         m->memory_free_bytes = field_u64(buf, "MemAvailable:") << 10;
+        if (!m->memory_free_bytes) /* Linux before 3.14 */
+            m->memory_free_bytes = (field_u64(buf, "MemFree:") + field_u64(buf, "Cached:")) << 10;
+    }
+    if (!m->memory_bytes || !m->memory_free_bytes) {
+        struct sysinfo all;
+        m->memory_unread = true;
+        m->memory_bytes = !*root && !sysinfo(&all) ? (uint64_t)all.totalram * all.mem_unit : 0;
+        m->memory_free_bytes = m->memory_bytes;
     }
     m->memory_limit_bytes = m->memory_bytes;
 }

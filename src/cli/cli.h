@@ -38,6 +38,7 @@ struct cli {
     struct ingle_config *config;
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
+    const struct cli_foreign *not_needed; /* the first option of another engine that asks for what is done anyway */
     struct cli_screen screen;
     int write_error; /* errno of the first write to standard output that failed; 0: none */
 };
@@ -61,6 +62,22 @@ void cli_help_command(FILE *to, const struct cli_command *command);
 /* All commands and options as a manual page or as Markdown. */
 void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);
+
+/* foreign.c: names that other engines have for options. */
+enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE }; /* cli/foreign.inc */
+struct cli_foreign {
+    const char *of, *name, *letters; /* letters, ours, note: or NULL */
+    enum cli_foreign_kind kind;
+    const char *ours, *note;
+};
+/* By the n bytes of a name without "--", or of a short one without "-"; NULL: nobody has it. */
+const struct cli_foreign *cli_foreign_name(const char *name, size_t n);
+const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n);
+/* What ingle has instead: "it is --ctx here". */
+void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n);
+/* Says which variables among NAME=VALUE ... NULL belong to other engines. */
+void cli_foreign_environment(struct cli *c, char *const *names);
+void cli_foreign_markdown(FILE *to);
 
 /* bus.c */
 /* A mapped file that is cut while it is used ends the program with a word that names it. */
@@ -106,10 +123,14 @@ enum cli_lines_kind {
 };
 typedef int cli_line_fn(struct cli *c, void *arg, char *line, size_t n);
 int cli_lines(struct cli *c, enum cli_lines_kind kind, size_t most, cli_line_fn *fn, void *arg);
+/* Token ids of m from a file, "-": standard input.  *ids [*n] is ended with mem_free(). */
+MUST_CHECK ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n, struct err *err);
 /* n without the line end that ends a text file: it is no part of the text. */
 size_t cli_without_end(const char *text, size_t n);
 MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
                                        struct ingle_error *error);
+/* --developer-role */
+bool cli_developer_own(const struct cli *c);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
 
 /* talk.c: a model that answers. */
@@ -123,6 +144,7 @@ struct cli_talk {
     size_t n_system;
     struct ingle_sampling sampling;
     int64_t predict; /* tokens at most; -1: no limit */
+    bool ignore_end; /* end-of-generation tokens are ordinary ones; not where a grammar ends */
 };
 
 struct cli_answer {
@@ -181,6 +203,10 @@ void cli_editor_close(struct cli_editor *e);
 bool cli_editor_line(struct cli_editor *e, struct str *out);
 /* The arrow keys bring this text back. */
 void cli_editor_remember(struct cli_editor *e, const char *text, size_t n);
+
+/* stream.c */
+/* Answers the lines of standard input with token ids to the descriptor; the exit code. */
+int cli_stream(struct cli *c, int fd);
 
 /* interrupt.c: Ctrl-C. */
 /* From now on Ctrl-C cancels this engine (NULL: ends the program). */

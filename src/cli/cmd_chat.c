@@ -91,7 +91,8 @@ static ingle_status render(struct chat *h, struct ingle_prompt *out, struct ingl
     size_t n;
     const char *text = json_object_to_json_string_length(
         h->messages, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
-    const struct ingle_chat chat = {.messages = text, .n_messages = n, .thinking = h->think};
+    const struct ingle_chat chat = {.messages = text, .n_messages = n, .thinking = h->think,
+                                    .developer_own = cli_developer_own(h->c)};
     return ingle_chat_render(h->talk.model, &chat, out, error);
 }
 

@@ -4,10 +4,12 @@
  * line (docs/daemon.md).  The main thread reads commands; events are written by whichever
  * thread has them, a line at a time.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/near.h"
 #include "base/num.h"
 
 #include <math.h>
@@ -34,9 +36,11 @@ struct job {
     struct named *session;      /* NULL: none */
     struct ingle_request *request;
     struct ingle_reader *reader;
+    struct ingle_grammar *grammar; /* NULL: the answer is free */
     int32_t *token;             /* [n]: the prompt and what came after it */
     size_t n, cap, n_prompt;
     bool show_tokens;
+    bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
     bool over; /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
     enum ingle_end reader_end;
@@ -135,21 +139,29 @@ static struct json_object *member(struct command *c, const char *key, enum json_
 static const char *text_of(struct command *c, const char *key)
 {
     struct json_object *v = member(c, key, json_type_string, "a string");
-    return v ? json_object_get_string(v) : NULL;
+    if (v && strlen(json_object_get_string(v)) != (size_t)json_object_get_string_len(v) && !c->failed) {
+        (void)err_set(&c->err, INGLE_ARG, "'%s' has a NUL byte", key);
+        c->failed = true;
+    }
+    return v && !c->failed ? json_object_get_string(v) : NULL;
 }
 
-/* A name of at most MOST_NAME bytes into out; "" if it is not there. */
+/* A name of at most MOST_NAME bytes, none of them 0, into out; "" if it is not there. */
 static void name_of(struct command *c, const char *key, char out[MOST_NAME + 1])
 {
-    const char *v = text_of(c, key);
-    const size_t n = v ? strlen(v) : 0;
+    struct json_object *o = member(c, key, json_type_string, "a string");
+    const char *v = o ? json_object_get_string(o) : NULL;
+    const size_t n = o ? (size_t)json_object_get_string_len(o) : 0;
     out[0] = 0;
-    if (n > MOST_NAME && !c->failed) {
+    if (c->failed || !v)
+        return;
+    if (n > MOST_NAME)
         (void)err_set(&c->err, INGLE_ARG, "'%s' has %zu bytes, at most %d are allowed", key, n, MOST_NAME);
-        c->failed = true;
-    } else if (n <= MOST_NAME && v) {
+    else if (memchr(v, 0, n))
+        (void)err_set(&c->err, INGLE_ARG, "'%s' has a NUL byte", key);
+    else
         memcpy(out, v, n + 1);
-    }
+    c->failed = !out[0] && n;
 }
 
 static double number_of(struct command *c, const char *key, double fallback, double min, double max)
@@ -173,10 +185,50 @@ static double whole_of(struct command *c, const char *key, double fallback, doub
     return c->failed ? fallback : x;
 }
 
-static bool flag_of(struct command *c, const char *key)
+static bool flag_of(struct command *c, const char *key, bool fallback)
 {
     struct json_object *v = member(c, key, json_type_boolean, "true or false");
-    return v && json_object_get_boolean(v);
+    return v ? json_object_get_boolean(v) : fallback;
+}
+
+#define GENERATE                                                                                                       \
+    "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline show_tokens "  \
+    "grammar json_schema json_object regex"
+
+static const struct {
+    const char *what, *members; /* besides do and id */
+} commands[] = {{"generate", GENERATE},   {"cancel", ""}, {"reset", "session"}, {"save", "session file"},
+                {"load", "session file"}, {"park", ""},   {"unpark", ""},       {"status", ""},
+                {"quit", ""}};
+
+/* Refuses a member that the command does not read: a wish that is spelt wrong would be lost. */
+static void check_members(struct command *c, const char *what)
+{
+    char list[sizeof GENERATE + 8];
+    const char *word[64];
+    size_t n = 0, i = 0;
+    while (i < sizeof commands / sizeof *commands && strcmp(commands[i].what, what) != 0)
+        i++;
+    if (i == sizeof commands / sizeof *commands)
+        return; /* is refused itself */
+    snprintf(list, sizeof list, "do id %s", commands[i].members);
+    char *rest;
+    for (char *w = strtok_r(list, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+        word[n++] = w;
+    json_object_object_foreach(c->o, key, unused)
+    {
+        (void)unused;
+        size_t k = 0;
+        while (k < n && strcmp(word[k], key) != 0)
+            k++;
+        if (k < n || c->failed)
+            continue;
+        const char *meant = near_word(word, n, key);
+        (void)err_set(&c->err, INGLE_ARG, "'%.40s' is no member of '%s'%s%s%s", key, what, meant ? "; did you mean '" : "",
+                      meant ? meant : "", meant ? "'?" : "");
+        c->failed = true;
+    }
 }
 
 /* ---- sessions ---- */
@@ -210,6 +262,18 @@ static struct named *need_session(struct daemon *d, const char *name, struct err
     }
     pthread_mutex_unlock(&d->lock);
     return s;
+}
+
+static void drop_session(struct daemon *d, struct named *s);
+
+/* The command failed: a session that it made is none. */
+static void leave_session(struct daemon *d, struct named *s)
+{
+    if (!s)
+        return;
+    s->busy = false;
+    if (!s->n)
+        drop_session(d, s);
 }
 
 static void drop_session(struct daemon *d, struct named *s)
@@ -275,6 +339,8 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
         str_addf(&s, ", \"token\": %d", t->id);
         send(j->d, &s);
     }
+    if (j->ignore_end && ingle_model_is_end(j->d->model, t->id))
+        return atomic_load(&j->d->deaf);
     if (ingle_reader_token(j->reader, t->id, &j->reader_end, &j->error))
         return 1;
     return j->reader_end == INGLE_END_STOP || atomic_load(&j->d->deaf);
@@ -350,6 +416,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
 static void free_job(struct job *j)
 {
     ingle_reader_close(j->reader);
+    ingle_grammar_close(j->grammar);
     mem_free(j->token);
     mem_free(j);
 }
@@ -384,13 +451,22 @@ static ingle_status add_ids(struct job *j, const int32_t *ids, size_t n, struct 
     return INGLE_OK;
 }
 
+/* The tools, unless none may be called. */
+static struct json_object *shown_tools(struct command *c)
+{
+    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    const char *choice = text_of(c, "tool_choice");
+    return choice && strcmp(choice, "none") == 0 ? NULL : tools;
+}
+
 static ingle_status add_messages(struct job *j, struct command *c, struct json_object *messages,
                                  bool *open_thought, struct ingle_error *error)
 {
-    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    struct json_object *tools = shown_tools(c);
     struct ingle_prompt p = {0};
     struct ingle_chat chat = {.messages = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_NOSLASHESCAPE),
-                              .thinking = flag_of(c, "thinking"), .effort = text_of(c, "effort")};
+                              .thinking = flag_of(c, "thinking", ingle_config_flag(j->d->c->config, "think")),
+                              .developer_own = cli_developer_own(j->d->c), .effort = text_of(c, "effort")};
     chat.n_messages = strlen(chat.messages);
     if (tools) {
         chat.tools = json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -477,7 +553,7 @@ static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool
     const char *stop[MOST_STOPS];
     struct json_object *list = member(c, "stop", json_type_array, "an array of strings");
     struct ingle_reader_options o = {.raw = raw, .open_thought = open_thought, .stop = stop};
-    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    struct json_object *tools = shown_tools(c);
     o.tools = tools && json_object_array_length(tools);
     o.n_stop = list ? json_object_array_length(list) : 0;
     if (o.n_stop > MOST_STOPS) {
@@ -498,15 +574,73 @@ static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool
     return ingle_reader_open(&j->reader, j->d->model, &o, on_event, j, error);
 }
 
+static ingle_status refuse(struct ingle_error *error, const char *a, const char *b)
+{
+    *error = (struct ingle_error){.status = INGLE_ARG};
+    snprintf(error->text, sizeof error->text, "'%s' and '%s' exclude each other", a, b);
+    return INGLE_ARG;
+}
+
+/* What a call must look like when tool_choice asks for one. */
+static ingle_status force_call(struct job *j, struct command *c, const char *choice, struct ingle_error *error)
+{
+    struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
+    struct str s;
+    if (!tools) {
+        *error = (struct ingle_error){INGLE_ARG, "'tool_choice' needs 'tools'"};
+        return INGLE_ARG;
+    }
+    str_init(&s);
+    str_addf(&s, "{\"tools\": %s, \"choice\": ", json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE));
+    str_add_json(&s, choice, strlen(choice));
+    str_addc(&s, '}');
+    const ingle_status st = ingle_grammar_open(&j->grammar, j->d->model, INGLE_GRAMMAR_TOOLS, s.at, s.n, error);
+    str_release(&s);
+    return st;
+}
+
+/* At most one of the members that say what the answer must look like. */
+static ingle_status read_grammar(struct job *j, struct command *c, struct ingle_error *error)
+{
+    static const struct {
+        const char *key;
+        enum ingle_grammar_kind kind;
+        enum json_type type;
+        const char *what;
+    } form[] = {{"grammar", INGLE_GRAMMAR_GBNF, json_type_string, "a string"},
+                {"json_schema", INGLE_GRAMMAR_JSON_SCHEMA, json_type_object, "a schema"},
+                {"json_object", INGLE_GRAMMAR_JSON, json_type_boolean, "true or false"},
+                {"regex", INGLE_GRAMMAR_REGEX, json_type_string, "a string"}};
+    const char *choice = text_of(c, "tool_choice"), *first = NULL;
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0; i < sizeof form / sizeof *form && !st; i++) {
+        struct json_object *v = member(c, form[i].key, form[i].type, form[i].what);
+        if (!v || (form[i].kind == INGLE_GRAMMAR_JSON && !json_object_get_boolean(v)))
+            continue;
+        if (first)
+            return refuse(error, first, form[i].key);
+        first = form[i].key;
+        const bool is_string = form[i].type == json_type_string;
+        const char *text = is_string ? json_object_get_string(v)
+                                     : json_object_to_json_string_ext(v, JSON_C_TO_STRING_NOSLASHESCAPE);
+        const size_t n = is_string ? (size_t)json_object_get_string_len(v) : strlen(text);
+        const bool none = form[i].kind == INGLE_GRAMMAR_JSON;
+        st = ingle_grammar_open(&j->grammar, j->d->model, form[i].kind, none ? NULL : text, none ? 0 : n, error);
+    }
+    if (st || !choice || strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0)
+        return st;
+    return first ? refuse(error, first, "tool_choice") : force_call(j, c, choice, error);
+}
+
 static ingle_status start_job(struct job *j, struct command *c, struct ingle_error *error)
 {
     struct daemon *d = j->d;
     struct ingle_request_options o = {.begin = on_begin, .progress = on_progress, .token = on_token,
                                       .end = on_end, .done = on_done, .arg = j};
     bool raw = false, open_thought = false;
-    j->show_tokens = flag_of(c, "show_tokens");
-    o.max_tokens = (int64_t)whole_of(c, "max_tokens", -1, -1, 1e12);
-    o.ignore_end = flag_of(c, "ignore_end");
+    j->show_tokens = flag_of(c, "show_tokens", false);
+    o.max_tokens = (int64_t)whole_of(c, "max_tokens", ingle_config_number(d->c->config, "predict"), -1, 1e12);
+    o.ignore_end = flag_of(c, "ignore_end", ingle_config_flag(d->c->config, "ignore-eos"));
     o.priority = (int)whole_of(c, "priority", 0, -10, 10);
     o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
     ingle_sampling_defaults(d->model, &o.sampling);
@@ -515,6 +649,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     ingle_status st = make_prompt(j, c, &raw, &open_thought, error);
     if (!st)
         st = open_reader(j, c, raw, open_thought, error);
+    if (!st)
+        st = read_grammar(j, c, error);
     if (c->failed) {
         *error = (struct ingle_error){.status = c->err.status};
         snprintf(error->text, sizeof error->text, "%s", c->err.msg);
@@ -522,6 +658,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     }
     if (st)
         return st;
+    j->ignore_end = o.ignore_end && !j->grammar;
+    o.grammar = j->grammar;
     o.prompt = j->token;
     o.n_prompt = (int64_t)j->n;
     j->n_prompt = j->n;
@@ -559,8 +697,7 @@ static void generate(struct daemon *d, struct command *c, const char *id, const 
     if (j->session)
         j->session->busy = true;
     if (start_job(j, c, &error)) {
-        if (j->session)
-            j->session->busy = false;
+        leave_session(d, j->session);
         send_error(d, id, error.text);
         free_job(j);
     }
@@ -723,9 +860,8 @@ static void save_or_load(struct daemon *d, struct command *c, const char *id, co
         return;
     }
     transfer(&t, path, load);
-    if (t.status && load && !t.named->n)
-        drop_session(d, t.named);
     if (t.status) {
+        leave_session(d, t.named);
         send_error(d, id, t.error.text);
         return;
     }
@@ -836,6 +972,8 @@ static void obey(struct daemon *d, struct command *c)
     name_of(c, "session", session);
     const char *what = text_of(c, "do");
     what = what ? what : "";
+    if (!c->failed)
+        check_members(c, what);
     if (c->failed)
         send_error(d, id, c->err.msg);
     else if (strcmp(what, "cancel") == 0)
@@ -907,6 +1045,8 @@ int cli_daemon(struct cli *c)
     struct ingle_error error;
     if (c->n_arg)
         return cli_usage(c, "daemon takes no argument, not '%s'", c->arg[0]);
+    if (ingle_config_is_set(c->config, "stream-fd"))
+        return cli_stream(c, (int)ingle_config_number(c->config, "stream-fd"));
     if (cli_open_model(c, &d.model, &error))
         return cli_fail(c, &error);
     if (open_engine(&d, &error)) {

@@ -112,6 +112,8 @@ static void print_text(const struct findings *f)
     printf("memory           %.1f GiB, limit of the control group %.1f GiB, free %.1f GiB\n",
            (double)m->memory_bytes / gib, (double)m->memory_limit_bytes / gib,
            (double)m->memory_free_bytes / gib);
+    if (m->memory_unread)
+        puts("                 /proc/meminfo cannot be read: what of it is free is not known");
     printf("huge pages       %s\n", f->huge_pages);
     printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
     printf("reading memory   %.1f GB/s\n\n", f->read_per_s / 1e9);

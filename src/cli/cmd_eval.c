@@ -221,7 +221,7 @@ static int eval_tokens(struct eval *e, const char *path)
     struct err err;
     struct ingle_error error;
     size_t n;
-    if (tool_ids_read(path, &e->ids, &n, &err))
+    if (cli_ids(e->model, path, &e->ids, &n, &err))
         return cli_fail_err(e->c, &err);
     e->n = (int64_t)n;
     int rc = prepare_tokens(e);

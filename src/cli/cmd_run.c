@@ -12,6 +12,8 @@ struct job {
     struct cli_talk talk;
     char *tools, *text; /* JSON, and what to answer; or NULL */
     size_t n_tools, n_text;
+    int32_t *ids; /* [n_ids], of --tokens: the prompt; until it is taken */
+    size_t n_ids;
     const char **stop;
     size_t n_stop;
     bool json, lines, any_line, any_content, dim;
@@ -76,6 +78,11 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
                                 struct ingle_prompt *out, struct ingle_error *error)
 {
     const struct ingle_config *config = j->talk.c->config;
+    if (j->n_ids) {
+        *out = (struct ingle_prompt){.ids = j->ids, .n_ids = j->n_ids};
+        j->ids = NULL;
+        return INGLE_OK;
+    }
     if (ingle_config_flag(config, "raw")) {
         *out = (struct ingle_prompt){0};
         return ingle_tokenize(j->talk.model, text, n, INGLE_ADD_SPECIAL | INGLE_PARSE_SPECIAL,
@@ -98,6 +105,7 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
         .tools = j->tools,
         .n_tools = j->n_tools,
         .thinking = ingle_config_flag(config, "think"),
+        .developer_own = cli_developer_own(j->talk.c),
     };
     const ingle_status st = ingle_chat_render(j->talk.model, &chat, out, error);
     str_release(&s);
@@ -112,7 +120,7 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     struct cli_answer a = {0};
     ingle_status st = make_prompt(j, text, n, &p, &error);
     const struct ingle_reader_options o = {
-        .raw = ingle_config_flag(c->config, "raw"),
+        .raw = j->n_ids || ingle_config_flag(c->config, "raw"),
         .tools = j->tools != NULL,
         .open_thought = p.open_thought,
         .stop = j->stop,
@@ -179,6 +187,8 @@ static int run_prompts(struct job *j)
 {
     struct cli *c = j->talk.c;
     struct err err;
+    if (j->n_ids)
+        return run_prompt(j, "", 0);
     if (j->lines) {
         const int rc = cli_lines(c, CLI_TEXT, 0, run_line, j);
         return rc || j->any_line ? rc : no_prompt(j);
@@ -207,7 +217,7 @@ static int read_files(struct job *j, struct cli *c)
         return cli_usage(c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'", prompt);
     ingle_status st = tools ? cli_slurp(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
     const bool typed = file ? strcmp(file, "-") == 0 : !prompt && !c->n_arg;
-    if (!st && !j->lines && (!typed || input_is_there()))
+    if (!st && !j->lines && !ingle_config_is_set(c->config, "tokens") && (!typed || input_is_there()))
         st = cli_input(c, &j->text, &j->n_text, &err);
     if (st)
         return cli_fail_err(c, &err);
@@ -227,6 +237,22 @@ static int read_stops(struct job *j)
     return CLI_OK;
 }
 
+/* --tokens; its ids are the model's. */
+static int read_ids(struct job *j, struct cli *c)
+{
+    static const char *const others[] = {"file", "prompt", "lines", "system", "system-file", "tools", "think"};
+    const char *path = ingle_config_text(c->config, "tokens", 0);
+    struct err err;
+    if (!path)
+        return CLI_OK;
+    if (c->n_arg)
+        return cli_usage(c, "both '--tokens %s' and '%s' are given as the input", path, c->arg[0]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ingle_config_is_set(c->config, others[i]))
+            return cli_usage(c, "options '--tokens' and '--%s' exclude each other: ids are the whole prompt", others[i]);
+    return cli_ids(j->talk.model, path, &j->ids, &j->n_ids, &err) ? cli_fail_err(c, &err) : CLI_OK;
+}
+
 int cli_run(struct cli *c)
 {
     struct job j = {.talk.c = c, .json = ingle_config_flag(c->config, "json"),
@@ -234,6 +260,8 @@ int cli_run(struct cli *c)
     int rc = read_files(&j, c);
     if (!rc)
         rc = cli_talk_open(c, &j.talk);
+    if (!rc)
+        rc = read_ids(&j, c);
     if (!rc)
         rc = read_stops(&j);
     if (!rc)
@@ -245,6 +273,7 @@ int cli_run(struct cli *c)
     }
     mem_free(j.stop);
     mem_free(j.tools);
+    mem_free(j.ids);
     mem_free(j.text);
     cli_talk_close(&j.talk);
     return rc;

@@ -298,7 +298,7 @@ static int render_input(struct cli *c, const struct words *w)
 {
     struct err err;
     struct ingle_error error;
-    struct ingle_chat chat = {.thinking = ingle_config_flag(c->config, "think")};
+    struct ingle_chat chat = {.thinking = ingle_config_flag(c->config, "think"), .developer_own = cli_developer_own(c)};
     struct ingle_prompt p;
     char *messages = NULL, *tools = NULL;
     const char *tools_file = ingle_config_text(c->config, "tools", 0);

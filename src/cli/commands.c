@@ -9,7 +9,7 @@ static const struct cli_command commands[] = {
     {"chat", "", "talk with a model", NULL, cli_chat},
     {"run", "[PROMPT]", "answer a prompt: the argument, -f FILE, or standard input",
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
-    {"serve", "", "serve the HTTP APIs of OpenAI, Anthropic, llama.cpp and Ollama",
+    {"serve", "", "answer requests over HTTP as OpenAI's and Anthropic's servers do",
      "After SIGTERM running answers finish; after a second signal the server exits at once.\n", cli_serve},
     {"daemon", "", "answer commands on standard input, one JSON object a line",
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"

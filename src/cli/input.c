@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/plain.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <string.h>
@@ -50,6 +51,30 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
     const ingle_status st = slurp_stream(f, path, out, n, err);
     fclose(f);
     return st;
+}
+
+ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n, struct err *err)
+{
+    struct ingle_model_info info;
+    char *text = NULL;
+    int32_t *id = NULL;
+    size_t n_text, count = 0;
+    ingle_model_info(m, &info);
+    ingle_status st = tool_ids_binary(path) ? tool_ids_read(path, &id, &count, err) : cli_slurp(path, &text, &n_text, err);
+    if (!st && text)
+        st = tool_ids_parse(strcmp(path, "-") == 0 ? "standard input" : path, text, n_text, &id, &count, err);
+    mem_free(text);
+    for (size_t i = 0; !st && i < count; i++)
+        if (info.n_vocab && id[i] >= info.n_vocab)
+            st = err_set(err, INGLE_ARG, "%s: element %zu is token %d, outside the vocabulary of %lld", path, i, id[i],
+                         (long long)info.n_vocab);
+    if (st) {
+        mem_free(id);
+        return st;
+    }
+    *ids = id;
+    *n = count;
+    return INGLE_OK;
 }
 
 size_t cli_without_end(const char *text, size_t n)
@@ -195,6 +220,11 @@ ingle_status cli_open_model(struct cli *c, struct ingle_model **out, struct ingl
     else
         *out = m;
     return st;
+}
+
+bool cli_developer_own(const struct cli *c)
+{
+    return strcmp(ingle_config_text(c->config, "developer-role", 0), "own") == 0;
 }
 
 void cli_print_json(const char *bytes, size_t n)

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <string.h>
 
+extern char **environ;
+
 static int unknown_command(const char *name)
 {
     const char *word[CLI_COMMANDS];
@@ -20,7 +22,7 @@ static int unknown_command(const char *name)
     return CLI_USAGE;
 }
 
-/* "ingle help [COMMAND | man | markdown]" */
+/* "ingle help [COMMAND | man | markdown | others]" */
 static int help(int argc, char **argv)
 {
     const struct cli_command *command = argc > 2 ? cli_command_find(argv[2]) : NULL;
@@ -28,6 +30,8 @@ static int help(int argc, char **argv)
         cli_help_manual(stdout);
     else if (argc > 2 && strcmp(argv[2], "markdown") == 0)
         cli_help_markdown(stdout);
+    else if (argc > 2 && strcmp(argv[2], "others") == 0)
+        cli_foreign_markdown(stdout);
     else if (argc > 2 && !command)
         return unknown_command(argv[2]);
     else if (command)
@@ -48,6 +52,15 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (rc)
         return rc;
     cli_screen_init(&c->screen, c->config);
+    char what[256];
+    if (c->not_needed && c->screen.progress) {
+        cli_foreign_say(c->not_needed, what, sizeof what);
+        fprintf(stderr, "ingle: note: --%s: %s\n", c->not_needed->name, what);
+    }
+    cli_command_fn *const answers[] = {cli_chat, cli_run, cli_serve, cli_daemon};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        if (command->run == answers[i])
+            cli_foreign_environment(c, environ);
     struct ingle_error error;
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);

@@ -68,27 +68,67 @@ static int set(struct cli *c, const char *name, const char *value)
     return cli_usage(c, "%s", error.text);
 }
 
+/* The value of an option: what stands behind '=', or the next argument.  False after saying that it is missing. */
+static bool take_value(struct cli *c, const struct ingle_option *o, const char *spelt, int argc, char **argv, int *i,
+                       const char **value)
+{
+    if (o->kind == INGLE_OPTION_FLAG || *value)
+        return true;
+    if (*i + 1 >= argc) {
+        cli_usage(c, "option '%s' needs a value", spelt);
+        return false;
+    }
+    *value = argv[++*i];
+    return true;
+}
+
+/* An option that another engine has, spelt --name or -letters; value: behind '=', or NULL. */
+static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *spelt, const char *value, int argc,
+                        char **argv, int *i)
+{
+    char what[256];
+    const struct ingle_option *o = f->kind == CLI_FOREIGN_SAME ? by_name(f->ours) : NULL;
+    cli_foreign_say(f, what, sizeof what);
+    if (o && !takes(c->command, o))
+        return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
+    if (o)
+        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value) : CLI_USAGE;
+    if (f->kind == CLI_FOREIGN_DONE && !value) {
+        c->not_needed = c->not_needed ? c->not_needed : f;
+        return CLI_OK;
+    }
+    return cli_usage(c, "ingle has no %s: %s", spelt, what);
+}
+
 /* argv[*i] begins with "--"; takes its value from behind '=' or from the next argument. */
 static int read_long(struct cli *c, int argc, char **argv, int *i)
 {
-    char name[64];
+    char name[64], spelt[68];
     const char *word = argv[*i] + 2, *equals = strchr(word, '=');
     const size_t n = equals ? (size_t)(equals - word) : strlen(word);
     snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), word);
+    snprintf(spelt, sizeof spelt, "--%s", name);
     const struct ingle_option *o = by_name(name);
+    const struct cli_foreign *f = o && takes(c->command, o) ? NULL : cli_foreign_name(word, n);
     const char *value = equals ? equals + 1 : NULL;
-    if (o && o->kind != INGLE_OPTION_FLAG && !value) {
-        if (*i + 1 >= argc)
-            return cli_usage(c, "option '--%s' needs a value", name);
-        value = argv[++*i];
-    }
+    if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
+        return read_foreign(c, f, spelt, value, argc, argv, i);
+    if (o && !take_value(c, o, spelt, argc, argv, i, &value))
+        return CLI_USAGE;
     return set(c, name, value);
 }
 
-/* "-q", "-n5", "-n 5" */
+/* "-q", "-n5", "-n 5"; and the short forms of others, which have several letters: "-ngl 99" */
 static int read_short(struct cli *c, int argc, char **argv, int *i)
 {
     const char *word = argv[*i] + 1;
+    const size_t n = strcspn(word, "=");
+    char spelt[68];
+    snprintf(spelt, sizeof spelt, "-%.*s", (int)(n < 60 ? n : 60), word);
+    const struct ingle_option *first = by_letter(c->command, *word);
+    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first) ? cli_foreign_letters(word, n) : NULL;
+    if (f && (n > 1 || !first || !f->ours || strcmp(f->ours, first->name) != 0))
+        return read_foreign(c, f, spelt, word[n] ? word + n + 1 : NULL, argc, argv, i);
     for (; *word; word++) {
         const struct ingle_option *o = by_letter(c->command, *word);
         if (!o)
@@ -99,10 +139,9 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
                 return rc;
             continue;
         }
-        const char *value = word[1] ? word + 1 : *i + 1 < argc ? argv[++*i] : NULL;
-        if (!value)
-            return cli_usage(c, "option '-%c' needs a value", *word);
-        return set(c, o->name, value);
+        const char *value = word[1] ? word + 1 : NULL;
+        snprintf(spelt, sizeof spelt, "-%c", *word);
+        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value) : CLI_USAGE;
     }
     return CLI_OK;
 }
@@ -225,7 +264,8 @@ void cli_help_all(FILE *to)
                 "built-in one.\n\nCommands:\n");
     for (size_t i = 0; i < n; i++)
         wrap(to, c[i].help, 16, fprintf(to, "  %s", c[i].name));
-    fputs("\n'ingle COMMAND --help' lists a command's options; 'ingle --version' the version.\n"
+    fputs("\n'ingle COMMAND --help' lists a command's options; 'ingle --version' the version;\n"
+          "'ingle help others' what options of llama.cpp, vLLM and others are called here.\n"
           "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
           to);
 }

@@ -53,8 +53,10 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
         const ingle_status st = ingle_grammar_open(&t->grammar, t->model, form[i].kind,
                                                    file ? file : text, n, &error);
         mem_free(file);
-        if (st)
-            return cli_fail(c, &error);
+        if (st) {
+            err_set(&err, st, "%s: %s", form[i].is_file ? text : "--regex", error.text);
+            return cli_fail_err(c, &err);
+        }
     }
     return CLI_OK;
 }
@@ -99,6 +101,7 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
     t->sampling.seed = clock_now() >> 8 & 0xFFFFFFFFFFFu;
     ingle_config_sampling(c->config, &t->sampling);
     t->predict = (int64_t)ingle_config_number(c->config, "predict");
+    t->ignore_end = ingle_config_flag(c->config, "ignore-eos");
     cli_interrupt_engine(t->engine);
     return CLI_OK;
 }
@@ -133,7 +136,9 @@ static ingle_status go_on(struct cli_talk *t, struct ingle_reader *reader,
             return INGLE_OK;
         }
         ingle_status st = ingle_sample(sampler, logits, t->session, &token, error);
-        if (!st)
+        end = INGLE_END_NONE;
+        const bool ignored = t->ignore_end && !t->grammar && ingle_model_is_end(t->model, token.id);
+        if (!st && !ignored)
             st = ingle_reader_token(reader, token.id, &end, error);
         if (!st)
             st = ingle_session_append(t->session, &token.id, 1, error);

@@ -77,6 +77,18 @@ static ingle_status parse_member(const char *what, const char *text, size_t n,
     return st;
 }
 
+/* Every message of a developer becomes one of the system.  What is no conversation is the template's to refuse. */
+static void rename_developers(struct json_object *messages)
+{
+    const size_t n = json_object_is_type(messages, json_type_array) ? json_object_array_length(messages) : 0;
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *m = json_object_array_get_idx(messages, i), *role;
+        if (json_object_is_type(m, json_type_object) && json_object_object_get_ex(m, "role", &role) &&
+            json_object_is_type(role, json_type_string) && strcmp(json_object_get_string(role), "developer") == 0)
+            json_object_set_string(role, "system");
+    }
+}
+
 static ingle_status render(const struct ingle_model *m, const struct ingle_chat *c,
                            struct ingle_prompt *out, struct err *err)
 {
@@ -99,6 +111,8 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         st = parse_member("messages", c->messages, c->n_messages, c->bounds, &messages, err);
     if (!st && c->tools)
         st = parse_member("tools", c->tools, c->n_tools, c->bounds, &tools, err);
+    if (!st && !c->developer_own)
+        rename_developers(messages);
     if (!st)
         st = text_chat_render(m->chat, messages, tools, &o, &p, err);
     if (!st && p.n_media)

@@ -371,13 +371,32 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     out->point_bytes = need->part.point_bytes;
 }
 
-static uint64_t memory_limit(const struct ingle_engine_options *o)
+static ingle_status memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out,
+                                 struct err *err)
+{
+    struct cpu_machine machine;
+    *out = o->memory_bytes;
+    if (o->memory_bytes)
+        return INGLE_OK;
+    cpu_machine_read(&machine);
+    *out = machine.memory_free_bytes;
+    if (machine.memory_unread && !*out)
+        return err_set(err, INGLE_IO, "/proc/meminfo cannot be read: how much memory there is must be said (--memory)");
+    if (machine.memory_unread)
+        report(&e->sink, INGLE_REPORT_WARN, "memory", "/proc/meminfo", "it cannot be read: what of the machine's %s is "
+               "free, or allowed to this process, is not known and taken for all; --memory says how much to use",
+               size_of(*out).text);
+    return INGLE_OK;
+}
+
+/* How the limit of the memory is meant. */
+static const char *limit_word(const struct ingle_engine_options *o)
 {
     struct cpu_machine machine;
     if (o->memory_bytes)
-        return o->memory_bytes;
+        return "were allowed";
     cpu_machine_read(&machine);
-    return machine.memory_free_bytes;
+    return machine.memory_unread ? "is all that the machine has" : "are free";
 }
 
 static struct model_load_options load_options(const struct ingle_engine *e, const struct ingle_engine_options *o)
@@ -414,7 +433,10 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     if (!r->n_ctx)
         r->n_ctx = e->info.n_ctx;
     const int64_t n_sessions = o->n_sessions ? o->n_sessions : 1;
-    struct search search = {e, *r, n_sessions, o->cache_bytes > 0, memory_limit(o)};
+    struct search search = {e, *r, n_sessions, o->cache_bytes > 0, 0};
+    st = memory_limit(e, o, &search.limit, err);
+    if (st)
+        return st;
     if (!r->max_rows)
         r->max_rows = search.r.max_rows = choose_rows(&search, !o->n_ctx);
     st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
@@ -525,6 +547,12 @@ ingle_status ingle_store_list(const char *dir, ingle_store_fn *fn, void *arg,
     return engine_say(error, kv_store_list(dir, pass_entry, &l, &err), &err);
 }
 
+ingle_status ingle_store_check(const char *dir, struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, kv_store_check(dir, &err), &err);
+}
+
 /* Says what the plan takes, the limit, and what would fit; with force it is only a warning. */
 static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan *p,
                            const struct ingle_engine_options *o, struct err *err)
@@ -539,7 +567,7 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     const ingle_status st =
         err_set(&why, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s %s; %s",
                    e->model->path, size_of(p->total_bytes).text, list, (long long)p->n_ctx,
-                   size_of(p->limit_bytes).text, o->memory_bytes ? "were allowed" : "are free", p->advice);
+                   size_of(p->limit_bytes).text, limit_word(o), p->advice);
     if (!o->force)
         return err_set(err, st, "%s", why.msg);
     report(&e->sink, INGLE_REPORT_WARN, "memory", e->model->path, "tried by force: %s", why.msg);

@@ -49,6 +49,8 @@ struct answer_options {
     struct ingle_sampling sampling; /* where a request says nothing */
     bool seeded; /* sampling.seed is that of requests without one; else each gets one of its own */
     bool thinking, preserve_thinking;
+    bool ignore_end;         /* where a request says nothing */
+    bool developer_own;      /* messages of a developer are turns of their own where the chat format has them */
     const char *effort;      /* or NULL */
     int64_t max_tokens;      /* where a request says nothing; -1: what the context holds */
     double queue_seconds;    /* a request may wait for its turn; 0: as long as it takes */

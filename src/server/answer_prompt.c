@@ -199,6 +199,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
         .preserve_thinking = a->request.preserve_thinking || a->core->o.preserve_thinking,
         .no_generation_prompt = a->request.no_generation_prompt && !pre->there,
         .effort = effort_of(a, gemma),
+        .developer_own = a->core->o.developer_own,
     };
     struct ingle_prompt prompt = {0};
     struct ingle_error e;

@@ -99,8 +99,7 @@ static size_t name_of_hash(const uint8_t h[SHA256_BYTES], char out[32])
     return n;
 }
 
-static ingle_status add_key(struct auth *a, const char *path, int line, const char *text, size_t n,
-                            struct err *err)
+static ingle_status add_key(struct auth *a, const char *where, const char *text, size_t n, struct err *err)
 {
     char unnamed[32];
     const char *colon = memchr(text, ':', n);
@@ -108,13 +107,13 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
     const char *name = text, *key = colon ? colon + 1 : text;
     const size_t n_key = colon ? n - n_name - 1 : n;
     if ((colon && !n_name) || n_name > 64 || !n_key || n_key > MAX_KEY)
-        return err_set(err, INGLE_FORMAT, "'%s' line %d is neither a key nor name:key", path, line);
+        return err_set(err, INGLE_FORMAT, "%s is neither a key nor name:key", where);
     for (size_t i = 0; i < n; i++)
         if (text[i] <= ' ' || text[i] > '~')
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: a key has a byte 0x%02x", path, line,
+            return err_set(err, INGLE_FORMAT, "%s: a key has a byte 0x%02x", where,
                            (unsigned char)text[i]);
     if (a->n_keys >= MAX_KEYS)
-        return err_set(err, INGLE_LIMIT, "'%s' has more than %d keys", path, MAX_KEYS);
+        return err_set(err, INGLE_LIMIT, "%s: more than %d keys", where, MAX_KEYS);
     struct key k = {.unnamed = !colon};
     hash(key, n_key, k.hash);
     if (!colon) {
@@ -124,15 +123,15 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
     for (size_t i = 0; i < a->n_keys; i++) {
         const struct key *other = &a->key[i];
         if (memcmp(other->hash, k.hash, sizeof k.hash) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: the same key as '%s'", path, line, other->name);
+            return err_set(err, INGLE_FORMAT, "%s: the same key as '%s'", where, other->name);
         if (other->unnamed != k.unnamed && strlen(other->name) == n_name && memcmp(other->name, name, n_name) == 0)
-            return err_set(err, INGLE_FORMAT, "'%s' line %d: the name '%s' is reserved for keys without a name",
-                           path, line, other->name);
+            return err_set(err, INGLE_FORMAT, "%s: the name '%s' is reserved for keys without a name",
+                           where, other->name);
     }
     k.name = mem_strndup(name, n_name);
     if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
         mem_free(k.name);
-        return err_set(err, INGLE_NOMEM, "no memory for the keys of '%s'", path);
+        return err_set(err, INGLE_NOMEM, "no memory for the keys of %s", where);
     }
     a->key[a->n_keys++] = k;
     return INGLE_OK;
@@ -143,6 +142,18 @@ static ingle_status add_key(struct auth *a, const char *path, int line, const ch
 static bool is_open(const struct stat *is)
 {
     return (is->st_mode & 037) || ((is->st_mode & 040) && !(is->st_uid == 0 && is->st_gid == 0));
+}
+
+ingle_status auth_add_key(struct auth *a, const char *text, struct err *err)
+{
+    return add_key(a, "--api-key", text, strlen(text), err);
+}
+
+static ingle_status add_line(struct auth *a, const char *path, int line, const char *text, size_t n, struct err *err)
+{
+    char where[300];
+    snprintf(where, sizeof where, "'%s' line %d", path, line);
+    return add_key(a, where, text, n, err);
 }
 
 ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
@@ -169,7 +180,7 @@ ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
         while (from < to && strchr(" \t\r", text[to - 1]))
             to--;
         if (from < to && text[from] != '#')
-            st = add_key(a, path, line, text + from, to - from, err);
+            st = add_line(a, path, line, text + from, to - from, err);
     }
     memset(text, 0, n);
     mem_free(text);

@@ -17,6 +17,8 @@ void auth_close(struct auth *a);
 /* Adds the keys of a file that nobody but its owner may read: a key or name:key a line, '#'
  * begins a comment.  Only hashes are kept. */
 MUST_CHECK ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err);
+/* One key, as a line of such a file. */
+MUST_CHECK ingle_status auth_add_key(struct auth *a, const char *text, struct err *err);
 MUST_CHECK ingle_status auth_add_host(struct auth *a, const char *name, struct err *err);
 /* origins: "https://a.example,https://b.example", or "*". */
 MUST_CHECK ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *err);

@@ -80,11 +80,11 @@ static void close_user(struct convert *c)
 {
     if (!c->has_user)
         return;
-    begin_message(c, "user");
+    begin_message(c, c->by_developer ? "developer" : "user");
     str_add_json(&c->messages, c->user.at, c->user.n);
     str_addc(&c->messages, '}');
     clear(c, &c->user);
-    c->has_user = false;
+    c->has_user = c->by_developer = false;
 }
 
 /* Calls that were not answered before somebody else speaks. */
@@ -128,12 +128,28 @@ void convert_system(struct convert *c, struct view t)
     str_adds(&c->user, "\n</system>");
 }
 
-void convert_user(struct convert *c, struct view t)
+static void speak(struct convert *c, struct view t, bool developer)
 {
     close_assistant(c);
     answer_waiting(c);
+    if (c->by_developer != developer)
+        close_user(c);
+    c->by_developer = developer;
     add_paragraph(&c->user, t);
     c->has_user = true;
+}
+
+void convert_user(struct convert *c, struct view t)
+{
+    speak(c, t, false);
+}
+
+void convert_developer(struct convert *c, struct view t)
+{
+    if (!c->own_developer)
+        convert_system(c, t);
+    else if (t.n)
+        speak(c, t, true);
 }
 
 void convert_assistant(struct convert *c)

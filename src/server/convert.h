@@ -24,6 +24,8 @@ struct convert {
     struct str messages, tools, late; /* elements of arrays, until convert_end() */
     struct str system, user, thought, text, calls;
     bool has_system, has_user, has_assistant;
+    bool own_developer; /* convert_developer() makes turns of their own; set by the caller, before the first */
+    bool by_developer;  /* who says what is in user */
     struct json_object *waiting; /* {id: null}: calls of the last assistant without a result */
     struct json_object *named;   /* {name: null}: the tools so far */
     size_t n_messages, n_tools, n_late;
@@ -35,6 +37,8 @@ void convert_release(struct convert *c);
 /* Somebody has spoken: system text and tools that come now stand where they come. */
 bool convert_begun(const struct convert *c);
 void convert_system(struct convert *c, struct view t);
+/* A turn of its own, or as convert_system(). */
+void convert_developer(struct convert *c, struct view t);
 void convert_user(struct convert *c, struct view t);
 void convert_thought(struct convert *c, struct view t);
 void convert_say(struct convert *c, struct view t);

@@ -347,6 +347,8 @@ static ingle_status read_access(struct server *s, struct err *err)
     ingle_status st = auth_open(&s->serve.auth, err);
     if (!st && keys)
         st = auth_add_keys(s->serve.auth, keys, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "api-key", i)); i++)
+        st = auth_add_key(s->serve.auth, name, err);
     if (!st && origins)
         st = auth_add_origins(s->serve.auth, origins, err);
     for (size_t i = 0; !st && (name = ingle_config_text(c, "max-priority", i)); i++)
@@ -503,6 +505,24 @@ static ingle_status open_guard(struct server *s, struct err *err)
     return INGLE_OK;
 }
 
+static ingle_status told(struct err *err, const struct ingle_error *error)
+{
+    return error->status ? err_set(err, error->status, "%s", error->text) : INGLE_OK;
+}
+
+/* What may be wrong with the files that the engine will need, as far as that is known at once. */
+static ingle_status open_model(struct server *s, struct err *err)
+{
+    struct serve *v = &s->serve;
+    struct ingle_error error = {0};
+    const char *store = ingle_config_text(v->config, "store", 0);
+    if (store && ingle_store_check(store, &error))
+        return told(err, &error);
+    if (!ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks, &error))
+        (void)ingle_config_check(v->config, v->model, &error);
+    return told(err, &error);
+}
+
 ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
 {
     struct server *s = mem_zalloc(sizeof *s);
@@ -533,6 +553,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     if (!st)
         st = open_guard(s, err);
     if (!st)
+        st = open_model(s, err);
+    if (!st)
         st = start_http(s, err);
     if (st) {
         server_close(s);
@@ -543,11 +565,6 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
 }
 
 /* ---- the model ---- */
-
-static ingle_status told(struct err *err, const struct ingle_error *error)
-{
-    return error->status ? err_set(err, error->status, "%s", error->text) : INGLE_OK;
-}
 
 static bool knows(void *arg, const char *name, const char **known)
 {
@@ -579,6 +596,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .fingerprint = v->fingerprint,
         .seeded = ingle_config_is_set(v->config, "seed"),
         .thinking = ingle_config_flag(v->config, "think"),
+        .ignore_end = ingle_config_flag(v->config, "ignore-eos"),
+        .developer_own = strcmp(ingle_config_text(v->config, "developer-role", 0), "own") == 0,
         .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
         .max_logprobs = (int64_t)ingle_config_number(v->config, "max-logprobs"),
         .any_top = ingle_config_flag(v->config, "many-logprobs"),
@@ -622,10 +641,6 @@ ingle_status server_load(struct server *s, struct err *err)
         .max_waiting = (int64_t)ingle_config_number(v->config, "max-waiting"),
         .max_waiting_tokens = (int64_t)ingle_config_number(v->config, "max-waiting-tokens"),
     };
-    if (ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks,
-                         &error) ||
-        ingle_config_check(v->config, v->model, &error))
-        return told(err, &error);
     ingle_model_info(v->model, &v->info);
     if (ingle_engine_open(&v->engine, v->model, &eo, &error) ||
         ingle_scheduler_open(&v->scheduler, v->engine, &so, &error))

@@ -1,8 +1,8 @@
 /*
  * server - `ingle serve` without its terminal.
  *
- * server_open() reads the options, binds the address and answers from then on (/health says
- * that the model loads); server_load() opens model, engine and scheduler on the caller's
+ * server_open() reads the options and opens every file that they name, then binds the address and answers
+ * from then on (/health says that the model loads); server_load() opens engine and scheduler on the caller's
  * thread; server_drain() lets running answers end; server_close() ends everything.
  */
 #ifndef INGLE_SERVER_SERVER_H

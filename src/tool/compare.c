@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/plain.h"
 #include "io/io.h"
 #include "quant/quant.h"
 
@@ -86,17 +87,105 @@ static ingle_status ids_from_tensor(const char *path, int32_t **ids, size_t *n, 
     return INGLE_OK;
 }
 
+static bool ends_with(const char *path, const char *end)
+{
+    const size_t n = strlen(path), k = strlen(end);
+    return n > k && strcmp(path + (n - k), end) == 0;
+}
+
+bool tool_ids_binary(const char *path)
+{
+    return ends_with(path, ".safetensors") || ends_with(path, ".bin");
+}
+
+ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n, struct err *err)
+{
+    char *bytes;
+    size_t n_bytes;
+    ingle_status st = file_slurp(path, JSON_LIMIT, &bytes, &n_bytes, err);
+    if (st)
+        return st;
+    const size_t count = n_bytes / 4;
+    int32_t *id = NULL;
+    if (!count || n_bytes % 4)
+        st = err_set(err, INGLE_FORMAT, "%s: its %zu bytes are no list of 32-bit token ids", path, n_bytes);
+    else if (!(id = mem_calloc(count, sizeof *id)))
+        st = err_set(err, INGLE_NOMEM, "%s: no memory for %zu ids", path, count);
+    for (size_t i = 0; !st && i < count; i++) {
+        uint32_t x = 0;
+        for (size_t b = 4; b-- > 0;)
+            x = x << 8 | (unsigned char)bytes[i * 4 + b];
+        if (x > INT32_MAX)
+            st = err_set(err, INGLE_FORMAT, "%s: element %zu is %d, no token id", path, i, (int)x);
+        id[i] = (int32_t)(x & INT32_MAX);
+    }
+    mem_free(bytes);
+    if (st) {
+        mem_free(id);
+        return st;
+    }
+    *ids = id;
+    *n = count;
+    return INGLE_OK;
+}
+
+static ingle_status ids_from_list(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
+                                  struct err *err)
+{
+    static const char between[] = " \t\r\n,";
+    int32_t *id = NULL;
+    size_t count = 0, cap = 0, i = 0;
+    ingle_status st = INGLE_OK;
+    for (;;) {
+        while (i < n_text && strchr(between, text[i]))
+            i++;
+        if (st || i == n_text)
+            break;
+        const size_t from = i;
+        int64_t x = 0;
+        while (i < n_text && text[i] >= '0' && text[i] <= '9' && x <= INT32_MAX)
+            x = x * 10 + (text[i++] - '0');
+        if (i == from || x > INT32_MAX || (i < n_text && !strchr(between, text[i])))
+            st = err_set(err, INGLE_FORMAT, "%s: '%.*s' at offset %zu is no token id", name,
+                         (int)strcspn(text + from, " \t\r\n,"), text + from, from);
+        else if (!mem_grow(&id, &cap, count + 1, sizeof *id))
+            st = err_set(err, INGLE_NOMEM, "%s: no memory for %zu ids", name, count);
+        else
+            id[count++] = (int32_t)x;
+    }
+    if (!st && !count)
+        st = err_set(err, INGLE_FORMAT, "%s: it holds no token ids", name);
+    if (st) {
+        mem_free(id);
+        return st;
+    }
+    *ids = id;
+    *n = count;
+    return INGLE_OK;
+}
+
+ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
+                            struct err *err)
+{
+    const size_t blank = strspn(text, " \t\r\n");
+    return text[blank] == '[' || text[blank] == '{' ? ids_from_json(name, text, n_text, ids, n, err)
+                                                    : ids_from_list(name, text, n_text, ids, n, err);
+}
+
 ingle_status tool_ids_read(const char *path, int32_t **ids, size_t *n, struct err *err)
 {
-    const size_t k = strlen(path);
-    if (k > 12 && strcmp(path + (k - 12), ".safetensors") == 0)
+    if (ends_with(path, ".safetensors"))
         return ids_from_tensor(path, ids, n, err);
+    if (ends_with(path, ".bin"))
+        return tool_ids_read_bin(path, ids, n, err);
     char *text;
     size_t n_bytes;
     ingle_status st = file_slurp(path, JSON_LIMIT, &text, &n_bytes, err);
     if (st)
         return st;
-    st = ids_from_json(path, text, n_bytes, ids, n, err);
+    st = plain_text(path, &text, &n_bytes, err);
+    if (!st)
+        st = tool_ids_parse(path, text, n_bytes, ids, n, err);
     mem_free(text);
     return st;
 }

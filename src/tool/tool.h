@@ -23,9 +23,16 @@ MUST_CHECK ingle_status tool_inspect(const char *path, const void *at, size_t n_
                                      const struct report_sink *sink, struct str *out,
                                      struct err *err);
 
-/* Token ids: a JSON array of numbers, or the tensor 'input_ids' of a safetensors file.
- * *ids [*n] is ended with mem_free(). */
+/* Token ids: FILE.safetensors: its tensor 'input_ids' of I32 or I64; FILE.bin: 32 bits each, little endian; else
+ * text, as below.  *ids [*n] is ended with mem_free(). */
 MUST_CHECK ingle_status tool_ids_read(const char *path, int32_t **ids, size_t *n, struct err *err);
+/* The same for 32 bits each, whatever the file is called. */
+MUST_CHECK ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n, struct err *err);
+/* Whether tool_ids_read() takes a file of this name for one of numbers, not of text. */
+bool tool_ids_binary(const char *path);
+/* A JSON array of numbers, or numbers between blanks or commas.  name: for errors. */
+MUST_CHECK ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
+                                       struct err *err);
 
 /* A float32 matrix of a safetensors file, read row by row. */
 struct tool_matrix;

@@ -72,6 +72,57 @@ class Commands(unittest.TestCase):
         self.refuses("eval", code=2, says=["--tokens"])
         self.refuses("run", "--json=1", "x", code=2, says=["takes no value"])
 
+    def test_options_of_others(self):
+        """Page and table are one; each name does what the page says."""
+        page = self.ok(run("help", "others")).stdout
+        with open("docs/options-of-others.md") as f:
+            self.assertEqual(page, f.read(), "ingle help others > docs/options-of-others.md")
+        ours = set(re.findall(r"^\| `--([\w-]+)", self.ok(run("help", "markdown")).stdout, re.M))
+        rows = re.findall(r"^\| `--([\w*-]+)`(?:, `-(\w[\w-]*)`)? \| [^|]* \| ([^|]*) \| (.*) \|$", page, re.M)
+        self.assertGreater(len(rows), 150)
+        for name, letters, taken, here in rows:
+            for target in re.findall(r"--([\w-]+)", here):
+                self.assertIn(target, ours, name)
+            if name in ours or taken == "yes":
+                continue
+            spelt = ["--" + name.rstrip("*") + ("x" if name.endswith("*") else "")]
+            for word in spelt + (["-" + letters] if letters else []):
+                r = self.ok(run("run", word), 2)
+                wanted = here if taken == "no" else "there is no prompt"
+                self.assertIn(wanted, r.stderr, word)
+                self.assertIn(f"ingle has no {word}: " if taken == "no" else f"note: --{name}: {here}", r.stderr)
+        want = "The capital of Japan is Tokyo.\n"
+        for args in (["--ctx-size", "512"], ["--max-ctx=512"], ["--n-predict", "20"], ["--n_predict", "20"], ["--jinja"],
+                     ["--mlock"], ["-b", "64"], ["--log-disable"]):
+            self.assertEqual(self.ok(run("run", "--temp", "0", *args, "Capital of Japan?")).stdout, want, args)
+        self.refuses("run", "--ctx-size", "-1", code=2, says=["--ctx"])
+        self.refuses("run", "--max-ctx", code=2, says=["'--max-ctx' needs a value"])
+        self.refuses("run", "-np", "4", code=2, says=["'run' takes no -np: it is --parallel here"])
+        r = self.ok(run("run", "-n", "1", "x", env={"LLAMA_ARG_CTX_SIZE": "1", "DFLASH_DRAFT": "x"}))
+        self.assertRegex(r.stderr, r"ingle: note: .*not read.*(LLAMA_ARG_CTX_SIZE|DFLASH_DRAFT)")
+        self.assertEqual(self.ok(run("run", "-q", "-n", "1", "x", env={"LLAMA_ARG_CTX_SIZE": "1"})).stderr, "")
+
+    def test_token_ids(self):
+        ids = json.loads(self.ok(run("render", "--json", "Capital of Japan?")).stdout)["ids"]
+        want = "The capital of Japan is Tokyo.\n"
+        with tempfile.TemporaryDirectory() as d:
+            def ask(data, *more, name="ids", code=0):
+                path = os.path.join(d, name)
+                with open(path, "wb") as f:
+                    f.write(data if isinstance(data, bytes) else data.encode())
+                return self.ok(run("run", "--temp", "0", "-q", "--tokens", path, *more), code)
+            for text in (json.dumps(ids), " ".join(map(str, ids)), ",".join(map(str, ids)) + "\n", "\n".join(map(str, ids))):
+                self.assertEqual(ask(text).stdout, want, text)
+            self.assertEqual(ask(struct.pack(f"<{len(ids)}i", *ids), name="ids.bin").stdout, want)
+            self.assertEqual(self.ok(run("run", "--temp", "0", "--tokens-file", "-", stdin=str(ids))).stdout, want)
+            for data, name, says in (("2 5 99999", "a", "element 2 is token 99999, outside the vocabulary of 2048"),
+                                     ("2 x 3", "a", "'x' at offset 2"), ("-1", "a", "'-1' at offset 0"), ("", "a", "no token ids"),
+                                     ("[1, 2.5]", "a", "element 1"), (b"abc", "a.bin", "3 bytes"), (b"\xff" * 4, "a.bin", "element 0 is -1"),
+                                     ("99999999999", "a", "'99999999999'")):
+                self.assertIn(says, ask(data, name=name, code=1).stderr)
+            self.assertIn("exclude", ask("1", "--system", "x", code=2).stderr)
+            self.assertIn("'x'", ask("1", "x", code=2).stderr)
+
     def test_bad_files(self):
         self.refuses("run", "-m", "no-such-file", "x", says=["no-such-file"])
         self.refuses("run", "-m", "README.md", "x", says=["README.md"])
@@ -92,6 +143,21 @@ class Commands(unittest.TestCase):
         self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
         self.refuses("run", "--ctx", "16", "x " * 100, says=["16"])
         self.refuses("run", "-f", "no-such-file", says=["no-such-file"])
+
+    def test_without_proc(self):
+        """What cannot be read is said, and --memory believed."""
+        hide = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+        ask = [INGLE, "run", "--temp", "0", "Capital of Japan?"]
+        try:
+            hidden = subprocess.run([*hide, "true"], capture_output=True).returncode == 0
+        except FileNotFoundError:
+            hidden = False
+        if not hidden:
+            self.skipTest("unshare is not allowed here")
+        for more, says in ((["--memory", "1G"], False), ([], True)):
+            r = self.ok(subprocess.run([*hide, *ask, *more], capture_output=True, text=True, timeout=60))
+            self.assertEqual(r.stdout, "The capital of Japan is Tokyo.\n")
+            self.assertEqual("/proc/meminfo" in r.stderr and "--memory" in r.stderr, says, r.stderr)
 
     def test_greedy_answers_are_the_golden_ones(self):
         for case in GOLDEN:

@@ -3,7 +3,7 @@
 
 usage: daemon.py INGLE
 """
-import json, os, subprocess, sys, tempfile
+import json, os, struct, subprocess, sys, tempfile
 
 INGLE = sys.argv[1]
 
@@ -122,12 +122,103 @@ def refusing(d):
                        ('{"do": "generate", "prompt": "a", "session": "' + "s" * 200 + '"}', "128"),
                        ('{"do": "save", "session": "none", "file": "/nowhere/x"}', "empty"),
                        ('{"do": "load", "session": "none", "file": "/nowhere/x"}', "/nowhere/x"),
+                       ('{"do": "generate", "prompt": "a", "top_kk": 0}', "did you mean 'top_k'"),
+                       ('{"do": "generate", "prompt": "a", "ctx": 5}', "'ctx' is no member of 'generate'"),
+                       ('{"do": "status", "session": "a"}', "'session' is no member of 'status'"),
+                       ('{"do": "status", "id": "x\\u0000y"}', "'id' has a NUL byte"),
+                       ('{"do": "generate", "prompt": "a", "session": "x\\u0000y"}', "'session' has a NUL byte"),
+                       ('{"do": "generate", "prompt": "a", "session": "\\u0000"}', "'session' has a NUL byte"),
+                       ('{"do": "generate", "prompt": "a", "regex": "("}', "("),
+                       ('{"do": "generate", "prompt": "a", "regex": "a", "json_object": true}', "exclude"),
+                       ('{"do": "generate", "prompt": "a", "json_schema": "a"}', "json_schema"),
+                       ('{"do": "generate", "prompt": "a", "tool_choice": "required"}', "'tool_choice' needs 'tools'"),
+                       ('{"do": "generate", "prompt": "a", "grammar": "root ::= x"}', "x"),
                        ('{"do": "cancel", "id": "nobody"}', "id")]:
         d.say(line)
         e = d.event()
         assert e["event"] == "error", (line, e)
         assert any(w in e["error"] for w in word.split(" or ")), (line, e)
     assert d.ask(do="generate", prompt="a", max_tokens=1)[-1]["event"] == "end"
+
+
+def failures_leave_no_session(d):
+    before = d.ask(do="status")[-1]["sessions"]
+    for i in range(3):
+        assert d.ask(do="generate", session=f"bad{i}", tokens=[])[-1]["event"] == "error"
+        assert d.ask(do="generate", session=f"bad{i}", prompt="a", stop=["x"] * 100)[-1]["event"] == "error"
+        assert d.ask(do="load", session=f"bad{i}", file="/nowhere")[-1]["event"] == "error"
+    assert d.ask(do="status")[-1]["sessions"] == before
+
+
+def shapes(d):
+    """Answers that must fit, as in `ingle run`."""
+    def content(**more):
+        events = d.ask(do="generate", messages=[{"role": "user", "content": "x"}], max_tokens=60, temperature=0, **more)
+        assert events[-1]["event"] == "end", events
+        return text(events), events
+    assert content(regex="ab{3}")[0] == "abbb"
+    assert content(grammar='root ::= "e4" | "größe"')[0] in ("e4", "größe")
+    assert json.loads(content(json_schema={"type": "object", "properties": {"a": {"const": "ü"}}, "required": ["a"],
+                                           "additionalProperties": False})[0]) == {"a": "ü"}
+    assert content(json_object=True)[0].lstrip()[0] == "{"
+    assert content(regex="ab", ignore_end=True)[1][-1]["finish"] == "stop"
+    tools = [{"type": "function", "function": {"name": "go", "parameters": {"type": "object", "properties": {}}}}]
+    for choice in ("required", "go"):
+        assert [e["name"] for e in content(tools=tools, tool_choice=choice)[1] if e["event"] == "call"] == ["go"]
+    one, two = content(tools=tools, tool_choice="none")[1][0], content()[1][0]
+    assert one["prompt_tokens"] == two["prompt_tokens"]
+
+
+def streams(folder):
+    """--stream-fd: the line protocol of dflash."""
+    def prompt(name, ids):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(struct.pack(f"<{len(ids)}i", *ids))
+        return path
+    def numbers(*arguments):
+        return [int(n) for n in subprocess.run([INGLE, *arguments], capture_output=True, text=True).stdout.split()]
+    ids = json.loads(subprocess.run([INGLE, "render", "--json", "Capital of Japan?"], capture_output=True, text=True).stdout)["ids"]
+    out, into = os.pipe()
+    p = subprocess.Popen([INGLE, "daemon", "--stream-fd", str(into)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True, pass_fds=[into])
+    os.close(into)
+    assert p.stdout.readline() == "[daemon] ready\n"
+
+    def ask(line):
+        p.stdin.write(line + "\n")
+        p.stdin.flush()
+        tokens = []
+        while not tokens or tokens[-1] != -1:
+            data = os.read(out, 4)
+            assert len(data) == 4, p.stderr.read()
+            tokens += struct.unpack("<i", data)
+        return tokens[:-1]
+
+    good = prompt("p.bin", ids)
+    greedy = ask(f"{good} 40")
+    words = numbers("tokenize", "The capital of Japan is Tokyo.")
+    assert greedy[:len(words)] == words and len(greedy) < 40, greedy
+    assert ask(f"{good} 3") == words[:3] and ask(f"{good} 0") == []
+    warm = ask(f"{good} 12 samp=1.5,1,0,1,7")
+    assert warm == ask(f"{good} 12 samp=1.5,1,0,1,7") and len(warm) > 1
+    assert ask(f"{good} 40 samp=0,1,1,1") == greedy
+    assert ask(good + "\t40\r") == greedy
+    bad = [("nowhere.bin 4", "nowhere.bin"), (good, "FILE.bin COUNT"), (f"{good} x", "'x'"), (f"{good} -1", "'-1'"),
+           (f"{good} 4 samp=1", "1 numbers"), (f"{good} 4 samp=1,2,3,4", "top-p"), (f"{good} 4 samp=1,1,0,1,2,3", "more than"),
+           (f"{good} 4 draft=3", "'draft=3'"), ("park", "FILE.bin COUNT"), (prompt("v.bin", [2, 99999]) + " 4", "99999"),
+           (prompt("l.bin", [5] * 5000) + " 4", "5000")]
+    for line, word in bad:
+        assert ask(line) == [], line
+    assert ask(f"{good} 40") == greedy
+    p.stdin.close()
+    told = p.stderr.read().splitlines()
+    assert p.wait(60) == 0 and len(told) == len(bad), told
+    for line, (asked, word) in zip(told, bad):
+        assert line.startswith("ingle: error: ") and word in line, (asked, line)
+    os.close(out)
+    r = subprocess.run([INGLE, "daemon", "--stream-fd", "77"], capture_output=True, text=True)
+    assert r.returncode == 2 and "descriptor 77 is not open" in r.stderr
 
 
 def sockets(d, folder):
@@ -158,8 +249,11 @@ def main():
     together(d, whole)
     cancelling(d)
     refusing(d)
+    failures_leave_no_session(d)
+    shapes(d)
     with tempfile.TemporaryDirectory() as folder:
         sockets(d, folder)
+        streams(folder)
     deaf()
     d.say({"do": "generate", "id": "last", "prompt": "Once", "max_tokens": 100, "ignore_end": True})
     assert d.end()[-1]["finish"] == "length", "the end of the input cut an answer"

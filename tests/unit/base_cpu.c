@@ -137,6 +137,24 @@ static void test_address_space(void **state)
     assert_int_equal(m.memory_free_bytes, 3ull << 30);
 }
 
+static void test_unread_memory(void **state)
+{
+    (void)state;
+    struct cpu_machine m;
+    put("/proc/meminfo", "MemTotal: 4194304 kB\nMemFree: 1048576 kB\nCached: 1048576 kB\n"); /* before Linux 3.14 */
+    cpu_machine_read_at(&m, root);
+    assert_false(m.memory_unread);
+    assert_int_equal(m.memory_free_bytes, 2ull << 30);
+    static const char *const nothing[] = {"", "MemTotal: 0 kB\n", "garbage"};
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        put("/proc/meminfo", nothing[i]);
+        cpu_machine_read_at(&m, root);
+        assert_true(m.memory_unread);
+    }
+    cpu_machine_read(&m);
+    assert_false(m.memory_unread);
+}
+
 /* A container: its own group is the root of the mount, /proc names it from the host. */
 static void test_version_1_in_a_container(void **state)
 {
@@ -180,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_this_machine),
         cmocka_unit_test_setup_teardown(test_no_groups, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_address_space, make_root, drop_root),
+        cmocka_unit_test_setup_teardown(test_unread_memory, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_2, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_1_in_a_container, make_root, drop_root),
         cmocka_unit_test_setup_teardown(test_version_1_without_limits, make_root, drop_root),

@@ -14,6 +14,7 @@ static void read_body(struct serve *v, const struct http_request *rq, struct cha
     *s = NULL;
     request_init(r, &o->sampling);
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     anthropic_read(body, o, rq->id, &sink, r, s, f);
     json_object_put(body);
 }

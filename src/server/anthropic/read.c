@@ -377,7 +377,10 @@ static void read_content(struct reader *d, struct json_object *message, struct j
         str_init(&all);
         (void)add_texts(d, content, &all, 0);
         d->convert.failed = d->convert.failed || !str_ok(&all);
-        convert_system(&d->convert, view_str(&all));
+        if (has_role(message, "system"))
+            convert_system(&d->convert, view_str(&all));
+        else
+            convert_developer(&d->convert, view_str(&all));
         str_release(&all);
     } else {
         request_fault(d->fault, FAULT_REQUEST, d->where,
@@ -670,6 +673,7 @@ void anthropic_read(struct json_object *body, const struct answer_options *o, co
     str_init(&s->text);
     str_adds(&s->request_id, request_id ? request_id : "");
     convert_init(&d.convert);
+    d.convert.own_developer = o->developer_own;
     r->chat = true;
     r->parallel_calls = true;
     read_fields(&d, body, o, s, r);

@@ -144,6 +144,7 @@ void ollama_read(struct chat_request *r, struct json_object *body, const struct 
 {
     struct openai_wish unused = {0};
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     r->stream = true;
     read_model(r, body, f);
     request_get_bool(body, "stream", &r->stream, f);

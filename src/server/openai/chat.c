@@ -426,6 +426,7 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f)
 {
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_messages(r, body, o, f);
     read_ending(r, body, f);

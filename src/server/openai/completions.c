@@ -197,6 +197,7 @@ static void read_text(struct chat_request *r, struct json_object *body,
     struct str suffix;
     str_init(&suffix);
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     request_get_text(body, "suffix", 1 << 20, &suffix, f);
     if (suffix.n)

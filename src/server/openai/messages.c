@@ -382,7 +382,7 @@ static const char *role_of(struct json_object *o)
     static const struct {
         const char *theirs, *ours;
     } roles[] = {
-        {"system", "system"},       {"developer", "system"}, {"user", "user"}, {"human", "user"},
+        {"system", "system"},       {"developer", "developer"}, {"user", "user"}, {"human", "user"},
         {"assistant", "assistant"}, {"model", "assistant"},  {"ai", "assistant"},
         {"tool", "tool"},           {"function", "tool"},
     };

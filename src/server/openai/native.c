@@ -394,6 +394,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     struct native *s = state;
     int64_t n_probs = 0;
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
     openai_read_count(r, body, f);

@@ -223,7 +223,7 @@ static void read_message(struct responses_reader *d, struct json_object *item,
         read_content(d, content, convert_user, where);
     } else if (has_role(item, "system") || has_role(item, "developer")) {
         if (!empty)
-            read_content(d, content, convert_system, where);
+            read_content(d, content, has_role(item, "system") ? convert_system : convert_developer, where);
     } else if (has_role(item, "assistant")) {
         convert_assistant(&d->convert);
         if (content)
@@ -806,6 +806,7 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
         return;
     }
     convert_init(&d.convert);
+    d.convert.own_developer = o->developer_own;
     r->chat = true;
     r->prompt_param = "input";
     r->parallel_calls = true;

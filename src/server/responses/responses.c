@@ -20,6 +20,7 @@ static void read_body(struct serve *v, const struct http_request *rq, struct cha
     *s = NULL;
     request_init(r, &o->sampling);
     r->max_tokens = o->max_tokens;
+    r->ignore_end = o->ignore_end;
     responses_read(body, o, v->responses, user_of(rq), &sink, r, s, f);
     json_object_put(body);
 }

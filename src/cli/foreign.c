@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const struct cli_foreign table[] = {
+#define FOREIGN(of, name, letters, kind, ours, note) {of, name, letters, CLI_FOREIGN_##kind, ours, note},
+#include "cli/foreign.inc"
+#undef FOREIGN
+};
+enum { N_TABLE = sizeof table / sizeof *table };
+
+static const struct {
+    const char *begin, *of;
+} environment[] = {
+#define FOREIGN(of, name, letters, kind, ours, note)
+#define FOREIGN_ENVIRONMENT(begin, of) {begin, of},
+#include "cli/foreign.inc"
+#undef FOREIGN
+#undef FOREIGN_ENVIRONMENT
+};
+enum { N_ENVIRONMENT = sizeof environment / sizeof *environment };
+
+/* A name that ends in '*' stands for all that begin so. */
+static bool is_name(const char *pattern, const char *name, size_t n)
+{
+    const size_t k = strlen(pattern);
+    if (k && pattern[k - 1] == '*')
+        return n >= k - 1 && strncmp(pattern, name, k - 1) == 0;
+    return n == k && strncmp(pattern, name, n) == 0;
+}
+
+/* Underscores count as hyphens. */
+const struct cli_foreign *cli_foreign_name(const char *name, size_t n)
+{
+    char plain[64];
+    if (n >= sizeof plain)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        plain[i] = name[i] == '_' ? '-' : name[i];
+    for (size_t i = 0; i < N_TABLE; i++)
+        if (is_name(table[i].name, plain, n))
+            return &table[i];
+    return NULL;
+}
+
+const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n)
+{
+    for (size_t i = 0; i < N_TABLE; i++)
+        if (table[i].letters && strlen(table[i].letters) == n && strncmp(table[i].letters, letters, n) == 0)
+            return &table[i];
+    return NULL;
+}
+
+void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
+{
+    if (f->kind == CLI_FOREIGN_SAME)
+        snprintf(out, n, "it is --%s here", f->ours);
+    else if (f->kind == CLI_FOREIGN_HAS)
+        snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
+    else if (f->kind == CLI_FOREIGN_DONE)
+        snprintf(out, n, "it is not needed: %s", f->note);
+    else
+        snprintf(out, n, "%s", f->note);
+}
+
+static const char *engine_of(const char *name)
+{
+    for (size_t i = 0; i < N_ENVIRONMENT; i++)
+        if (strncmp(name, environment[i].begin, strlen(environment[i].begin)) == 0)
+            return environment[i].of;
+    return NULL;
+}
+
+void cli_foreign_environment(struct cli *c, char *const *names)
+{
+    enum { SHOWN = 3 };
+    struct str s;
+    size_t n = 0;
+    str_init(&s);
+    for (; names && *names; names++) {
+        const int k = (int)strcspn(*names, "=");
+        if (!engine_of(*names))
+            continue;
+        if (n++ < SHOWN)
+            str_addf(&s, "%s%.*s", n > 1 ? ", " : "", k, *names);
+    }
+    if (n > SHOWN)
+        str_addf(&s, " and %zu more", n - SHOWN);
+    if (n && str_ok(&s) && c->screen.progress)
+        fprintf(stderr, "ingle: note: variables of other engines are not read: %s; 'ingle help others' has the options here\n",
+                s.at);
+    str_release(&s);
+}
+
+void cli_foreign_markdown(FILE *to)
+{
+    char what[256];
+    fputs("# Options of other engines\n\n"
+          "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM and Ollama call an option, and what\n"
+          "ingle has for it. A name that means the same is taken as it is; flags that ask for what ingle does anyway are\n"
+          "taken with a note; any other one is an error that says what stands here. `ingle help others` prints this page.\n\n"
+          "| option | of | taken | here |\n|---|---|---|---|\n", to);
+    for (size_t i = 0; i < N_TABLE; i++) {
+        const struct cli_foreign *f = &table[i];
+        static const char *const taken[] = {"yes", "no", "with a note", "no"};
+        cli_foreign_say(f, what, sizeof what);
+        fprintf(to, "| `--%s`", f->name);
+        if (f->letters)
+            fprintf(to, ", `-%s`", f->letters);
+        fprintf(to, " | %s | %s | ", f->of, taken[f->kind]);
+        if (f->kind == CLI_FOREIGN_SAME)
+            fprintf(to, "`--%s` |\n", f->ours);
+        else
+            fprintf(to, "%s |\n", what);
+    }
+    fputs("\nEnvironment variables are not read. Where some of another engine are set, a line says so:", to);
+    for (size_t i = 0; i < N_ENVIRONMENT; i++)
+        fprintf(to, "%s `%s%s`", i ? "," : "", environment[i].begin,
+                environment[i].begin[strlen(environment[i].begin) - 1] == '_' ? "*" : "");
+    fputs(".\n", to);
+}
