@@ -114,6 +114,10 @@ void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax);
 /* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its beginning
  * and a byte more.  1, 0: there is none, -1: an error. */
 int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct err *err);
+/* The same for JSON, which is checked. */
+MUST_CHECK ingle_status cli_slurp_json(const char *path, char **out, size_t *n, struct err *err);
+/* An error of ingle_chat_render() begins with what it is about: puts the file in front that it came from.  NULL: none. */
+void cli_name_files(struct ingle_error *error, const char *messages, const char *tools);
 /* Calls fn for every line of the input (-f FILE, else the first argument as a file, else
  * standard input), of at most `most` bytes (0: 1 GiB), as cli_reader_line(); stops at the first nonzero result and
  * returns it. */

@@ -270,7 +270,7 @@ static void do_load(struct chat *h, const char *rest)
         say(h, "usage: /load FILE");
         return;
     }
-    ingle_status st = cli_slurp(rest, &text, &n, &err);
+    ingle_status st = cli_slurp_json(rest, &text, &n, &err);
     if (!st)
         st = json_parse(text, n, NULL, &o, &err);
     if (!st)

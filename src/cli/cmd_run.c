@@ -133,6 +133,8 @@ static int run_prompt(struct job *j, const char *text, size_t n)
         fputs(c->screen.colour ? "\033[0m\n" : "\n", stderr);
     j->dim = false;
     int rc = CLI_OK;
+    if (st && !p.ids)
+        cli_name_files(&error, NULL, ingle_config_text(c->config, "tools", 0));
     if (st)
         rc = cli_fail(c, &error);
     else if (j->json)
@@ -215,7 +217,7 @@ static int read_files(struct job *j, struct cli *c)
     const char *prompt = ingle_config_text(c->config, "prompt", 0);
     if (prompt && j->lines)
         return cli_usage(c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'", prompt);
-    ingle_status st = tools ? cli_slurp(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
+    ingle_status st = tools ? cli_slurp_json(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
     const bool typed = file ? strcmp(file, "-") == 0 : !prompt && !c->n_arg;
     if (!st && !j->lines && !ingle_config_is_set(c->config, "tokens") && (!typed || input_is_there()))
         st = cli_input(c, &j->text, &j->n_text, &err);

@@ -307,12 +307,13 @@ static int render_input(struct cli *c, const struct words *w)
         return cli_usage(c, "a conversation is rendered with a model's own format: give -m, or "
                             "use --jsonl");
     if (read_messages(c, &messages, &chat.n_messages, &err) ||
-        (tools_file && cli_slurp(tools_file, &tools, &chat.n_tools, &err))) {
+        (tools_file && cli_slurp_json(tools_file, &tools, &chat.n_tools, &err))) {
         rc = cli_fail_err(c, &err);
     } else {
         chat.messages = messages;
         chat.tools = tools;
         if (ingle_chat_render(w->model, &chat, &p, &error)) {
+            cli_name_files(&error, ingle_config_text(c->config, "file", 0), tools_file);
             rc = cli_fail(c, &error);
         } else {
             if (ingle_config_flag(c->config, "json"))

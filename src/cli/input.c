@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/plain.h"
 #include "tool/tool.h"
@@ -51,6 +52,32 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
     const ingle_status st = slurp_stream(f, path, out, n, err);
     fclose(f);
     return st;
+}
+
+ingle_status cli_slurp_json(const char *path, char **out, size_t *n, struct err *err)
+{
+    char *text;
+    ingle_status st = cli_slurp(path, &text, n, err);
+    if (st)
+        return st;
+    if (json_gate(text, *n, NULL, err)) {
+        mem_free(text);
+        return err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    }
+    *out = text;
+    return INGLE_OK;
+}
+
+void cli_name_files(struct ingle_error *error, const char *messages, const char *tools)
+{
+    struct err err;
+    const char *path = strncmp(error->text, "tool", 4) == 0      ? tools
+                       : strncmp(error->text, "message", 7) == 0 ? messages
+                                                                 : NULL;
+    if (!path)
+        return;
+    (void)err_set(&err, error->status, "%s: %s", path, error->text);
+    snprintf(error->text, sizeof error->text, "%s", err.msg);
 }
 
 ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n, struct err *err)

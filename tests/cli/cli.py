@@ -159,6 +159,25 @@ class Commands(unittest.TestCase):
             self.assertEqual(r.stdout, "The capital of Japan is Tokyo.\n")
             self.assertEqual("/proc/meminfo" in r.stderr and "--memory" in r.stderr, says, r.stderr)
 
+    def test_errors_name_file_and_place(self):
+        with tempfile.TemporaryDirectory() as d:
+            def file(text, name):
+                with open(os.path.join(d, name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+                    f.write(text)
+                return f.name
+            bad, odd = file("{bad", "bad.json"), file('[{"role": "king"}]', "odd.json")
+            for args in (["run", "--tools", bad, "x"], ["run", "--json-schema", bad, "x"], ["run", "--grammar", bad, "x"],
+                         ["run", "--tokens", bad], ["render", "--tools", bad, "x"], ["render", "-f", bad],
+                         ["inspect", "--experts", bad], ["serve", "--port", "0", "--codex-model", bad]):
+                self.refuses(*args, says=["bad.json: "])
+            self.refuses("run", "--tools", odd, "x", says=["odd.json: tool 0"])
+            self.refuses("render", "--tools", odd, "x", says=["odd.json: tool 0"])
+            self.refuses("render", "-f", odd, says=["odd.json: message 0", "king"])
+            self.refuses("run", "--regex", "(", "x", says=["--regex: "])
+            self.refuses("serve", "--port", "0", "--api-key-file", file("one\na b\n", "keys"), says=["keys' line 2"])
+            r = run("chat", "-q", stdin=f"/load {bad}\n/quit\n")
+            self.assertIn("bad.json: json", r.stderr)
+
     def test_greedy_answers_are_the_golden_ones(self):
         for case in GOLDEN:
             ids = tempfile.NamedTemporaryFile("w", suffix=".json")
