@@ -227,7 +227,7 @@ static void put_scales(const struct maker *m, const char *module, const char *en
         if (k->scale_type == QUANT_FP8_E4M3)
             raw[i] = (uint8_t)nearest(c->scale[i], e4m3, 127, 0);
         else if (k->scale_type == QUANT_U8 || k->scale_type == QUANT_E8M0)
-            raw[i] = (uint8_t)(127 + (frexp(c->scale[i], &e), e - 1));
+            raw[i] = (uint8_t)(127 + (frexp((double)c->scale[i], &e), e - 1));
         else
             assert_true(quant_encode(k->scale_type, &c->scale[i], raw + (size_t)i * one, 1));
     }

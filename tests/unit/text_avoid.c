@@ -9,7 +9,7 @@ static const char *const gemma_part[] = {"<", "<|", "|", "tool", "_", "call", "_
                                          "<|\"|>", "word", "all>>"};
 /* As bytes in the alphabet of GPT-2: U+FF5C is EF BD 9C. */
 static const char *const deepseek_part[] = {"<",  "\xC3\xAF\xC2\xBD\xC4\xBE", "\xC3\xAF\xC2\xBD", "\xC4\xBE", "DS",
-                                            "ML", "DSML", "\xC4\xBE" "DSML\xC3\xAF", "\xC2\xBD\xC4\xBE>", "word"};
+                                            "ML", "DSML", ("\xC4\xBE" "DSML\xC3\xAF"), "\xC2\xBD\xC4\xBE>", "word"};
 
 static struct tokenizer *make(enum text_chat_family family, int32_t *id)
 {

@@ -296,8 +296,8 @@ static void thoughts_are_written_by_the_rules_of_the_family(void **state)
         "\"content\":\"A\",\"reasoning\":\"T\"", "\"content\":\"A\",\"reasoning_content\":\"T\",\"thinking\":null",
         "\"content\":\"A\",\"reasoning\":null,\"thinking\":\"T\"",
         "\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\",\"signature\":\"s\"},{\"type\":\"text\",\"text\":\"A\"}]",
-        "\"content\":[{\"type\":\"redacted_thinking\",\"data\":\"x\"},{\"type\":\"reasoning\",\"text\":\"T\"},"
-        "{\"type\":\"text\",\"text\":\"A\"}],\"tool_calls\":null",
+        ("\"content\":[{\"type\":\"redacted_thinking\",\"data\":\"x\"},{\"type\":\"reasoning\",\"text\":\"T\"},"
+         "{\"type\":\"text\",\"text\":\"A\"}],\"tool_calls\":null"),
     };
     for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
         char text[600];
