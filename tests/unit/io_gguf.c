@@ -367,7 +367,7 @@ static void what_is_no_model_is_refused(void **state)
              12);
     gb_write(&b, path);
     assert_int_equal(io_open(&f, path, NULL, &err), INGLE_FORMAT);
-    assert_non_null(strstr(err.msg, "begins with 7f 45 4c 46, which is no GGUF"));
+    assert_non_null(strstr(err.msg, "begins with 7f 45 4c 46, which is neither GGUF"));
     b.n = 3;
     gb_write(&b, path);
     assert_int_equal(io_open(&f, path, NULL, &err), INGLE_FORMAT);
