@@ -348,10 +348,10 @@ class Shapes(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("3 draft stages", r.stderr)
         self.assertIn("9 tensors are skipped", r.stderr)
-        # Numbers that this config.json lacks are named with what is taken for them.
+        # Numbers that this config.json lacks are named with what is used for them.
         for key, number in (("rms_norm_eps", "1e-06"), ("hc_eps", "1e-06"), ("rope_theta", "10000"),
                             ("compress_rope_theta", "160000"), ("routed_scaling_factor", "1")):
-            self.assertIn(f"'{key}' is missing: {number} is taken", r.stderr)
+            self.assertIn(f"'{key}' is missing: {number} is used", r.stderr)
 
     def test_rotations_as_transformers_writes_them(self):
         both = {"main": {"rope_type": "default", "rope_theta": 10000.0},

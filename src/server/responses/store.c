@@ -614,7 +614,7 @@ bool responses_store_remove(struct responses_store *s, const char *user, const c
     pthread_mutex_unlock(&s->lock);
     responses_items_release(&gone);
     responses_items_release(&seen);
-    tape_unref(found.tape);
+    responses_found_release(&found);
     return there;
 }
 
