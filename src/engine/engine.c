@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
 
+#include "base/bug.h"
 #include "base/cpu.h"
 #include "base/fp.h"
 #include "base/mem.h"
@@ -89,6 +90,7 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
     const ingle_status kind = engine_check_kind(m, e->family != NULL, err);
     if (kind)
         return kind;
+    BUG_IF(!e->family); /* what has none is refused above */
     if (gguf)
         return INGLE_OK;
     e->own_meta = io_meta_create();

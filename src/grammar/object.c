@@ -64,7 +64,7 @@ static void find_others(struct schema *s, struct json_object *v, const struct sc
     m->others = mem_calloc(n + 1, sizeof *m->others);
     if (!m->others)
         grammar_g_nomem(s->b);
-    if (!grammar_g_ok(s->b))
+    if (!m->others || !grammar_g_ok(s->b))
         return;
     if (n) {
         json_object_object_foreach(patterns, key, value)

@@ -554,7 +554,7 @@ static enum text_loose read_parameter(struct reading *r, const struct tag *t, st
         r->i = ahead.i;
     else
         v = text_trim(v); /* line feeds in front of what comes instead */
-    if (!t->name.n)
+    if (!t->name.n || memchr(t->name.at, 0, t->name.n)) /* JSON readers cut a name at a zero */
         return TEXT_LOOSE_BAD;
     if (text_names_add(names, t->name.at, t->name.n))
         add_argument(json, t, v);
@@ -601,6 +601,8 @@ static enum text_loose read_invoke(struct reading *r, struct str *json)
     }
     if (st == TEXT_LOOSE_DONE && (!json->n || json->at[json->n - 1] != '}' || !is_json(json->at, json->n)))
         str_addc(json, '}');
+    if (st == TEXT_LOOSE_DONE && str_ok(json) && !is_json(json->at, json->n))
+        st = TEXT_LOOSE_BAD;
     json->failed = json->failed || !str_ok(&names.list);
     str_release(&names.list);
     return st;
