@@ -344,6 +344,12 @@ static const struct expert_layer *deepseek4_experts(const void *self, int64_t la
     return &g->layer[layer].experts;
 }
 
+static void deepseek4_ends(const void *self, struct family_ends *out)
+{
+    const struct deepseek4 *g = self;
+    *out = (struct family_ends){.embed = g->embed, .head = g->out, .embed_scale = 1.0f};
+}
+
 const struct family family_deepseek4 = {
     .experts = deepseek4_experts,
     .arch = "deepseek4",
@@ -355,5 +361,6 @@ const struct family family_deepseek4 = {
     .kv = deepseek4_kv,
     .forward = deepseek4_forward,
     .free = family_deepseek4_free,
-    .draft = &family_deepseek4_mtp,
+    .ends = deepseek4_ends,
+    .mtp = &family_deepseek4_mtp,
 };

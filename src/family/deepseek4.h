@@ -100,6 +100,6 @@ void family_deepseek4_head(struct pass *p, const struct hc *h, const struct devi
 
 /* ---- deepseek4_mtp.c ---- */
 
-extern const struct family_draft family_deepseek4_mtp;
+extern const struct family_mtp family_deepseek4_mtp;
 
 #endif

@@ -147,7 +147,7 @@ static void mtp_forward(const void *self, const struct family_forward *f, struct
     family_deepseek4_head(&p, &t->hc_head, t->norm, x);
 }
 
-const struct family_draft family_deepseek4_mtp = {
+const struct family_mtp family_deepseek4_mtp = {
     .bind = mtp_bind,
     .kv = mtp_kv,
     .width = mtp_width,

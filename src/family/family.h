@@ -59,11 +59,74 @@ struct family_info {
     bool large;                               /* Gemma 4: chat rules of the larger sizes */
 };
 
-/* A block of the family that drafts: from the streams that the target had at a position and
- * the token behind it, logits for the token after that.  It may lie in the target's file or
- * in one of its own; it has timelines of its own, whose positions are the target's. */
+/* ---- drafting ---- */
+
+/* What a drafter takes from its target beside the streams that it sees: FAMILY_TAP_* in the target's forward(). */
+struct family_ends {
+    const struct device_matrix *embed, *head; /* [n_vocab][n_embd]; one matrix, if they are tied */
+    float embed_scale, softcap;               /* of embedded rows (1: none); of logits (0: none) */
+};
+
+struct family;
+
+struct family_draft_target {
+    const struct family *family;
+    const void *self;                /* borrowed until free() */
+    const struct family_info *info;
+};
+
+/* What a drafter tells about itself. */
+struct family_draft_info {
+    int64_t most;       /* tokens that a round drafts, at most */
+    int64_t rows;       /* positions from the timeline's length on that a round writes in the drafter's streams */
+    bool confidence;    /* next() fills it */
+};
+
+/*
+ * A round of drafting for some timelines, of which nothing is pending but the anchor: the newest token, which the
+ * target has drawn and not computed.  forward.step: a span each, token = the anchor, n = 1, at = its position, the
+ * timeline extended by info.rows; forward.kv: the drafter's streams alone, with the timeline's groups.  Spans are ordered by falling width, so that
+ * those that still draft are the first ones.  The arena of begin() lasts until the round ends.
+ */
+struct family_round {
+    struct family_forward forward;
+    const struct kv_spec *target; /* the target's streams */
+    const int64_t *from; /* [n_spans]: what the drafter keeps of positions [from, at) is there */
+    int64_t n_drafts;    /* tokens of the widest span: 1 .. info.most */
+    void *state;         /* the drafter's own, in the arena */
+};
+
+/*
+ * A network that drafts: from what the target computed at positions before n and the token at n, the tokens behind it.
+ * What it keeps of a position (its own keys and values, a hidden row) lies in streams in groups of its own,
+ * which the runner appends to the target's: rewind, fork, restore points and files serve both.  It has no other state.
+ * Whatever it computes changes no text, only how much of a draft is accepted.
+ */
 struct family_draft {
-    /* target: that family's self, borrowed until free().  INGLE_NOTFOUND: no block here. */
+    const char *kind;   /* "mtp", "dflash", "dflash2", "dspark", "model" */
+    /* A file of this kind, for a target of that family; m may be the target's own file. */
+    bool (*fits)(const struct family *target, const struct model *m, const struct io_meta *meta);
+    /* Checks the pairing (widths, vocabulary, taps) before it binds weights; errors say what would fit. */
+    ingle_status (*bind)(void **self, const struct family_draft_target *target, struct model *m,
+                         const struct io_meta *meta, struct family_draft_info *info, struct err *err);
+    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err);
+    /* In every step of the target.  begin() before its forward(): takes from the arena what tap() fills; tap() gets
+     * the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the drafter's
+     * streams.  Rows that are rejected later are written again.  In a dry run nothing is read or written. */
+    void *(*observe_begin)(const void *self, const struct family_forward *f);
+    void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer, struct rows x);
+    void (*observe_end)(const void *self, const struct family_forward *f, void *state);
+    /* A round: begin(), then next() for j = 0, 1, ... while anybody drafts.  next(): logits [n_spans][n_vocab] of the
+     * j-th drafted token of the first n_spans spans, token[i] being what span i has as its token before it (j = 0:
+     * the anchor).  confidence [n_spans] (or NULL): how likely the target is to draw it, given the ones before. */
+    void (*begin)(const void *self, struct family_round *r);
+    void (*next)(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans,
+                 struct rows logits, float *confidence);
+    void (*free)(void *self);
+};
+
+/* The block of DeepSeek V4 that predicts a token more, by itself. */
+struct family_mtp {
     ingle_status (*bind)(void **self, const void *target, struct model *m, struct err *err);
     ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
                        struct err *err);
@@ -75,6 +138,9 @@ struct family_draft {
                     struct rows out);
     void (*free)(void *self);
 };
+
+/* The kinds of networks, NULL-ended. */
+extern const struct family_draft *const family_drafts[];
 
 struct family {
     const char *arch;             /* general.architecture */
@@ -94,7 +160,8 @@ struct family {
     void (*free)(void *self);
     /* The experts of a layer; NULL: it has none. */
     const struct expert_layer *(*experts)(const void *self, int64_t layer);
-    const struct family_draft *draft; /* NULL: the family has none */
+    void (*ends)(const void *self, struct family_ends *out);
+    const struct family_mtp *mtp; /* NULL: the family has none */
 };
 
 /* NULL when there is no such family. */

@@ -656,6 +656,12 @@ static const struct expert_layer *gemma4_experts(const void *self, int64_t layer
     return g->layer[layer].experts.n ? &g->layer[layer].experts : NULL;
 }
 
+static void gemma4_ends(const void *self, struct family_ends *out)
+{
+    const struct gemma4 *g = self;
+    *out = (struct family_ends){g->embed, g->out, (float)sqrt((double)g->n_embd), g->softcap};
+}
+
 const struct family family_gemma4 = {
     .experts = gemma4_experts,
     .arch = "gemma4",
@@ -665,5 +671,6 @@ const struct family family_gemma4 = {
     .bind = gemma4_bind,
     .kv = gemma4_kv,
     .forward = gemma4_forward,
+    .ends = gemma4_ends,
     .free = gemma4_free,
 };

@@ -35,7 +35,7 @@ static bool find(char out[200], const char *kind, const char *name)
 /* ---- a draft block at work ---- */
 
 struct drafting {
-    const struct family_draft *draft;
+    const struct family_mtp *draft;
     void *self;
     struct device *device;
     struct kv_spec spec;
@@ -55,7 +55,7 @@ static void forward(struct drafting *d, const struct family_step *step, int64_t 
 static void start(struct drafting *d, struct golden_model *g)
 {
     struct err e;
-    const struct family_draft *draft = g->family->draft;
+    const struct family_mtp *draft = g->family->mtp;
     *d = (struct drafting){.draft = draft, .self = g->draft, .device = g->device, .n_vocab = g->info.n_vocab,
                            .width = draft->width(g->draft)};
     GOLDEN_OK(draft->kv(d->self, KERN_KV_F32, &d->spec, &e));

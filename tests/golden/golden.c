@@ -41,7 +41,7 @@ static void open_draft(struct golden_model *g, const char *path)
         GOLDEN_OK(model_create(&g->draft_model, g->draft_file, g->device, NULL, &g->sink, &e));
         m = g->draft_model;
     }
-    GOLDEN_OK(g->family->draft->bind(&g->draft, g->self, m, &e));
+    GOLDEN_OK(g->family->mtp->bind(&g->draft, g->self, m, &e));
     if (path) {
         GOLDEN_OK(model_check_unused(m, &e));
         GOLDEN_OK(model_load(m, &e));
@@ -102,7 +102,7 @@ void golden_close(struct golden_model *g)
     assert_int_equal(counts.used_bytes, 0);
     session_runner_free(g->runner);
     if (g->draft)
-        g->family->draft->free(g->draft);
+        g->family->mtp->free(g->draft);
     model_free(g->draft_model);
     io_close(g->draft_file);
     g->family->free(g->self);
