@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ollama.py INGLE - Ollama's API on the built-in model: answers whole and in lines, what editors ask of the model,
+"""ollama_api.py INGLE - Ollama's API on the built-in model: answers whole and in lines, what editors ask of the model,
 errors, keys and clients that leave."""
 import json, os, tempfile, time
 
