@@ -148,7 +148,7 @@ class Commands(unittest.TestCase):
         """What cannot be read is said, and --memory believed."""
         # A build with AddressSanitizer takes its options from /proc/self/environ; its search for leaks needs all of /proc.
         hide = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && mkdir /proc/self && '
-                'printf ASAN_OPTIONS=detect_leaks=0 >/proc/self/environ && exec "$@"', "sh"]
+                'printf "ASAN_OPTIONS=detect_leaks=0\\000" >/proc/self/environ && exec "$@"', "sh"]
         ask = [INGLE, "run", "--temp", "0", "Capital of Japan?"]
         try:
             hidden = subprocess.run([*hide, "true"], capture_output=True).returncode == 0
