@@ -82,6 +82,19 @@ struct family_draft_info {
     bool confidence;    /* next() fills it */
 };
 
+/* For experiments: none of it changes a text. */
+enum family_draft_tap {
+    FAMILY_DRAFT_TAP_LATE,     /* behind the tapped layer, as drafters are trained */
+    FAMILY_DRAFT_TAP_EARLY,    /* before the factor at the layer's end */
+    FAMILY_DRAFT_TAP_UPSTREAM, /* a layer earlier: the list read as layers whose inputs are tapped */
+};
+struct family_draft_options {
+    const char *rule;          /* which positions a block's rows see, or another choice, by the kind's name for it; NULL: as the file says */
+    int64_t block;             /* rows of a round; 0: as trained */
+    int64_t context;           /* a round sees so many of the newest positions; 0: all */
+    enum family_draft_tap tap;
+};
+
 /*
  * A round of drafting for some timelines, of which nothing is pending but the anchor: the newest token, which the
  * target has drawn and not computed.  forward.step: a span each, token = the anchor, n = 1, at = its position, the
@@ -104,11 +117,19 @@ struct family_round {
  */
 struct family_draft {
     const char *kind;   /* "mtp", "dflash", "dflash2", "dspark", "model" */
-    /* A file of this kind, for a target of that family; m may be the target's own file. */
+    /* A checkpoint of this kind, by its config.json ("architectures"); config(), rename and alias as in struct family.
+     * NULL: there are no such checkpoints, or no other names. */
+    bool (*named)(struct json_object *config);
+    ingle_status (*config)(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err);
+    model_rename_fn *rename, *alias;
+    /* A file of this kind, for a target of that family; m may be the target's own file.  Of a GGUF, m may have the
+     * file's own names. */
     bool (*fits)(const struct family *target, const struct model *m, const struct io_meta *meta);
     /* Checks the pairing (widths, vocabulary, taps) before it binds weights; errors say what would fit. */
     ingle_status (*bind)(void **self, const struct family_draft_target *target, struct model *m,
                          const struct io_meta *meta, struct family_draft_info *info, struct err *err);
+    /* Before kv(), for experiments; NULL: nothing can be set. */
+    ingle_status (*set)(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err);
     ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err);
     /* In every step of the target.  begin() before its forward(): takes from the arena what tap() fills; tap() gets
      * the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the drafter's
@@ -141,6 +162,9 @@ struct family_mtp {
 
 /* The kinds of networks, NULL-ended. */
 extern const struct family_draft *const family_drafts[];
+/* The kind of a file, or NULL: of a checkpoint by its config.json, of a GGUF (config NULL) by keys and tensors. */
+const struct family_draft *family_draft_of(const struct family *target, const struct model *m, const struct io_meta *meta,
+                                           struct json_object *config);
 
 struct family {
     const char *arch;             /* general.architecture */
