@@ -10,6 +10,7 @@
  * cost    what a step takes, from the time that others took.
  * pace    how large the prompts' share may be, and whether they share the answers' steps or
  *         are computed between them.
+ * draft   who drafts, by what, and how many tokens.
  */
 #ifndef INGLE_SCHED_SCHED_H
 #define INGLE_SCHED_SCHED_H
@@ -149,5 +150,136 @@ double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, d
  * several took at least (one alone may be a pause of the machine), 0: it had none. */
 void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,
                      double longest);
+
+/* ---- drafting ---- */
+
+/*
+ * Each step of answers is a choice: how many drafted tokens of which answers are verified in it, so that most tokens
+ * come out in a second.  It needs what a step of so many rows takes, what a round of drafting takes, and how
+ * likely drafted tokens are right; all three are learned here, from what took place.
+ *
+ * Times are compared with those of steps that ran just before or after, so that a machine that gets slower or faster
+ * changes nothing.  What is lost by steps that turn out slower than plain ones is counted in an account, which is
+ * refilled by a small part of every step: when it is empty, drafting waits.  So an answer is never far behind
+ * plain decoding, whatever is drafted.
+ *
+ * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
+ * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
+ */
+enum {
+    SCHED_DRAFT_PROPOSERS = 4, /* their numbers are the caller's: say, 0 a network, 1 text */
+    SCHED_DRAFT_DEPTH = 32,    /* drafted tokens of an answer in a step, at most */
+    SCHED_DRAFT_ROWS = 64,     /* classes of rows: 1 .. 32 by themselves, then 8 an octave */
+    SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
+    SCHED_DRAFT_BINS = 10,     /* classes of confidence */
+};
+
+/* Why an answer has no drafts in this step. */
+enum sched_draft_why {
+    SCHED_DRAFT_ON,      /* it has */
+    SCHED_DRAFT_NONE,    /* nobody proposed anything for it */
+    SCHED_DRAFT_MEASURE, /* a plain step, to know what it takes */
+    SCHED_DRAFT_WRONG,   /* too few drafted tokens were right */
+    SCHED_DRAFT_DEAR,    /* with so many rows a step would take too long for what it brings */
+    SCHED_DRAFT_LOST,    /* drafting cost more than it brought lately, and waits */
+    SCHED_DRAFT_FULL,    /* the step has no room for more rows */
+    SCHED_DRAFT_OTHERS,  /* it would hold up answers that do not draft */
+};
+/* "on", "nothing to draft from", ...: for people. */
+const char *sched_draft_why_name(enum sched_draft_why why);
+
+/* How often drafted tokens were right, by depth, given that those before them were: sums that fade. */
+struct sched_draft_record {
+    float tried[SCHED_DRAFT_DEPTH], right[SCHED_DRAFT_DEPTH];
+};
+
+/* Of one answer; zeroed: nothing is known.  Kept from one answer of a session to the next if the caller likes. */
+struct sched_draft_session {
+    struct sched_draft_record record[SCHED_DRAFT_PROPOSERS];
+    /* Of a proposer that promises nothing now: steps until it is tried again, and how long that wait was at its
+     * beginning (0: it promises something). */
+    int64_t wait[SCHED_DRAFT_PROPOSERS], pause[SCHED_DRAFT_PROPOSERS];
+    enum sched_draft_why why;   /* as of the last plan */
+    int64_t n_drafted, n_right; /* in all */
+};
+
+/* What a proposer can do for an answer in this step. */
+struct sched_draft_offer {
+    int64_t most;            /* tokens at most; 0: nothing */
+    const float *confidence; /* [most], or NULL: not known (yet).  Not a number counts as 0 */
+};
+
+/* An answer of the step.  Borrowed pointers. */
+struct sched_draft_item {
+    struct sched_draft_session *s;
+    struct sched_draft_offer offer[SCHED_DRAFT_PROPOSERS];
+    /* results */
+    int proposer;  /* undefined when width is 0 */
+    int64_t width; /* drafted tokens, on top of its one row */
+    bool trial;    /* to learn whether it pays again */
+    /* of the plan */
+    int choice;    /* whose tokens it may take; -1: nobody's */
+    int64_t taken;
+    double last, reach; /* of the next token: how likely it is right after the ones before, and with all of them */
+    double tokens;      /* that come out of the step, likely */
+};
+
+/* What the step has beside the drafts. */
+struct sched_draft_room {
+    int64_t n_plain;    /* answers that are not among the items */
+    int64_t other_rows; /* of prompts */
+    int64_t context;    /* the mean position of the answers */
+    int64_t most_rows;  /* drafted tokens in all, at most */
+};
+
+/* Of an engine.  Zeroed, then which proposers run a round of a network. */
+struct sched_draft {
+    bool network[SCHED_DRAFT_PROPOSERS];
+    /* The time of steps, by class of context and rows: natural logarithms, relative to those of the same context.
+     * n: how often each was compared with others. */
+    struct sched_draft_times {
+        float log_time[SCHED_DRAFT_ROWS];
+        float n[SCHED_DRAFT_ROWS];
+        double log_unit; /* of the seconds that a time of 1 takes now */
+        bool known;
+    } times[SCHED_DRAFT_CONTEXTS];
+    struct { /* the last step, if it was just before and is measured; rows 0: not so */
+        int context;
+        int64_t rows;
+        double log_seconds;
+    } last;
+    struct sched_cost round[SCHED_DRAFT_PROPOSERS]; /* in units, by tokens of the widest and of all */
+    struct sched_draft_record record[SCHED_DRAFT_PROPOSERS]; /* of all answers */
+    float bin_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS]; /* by confidence */
+    float bin_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS];
+    double account; /* plain steps that may still be lost */
+    bool opened, waits;
+    struct { /* as it was planned */
+        int context;
+        int64_t n_answers, n_drafts, other_rows;
+        double plain, rounds; /* in units */
+        double gain;          /* expected, over a plain step */
+    } step;
+    int64_t since_plain, n_drafted_steps; /* steps */
+    double saved_seconds; /* in all: what plain decoding would have taken longer */
+};
+
+/* Chooses proposer and width for item[0, n), and says why in each session.  An answer without offers is an item, too, or
+ * counts in n_plain. */
+void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room);
+/* After the rounds: item.width is what was drafted (at most what was planned; 0: nothing), and the offer of
+ * item.proposer has the confidence, if the network tells it.  Cuts the widths to what is worth verifying. */
+void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room);
+/* A round took that long: n_answers drafted, n_tokens in all, the widest of them n_deep. */
+void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answers, int64_t n_deep,
+                            int64_t n_tokens, double seconds);
+/* The step took that long, with so many rows in all (answers, drafts, prompts).  Also for steps without
+ * drafts: what plain ones take is known from them.  seconds 0: not measured (something else ran between). */
+void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds);
+/* Of the drafts of an answer in that step so many were verified and so many were right.  confidence [n_tried], or NULL. */
+void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int proposer,
+                      int64_t n_tried, int64_t n_right, const float *confidence);
 
 #endif

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * draft - how many drafted tokens of which answers a step verifies.
+ *
+ * Times are in units of a step of one row, by classes of rows and context.  Two steps in a row with different rows
+ * tell how their times compare, whatever the machine does meanwhile; nothing is learned from steps far apart.
+ * Expected tokens come from how often drafted tokens were right, by depth or by confidence.  Drafted tokens are
+ * admitted by falling likelihood; of all the steps on that way the one with most tokens in a unit is taken.
+ */
+#include "sched/sched.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SINGLE = 32,      /* rows with a class of their own */
+    OCTAVE = 8,       /* classes of an octave beyond */
+    WELL_KNOWN = 50,  /* comparisons beyond which an old one counts less */
+    FIRST_PAUSE = 16, /* steps until a proposer that promised nothing is tried again, */
+    MOST_PAUSE = 128, /* and at most */
+    TRIAL_WIDTH = 2,
+    TRY_ROWS = 12, /* steps with drafts between two that try other rows */
+    TOKENS_SCALE = 256, /* tokens of a round as what sched_cost takes for context */
+};
+
+/* What a row adds to a step of one row, before it is known; the same of a round. */
+static const double PRIOR_ROW = 0.12, PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
+/* A drafted token before anything is known, and its weight in tokens tried. */
+static const float PRIOR_RIGHT = 0.6f, PRIOR_WEIGHT = 4, ENGINE_WEIGHT = 6;
+static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f;
+static const double MOST_LIKELY = 0.98;
+/* A step with drafts must promise so much more than a plain one. */
+static const double LEAST_GAIN = 1.02;
+/* Steps that do not draft may take so much longer for those that do. */
+static const double MOST_WAIT = 1.25;
+/* The account: over 256 steps 256 * REFILL + ACCOUNT plain steps are lost at most, which is below 3 % of them. */
+static const double REFILL = 0.008, ACCOUNT = 4, FIRST_ACCOUNT = 2.5, REOPEN = 0.5;
+
+const char *sched_draft_why_name(enum sched_draft_why why)
+{
+    static const char *const name[] = {
+        [SCHED_DRAFT_ON] = "on",
+        [SCHED_DRAFT_NONE] = "nothing to draft from",
+        [SCHED_DRAFT_MEASURE] = "measures a step without drafts",
+        [SCHED_DRAFT_WRONG] = "drafts are rarely right",
+        [SCHED_DRAFT_DEAR] = "more rows would take too long",
+        [SCHED_DRAFT_LOST] = "drafts cost more than they brought",
+        [SCHED_DRAFT_FULL] = "no room for more rows",
+        [SCHED_DRAFT_OTHERS] = "would hold up other answers",
+    };
+    return name[why];
+}
+
+static double clip(double x, double most)
+{
+    return x > most ? most : x < -most ? -most : x;
+}
+
+/* ---- the time of a step ---- */
+
+static int context_class(int64_t context)
+{
+    int k = 0;
+    for (int64_t most = 2048; k + 1 < SCHED_DRAFT_CONTEXTS && context >= most; most *= 4)
+        k++;
+    return k;
+}
+
+static int class_of(int64_t rows)
+{
+    if (rows <= SINGLE)
+        return (int)num_max(rows - 1, 0);
+    const double at = SINGLE - 1 + OCTAVE * log2((double)rows / SINGLE);
+    return (int)fmin(at + 0.5, SCHED_DRAFT_ROWS - 1);
+}
+
+static double rows_of(int class)
+{
+    return class < SINGLE ? class + 1 : SINGLE * exp2((double)(class - (SINGLE - 1)) / OCTAVE);
+}
+
+static double prior_time(double rows)
+{
+    return 1 + PRIOR_ROW * (rows - 1);
+}
+
+/* The units that a step of so many rows takes: as measured, between two classes along the line through both,
+ * beyond them as the prior goes. */
+static double time_of(const struct sched_draft_times *t, int64_t n_rows)
+{
+    const double rows = (double)n_rows;
+    int below = class_of(n_rows), above = below;
+    while (below >= 0 && (!(t->n[below] > 0) || rows_of(below) > rows))
+        below--;
+    while (above < SCHED_DRAFT_ROWS && (!(t->n[above] > 0) || rows_of(above) < rows))
+        above++;
+    const double low = below < 0 ? 0 : exp((double)t->log_time[below]);
+    const double high = above >= SCHED_DRAFT_ROWS ? 0 : exp((double)t->log_time[above]);
+    if (below < 0 && above >= SCHED_DRAFT_ROWS)
+        return prior_time(rows);
+    if (below < 0)
+        return high * prior_time(rows) / prior_time(rows_of(above));
+    if (above >= SCHED_DRAFT_ROWS)
+        return low * prior_time(rows) / prior_time(rows_of(below));
+    if (below == above)
+        return low;
+    const double from = rows_of(below), part = (rows - from) / (rows_of(above) - from);
+    return low + (high - low) * part;
+}
+
+/* A class of context that was not seen yet is like its nearest neighbour, with less certainty. */
+static struct sched_draft_times *times_of(struct sched_draft *d, int context)
+{
+    struct sched_draft_times *t = &d->times[context];
+    for (int far = 1; !t->known && far < SCHED_DRAFT_CONTEXTS; far++)
+        for (int side = -1; !t->known && side <= 1; side += 2) {
+            const int k = context + side * far;
+            if (k < 0 || k >= SCHED_DRAFT_CONTEXTS || !d->times[k].known)
+                continue;
+            *t = d->times[k];
+            for (int i = 0; i < SCHED_DRAFT_ROWS; i++)
+                t->n[i] = fminf(t->n[i], 2);
+        }
+    return t;
+}
+
+/* Two steps, one just behind the other, of different rows: what they took compares as their classes do.  The class that is
+ * known less moves more.  Single steps that a busy machine made long count a little. */
+static void compare(struct sched_draft_times *t, int a, int b, double difference)
+{
+    float *n = t->n, *log_time = t->log_time;
+    if (!(n[a] > 0) && !(n[b] > 0)) {
+        log_time[a] = (float)log(prior_time(rows_of(a)));
+        n[a] = 1;
+    }
+    if (!(n[a] > 0)) {
+        log_time[a] = (float)((double)log_time[b] - difference);
+        n[a] = 1;
+        return;
+    }
+    if (!(n[b] > 0)) {
+        log_time[b] = (float)((double)log_time[a] + difference);
+        n[b] = 1;
+        return;
+    }
+    const float least = fminf(n[a], n[b]);
+    const double most = least < 3 ? 1 : least < 8 ? 0.4 : 0.2;
+    const double error = clip(difference - (double)(log_time[b] - log_time[a]), most);
+    const double step = fmax(1 / ((double)least + 1), 0.05) * error;
+    const double part = (double)(n[a] / (n[a] + n[b])); /* b's */
+    log_time[b] += (float)(step * part);
+    log_time[a] -= (float)(step * (1 - part));
+    n[a] = fminf(n[a] + 1, WELL_KNOWN);
+    n[b] = fminf(n[b] + 1, WELL_KNOWN);
+}
+
+/* ---- how likely drafted tokens are right ---- */
+
+/* By depth: of all answers, and of this one on top. */
+static double right_at(const struct sched_draft *d, const struct sched_draft_session *s, int k, int64_t depth,
+                       double before)
+{
+    const struct sched_draft_record *all = &d->record[k], *own = &s->record[k];
+    const float prior = depth ? (float)before : PRIOR_RIGHT;
+    const float p = (all->right[depth] + PRIOR_WEIGHT * prior) / (all->tried[depth] + PRIOR_WEIGHT);
+    return (double)((own->right[depth] + ENGINE_WEIGHT * p) / (own->tried[depth] + ENGINE_WEIGHT));
+}
+
+static int bin_of(float confidence)
+{
+    if (!(confidence > 0)) /* nor a number */
+        return 0;
+    return (int)fminf(confidence * SCHED_DRAFT_BINS, SCHED_DRAFT_BINS - 1);
+}
+
+/* What became of tokens with such a confidence.  Neighbours share what they know. */
+static double right_for(const struct sched_draft *d, int k, float confidence)
+{
+    const int bin = bin_of(confidence);
+    float tried = PRIOR_WEIGHT, right = PRIOR_WEIGHT * (confidence > 0 ? fminf(confidence, 1) : 0);
+    for (int b = bin - 1; b <= bin + 1; b++)
+        if (b >= 0 && b < SCHED_DRAFT_BINS) {
+            const float weight = b == bin ? 1 : 0.2f;
+            tried += weight * d->bin_tried[k][b];
+            right += weight * d->bin_right[k][b];
+        }
+    return (double)(right / tried);
+}
+
+/* How likely the next token of a draft is right when `depth` tokens of it were; before: the same of the last one. */
+static double likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth,
+                     double before)
+{
+    const float *confidence = it->offer[k].confidence;
+    double p = right_at(d, it->s, k, depth, before);
+    if (confidence) {
+        const struct sched_draft_session nobody = {0};
+        const double usual = right_at(d, &nobody, k, depth, before);
+        p = right_for(d, k, confidence[depth]) * fmin(fmax(p / fmax(usual, 1e-3), 0.5), 1.25);
+    }
+    return fmin(p, MOST_LIKELY);
+}
+
+static int64_t most_of(const struct sched_draft_item *it, int k)
+{
+    return num_min(num_max(it->offer[k].most, 0), SCHED_DRAFT_DEPTH);
+}
+
+/* What proposer k promises for the item: tokens, less what rows of that kind usually cost. */
+static double worth(const struct sched_draft *d, const struct sched_draft_item *it, int k)
+{
+    double sum = 0, reach = 1, p = 0;
+    for (int64_t j = 0; j < most_of(it, k); j++) {
+        p = likely(d, it, k, j, p);
+        reach *= p;
+        if (reach < PRIOR_ROW)
+            break;
+        sum += reach - PRIOR_ROW;
+    }
+    return sum;
+}
+
+/* ---- the plan ---- */
+
+static double round_time(const struct sched_draft *d, int k, int64_t deep, int64_t tokens)
+{
+    if (!deep)
+        return 0;
+    if (!d->round[k].n_seen)
+        return PRIOR_ROUND + PRIOR_DEEP * (double)deep;
+    return sched_cost_of(&d->round[k], (struct sched_load){deep, tokens * TOKENS_SCALE});
+}
+
+/* A step that is filled with drafts. */
+struct filling {
+    const struct sched_draft *d;
+    const struct sched_draft_times *t;
+    const struct sched_draft_room *room;
+    struct sched_draft_item *item;
+    int64_t n, n_answers;
+    int network;  /* the network that may run; -1: none more */
+    double spent; /* units of rounds that have run */
+    /* results: tokens in a unit, a plain step being 1 */
+    double gain;  /* of the best step */
+    double alone; /* the same if nobody had to wait for others */
+};
+
+/* The answer that can take the likeliest token; NULL: none. */
+static struct sched_draft_item *likeliest(const struct filling *f)
+{
+    struct sched_draft_item *best = NULL;
+    for (int64_t i = 0; i < f->n; i++)
+        if (f->item[i].reach > (best ? best->reach : 1e-3))
+            best = &f->item[i];
+    return best;
+}
+
+/* What the answer gets that gets least. */
+static double least_tokens(const struct filling *f)
+{
+    double least = f->room->n_plain > 0 ? 1 : INFINITY;
+    for (int64_t i = 0; i < f->n; i++)
+        least = fmin(least, f->item[i].tokens);
+    return least;
+}
+
+/* The tokens so far are right with that likelihood: that of the next one. */
+static void aim(const struct filling *f, struct sched_draft_item *it, double reach)
+{
+    it->reach = 0;
+    if (it->choice < 0 || it->taken >= most_of(it, it->choice))
+        return;
+    it->last = likely(f->d, it, it->choice, it->taken, it->last);
+    it->reach = reach * it->last;
+}
+
+/* Admits tokens by falling likelihood; `width` is as in the best of the steps on that way. */
+static void fill(struct filling *f)
+{
+    const int64_t others = f->n_answers + f->room->other_rows;
+    const double plain = time_of(f->t, others);
+    double sum = (double)f->n_answers;
+    int64_t deep = 0, of_network = 0;
+    for (int64_t i = 0; i < f->n; i++) {
+        struct sched_draft_item *it = &f->item[i];
+        it->width = it->taken = 0;
+        it->tokens = 1;
+        it->last = 0;
+        aim(f, it, 1);
+    }
+    f->gain = f->alone = plain / (plain + f->spent);
+    struct sched_draft_item *it;
+    for (int64_t rows = 1; rows <= f->room->most_rows && (it = likeliest(f)); rows++) {
+        const double reach = it->reach;
+        it->taken++;
+        it->tokens += reach;
+        sum += reach;
+        if (it->choice == f->network) {
+            of_network++;
+            deep = num_max(deep, it->taken);
+        }
+        aim(f, it, reach);
+        const double time = time_of(f->t, others + rows) + f->spent + round_time(f->d, f->network, deep, of_network);
+        const double gain = sum / (double)f->n_answers * plain / time;
+        f->alone = fmax(f->alone, gain);
+        if (gain <= f->gain || time > MOST_WAIT * plain * least_tokens(f))
+            continue;
+        f->gain = gain;
+        for (int64_t i = 0; i < f->n; i++)
+            f->item[i].width = f->item[i].taken;
+    }
+}
+
+/* Everyone's choice is the proposer that promises most, of those without a network and of `network`. */
+static void choose(struct filling *f, int network)
+{
+    f->network = network;
+    for (int64_t i = 0; i < f->n; i++) {
+        struct sched_draft_item *it = &f->item[i];
+        double most = 0;
+        it->choice = -1;
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++) {
+            const double value = f->d->network[k] && k != network ? 0 : worth(f->d, it, k);
+            if (value > most) {
+                most = value;
+                it->choice = k;
+            }
+        }
+    }
+}
+
+/* The best of the steps with each network and with none. */
+static void fill_best(struct filling *f)
+{
+    int best = -1;
+    double gain = 0, alone = 0;
+    for (int k = -1; k < SCHED_DRAFT_PROPOSERS; k++) {
+        if (k >= 0 && !f->d->network[k])
+            continue;
+        choose(f, k);
+        fill(f);
+        alone = fmax(alone, f->alone);
+        if (f->gain > gain) {
+            gain = f->gain;
+            best = k;
+        }
+    }
+    choose(f, best);
+    fill(f);
+    f->alone = alone;
+}
+
+static void clear(struct filling *f)
+{
+    for (int64_t i = 0; i < f->n; i++) {
+        f->item[i].width = 0;
+        f->item[i].trial = false;
+    }
+}
+
+/* What a step would gain if all tokens that could be drafted for one answer were right. */
+static double best_case(const struct filling *f, const struct sched_draft_item *it, int k)
+{
+    const int64_t rows = f->n_answers + f->room->other_rows;
+    const double plain = time_of(f->t, rows);
+    double best = 0;
+    for (int64_t w = 1; w <= most_of(it, k); w++) {
+        const double time = time_of(f->t, rows + w) + (f->d->network[k] ? round_time(f->d, k, w, w) : 0);
+        best = fmax(best, (double)(f->n_answers + w) / (double)f->n_answers * plain / time);
+    }
+    return best;
+}
+
+/* Steps after which a plain one is measured between those with drafts: its price is what they gain. */
+static int64_t measure_every(const struct filling *f)
+{
+    const float n = f->t->n[class_of(f->n_answers + f->room->other_rows)];
+    if (n < 4)
+        return 16;
+    return f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
+}
+
+/* Has somebody who has no drafts try a proposer again that had promised nothing, if the account can pay for it. */
+static void plan_trials(struct filling *f, int64_t rows)
+{
+    const int64_t others = f->n_answers + f->room->other_rows;
+    const double plain = time_of(f->t, others);
+    for (int64_t i = 0; i < f->n; i++) {
+        struct sched_draft_item *it = &f->item[i];
+        int best = -1;
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS && !it->width; k++) {
+            const bool runs = !f->d->network[k] || f->network < 0 || f->network == k;
+            if (runs && most_of(it, k) && it->s->pause[k] && !it->s->wait[k] &&
+                (best < 0 || it->s->pause[k] < it->s->pause[best]))
+                best = k;
+        }
+        const int64_t width = best < 0 ? 0 : num_min(most_of(it, best), TRIAL_WIDTH);
+        if (!width || width > f->room->most_rows - rows)
+            continue;
+        if (it->s->pause[best] < MOST_PAUSE && best_case(f, it, best) < LEAST_GAIN)
+            continue;
+        double price = time_of(f->t, others + rows + width) - time_of(f->t, others + rows);
+        if (f->d->network[best] && f->network < 0)
+            price += round_time(f->d, best, width, width);
+        if (price / plain > f->d->account - REOPEN)
+            return;
+        if (f->d->network[best])
+            f->network = best;
+        for (int j = 0; j < SCHED_DRAFT_DEPTH; j++) { /* what was is less certain by now */
+            it->s->record[best].tried[j] /= 2;
+            it->s->record[best].right[j] /= 2;
+        }
+        it->choice = best;
+        it->width = width;
+        it->trial = true;
+        rows += width;
+    }
+}
+
+/* One answer that drafts: now and then another width, whose time is not known yet, if that costs little. */
+static void try_rows(struct filling *f)
+{
+    struct sched_draft_item *it = NULL;
+    int64_t others = f->n_answers + f->room->other_rows;
+    for (int64_t i = 0; i < f->n; i++) {
+        if (f->item[i].width && it)
+            return;
+        if (f->item[i].width)
+            it = &f->item[i];
+    }
+    if (!it || it->trial || f->d->account < ACCOUNT / 2 || f->d->n_drafted_steps % TRY_ROWS)
+        return;
+    const int64_t most = num_min(most_of(it, it->choice), f->room->most_rows);
+    for (int64_t far = 1; far <= it->width + 2; far++)
+        for (int side = 1; side >= -1; side -= 2) {
+            const int64_t w = it->width + side * far;
+            if (w < 1 || w > most || f->t->n[class_of(others + w)] >= 3)
+                continue;
+            double sum = (double)f->n_answers, reach = 1, p = 0;
+            for (int64_t j = 0; j < w; j++) {
+                p = likely(f->d, it, it->choice, j, p);
+                reach *= p;
+                sum += reach;
+            }
+            const double time = time_of(f->t, others + w) + round_time(f->d, f->network, w, w);
+            if (sum / (double)f->n_answers * time_of(f->t, others) / time < 0.85 * f->gain)
+                continue;
+            it->width = w;
+            return;
+        }
+}
+
+static bool has_offer(const struct sched_draft_item *it)
+{
+    for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
+        if (most_of(it, k))
+            return true;
+    return false;
+}
+
+/* Proposers that have promised nothing for a while: how long until they are tried, and why. */
+static void say_why(const struct filling *f, enum sched_draft_why all)
+{
+    for (int64_t i = 0; i < f->n; i++) {
+        struct sched_draft_item *it = &f->item[i];
+        struct sched_draft_session *s = it->s;
+        bool pays = false;
+        it->proposer = it->choice;
+        s->why = it->width ? SCHED_DRAFT_ON : !has_offer(it) ? SCHED_DRAFT_NONE : all;
+        if (it->width && !it->trial)
+            s->wait[it->choice] = s->pause[it->choice] = 0;
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++) {
+            if (it->width || !most_of(it, k))
+                continue;
+            pays |= best_case(f, it, k) >= LEAST_GAIN;
+            if (all == SCHED_DRAFT_WRONG && !s->pause[k])
+                s->pause[k] = s->wait[k] = FIRST_PAUSE;
+        }
+        if (s->why == SCHED_DRAFT_WRONG && !pays)
+            s->why = SCHED_DRAFT_DEAR;
+    }
+}
+
+void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room)
+{
+    const int context = context_class(room->context);
+    struct sched_draft_times *t = times_of(d, context);
+    struct filling f = {.d = d, .t = t, .room = room, .item = item, .n = n, .n_answers = n + room->n_plain, .network = -1};
+    if (!d->opened)
+        d->account = FIRST_ACCOUNT;
+    d->opened = true;
+    d->account = fmin(d->account, ACCOUNT);
+    d->waits = d->waits ? d->account < REOPEN : d->account <= 0;
+    clear(&f);
+    memset(&d->step, 0, sizeof d->step);
+    d->step.context = context;
+    d->step.n_answers = f.n_answers;
+    d->step.other_rows = room->other_rows;
+    if (f.n_answers <= 0)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
+            item[i].s->wait[k] -= item[i].s->wait[k] > 0;
+    enum sched_draft_why why = SCHED_DRAFT_WRONG;
+    fill_best(&f);
+    d->step.gain = f.gain;
+    if (!(t->n[class_of(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
+        why = SCHED_DRAFT_MEASURE;
+    } else if (d->waits) {
+        why = SCHED_DRAFT_LOST;
+    } else if (room->most_rows <= 0) {
+        why = SCHED_DRAFT_FULL;
+    } else if (f.gain < LEAST_GAIN) {
+        why = f.alone >= LEAST_GAIN ? SCHED_DRAFT_OTHERS : SCHED_DRAFT_WRONG;
+    } else {
+        why = SCHED_DRAFT_ON;
+    }
+    if (why != SCHED_DRAFT_ON)
+        clear(&f);
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++)
+        rows += item[i].width;
+    if (why == SCHED_DRAFT_ON)
+        try_rows(&f);
+    if (why == SCHED_DRAFT_ON || why == SCHED_DRAFT_WRONG) {
+        why = SCHED_DRAFT_WRONG;
+        if (!rows)
+            f.network = -1;
+        plan_trials(&f, rows);
+    }
+    say_why(&f, why);
+    for (int64_t i = 0; i < n; i++)
+        d->step.n_drafts += item[i].width;
+}
+
+void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room)
+{
+    struct filling f = {.d = d, .t = times_of(d, d->step.context), .room = room, .item = item, .n = n,
+                        .n_answers = n + room->n_plain, .network = -1, .spent = d->step.rounds};
+    d->step.n_drafts = 0;
+    if (f.n_answers <= 0)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        item[i].choice = item[i].width > 0 ? item[i].proposer : -1;
+        if (item[i].choice >= 0)
+            item[i].offer[item[i].choice].most = item[i].width;
+    }
+    fill(&f);
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_draft_item *it = &item[i];
+        if (it->choice >= 0 && (it->trial || !it->offer[it->choice].confidence))
+            it->width = most_of(it, it->choice);
+        d->step.n_drafts += it->width;
+    }
+}
+
+/* ---- what took place ---- */
+
+void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answers, int64_t n_deep,
+                            int64_t n_tokens, double seconds)
+{
+    const struct sched_draft_times *t = &d->times[d->step.context];
+    const struct sched_load load = {n_deep, n_tokens * TOKENS_SCALE};
+    (void)n_answers;
+    if (!t->known || !(seconds > 0) || n_deep <= 0)
+        return;
+    const double units = seconds / exp(t->log_unit);
+    sched_cost_note(&d->round[proposer], load, units);
+    d->step.rounds += fmin(units, 3 * sched_cost_of(&d->round[proposer], load));
+}
+
+static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds)
+{
+    struct sched_draft_times *t = times_of(d, context);
+    const int class = class_of(rows);
+    if (!t->known) {
+        t->known = true;
+        t->log_unit = log_seconds - log(prior_time(rows_of(class)));
+    } else if (d->last.rows > 0 && d->last.context == context && class_of(d->last.rows) != class) {
+        compare(t, class_of(d->last.rows), class, log_seconds - d->last.log_seconds);
+    }
+    if (!(t->n[class] > 0)) {
+        t->log_time[class] = (float)(log_seconds - t->log_unit);
+        t->n[class] = 1;
+    }
+    t->log_unit += 0.2 * clip(log_seconds - (double)t->log_time[class] - t->log_unit, 0.4);
+    d->last.rows = rows;
+    d->last.context = context;
+    d->last.log_seconds = log_seconds;
+}
+
+void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
+{
+    const int class = context_class(context);
+    if (seconds > 0 && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
+        note_time(d, rows, class, log(seconds));
+    else
+        d->last.rows = 0;
+    struct sched_draft_times *t = times_of(d, class);
+    d->account += REFILL;
+    d->since_plain = d->step.n_drafts ? d->since_plain + 1 : 0;
+    d->step.plain = time_of(t, d->step.n_answers + d->step.other_rows);
+    if (!d->step.n_drafts && !(d->step.rounds > 0))
+        return;
+    d->n_drafted_steps++;
+    const double lost = time_of(t, rows) + d->step.rounds - d->step.plain;
+    d->account -= lost / d->step.plain;
+    d->saved_seconds -= lost * exp(t->log_unit);
+}
+
+static void count(float *tried, float *right, float fade, bool is_right)
+{
+    *tried = *tried * fade + 1;
+    *right = *right * fade + (is_right ? 1 : 0);
+}
+
+void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int proposer,
+                      int64_t n_tried, int64_t n_right, const float *confidence)
+{
+    const int k = proposer;
+    n_tried = num_min(n_tried, SCHED_DRAFT_DEPTH);
+    if (n_tried <= 0)
+        return;
+    for (int64_t j = 0; j < n_tried && j <= n_right; j++) { /* behind a wrong token nothing is known */
+        const bool is_right = j < n_right;
+        count(&s->record[k].tried[j], &s->record[k].right[j], SESSION_FADE, is_right);
+        count(&d->record[k].tried[j], &d->record[k].right[j], ENGINE_FADE, is_right);
+        if (confidence) {
+            const int bin = bin_of(confidence[j]);
+            count(&d->bin_tried[k][bin], &d->bin_right[k][bin], BIN_FADE, is_right);
+        }
+    }
+    s->n_drafted += n_tried;
+    s->n_right += n_right;
+    if (s->pause[k] && n_right) {
+        s->pause[k] = num_max(s->pause[k] / 2, FIRST_PAUSE);
+        s->wait[k] = 0;
+    } else if (s->pause[k]) {
+        s->pause[k] = num_min(2 * s->pause[k], MOST_PAUSE);
+        s->wait[k] = s->pause[k];
+    }
+    if (d->step.n_answers <= 0)
+        return;
+    const double steps = (double)n_right / (double)d->step.n_answers;
+    d->account += steps;
+    d->saved_seconds += steps * d->step.plain * exp(d->times[d->step.context].log_unit);
+}
