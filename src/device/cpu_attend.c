@@ -82,6 +82,11 @@ static const struct kern_attend_table *attend_kernels(const struct device *d, co
     return device_cpu_attend_kernels(d, s->prompt);
 }
 
+static int64_t window_of(const struct device_attend_args *a, const struct device_span *s)
+{
+    return s->window ? s->window : a->window;
+}
+
 static struct kern_attend job(const struct attend *t, const struct device_span *s, int64_t h,
                               int64_t row, int64_t n)
 {
@@ -102,7 +107,7 @@ static struct kern_attend job(const struct attend *t, const struct device_span *
         .n_rows = n,
         .n_heads = t->group,
         .pos0 = s->pos0 + row,
-        .window = a->window,
+        .window = window_of(a, s),
         .scale = a->scale,
     };
 }
@@ -203,15 +208,16 @@ static struct attend attend_plan(const struct device *d, const struct device_att
     struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
     t.row_block = num_max(1, QUERIES / t.group);
     int64_t tasks = 0, floats = 0, rows = 1;
-    bool split = false;
+    bool split = false, windows = false;
     for (int64_t i = 0; i < a->n_spans; i++) {
         tasks += row_tasks(&t, &a->span[i]);
         floats += split_floats(&t, &a->span[i]) * split_tasks(&t, &a->span[i]);
         rows = num_max(rows, a->span[i].n);
         split |= n_splits(&a->span[i]) > 1;
+        windows |= window_of(a, &a->span[i]) > 0;
     }
     /* Windowed rows look at one or two splits only: nothing to share. */
-    t.by_split = split && !a->window && rows <= t.row_block && floats <= STATE_FLOATS &&
+    t.by_split = split && !windows && rows <= t.row_block && floats <= STATE_FLOATS &&
                  (device_in_pieces(d) || tasks < 4 * pool_size(d->pool));
     if (d->dry)
         t.row_block = num_max(1, MOST_QUERIES / t.group);
@@ -245,10 +251,10 @@ struct device_cost device_cpu_attend_cost(const struct device_attend_args *a)
     struct device_cost c = {0, 0};
     for (int64_t i = 0; i < a->n_spans; i++) {
         const struct device_span *s = &a->span[i];
-        const int64_t end = s->pos0 + s->n, first = a->window ? num_max(0, s->pos0 + 1 - a->window) : 0;
+        const int64_t w = window_of(a, s), end = s->pos0 + s->n, first = w ? num_max(0, s->pos0 + 1 - w) : 0;
         double seen = 0;
         for (int64_t p = s->pos0; p < end; p++)
-            seen += (double)(a->window ? num_min(a->window, p + 1) : p + 1);
+            seen += (double)(w ? num_min(w, p + 1) : p + 1);
         c.bytes += (double)(end - first) * (double)kv->n_heads * bytes;
         c.ops += 2.0 * seen * (double)a->n_q_heads * width;
     }
@@ -265,7 +271,7 @@ static void attend(struct device *d, const struct device_attend_args *a, void *s
     for (int64_t i = 0; i < a->n_spans; i++) {
         const struct device_span *s = &a->span[i];
         n += t.by_split ? split_tasks(&t, s) : row_tasks(&t, s);
-        const int64_t seen = a->window ? num_min(a->window, s->pos0 + s->n) : s->pos0 + s->n;
+        const int64_t w = window_of(a, s), seen = w ? num_min(w, s->pos0 + s->n) : s->pos0 + s->n;
         work += s->n * seen * a->q.width;
     }
     device_cpu_for(d, n, work, t.by_split ? split_chunk : rows_chunk, &t);
@@ -278,7 +284,7 @@ static void attend(struct device *d, const struct device_attend_args *a, void *s
 static int64_t piece_rows(const struct device *d, const struct device_attend_args *a,
                           const struct device_span *s)
 {
-    if (!device_in_pieces(d) || a->window || n_splits(s) == 1)
+    if (!device_in_pieces(d) || window_of(a, s) || n_splits(s) == 1)
         return 0;
     const struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
     const int64_t block = num_min(s->n, num_max(1, QUERIES / t.group));
@@ -286,7 +292,7 @@ static int64_t piece_rows(const struct device *d, const struct device_attend_arg
     const double ops = (double)d->between->piece_ns * (double)OPS_NS;
     if (each * (double)(block * (s->pos0 + s->n)) < ops)
         return 0;
-    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page, s->prompt};
+    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page, s->prompt, s->window};
     const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
     const double short_ones = 2 * ops / (each * (double)KERN_SPLIT);
     return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
@@ -306,7 +312,7 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
         const struct device_span *s = &a->span[i];
         const int64_t each = piece_rows(d, a, s) ? piece_rows(d, a, s) : s->n;
         for (int64_t row = 0; row < s->n && device_runs(d); row += each) {
-            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page, s->prompt};
+            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page, s->prompt, s->window};
             struct device_attend_args b = *a;
             b.span = &part;
             b.n_spans = 1;

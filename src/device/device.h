@@ -245,6 +245,7 @@ struct device_span {
     int64_t row0, n, pos0;
     uint8_t *const *page; /* of the stream's group, by position / 128 */
     bool prompt; /* with fast numerics: attention may have kernels of its own for it */
+    int64_t window; /* of device_attend(): of these rows; 0: the operation's */
 };
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;

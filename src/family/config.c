@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "family/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool family_config_is_weight(const char *end)
@@ -14,6 +15,21 @@ bool family_config_is_weight(const char *end)
     while (i < sizeof ends / sizeof *ends && strcmp(end + n, ends[i]) != 0)
         i++;
     return i < sizeof ends / sizeof *ends;
+}
+
+bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out)
+{
+    static const char weight[] = ".weight";
+    const size_t k = sizeof weight - 1, n = strlen(hf), g = strlen(gguf);
+    if (!strcmp(name, hf)) {
+        snprintf(out, n_out, "%s%s", prefix, gguf);
+        return true;
+    }
+    if (n <= k || g <= k || strcmp(hf + n - k, weight) != 0 || strcmp(gguf + g - k, weight) != 0 ||
+        strncmp(name, hf, n - k) != 0 || !family_config_is_weight(name + n - k))
+        return false;
+    snprintf(out, n_out, "%s%.*s%s", prefix, (int)(g - k), gguf, name + n - k);
+    return true;
 }
 
 struct json_object *family_config_get(struct json_object *o, const char *key)

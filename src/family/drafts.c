@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* drafts - the networks that draft, one line each. */
-#include "family/family.h"
+#include "family/drafts.h"
 
 #include <stddef.h>
 
 const struct family_draft *const family_drafts[] = {
+    &family_dflash,
+    &family_dflash2,
+    &family_dspark_gemma4,
+    &family_eagle3,
     NULL,
 };
 

@@ -98,6 +98,15 @@ ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const
     return model_matrix(m, name, n_vocab, n_embd, 1, out, err);
 }
 
+ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path, const char *field, int64_t is,
+                                const char *what, int64_t want, struct err *err)
+{
+    return err_set(err, INGLE_UNSUP, "'%s': '%s' is %lld, but %s %lld: what fits this target is a drafter for %s%s%s of "
+                   "%lld layers, width %lld and %lld tokens", path, field, (long long)is, what, (long long)want,
+                   t->family->arch, *t->info->size_label ? " " : "", t->info->size_label, (long long)t->info->n_layers,
+                   (long long)t->info->n_embd, (long long)t->info->n_vocab);
+}
+
 /* The part of a span that lies in rows [first, end), when the span begins at row `row`. */
 static struct family_span part_of(const struct family_span *s, int64_t row, int64_t first, int64_t end)
 {
@@ -137,7 +146,7 @@ static const struct device_span *spans(const struct family_forward *f, uint32_t 
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt};
+        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt, 0};
         row += from->n;
     }
     return s;
@@ -171,6 +180,23 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, q, n_heads, out, window,
                   scale);
+    device_release(f->device, mark);
+}
+
+void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
+                         const struct family_view *view, float scale)
+{
+    const size_t mark = device_mark(f->device);
+    const struct device_kv kv = stream_of(f, stream);
+    const struct family_step *step = f->step;
+    struct device_span *s = device_bytes(f->device, (size_t)step->n_rows * sizeof *s);
+    const struct device_span dry = {.n = step->n_rows};
+    int64_t row = 0;
+    for (int64_t i = 0; s && step->span && i < step->n_spans; i++)
+        for (int64_t k = 0; k < step->span[i].n; k++, row++)
+            s[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n,
+                                          .page = kv_timeline_pages(step->span[i].timeline, f->kv->stream[stream].group)};
+    device_attend(f->device, &kv, row ? s : &dry, row ? row : 1, q, n_heads, out, 0, scale);
     device_release(f->device, mark);
 }
 

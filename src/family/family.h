@@ -185,6 +185,8 @@ struct family {
     /* The experts of a layer; NULL: it has none. */
     const struct expert_layer *(*experts)(const void *self, int64_t layer);
     void (*ends)(const void *self, struct family_ends *out);
+    /* The factor on the stream at a layer's end, which its tap has; NULL: there is none. */
+    float (*layer_scale)(const void *self, int64_t layer);
     const struct family_mtp *mtp; /* NULL: the family has none */
 };
 
@@ -195,6 +197,10 @@ const struct family *family_by_hf_type(const char *model_type);
 const char *family_names(void);
 
 /* ---- shared by families ---- */
+
+/* A drafter that does not fit: "'PATH': 'FIELD' is IS, but WHAT WANT: what fits is ..." ("the target's width is"). */
+MUST_CHECK ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path, const char *field, int64_t is,
+                                           const char *what, int64_t want, struct err *err);
 
 /* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
 int64_t *family_positions(const struct family_forward *f);
@@ -216,6 +222,11 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
                       struct rows v);
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale);
+/* The same for rows that do not see what their positions say: row i of the step sees (last - n, last], or with n = 0 all
+ * of [0, last]. */
+struct family_view { int64_t last, n; };
+void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
+                         const struct family_view *view, float scale);
 /* The same for streams of plain rows (device.h: rows in pages). */
 #define FAMILY_NO_STREAM UINT32_MAX
 struct family_choice { int32_t *sel, *count; int64_t top_k; };

@@ -662,7 +662,14 @@ static void gemma4_ends(const void *self, struct family_ends *out)
     *out = (struct family_ends){g->embed, g->out, (float)sqrt((double)g->n_embd), g->softcap};
 }
 
+static float gemma4_layer_scale(const void *self, int64_t layer)
+{
+    const struct gemma4 *g = self;
+    return g->layer[layer].scale;
+}
+
 const struct family family_gemma4 = {
+    .layer_scale = gemma4_layer_scale,
     .experts = gemma4_experts,
     .arch = "gemma4",
     .hf_types = hf_types,

@@ -79,21 +79,13 @@ static bool rename_expert(const char *name, const char *prefix, char *out, size_
 /* A name of one of the lists, or of what belongs to a matrix of them. */
 static bool rename_one(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out)
 {
-    static const char weight[] = ".weight";
-    const size_t n = strlen(hf), k = sizeof weight - 1, g = strlen(gguf) - k;
+    const size_t n = strlen(hf);
     char end[64];
-    if (!strcmp(name, hf)) {
-        snprintf(out, n_out, "%s%s", prefix, gguf);
+    if (family_config_rename(name, hf, gguf, prefix, out, n_out))
         return true;
-    }
-    if (strcmp(gguf + g, weight) != 0)
+    if (strncmp(hf, "experts.", 8) != 0 || strncmp(name, hf, n) != 0 || !stack_end(name + n, end, sizeof end))
         return false;
-    const bool matrix = n > k && !strcmp(hf + n - k, weight), stack = !strncmp(hf, "experts.", 8);
-    const size_t stem = matrix ? n - k : n;
-    if ((!matrix && !stack) || strncmp(name, hf, stem) != 0 ||
-        !(matrix ? family_config_is_weight(name + stem) : stack_end(name + stem, end, sizeof end)))
-        return false;
-    snprintf(out, n_out, "%s%.*s%s", prefix, (int)g, gguf, matrix ? name + stem : end);
+    snprintf(out, n_out, "%s%.*s%s", prefix, (int)(strlen(gguf) - strlen(".weight")), gguf, end);
     return true;
 }
 

@@ -35,6 +35,7 @@ struct family_key {
 /* Tables end with a name of NULL. */
 extern const struct family_key family_gemma4_keys[], family_gemma4_config_keys[];
 extern const struct family_key family_deepseek4_keys[], family_deepseek4_config_keys[];
+extern const struct family_key family_dflash_keys_table[], family_dflash_config_table[]; /* drafters of blocks */
 extern const struct family_key family_common_keys[], family_common_config_keys[]; /* behind the family's own */
 
 /* The keys "ARCH.*" of a GGUF file; path is for messages. */

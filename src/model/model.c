@@ -264,29 +264,35 @@ static ingle_status slurp(struct model *m, const char *name, const uint64_t ne[3
     return s;
 }
 
-ingle_status model_floats_2d(struct model *m, const char *name, int64_t width, int64_t rows,
-                             float *out, struct err *err)
+ingle_status model_floats_3d(struct model *m, const char *name, int64_t width, int64_t rows, int64_t n, float *out,
+                             struct err *err)
 {
     struct entry *e;
     void *stored = NULL;
-    const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, 1};
+    const uint64_t ne[3] = {(uint64_t)width, (uint64_t)rows, (uint64_t)n};
     ingle_status s = slurp(m, name, ne, &e, &stored, err);
     if (s)
         return s;
     const struct io_tensor *t = e->t;
     if (t->type == QUANT_F32 || t->type == QUANT_F16 || t->type == QUANT_BF16)
-        quant_decode(t->type, stored, out, (size_t)(width * rows));
+        quant_decode(t->type, stored, out, (size_t)(width * rows * n));
     else
         s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32, F16 or BF16",
                     io_path(m->file), t->name, quant_info(t->type)->name);
     mem_free(stored);
-    for (int64_t i = 0; !s && i < width * rows; i++)
+    for (int64_t i = 0; !s && i < width * rows * n; i++)
         if (!(out[i] - out[i] >= 0.0f)) /* NaN and infinities differ from themselves */
             s = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has no number at %lld",
                         io_path(m->file), t->name, (long long)i);
     if (!s)
         e->bound = true;
     return s;
+}
+
+ingle_status model_floats_2d(struct model *m, const char *name, int64_t width, int64_t rows,
+                             float *out, struct err *err)
+{
+    return model_floats_3d(m, name, width, rows, 1, out, err);
 }
 
 ingle_status model_floats(struct model *m, const char *name, int64_t n, float *out,

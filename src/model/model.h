@@ -60,6 +60,9 @@ MUST_CHECK ingle_status model_floats(struct model *m, const char *name, int64_t 
 /* The same for a matrix, f32 [rows][width]. */
 MUST_CHECK ingle_status model_floats_2d(struct model *m, const char *name, int64_t width,
                                         int64_t rows, float *out, struct err *err);
+/* And for n matrices, f32 [n][rows][width]. */
+MUST_CHECK ingle_status model_floats_3d(struct model *m, const char *name, int64_t width, int64_t rows, int64_t n, float *out,
+                                        struct err *err);
 /* Integers (I32 or I64 in the file) within min and max, int32 [rows][width]. */
 MUST_CHECK ingle_status model_ints(struct model *m, const char *name, int64_t width,
                                    int64_t rows, int32_t min, int32_t max, int32_t *out,

@@ -1,0 +1,13 @@
+/* drafts - inside the room: the networks that draft, one line each, and how their files are told apart. */
+#ifndef INGLE_FAMILY_DRAFTS_H
+#define INGLE_FAMILY_DRAFTS_H
+
+#include "family/family.h"
+
+extern const struct family_draft family_dflash, family_dflash2, family_dspark_gemma4, family_eagle3;
+
+/* Of files of architecture "dflash" and its like. */
+bool family_dflash2_is(const struct model *m);
+bool family_dspark_is(const struct model *m, const struct io_meta *meta);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dspark_gemma4 - DSpark for Gemma 4: a block of the target's kind (or of Qwen 3, as the "speculators" have it), whose
+ * logits a Markov chain corrects by the token before, and a head that says how likely the target is to agree.
+ */
+#include "family/dflash.h"
+
+#include "base/mem.h"
+#include "family/config.h"
+#include "family/drafts.h"
+#include <math.h>
+#include <string.h>
+
+enum { MAX_RANK = 4096 };
+
+struct dspark {
+    struct dflash g; /* the first member: functions of dflash_net.c take it for that */
+    int64_t rank;    /* 0: no chain */
+    const struct device_matrix *w1, *w2; /* [n_vocab][rank], [n_out][rank] */
+    const struct device_matrix *sure;    /* [1][n_embd + rank, or n_embd]; NULL: no confidence */
+    bool sure_follows;                   /* it reads the token before, too */
+    float sure_bias;
+    float softcap;                       /* as the file says */
+};
+
+struct round {
+    struct dflash_round d;
+    struct rows e, z, x, c; /* [n][rank], [n][n_out] of a reduced head, [n][what the confidence reads], [n][1] */
+};
+
+bool family_dspark_is(const struct model *m, const struct io_meta *meta)
+{
+    return model_find(m, "markov_w1.weight") || model_find(m, "dspark.markov_w1.weight") ||
+           family_dflash_has_key(m, meta, "sample_from_anchor|dflash.sample_from_anchor") ||
+           (model_find(m, "blk.0.post_attention_norm.weight") && model_find(m, "blk.0.ffn_norm.weight"));
+}
+
+static bool dspark_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+{
+    (void)target;
+    return family_dflash_is_file(meta) && !family_dflash_has_key(m, meta, "hyper_connection.count") && !family_dflash2_is(m) &&
+           family_dspark_is(m, meta);
+}
+
+static bool dspark_named(struct json_object *config)
+{
+    struct json_object *type = family_config_get(config, "speculators_model_type");
+    return family_dflash_is_named(config, "Gemma4DSparkModel") || family_dflash_is_named(config, "DSparkSpeculator") ||
+           family_dflash_is_named(config, "DSparkDraftModel") || (type && !strcmp(json_object_get_string(type), "dspark"));
+}
+
+static void dspark_free(void *self)
+{
+    struct dspark *s = self;
+    if (s)
+        family_dflash_release(&s->g);
+    mem_free(s);
+}
+
+static void bind_chain(struct dspark *s, struct dflash_keys *k, struct model *m)
+{
+    const struct io_tensor *t = model_find(m, "markov_w1.weight");
+    const int64_t rank = family_dflash_whole(k, "markov_rank", 0, MAX_RANK, 0);
+    s->rank = t && t->n_dims == 2 ? (int64_t)t->ne[0] : 0;
+    if (!k->s && (s->rank > MAX_RANK || (rank && rank != s->rank)))
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path, (long long)s->rank,
+                       (long long)(rank ? rank : MAX_RANK));
+    if (!k->s && s->rank)
+        k->s = model_matrix(m, "markov_w1.weight", s->g.n_vocab, s->rank, 1, &s->w1, k->err);
+    if (!k->s && s->rank)
+        k->s = model_matrix(m, "markov_w2.weight", s->g.n_out, s->rank, 1, &s->w2, k->err);
+}
+
+static void bind_confidence(struct dspark *s, struct dflash_keys *k, struct model *m)
+{
+    static const char name[] = "conf_proj.weight", bias[] = "conf_proj.bias";
+    const struct io_tensor *t = model_find(m, name);
+    const bool said = family_dflash_flag(k, "has_confidence_head", t != NULL);
+    s->sure_follows = family_dflash_flag(k, "confidence_head_with_markov", t && (int64_t)t->ne[0] == s->g.n_embd + s->rank);
+    if (!k->s && said && !t)
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path, name);
+    if (k->s || !t)
+        return;
+    k->s = model_matrix(m, name, 1, s->g.n_embd + (s->sure_follows ? s->rank : 0), 1, &s->sure, k->err);
+    if (!k->s && model_find(m, bias))
+        k->s = model_floats(m, bias, 1, &s->sure_bias, k->err);
+}
+
+static void say(const struct dspark *s, struct family_draft_info *info)
+{
+    *info = family_dflash_info(&s->g);
+    info->confidence = s->sure != NULL;
+}
+
+static ingle_status dspark_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+                                struct family_draft_info *info, struct err *err)
+{
+    struct dspark *s = mem_zalloc(sizeof *s);
+    struct dflash_keys k;
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a drafter");
+    family_dflash_keys(&k, m, meta, err);
+    ingle_status st = family_dflash_bind(&s->g, &k, target, m, err);
+    if (!st)
+        st = family_dflash_bind_head(&s->g, &k, m, err);
+    s->g.softcap = s->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
+    bind_chain(s, &k, m);
+    bind_confidence(s, &k, m);
+    if (k.s) {
+        dspark_free(s);
+        return k.s;
+    }
+    say(s, info);
+    *self = s;
+    return INGLE_OK;
+}
+
+static ingle_status dspark_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+{
+    struct dspark *s = self;
+    if (o->rule && !strcmp(o->rule, "cap"))
+        s->g.softcap = s->softcap > 0 ? s->softcap : s->g.ends.softcap;
+    else if (o->rule && !strcmp(o->rule, "plain"))
+        s->g.softcap = 0;
+    else if (o->rule && !family_dflash_rule(&s->g, o->rule))
+        return err_set(err, INGLE_ARG, "a DSpark drafter has no rule '%.40s': cap, plain, causal, window, bidir, all-causal", o->rule);
+    const ingle_status st = family_dflash_set(&s->g, o, err);
+    if (!st)
+        say(s, info);
+    return st;
+}
+
+static void dspark_begin(const void *self, struct family_round *r)
+{
+    const struct dspark *s = self;
+    struct device *d = r->forward.device;
+    const int64_t n = r->forward.step->n_spans;
+    struct round *to = device_bytes(d, sizeof *to), dry;
+    struct round *round = to ? to : &dry;
+    family_dflash_block(&s->g, r, &round->d);
+    if (s->rank)
+        round->e = device_rows(d, n, s->rank);
+    if (s->g.to)
+        round->z = device_rows(d, n, s->g.n_out);
+    if (s->sure) {
+        round->x = device_rows(d, n, device_matrix_in(s->sure));
+        round->c = device_rows(d, n, 1);
+    }
+    r->state = to;
+}
+
+/* How likely it is that the target agrees; what is no number is no confidence. */
+static void confidences(const struct dspark *s, struct device *d, struct round *round, struct rows y, struct rows e, float *out)
+{
+    const struct rows x = rows_slice(round->x, 0, y.n), c = rows_slice(round->c, 0, y.n);
+    device_copy(d, rows_columns(x, 0, s->g.n_embd), y);
+    if (s->sure_follows && s->rank)
+        device_copy(d, rows_columns(x, s->g.n_embd, s->rank), e);
+    device_matmul(d, &(struct device_product){s->sure, 0, x, c, NULL}, 1);
+    for (int64_t i = 0; i < y.n && device_runs(d); i++) {
+        const float p = 1.0f / (1.0f + expf(-(c.at[i * c.stride] + s->sure_bias)));
+        out[i] = p >= 0 ? p : 0;
+    }
+}
+
+static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
+                        float *confidence)
+{
+    const struct dspark *s = self;
+    struct device *d = r->forward.device;
+    struct round *round = r->state;
+    if (!round)
+        return;
+    const struct rows u = family_dflash_logits(&s->g, r, &round->d, j, n_spans), e = rows_slice(round->e, 0, n_spans);
+    if (s->rank) {
+        const struct rows z = s->g.to ? rows_slice(round->z, 0, n_spans) : logits;
+        device_embed(d, e, s->w1, token, 1.0f);
+        device_matmul(d, &(struct device_product){s->w2, 0, e, z, NULL}, 1);
+        device_add(d, z, u);
+        if (s->g.to)
+            family_dflash_put(&s->g, d, z, logits);
+    } else {
+        family_dflash_put(&s->g, d, u, logits);
+    }
+    if (confidence && s->sure)
+        confidences(s, d, round, family_dflash_hidden(&s->g, &round->d, j, n_spans), e, confidence);
+}
+
+const struct family_draft family_dspark_gemma4 = {
+    .kind = "dspark",
+    .named = dspark_named,
+    .config = family_dflash_config,
+    .rename = family_dflash_rename,
+    .alias = family_dflash_alias,
+    .fits = dspark_fits,
+    .bind = dspark_bind,
+    .set = dspark_set,
+    .kv = family_dflash_kv,
+    .observe_begin = family_dflash_observe_begin,
+    .observe_tap = family_dflash_observe_tap,
+    .observe_end = family_dflash_observe_end,
+    .begin = dspark_begin,
+    .next = dspark_next,
+    .free = dspark_free,
+};
