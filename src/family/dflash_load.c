@@ -229,8 +229,8 @@ static void read_taps(struct dflash *g, struct dflash_keys *k)
     if (k->s)
         return;
     if (v && (v->kind != IO_ARRAY || (int64_t)v->n != g->n_taps)) {
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': '%s' has %zu layers, but tensor 'fc.weight' takes %lld of width %lld", k->path, full,
-                       v->n, (long long)g->n_taps, (long long)g->n_embd);
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': '%s' has %zu layers, but tensor 'fc.weight' takes %lld of width %lld", k->path,
+                       k->checkpoint ? "target_layer_ids" : full, v->n, (long long)g->n_taps, (long long)g->n_embd);
         return;
     }
     if (v)
@@ -242,8 +242,8 @@ static void read_taps(struct dflash *g, struct dflash_keys *k)
         else if (g->n_taps > 1)
             layer = (int64_t)nearbyint(1.0 + (double)i * (double)(layers - 4) / (double)(g->n_taps - 1));
         if (layer < -1 || layer >= layers)
-            k->s = family_draft_unfit(&g->target, k->path, full, v ? (int64_t)at[i] : layer,
-                                      "the last layer of the target is", layers - 1 + shift, k->err);
+            k->s = family_draft_unfit(&g->target, k->path, k->checkpoint ? "target_layer_ids" : full, k->checkpoint ? layer : layer + shift,
+                                      "the target's last layer is", layers - 1 + (k->checkpoint ? 0 : shift), k->err);
         g->tap[i] = (int)layer;
         g->tap_scale[i] = 1.0f;
     }
@@ -285,18 +285,24 @@ static void check_target(struct dflash *g, struct dflash_keys *k)
                        "(mtp.*, nextn) or a DSpark file with 'hyper_connection.count'", k->path, arch);
 }
 
+/* A number of the file that is not the target's, by the name that the file has for it. */
+static void check_number(struct dflash *g, struct dflash_keys *k, const char *names, const char *hf, int64_t is, const char *what, int64_t want)
+{
+    char full[128];
+    family_dflash_key(k, names, full);
+    if (!k->s && is != want)
+        k->s = family_draft_unfit(&g->target, k->path, k->checkpoint ? hf : full, is, what, want, k->err);
+}
+
 static void check_pairing(struct dflash *g, struct dflash_keys *k, struct model *m)
 {
     static const char *const tensors[] = {"token_embd.weight", "markov_w1.weight", "selector_predecessor.weight", "selector_successor.weight"};
     const struct family_info *info = g->target.info;
     const struct io_tensor *fc = model_find(m, "fc.weight");
     check_target(g, k);
-    if (!k->s && g->n_embd != info->n_embd)
-        k->s = family_draft_unfit(&g->target, k->path, k->checkpoint ? "hidden_size" : "embedding_length", g->n_embd,
-                                  "the target's width is", info->n_embd, k->err);
-    const int64_t tokens = family_dflash_whole(k, "vocab_size", 0, 1 << 24, g->n_vocab);
-    if (!k->s && tokens && tokens != g->n_vocab)
-        k->s = family_draft_unfit(&g->target, k->path, "vocab_size", tokens, "the target's tokens are", g->n_vocab, k->err);
+    check_number(g, k, "embedding_length", "hidden_size", g->n_embd, "the target's width is", info->n_embd);
+    const int64_t tokens = family_dflash_whole(k, "vocab_size", 0, 1 << 24, 0);
+    check_number(g, k, "vocab_size", "vocab_size", tokens ? tokens : g->n_vocab, "the target's tokens are", g->n_vocab);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         check_rows(g, k, m, tensors[i]);
     const int64_t in = fc && fc->n_dims == 2 ? (int64_t)fc->ne[0] : 0;

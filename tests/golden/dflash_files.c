@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dflash_files - files of drafters of blocks: the dialects of GGUF and of config.json give the reference's logits, and what
+ * does not fit a target is refused by an error with field, value and what would fit.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "golden/drafter.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TARGET "tests/data/goldens/gemma4_dense/model-F32.gguf"
+#define V4 "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+#define DIR "tests/data/goldens/dflash_gemma4/"
+#define SPARK "tests/data/goldens/dspark_gemma4/"
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/ingle-dflash-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    static const char *const names[] = {"model.gguf", "config.json", "model.safetensors"};
+    char path[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, names[i]);
+        unlink(path);
+    }
+    return rmdir(root);
+}
+
+static const char *in_root(const char *name, char out[128])
+{
+    snprintf(out, 128, "%s/%s", root, name);
+    return out;
+}
+
+/* ---- the reference's logits ---- */
+
+/* The first draft rows of dflash_gemma4 with 33 positions and a block of 16; tokens: of these alone, or NULL: all. */
+static void hold(const char *path, const char *rule, const int32_t *tokens, int64_t n_tokens, const char *kind)
+{
+    struct drafter d;
+    char name[64];
+    int64_t n, k;
+    snprintf(name, sizeof name, "n33.b16.%s.logits", rule);
+    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n), *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
+    float *want = golden_floats(DIR "golden.safetensors", name, &k);
+    drafter_open(&d, TARGET, path, &(struct drafter_options){0});
+    assert_string_equal(d.kind->kind, kind);
+    assert_int_equal(d.info.most, 15);
+    const int64_t v = d.g.info.n_vocab;
+    float *got = mem_calloc((size_t)(15 * v), sizeof *got);
+    drafter_target(&d, ids, 33);
+    drafter_observe(&d, 0, 20);
+    drafter_observe(&d, 0, 13);
+    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = got});
+    for (int64_t j = 0; tokens && j < 15; j++)
+        for (int64_t t = 0, at = 0; t < v; t++) {
+            const bool listed = at < n_tokens && tokens[at] == t;
+            at += listed;
+            assert_true(listed || got[j * v + t] < -1e29f);
+            if (!listed)
+                got[j * v + t] = want[(j + 1) * v + t];
+        }
+    const struct golden_error e = golden_compare(got, want + v, 15 * v);
+    print_message("%-12s rel rms %.2e\n", rule, e.rel_rms);
+    assert_true(e.rel_rms <= 4e-6 && e.max_abs <= 2e-4);
+    void *const all[] = {ids, block, want, got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        mem_free(all[i]);
+    drafter_close(&d);
+}
+
+/* ---- GGUF files ---- */
+
+struct bytes { char at[1 << 14]; size_t n; uint64_t keys; };
+
+static void put(struct bytes *b, const void *p, size_t n)
+{
+    assert_true(n <= sizeof b->at - b->n);
+    memcpy(b->at + b->n, p, n);
+    b->n += n;
+}
+
+static void put32(struct bytes *b, uint32_t v) { put(b, &v, 4); }
+static void put64(struct bytes *b, uint64_t v) { put(b, &v, 8); }
+
+static void put_name(struct bytes *b, const char *s)
+{
+    put64(b, strlen(s));
+    put(b, s, strlen(s));
+}
+
+enum { U32 = 4, F32 = 6, BOOL = 7, STR = 8, ARRAY = 9 };
+
+static void key(struct bytes *b, const char *arch, const char *name, uint32_t type)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s%s%s", arch, *arch ? "." : "", name);
+    put_name(b, full);
+    put32(b, type);
+    b->keys++;
+}
+
+static void whole(struct bytes *b, const char *arch, const char *name, uint32_t v)
+{
+    key(b, arch, name, U32);
+    put32(b, v);
+}
+
+static void number(struct bytes *b, const char *arch, const char *name, float v)
+{
+    key(b, arch, name, F32);
+    put(b, &v, 4);
+}
+
+static void flag(struct bytes *b, const char *arch, const char *name, bool v)
+{
+    key(b, arch, name, BOOL);
+    put(b, &(uint8_t){v}, 1);
+}
+
+/* A name of llama.cpp's as a dialect has it. */
+typedef const char *dialect_fn(const char *name, char out[96]);
+
+static const char *of_beellama(const char *name, char out[96])
+{
+    const char *norm = strstr(name, ".ffn_norm.weight");
+    snprintf(out, 96, "%s", !strcmp(name, "fc.weight") ? "dflash_fc.weight" : !strcmp(name, "enc.output_norm.weight") ? "dflash_hidden_norm.weight" : name);
+    if (norm)
+        snprintf(out, 96, "%.*s.post_attention_norm.weight", (int)(norm - name), name);
+    return out;
+}
+
+static const char *of_lucebox(const char *name, char out[96])
+{
+    snprintf(out, 96, "%s", !strcmp(name, "fc.weight") ? "dflash.fc.weight" : !strcmp(name, "enc.output_norm.weight") ? "dflash.hidden_norm.weight" : name);
+    return out;
+}
+
+static void write_gguf(const char *path, const struct bytes *keys, const char *from, dialect_fn *dialect)
+{
+    struct err e;
+    struct io_file *f;
+    char name[96];
+    static struct bytes head;
+    uint64_t at = 0;
+    head = (struct bytes){.n = 0};
+    GOLDEN_OK(io_open(&f, from, NULL, &e));
+    put(&head, "GGUF", 4);
+    put32(&head, 3);
+    put64(&head, io_n_tensors(f));
+    put64(&head, keys->keys);
+    put(&head, keys->at, keys->n);
+    for (size_t i = 0; i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        put_name(&head, dialect(t->name, name));
+        put32(&head, t->n_dims);
+        for (uint32_t k = 0; k < t->n_dims; k++)
+            put64(&head, t->ne[k]);
+        put32(&head, 0);
+        put64(&head, at);
+        at += (t->n_bytes + 31) / 32 * 32;
+    }
+    while (head.n % 32)
+        put(&head, "", 1);
+    FILE *to = fopen(path, "wb");
+    assert_non_null(to);
+    assert_int_equal(fwrite(head.at, 1, head.n, to), head.n);
+    for (size_t i = 0; i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        const size_t n = (t->n_bytes + 31) / 32 * 32;
+        char *data = mem_calloc(n, 1);
+        GOLDEN_OK(io_read(f, t, 0, data, t->n_bytes, &e));
+        assert_int_equal(fwrite(data, 1, n, to), n);
+        mem_free(data);
+    }
+    assert_int_equal(fclose(to), 0);
+    io_close(f);
+}
+
+static void shape_keys(struct bytes *b, const char *arch)
+{
+    key(b, "", "general.architecture", STR);
+    put_name(b, arch);
+    whole(b, arch, "block_count", 5);
+    whole(b, arch, "context_length", 4096);
+    whole(b, arch, "embedding_length", 64);
+    whole(b, arch, "feed_forward_length", 96);
+    whole(b, arch, "attention.head_count", 8);
+    whole(b, arch, "attention.head_count_kv", 2);
+    whole(b, arch, "attention.key_length", 16);
+    whole(b, arch, "attention.value_length", 16);
+    whole(b, arch, "attention.sliding_window", 32);
+    number(b, arch, "attention.layer_norm_rms_epsilon", 1e-6f);
+    number(b, arch, "rope.freq_base", 1e6f);
+}
+
+static void tap_key(struct bytes *b, const char *arch, const char *name, const uint32_t tap[3])
+{
+    key(b, arch, name, ARRAY);
+    put32(b, U32);
+    put64(b, 3);
+    for (int i = 0; i < 3; i++)
+        put32(b, tap[i]);
+}
+
+static const uint32_t after[3] = {1, 5, 9}, before[3] = {2, 6, 10};
+
+static void gguf_of_beellama(void **state)
+{
+    (void)state;
+    char path[128];
+    static const char arch[] = "dflash-draft";
+    struct bytes b = {.n = 0};
+    shape_keys(&b, arch);
+    whole(&b, arch, "rope.dimension_count", 16);
+    whole(&b, arch, "dflash.block_size", 16);
+    whole(&b, arch, "dflash.mask_token_id", 4);
+    whole(&b, arch, "dflash.n_target_features", 192);
+    tap_key(&b, arch, "dflash.target_layer_ids", after);
+    flag(&b, arch, "attention.causal", false);
+    key(&b, arch, "attention.sliding_window_pattern", ARRAY);
+    put32(&b, BOOL);
+    put64(&b, 5);
+    put(&b, "\1\1\1\1\0", 5);
+    write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_beellama);
+    hold(path, "window", NULL, 0, "dflash"); /* it says that it is not causal */
+}
+
+static void gguf_of_lucebox(void **state)
+{
+    (void)state;
+    char path[128];
+    for (int i = 0; i < 4; i++) {
+        const char *arch = i % 2 ? "gemma4-dflash-draft" : "qwen35-dflash-draft";
+        struct bytes b = {.n = 0};
+        shape_keys(&b, arch);
+        whole(&b, arch, "vocab_size", 512);
+        flag(&b, arch, "tie_word_embeddings", true);
+        whole(&b, arch, "dflash.n_target_layers", i % 2 ? 12 : 3); /* one script writes the number of taps there */
+        whole(&b, arch, "dflash.block_size", 16);
+        whole(&b, arch, "dflash.mask_token_id", 4);
+        if (i < 2)
+            tap_key(&b, arch, "dflash.target_layer_ids", after); /* else: those that the network's makers use */
+        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox);
+        hold(path, "causal", NULL, 0, "dflash");
+    }
+}
+
+/* The factor of embeddings: absent, 1 (a copy of the config's), 0 and the target's own mean the same. */
+static void factor_of_embeddings(void **state)
+{
+    (void)state;
+    static const float said[] = {-1, 0, 1, 8, 8.03f};
+    char path[128];
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        struct bytes b = {.n = 0};
+        shape_keys(&b, "dflash");
+        whole(&b, "dflash", "block_size", 16);
+        whole(&b, "", "tokenizer.ggml.mask_token_id", 4);
+        tap_key(&b, "dflash", "target_layers", before);
+        if (said[i] >= 0)
+            number(&b, "dflash", "embedding_scale", said[i]);
+        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox);
+        if (said[i] <= 8)
+            hold(path, "causal", NULL, 0, "dflash");
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static void replace(char *text, size_t n_text, const char *from, const char *to)
+{
+    char *at = strstr(text, from);
+    if (!at)
+        fail_msg("config.json has no %s", from);
+    assert_true(strlen(text) + strlen(to) < n_text);
+    memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
+    memcpy(at, to, strlen(to));
+}
+
+/* A checkpoint in the root: the config of `dir` with changes, and its tensors or (weights) others. */
+static const char *checkpoint(const char *dir, const char *const change[][2], size_t n, bool weights)
+{
+    struct err e;
+    char path[128], from[256], cwd[128], text[8192], *bytes;
+    size_t n_bytes;
+    snprintf(from, sizeof from, "%sconfig.json", dir);
+    GOLDEN_OK(file_slurp(from, 1 << 16, &bytes, &n_bytes, &e));
+    assert_true(n_bytes < sizeof text);
+    memcpy(text, bytes, n_bytes);
+    text[n_bytes] = 0;
+    mem_free(bytes);
+    for (size_t i = 0; i < n; i++)
+        replace(text, sizeof text, change[i][0], change[i][1]);
+    FILE *f = fopen(in_root("config.json", path), "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0 && !fclose(f));
+    if (!weights) {
+        assert_non_null(getcwd(cwd, sizeof cwd));
+        snprintf(from, sizeof from, "%s/%smodel.safetensors", cwd, dir);
+        unlink(in_root("model.safetensors", path));
+        assert_int_equal(symlink(from, path), 0);
+    }
+    return root;
+}
+
+#define CHECKPOINT(dir, ...) \
+    checkpoint(dir, (const char *const[][2]){__VA_ARGS__}, sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(const char *[2]), false)
+
+static void configs(void **state)
+{
+    (void)state;
+    hold(CHECKPOINT(DIR, {"\"target_layer_ids\": [\n   1,\n   5,\n   9\n  ]", "\"is_causal\": null"}), "causal", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"mask_token_id\": 4", "\"mask_token_id\": 4, \"is_causal\": false"}), "window", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"use_sliding_window\": true", "\"use_sliding_window\": false"}), "bidir", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"rope_theta\": 1000000.0", "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"}), "causal", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"mask_token_id\": 4", "\"mask_token_id\": 4, \"block_size\": 16, \"input_embedding_scale\": 1.0"}, {"\"block_size\": 16,", ""}),
+         "causal", NULL, 0, "dflash");
+}
+
+/*
+ * The "speculators" layout of DSpark: a nested config of a layer, taps by their inputs, a head of fewer tokens (here every
+ * third) with distances instead of tokens, the first row unused.  With a chain of zeros the logits are DFlash's.
+ */
+static void speculators(void **state)
+{
+    (void)state;
+    enum { EVERY = 3, OUT = 512 / EVERY, RANK = 4 };
+    struct err e;
+    struct io_file *own, *target;
+    struct io_writer *w;
+    char path[128];
+    int32_t tokens[OUT];
+    int64_t d2t[OUT];
+    float zero[512 * RANK] = {0}, head[OUT * 64];
+    unlink(in_root("model.safetensors", path));
+    GOLDEN_OK(io_open(&own, DIR, NULL, &e));
+    GOLDEN_OK(io_open(&target, TARGET, NULL, &e));
+    GOLDEN_OK(io_writer_create(&w, path, &e));
+    for (size_t i = 0; i < io_n_tensors(own); i++) {
+        const struct io_tensor *t = io_tensor_at(own, i);
+        void *data = mem_alloc(t->n_bytes);
+        const uint64_t shape[2] = {t->n_dims > 1 ? t->ne[1] : t->ne[0], t->ne[0]};
+        GOLDEN_OK(io_read(own, t, 0, data, t->n_bytes, &e));
+        GOLDEN_OK(io_writer_add(w, t->name, QUANT_F32, t->n_dims, shape, data, t->n_bytes, &e));
+        mem_free(data);
+    }
+    const struct io_tensor *embed = io_tensor_find(target, "token_embd.weight");
+    for (int i = 0; i < OUT; i++) {
+        tokens[i] = 2 + EVERY * i;
+        d2t[i] = tokens[i] - i;
+        GOLDEN_OK(io_read(target, embed, (uint64_t)tokens[i] * 256, head + i * 64, 256, &e));
+    }
+    GOLDEN_OK(io_writer_add(w, "lm_head.weight", QUANT_F32, 2, (const uint64_t[]){OUT, 64}, head, sizeof head, &e));
+    GOLDEN_OK(io_writer_add(w, "d2t", QUANT_I64, 1, (const uint64_t[]){OUT}, d2t, sizeof d2t, &e));
+    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w1.weight", QUANT_F32, 2, (const uint64_t[]){512, RANK}, zero, sizeof zero, &e));
+    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w2.weight", QUANT_F32, 2, (const uint64_t[]){OUT, RANK}, zero, OUT * RANK * sizeof *zero, &e));
+    GOLDEN_OK(io_writer_close(w, &e));
+    io_close(own);
+    io_close(target);
+    static const char *const change[][2] = {
+        {"\"DFlashDraftModel\"\n ],", "\"DSparkSpeculator\"\n ],\n \"speculators_model_type\": \"dspark\", \"sample_from_anchor\": false, "
+         "\"draft_vocab_size\": 170, \"markov_rank\": 4, \"block_size\": 16, \"mask_token_id\": 4, "
+         "\"aux_hidden_state_layer_ids\": [2, 6, 10], \"transformer_layer_config\": {"},
+        {"\"block_size\": 16,\n", ""},
+        {"\"dflash_config\": {\n  \"mask_token_id\": 4,\n  \"target_layer_ids\": [\n   1,\n   5,\n   9\n  ]\n },", ""},
+        {"\"vocab_size\": 512\n", "\"vocab_size\": 512}"},
+    };
+    hold(checkpoint(DIR, change, 4, true), "causal", tokens, OUT, "dspark");
+    unlink(path);
+}
+
+/* ---- what does not fit ---- */
+
+static void unfit(void **state)
+{
+    (void)state;
+    static const struct { const char *dir, *from, *to, *says; } all[] = {
+        {DIR, "\"hidden_size\": 64", "\"hidden_size\": 128", "'hidden_size' is 128, but the target's width is 64"},
+        {DIR, "\"vocab_size\": 512", "\"vocab_size\": 1000", "'vocab_size' is 1000, but the target's tokens are 512"},
+        {DIR, "\"num_target_layers\": 12", "\"num_target_layers\": 60", "'num_target_layers' is 60, but the target's layers are 12"},
+        {DIR, "   9\n", "   12\n", "'target_layer_ids' is 12, but the target's last layer is 11"},
+        {DIR, "   5,\n", "", "has 2 layers, but tensor 'fc.weight' takes 3"},
+        {DIR, "   9\n", "   -2\n", "'target_layer_ids' has -2"},
+        {DIR, "\"mask_token_id\": 4", "\"mask_token_id\": 512", "'mask_token_id' is 512"},
+        {DIR, "\"block_size\": 16", "\"block_size\": 1", "'block_size' is 1"},
+        {DIR, "\"block_size\": 16", "\"block_size\": 100000", "block_size"},
+        {DIR, "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 100000", "'num_hidden_layers' is 100000"},
+        {DIR, "\"num_attention_heads\": 8", "\"num_attention_heads\": 6", "q_proj.weight' is 64 x 128"},
+        {DIR, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "8 query heads and 3 key heads"},
+        {DIR, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\"", "supported are 'silu'"},
+        {DIR, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}", "'rope_type' is 'yarn'"},
+        {DIR, "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
+        {SPARK, "\"target_model_type\": \"gemma4\"", "\"target_model_type\": \"qwen3\"", "'target_model_type' is 'qwen3', but the target is gemma4"},
+        {SPARK, "\"vanilla\"", "\"gated\"", "'markov_head_type' is 'gated'"},
+        {SPARK, "\"markov_rank\": 16", "\"markov_rank\": 32", "'markov_w1.weight' has rank 16, expected 32"},
+        {SPARK, "\"enable_moe_block\": false", "\"enable_moe_block\": true", "'enable_moe_block' is true"},
+        {DIR, "DFlashDraftModel", "LlamaForCausalLMEagle3", "an EAGLE-3 drafter, which this version does not have: what fits"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        drafter_refused(TARGET, CHECKPOINT(all[i].dir, {all[i].from, all[i].to}), all[i].says);
+    drafter_refused(V4, DIR, "the target is deepseek4");
+    drafter_refused("tests/data/goldens/gemma4_moe/model-F32.gguf", DIR, "what fits this target is a drafter for gemma4");
+    drafter_refused(TARGET, "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf", "'dflash.embedding_length' is 256, but the target's width is 64");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gguf_of_beellama),
+        cmocka_unit_test(gguf_of_lucebox),
+        cmocka_unit_test(factor_of_embeddings),
+        cmocka_unit_test(configs),
+        cmocka_unit_test(speculators),
+        cmocka_unit_test(unfit),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
