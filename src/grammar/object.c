@@ -19,6 +19,8 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
         grammar_s_fail(s, INGLE_ARG, at, "'properties' is no object");
     if (required && !json_object_is_type(required, json_type_array))
         grammar_s_fail(s, INGLE_ARG, at, "'required' is no array");
+    if (!grammar_g_ok(s->b))
+        return; /* json-c stops the program where it is asked for the length of another kind */
     const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
                      (required ? json_object_array_length(required) : 0);
     if (grammar_g_ok(s->b) && n > GRAMMAR_MAX_RULES)
@@ -146,6 +148,14 @@ static struct json_object *name_schema(struct schema *s, struct json_object *v, 
     names = names ? grammar_s_flatten(s, names, at, 0) : NULL;
     if (json_object_is_type(names, json_type_boolean) || !names)
         return names && !json_object_get_boolean(names) ? names : NULL;
+    if (!json_object_is_type(names, json_type_object)) {
+        grammar_s_fail(s, INGLE_ARG, at, "'propertyNames' is no schema");
+        return NULL;
+    }
+    if (get(names, "enum") && !json_object_is_type(get(names, "enum"), json_type_array)) {
+        grammar_s_fail(s, INGLE_ARG, at, "'enum' of 'propertyNames' is no array of values");
+        return NULL;
+    }
     json_object_object_foreach(names, key, value)
     {
         bool is_known = grammar_s_is_note(key);

@@ -456,6 +456,54 @@ static void test_many_properties(void **state)
     grammar_free(g);
 }
 
+/* Every keyword with values of every kind, in every place of a schema: a grammar or an error with a text. */
+static void check_kinds(const struct world *w, const char *keyword, const char *value)
+{
+    static const char *const place[] = {
+        "{\"%s\":%s}", "{\"type\":\"object\",\"%s\":%s}", "{\"type\":\"array\",\"%s\":%s}",
+        "{\"type\":\"string\",\"%s\":%s}", "{\"properties\":{\"a\":{}},\"propertyNames\":{\"%s\":%s}}",
+        "{\"properties\":{\"a\":{\"%s\":%s}}}", "{\"allOf\":[{\"%s\":%s},{\"required\":[\"q\"]}]}",
+        "{\"allOf\":[{\"enum\":[\"a\",1,{\"a\":1},[1]]},{\"%s\":%s}]}", "{\"uniqueItems\":true,\"items\":{\"%s\":%s}}",
+        "{\"patternProperties\":{\"a\":{\"%s\":%s}},\"properties\":{\"aa\":{}}}",
+        "{\"const\":{\"a\":[1]},\"%s\":%s}", "{\"not\":{\"%s\":%s}}"};
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
+        struct grammar *g = NULL;
+        struct err err = {0};
+        struct str s;
+        str_init(&s);
+        for (const char *c = place[i], *fill = keyword; *c; c++) {
+            if (c[0] != '%') {
+                str_addc(&s, *c);
+                continue;
+            }
+            str_adds(&s, fill);
+            fill = value;
+            c++;
+        }
+        if (world_try(w, &g, SCHEMA, s.at, &err) ? !err.msg[0] : !g)
+            fail_msg("%s: neither a grammar nor an error", s.at);
+        grammar_free(g);
+        str_release(&s);
+    }
+}
+
+static void test_kinds(void **state)
+{
+    static const char *const keyword[] = {
+        "type", "properties", "required", "additionalProperties", "items", "prefixItems", "additionalItems", "enum",
+        "const", "anyOf", "oneOf", "allOf", "not", "$ref", "$defs", "pattern", "format", "minLength", "maxLength",
+        "minItems", "maxItems", "uniqueItems", "minimum", "maximum", "exclusiveMinimum", "multipleOf", "propertyNames",
+        "patternProperties", "unevaluatedProperties", "unevaluatedItems", "minProperties", "dependentRequired", "if",
+        "contains", "nullable"};
+    static const char *const value[] = {
+        "\"x\"", "5", "-1", "1.5", "true", "false", "null", "[]", "{}", "[5]", "[\"a\"]", "[\"a\",\"a\"]", "[[]]",
+        "[{}]", "[null]", "{\"a\":5}", "{\"a\":[]}", "{\"a\":null}", "{\"required\":\"a\"}", "{\"properties\":5}",
+        "{\"enum\":\"x\"}", "{\"propertyNames\":\"x\"}", "[{\"required\":\"a\"}]"};
+    for (size_t k = 0; k < sizeof keyword / sizeof *keyword; k++)
+        for (size_t i = 0; i < sizeof value / sizeof *value; i++)
+            check_kinds(*state, keyword[k], value[i]);
+}
+
 static int open_world(void **state)
 {
     struct world *w = mem_zalloc(sizeof *w);
@@ -478,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_samples),        cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_many_properties), cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
