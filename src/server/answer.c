@@ -575,6 +575,18 @@ static void check_priority(const struct answer_core *c, const struct http_reques
                       "(--max-priority)", r->priority, most);
 }
 
+void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
+                  const struct chat_request *r, struct fault *f)
+{
+    request_check(r, f);
+    if (!f->kind)
+        check_priority(c, rq, r, f);
+    if (!f->kind)
+        answer_check_model(c, r, f);
+    if (!f->kind)
+        answer_check_grammar(c, x, r, f);
+}
+
 static bool is_stopping(struct answer_core *c)
 {
     pthread_mutex_lock(&c->lock);

@@ -97,6 +97,11 @@ void answer_start(struct answer_core *a, struct http_exchange *x, const struct h
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *f);
 
+/* A fault where answer_start() would find one in r before it looks at the prompt: model, priority, grammar and
+ * tools.  For requests that are answered without computing; r stays the caller's, as it is. */
+void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
+                  const struct chat_request *r, struct fault *f);
+
 /* Answers x with {MORE"input_tokens":N}, or the fault in the words of the dialect. */
 void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,

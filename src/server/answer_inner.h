@@ -154,6 +154,9 @@ void answer_check_model(const struct answer_core *c, const struct chat_request *
 /* Fills parts, runs, grammar and info of a new answer. */
 void answer_prepare(struct answer *a, struct fault *f);
 void answer_release_parts(struct answer *a);
+/* The fault of a grammar or of tools, of a request without a prompt. */
+void answer_check_grammar(const struct answer_core *c, struct http_exchange *x, const struct chat_request *r,
+                          struct fault *f);
 
 /* ---- answer_run.c ---- */
 

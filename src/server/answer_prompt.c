@@ -454,7 +454,7 @@ static void make_grammar(struct answer *a, struct fault *f)
         open_grammar(a, r->grammar_kind, &r->grammar, param, f);
     else if (tools)
         open_calls_grammar(a, f);
-    a->grammar_first = a->grammar && !a->part[0].open_thought;
+    a->grammar_first = a->grammar && !(a->n_parts && a->part[0].open_thought);
     if (!f->kind)
         tell_warnings(a);
 }
@@ -628,6 +628,16 @@ void answer_prepare(struct answer *a, struct fault *f)
         if (st)
             request_fault_from(f, st, NULL, e.text);
     }
+}
+
+void answer_check_grammar(const struct answer_core *c, struct http_exchange *x, const struct chat_request *r,
+                          struct fault *f)
+{
+    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .request = *r};
+    a.info.llm = c->o.model;
+    make_grammar(&a, f);
+    ingle_grammar_close(a.grammar);
+    ingle_grammar_close(a.calls);
 }
 
 void answer_release_parts(struct answer *a)

@@ -41,6 +41,11 @@ static enum part read_thought(struct json_object *part, struct str *text)
     return PART_NONE;
 }
 
+bool part_is_mistyped(struct json_object *part)
+{
+    return view_get(part, "type") && !view_member(part, "type").at;
+}
+
 enum part part_read(struct json_object *part, struct str *text)
 {
     static const char *const texts[] = {"text", "input_text", "output_text", "refusal"};
@@ -57,6 +62,8 @@ enum part part_read(struct json_object *part, struct str *text)
         return PART_TEXT;
     if (!json_object_is_type(part, json_type_object))
         return PART_UNKNOWN;
+    if (part_is_mistyped(part))
+        return PART_MISTYPED;
     if (IS_ONE_OF(type, thoughts))
         return read_thought(part, text);
     if (IS_ONE_OF(type, sealed))
@@ -81,7 +88,8 @@ bool part_is_block(struct view type)
 
 static bool is_part(struct json_object *v)
 {
-    return !v || json_object_is_type(v, json_type_string) || view_member(v, "type").at || view_member(v, "text").at;
+    return !v || json_object_is_type(v, json_type_string) ||
+           (!part_is_mistyped(v) && (view_member(v, "type").at || view_member(v, "text").at));
 }
 
 bool part_is_content(struct json_object *content)

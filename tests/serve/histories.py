@@ -119,6 +119,32 @@ class Histories(Case):
         self.messages(user(["a", odd]), model(["b", odd]), user("x"))
         self.items(user(["a", odd]), model(["b", odd]), user("x"))
 
+    def test_types_that_are_no_strings(self):
+        """Nobody has such a part in a history: a 400 wherever it stands, but in a tool's result, which may be any value."""
+        for odd in ({}, [], 5, True):
+            for part in ({"type": odd, "text": "x"}, {"type": odd, "text": None}, {"type": odd}):
+                for turns in ([user([part])], [user("x"), model([part]), user("y")], [{"role": "system", "content": [part]}, user("x")],
+                              [user(part)], [model([part])]):
+                    self.refused(CHAT, {"messages": turns}, "type")
+                    self.refused("/api/chat", {"messages": turns}, "type")
+                    self.refused(MESSAGES, {"messages": turns}, "type")
+                    self.refused(RESPONSES, {"input": turns}, "type")
+                self.refused(MESSAGES, {"messages": [user("x")], "system": [part]}, "type")
+                self.refused(RESPONSES, {"input": "x", "instructions": [part]}, "type")
+                self.refused(RESPONSES, {"input": [{"type": "reasoning", "summary": [part]}, user("x")]}, "type")
+                self.refused(CHAT, {"messages": [user("x"), model("y", reasoning_details=[part]), user("z")]}, "reasoning_details[0]")
+                result = {"role": "tool", "tool_call_id": "c1", "content": [part]}
+                self.assertIn('"type"', self.prompt(user("x"), model(None, tool_calls=[CALL]), result).replace("\\", ""))
+                self.messages(user("x"), model([{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]),
+                              user([{"type": "tool_result", "tool_use_id": "c1", "content": [part]}]))
+                self.items(user("x"), {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                           {"type": "function_call_output", "call_id": "c1", "output": [part]})
+            tool = {**TOOL, "type": odd}
+            self.refused(CHAT, {"messages": [user("x")], "tools": [tool]}, "tools[0]", "type")
+            self.assertNotIn("odd_one", self.prompt(user("x"), tools=[TOOL, {"type": odd, "function": {"name": "odd_one"}}]))
+            self.refused(MESSAGES, {"messages": [user("x")], "tools": [{"type": odd, "name": "f"}]}, "tools[0]", "type")
+            self.refused(RESPONSES, {"input": "x", "tools": [{"type": odd, "name": "f"}]}, "tools[0]")
+
     # ---- thoughts ----
 
     def test_thoughts(self):

@@ -157,6 +157,15 @@ class Ollama(Case):
             self.assertEqual(self.post(path, **body)["done_reason"], "load")
             self.assertEqual(self.post(path, keep_alive=0, **body)["done_reason"], "unload")
         self.post("/api/chat", messages=user("x"), keep_alive="5m", options={"num_predict": 1})
+        for path in ("/api/chat", "/api/generate"):
+            self.refused(path, "deadline_seconds", options={"deadline_seconds": -1})
+            self.refused(path, "num_predict", options={"num_predict": -3})
+            self.refused(path, "nothing", format={"type": "nothing"})
+            self.refused(path, "top_logprobs", top_logprobs=999)
+            self.refused(path, "priority", options={"priority": 11})
+        self.refused("/api/chat", "schema", tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "nothing"}}}],
+                     tool_choice="required")
+        self.refused("/api/generate", "images", raw=True, images=["AAAA"])
 
     def test_bad_requests(self):
         self.refused("/api/chat", "messages[0]", messages=[{"role": "nobody", "content": "x"}])

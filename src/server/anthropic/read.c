@@ -143,7 +143,9 @@ static bool add_block(struct reader *d, struct json_object *block, struct str *o
     const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
     struct str said;
     str_init(&said);
-    if (text.at) {
+    if (part_is_mistyped(block)) {
+        fail_type(d, d->where, "'type' of a content block", view_get(block, "type"), "a string");
+    } else if (text.at) {
         add_line(out, text);
     } else if (!view_is(type, "document") && part_read(block, &said) == PART_MEDIUM) {
         return false;
@@ -201,7 +203,9 @@ static bool check_block(struct reader *d, struct json_object *block)
     str_init(&text);
     const enum part kind = part_read(block, &text);
     str_release(&text);
-    if (d->answered || (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
+    if (kind == PART_MISTYPED)
+        fail_type(d, d->where, "'type' of a content block", view_get(block, "type"), "a string");
+    if (kind == PART_MISTYPED || d->answered || (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
         return true;
     if (!type.at)
         request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
@@ -435,7 +439,9 @@ static void read_system(struct reader *d, struct json_object *body)
     for (size_t i = 0; system && i < json_object_array_length(system) && request_go_on(d->fault); i++) {
         struct json_object *block = json_object_array_get_idx(system, i);
         const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
-        if (!text.at && (!block || json_object_is_type(block, json_type_object)))
+        if (part_is_mistyped(block))
+            fail_type(d, "system", "'type' of a block", view_get(block, "type"), "a string");
+        else if (!text.at && (!block || json_object_is_type(block, json_type_object)))
             drop(d, view_member(block, "type"), "a block of 'system' without a text");
         else if (!text.at)
             request_fault(d->fault, FAULT_REQUEST, "system", "block %zu is %s, not a block of text", i, view_type(block));

@@ -29,6 +29,8 @@ static void answer(struct serve *v, struct http_exchange *x, const struct http_r
     if (body)
         ollama_read(&r, body, o, s, &f);
     json_object_put(body);
+    if (s->nothing)
+        answer_check(v->answers, x, rq, &r, &f);
     if (f.kind || !s->nothing) {
         answer_start(v->answers, x, rq, &r, d, s, &f);
     } else {

@@ -127,12 +127,14 @@ static void read_generate(struct chat_request *r, struct json_object *body, cons
     images = request_get_array(body, "images", REQUEST_MAX_MESSAGES, f);
     refuse(body, f);
     s->nothing = !prompt || !json_object_get_string_len(prompt);
-    if (f->kind || s->nothing)
+    if (f->kind)
         return;
-    if (!raw) {
-        read_turn(r, body, o, f);
-    } else if (images && json_object_array_length(images)) {
+    if (raw && images && json_object_array_length(images)) {
         request_fault(f, FAULT_REQUEST, "images", "'images' are not shown to the model: this version reads only text");
+    } else if (s->nothing) {
+        return;
+    } else if (!raw) {
+        read_turn(r, body, o, f);
     } else {
         r->hide_special = true;
         openai_read_prompt(r, prompt, o, f);

@@ -74,6 +74,11 @@ static bool note(struct reading *m, const char *member, struct json_object *part
     return false;
 }
 
+static void say_mistyped(struct reading *m, const char *member, struct json_object *part)
+{
+    say(m, member, "has the type %.60s, which is no string", json_object_get_string(request_get(part, "type")));
+}
+
 static void put_text_part(struct reading *m, const char *text, size_t n)
 {
     write_open(m->out, '{');
@@ -102,6 +107,9 @@ static void put_part(struct reading *m, struct json_object *part, size_t k)
     case PART_BROKEN:
         if (m->i >= m->answered)
             say(m, member, "has no string 'text'");
+        break;
+    case PART_MISTYPED:
+        say_mistyped(m, member, part);
         break;
     case PART_MEDIUM:
     case PART_UNKNOWN:
@@ -337,8 +345,13 @@ static void read_thought(struct reading *m, struct json_object *o)
     }
     if (m->thought.n || !json_object_is_type(details, json_type_array))
         return;
-    for (size_t i = 0; i < json_object_array_length(details) && request_go_on(m->f); i++)
-        (void)part_read(json_object_array_get_idx(details, i), &m->thought);
+    for (size_t i = 0; i < json_object_array_length(details) && request_go_on(m->f); i++) {
+        struct json_object *part = json_object_array_get_idx(details, i);
+        char place[48];
+        snprintf(place, sizeof place, "reasoning_details[%zu]", i);
+        if (part_read(part, &m->thought) == PART_MISTYPED)
+            say_mistyped(m, place, part);
+    }
 }
 
 static void put_assistant(struct reading *m, struct json_object *o)
@@ -473,7 +486,7 @@ static struct json_object *function_of(struct json_object *tool, bool wrapped)
         fn = request_get(tool, "function");
     if (!fn && request_get(tool, "name"))
         fn = tool;
-    return json_object_is_type(fn, json_type_object) ? fn : NULL;
+    return json_object_is_type(fn, json_type_object) && !(wrapped && part_is_mistyped(tool)) ? fn : NULL;
 }
 
 /* A tool that the provider's servers run. */
@@ -537,10 +550,9 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
             continue;
         }
         if (!function_name(fn)) {
-            request_fault(&odd, FAULT_REQUEST, param, "'%s' has no name of 1 to %d bytes", param,
-                          (int)REQUEST_MAX_TOOL_NAME);
-            report(sink, INGLE_REPORT_NOTE, "tool", param, "skipped: it has no name of 1 to %d bytes",
-                   (int)REQUEST_MAX_TOOL_NAME);
+            const char *why = part_is_mistyped(tool) ? "has a type that is no string" : "has no name of 1 to 256 bytes";
+            request_fault(&odd, FAULT_REQUEST, param, "'%s' %s", param, why);
+            report(sink, INGLE_REPORT_NOTE, "tool", param, "skipped: it %s", why);
             continue;
         }
         put_tool_of(&r->tools, fn, sink);

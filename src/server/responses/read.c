@@ -70,6 +70,9 @@ static void read_part(struct responses_reader *d, struct json_object *part, size
         break;
     case PART_NONE:
         break;
+    case PART_MISTYPED:
+        fail(d, where, "'type' of a part", view_get(part, "type"), "a string");
+        break;
     case PART_BROKEN:
     case PART_MEDIUM:
     case PART_UNKNOWN:
@@ -100,13 +103,16 @@ static void read_content(struct responses_reader *d, struct json_object *content
 
 /* Appends the texts of parts; media leave a note, as tools may return them unasked. */
 static void add_parts(struct responses_reader *d, struct json_object *parts,
-                      struct str *out)
+                      struct str *out, const char *where)
 {
     for (size_t i = 0; i < json_object_array_length(parts) && request_go_on(d->fault); i++) {
         struct json_object *part = json_object_array_get_idx(parts, i);
         struct str text;
         str_init(&text);
-        if (part_read(part, &text) == PART_MEDIUM) {
+        const enum part kind = part_read(part, &text);
+        if (kind == PART_MISTYPED)
+            fail(d, where, "'type' of a part", view_get(part, "type"), "a string");
+        if (kind == PART_MEDIUM) {
             drop(d, view_member(part, "type"), "this version reads only text");
             str_adds(&text, PART_NOTE);
         }
@@ -123,13 +129,13 @@ static void add_value(struct responses_reader *d, struct json_object *v, struct 
     if (text.at)
         str_add(out, text.at, text.n);
     else if (json_object_is_type(v, json_type_array) && part_is_content(v))
-        add_parts(d, v, out);
+        add_parts(d, v, out, "input"); /* none is mistyped */
     else if (v)
         view_put_json(out, v);
 }
 
 /* What we sealed, else the raw thought, else its summary. */
-static void read_reasoning(struct responses_reader *d, struct json_object *item)
+static void read_reasoning(struct responses_reader *d, struct json_object *item, const char *where)
 {
     static const char *const part[] = {"content", "summary"};
     struct str text;
@@ -138,7 +144,7 @@ static void read_reasoning(struct responses_reader *d, struct json_object *item)
     for (size_t i = 0; !found && i < 2; i++) {
         struct json_object *list = view_get(item, part[i]);
         if (json_object_is_type(list, json_type_array))
-            add_parts(d, list, &text);
+            add_parts(d, list, &text, where);
         found = text.n > 0;
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
@@ -416,7 +422,7 @@ static void read_item(struct responses_reader *d, struct json_object *item,
     else if (!type.at || view_is(type, "message"))
         read_message(d, item, where);
     else if (view_is(type, "reasoning"))
-        read_reasoning(d, item);
+        read_reasoning(d, item, where);
     else if (view_is(type, "function_call"))
         read_function_call(d, item);
     else if (view_is(type, "custom_tool_call"))

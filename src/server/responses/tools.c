@@ -2,6 +2,7 @@
 #include "server/responses/responses.h"
 
 #include "base/mem.h"
+#include "server/part.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -192,6 +193,11 @@ static void read_tool(struct responses_reader *d, struct json_object *tool,
     else if (!json_object_is_type(tool, json_type_object))
         request_fault(d->fault, FAULT_REQUEST, where, "a tool is %s, not an object",
                       view_type(tool));
+    else if (part_is_mistyped(tool) && d->skip_odd)
+        skip(d, (struct view){where, strlen(where)}, "its type is no string");
+    else if (part_is_mistyped(tool))
+        request_fault(d->fault, FAULT_REQUEST, where, "'type' of a tool is %s, not a string",
+                      view_type(view_get(tool, "type")));
     else if (view_is(type, "function") || (!type.at && view_get(tool, "name")))
         read_function(d, tool, space, where);
     else if (view_is(type, "custom"))
@@ -209,7 +215,7 @@ static bool is_odd(struct json_object *tool)
     const struct view type = view_member(tool, "type");
     struct json_object *fn = view_get(tool, "function");
     const bool named = !type.at || view_is(type, "function") || view_is(type, "custom") || view_is(type, "namespace");
-    return !json_object_is_type(tool, json_type_object) ||
+    return !json_object_is_type(tool, json_type_object) || part_is_mistyped(tool) ||
            (named && !view_member(json_object_is_type(fn, json_type_object) ? fn : tool, "name").n);
 }
 
