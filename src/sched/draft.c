@@ -15,13 +15,16 @@
 #include <string.h>
 
 enum {
-    SINGLE = 32,      /* rows with a class of their own */
+    SINGLE = 16,      /* rows with a class of their own */
     OCTAVE = 8,       /* classes of an octave beyond */
-    WELL_KNOWN = 50,  /* comparisons beyond which an old one counts less */
+    WELL_KNOWN = 20,  /* comparisons beyond which an old one counts less */
+    FAIRLY_KNOWN = 8,
+    LITTLE_KNOWN = 3, /* comparisons below which one that a busy machine spoiled may be most of what is known */
     FIRST_PAUSE = 16, /* steps until a proposer that promised nothing is tried again, */
     MOST_PAUSE = 128, /* and at most */
     TRIAL_WIDTH = 2,
-    TRY_ROWS = 12, /* steps with drafts between two that try other rows */
+    TRY_EVERY = 12, /* steps between two that try other rows */
+    TRY_TIMES = 2,  /* measures of such a number of rows that are enough */
     TOKENS_SCALE = 256, /* tokens of a round as what sched_cost takes for context */
 };
 
@@ -30,13 +33,18 @@ static const double PRIOR_ROW = 0.12, PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 /* A drafted token before anything is known, and its weight in tokens tried. */
 static const float PRIOR_RIGHT = 0.6f, PRIOR_WEIGHT = 4, ENGINE_WEIGHT = 6;
 static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f;
+static const float IDLE_FADE = 0.98f; /* of an answer's record, in a step that adds nothing to it */
+/* What more rows may take that were not measured yet, of what is expected for them on top. */
+static const double HOPE = 0.3, HOPE_GAIN = 1.05;
 static const double MOST_LIKELY = 0.98;
 /* A step with drafts must promise so much more than a plain one. */
 static const double LEAST_GAIN = 1.02;
 /* Steps that do not draft may take so much longer for those that do. */
 static const double MOST_WAIT = 1.25;
-/* The account: over 256 steps 256 * REFILL + ACCOUNT plain steps are lost at most, which is below 3 % of them. */
-static const double REFILL = 0.008, ACCOUNT = 4, FIRST_ACCOUNT = 2.5, REOPEN = 0.5;
+/* How far answers are ahead of plain decoding, in tokens, counts within these bounds. */
+static const double LEAST_AHEAD = -4, MOST_AHEAD = 8;
+/* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
+static const double REFILL = 0.006, ACCOUNT = 3.3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
 const char *sched_draft_why_name(enum sched_draft_why why)
 {
@@ -126,34 +134,92 @@ static struct sched_draft_times *times_of(struct sched_draft *d, int context)
     return t;
 }
 
-/* Two steps, one just behind the other, of different rows: what they took compares as their classes do.  The class that is
- * known less moves more.  Single steps that a busy machine made long count a little. */
-static void compare(struct sched_draft_times *t, int a, int b, double difference)
+/* The most that a step of so many rows may take where it was not measured. */
+static double most_time_of(const struct sched_draft_times *t, int64_t n_rows)
 {
-    float *n = t->n, *log_time = t->log_time;
-    if (!(n[a] > 0) && !(n[b] > 0)) {
-        log_time[a] = (float)log(prior_time(rows_of(a)));
-        n[a] = 1;
-    }
-    if (!(n[a] > 0)) {
-        log_time[a] = (float)((double)log_time[b] - difference);
-        n[a] = 1;
-        return;
-    }
-    if (!(n[b] > 0)) {
-        log_time[b] = (float)((double)log_time[a] + difference);
-        n[b] = 1;
-        return;
-    }
-    const float least = fminf(n[a], n[b]);
-    const double most = least < 3 ? 1 : least < 8 ? 0.4 : 0.2;
-    const double error = clip(difference - (double)(log_time[b] - log_time[a]), most);
-    const double step = fmax(1 / ((double)least + 1), 0.05) * error;
-    const double part = (double)(n[a] / (n[a] + n[b])); /* b's */
-    log_time[b] += (float)(step * part);
-    log_time[a] -= (float)(step * (1 - part));
-    n[a] = fminf(n[a] + 1, WELL_KNOWN);
-    n[b] = fminf(n[b] + 1, WELL_KNOWN);
+    int below = class_of(n_rows), above = below;
+    if (t->n[below] > 0)
+        return time_of(t, n_rows);
+    while (below >= 0 && !(t->n[below] > 0))
+        below--;
+    while (above < SCHED_DRAFT_ROWS && !(t->n[above] > 0))
+        above++;
+    if (above < SCHED_DRAFT_ROWS)
+        return fmax(exp((double)t->log_time[above]), below < 0 ? 0 : exp((double)t->log_time[below]));
+    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / rows_of(below);
+}
+
+/* What it takes if all goes well: a measure or two count only where they are good news. */
+static double hope_of(const struct sched_draft_times *t, int64_t from, int64_t n_rows)
+{
+    const double time = time_of(t, n_rows);
+    if (t->n[class_of(n_rows)] >= LITTLE_KNOWN)
+        return time;
+    return fmin(time, time_of(t, from) * prior_time((double)n_rows) / prior_time((double)from));
+}
+
+/* How far the time of so many rows may be off, as a part. */
+static double doubt_of(const struct sched_draft_times *t, int64_t n_rows)
+{
+    int below = class_of(n_rows), above = below;
+    while (below > 0 && !(t->n[below] > 0))
+        below--;
+    while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
+        above++;
+    return t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
+}
+
+static double median(double *x, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && x[k] < x[k - 1]; k--) {
+            const double y = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = y;
+        }
+    return (x[(n - 1) / 2] + x[n / 2]) / 2;
+}
+
+/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  False: there
+ * is none. */
+static bool unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit)
+{
+    double x[SCHED_DRAFT_LAST];
+    int n = 0;
+    for (int i = 0; i < d->last.n; i++)
+        if (d->last.rows[i] != class)
+            x[n++] = d->last.log_seconds[i] - (double)t->log_time[d->last.rows[i]];
+    if (n)
+        *log_unit = median(x, n);
+    return n > 0;
+}
+
+/* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is what was measured once or
+ * twice. */
+static double believable(const struct sched_draft_times *t, int class, double log_time)
+{
+    int below = class - 1;
+    while (below >= 0 && !(t->n[below] > 0))
+        below--;
+    if (below < 0)
+        return log_time;
+    const double low = (double)t->log_time[below];
+    return fmin(fmax(log_time, low), low + log(rows_of(class) / rows_of(below)));
+}
+
+/* What this class takes, compared with the others just before it.  A single step that a busy machine made long counts a
+ * little. */
+static void compare(struct sched_draft_times *t, int class, double difference)
+{
+    const float n = t->n[class];
+    const double most = n < 3 ? 1 : n < 8 ? 0.4 : 0.2;
+    const double error = clip(difference - (double)t->log_time[class], most);
+    if (n > 0)
+        t->noise += 0.1 * (fabs(error) - t->noise);
+    t->log_time[class] = n > 0 ? t->log_time[class] + (float)(error * fmax(1 / ((double)n + 1), 0.05)) : (float)difference;
+    if (n < LITTLE_KNOWN)
+        t->log_time[class] = (float)believable(t, class, (double)t->log_time[class]);
+    t->n[class] = fminf(n + 1, WELL_KNOWN);
 }
 
 /* ---- how likely drafted tokens are right ---- */
@@ -166,6 +232,14 @@ static double right_at(const struct sched_draft *d, const struct sched_draft_ses
     const float prior = depth ? (float)before : PRIOR_RIGHT;
     const float p = (all->right[depth] + PRIOR_WEIGHT * prior) / (all->tried[depth] + PRIOR_WEIGHT);
     return (double)((own->right[depth] + ENGINE_WEIGHT * p) / (own->tried[depth] + ENGINE_WEIGHT));
+}
+
+static void fade(struct sched_draft_record *r, float part)
+{
+    for (int j = 0; j < SCHED_DRAFT_DEPTH; j++) {
+        r->tried[j] *= part;
+        r->right[j] *= part;
+    }
 }
 
 static int bin_of(float confidence)
@@ -247,6 +321,15 @@ struct filling {
     double alone; /* the same if nobody had to wait for others */
 };
 
+/* Plain steps that a step takes more than its tokens are worth, at worst: its rows may be dear, and drafts wrong; of one answer
+ * all of them, of many answers some. */
+static double at_worst(const struct filling *f, int64_t rows, double round, double tokens)
+{
+    const double n = (double)f->n_answers, wrong = fmin(1, 1.5 / sqrt((double)num_max(f->n, 1)));
+    const double time = most_time_of(f->t, f->n_answers + f->room->other_rows + rows) + round;
+    return time / time_of(f->t, f->n_answers + f->room->other_rows) - 1 - (tokens / n - 1) * (1 - wrong);
+}
+
 /* The answer that can take the likeliest token; NULL: none. */
 static struct sched_draft_item *likeliest(const struct filling *f)
 {
@@ -257,13 +340,15 @@ static struct sched_draft_item *likeliest(const struct filling *f)
     return best;
 }
 
-/* What the answer gets that gets least. */
-static double least_tokens(const struct filling *f)
+/* The plain steps that the step may take: nobody is to fall behind by it, but by what it is ahead, or a little. */
+static double most_wait(const struct filling *f)
 {
-    double least = f->room->n_plain > 0 ? 1 : INFINITY;
-    for (int64_t i = 0; i < f->n; i++)
-        least = fmin(least, f->item[i].tokens);
-    return least;
+    double most = f->room->n_plain > 0 ? MOST_WAIT : 1e30;
+    for (int64_t i = 0; i < f->n; i++) {
+        const struct sched_draft_item *it = &f->item[i];
+        most = fmin(most, fmax(MOST_WAIT, it->tokens + fmax(it->s->ahead, 0)));
+    }
+    return most;
 }
 
 /* The tokens so far are right with that likelihood: that of the next one. */
@@ -305,7 +390,9 @@ static void fill(struct filling *f)
         const double time = time_of(f->t, others + rows) + f->spent + round_time(f->d, f->network, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
         f->alone = fmax(f->alone, gain);
-        if (gain <= f->gain || time > MOST_WAIT * plain * least_tokens(f))
+        if (gain <= f->gain || time > plain * most_wait(f))
+            continue;
+        if (at_worst(f, rows, time - time_of(f->t, others + rows), sum) > f->d->account + OVERDRAFT)
             continue;
         f->gain = gain;
         for (int64_t i = 0; i < f->n; i++)
@@ -367,7 +454,8 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
     const double plain = time_of(f->t, rows);
     double best = 0;
     for (int64_t w = 1; w <= most_of(it, k); w++) {
-        const double time = time_of(f->t, rows + w) + (f->d->network[k] ? round_time(f->d, k, w, w) : 0);
+        const double round = f->d->network[k] && k != f->network ? round_time(f->d, k, w, w) : 0;
+        const double time = hope_of(f->t, rows, rows + w) + round;
         best = fmax(best, (double)(f->n_answers + w) / (double)f->n_answers * plain / time);
     }
     return best;
@@ -377,8 +465,8 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
 static int64_t measure_every(const struct filling *f)
 {
     const float n = f->t->n[class_of(f->n_answers + f->room->other_rows)];
-    if (n < 4)
-        return 16;
+    if (n < 8)
+        return n < 3 ? 3 : n < 5 ? 8 : 16;
     return f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
 }
 
@@ -396,7 +484,7 @@ static void plan_trials(struct filling *f, int64_t rows)
                 (best < 0 || it->s->pause[k] < it->s->pause[best]))
                 best = k;
         }
-        const int64_t width = best < 0 ? 0 : num_min(most_of(it, best), TRIAL_WIDTH);
+        const int64_t width = best < 0 ? 0 : num_min(most_of(it, best), it->s->pause[best] < MOST_PAUSE ? TRIAL_WIDTH : 1);
         if (!width || width > f->room->most_rows - rows)
             continue;
         if (it->s->pause[best] < MOST_PAUSE && best_case(f, it, best) < LEAST_GAIN)
@@ -404,14 +492,11 @@ static void plan_trials(struct filling *f, int64_t rows)
         double price = time_of(f->t, others + rows + width) - time_of(f->t, others + rows);
         if (f->d->network[best] && f->network < 0)
             price += round_time(f->d, best, width, width);
-        if (price / plain > f->d->account - REOPEN)
+        if (price / plain > f->d->account)
             return;
         if (f->d->network[best])
             f->network = best;
-        for (int j = 0; j < SCHED_DRAFT_DEPTH; j++) { /* what was is less certain by now */
-            it->s->record[best].tried[j] /= 2;
-            it->s->record[best].right[j] /= 2;
-        }
+        fade(&it->s->record[best], 0.5f); /* what was is less certain by now */
         it->choice = best;
         it->width = width;
         it->trial = true;
@@ -419,37 +504,92 @@ static void plan_trials(struct filling *f, int64_t rows)
     }
 }
 
-/* One answer that drafts: now and then another width, whose time is not known yet, if that costs little. */
-static void try_rows(struct filling *f)
+/* Everybody w tokens, as far as they go.  Returns the rows, and tells the tokens that will likely come out. */
+static int64_t spread(const struct filling *f, int64_t w, bool take, double *tokens)
 {
-    struct sched_draft_item *it = NULL;
-    int64_t others = f->n_answers + f->room->other_rows;
+    int64_t rows = 0;
+    *tokens = (double)f->n_answers;
     for (int64_t i = 0; i < f->n; i++) {
-        if (f->item[i].width && it)
-            return;
-        if (f->item[i].width)
-            it = &f->item[i];
-    }
-    if (!it || it->trial || f->d->account < ACCOUNT / 2 || f->d->n_drafted_steps % TRY_ROWS)
-        return;
-    const int64_t most = num_min(most_of(it, it->choice), f->room->most_rows);
-    for (int64_t far = 1; far <= it->width + 2; far++)
-        for (int side = 1; side >= -1; side -= 2) {
-            const int64_t w = it->width + side * far;
-            if (w < 1 || w > most || f->t->n[class_of(others + w)] >= 3)
-                continue;
-            double sum = (double)f->n_answers, reach = 1, p = 0;
-            for (int64_t j = 0; j < w; j++) {
-                p = likely(f->d, it, it->choice, j, p);
-                reach *= p;
-                sum += reach;
-            }
-            const double time = time_of(f->t, others + w) + round_time(f->d, f->network, w, w);
-            if (sum / (double)f->n_answers * time_of(f->t, others) / time < 0.85 * f->gain)
-                continue;
-            it->width = w;
-            return;
+        struct sched_draft_item *it = &f->item[i];
+        double reach = 1, p = 0;
+        int64_t n = 0;
+        for (; it->choice >= 0 && n < num_min(w, most_of(it, it->choice)); n++) {
+            p = likely(f->d, it, it->choice, n, p);
+            reach *= p;
+            *tokens += reach;
         }
+        rows += n;
+        if (take)
+            it->width = n;
+    }
+    return rows;
+}
+
+/* A width for everybody whose rows were not measured, if with them the step may be the best one and the account can pay
+ * for it; 0: there is none. */
+static int64_t find_rows(const struct filling *f, double *gain)
+{
+    static const int8_t WIDTHS[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
+    const int64_t others = f->n_answers + f->room->other_rows;
+    const double plain = time_of(f->t, others);
+    int64_t best = 0;
+    double most = *gain, tokens;
+    for (size_t k = 0; k < sizeof WIDTHS; k++) {
+        const int64_t w = WIDTHS[k], rows = spread(f, w, false, &tokens);
+        if (!rows || rows > f->room->most_rows || f->t->n[class_of(others + rows)] >= TRY_TIMES)
+            continue;
+        int below = class_of(others + rows) - 1;
+        while (below > 0 && !(f->t->n[below] > 0))
+            below--;
+        const double round = f->network >= 0 ? round_time(f->d, f->network, w, rows) : 0;
+        const double low = exp((double)f->t->log_time[below]), step = time_of(f->t, others + rows);
+        const double hope = fmin(low, step) + HOPE * fmax(step - low, 0) + round;
+        const double hoped = tokens / (double)f->n_answers * plain / hope;
+        if (hoped <= most || at_worst(f, rows, round, tokens) > f->d->account)
+            continue;
+        most = hoped;
+        best = w;
+    }
+    *gain = most;
+    return best;
+}
+
+/* Now and then a number of rows that was not measured: more of them may cost far less than the first ones, as with experts
+ * that rows share. */
+static bool try_rows(struct filling *f)
+{
+    double gain = HOPE_GAIN * fmax(f->gain, 1), tokens;
+    const int chosen = f->network;
+    int network = -1;
+    int64_t width = 0;
+    if (f->d->n_steps % TRY_EVERY || f->room->other_rows)
+        return false;
+    for (int k = -1; k < SCHED_DRAFT_PROPOSERS; k++) {
+        if (k >= 0 && !f->d->network[k])
+            continue;
+        choose(f, k);
+        const int64_t w = find_rows(f, &gain);
+        if (w) {
+            width = w;
+            network = k;
+        }
+    }
+    choose(f, width ? network : chosen);
+    if (width)
+        spread(f, width, true, &tokens);
+    return width > 0;
+}
+
+/* What the step must promise: more than its times may be off, but while they are little known and there is enough to lose. */
+static double least_gain(const struct filling *f)
+{
+    const int64_t others = f->n_answers + f->room->other_rows;
+    int64_t rows = others;
+    for (int64_t i = 0; i < f->n; i++)
+        rows += f->item[i].width;
+    if (rows == others || (f->d->account > ACCOUNT / 2 && f->t->n[class_of(rows)] < FAIRLY_KNOWN))
+        return LEAST_GAIN;
+    return LEAST_GAIN + doubt_of(f->t, others) + doubt_of(f->t, rows);
 }
 
 static bool has_offer(const struct sched_draft_item *it)
@@ -467,6 +607,9 @@ static void say_why(const struct filling *f, enum sched_draft_why all)
         struct sched_draft_item *it = &f->item[i];
         struct sched_draft_session *s = it->s;
         bool pays = false;
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
+            if (!it->width || k != it->choice)
+                fade(&s->record[k], IDLE_FADE);
         it->proposer = it->choice;
         s->why = it->width ? SCHED_DRAFT_ON : !has_offer(it) ? SCHED_DRAFT_NONE : all;
         if (it->width && !it->trial)
@@ -475,7 +618,7 @@ static void say_why(const struct filling *f, enum sched_draft_why all)
             if (it->width || !most_of(it, k))
                 continue;
             pays |= best_case(f, it, k) >= LEAST_GAIN;
-            if (all == SCHED_DRAFT_WRONG && !s->pause[k])
+            if ((all == SCHED_DRAFT_WRONG || all == SCHED_DRAFT_OTHERS) && !s->pause[k])
                 s->pause[k] = s->wait[k] = FIRST_PAUSE;
         }
         if (s->why == SCHED_DRAFT_WRONG && !pays)
@@ -492,44 +635,49 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     if (!d->opened)
         d->account = FIRST_ACCOUNT;
     d->opened = true;
-    d->account = fmin(d->account, ACCOUNT);
-    d->waits = d->waits ? d->account < REOPEN : d->account <= 0;
+    d->account = fmin(fmax(d->account, -OVERDRAFT), ACCOUNT);
     clear(&f);
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_draft_session *s = item[i].s;
+        if (s->n_plan == d->n_plans && d->step.took > 0)
+            s->ahead = fmin(fmax(s->ahead - (d->step.took - 1), LEAST_AHEAD), MOST_AHEAD);
+        s->n_plan = d->n_plans + 1;
+        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
+            s->wait[k] -= s->wait[k] > 0;
+    }
+    d->n_plans++;
     memset(&d->step, 0, sizeof d->step);
     d->step.context = context;
     d->step.n_answers = f.n_answers;
     d->step.other_rows = room->other_rows;
     if (f.n_answers <= 0)
         return;
-    for (int64_t i = 0; i < n; i++)
-        for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
-            item[i].s->wait[k] -= item[i].s->wait[k] > 0;
     enum sched_draft_why why = SCHED_DRAFT_WRONG;
     fill_best(&f);
     d->step.gain = f.gain;
     if (!(t->n[class_of(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
         why = SCHED_DRAFT_MEASURE;
-    } else if (d->waits) {
+    } else if (d->account <= 0) {
         why = SCHED_DRAFT_LOST;
     } else if (room->most_rows <= 0) {
         why = SCHED_DRAFT_FULL;
-    } else if (f.gain < LEAST_GAIN) {
-        why = f.alone >= LEAST_GAIN ? SCHED_DRAFT_OTHERS : SCHED_DRAFT_WRONG;
     } else {
-        why = SCHED_DRAFT_ON;
+        const double least = least_gain(&f);
+        why = f.gain >= least ? SCHED_DRAFT_ON : f.gain < LEAST_GAIN && f.alone >= least ? SCHED_DRAFT_OTHERS : SCHED_DRAFT_WRONG;
     }
     if (why != SCHED_DRAFT_ON)
         clear(&f);
-    int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++)
-        rows += item[i].width;
-    if (why == SCHED_DRAFT_ON)
-        try_rows(&f);
-    if (why == SCHED_DRAFT_ON || why == SCHED_DRAFT_WRONG) {
-        why = SCHED_DRAFT_WRONG;
+    if (why == SCHED_DRAFT_ON || why == SCHED_DRAFT_WRONG || why == SCHED_DRAFT_OTHERS) {
+        int64_t rows = 0;
+        if (try_rows(&f))
+            why = SCHED_DRAFT_ON;
+        for (int64_t i = 0; i < n; i++)
+            rows += item[i].width;
         if (!rows)
             f.network = -1;
         plan_trials(&f, rows);
+        if (why == SCHED_DRAFT_ON) /* for those who do not draft */
+            why = SCHED_DRAFT_WRONG;
     }
     say_why(&f, why);
     for (int64_t i = 0; i < n; i++)
@@ -577,20 +725,21 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
 {
     struct sched_draft_times *t = times_of(d, context);
     const int class = class_of(rows);
-    if (!t->known) {
-        t->known = true;
-        t->log_unit = log_seconds - log(prior_time(rows_of(class)));
-    } else if (d->last.rows > 0 && d->last.context == context && class_of(d->last.rows) != class) {
-        compare(t, class_of(d->last.rows), class, log_seconds - d->last.log_seconds);
-    }
-    if (!(t->n[class] > 0)) {
-        t->log_time[class] = (float)(log_seconds - t->log_unit);
-        t->n[class] = 1;
-    }
-    t->log_unit += 0.2 * clip(log_seconds - (double)t->log_time[class] - t->log_unit, 0.4);
-    d->last.rows = rows;
+    double unit;
+    if (d->last.context != context)
+        d->last.n = 0;
     d->last.context = context;
-    d->last.log_seconds = log_seconds;
+    if (!t->known)
+        t->log_unit = log_seconds - log(prior_time(rows_of(class)));
+    t->known = true;
+    if (unit_of(d, t, class, &unit) || !(t->n[class] > 0))
+        compare(t, class, log_seconds - (d->last.n ? unit : t->log_unit));
+    const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
+    d->last.n = (int)num_min(d->last.n + 1, SCHED_DRAFT_LAST);
+    d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = class;
+    d->last.log_seconds[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = log_seconds;
+    if (unit_of(d, t, -1, &unit))
+        t->log_unit = unit;
 }
 
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
@@ -599,15 +748,17 @@ void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context,
     if (seconds > 0 && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
         note_time(d, rows, class, log(seconds));
     else
-        d->last.rows = 0;
+        d->last.n = 0;
     struct sched_draft_times *t = times_of(d, class);
     d->account += REFILL;
+    d->n_steps++;
     d->since_plain = d->step.n_drafts ? d->since_plain + 1 : 0;
     d->step.plain = time_of(t, d->step.n_answers + d->step.other_rows);
+    d->step.took = 1;
     if (!d->step.n_drafts && !(d->step.rounds > 0))
         return;
-    d->n_drafted_steps++;
-    const double lost = time_of(t, rows) + d->step.rounds - d->step.plain;
+    const double lost = time_of(t, rows) * (1 + doubt_of(t, rows)) + d->step.rounds - d->step.plain;
+    d->step.took = 1 + lost / d->step.plain;
     d->account -= lost / d->step.plain;
     d->saved_seconds -= lost * exp(t->log_unit);
 }
@@ -636,6 +787,7 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
     }
     s->n_drafted += n_tried;
     s->n_right += n_right;
+    s->ahead += (double)n_right;
     if (s->pause[k] && n_right) {
         s->pause[k] = num_max(s->pause[k] / 2, FIRST_PAUSE);
         s->wait[k] = 0;

@@ -160,8 +160,9 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
  *
  * Times are compared with those of steps that ran just before or after, so that a machine that gets slower or faster
  * changes nothing.  What is lost by steps that turn out slower than plain ones is counted in an account, which is
- * refilled by a small part of every step: when it is empty, drafting waits.  So an answer is never far behind
- * plain decoding, whatever is drafted.
+ * refilled by a small part of every step: when it is empty, drafting waits.  So all answers together are never far
+ * behind plain decoding, whatever is drafted.  An answer that has had nothing to draft for a while gets its tokens up to a
+ * quarter later while others draft.
  *
  * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
  * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
@@ -169,9 +170,10 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
 enum {
     SCHED_DRAFT_PROPOSERS = 4, /* their numbers are the caller's: say, 0 a network, 1 text */
     SCHED_DRAFT_DEPTH = 32,    /* drafted tokens of an answer in a step, at most */
-    SCHED_DRAFT_ROWS = 64,     /* classes of rows: 1 .. 32 by themselves, then 8 an octave */
+    SCHED_DRAFT_ROWS = 56,     /* classes of rows: 1 .. 16 by themselves, then 8 an octave */
     SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
+    SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
 };
 
 /* Why an answer has no drafts in this step. */
@@ -200,6 +202,8 @@ struct sched_draft_session {
      * beginning (0: it promises something). */
     int64_t wait[SCHED_DRAFT_PROPOSERS], pause[SCHED_DRAFT_PROPOSERS];
     enum sched_draft_why why;   /* as of the last plan */
+    double ahead;               /* of plain decoding, in tokens, within bounds */
+    int64_t n_plan;             /* the last plan that it was in */
     int64_t n_drafted, n_right; /* in all */
 };
 
@@ -241,26 +245,28 @@ struct sched_draft {
         float log_time[SCHED_DRAFT_ROWS];
         float n[SCHED_DRAFT_ROWS];
         double log_unit; /* of the seconds that a time of 1 takes now */
+        double noise;    /* of a step, as a part */
         bool known;
     } times[SCHED_DRAFT_CONTEXTS];
-    struct { /* the last step, if it was just before and is measured; rows 0: not so */
-        int context;
-        int64_t rows;
-        double log_seconds;
+    struct { /* the last steps, of one class of context */
+        int context, n, rows[SCHED_DRAFT_LAST]; /* classes of rows */
+        double log_seconds[SCHED_DRAFT_LAST];
+        int64_t i;
     } last;
     struct sched_cost round[SCHED_DRAFT_PROPOSERS]; /* in units, by tokens of the widest and of all */
     struct sched_draft_record record[SCHED_DRAFT_PROPOSERS]; /* of all answers */
     float bin_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS]; /* by confidence */
     float bin_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS];
     double account; /* plain steps that may still be lost */
-    bool opened, waits;
+    bool opened;
     struct { /* as it was planned */
         int context;
         int64_t n_answers, n_drafts, other_rows;
         double plain, rounds; /* in units */
         double gain;          /* expected, over a plain step */
+        double took;          /* plain steps */
     } step;
-    int64_t since_plain, n_drafted_steps; /* steps */
+    int64_t since_plain, n_steps, n_plans;
     double saved_seconds; /* in all: what plain decoding would have taken longer */
 };
 

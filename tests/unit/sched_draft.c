@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The controller of drafting on machines whose costs are known, in simulated time: what it loses at most where drafting
+ * does not pay, and what it gains where it does, against the best fixed width.
+ */
+#include "unit/unit.h"
+
+#include "sched/sched.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CLIENTS = 16, TOKENS = 1024, WINDOW = 256, NETWORK = 0, TEXT = 1 };
+
+/* Seconds of a step by rows. */
+typedef double curve(int64_t rows);
+
+static double dense(int64_t n) /* bound by reading weights */
+{
+    return 0.05 * (1 + 0.05 * (double)(n - 1));
+}
+
+static double tiles(int64_t n) /* in tiles of four rows, the second row being dear */
+{
+    return n == 1 ? 0.02 : 0.02 * (1.3 + 0.25 * (double)((n - 1) / 4));
+}
+
+static double experts(int64_t n) /* 8 of 128 a row */
+{
+    return 0.03 * (0.3 + 0.7 * 16 * (1 - pow(1 - 8.0 / 128, (double)n)));
+}
+
+static double rows_cost(int64_t n) /* nothing is shared */
+{
+    return 0.01 * (0.1 + 0.9 * (double)n);
+}
+
+struct world {
+    curve *cost;
+    int n_clients;
+    double right[2];     /* drafted tokens that are right, in turn for `turn` tokens each */
+    int64_t turn;
+    int64_t most;        /* tokens that the network drafts */
+    double base, deep;   /* its round, of a step of one row */
+    bool text;           /* the drafts are text's: no round, sometimes there */
+    bool head;           /* tells how likely tokens are, one of two being easy */
+    double jitter;       /* times are told with this standard deviation, as a part; */
+    double pauses;       /* this part of them 2 to 6 times as long */
+    double drift;        /* and all of them up to so much longer for a while */
+    uint64_t x;
+};
+
+static double dice(struct world *w)
+{
+    w->x = w->x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (double)(w->x >> 11) * 0x1p-53;
+}
+
+static double normal(struct world *w)
+{
+    return sqrt(-2 * log(1 - dice(w))) * cos(6.283185307179586 * dice(w));
+}
+
+/* As it would be measured. */
+static double measured(struct world *w, double seconds, double now)
+{
+    seconds *= fmax(0.3, 1 + w->jitter * normal(w));
+    if (dice(w) < w->pauses)
+        seconds *= 2 + 4 * dice(w);
+    return seconds * (1 + w->drift * (0.5 + 0.5 * sin(now / 3)));
+}
+
+struct client {
+    struct sched_draft_session s;
+    int64_t n; /* tokens */
+    double at[TOKENS + SCHED_DRAFT_DEPTH + 1];
+    float confidence[SCHED_DRAFT_DEPTH];
+    bool right[SCHED_DRAFT_DEPTH];
+};
+
+/* What would be drafted next, and what of it is right. */
+static void imagine(struct world *w, struct client *c)
+{
+    const double p = w->right[w->turn ? c->n / w->turn % 2 : 0];
+    for (int j = 0; j < SCHED_DRAFT_DEPTH; j++) {
+        double q = p;
+        if (w->head) /* as right as p on the whole */
+            q = dice(w) < 0.5 ? p + (1 - p) * 0.8 : p - (1 - p) * 0.8 > 0 ? p - (1 - p) * 0.8 : 0;
+        c->confidence[j] = (float)(0.3 + 0.7 * q); /* a head that promises too much */
+        c->right[j] = dice(w) < q;
+    }
+}
+
+struct result {
+    double speed;   /* tokens a second of all, a plain engine being 1 */
+    double slowest; /* the longest time for 256 tokens of each answer, of a plain engine's; */
+    double one;     /* the same of a single answer */
+};
+
+static double round_seconds(const struct world *w, int64_t deep)
+{
+    return deep ? w->cost(1) * (w->base + w->deep * (double)deep) : 0;
+}
+
+static void step(struct world *w, struct sched_draft *d, struct client *c, struct sched_draft_item *item, double *now)
+{
+    const struct sched_draft_room room = {.context = 500, .most_rows = 256};
+    const int kind = w->text ? TEXT : NETWORK;
+    int64_t rows = w->n_clients, deep = 0, drafted = 0, n_drafting = 0;
+    for (int i = 0; i < w->n_clients; i++) {
+        imagine(w, &c[i]);
+        item[i] = (struct sched_draft_item){.s = &c[i].s};
+        if (!w->text || dice(w) < 0.5)
+            item[i].offer[kind].most = w->most;
+        if (w->text)
+            item[i].offer[kind].confidence = c[i].confidence;
+    }
+    sched_draft_plan(d, item, w->n_clients, &room);
+    for (int i = 0; i < w->n_clients; i++) {
+        assert_true(item[i].width >= 0 && item[i].width <= item[i].offer[kind].most);
+        assert_int_equal(item[i].width > 0, c[i].s.why == SCHED_DRAFT_ON);
+        if (item[i].width) {
+            assert_int_equal(item[i].proposer, kind);
+            deep = item[i].width > deep ? item[i].width : deep;
+            drafted += item[i].width;
+            n_drafting++;
+        }
+    }
+    if (deep && !w->text) {
+        const double seconds = round_seconds(w, deep);
+        sched_draft_note_round(d, kind, n_drafting, deep, drafted, measured(w, seconds, *now));
+        *now += seconds;
+        for (int i = 0; i < w->n_clients && w->head; i++)
+            item[i].offer[kind].confidence = c[i].confidence;
+        sched_draft_trim(d, item, w->n_clients, &room);
+    }
+    for (int i = 0; i < w->n_clients; i++)
+        rows += item[i].width;
+    const double seconds = w->cost(rows);
+    *now += seconds;
+    sched_draft_note_step(d, rows, 500, measured(w, seconds, *now));
+    for (int i = 0; i < w->n_clients; i++) {
+        int64_t n = 0;
+        while (n < item[i].width && c[i].right[n])
+            n++;
+        if (item[i].width)
+            sched_draft_note(d, &c[i].s, kind, item[i].width, n, w->text || w->head ? c[i].confidence : NULL);
+        for (int64_t j = 0; j <= n && c[i].n < TOKENS; j++)
+            c[i].at[++c[i].n] = *now;
+    }
+}
+
+/* All clients write TOKENS tokens; it ends when the first has them. */
+static struct result run(struct world *w)
+{
+    struct sched_draft d = {.network[NETWORK] = true};
+    struct client *c = calloc((size_t)w->n_clients, sizeof *c);
+    struct sched_draft_item item[MAX_CLIENTS];
+    struct result r = {0, 0, 0};
+    static double at[TOKENS * MAX_CLIENTS * 2]; /* when the n-th token of all came */
+    int64_t n_all = 0;
+    double now = 0, n_tokens = 0;
+    bool over = false;
+    const double plain = w->cost(w->n_clients);
+    while (!over) {
+        step(w, &d, c, item, &now);
+        int64_t sum = 0;
+        for (int i = 0; i < w->n_clients; i++) {
+            over |= c[i].n >= TOKENS;
+            sum += c[i].n;
+        }
+        while (n_all < sum)
+            at[++n_all] = now;
+    }
+    for (int i = 0; i < w->n_clients; i++) {
+        n_tokens += (double)c[i].n;
+        for (int64_t k = 0; k + WINDOW <= c[i].n; k++)
+            r.one = fmax(r.one, (c[i].at[k + WINDOW] - c[i].at[k]) / (WINDOW * plain));
+    }
+    const int64_t window = WINDOW * w->n_clients;
+    for (int64_t k = 0; k + window <= n_all; k++)
+        r.slowest = fmax(r.slowest, (at[k + window] - at[k]) / (WINDOW * plain));
+    r.speed = n_tokens / now * plain / w->n_clients;
+    free(c);
+    return r;
+}
+
+/* The same with a fixed width, all answers drafting; without a head. */
+static double best_fixed(const struct world *w, double p)
+{
+    double best = 1;
+    for (int64_t n = 1; n <= w->most; n++) {
+        double tokens = 1;
+        for (int64_t j = 1; j <= n; j++)
+            tokens += pow(p, (double)j);
+        double time = w->cost(w->n_clients * (n + 1)) + round_seconds(w, n);
+        if (w->text) { /* half of the time there is nothing to draft */
+            tokens = (1 + tokens) / 2;
+            time = w->n_clients == 1 ? (time - round_seconds(w, n) + w->cost(1)) / 2
+                                     : w->cost(w->n_clients + w->n_clients * n / 2);
+        }
+        best = fmax(best, tokens * w->cost(w->n_clients) / time);
+    }
+    return best;
+}
+
+static curve *const CURVES[] = {dense, tiles, experts, rows_cost};
+static const char *const CURVE_NAMES[] = {"dense", "tiles", "experts", "rows"};
+static const double RIGHT[] = {0, 0.25, 0.5, 0.75, 0.9};
+static const int CLIENTS[] = {1, 2, 8, 16};
+
+/* What a set of trips came to. */
+struct score {
+    double worst;      /* the longest time for 256 tokens */
+    double mean, least; /* speed, the best fixed width being 1, where that gains anything */
+    int n;
+};
+
+static void trip(struct score *score, const char *what, struct world w)
+{
+    const struct result r = run(&w);
+    const double best = w.turn ? 1 : best_fixed(&w, w.right[0]);
+    if (getenv("SCHED_DRAFT_SHOW"))
+        printf("%s: %d clients, %.2f/%.2f right: speed %.3f (best width %.3f), slowest %.4f, one %.3f\n", what, w.n_clients,
+               w.right[0], w.right[1], r.speed, best, r.slowest, r.one);
+    score->worst = fmax(score->worst, r.slowest);
+    if (best < 1.1)
+        return;
+    score->mean = (score->mean * score->n + r.speed / best) / (score->n + 1);
+    score->least = score->n++ ? fmin(score->least, r.speed / best) : r.speed / best;
+}
+
+static void near(struct score s, double worst, double mean, double least)
+{
+    if (s.worst > worst || s.mean < mean || s.least < least)
+        fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f); speed of the best fixed width's: %.3f in the "
+                 "mean (at least %.2f), %.3f at least (%.2f)",
+                 s.worst, worst, s.mean, mean, s.least, least);
+}
+
+static struct score grid(struct world w)
+{
+    struct score s = {0, 0, 0, 0};
+    for (size_t k = 0; k < 4; k++)
+        for (size_t i = 0; i < 5; i++)
+            for (size_t j = 0; j < 4; j++) {
+                w.cost = CURVES[k];
+                w.n_clients = CLIENTS[j];
+                w.right[0] = w.right[1] = RIGHT[i];
+                w.x = 1 + k * 100 + i * 10 + j;
+                trip(&s, CURVE_NAMES[k], w);
+            }
+    return s;
+}
+
+static void test_never_far_behind_and_near_the_best_width(void **state)
+{
+    (void)state;
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01}), 1.03, 0.9, 0.7);
+}
+
+static void test_on_a_busy_machine(void **state)
+{
+    (void)state;
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.1, 0.85, 0.5);
+}
+
+static void test_a_dear_drafter(void **state)
+{
+    (void)state;
+    near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 0.9, 0.7);
+}
+
+static void test_text_that_changes(void **state)
+{
+    (void)state;
+    struct score s = {0, 0, 0, 0};
+    for (size_t k = 0; k < 4; k++)
+        for (size_t j = 0; j < 4; j++)
+            for (int64_t turn = 64; turn <= 1024; turn *= 4) {
+                struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {0.9, 0}, .turn = turn, .most = 15,
+                                  .base = 0.08, .deep = 0.01, .x = k * 7 + j};
+                trip(&s, CURVE_NAMES[k], w);
+            }
+    near(s, 1.035, 0, 0);
+}
+
+static void test_with_confidence(void **state)
+{
+    (void)state;
+    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 0.95, 0.45);
+    near(grid((struct world){.most = 15, .text = true, .head = true}), 1.03, 0.9, 0.7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_never_far_behind_and_near_the_best_width),
+        cmocka_unit_test(test_on_a_busy_machine),
+        cmocka_unit_test(test_a_dear_drafter),
+        cmocka_unit_test(test_text_that_changes),
+        cmocka_unit_test(test_with_confidence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
