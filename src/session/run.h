@@ -15,9 +15,19 @@ struct lane {
 /* Steps that may run at a time: one, and one between its pieces. */
 enum { SESSION_LANES = 2 };
 
+/* A network that drafts, whose streams follow the target's in the runner's spec. */
+struct rider {
+    const struct family_draft *draft; /* NULL: there is none */
+    const void *self;
+    struct family_draft_info info;
+    struct kv_spec spec; /* its streams alone, in the groups of the runner's; borrows from it */
+    int64_t n_spans;     /* sessions of a round at most */
+};
+
 struct runner {
     const struct family *family;
     const void *self;
+    struct rider rider;
     struct family_info info;
     struct device *device;
     const struct report_sink *sink;
@@ -72,6 +82,21 @@ void session_restore_far(struct session *s);
 void session_restore_wait(struct session *s);
 /* It is not wanted any more. */
 void session_restore_drop(struct session *s);
+
+/* ---- draft.c: the network that drafts ---- */
+
+/* Appends the drafter's groups and streams to the target's. */
+ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err);
+/* Scratch of a round. */
+size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
+
+/* The target's forward pass, and what the drafter sees of it. */
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f);
+
+/* Between these two a step runs on the device, which may lie between the pieces of another one.  The lane is
+ * r->lane[r->depth - 1]. */
+void session_device_begin(struct runner *r, struct device_suspended *first, const atomic_bool *cancel);
+ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
 
 /* One forward pass over spans; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,

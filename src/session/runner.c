@@ -31,8 +31,8 @@ static void defaults(struct runner_options *o, const struct family_info *info)
 /* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it what lies
  * between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
-                      struct device *d, const struct kv_spec *spec, const struct runner_options *o,
-                      int64_t max_rows, size_t *held)
+                      struct device *d, const struct kv_spec *spec, const struct rider *rider,
+                      const struct runner_options *o, int64_t max_rows, size_t *held)
 {
     size_t most = 0;
     *held = 0;
@@ -45,7 +45,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         device_dry_begin(d);
         if (shape) /* the tables of that many spans */
             (void)device_bytes(d, (size_t)max_rows * (2 * sizeof(struct device_span) + sizeof(struct family_span)));
-        fam->forward(self, &f);
+        session_rider_forward(rider, fam, self, &f);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
         *held = device_dry_held(d) > *held ? device_dry_held(d) : *held;
@@ -56,7 +56,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
 static ingle_status plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *o, const struct kv_spec *spec,
-                         struct runner_plan *out, struct err *err)
+                         const struct rider *rider, struct runner_plan *out, struct err *err)
 {
     struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
     size_t logits, held;
@@ -71,8 +71,10 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
     p.logits_bytes *= SESSION_LANES;
-    p.arena_bytes = dry_run(fam, self, info, d, spec, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
-    p.arena_bytes += dry_run(fam, self, info, d, spec, o, o->max_rows, &held);
+    const size_t round = session_rider_dry_run(rider, d, spec, o->n_ctx, info->n_vocab);
+    const size_t between = dry_run(fam, self, info, d, spec, rider, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
+    const size_t step = dry_run(fam, self, info, d, spec, rider, o, o->max_rows, &held);
+    p.arena_bytes = (between > round ? between : round) + (step > round ? step : round);
     p.held_bytes = held;
     const ingle_status s = device_status(d, err);
     if (!s)
@@ -87,10 +89,13 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
 {
     struct runner_options o = *options;
     struct kv_spec spec = {0};
+    struct rider rider;
     defaults(&o, info);
     ingle_status s = fam->kv(self, o.kv_codec, &spec, err);
     if (!s)
-        s = plan(fam, self, info, d, &o, &spec, out, err);
+        s = session_rider_init(&rider, &o, &spec, err);
+    if (!s)
+        s = plan(fam, self, info, d, &o, &spec, &rider, out, err);
     kv_spec_release(&spec);
     return s;
 }
@@ -151,7 +156,9 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s)
         s = fam->kv(self, o.kv_codec, &r->spec, err);
     if (!s)
-        s = plan(fam, self, info, d, &o, &r->spec, &p, err);
+        s = session_rider_init(&r->rider, &o, &r->spec, err);
+    if (!s)
+        s = plan(fam, self, info, d, &o, &r->spec, &r->rider, &p, err);
     if (!s)
         s = device_arena_reserve(d, p.arena_bytes, err);
     if (!s) {
@@ -240,7 +247,7 @@ int64_t session_runner_n_vocab(const struct runner *r)
 
 bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out)
 {
-    return kv_plan_bytes(&r->spec, n_tokens, r->max_rows, out);
+    return kv_plan_bytes(&r->spec, n_tokens + r->rider.info.rows, r->max_rows, out);
 }
 
 const struct kv_pool *session_runner_pool(const struct runner *r)
@@ -299,6 +306,29 @@ void session_runner_clear_tree(struct runner *r)
         kv_tree_clear(r->tree);
 }
 
+void session_device_begin(struct runner *r, struct device_suspended *first, const atomic_bool *cancel)
+{
+    const bool between = r->depth > 1;
+    if (between)
+        device_suspend(r->device, first);
+    else
+        pool_enter(device_pool(r->device));
+    device_set_between(r->device, between || !r->between ? r->look : r->between);
+    device_begin(r->device, cancel);
+}
+
+ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err)
+{
+    const ingle_status s = device_status(r->device, err);
+    if (r->depth > 1) {
+        device_resume(r->device, first);
+    } else {
+        pool_leave(device_pool(r->device));
+        device_set_between(r->device, NULL);
+    }
+    return s;
+}
+
 ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
                              family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
                              struct err *err)
@@ -316,24 +346,11 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
         .part = r->part,
         .part_arg = r->part_arg,
     };
-    const bool between = r->depth > 1;
     struct device_suspended first;
-    if (between)
-        device_suspend(r->device, &first);
-    else
-        pool_enter(device_pool(r->device));
-    device_set_between(r->device, between || !r->between ? r->look : r->between);
-    device_begin(r->device, cancel);
+    session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
-    r->family->forward(r->self, &f);
-    const ingle_status s = device_status(r->device, err);
-    if (between) {
-        device_resume(r->device, &first);
-    } else {
-        pool_leave(device_pool(r->device));
-        device_set_between(r->device, NULL);
-    }
-    return s;
+    session_rider_forward(&r->rider, r->family, r->self, &f);
+    return session_device_end(r, &first, err);
 }
 
 struct search {

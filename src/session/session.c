@@ -175,6 +175,15 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
     return INGLE_OK;
 }
 
+void session_keep(struct session *s, int64_t length)
+{
+    struct err err;
+    BUG_IF(length > (int64_t)s->n_tokens);
+    if (length < session_length(s))
+        BUG_IF(kv_timeline_rewind(s->timeline, length, &err));
+    s->n_tokens = (size_t)length;
+}
+
 bool session_can_rewind(const struct session *s, int64_t length)
 {
     return kv_timeline_can_rewind(s->timeline, length);

@@ -28,6 +28,9 @@ struct runner_options {
     uint64_t identity;          /* the model's, for what is on disk */
     const char *model, *numerics; /* its name; "exact".  Copied */
     bool lock;                  /* keys and values stay in memory */
+    const struct family_draft *draft; /* a network that drafts for this target, or NULL; with what it is: */
+    const void *draft_self;
+    struct family_draft_info draft_info;
     const struct report_sink *sink;
 };
 
@@ -197,6 +200,31 @@ struct session_work {
  * where a value first was no number), the others have moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                                      const atomic_bool *cancel, struct err *err);
+/* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has computed; later ones,
+ * pending ones too, are gone.  For drafted tokens that are not what the target draws. */
+void session_keep(struct session *s, int64_t length);
+
+/* ---- drafting ---- */
+
+/* The network that drafts here; NULL: there is none. */
+const struct family_draft_info *session_runner_draft(const struct runner *r);
+
+struct session_draft {
+    struct session *s; /* exactly one token is pending: the anchor */
+    int64_t width;     /* tokens wanted, 1 .. info.most */
+    int32_t *token;    /* [width] */
+    float *confidence; /* [width]: how likely the target draws token[j], if it has drawn those before; where
+                        * the network says so (info.confidence).  Or NULL */
+    int64_t n;         /* result: tokens drafted; 0: there was no room for its rows */
+};
+/* Draws drafted token j of item i from the drafter's logits f32 [n_vocab] (the draws of different items may run on
+ * several threads at a time).  False: this item drafts no more, token j is none. */
+typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token);
+/* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they are.  Logits of
+ * the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what was drafted until then. */
+MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n, session_draw_fn *draw,
+                                      void *arg, const atomic_bool *cancel, struct err *err);
+
 /* Steps until nothing is pending in s; *logits is the last row's, f32 [n_vocab].  Restore
  * points are set on the way; progress is reported for long prompts. */
 MUST_CHECK ingle_status session_finish(struct session *s, const float **logits,

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draft - a network that drafts: its streams in the runner's pages, its part of a step, its rounds. */
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/run.h"
+#include <string.h>
+
+enum { ROUND_SPANS = 16 };
+
+/* ---- its streams ---- */
+
+static ingle_status append(struct kv_spec *to, const struct kv_spec *more, struct err *err)
+{
+    const uint32_t n_groups = to->n_groups + more->n_groups, n_streams = to->n_streams + more->n_streams;
+    if (n_groups > KV_MAX_GROUPS)
+        return err_set(err, INGLE_UNSUP, "target and drafter keep %u groups of streams, at most %d are possible", n_groups,
+                       KV_MAX_GROUPS);
+    struct kv_stream *stream = mem_calloc(n_streams, sizeof *stream);
+    if (!stream)
+        return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
+    memcpy(stream, to->stream, to->n_streams * sizeof *stream);
+    memcpy(stream + to->n_streams, more->stream, more->n_streams * sizeof *stream);
+    for (uint32_t i = to->n_streams; i < n_streams; i++)
+        stream[i].group += to->n_groups;
+    memcpy(to->group + to->n_groups, more->group, more->n_groups * sizeof *to->group);
+    mem_free(to->stream);
+    to->stream = stream;
+    to->n_groups = n_groups;
+    to->n_streams = n_streams;
+    return INGLE_OK;
+}
+
+ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err)
+{
+    const uint32_t n_target = target->n_streams;
+    struct kv_spec own = {0};
+    *d = (struct rider){.draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits)};
+    if (!o->draft)
+        return INGLE_OK;
+    d->info = o->draft_info;
+    ingle_status s = d->draft->kv(d->self, o->kv_codec, &own, err);
+    if (!s && own.n_streams)
+        s = append(target, &own, err);
+    kv_spec_release(&own);
+    if (s)
+        return s;
+    d->spec = *target;
+    d->spec.stream += n_target;
+    d->spec.n_streams -= n_target;
+    return INGLE_OK;
+}
+
+const struct family_draft_info *session_runner_draft(const struct runner *r)
+{
+    return r->rider.draft ? &r->rider.info : NULL;
+}
+
+/* ---- its part of the target's step ---- */
+
+struct seen {
+    const struct rider *rider;
+    void *state;
+    family_tap_fn *tap; /* somebody else's, or NULL */
+    void *tap_arg;
+};
+
+static void see(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    const struct seen *s = arg;
+    s->rider->draft->observe_tap(s->rider->self, s->state, tap, layer, x);
+    if (s->tap)
+        s->tap(s->tap_arg, tap, layer, x);
+}
+
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f)
+{
+    if (!d->draft) {
+        family->forward(self, f);
+        return;
+    }
+    struct family_forward own = *f, target = *f;
+    own.kv = &d->spec;
+    struct seen s = {d, d->draft->observe_begin(d->self, &own), f->tap, f->tap_arg};
+    target.tap = see;
+    target.tap_arg = &s;
+    family->forward(self, &target);
+    d->draft->observe_end(d->self, &own, s.state);
+}
+
+/* ---- a round ---- */
+
+size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab)
+{
+    if (!d->draft)
+        return 0;
+    struct family_span span[ROUND_SPANS];
+    for (int64_t i = 0; i < d->n_spans; i++)
+        span[i] = (struct family_span){.n = 1};
+    const struct family_step step = {span, d->n_spans, d->n_spans, 0};
+    struct family_round round = {.forward = {.device = device, .step = &step, .kv = &d->spec, .n_ctx = n_ctx}, .target = target,
+                                 .n_drafts = d->info.most};
+    device_dry_begin(device);
+    d->draft->begin(d->self, &round);
+    for (int64_t j = 0; j < d->info.most; j++)
+        d->draft->next(d->self, &round, j, NULL, d->n_spans, (struct rows){NULL, d->n_spans, n_vocab, n_vocab}, NULL);
+    return device_dry_end(device) + 4096;
+}
+
+/* Some sessions' round; by falling width. */
+struct round {
+    struct runner *r;
+    struct session_draft *item[ROUND_SPANS];
+    int64_t index[ROUND_SPANS]; /* of the items, for draw() */
+    int64_t n;
+    bool on[ROUND_SPANS];       /* it still drafts */
+    int32_t before[ROUND_SPANS]; /* its newest token */
+    float confidence[ROUND_SPANS];
+    session_draw_fn *draw;
+    void *arg;
+    int64_t j;
+    const float *logits; /* [n][n_vocab] */
+};
+
+static void draw_one(void *arg, int64_t i, int worker)
+{
+    struct round *d = arg;
+    struct session_draft *t = d->item[i];
+    (void)worker;
+    if (!d->on[i])
+        return;
+    d->on[i] = d->j < t->width && d->draw(d->arg, d->index[i], d->j, d->logits + i * d->r->info.n_vocab, &d->before[i]);
+    if (!d->on[i])
+        return;
+    t->token[d->j] = d->before[i];
+    if (t->confidence)
+        t->confidence[d->j] = d->confidence[i];
+    t->n = d->j + 1;
+    d->on[i] = t->n < t->width;
+}
+
+/* Spans up to the last one that still drafts. */
+static int64_t drafting(const struct round *d)
+{
+    int64_t n = d->n;
+    while (n && !d->on[n - 1])
+        n--;
+    return n;
+}
+
+static void add(struct round *d, struct session_draft *item, int64_t index)
+{
+    int64_t i = d->n++;
+    for (; i && d->item[i - 1]->width < item->width; i--) {
+        d->item[i] = d->item[i - 1];
+        d->index[i] = d->index[i - 1];
+    }
+    d->item[i] = item;
+    d->index[i] = index;
+}
+
+static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *err)
+{
+    struct runner *r = d->r;
+    const struct rider *rider = &r->rider;
+    const struct lane *l = &r->lane[r->depth];
+    const int64_t n_vocab = r->info.n_vocab;
+    int64_t from[ROUND_SPANS] = {0};
+    struct device_suspended first;
+    for (int64_t i = 0; i < d->n; i++) {
+        struct session *s = d->item[i]->s;
+        const int64_t at = session_length(s);
+        l->span[i] = (struct family_span){.timeline = s->timeline, .token = s->token + at, .n = 1, .at = at, .want = FAMILY_LOGITS_NONE};
+        d->before[i] = s->token[at];
+        d->on[i] = true;
+    }
+    const struct family_step step = {l->span, d->n, d->n, 0};
+    struct family_round round = {.forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
+                                 .target = &r->spec, .from = from, .n_drafts = d->item[0]->width};
+    r->depth++;
+    session_device_begin(r, &first, cancel);
+    rider->draft->begin(rider->self, &round);
+    d->logits = l->logits;
+    for (d->j = 0; d->j < round.n_drafts; d->j++) {
+        const int64_t n = drafting(d);
+        if (!n || device_status(r->device, err))
+            break;
+        rider->draft->next(rider->self, &round, d->j, d->before, n, (struct rows){l->logits, n, n_vocab, n_vocab}, d->confidence);
+        if (!device_status(r->device, err))
+            pool_run(device_pool(r->device), n, draw_one, d);
+    }
+    const ingle_status s = session_device_end(r, &first, err);
+    r->depth--;
+    return s;
+}
+
+ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n, session_draw_fn *draw, void *arg,
+                           const atomic_bool *cancel, struct err *err)
+{
+    const struct rider *rider = &r->rider;
+    struct err full;
+    BUG_IF(!rider->draft || r->depth >= SESSION_LANES);
+    for (int64_t i = 0; i < n; i++)
+        item[i].n = 0;
+    for (int64_t i = 0; i < n;) {
+        struct round d = {.r = r, .draw = draw, .arg = arg};
+        for (; i < n && d.n < num_min(rider->n_spans, r->lane[r->depth].max_rows); i++) {
+            BUG_IF(session_pending(item[i].s) != 1 || item[i].s->restore.read);
+            if (item[i].width < 1 || kv_timeline_extend(item[i].s->timeline, rider->info.rows, &full))
+                continue;
+            item[i].width = num_min(item[i].width, rider->info.most);
+            add(&d, &item[i], i);
+        }
+        const ingle_status s = d.n ? run(&d, cancel, err) : INGLE_OK;
+        if (s)
+            return s;
+    }
+    return INGLE_OK;
+}

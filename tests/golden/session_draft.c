@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session_draft - a network that drafts on the runner's own pages: greedy answers equal plain ones, and what it drafts
+ * behind a prompt is the same however the prompt came there (pieces, rewinds, forks, the prefix tree, other sessions).
+ */
+#include "golden/drafter.h"
+
+#include "base/mem.h"
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CTX = 600, ANSWER = 120, MOST = 32 };
+
+struct bench {
+    struct drafter d;     /* target and network; its own runner stays unused */
+    struct runner *plain; /* without the network */
+    struct runner *r;     /* with it */
+};
+
+static bool bench_open(struct bench *b, const char *target, const char *path)
+{
+    struct err e;
+    struct stat st;
+    if (stat(target, &st) || stat(path, &st)) {
+        print_message("not in this clone: %s\n", path);
+        return false;
+    }
+    drafter_open(&b->d, target, path, &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
+    struct golden_model *g = &b->d.g;
+    struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .max_logits = 64, .kv_codec = KERN_KV_F16, .kv_budget_bytes = (uint64_t)1 << 30,
+                               .tree_budget_bytes = (uint64_t)1 << 28, .sink = &g->sink};
+    GOLDEN_OK(session_runner_create(&b->plain, g->family, g->self, &g->info, g->device, &o, &e));
+    o.draft = b->d.kind;
+    o.draft_self = b->d.self;
+    o.draft_info = b->d.info;
+    GOLDEN_OK(session_runner_create(&b->r, g->family, g->self, &g->info, g->device, &o, &e));
+    return true;
+}
+
+static void bench_close(struct bench *b)
+{
+    struct runner *const all[] = {b->plain, b->r};
+    for (int i = 0; i < 2; i++) {
+        struct kv_pool_counts counts;
+        session_runner_clear_tree(all[i]);
+        kv_pool_count(session_runner_pool(all[i]), &counts);
+        assert_int_equal(counts.used_bytes, 0);
+        session_runner_free(all[i]);
+    }
+    drafter_close(&b->d);
+}
+
+static bool draw_best(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
+{
+    const struct bench *b = arg;
+    (void)i;
+    (void)j;
+    *token = (int32_t)golden_best(logits, b->d.g.info.n_vocab);
+    return true;
+}
+
+static struct session *open_session(struct runner *r, const int32_t *tokens, int64_t n)
+{
+    struct err e;
+    struct session *s;
+    struct session_reuse reuse;
+    GOLDEN_OK(session_create(&s, r, &e));
+    if (n)
+        GOLDEN_OK(session_sync(s, tokens, n, &reuse, &e));
+    return s;
+}
+
+/* Computes what waits and appends the best token: the anchor. */
+static void finish(struct bench *b, struct session *s)
+{
+    struct err e;
+    const float *logits = NULL;
+    GOLDEN_OK(session_finish(s, &logits, NULL, &e));
+    const int32_t best = (int32_t)golden_best(logits, b->d.g.info.n_vocab);
+    GOLDEN_OK(session_append(s, &best, 1, &e));
+}
+
+/* ANSWER tokens behind a prompt, one by one. */
+static void plain_answer(struct bench *b, const int32_t *prompt, int64_t n, int32_t *out)
+{
+    struct session *s = open_session(b->plain, prompt, n);
+    for (int64_t i = 0; i < ANSWER; i++)
+        finish(b, s);
+    memcpy(out, session_tokens(s) + n, ANSWER * sizeof *out);
+    session_free(s);
+}
+
+static int64_t round_of(struct bench *b, struct session *s, int64_t width, int32_t *token)
+{
+    struct err e;
+    struct session_draft item = {.s = s, .width = width, .token = token};
+    GOLDEN_OK(session_draft(b->r, &item, 1, draw_best, b, NULL, &e));
+    return item.n;
+}
+
+/* Drafts of several sessions, then one step for all of them, then what of it stays. */
+static void advance(struct bench *b, struct session **s, int n, int64_t *n_drafted, int64_t *n_right)
+{
+    struct err e;
+    int32_t token[4][MOST];
+    struct session_draft item[4];
+    struct session_work work[4];
+    const int64_t v = b->d.g.info.n_vocab;
+    for (int i = 0; i < n; i++)
+        item[i] = (struct session_draft){.s = s[i], .width = 1 + (i * 3 + session_length(s[i])) % b->d.info.most, .token = token[i]};
+    GOLDEN_OK(session_draft(b->r, item, n, draw_best, b, NULL, &e));
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(item[i].n, item[i].width);
+        GOLDEN_OK(session_append(s[i], token[i], item[i].n, &e));
+        work[i] = (struct session_work){.s = s[i], .want = FAMILY_LOGITS_ALL};
+    }
+    GOLDEN_OK(session_step(b->r, work, n, NULL, &e));
+    for (int i = 0; i < n; i++) {
+        const int64_t at = session_length(s[i]) - work[i].n_done;
+        int64_t k = 0;
+        int32_t best = (int32_t)golden_best(work[i].logits, v);
+        while (k + 1 < work[i].n_done && best == session_tokens(s[i])[at + k + 1])
+            best = (int32_t)golden_best(work[i].logits + ++k * v, v);
+        session_keep(s[i], at + k + 1);
+        GOLDEN_OK(session_append(s[i], &best, 1, &e));
+        *n_drafted += item[i].n;
+        *n_right += k;
+    }
+}
+
+static void answers(struct bench *b, const int32_t *tokens)
+{
+    int32_t want[4][ANSWER];
+    struct session *s[4];
+    int64_t drafted = 0, right = 0;
+    for (int i = 0; i < 4; i++) {
+        plain_answer(b, tokens, 20 + 40 * i, want[i]);
+        s[i] = open_session(b->r, tokens, 20 + 40 * i);
+        finish(b, s[i]);
+    }
+    while (session_length(s[0]) < 20 + ANSWER || session_length(s[1]) < 60 + ANSWER || session_length(s[2]) < 100 + ANSWER ||
+           session_length(s[3]) < 140 + ANSWER)
+        advance(b, s, 4, &drafted, &right);
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(session_tokens(s[i]) + 20 + 40 * i, want[i], sizeof want[i]);
+        session_free(s[i]);
+    }
+    print_message("%-8s %lld of %lld drafted tokens right\n", b->d.kind->kind, (long long)right, (long long)drafted);
+    assert_true(right > 0 && right < drafted);
+}
+
+static void expect_drafts(struct bench *b, struct session *s, const int32_t *want, int64_t n_want)
+{
+    int32_t got[MOST];
+    assert_int_equal(round_of(b, s, b->d.info.most, got), n_want);
+    assert_memory_equal(got, want, (size_t)n_want * sizeof *got);
+}
+
+/* The tokens [0, n) and the one behind them as the anchor, however they came there. */
+static void ways(struct bench *b, const int32_t *tokens, int64_t n)
+{
+    struct err e;
+    int32_t want[MOST];
+    const int32_t *anchor = tokens + n, other = tokens[n] == 7 ? 8 : 7;
+    struct session *s = open_session(b->r, NULL, 0);
+    GOLDEN_OK(session_append(s, tokens, n + 1, &e));
+    struct session_work all = {.s = s, .max_tokens = n};
+    for (; session_pending(s) > 1; all.max_tokens = session_pending(s) - 1)
+        GOLDEN_OK(session_step(b->r, &all, 1, NULL, &e));
+    const int64_t n_want = round_of(b, s, b->d.info.most, want);
+    expect_drafts(b, s, want, n_want); /* a round leaves nothing behind */
+
+    /* Wrong tokens are computed and taken back. */
+    for (int64_t wrong = 1; wrong <= 20; wrong += 6) {
+        session_keep(s, n);
+        for (int64_t i = 0; i < wrong; i++)
+            GOLDEN_OK(session_append(s, &other, 1, &e));
+        struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
+        session_keep(s, n);
+        GOLDEN_OK(session_append(s, anchor, 1, &e));
+        expect_drafts(b, s, want, n_want);
+    }
+    /* A fork, which goes its own way first. */
+    struct session *f = open_session(b->r, NULL, 0);
+    GOLDEN_OK(session_fork(f, s, &e));
+    struct session_work w = {.s = f, .want = FAMILY_LOGITS_LAST};
+    GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
+    expect_drafts(b, s, want, n_want);
+    /* Remembered, parked, and from the tree. */
+    session_keep(f, n);
+    GOLDEN_OK(session_remember(f, &e));
+    session_free(f);
+    session_free(s);
+    struct session_reuse reuse;
+    s = open_session(b->r, NULL, 0);
+    GOLDEN_OK(session_sync(s, tokens, n + 1, &reuse, &e));
+    assert_int_equal(reuse.kept, n);
+    expect_drafts(b, s, want, n_want);
+    /* In pieces of all sizes. */
+    session_runner_clear_tree(b->r);
+    session_park(s);
+    for (int64_t piece = 1; session_pending(s) > 1; piece = piece * 3 % 41 + 1) {
+        struct session_work p = {.s = s, .max_tokens = piece < session_pending(s) - 1 ? piece : session_pending(s) - 1};
+        GOLDEN_OK(session_step(b->r, &p, 1, NULL, &e));
+    }
+    expect_drafts(b, s, want, n_want);
+    session_free(s);
+}
+
+/* A prompt of the built-in tokenizer's ids that repeats itself somewhat. */
+static void fill(int32_t *tokens, int64_t n, int64_t n_vocab)
+{
+    uint32_t x = 12345;
+    for (int64_t i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        tokens[i] = i ? (int32_t)(400 + (x >> 8) % (uint32_t)(n_vocab - 400) / 8) : 2;
+    }
+}
+
+static void check(const char *target, const char *path)
+{
+    struct bench b;
+    int32_t tokens[CTX];
+    if (!bench_open(&b, target, path))
+        return;
+    fill(tokens, CTX, b.d.g.info.n_vocab);
+    answers(&b, tokens);
+    ways(&b, tokens, 1);
+    ways(&b, tokens, 129);
+    ways(&b, tokens, 300);
+    bench_close(&b);
+}
+
+static void dflash(void **state)
+{
+    (void)state;
+    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
+}
+
+static void dspark(void **state)
+{
+    (void)state;
+    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
