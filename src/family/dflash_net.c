@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+enum { TOGETHER = 512 }; /* positions from which reading keys once for all rows is worth the copies */
 enum { HEAD_ROWS = 16 }; /* rows of logits that are computed at once, unless there are more spans: reading the head is what they cost */
 
 static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x, struct rows y)
@@ -204,6 +205,62 @@ static void add_part(const struct pass *p, const struct dflash_conv *c, struct r
         device_scale(p->d, x, x, scale);
 }
 
+/* Whether all rows of a block see the same, in every span, and much of it. */
+static bool see_the_same(const struct pass *p, const struct family_view *view)
+{
+    bool much = false;
+    for (int64_t i = 0; i < p->f->step->n_rows; i++) {
+        const struct family_view *first = &view[i / p->g->block * p->g->block];
+        if (view[i].last != first->last || view[i].n != first->n)
+            return false;
+        much = much || (first->n ? first->n : first->last) >= TOGETHER;
+    }
+    return much;
+}
+
+/* Rows of blocks as heads of a single row for each block, and back: of each key head the queries of all rows stand together.
+ * Row r of all blocks is one view with a stride. */
+static void gather(const struct pass *p, struct rows apart, struct rows together, bool back)
+{
+    const struct dflash *g = p->g;
+    const int64_t n = apart.n / g->block, width = g->n_heads / g->n_kv_heads * g->head;
+    for (int64_t r = 0; r < g->block; r++)
+        for (int64_t h = 0; h < g->n_kv_heads; h++) {
+            const struct rows row = {apart.at ? apart.at + r * apart.stride : NULL, n, apart.width, g->block * apart.stride};
+            const struct rows a = rows_columns(row, h * width, width), b = rows_columns(together, (h * g->block + r) * width, width);
+            device_copy(p->d, back ? a : b, back ? b : a);
+        }
+}
+
+/* Rows that see the same read keys and values once, as heads of one row: the same bits as row by row. */
+static void attend(const struct pass *p, int64_t il, struct rows q, struct rows o)
+{
+    const struct dflash *g = p->g;
+    const struct family_view *view = p->view[g->layer[il].sliding];
+    const bool runs = device_runs(p->d);
+    if (!runs || !see_the_same(p, view))
+        family_attend_views(p->f, (uint32_t)il, q, g->n_heads, o, view, g->scale);
+    if (runs && !see_the_same(p, view))
+        return;
+    const size_t mark = device_mark(p->d);
+    const int64_t n_spans = q.n / g->block, width = g->block * q.width;
+    struct rows q1 = device_rows(p->d, n_spans, width), o1 = device_rows(p->d, n_spans, width);
+    struct family_view *one = device_bytes(p->d, (size_t)n_spans * sizeof *one);
+    struct family_span *span = device_bytes(p->d, (size_t)n_spans * sizeof *span);
+    struct family_forward f = *p->f;
+    for (int64_t i = 0; i < n_spans && device_runs(p->d); i++) {
+        one[i] = view[i * g->block];
+        span[i] = p->f->step->span[i];
+        span[i].n = 1;
+    }
+    const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n_spans};
+    f.step = &step;
+    gather(p, q, q1, false);
+    family_attend_views(&f, (uint32_t)il, q1, g->block * g->n_heads, o1, one, g->scale);
+    gather(p, o, o1, true);
+    device_release(p->d, mark);
+}
+
 static void attention(const struct pass *p, int64_t il, struct rows x)
 {
     const struct dflash *g = p->g;
@@ -215,7 +272,7 @@ static void attention(const struct pass *p, int64_t il, struct rows x)
     keys_and_values(g, p->f, il, convolve_in(p, &l->attn_conv, a, &said), &p->rope, &q);
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
     device_rope(p->d, q, &p->rope, g->n_heads, g->half);
-    family_attend_views(p->f, (uint32_t)il, q, g->n_heads, o, p->view[l->sliding], g->scale);
+    attend(p, il, q, o);
     one_matmul(p->d, l->o, o, a);
     add_part(p, &l->attn_conv, said, l->post_attn_norm, 1.0f, x, a);
     device_release(p->d, mark);

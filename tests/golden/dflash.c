@@ -42,15 +42,17 @@ static void open_case(struct open *o, const char *dir, const char *file, const c
 {
     char path[160];
     int64_t n_ids;
-    struct drafter_options opt = {.draft = {.rule = rule, .block = block}};
+    struct drafter_options opt = {.target.n_ctx = DRAFTER_CTX, .draft = {.rule = rule, .block = block}};
     snprintf(o->ref, sizeof o->ref, DIR "%s/golden.safetensors", dir);
     snprintf(path, sizeof path, DIR "%s/%s", dir, file);
     snprintf(o->prefix, sizeof o->prefix, "n%lld.b%lld.", (long long)n, (long long)block);
     o->n = n;
     o->block = block;
     drafter_open(&o->d, TARGET, path, &opt);
-    int32_t *ids = golden_ints(o->ref, "input_ids", &n_ids);
-    drafter_target(&o->d, ids, n);
+    int32_t *ids = golden_ints(o->ref, "input_ids", &n_ids), all[DRAFTER_CTX];
+    for (int64_t i = 0; i < n; i++)
+        all[i] = ids[i % n_ids];
+    drafter_target(&o->d, all, n);
     mem_free(ids);
 }
 
@@ -237,12 +239,13 @@ static void dspark(void **state)
 
 /* ---- rounds ---- */
 
-/* Several timelines of different lengths in one round, fewer drafts of some rows at once, and a shorter round: the same bits. */
-static void check_batch(const char *dir)
+/* Several timelines of different lengths in one round, fewer drafts of some rows at once, and a shorter round: the same bits.
+ * Beside a long context, blocks of short ones are attended to in another way than alone. */
+static void check_batch(const char *dir, int64_t longest)
 {
-    static const int64_t lengths[3] = {33, 1, 9};
+    const int64_t lengths[3] = {longest, 1, 9};
     struct open o;
-    open_case(&o, dir, "model-F32.gguf", NULL, 100, 0);
+    open_case(&o, dir, "model-F32.gguf", NULL, longest, 0);
     const int64_t v = o.d.g.info.n_vocab, m = o.d.info.most;
     float *one = mem_calloc((size_t)(3 * m * v), sizeof *one), *all = mem_calloc((size_t)(3 * m * v), sizeof *all);
     const int32_t anchor[3] = {17, 300, 45};
@@ -267,9 +270,11 @@ static void check_batch(const char *dir)
 static void rounds_share_a_step(void **state)
 {
     (void)state;
-    check_batch("dflash_gemma4");
-    check_batch("dflash2_gemma4");
-    check_batch("dspark_gemma4");
+    static const char *const dirs[] = {"dflash_gemma4", "dflash2_gemma4", "dspark_gemma4"};
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        check_batch(dirs[i], 33);
+        check_batch(dirs[i], 600);
+    }
 }
 
 /* What lies before `from` has no influence, and an empty context is one. */
