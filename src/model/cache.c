@@ -197,6 +197,18 @@ static uint64_t free_bytes(int dir, uint64_t *all)
     return (uint64_t)v.f_bavail * v.f_frsize;
 }
 
+/* In the largest unit of which there is one: "1.9 MB". */
+static const char *size_text(uint64_t n, char out[24])
+{
+    static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
+    size_t k = 0;
+    double v = (double)n;
+    for (; v >= 999.95 && k + 1 < sizeof unit / sizeof *unit; k++)
+        v /= 1000;
+    snprintf(out, 24, k ? "%.1f %s" : "%.0f %s", v, unit[k]);
+    return out;
+}
+
 /* Deletes what has to go for n bytes; INGLE_LIMIT: even that would not be enough. */
 static ingle_status make_room(int dir, const char *path, const struct packed_write *w, const char *own,
                               uint64_t n, struct err *err)
@@ -211,14 +223,15 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
     const uint64_t spare = all == UINT64_MAX ? 0 : all / FREE_SHARE < many ? all / FREE_SHARE : many;
     const uint64_t budget = w->o->pack_bytes ? w->o->pack_bytes : UINT64_MAX;
     ingle_status s = INGLE_OK;
+    char text[4][24];
     if (n > budget || kept > budget - n)
-        s = err_set(err, INGLE_LIMIT, "%s: %.1f GB of packed weights do not fit in the %.1f GB that it may take",
-                    path, (double)n * 1e-9, (double)budget * 1e-9);
+        s = err_set(err, INGLE_LIMIT, "%s: %s of packed weights do not fit in the %s that it may take",
+                    path, size_text(n, text[0]), size_text(budget, text[1]));
     else if (left != UINT64_MAX && (n > left + old_bytes || left + old_bytes - n < spare))
         s = err_set(err, INGLE_LIMIT,
-                    "%s: %.1f GB of packed weights would leave less than %.1f GB of the file system free "
-                    "(%.1f of %.1f GB are)",
-                    path, (double)n * 1e-9, (double)spare * 1e-9, (double)left * 1e-9, (double)all * 1e-9);
+                    "%s: %s of packed weights would leave less than %s of the file system free "
+                    "(%s of %s are)", path, size_text(n, text[0]), size_text(spare, text[1]),
+                    size_text(left, text[2]), size_text(all, text[3]));
     for (size_t i = 0; !s && i < n_old; i++) {
         const uint64_t now = free_bytes(dir, &all);
         const bool room = (now == UINT64_MAX || (now >= n && now - n >= spare)) && kept + old_bytes <= budget - n;
@@ -471,6 +484,7 @@ ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, v
 ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_bytes, struct err *err)
 {
     int dir;
+    size_t n_foreign = 0;
     *n_files = 0;
     *n_bytes = 0;
     ingle_status s = open_dir(path, &dir, err);
@@ -483,13 +497,18 @@ ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_by
         if ((!model_packed_is_name(e->d_name) && !partial) || (partial && in_use(dir, e->d_name)) ||
             fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        if (unlinkat(dir, e->d_name, 0) == 0) {
+        if (st.st_uid != geteuid()) {
+            n_foreign++;
+        } else if (unlinkat(dir, e->d_name, 0) == 0) {
             *n_files += 1;
             *n_bytes += (uint64_t)st.st_size;
         } else if (!s) {
             s = err_set(err, INGLE_IO, "%s: cannot delete %s: %s", path, e->d_name, strerror(errno));
         }
     }
+    if (!s && n_foreign)
+        s = err_set(err, INGLE_UNSUP, "%s: %zu files of other users are left (%lld own files were deleted)", path, n_foreign,
+                    (long long)*n_files);
     if (d)
         closedir(d);
     close(dir);

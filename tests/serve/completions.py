@@ -219,6 +219,9 @@ class Native(Both):
                      response_fields=["content", "generation_settings/seed", "timings/ingle/reuse", "nothing"])
         self.assertEqual(set(r), {"content", "generation_settings/seed", "timings/ingle/reuse"})
         self.assertEqual(r["generation_settings/seed"], 9)
+        c, r = self.server.open("POST", "/completion", {"prompt": PROMPT, "n_predict": 1, "response_fields": ["content", "tokens", "content"]})
+        self.assertEqual(r.read().count(b'"content"'), 1)
+        c.close()
         self.refused("response_fields", prompt="x", response_fields=[1])
 
     def test_nothing_to_generate(self):

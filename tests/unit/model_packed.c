@@ -475,6 +475,41 @@ static void files_of_others_stay(void **state)
     }
 }
 
+/* The same for people who clear the directory, who are told what is left. */
+static void clearing_leaves_files_of_others(void **state)
+{
+    (void)state;
+    char path[512];
+    struct ingle_engine_info info;
+    int64_t n;
+    uint64_t bytes;
+    if (geteuid() != 0)
+        skip();
+    start(moe, &write_it, &info);
+    start(nano, &write_it, &info);
+    assert_int_equal(files(path), 2);
+    assert_int_equal(chown(path, 1000, 1000), 0);
+    assert_int_equal(ingle_pack_clear(dir, &n, &bytes, &error), INGLE_UNSUP);
+    assert_int_equal(n, 1);
+    assert_non_null(strstr(error.text, "1 files of other users are left"));
+    assert_int_equal(files(path), 1);
+    assert_int_equal(chown(path, 0, 0), 0);
+    must(ingle_pack_clear(dir, &n, &bytes, &error));
+    assert_int_equal(files(path), 0);
+}
+
+/* Sizes of small things are not told as 0.0 GB. */
+static void small_limits_are_readable(void **state)
+{
+    (void)state;
+    struct ingle_engine_info info;
+    const struct start tiny = {.write = true, .bytes = 1 << 10};
+    start(moe, &tiny, &info);
+    assert_false(info.packed);
+    assert_non_null(strstr(said, "the 1.0 kB that it may take"));
+    assert_null(strstr(said, "0.0 GB"));
+}
+
 /* The lock of who asks whether a file is in use is waited for. */
 static void a_moment_of_a_lock_is_waited_for(void **state)
 {
@@ -639,6 +674,8 @@ int main(void)
         TEST(files_are_listed_and_deleted),
         TEST(names_in_the_way),
         TEST(files_of_others_stay),
+        TEST(clearing_leaves_files_of_others),
+        TEST(small_limits_are_readable),
         TEST(a_moment_of_a_lock_is_waited_for),
         TEST(a_change_in_place_is_seen),
         TEST(a_file_cut_short_ends_an_answer),

@@ -223,6 +223,16 @@ static struct json_object *follow(struct json_object *o, const char *path)
     }
 }
 
+/* A path that is named twice is one member. */
+static bool is_told(struct json_object *fields, size_t i)
+{
+    const char *path = json_object_get_string(json_object_array_get_idx(fields, i));
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(json_object_get_string(json_object_array_get_idx(fields, k)), path) == 0)
+            return true;
+    return false;
+}
+
 /* Replaces the object that begins at `from` by the fields that were asked for. */
 static void pick_fields(const struct native *s, size_t from, struct str *out)
 {
@@ -235,7 +245,7 @@ static void pick_fields(const struct native *s, size_t from, struct str *out)
     for (size_t i = 0; i < json_object_array_length(s->fields); i++) {
         const char *path = json_object_get_string(json_object_array_get_idx(s->fields, i));
         struct json_object *v = follow(whole, path);
-        if (!v)
+        if (!v || is_told(s->fields, i))
             continue;
         write_string(&picked, path, strlen(path));
         str_addc(&picked, ':');
