@@ -422,6 +422,19 @@ static bool is_hidden(const struct answer *a, const struct ingle_drawn *d)
     return (find_stop(q, d->id) && !q->keep_stop) || (q->hide_special && is_special(a, d->id));
 }
 
+static bool has_line_feed(const struct str *s) { return s->n && memchr(s->at, '\n', s->n); }
+
+/* As llama-server has it: an answer in one line may take its time. */
+static bool is_late(struct answer_run *r)
+{
+    const struct answer *a = r->a;
+    const int64_t most = a->request.predict_ms;
+    if (!r->first)
+        r->first = a->last_token;
+    return most > 0 && a->last_token - r->first > (uint64_t)most * 1000000 &&
+           (has_line_feed(&r->c.content) || has_line_feed(&r->c.reasoning));
+}
+
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
 {
     struct answer *a = r->a;
@@ -456,7 +469,9 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
         if (a->request.keep_stop)
             add_content(r, c->stop, a->request.stop[which].n);
     }
-    return end == INGLE_END_NONE && !r->cut && !a->fault.kind && !c->stop_id;
+    const bool more = end == INGLE_END_NONE && !r->cut && !a->fault.kind && !c->stop_id && which < 0;
+    r->late = is_late(r) && more;
+    return more && !r->late;
 }
 
 const struct answer_echo *answer_echo_of(const struct answer_part *p)
@@ -513,7 +528,7 @@ void answer_echo(struct answer_run *r)
 
 static enum answer_finish finish_of(const struct answer_run *r, enum ingle_finish why)
 {
-    if (why == INGLE_FINISH_LENGTH)
+    if (why == INGLE_FINISH_LENGTH || r->late)
         return ANSWER_LENGTH;
     return r->c.n_calls ? ANSWER_CALLS : ANSWER_STOP;
 }

@@ -47,6 +47,8 @@ struct answer_run {
     bool constrained;     /* what is to follow the thought is in force */
     int32_t *drawn; /* [n_drawn]: all tokens, only where answer_options.keep wants them */
     size_t n_drawn, cap_drawn;
+    uint64_t first;       /* clock_now() at its first token */
+    bool late;            /* request.predict_ms are over */
     bool cut;             /* a second call would come: no more tokens */
     bool in_call;         /* it was asked whether what began is certain to be a call */
     bool held;            /* answer.calls is in force */

@@ -177,6 +177,7 @@ struct chat_request {
     int id_slot; /* where llama.cpp's clients find the conversation again */
     int priority;
     double deadline_seconds; /* 0: none */
+    int64_t predict_ms; /* an answer with a line feed ends so long after its first token; 0: no limit */
     struct str user;         /* whose share it is */
     struct str cache_key;    /* the client's name for what begins alike, or "" */
 };

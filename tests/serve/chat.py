@@ -263,6 +263,22 @@ class Chat(Case):
             if call["function"]["name"] == "plain":
                 self.assertEqual(json.loads(call["function"]["arguments"]), {"a": 7})
         self.assertNotIn("warnings", self.ask(user("x", tools=tools[1:], max_tokens=3)))
+        # Where nothing but that tool can be called: refused, or held to what is left of its schema.
+        named = {"type": "function", "function": {"name": "odd"}}
+        for forced in ({"tools": tools[:1], "tool_choice": "required"}, {"tools": tools, "tool_choice": named}):
+            self.refused(user("x", **forced), says="'if' is not supported")
+            r = self.ask(user("x", schema_unsupported="drop", **forced))
+            self.assertIn("left out", r["warnings"][0])
+            self.assertEqual(json.loads(r["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]), {"a": 1})
+        drop = {"schema_unsupported": "drop"}
+        for path, body in (("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}, **drop}),
+                           ("/v1/messages", {"max_tokens": 9, "output_format": {"type": "json_schema", "schema": schema}, **user("x"), **drop}),
+                           ("/v1/completions", {"prompt": "x", "json_schema": schema, **drop}), ("/completion", {"prompt": "x", "json_schema": schema, **drop}),
+                           ("/api/chat", {"format": schema, "stream": False, **user("x"), "options": drop}),
+                           ("/api/generate", {"format": schema, "stream": False, "prompt": "x", "options": drop})):
+            status, _, r = self.server.post(path, body)
+            self.assertEqual(status, 200, r)
+            self.assertIn("'if' is not supported", r["warnings"][0], path)
 
     def test_lengths(self):
         self.assertEqual(self.one(user("Count from 1 to 20.", max_tokens=3))["finish_reason"], "length")

@@ -214,6 +214,16 @@ class Native(Both):
                          r[0]["content"])
         self.refused("prompt", prompt={"prompt_string": "x", "multimodal_data": ["aGk="]})
 
+    def test_time_for_an_answer(self):
+        """t_max_predict_ms ends answers of several lines, and no others; a millisecond is no time for 1,500 tokens."""
+        lines = {"prompt": PROMPT, "n_predict": 1500, "grammar": "root ::= [a\n] [\n] [a\n]{3000}", "t_max_predict_ms": 1}
+        r = self.ask(**lines)
+        self.assertEqual((r["stop_type"], r["has_new_line"]), ("limit", True))
+        self.assertLess(r["tokens_predicted"], 1500)
+        for unbounded in (0, -1):
+            self.assertEqual(self.ask(**{**lines, "n_predict": 20, "t_max_predict_ms": unbounded})["tokens_predicted"], 20)
+        self.assertEqual(self.ask(prompt=PROMPT, n_predict=50, grammar="root ::= [a]{3000}", t_max_predict_ms=1)["tokens_predicted"], 50)
+
     def test_response_fields(self):
         r = self.ask(prompt=PROMPT, n_predict=4, seed=9,
                      response_fields=["content", "generation_settings/seed", "timings/ingle/reuse", "nothing"])

@@ -115,8 +115,8 @@ RESPONSES = {
     "store": ("bool", [True, False], []), "background": ("bool", [False, True], []),
     "include": ("array", [["reasoning.encrypted_content"], []], [[5]]),
     "previous_response_id": ("string", [], []), "conversation": ("any", [], [5, [], True, {}]),
-    "prompt": ("any", [], [{"id": "x"}]),
-    **dict.fromkeys(("metadata", "max_tool_calls", "prompt_cache_key", "service_tier", "truncation",
+    "prompt": ("any", [], [{"id": "x"}]), "truncation": ("string", ["auto", "disabled"], ["", "sometimes"]),
+    **dict.fromkeys(("metadata", "max_tool_calls", "prompt_cache_key", "service_tier",
                      "context_management", "user", "unknown"), ANY), **SAMPLING, **LLAMA, **TOLD,
 }
 MESSAGES_ALL = {

@@ -189,6 +189,7 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_bool(out, "stop", true);
     write_member(out, "model", s->info->model);
+    write_member_texts(out, "warnings", s->info->warnings, s->info->n_warnings);
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     put_settings(s->info, out);

@@ -58,7 +58,7 @@ static const struct whole_field wholes[] = {
 
 /* Fields of llama-server that change nothing here, but must not be nonsense. */
 static const struct whole_field ignored[] = {
-    {"n_keep", -1, 0}, {"n_discard", 0, 0}, {"min_keep", 0, 0}, {"t_max_predict_ms", -1, 0},
+    {"n_keep", -1, 0}, {"n_discard", 0, 0}, {"min_keep", 0, 0},
 };
 
 /* The limits of llama-server's own form where they are wider than OpenAI's. */
@@ -564,6 +564,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_int(body, "priority", -10, 10, &priority, f);
     request_get_cache_key(body, "prompt_cache_key", r);
     request_get_number(body, "deadline_seconds", 0, 1e6, &deadline, f);
+    request_get_int(body, "t_max_predict_ms", -1, INT32_MAX, &r->predict_ms, f);
     request_get_int(body, "id_slot", -1, INT32_MAX, &slot, f);
     r->priority = (int)priority;
     r->id_slot = slot < 0 ? 0 : (int)slot;

@@ -644,6 +644,12 @@ static void refuse(struct responses_reader *d, struct json_object *body)
     if (view_get(body, "prompt"))
         request_fault(d->fault, FAULT_REQUEST, "prompt",
                       "'prompt' is not kept here: send input and instructions");
+    struct json_object *truncation = view_get(body, "truncation");
+    if (view_is(view_of(truncation), "auto"))
+        drop(d, VIEW("truncation"), "'auto' cuts nothing here: an input that is longer than the context is refused");
+    else if (truncation && !view_is(view_of(truncation), "disabled"))
+        request_fault(d->fault, FAULT_REQUEST, "truncation", "'truncation' is %.40s, not auto or disabled",
+                      json_object_get_string(truncation));
 }
 
 static void read_background(struct responses_reader *d, struct json_object *body, bool keep_it)

@@ -71,6 +71,8 @@ static void put_response(const struct responses *s, struct str *out, const struc
     str_adds(out, strcmp(e->status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}"
                                                        : "null");
     write_member_string(out, "model", s->model.at, s->model.n);
+    if (e->result)
+        write_member_texts(out, "warnings", e->result->info->warnings, e->result->info->n_warnings);
     write_key(out, "output");
     write_open(out, '[');
     if (!e->brief)
