@@ -18,7 +18,7 @@ def run(*args, stdin=None):
 
 class Doors(unittest.TestCase):
     def test_developer(self):
-        """One rule for render, the daemon, chat completions and responses."""
+        """One rule for render, the daemon, chat completions, responses, messages and Ollama's API."""
         for model in (None, V4):
             seen = {}
             for role in ("system", "own"):
@@ -42,6 +42,12 @@ class Doors(unittest.TestCase):
                         if role == "own" and model or k == 1:
                             r = s.post("/v1/responses/input_tokens", {"input": talk})[2]
                             self.assertEqual(r["input_tokens"], n, (model, role, k))
+                            r = s.post("/v1/messages/count_tokens", {"messages": talk})[2]
+                            self.assertEqual(r["input_tokens"], n, (model, role, k))
+                            r = s.post("/v1/messages", {"messages": talk, "max_tokens": 1})[2]
+                            self.assertEqual(r["usage"]["input_tokens"] + r["usage"]["cache_read_input_tokens"], n, (model, role, k))
+                        r = s.post("/api/chat", {"messages": talk, "options": {"num_predict": 1}, "stream": False})[2]
+                        self.assertEqual(r["prompt_eval_count"], n, (model, role, k))
             for k in range(len(TALKS)):
                 # Gemma 4's template makes one system turn of a first message, whoever's it is.
                 self.assertEqual(seen["system", k] == seen["own", k], not model and k == 1)
