@@ -73,11 +73,12 @@ static void dflash_next(const void *self, struct family_round *r, int64_t j, con
                         float *confidence)
 {
     const struct dflash *g = self;
-    struct dflash_round *d = r->state;
+    struct dflash_round *d = r->state, dry;
     (void)token;
     (void)confidence;
-    if (d)
-        family_dflash_put(g, r->forward.device, family_dflash_logits(g, r, d, j, n_spans), logits);
+    if (!d)
+        family_dflash_dry(g, r, d = &dry);
+    family_dflash_put(g, r->forward.device, family_dflash_logits(g, r, d, j, n_spans), logits);
 }
 
 const struct family_draft family_dflash = {

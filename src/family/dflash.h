@@ -86,6 +86,8 @@ bool family_dflash_flag(struct dflash_keys *k, const char *names, bool fallback)
 bool family_dflash_is_file(const struct io_meta *meta);
 bool family_dflash_has_key(const struct model *m, const struct io_meta *meta, const char *names);
 
+int64_t family_dflash_columns(const struct model *m, const char *name);
+
 /* Checks the pairing and binds all but heads; what it owns ends with family_dflash_release(), also after an error. */
 MUST_CHECK ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k, const struct family_draft_target *target,
                                            struct model *m, struct err *err);
@@ -124,6 +126,8 @@ struct dflash_round {
     int64_t most;       /* drafts, at most */
 };
 void family_dflash_block(const struct dflash *g, struct family_round *r, struct dflash_round *d);
+/* What it leaves in a dry run, whose later parts count what they would take, too. */
+void family_dflash_dry(const struct dflash *g, const struct family_round *r, struct dflash_round *d);
 /* The rows of y that draft the j-th token of the first n spans. */
 struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_round *d, int64_t j, int64_t n);
 /* Their logits [n][n_out], scaled and capped. */

@@ -126,20 +126,24 @@ static ingle_status dflash2_set(void *self, const struct family_draft_options *o
     return st;
 }
 
-static void dflash2_begin(const void *self, struct family_round *r)
+/* Rows of a round behind the block's. */
+static void take(const struct dflash2 *s, struct device *d, int64_t n, struct round *round)
 {
-    const struct dflash2 *s = self;
-    struct device *d = r->forward.device;
-    const int64_t n = r->forward.step->n_spans;
-    struct round *to = device_bytes(d, sizeof *to), dry;
-    struct round *round = to ? to : &dry;
-    family_dflash_block(&s->g, r, &round->d);
     round->x = device_rows(d, n, s->g.n_embd);
     round->by = device_rows(d, n, s->rank);
     round->follow = device_rows(d, n, s->rank);
     round->cand = device_rows(d, n * s->top, s->rank);
     round->id = device_bytes(d, (size_t)(n * s->top) * sizeof *round->id);
-    r->state = to;
+}
+
+static void dflash2_begin(const void *self, struct family_round *r)
+{
+    const struct dflash2 *s = self;
+    struct round *round = device_bytes(r->forward.device, sizeof *round), dry;
+    r->state = round;
+    round = round ? round : &dry;
+    family_dflash_block(&s->g, r, &round->d);
+    take(s, r->forward.device, r->forward.step->n_spans, round);
 }
 
 /* The n_best largest of a row, falling; ties keep the lower token first. */
@@ -179,10 +183,14 @@ static void dflash2_next(const void *self, struct family_round *r, int64_t j, co
 {
     const struct dflash2 *s = self;
     struct device *d = r->forward.device;
-    struct round *round = r->state;
+    struct round *round = r->state, dry;
+    const size_t mark = device_mark(d);
     (void)confidence;
-    if (!round)
-        return;
+    if (!round) {
+        round = &dry;
+        family_dflash_dry(&s->g, r, &dry.d);
+        take(s, d, n_spans, &dry);
+    }
     const struct rows z = family_dflash_logits(&s->g, r, &round->d, j, n_spans), x = rows_slice(round->x, 0, n_spans);
     const struct rows by = rows_slice(round->by, 0, n_spans), follow = rows_slice(round->follow, 0, n_spans);
     device_copy(d, x, family_dflash_hidden(&s->g, &round->d, j, n_spans));
@@ -194,6 +202,7 @@ static void dflash2_next(const void *self, struct family_round *r, int64_t j, co
     device_embed(d, rows_slice(round->cand, 0, n_spans * s->top), s->after, round->id, 1.0f);
     if (device_runs(d))
         put_scores(s, round, z, by, logits);
+    device_release(d, mark);
 }
 
 const struct family_draft family_dflash2 = {

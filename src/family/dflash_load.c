@@ -219,20 +219,41 @@ static void read_scale(struct dflash *g, struct dflash_keys *k, const struct mod
 
 static const char *const block_count_names = "target_block_count|dflash.n_target_layers";
 
+/* Columns of a matrix; 0: there is none, or it is stored as codes that are packed in other numbers. */
+int64_t family_dflash_columns(const struct model *m, const char *name)
+{
+    const struct io_tensor *t = model_find(m, name);
+    return t && t->n_dims == 2 && t->type != QUANT_U8 && t->type != QUANT_I32 ? (int64_t)t->ne[0] : 0;
+}
+
+static const char *const tap_names = "target_layers|dflash.target_layer_ids|target_layer_ids";
+
+/* Number of taps: of the list, or as many as fc.weight takes. */
+static void count_taps(struct dflash *g, struct dflash_keys *k, const struct model *m)
+{
+    char full[128];
+    if (k->s)
+        return;
+    const struct io_value *v = family_dflash_key(k, tap_names, full);
+    const int64_t in = family_dflash_columns(m, "fc.weight"), n = v && v->kind == IO_ARRAY ? (int64_t)v->n : in / g->n_embd;
+    if (v && v->kind == IO_ARRAY && in && in != n * g->n_embd)
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': '%s' has %lld layers, but tensor 'fc.weight' takes %lld of width %lld", k->path,
+                       k->checkpoint ? "target_layer_ids" : full, (long long)n, (long long)(in / g->n_embd), (long long)g->n_embd);
+    else if (n < 1 || n > DFLASH_MAX_TAPS || in % g->n_embd)
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'fc.weight' has %lld columns, expected 1 to %d times the width %lld", k->path,
+                       (long long)in, DFLASH_MAX_TAPS, (long long)g->n_embd);
+    g->n_taps = n;
+}
+
 static void read_taps(struct dflash *g, struct dflash_keys *k)
 {
     uint64_t at[DFLASH_MAX_TAPS];
     char full[128];
     const int64_t layers = g->target.info->n_layers;
-    const struct io_value *v = family_dflash_key(k, "target_layers|dflash.target_layer_ids|target_layer_ids", full);
+    const struct io_value *v = family_dflash_key(k, tap_names, full);
     const int64_t shift = v && ends_with(full, "target_layers") ? 1 : 0; /* there the list names layers whose inputs are tapped */
     if (k->s)
         return;
-    if (v && (v->kind != IO_ARRAY || (int64_t)v->n != g->n_taps)) {
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': '%s' has %zu layers, but tensor 'fc.weight' takes %lld of width %lld", k->path,
-                       k->checkpoint ? "target_layer_ids" : full, v->n, (long long)g->n_taps, (long long)g->n_embd);
-        return;
-    }
     if (v)
         k->s = io_get_u64s(k->meta, full, (size_t)g->n_taps, 0, UINT32_MAX, at, k->err);
     for (int64_t i = 0; !k->s && i < g->n_taps; i++) {
@@ -298,18 +319,13 @@ static void check_pairing(struct dflash *g, struct dflash_keys *k, struct model 
 {
     static const char *const tensors[] = {"token_embd.weight", "markov_w1.weight", "selector_predecessor.weight", "selector_successor.weight"};
     const struct family_info *info = g->target.info;
-    const struct io_tensor *fc = model_find(m, "fc.weight");
     check_target(g, k);
     check_number(g, k, "embedding_length", "hidden_size", g->n_embd, "the target's width is", info->n_embd);
     const int64_t tokens = family_dflash_whole(k, "vocab_size", 0, 1 << 24, 0);
     check_number(g, k, "vocab_size", "vocab_size", tokens ? tokens : g->n_vocab, "the target's tokens are", g->n_vocab);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         check_rows(g, k, m, tensors[i]);
-    const int64_t in = fc && fc->n_dims == 2 ? (int64_t)fc->ne[0] : 0;
-    if (!k->s && (in < g->n_embd || in % g->n_embd || in / g->n_embd > DFLASH_MAX_TAPS))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'fc.weight' has %lld columns, expected 1 to %d times the width %lld", k->path,
-                       (long long)in, DFLASH_MAX_TAPS, (long long)g->n_embd);
-    g->n_taps = k->s ? 0 : in / g->n_embd;
+    count_taps(g, k, m);
     check_layers(g, k);
     read_taps(g, k);
     g->mask = (int32_t)family_dflash_whole(k, "mask_token_id|dflash.mask_token_id|tokenizer.ggml.mask_token_id", 0, INT32_MAX, -1);

@@ -306,13 +306,26 @@ static void lay_out(const struct dflash *g, const struct family_round *r, struct
     }
 }
 
+/* Rows of logits that a round of so many spans computes at once, at most. */
+static int64_t head_rows(const struct family_round *r)
+{
+    const int64_t n_spans = r->forward.step->n_spans;
+    return num_max(n_spans, num_min(HEAD_ROWS, n_spans * r->n_drafts));
+}
+
+void family_dflash_dry(const struct dflash *g, const struct family_round *r, struct dflash_round *out)
+{
+    const int64_t n = r->forward.step->n_spans * g->block, most = head_rows(r);
+    *out = (struct dflash_round){.y = {NULL, n, g->n_embd, g->n_embd}, .x = {NULL, most, g->n_embd, g->n_embd},
+                                 .logits = {NULL, most, g->n_out, g->n_out}, .most = r->n_drafts};
+}
+
 void family_dflash_block(const struct dflash *g, struct family_round *r, struct dflash_round *out)
 {
     struct device *d = r->forward.device;
     const int64_t n_spans = r->forward.step->n_spans, n = n_spans * g->block;
     struct rows y = device_rows(d, n, g->n_embd);
-    const int64_t most = num_max(n_spans, num_min(HEAD_ROWS, n_spans * r->n_drafts));
-    *out = (struct dflash_round){.y = y, .x = device_rows(d, most, g->n_embd), .logits = device_rows(d, most, g->n_out),
+    *out = (struct dflash_round){.y = y, .x = device_rows(d, head_rows(r), g->n_embd), .logits = device_rows(d, head_rows(r), g->n_out),
                                  .most = r->n_drafts};
     const size_t mark = device_mark(d);
     struct family_forward f = r->forward;

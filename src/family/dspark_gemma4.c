@@ -59,9 +59,8 @@ static void dspark_free(void *self)
 
 static void bind_chain(struct dspark *s, struct dflash_keys *k, struct model *m)
 {
-    const struct io_tensor *t = model_find(m, "markov_w1.weight");
-    const int64_t rank = family_dflash_whole(k, "markov_rank", 0, MAX_RANK, 0);
-    s->rank = t && t->n_dims == 2 ? (int64_t)t->ne[0] : 0;
+    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), rank = family_dflash_whole(k, "markov_rank", 0, MAX_RANK, 0);
+    s->rank = is ? is : model_has_matrix(m, "markov_w1.weight") ? rank : 0;
     if (!k->s && (s->rank > MAX_RANK || (rank && rank != s->rank)))
         k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path, (long long)s->rank,
                        (long long)(rank ? rank : MAX_RANK));
@@ -74,12 +73,12 @@ static void bind_chain(struct dspark *s, struct dflash_keys *k, struct model *m)
 static void bind_confidence(struct dspark *s, struct dflash_keys *k, struct model *m)
 {
     static const char name[] = "conf_proj.weight", bias[] = "conf_proj.bias";
-    const struct io_tensor *t = model_find(m, name);
-    const bool said = family_dflash_flag(k, "has_confidence_head", t != NULL);
-    s->sure_follows = family_dflash_flag(k, "confidence_head_with_markov", t && (int64_t)t->ne[0] == s->g.n_embd + s->rank);
-    if (!k->s && said && !t)
+    const bool has = model_has_matrix(m, name), said = family_dflash_flag(k, "has_confidence_head", has);
+    const int64_t in = family_dflash_columns(m, name);
+    s->sure_follows = family_dflash_flag(k, "confidence_head_with_markov", !in || in == s->g.n_embd + s->rank);
+    if (!k->s && said && !has)
         k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path, name);
-    if (k->s || !t)
+    if (k->s || !has)
         return;
     k->s = model_matrix(m, name, 1, s->g.n_embd + (s->sure_follows ? s->rank : 0), 1, &s->sure, k->err);
     if (!k->s && model_find(m, bias))
@@ -130,14 +129,10 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
     return st;
 }
 
-static void dspark_begin(const void *self, struct family_round *r)
+/* Rows of a round behind the block's. */
+static void take(const struct dspark *s, struct device *d, int64_t n, struct round *round)
 {
-    const struct dspark *s = self;
-    struct device *d = r->forward.device;
-    const int64_t n = r->forward.step->n_spans;
-    struct round *to = device_bytes(d, sizeof *to), dry;
-    struct round *round = to ? to : &dry;
-    family_dflash_block(&s->g, r, &round->d);
+    round->e = (struct rows){0};
     if (s->rank)
         round->e = device_rows(d, n, s->rank);
     if (s->g.to)
@@ -146,7 +141,16 @@ static void dspark_begin(const void *self, struct family_round *r)
         round->x = device_rows(d, n, device_matrix_in(s->sure));
         round->c = device_rows(d, n, 1);
     }
-    r->state = to;
+}
+
+static void dspark_begin(const void *self, struct family_round *r)
+{
+    const struct dspark *s = self;
+    struct round *round = device_bytes(r->forward.device, sizeof *round), dry;
+    r->state = round;
+    round = round ? round : &dry;
+    family_dflash_block(&s->g, r, &round->d);
+    take(s, r->forward.device, r->forward.step->n_spans, round);
 }
 
 /* How likely it is that the target agrees; what is no number is no confidence. */
@@ -168,9 +172,13 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
 {
     const struct dspark *s = self;
     struct device *d = r->forward.device;
-    struct round *round = r->state;
-    if (!round)
-        return;
+    struct round *round = r->state, dry;
+    const size_t mark = device_mark(d);
+    if (!round) {
+        round = &dry;
+        family_dflash_dry(&s->g, r, &dry.d);
+        take(s, d, n_spans, &dry);
+    }
     const struct rows u = family_dflash_logits(&s->g, r, &round->d, j, n_spans), e = rows_slice(round->e, 0, n_spans);
     if (s->rank) {
         const struct rows z = s->g.to ? rows_slice(round->z, 0, n_spans) : logits;
@@ -182,8 +190,9 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
     } else {
         family_dflash_put(&s->g, d, u, logits);
     }
-    if (confidence && s->sure)
+    if (s->sure && (confidence || !r->state))
         confidences(s, d, round, family_dflash_hidden(&s->g, &round->d, j, n_spans), e, confidence);
+    device_release(d, mark);
 }
 
 const struct family_draft family_dspark_gemma4 = {

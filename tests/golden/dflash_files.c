@@ -385,6 +385,104 @@ static void speculators(void **state)
     unlink(path);
 }
 
+/* Codes of four bits in words, groups of 32 with a scale each, beside a checkpoint of the floats that they stand for. */
+static void put_codes(struct io_writer *coded, struct io_writer *plain, const struct io_tensor *t, const float *w)
+{
+    struct err e;
+    const uint64_t in = t->ne[0], out = t->ne[1], n = in * out;
+    uint32_t *word = mem_calloc(n / 8, sizeof *word);
+    float *scale = mem_calloc(n / 32, sizeof *scale), *decoded = mem_calloc(n, sizeof *decoded);
+    char name[128];
+    for (uint64_t g = 0; g < n / 32; g++) {
+        float max = 1e-6f;
+        for (int i = 0; i < 32; i++)
+            max = fmaxf(max, fabsf(w[g * 32 + (uint64_t)i]));
+        scale[g] = max / 7;
+        for (uint64_t i = g * 32; i < g * 32 + 32; i++) {
+            const int q = (int)rintf(w[i] / scale[g]);
+            word[i / 8] |= (uint32_t)(q + 8) << i % 8 * 4;
+            decoded[i] = (float)q * scale[g];
+        }
+    }
+    const int base = (int)(strlen(t->name) - strlen(".weight"));
+    snprintf(name, sizeof name, "%.*s.weight_packed", base, t->name);
+    GOLDEN_OK(io_writer_add(coded, name, QUANT_I32, 2, (const uint64_t[]){out, in / 8}, word, n / 2, &e));
+    snprintf(name, sizeof name, "%.*s.weight_scale", base, t->name);
+    GOLDEN_OK(io_writer_add(coded, name, QUANT_F32, 2, (const uint64_t[]){out, in / 32}, scale, n / 8, &e));
+    snprintf(name, sizeof name, "%.*s.weight_shape", base, t->name);
+    GOLDEN_OK(io_writer_add(coded, name, QUANT_I64, 1, (const uint64_t[]){2}, (const int64_t[]){(int64_t)out, (int64_t)in}, 16, &e));
+    GOLDEN_OK(io_writer_add(plain, t->name, QUANT_F32, 2, (const uint64_t[]){out, in}, decoded, n * 4, &e));
+    mem_free(word);
+    mem_free(scale);
+    mem_free(decoded);
+}
+
+static void logits_of(const char *path, float *out)
+{
+    struct drafter d;
+    int64_t n, k;
+    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n), *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
+    drafter_open(&d, TARGET, path, &(struct drafter_options){.target.numerics = DEVICE_REFERENCE});
+    drafter_target(&d, ids, 33);
+    drafter_observe(&d, 0, 33);
+    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = out});
+    drafter_close(&d);
+    mem_free(ids);
+    mem_free(block);
+}
+
+static void packed_codes(void **state)
+{
+    (void)state;
+    struct err e;
+    struct io_file *own;
+    struct io_writer *coded, *plain;
+    char path[128], other[128];
+    snprintf(other, sizeof other, "%s/plain", root);
+    assert_int_equal(mkdir(other, 0700), 0);
+    unlink(in_root("model.safetensors", path));
+    GOLDEN_OK(io_open(&own, DIR, NULL, &e));
+    GOLDEN_OK(io_writer_create(&coded, path, &e));
+    snprintf(other, sizeof other, "%s/plain/model.safetensors", root);
+    GOLDEN_OK(io_writer_create(&plain, other, &e));
+    for (size_t i = 0; i < io_n_tensors(own); i++) {
+        const struct io_tensor *t = io_tensor_at(own, i);
+        float *data = mem_alloc(t->n_bytes);
+        GOLDEN_OK(io_read(own, t, 0, data, t->n_bytes, &e));
+        if (t->n_dims == 2) {
+            put_codes(coded, plain, t, data);
+        } else {
+            GOLDEN_OK(io_writer_add(coded, t->name, QUANT_F32, 1, t->ne, data, t->n_bytes, &e));
+            GOLDEN_OK(io_writer_add(plain, t->name, QUANT_F32, 1, t->ne, data, t->n_bytes, &e));
+        }
+        mem_free(data);
+    }
+    io_close(own);
+    GOLDEN_OK(io_writer_close(coded, &e));
+    GOLDEN_OK(io_writer_close(plain, &e));
+    static const char *const change[][2] = {
+        {"\"dtype\"", "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"config_groups\": "
+         "{\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32, \"symmetric\": true}, "
+         "\"targets\": [\"Linear\"]}}}, \"dtype\""},
+    };
+    static float got[15 * 512], want[15 * 512];
+    logits_of(checkpoint(DIR, change, 1, true), got);
+    char keep[128];
+    snprintf(keep, sizeof keep, "%s/plain/config.json", root);
+    snprintf(other, sizeof other, "%s/plain", root);
+    checkpoint(DIR, NULL, 0, true);
+    assert_int_equal(rename(in_root("config.json", path), keep), 0);
+    logits_of(other, want);
+    const struct golden_error r = golden_compare(got, want, 15 * 512);
+    print_message("packed codes beside their floats: rel rms %.2e\n", r.rel_rms);
+    assert_true(r.rel_rms <= 2e-3); /* scales become halves */
+    unlink(keep);
+    snprintf(keep, sizeof keep, "%s/plain/model.safetensors", root);
+    unlink(keep);
+    assert_int_equal(rmdir(other), 0);
+    unlink(in_root("model.safetensors", path));
+}
+
 /* ---- what does not fit ---- */
 
 static void unfit(void **state)
@@ -419,6 +517,56 @@ static void unfit(void **state)
     drafter_refused(TARGET, "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf", "'dflash.embedding_length' is 256, but the target's width is 64");
 }
 
+/* Every key of a file, absent and with values that nobody wrote: an error, or another network, and never a crash. */
+static void damaged_keys(void **state)
+{
+    (void)state;
+    static const char *const files[] = {DIR "model-F32.gguf", "tests/data/goldens/dflash2_gemma4/model-F32.gguf", SPARK "model-F32.gguf"};
+    static const uint32_t values[] = {0, 1, 3, 5, 0x7fffffff, 0x80000000, 0xffffffff};
+    char path[128];
+    int64_t refused = 0, bound = 0;
+    struct golden_model target;
+    golden_open(&target, TARGET, &(struct golden_options){0});
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        struct err e;
+        char *bytes;
+        size_t n;
+        GOLDEN_OK(file_slurp(files[f], 1 << 24, &bytes, &n, &e));
+        struct io_file *file;
+        GOLDEN_OK(io_open(&file, files[f], NULL, &e));
+        for (size_t i = 0; i < io_meta_count(io_metadata(file)); i++) {
+            const struct io_value *v = io_meta_at(io_metadata(file), i);
+            if (strncmp(v->key, "dflash.", 7) != 0 && strcmp(v->key, "tokenizer.ggml.mask_token_id") != 0)
+                continue;
+            char *at = bytes;
+            while (memcmp(at, v->key, strlen(v->key)) != 0 || memcmp(at - 8, &(uint64_t){strlen(v->key)}, 8) != 0)
+                at++;
+            char *number = at + strlen(v->key) + 4 + (v->kind == IO_ARRAY ? 12 : 0), *place[2] = {at, number};
+            for (size_t w = 0; w < 1 + sizeof values / sizeof *values; w++) {
+                char old[4];
+                memcpy(old, place[w > 0], 4);
+                if (w > 0 && (v->kind == IO_STR || v->kind == IO_BOOL || v->elem == IO_BOOL))
+                    continue;
+                memcpy(place[w > 0], w ? (const char *)&values[w - 1] : "zzzz", 4);
+                FILE *to = fopen(in_root("model.gguf", path), "wb");
+                assert_true(to && fwrite(bytes, 1, n, to) == n && !fclose(to));
+                struct err bad = {0};
+                const bool ok = drafter_binds(&target, path, &bad);
+                if (!ok && !strstr(bad.msg, "model.gguf"))
+                    fail_msg("no file in: %s", bad.msg);
+                bound += ok;
+                refused += !ok;
+                memcpy(place[w > 0], old, 4);
+            }
+        }
+        io_close(file);
+        mem_free(bytes);
+    }
+    golden_close(&target);
+    print_message("%lld files refused, %lld are other networks\n", (long long)refused, (long long)bound);
+    assert_true(refused > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,7 +575,9 @@ int main(void)
         cmocka_unit_test(factor_of_embeddings),
         cmocka_unit_test(configs),
         cmocka_unit_test(speculators),
+        cmocka_unit_test(packed_codes),
         cmocka_unit_test(unfit),
+        cmocka_unit_test(damaged_keys),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

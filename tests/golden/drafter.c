@@ -90,7 +90,6 @@ static void close_file(struct drafter *d)
     io_close(d->file);
     io_meta_free(d->meta);
     json_object_put(d->config);
-    golden_close(&d->g);
 }
 
 void drafter_close(struct drafter *d)
@@ -101,6 +100,15 @@ void drafter_close(struct drafter *d)
     kv_spec_release(&d->spec);
     mem_free(d->taps);
     close_file(d);
+    golden_close(&d->g);
+}
+
+bool drafter_binds(const struct golden_model *target, const char *path, struct err *err)
+{
+    struct drafter d = {.g = *target};
+    const bool ok = bind(&d, path, err);
+    close_file(&d);
+    return ok;
 }
 
 void drafter_refused(const char *target, const char *path, const char *part)
@@ -114,6 +122,7 @@ void drafter_refused(const char *target, const char *path, const char *part)
     if (!strstr(e.msg, part))
         fail_msg("'%s' is not in: %s", part, e.msg);
     close_file(&d);
+    golden_close(&d.g);
 }
 
 /* ---- what the target computes ---- */

@@ -36,6 +36,9 @@ void drafter_close(struct drafter *d);
 /* Opens both and expects the drafter to be refused. */
 void drafter_refused(const char *target, const char *path, const char *part_of_the_error);
 
+/* Whether the drafter can be bound beside an open target; else err. */
+bool drafter_binds(const struct golden_model *target, const char *path, struct err *err);
+
 /* The target computes tokens [0, n); what it had before is forgotten. */
 void drafter_target(struct drafter *d, const int32_t *tokens, int64_t n);
 /* The network observes n more positions of a timeline. */
