@@ -19,7 +19,7 @@ struct ingle_sampler {
     const struct text_avoid *no_calls; /* the engine's; NULL: calls may be drawn */
     float *kept;              /* [n_vocab] logits of a draw that waits for its mask; NULL: never had a rule */
     bool logprobs;
-    bool greedy;              /* the most probable token is drawn, whatever the others are */
+    bool free;                /* a drawn token is the one that is drawn with a mask, if it fits */
 };
 
 ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine *e,
@@ -312,7 +312,6 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     s->e = e;
     s->logprobs = o->logprobs;
     s->no_calls = o->no_calls ? e->no_calls : NULL;
-    s->greedy = o->temperature == 0 && o->xtc_probability <= 0 && o->typical_p >= 1;
     ingle_status st = INGLE_OK;
     if (o->dry_multiplier > 0 && e->model->tokenizer)
         st = find_breakers(e->model->tokenizer, e->info.n_vocab, &breakers, err);
@@ -320,6 +319,8 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     p.n_dry_breaker = breakers.n;
     if (!st)
         st = session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
+    if (!st) /* what a sampled token was drawn from, with the mask, is told with logprobs */
+        s->free = session_sample_is_free(s->s) && (o->temperature == 0 || !o->logprobs);
     text_ids_release(&breakers);
     mem_free(bias);
     mem_free(end);
@@ -401,8 +402,8 @@ bool engine_sampler_follows(const struct ingle_sampler *s)
     return s->rule != NULL;
 }
 
-/* The most probable token of all is the most probable of those that fit, if it fits: then
- * the mask is not needed. */
+/* Without filters the token that is drawn of all is the one that is drawn of those that fit, if it fits: then the mask is not
+ * needed. */
 static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
                          int64_t n, const struct grammar_pause *pause, struct sample_token *t,
                          struct err *err)
@@ -416,11 +417,11 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
         const size_t n_ids = text_avoid_next(s->no_calls, history, n, &id);
         session_sample_forbid(s->s, id, n_ids);
     }
-    if (s->greedy || !s->rule)
+    if (s->free || !s->rule)
         st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
     if (st || !s->rule)
         return st;
-    if (s->greedy)
+    if (s->free)
         st = engine_rule_allows(s->rule, pause, t->id, &fits, err);
     if (!st && !fits) {
         st = engine_rule_mask(s->rule, pause, &allowed, err);

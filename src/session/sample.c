@@ -3,12 +3,11 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "session/race.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-enum { STREAM_DRAW, STREAM_XTC };
 
 struct sampler {
     struct sample_options o;
@@ -23,67 +22,14 @@ struct sampler {
     int32_t *count;             /* [n_vocab], zero between uses */
     struct sample_choice *kept; /* [n_vocab]; p is a weight until the end */
     struct sample_choice *spare;
+    float *most;             /* [(n_vocab + 63) / 64]: the largest logit of each block */
     int64_t n_kept;
+    uint64_t drawn;          /* the number of the last draw, */
+    bool has_kept, has_p;    /* what it was drawn from is in kept, with probabilities */
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
     const int32_t *forbidden; /* [n_forbidden], borrowed */
     size_t n_forbidden;
 };
-
-/* ---- numbers ---- */
-
-/* exp for x <= 0 in plain double operations; error below 2 ulp, 0 where the result would
- * be subnormal. */
-static double exp_down(double x)
-{
-    if (!(x > -708.0))
-        return 0.0;
-    const double k = floor(x * 1.4426950408889634 + 0.5);
-    const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
-    double y = 1.0;
-    for (int n = 14; n > 0; n--)
-        y = 1.0 + r * y / n;
-    return ldexp(y, (int)k);
-}
-
-/* log for x > 0 (normal): x = m 2^e, log m = 2 atanh((m - 1) / (m + 1)). */
-static double log_plain(double x)
-{
-    int e;
-    double m = frexp(x, &e);
-    if (m < 0.70710678118654752) {
-        m *= 2;
-        e--;
-    }
-    const double t = (m - 1) / (m + 1), t2 = t * t;
-    double sum = 0;
-    for (int n = 23; n >= 1; n -= 2)
-        sum = sum * t2 + 1.0 / n;
-    return e * 0.69314718055994531 + 2 * t * sum;
-}
-
-/* Philox 4x32-10: 64 bits that depend on the whole of (seed, i, stream). */
-static uint64_t random_bits(uint64_t seed, uint64_t i, uint32_t stream)
-{
-    uint32_t c[4] = {(uint32_t)i, (uint32_t)(i >> 32), stream, 0};
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        const uint32_t x0 = (uint32_t)(b >> 32) ^ c[1] ^ k0, x2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
-        c[0] = x0;
-        c[1] = (uint32_t)b;
-        c[2] = x2;
-        c[3] = (uint32_t)a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return (uint64_t)c[1] << 32 | c[0];
-}
-
-/* Uniform in [0, 1), a multiple of 2^-53. */
-static double random_unit(uint64_t seed, uint64_t i, uint32_t stream)
-{
-    return (double)(random_bits(seed, i, stream) >> 11) * 0x1p-53;
-}
 
 /* ---- life ---- */
 
@@ -177,7 +123,8 @@ static bool copy_list(void *out, const void *from, size_t n, size_t size)
 uint64_t session_sample_bytes(int64_t n_vocab)
 {
     const struct sampler *s = NULL;
-    return (uint64_t)n_vocab * (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare);
+    return (uint64_t)n_vocab * (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare) +
+           (uint64_t)num_div_up(n_vocab, SESSION_RACE_BLOCK) * sizeof *s->most;
 }
 
 static bool take_memory(struct sampler *s, const struct sample_options *o)
@@ -187,7 +134,8 @@ static bool take_memory(struct sampler *s, const struct sample_options *o)
     s->count = mem_calloc(v, sizeof *s->count);
     s->kept = mem_calloc(v, sizeof *s->kept);
     s->spare = mem_calloc(v, sizeof *s->spare);
-    if (!s->logit || !s->count || !s->kept || !s->spare)
+    s->most = mem_calloc((v + SESSION_RACE_BLOCK - 1) / SESSION_RACE_BLOCK, sizeof *s->most);
+    if (!s->logit || !s->count || !s->kept || !s->spare || !s->most)
         return false;
     if (!copy_list(&s->bias, o->bias, o->n_bias, sizeof *o->bias) ||
         !copy_list(&s->suppress, o->suppress, o->n_suppress, sizeof *o->suppress) ||
@@ -262,6 +210,7 @@ void session_sample_free(struct sampler *s)
     mem_free(s->count);
     mem_free(s->kept);
     mem_free(s->spare);
+    mem_free(s->most);
     mem_free(s);
 }
 
@@ -270,12 +219,20 @@ void session_sample_free(struct sampler *s)
 /* Copies and refuses NaN and +inf; -0 becomes +0, so that equal logits are equal keys. */
 static ingle_status take_logits(struct sampler *s, const float *logits, struct err *err)
 {
-    bool bad = false;
-    for (int64_t t = 0; t < s->n_vocab; t++) {
-        const float l = logits[t];
-        bad |= !(l <= FLT_MAX);
-        s->logit[t] = l + 0.0f;
+    enum { LANES = 16 };
+    uint32_t wrong[LANES] = {0}, bad = 0;
+    int64_t from = 0;
+    for (; from + LANES <= s->n_vocab; from += LANES)
+        for (int l = 0; l < LANES; l++) {
+            wrong[l] |= !(logits[from + l] <= FLT_MAX);
+            s->logit[from + l] = logits[from + l] + 0.0f;
+        }
+    for (; from < s->n_vocab; from++) {
+        bad |= !(logits[from] <= FLT_MAX);
+        s->logit[from] = logits[from] + 0.0f;
     }
+    for (int l = 0; l < LANES; l++)
+        bad |= wrong[l];
     for (int64_t t = 0; bad && t < s->n_vocab; t++)
         if (!(logits[t] <= FLT_MAX))
             return err_set(err, INGLE_NUMERIC, "the logit of token %lld is %s", (long long)t,
@@ -442,6 +399,13 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
 
 /* ---- choosing ---- */
 
+static ingle_status none_left(const struct sampler *s, struct err *err)
+{
+    return s->allowed || s->only
+               ? err_set(err, INGLE_LIMIT, "no token can be sampled: all allowed tokens are forbidden")
+               : err_set(err, INGLE_NUMERIC, "no token can be sampled: every logit is -infinity");
+}
+
 /* True when a comes behind b in the order: descending logit, ascending id. */
 static bool is_behind(const struct sample_choice *a, const struct sample_choice *b)
 {
@@ -491,6 +455,21 @@ static void select_few(struct sampler *s, int64_t k)
         sift(h, end, 0);
     }
     s->n_kept = n;
+}
+
+/* The first of the largest. */
+static void select_one(struct sampler *s)
+{
+    int64_t best = 0, t;
+    session_race_blocks(s->logit, s->n_vocab, s->most);
+    for (int64_t b = 1; b < num_div_up(s->n_vocab, SESSION_RACE_BLOCK); b++)
+        if (s->most[b] > s->most[best])
+            best = b;
+    s->n_kept = s->most[best] > -INFINITY;
+    for (t = best * SESSION_RACE_BLOCK; s->n_kept && s->logit[t] != s->most[best]; t++)
+        ;
+    if (s->n_kept)
+        s->kept[0] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
 }
 
 /* Ascending order of floats as ascending unsigned numbers. */
@@ -548,14 +527,14 @@ static void weigh(struct sampler *s, double temperature)
 {
     const double max = (double)s->kept[0].logit;
     for (int64_t j = 0; j < s->n_kept; j++)
-        s->kept[j].p = exp_down(((double)s->kept[j].logit - max) / temperature);
+        s->kept[j].p = session_exp(((double)s->kept[j].logit - max) / temperature);
 }
 
 /* Each kept token's distance from the entropy goes to spare as a sort key; the nearest are
  * taken until their sum exceeds typical_p; the rest keep their old order. */
 static void keep_typical(struct sampler *s)
 {
-    const double sum = sum_of(s), log_sum = log_plain(sum), max = (double)s->kept[0].logit;
+    const double sum = sum_of(s), log_sum = session_log(sum), max = (double)s->kept[0].logit;
     double entropy = 0;
     for (int64_t j = 0; j < s->n_kept; j++) {
         const double log_p = (double)s->kept[j].logit - max - log_sum;
@@ -583,17 +562,18 @@ static void keep_typical(struct sampler *s)
     sort_kept(s);
 }
 
-static void keep_top_p(struct sampler *s)
+/* sum: of p over all that could be kept.  False: kept does not reach it. */
+static bool keep_top_p(struct sampler *s, double sum)
 {
-    const double sum = sum_of(s);
     double reached = 0;
     for (int64_t j = 0; j < s->n_kept; j++) {
         reached += s->kept[j].p;
         if (reached / sum >= (double)s->o.top_p) {
             s->n_kept = j + 1;
-            return;
+            return true;
         }
     }
+    return false;
 }
 
 static void keep_min_p(struct sampler *s)
@@ -610,7 +590,7 @@ static void exclude_top_choices(struct sampler *s, uint64_t i)
     const struct sample_options *o = &s->o;
     if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f || s->n_kept < 2)
         return;
-    if (random_unit(o->seed, i, STREAM_XTC) >= (double)o->xtc_probability)
+    if (session_race_coin(o->seed, i) >= (double)o->xtc_probability)
         return;
     const double least = (double)o->xtc_threshold * sum_of(s);
     int64_t n = 0;
@@ -622,7 +602,47 @@ static void exclude_top_choices(struct sampler *s, uint64_t i)
     s->n_kept -= n - 1;
 }
 
-/* Leaves the final distribution in kept, p normalised. */
+/* Keeps those whose logits are within `range` of the largest, in order and weighed. */
+static void select_near(struct sampler *s, double range)
+{
+    float max = -INFINITY;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        max = s->logit[t] > max ? s->logit[t] : max;
+    const double least = (double)max - range;
+    s->n_kept = 0;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        if (s->logit[t] > -INFINITY && (double)s->logit[t] >= least)
+            s->kept[s->n_kept++] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
+    sort_kept(s);
+    if (s->n_kept)
+        weigh(s, 1);
+}
+
+/* top-p of all tokens: the likely ones are sorted, all of them only if those do not reach it. */
+static void select_top_p(struct sampler *s)
+{
+    static const double LIKELY = 12;
+    select_near(s, LIKELY);
+    if (!s->n_kept)
+        return;
+    const double max = (double)s->kept[0].logit;
+    double sum = 0;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        sum += session_exp((double)s->logit[t] - max);
+    if (keep_top_p(s, sum))
+        return;
+    select_near(s, (double)INFINITY);
+    (void)keep_top_p(s, sum); /* rounding: all of them */
+}
+
+/* Whether the draw is from all tokens that are not forbidden. */
+static bool takes_all(const struct sample_options *o)
+{
+    return o->temperature > 0 && o->top_k <= 0 && o->typical_p >= 1 && o->top_p >= 1 && o->min_p <= 0 &&
+           (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f);
+}
+
+/* Leaves in kept what is drawn from. */
 static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
 {
     const struct sample_options *o = &s->o;
@@ -632,31 +652,44 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     int64_t k = o->top_k > 0 ? o->top_k : s->n_vocab;
     if (!filters)
         k = 1;
-    if (k <= 1024 && k < s->n_vocab)
+    const bool all = filters && k >= s->n_vocab && o->typical_p >= 1; /* the next filter is top-p or min-p */
+    if (k == 1)
+        select_one(s);
+    else if (k <= 1024 && k < s->n_vocab)
         select_few(s, k);
+    else if (all && o->top_p < 1)
+        select_top_p(s);
+    else if (all && o->min_p > 0)
+        select_near(s, 1e-3 - session_log(fmax((double)o->min_p, DBL_MIN)));
     else
         select_all(s, k);
     if (!s->n_kept)
-        return s->allowed || s->only
-                   ? err_set(err, INGLE_LIMIT, "no token can be sampled: all allowed tokens are forbidden")
-                   : err_set(err, INGLE_NUMERIC, "no token can be sampled: every logit is -infinity");
-    if (filters) {
+        return none_left(s, err);
+    if (filters && !takes_all(o)) {
         weigh(s, 1);
         if (o->typical_p < 1)
             keep_typical(s);
-        if (o->top_p < 1)
-            keep_top_p(s);
+        if (o->top_p < 1 && !all)
+            (void)keep_top_p(s, sum_of(s));
         if (o->min_p > 0)
             keep_min_p(s);
         exclude_top_choices(s, i);
     }
     if (greedy)
         s->n_kept = 1;
-    weigh(s, greedy ? 1 : (double)o->temperature);
+    s->has_kept = true;
+    s->has_p = false;
+    return INGLE_OK;
+}
+
+/* p becomes the probability of being drawn. */
+static void normalise(struct sampler *s)
+{
+    weigh(s, s->o.temperature == 0 ? 1 : (double)s->o.temperature);
     const double sum = sum_of(s);
     for (int64_t j = 0; j < s->n_kept; j++)
         s->kept[j].p /= sum;
-    return INGLE_OK;
+    s->has_p = true;
 }
 
 ingle_status session_sample_distribution(struct sampler *s, const float *logits, uint64_t i,
@@ -669,6 +702,8 @@ ingle_status session_sample_distribution(struct sampler *s, const float *logits,
         st = choose(s, i, err);
     if (st)
         return st;
+    normalise(s);
+    s->drawn = i;
     *out = s->kept;
     *n = s->n_kept;
     return INGLE_OK;
@@ -682,8 +717,8 @@ static double log_sum_of(const float *logits, int64_t n_vocab)
         if ((double)logits[t] > max)
             max = (double)logits[t];
     for (int64_t t = 0; t < n_vocab; t++)
-        sum += exp_down((double)logits[t] - max);
-    return max + log_plain(sum);
+        sum += session_exp((double)logits[t] - max);
+    return max + session_log(sum);
 }
 
 void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
@@ -706,17 +741,21 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
         top[j].logprob = (float)((double)logits[top[j].id] - log_sum);
 }
 
-int session_sample_last(const struct sampler *s, int32_t token, float *logprob,
-                        struct sample_top *top, int n_top)
+int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct sample_top *top,
+                        int n_top)
 {
     int n = 0;
     *logprob = 0;
+    if (!s->has_kept && choose(s, s->drawn, NULL))
+        return 0;
+    if (!s->has_p)
+        normalise(s);
     for (int64_t j = 0; j < s->n_kept; j++) {
         const struct sample_choice *c = &s->kept[j];
         const bool listed = n < n_top && c->p >= (double)FLT_MIN;
         if (!listed && c->id != token)
             continue;
-        const float log_p = (float)log_plain(c->p > 0 ? c->p : DBL_MIN);
+        const float log_p = (float)session_log(c->p > 0 ? c->p : DBL_MIN);
         if (listed)
             top[n++] = (struct sample_top){c->id, log_p};
         if (c->id == token)
@@ -725,28 +764,54 @@ int session_sample_last(const struct sampler *s, int32_t token, float *logprob,
     return n;
 }
 
+/* The winner among the kept ones, which are in order of their logits: those far behind cannot win. */
+static int32_t race_of_kept(const struct sampler *s, uint64_t i)
+{
+    const double temperature = (double)s->o.temperature, top = (double)s->kept[0].logit;
+    int32_t best = s->kept[0].id;
+    double most = -INFINITY;
+    for (int64_t j = 0; j < s->n_kept && s->n_kept > 1; j++) {
+        const double l = ((double)s->kept[j].logit - top) / temperature;
+        if (l + SESSION_RACE_MOST < most)
+            break;
+        const double score = l + session_race_number(s->o.seed, i, s->kept[j].id);
+        if (score > most || (score == most && s->kept[j].id < best)) {
+            most = score;
+            best = s->kept[j].id;
+        }
+    }
+    return best;
+}
+
 ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_t i,
                                  const int32_t *history, int64_t n_history,
                                  struct sample_token *out, struct err *err)
 {
-    const struct sample_choice *c;
-    int64_t n;
-    const ingle_status st =
-        session_sample_distribution(s, logits, i, history, n_history, &c, &n, err);
+    ingle_status st = shape_logits(s, logits, history, n_history, err);
+    int32_t id = -1;
     if (st)
         return st;
-    int64_t j = 0;
-    if (n > 1) {
-        const double u = random_unit(s->o.seed, i, STREAM_DRAW);
-        double reached = c[0].p;
-        while (j + 1 < n && reached <= u)
-            reached += c[++j].p;
-        while (j > 0 && c[j].p == 0) /* rounding may leave u behind the sum */
-            j--;
+    s->drawn = i;
+    s->has_kept = false;
+    if (takes_all(&s->o)) {
+        session_race_blocks(s->logit, s->n_vocab, s->most);
+        id = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
+        if (id < 0)
+            return none_left(s, err);
+    } else {
+        st = choose(s, i, err);
+        if (st)
+            return st;
+        id = s->o.temperature > 0 ? race_of_kept(s, i) : s->kept[0].id;
     }
-    out->id = c[j].id;
+    out->id = id;
     out->logprob = 0;
     if (s->o.logprobs)
         session_sample_logprobs(logits, s->n_vocab, out->id, &out->logprob, NULL, 0);
     return INGLE_OK;
+}
+
+bool session_sample_is_free(const struct sampler *s)
+{
+    return takes_all(&s->o) || (s->o.temperature == 0 && s->o.xtc_probability <= 0 && s->o.typical_p >= 1);
 }

@@ -4,7 +4,7 @@
  * Random numbers are counter-based (Philox 4x32-10 keyed by the seed, counter i): token
  * number i of a request is a function of (seed, i, logits, history) and the options alone.
  * Nothing is remembered between draws, and a draw allocates nothing.  The bits do not
- * depend on the instruction set: exp and log are plain double arithmetic of this file.
+ * depend on the instruction set: exp and log are plain double arithmetic (race.h).
  *
  * Each parameter means what it means in llama.cpp, in the order of that program's default
  * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
@@ -27,8 +27,9 @@
  *   XTC           with xtc_probability: of those with p >= xtc_threshold (if two or more)
  *                 all but the least probable go.
  *   temperature   p ~ exp(l / temperature); 0: the largest logit.
- *   draw          the first token, by descending p, at which the sum of p exceeds a
- *                 uniform number of 53 bits.
+ *   draw          an exponential race (race.h): the largest l / temperature + G, where G is the token's own
+ *                 number, a function of (seed, i, id).  So distributions that differ little have mostly the same
+ *                 token, and what is forbidden changes nothing among the others.
  * Equal logits are ordered by ascending id, everywhere.  At least one token is always kept.
  */
 #ifndef INGLE_SESSION_SAMPLE_H
@@ -133,7 +134,10 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
 
 /* The same of the distribution of the last draw.  Returns how many of top are filled: n_top, or as
  * many as could be drawn. */
-int session_sample_last(const struct sampler *s, int32_t token, float *logprob,
-                        struct sample_top *top, int n_top);
+int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct sample_top *top,
+                        int n_top);
+
+/* Whether a token that is drawn without session_sample_allow() is the one that is drawn with it, if it is allowed. */
+bool session_sample_is_free(const struct sampler *s);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
+#include "session/race.h"
 #include "session/sample.h"
 
 #include <math.h>
@@ -334,12 +335,224 @@ static void a_token_is_a_function_of_seed_and_number(void **state)
 static void random_numbers_are_philox(void **state)
 {
     (void)state;
-    /* Two tokens of equal logits: the draw is the top bit of the known answer of
-     * Philox 4x32-10 for an all-zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8. */
+    /* The numbers of tokens 0 to 3 are the known answer of Philox 4x32-10 for an all-zero counter and key, 6627e8d5
+     * e169c58d bc57ac4c 9b00dbd8, as high words of v: the smaller, the sooner. */
+    static const double v[4] = {0x6627e8d5p-32, 0xe169c58dp-32, 0xbc57ac4cp-32, 0x9b00dbd8p-32};
+    static const int32_t order[4] = {0, 3, 2, 1};
     struct sample_options o = options();
-    const float l[2] = {0, 0};
-    struct sampler *s = sampler(&o, 2);
-    assert_int_equal(draw(s, l, 0, NULL, 0), 1); /* e169c58d...: above one half */
+    float l[4] = {0, 0, 0, 0};
+    struct sampler *s = sampler(&o, 4);
+    for (int j = 0; j < 4; j++) {
+        near(session_race_number(0, 0, j), -log(-log1p(-v[j])), 1e-8);
+        assert_int_equal(draw(s, l, 0, NULL, 0), order[j]);
+        l[order[j]] = -INFINITY;
+    }
+    session_sample_free(s);
+    o.temperature = 2; /* the one that comes second is ahead when its logit is larger by what its number lacks */
+    s = sampler(&o, 4);
+    const double lacks = 2 * (session_race_number(0, 0, 0) - session_race_number(0, 0, 3));
+    for (int t = 0; t < 4; t++)
+        l[t] = t % 3 ? -INFINITY : 0;
+    l[3] = (float)(lacks - 1e-4);
+    assert_int_equal(draw(s, l, 0, NULL, 0), 0);
+    l[3] = (float)(lacks + 1e-4);
+    assert_int_equal(draw(s, l, 0, NULL, 0), 3);
+    session_sample_free(s);
+}
+
+static uint32_t dice(uint32_t *x)
+{
+    *x = *x * 1664525u + 1013904223u;
+    return *x >> 8;
+}
+
+static float bell(uint32_t *x)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += (float)dice(x) * 0x1p-24f;
+    return sum;
+}
+
+/* The winner of all tokens is that of a race of everybody with everybody, for steep, flat and equal logits, with tokens that
+ * are forbidden, and at any temperature; and that of a race of the sorted ones. */
+static void the_race_is_the_race_of_all(void **state)
+{
+    (void)state;
+    enum { N = 3001 };
+    static float l[N];
+    static uint64_t allowed[(N + 63) / 64];
+    static const float TEMPERATURE[] = {1, 0.05f, 4, 1e-6f, 1e6f, 0.7f};
+    uint32_t x = 5;
+    for (int round = 0; round < 60; round++) {
+        struct sample_options o = options();
+        const int n = round % 3 ? N : 1 + (int)(dice(&x) % N);
+        o.temperature = TEMPERATURE[round % 6];
+        o.seed = (uint64_t)round << 33 | 7;
+        for (int t = 0; t < n; t++)
+            l[t] = round % 5 == 0 ? 1 : round % 5 == 1 && dice(&x) % 4 ? -INFINITY : bell(&x) * (float)(1 << round % 7);
+        l[n - 1] = 1;
+        for (int t = 0; t < N; t += 64)
+            allowed[t / 64] = round % 4 ? UINT64_MAX : (uint64_t)dice(&x) << 40 | 1;
+        struct sampler *s = sampler(&o, n);
+        o.top_k = n; /* sorted */
+        struct sampler *sorted = sampler(&o, n);
+        session_sample_allow(s, allowed);
+        session_sample_allow(sorted, allowed);
+        for (uint64_t i = 0; i < 12; i++) {
+            int32_t best = -1;
+            double most = 0;
+            const uint64_t number = i << 31;
+            for (int t = 0; t < n; t++) {
+                if (!(l[t] > -INFINITY) || !(allowed[t / 64] >> t % 64 & 1))
+                    continue;
+                const double score = (double)l[t] / (double)o.temperature + session_race_number(o.seed, number, t);
+                if (best < 0 || score > most) {
+                    best = t;
+                    most = score;
+                }
+            }
+            if (best < 0)
+                continue;
+            struct sample_token a = {-1, 0}, b = {-1, 0};
+            assert_int_equal(session_sample_draw(s, l, number, NULL, 0, &a, NULL), INGLE_OK);
+            assert_int_equal(session_sample_draw(sorted, l, number, NULL, 0, &b, NULL), INGLE_OK);
+            assert_int_equal(a.id, best);
+            assert_int_equal(b.id, best);
+        }
+        session_sample_free(s);
+        session_sample_free(sorted);
+    }
+}
+
+/* 10,000 draws with every filter against the distribution that session_sample_distribution() tells: chi-square, unlikely
+ * tokens together. */
+static void draws_follow_what_is_kept(void **state)
+{
+    (void)state;
+    enum { N = 300, DRAWS = 10000 };
+    static float l[N];
+    static int count[N];
+    uint32_t x = 11;
+    for (int t = 0; t < N; t++)
+        l[t] = 2 * bell(&x);
+    for (int kind = 0; kind < 8; kind++) {
+        struct sample_options o = options();
+        o.seed = 100 + (uint64_t)kind;
+        o.temperature = kind % 2 ? 0.7f : 1.3f;
+        o.top_k = kind == 1 ? 20 : kind == 2 ? 290 : 0;
+        o.top_p = kind == 3 || kind == 7 ? 0.8f : 1;
+        o.min_p = kind == 4 ? 0.02f : 0;
+        o.typical_p = kind == 5 ? 0.6f : 1;
+        o.xtc_probability = kind >= 6 ? 1 : 0;
+        o.xtc_threshold = 0.01f;
+        struct sampler *s = sampler(&o, N);
+        const struct sample_choice *c;
+        int64_t n;
+        memset(count, 0, sizeof count);
+        for (uint64_t i = 0; i < DRAWS; i++)
+            count[draw(s, l, i, NULL, 0)]++;
+        assert_int_equal(session_sample_distribution(s, l, 0, NULL, 0, &c, &n, NULL), INGLE_OK);
+        double chi = 0, rest = 0, sum = 0;
+        int others = DRAWS, degrees = -1;
+        for (int64_t j = 0; j < n; j++) {
+            const double want = DRAWS * c[j].p;
+            sum += c[j].p;
+            if (want < 20) {
+                rest += want;
+                continue;
+            }
+            chi += (count[c[j].id] - want) * (count[c[j].id] - want) / want;
+            others -= count[c[j].id];
+            degrees++;
+        }
+        near(sum, 1, 1e-9);
+        if (rest >= 5) {
+            chi += (others - rest) * (others - rest) / rest;
+            degrees++;
+        } else {
+            assert_true(others <= 20);
+        }
+        if (chi > degrees + 4 * sqrt(2.0 * degrees) + 4)
+            fail_msg("kind %d: chi-square %g with %d degrees of freedom", kind, chi, degrees);
+        session_sample_free(s);
+    }
+}
+
+/* Shared numbers: two distributions have the same winner about as often as sum min(p, q) allows. */
+static void near_distributions_draw_the_same(void **state)
+{
+    (void)state;
+    enum { N = 500, DRAWS = 3000 };
+    static float l[N], m[N];
+    struct sample_options o = options();
+    uint32_t x = 3;
+    for (int t = 0; t < N; t++) {
+        l[t] = 2.5f * bell(&x);
+        m[t] = l[t] + 0.5f * bell(&x);
+    }
+    struct sampler *s = sampler(&o, N);
+    const struct sample_choice *c;
+    static double p[N];
+    int64_t n;
+    double bound = 0;
+    int same = 0;
+    assert_int_equal(session_sample_distribution(s, l, 0, NULL, 0, &c, &n, NULL), INGLE_OK);
+    for (int64_t j = 0; j < n; j++)
+        p[c[j].id] = c[j].p;
+    assert_int_equal(session_sample_distribution(s, m, 0, NULL, 0, &c, &n, NULL), INGLE_OK);
+    for (int64_t j = 0; j < n; j++)
+        bound += fmin(p[c[j].id], c[j].p);
+    for (uint64_t i = 0; i < DRAWS; i++)
+        same += draw(s, l, i, NULL, 0) == draw(s, m, i, NULL, 0);
+    if (same < 0.9 * bound * DRAWS || same > 1.03 * bound * DRAWS)
+        fail_msg("%d of %d are the same, of at most %g", same, DRAWS, bound * DRAWS);
+    session_sample_free(s);
+}
+
+/* A token that is allowed and wins without the mask wins with it; and what the draw was from is told afterwards. */
+static void masks_change_nothing_among_the_others(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    static float l[N];
+    static uint64_t allowed[(N + 63) / 64];
+    struct sample_options o = options();
+    uint32_t x = 17;
+    for (int t = 0; t < N; t++)
+        l[t] = 2 * bell(&x);
+    for (int t = 0; t < N; t++)
+        if (dice(&x) % 2)
+            allowed[t / 64] |= UINT64_C(1) << t % 64;
+    struct sampler *s = sampler(&o, N);
+    assert_true(session_sample_is_free(s));
+    int kept_ones = 0;
+    for (uint64_t i = 0; i < 500; i++) {
+        session_sample_allow(s, NULL);
+        const int32_t free_one = draw(s, l, i, NULL, 0);
+        session_sample_allow(s, allowed);
+        const int32_t t = draw(s, l, i, NULL, 0);
+        assert_true(allowed[t / 64] >> t % 64 & 1);
+        if (allowed[free_one / 64] >> free_one % 64 & 1) {
+            assert_int_equal(t, free_one);
+            kept_ones++;
+        }
+        float logprob;
+        struct sample_top top[3];
+        const struct sample_choice *c;
+        int64_t n;
+        assert_int_equal(session_sample_last(s, t, &logprob, top, 3), 3);
+        assert_int_equal(session_sample_distribution(s, l, i, NULL, 0, &c, &n, NULL), INGLE_OK);
+        for (int64_t j = 0; j < n; j++)
+            if (c[j].id == t)
+                near((double)logprob, log(c[j].p), 1e-6);
+        assert_int_equal(top[0].id, c[0].id);
+    }
+    assert_true(kept_ones > 100);
+    session_sample_free(s);
+    o.min_p = 0.1f;
+    s = sampler(&o, N);
+    assert_false(session_sample_is_free(s));
     session_sample_free(s);
 }
 
@@ -486,6 +699,10 @@ int main(void)
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(a_token_is_a_function_of_seed_and_number),
         cmocka_unit_test(random_numbers_are_philox),
+        cmocka_unit_test(the_race_is_the_race_of_all),
+        cmocka_unit_test(draws_follow_what_is_kept),
+        cmocka_unit_test(near_distributions_draw_the_same),
+        cmocka_unit_test(masks_change_nothing_among_the_others),
         cmocka_unit_test(large_vocabularies_agree_with_small_paths),
         cmocka_unit_test(bad_input_is_an_error),
         cmocka_unit_test(one_token_is_a_vocabulary),

@@ -1,0 +1,67 @@
+/*
+ * race - the draw of a token by an exponential race, and the numbers that it takes.
+ *
+ * Every token has a number of its own for each draw, E(seed, i, id), distributed like the time until an event of
+ * rate 1; the one with the least E / p wins, which happens with probability p.  Two distributions that differ little
+ * mostly have the same winner, as the numbers do not depend on them: a drafter draws what its target will draw.  A
+ * token that is forbidden changes nothing among the others.
+ *
+ * Computed as the largest logit / temperature + G with G = -log E, of 64 bits.  Philox 4x32-10 keyed by the seed gives
+ * the high words of four tokens with the counter (i, 0, id / 4), the low ones with (i, 1, id / 4), i being 64 bits.  Plain double arithmetic:
+ * the bits do not depend on the instruction set.
+ */
+#ifndef INGLE_SESSION_RACE_H
+#define INGLE_SESSION_RACE_H
+
+#include <math.h>
+#include <stdint.h>
+
+/* exp for x <= 0; error below 2 ulp, 0 where the result would be subnormal. */
+static inline double session_exp(double x)
+{
+    if (!(x > -708.0))
+        return 0.0;
+    const double k = floor(x * 1.4426950408889634 + 0.5);
+    const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
+    static const double PART[15] = {/* 1 / n! */
+        1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
+        1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
+    double y = PART[14];
+    for (int n = 13; n >= 0; n--)
+        y = y * r + PART[n];
+    return ldexp(y, (int)k);
+}
+
+/* log for x > 0 (normal): x = m 2^e, log m = 2 atanh((m - 1) / (m + 1)). */
+static inline double session_log(double x)
+{
+    int e;
+    double m = frexp(x, &e);
+    if (m < 0.70710678118654752) {
+        m *= 2;
+        e--;
+    }
+    const double t = (m - 1) / (m + 1), t2 = t * t;
+    double sum = 0;
+    for (int n = 23; n >= 1; n -= 2)
+        sum = sum * t2 + 1.0 / n;
+    return e * 0.69314718055994531 + 2 * t * sum;
+}
+
+/* Uniform in [0, 1), a multiple of 2^-53: of the i-th draw, for something else than the race. */
+double session_race_coin(uint64_t seed, uint64_t i);
+
+/* G of a token: above -4, and never above this. */
+static const double SESSION_RACE_MOST = 45.06;
+double session_race_number(uint64_t seed, uint64_t i, int32_t id);
+
+enum { SESSION_RACE_BLOCK = 64 }; /* tokens */
+
+/* The winner among tokens 0 .. n-1 with these logits (-inf: does not take part), at a temperature above 0; of equals the
+ * lower id; -1: nobody takes part.  most [(n + 63) / 64]: the largest logit of each block of tokens. */
+int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature, uint64_t seed, uint64_t i);
+
+/* The largest logit of each block to most [(n + 63) / 64]. */
+void session_race_blocks(const float *logit, int64_t n, float *most);
+
+#endif
