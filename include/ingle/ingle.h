@@ -682,6 +682,8 @@ INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
                                               const struct ingle_request_options *o,
                                               struct ingle_request **out, double *retry_seconds,
                                               struct ingle_error *error);
+/* Its number in ingle_slot.request.  Until done() returns. */
+INGLE_API int64_t ingle_request_number(const struct ingle_request *r);
 /* The request ends in the middle of the running step, after one of its operations, and the step with it
  * if it is this request's alone or mostly its prompt.  The others lose nothing; what was computed is
  * remembered. */

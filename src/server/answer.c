@@ -493,6 +493,22 @@ static struct answer *find_named(struct answer_core *c, const char *user, const 
     return a;
 }
 
+size_t answer_requests_of(struct answer_core *c, const char *user, int64_t *number, size_t n)
+{
+    size_t found = 0;
+    for (struct answer *a = NULL; (a = next_answer(c, a));) {
+        if (!is_known(c, a))
+            continue;
+        answer_lock(a);
+        const bool own = strcmp(a->request.user.n ? a->request.user.at : "", user) == 0;
+        for (int i = 0; own && i < a->n_parts && found < n; i++)
+            if (a->part[i].request)
+                number[found++] = ingle_request_number(a->part[i].request);
+        answer_unlock(a);
+    }
+    return found;
+}
+
 bool answer_end_thought(struct answer_core *c, const char *user, const char *id, const char **why)
 {
     struct answer *a = find_named(c, user, id);

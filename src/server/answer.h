@@ -107,6 +107,9 @@ void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,
                         const char *more, struct fault *f);
 
+/* The numbers (ingle_slot.request) of the user's requests that the scheduler has, at most n; how many. */
+size_t answer_requests_of(struct answer_core *a, const char *user, int64_t *number, size_t n);
+
 /* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and *why: there
  * is nothing to end. */
 bool answer_end_thought(struct answer_core *a, const char *user, const char *id, const char **why);

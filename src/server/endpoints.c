@@ -379,9 +379,25 @@ void endpoints_apply_template(struct serve *s, struct http_exchange *x,
 
 /* ---- the scheduler ---- */
 
+enum { MAX_SLOTS = 256 };
+
+/* How long the prompts and answers of other keys are is nobody's business. */
+static void hide_others(const struct serve *s, const char *user, struct ingle_slot *slot, int64_t n)
+{
+    int64_t own[MAX_SLOTS];
+    const size_t n_own = answer_requests_of(s->answers, user, own, MAX_SLOTS);
+    for (int64_t i = 0; i < n; i++) {
+        bool mine = !slot[i].request;
+        for (size_t k = 0; k < n_own && !mine; k++)
+            mine = own[k] == slot[i].request;
+        if (!mine)
+            slot[i] = (struct ingle_slot){.request = slot[i].request, .max_tokens = -1, .held = slot[i].held,
+                                          .restoring = slot[i].restoring};
+    }
+}
+
 void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    enum { MAX_SLOTS = 256 };
     struct ingle_slot slot[MAX_SLOTS];
     struct ingle_scheduler_status now;
     struct str out;
@@ -391,6 +407,8 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
     }
     int64_t n = ingle_scheduler_status(s->scheduler, &now, slot, MAX_SLOTS);
     n = n < MAX_SLOTS ? n : MAX_SLOTS;
+    if (rq->user && *rq->user)
+        hide_others(s, rq->user, slot, n);
     if (http_request_query(rq, "fail_on_no_slot") && now.n_running >= now.max_running) {
         const struct serve_error e = {.status = 503, .retry_seconds = 1};
         serve_fail(x, rq, &e, "no slot available: %lld answers are computed",

@@ -43,6 +43,8 @@ static enum part read_thought(struct json_object *part, struct str *text)
 
 bool part_is_mistyped(struct json_object *part)
 {
+    if (part && !json_object_is_type(part, json_type_object))
+        return !json_object_is_type(part, json_type_string);
     return view_get(part, "type") && !view_member(part, "type").at;
 }
 
@@ -60,8 +62,6 @@ enum part part_read(struct json_object *part, struct str *text)
         return PART_NONE;
     if (add(text, view_of(part)))
         return PART_TEXT;
-    if (!json_object_is_type(part, json_type_object))
-        return PART_UNKNOWN;
     if (part_is_mistyped(part))
         return PART_MISTYPED;
     if (IS_ONE_OF(type, thoughts))

@@ -16,7 +16,7 @@ enum part {
     PART_NONE,   /* null, or a thought that only its provider can read */
     PART_BROKEN, /* a part of text without any */
     PART_MEDIUM,
-    PART_MISTYPED, /* its type is a value, but no string: no client has such a part in its history */
+    PART_MISTYPED, /* its type is a value, but no string, or it is neither a string nor an object: no client has such a history */
     PART_UNKNOWN
 };
 /* What stands for a medium. */
@@ -30,7 +30,7 @@ bool part_is_block(struct view type);
 
 /* Appends what the part says (of PART_TEXT and PART_THOUGHT). */
 enum part part_read(struct json_object *part, struct str *text);
-/* Whether the type of a part, tool or call is there and no string. */
+/* Whether the type of a part, tool or call is there and no string, or it is a number, a boolean or a list. */
 bool part_is_mistyped(struct json_object *part);
 /* A list of parts, a part, or a string: no value of another kind, which only its JSON text can tell. */
 bool part_is_content(struct json_object *content);

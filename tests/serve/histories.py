@@ -139,6 +139,10 @@ class Histories(Case):
                               user([{"type": "tool_result", "tool_use_id": "c1", "content": [part]}]))
                 self.items(user("x"), {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
                            {"type": "function_call_output", "call_id": "c1", "output": [part]})
+            if odd != {}:
+                for turns in ([user([odd])], [user("x"), model([odd]), user("y")]):
+                    for path, name in ((CHAT, "messages"), ("/api/chat", "messages"), (MESSAGES, "messages"), (RESPONSES, "input")):
+                        self.refused(path, {name: turns})
             tool = {**TOOL, "type": odd}
             self.refused(CHAT, {"messages": [user("x")], "tools": [tool]}, "tools[0]", "type")
             self.assertNotIn("odd_one", self.prompt(user("x"), tools=[TOOL, {"type": odd, "function": {"name": "odd_one"}}]))

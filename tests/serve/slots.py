@@ -174,6 +174,19 @@ class Keys(Case):
         self.assertEqual(post("one", "/slots/0?action=save", {"filename": "b"}), 200)
         self.assertEqual(post("two", "/slots/0?action=save", {"filename": "b"}), 404)
 
+    def test_lengths_are_of_ones_own(self):
+        """Another key sees that a slot is busy, and no length of its prompt or answer."""
+        c, r = self.server.open("POST", "/completion", {"prompt": "Hello", "n_predict": 3500, "ignore_eos": True, "stream": True}, {"X-Api-Key": "one"})
+        r.readline()
+        shown = {"one": [], "two": []}
+        while r.readline() and not all(shown.values()):  # the answer goes on while it is looked at
+            for key in shown:
+                busy = [s for s in self.server.get("/slots", {"X-Api-Key": key})[2] if s["is_processing"]]
+                shown[key] += [(s["n_prompt_tokens"], s["next_token"][0]["n_decoded"]) for s in busy]
+        c.close()
+        self.assertEqual(set(shown["two"]), {(0, 0)})
+        self.assertTrue(all(n > 0 for n, _ in shown["one"]), shown)
+
     def test_a_key_without_name_keeps_to_itself(self):
         """Its files and prompts are not those of the key that takes its line."""
         keys = os.path.join(self.folder.name, "unnamed")

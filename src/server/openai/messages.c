@@ -76,7 +76,10 @@ static bool note(struct reading *m, const char *member, struct json_object *part
 
 static void say_mistyped(struct reading *m, const char *member, struct json_object *part)
 {
-    say(m, member, "has the type %.60s, which is no string", json_object_get_string(request_get(part, "type")));
+    if (!json_object_is_type(part, json_type_object))
+        say(m, member, "is neither a string nor a part with a type");
+    else
+        say(m, member, "has the type %.60s, which is no string", json_object_get_string(request_get(part, "type")));
 }
 
 static void put_text_part(struct reading *m, const char *text, size_t n)
