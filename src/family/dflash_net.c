@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-enum { TOGETHER = 512 }; /* positions from which reading keys once for all rows is worth the copies */
+enum { TOGETHER = 128 }; /* positions from which reading keys once for all rows is worth the copies */
 enum { HEAD_ROWS = 16 }; /* rows of logits that are computed at once, unless there are more spans: reading the head is what they cost */
 
 static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x, struct rows y)

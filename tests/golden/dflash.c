@@ -277,10 +277,11 @@ static void rounds_share_a_step(void **state)
     }
 }
 
-/* What lies before `from` has no influence, and an empty context is one. */
+/* What lies before `from` has no influence, an empty context is one, and a limit on the context is such a `from`. */
 static void check_interval(const char *dir)
 {
     struct open o;
+    struct err e;
     int64_t n_ids;
     open_case(&o, dir, "model-F32.gguf", NULL, 60, 0);
     const int64_t v = o.d.g.info.n_vocab, m = o.d.info.most;
@@ -300,6 +301,14 @@ static void check_interval(const char *dir)
         for (int64_t i = 0; i < m * v; i++)
             assert_true(isfinite(a[i]));
     }
+    drafter_close(&o.d);
+    open_case(&o, dir, "model-F32.gguf", NULL, 60, 0);
+    const int64_t from = 40;
+    drafter_observe(&o.d, 0, 60);
+    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = &ids[59], .from = &from, .n_drafts = m, .logits = a});
+    GOLDEN_OK(o.d.kind->set(o.d.self, &(struct family_draft_options){.context = 20}, &o.d.info, &e));
+    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = &ids[59], .n_drafts = m, .logits = b});
+    assert_memory_equal(a, b, (size_t)(m * v) * sizeof *a);
     mem_free(ids);
     mem_free(a);
     mem_free(b);

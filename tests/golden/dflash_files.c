@@ -417,12 +417,12 @@ static void put_codes(struct io_writer *coded, struct io_writer *plain, const st
     mem_free(decoded);
 }
 
-static void logits_of(const char *path, float *out)
+static void logits_of(const char *path, const struct family_draft_options *o, float *out)
 {
     struct drafter d;
     int64_t n, k;
     int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n), *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
-    drafter_open(&d, TARGET, path, &(struct drafter_options){.target.numerics = DEVICE_REFERENCE});
+    drafter_open(&d, TARGET, path, &(struct drafter_options){.target.numerics = DEVICE_REFERENCE, .draft = *o});
     drafter_target(&d, ids, 33);
     drafter_observe(&d, 0, 33);
     drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = out});
@@ -466,13 +466,14 @@ static void packed_codes(void **state)
          "\"targets\": [\"Linear\"]}}}, \"dtype\""},
     };
     static float got[15 * 512], want[15 * 512];
-    logits_of(checkpoint(DIR, change, 1, true), got);
+    const struct family_draft_options usual = {0};
+    logits_of(checkpoint(DIR, change, 1, true), &usual, got);
     char keep[128];
     snprintf(keep, sizeof keep, "%s/plain/config.json", root);
     snprintf(other, sizeof other, "%s/plain", root);
     checkpoint(DIR, NULL, 0, true);
     assert_int_equal(rename(in_root("config.json", path), keep), 0);
-    logits_of(other, want);
+    logits_of(other, &usual, want);
     const struct golden_error r = golden_compare(got, want, 15 * 512);
     print_message("packed codes beside their floats: rel rms %.2e\n", r.rel_rms);
     assert_true(r.rel_rms <= 2e-3); /* scales become halves */
@@ -481,6 +482,38 @@ static void packed_codes(void **state)
     unlink(keep);
     assert_int_equal(rmdir(other), 0);
     unlink(in_root("model.safetensors", path));
+}
+
+/* ---- settings for experiments ---- */
+
+static void refuse_setting(struct drafter *d, const struct family_draft_options *o, const char *says)
+{
+    struct err e = {0};
+    assert_int_equal(d->kind->set(d->self, o, &d->info, &e), INGLE_ARG);
+    if (!strstr(e.msg, says))
+        fail_msg("'%s' is not in: %s", says, e.msg);
+}
+
+static void settings(void **state)
+{
+    (void)state;
+    static float late[15 * 512], upstream[15 * 512], early[15 * 512], same[15 * 512];
+    logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_LATE}, late);
+    logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_UPSTREAM}, upstream);
+    logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_EARLY}, early);
+    logits_of(CHECKPOINT(DIR, {"   1,\n   5,\n   9\n", "0, 4, 8"}), &(struct family_draft_options){.rule = "causal"}, same);
+    assert_memory_equal(upstream, same, sizeof same);
+    assert_true(golden_compare(early, late, 15 * 512).rel_rms > 0.01 && golden_compare(upstream, late, 15 * 512).rel_rms > 0.01);
+    logits_of(DIR, &(struct family_draft_options){.context = 33}, same);
+    assert_memory_equal(late, same, sizeof same);
+    logits_of(DIR, &(struct family_draft_options){.context = 5}, same);
+    assert_true(golden_compare(same, late, 15 * 512).rel_rms > 0.01);
+    struct drafter d;
+    drafter_open(&d, TARGET, DIR, &(struct drafter_options){0});
+    refuse_setting(&d, &(struct family_draft_options){.rule = "diagonal"}, "'diagonal': causal, window, bidir");
+    refuse_setting(&d, &(struct family_draft_options){.block = 1}, "a block of 1 rows: expected 2 to 64");
+    refuse_setting(&d, &(struct family_draft_options){.block = 65}, "a block of 65 rows");
+    drafter_close(&d);
 }
 
 /* ---- what does not fit ---- */
@@ -576,6 +609,7 @@ int main(void)
         cmocka_unit_test(configs),
         cmocka_unit_test(speculators),
         cmocka_unit_test(packed_codes),
+        cmocka_unit_test(settings),
         cmocka_unit_test(unfit),
         cmocka_unit_test(damaged_keys),
     };
