@@ -218,9 +218,7 @@ static void windows(struct family_config *c, const struct places *p, uint64_t n_
     }
     for (uint64_t i = 0; i < n_layers && all; i++)
         any = sliding[i] = true;
-    if (use && !json_object_get_boolean(use) && !gemma && !all)
-        any = false;
-    if (c->s || (types && !any))
+    if (c->s || (types && !any) || (use && !json_object_get_boolean(use) && !gemma && !all))
         return;
     whole(c, p, all && find(p, "swa_window_size", &in) ? "swa_window_size" : "sliding_window", "dflash.attention.sliding_window", types ? -1 : 0);
     if (!c->s && any)
@@ -313,6 +311,8 @@ ingle_status family_dflash_config(struct json_object *config, struct io_meta *ou
     word(&c, &p, find(&p, "hidden_activation", &in) ? "hidden_activation" : "hidden_act", "dflash.hidden_activation");
     word(&c, &p, "target_model_type", "dflash.target_model_type");
     flag(&c, &p, find(&p, "is_causal", &in) ? "is_causal" : "causal", "dflash.attention.causal");
+    if (!c.s && !io_meta_find(out, "dflash.attention.causal") && json_object_get_boolean(find(&p, "sliding_window_non_causal", &in)))
+        c.s = io_meta_set_bool(out, "dflash.attention.causal", false);
     flag(&c, &p, "confidence_head_with_markov", "dflash.confidence_head_with_markov");
     if (find(&p, "sample_from_anchor", &in))
         flag(&c, &p, "sample_from_anchor", "dflash.sample_from_anchor");

@@ -385,6 +385,50 @@ static void speculators(void **state)
     unlink(path);
 }
 
+/* A shifted block without chain and confidence, as one published drafter for 12B is: its logits are those before the chain's. */
+static void without_chain(void **state)
+{
+    (void)state;
+    struct err e;
+    struct io_file *own;
+    struct io_writer *w;
+    struct drafter d;
+    char path[128];
+    int64_t n, k;
+    unlink(in_root("model.safetensors", path));
+    GOLDEN_OK(io_open(&own, SPARK, NULL, &e));
+    GOLDEN_OK(io_writer_create(&w, path, &e));
+    for (size_t i = 0; i < io_n_tensors(own); i++) {
+        const struct io_tensor *t = io_tensor_at(own, i);
+        const uint64_t shape[2] = {t->n_dims > 1 ? t->ne[1] : t->ne[0], t->ne[0]};
+        void *data = mem_alloc(t->n_bytes);
+        GOLDEN_OK(io_read(own, t, 0, data, t->n_bytes, &e));
+        if (strncmp(t->name, "markov", 6) != 0 && strncmp(t->name, "confidence", 10) != 0)
+            GOLDEN_OK(io_writer_add(w, t->name, t->type, t->n_dims, shape, data, t->n_bytes, &e));
+        mem_free(data);
+    }
+    io_close(own);
+    GOLDEN_OK(io_writer_close(w, &e));
+    static const char *const change[][2] = {
+        {"\"enable_confidence_head\": true", "\"enable_confidence_head\": false"}, {"\"markov_rank\": 16", "\"markov_rank\": 0"}};
+    drafter_open(&d, TARGET, checkpoint(SPARK, change, 2, true), &(struct drafter_options){0});
+    assert_string_equal(d.kind->kind, "dspark");
+    assert_true(d.info.most == 7 && !d.info.confidence);
+    int32_t *ids = golden_ints(SPARK "golden.safetensors", "input_ids", &n), *block = golden_ints(SPARK "golden.safetensors", "n40.b7.block", &k);
+    float *want = golden_floats(SPARK "golden.safetensors", "n40.b7.cap.base", &k), *got = mem_calloc((size_t)k, sizeof *got);
+    drafter_target(&d, ids, 40);
+    drafter_observe(&d, 0, 40);
+    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 7, .logits = got});
+    const struct golden_error r = golden_compare(got, want, k);
+    print_message("without a chain: rel rms %.2e\n", r.rel_rms);
+    assert_true(r.rel_rms <= 4e-6 && r.max_abs <= 2e-4);
+    void *const all[] = {ids, block, want, got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        mem_free(all[i]);
+    drafter_close(&d);
+    unlink(path);
+}
+
 /* Codes of four bits in words, groups of 32 with a scale each, beside a checkpoint of the floats that they stand for. */
 static void put_codes(struct io_writer *coded, struct io_writer *plain, const struct io_tensor *t, const float *w)
 {
@@ -608,6 +652,7 @@ int main(void)
         cmocka_unit_test(factor_of_embeddings),
         cmocka_unit_test(configs),
         cmocka_unit_test(speculators),
+        cmocka_unit_test(without_chain),
         cmocka_unit_test(packed_codes),
         cmocka_unit_test(settings),
         cmocka_unit_test(unfit),
