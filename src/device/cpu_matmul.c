@@ -354,7 +354,8 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     t->run = part->fast;
     if (!t->run)
         t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
-    t->w.at += (size_t)p->index * p->w->stack_bytes;
+    t->w.at = device_matrix_at(p->w, p->index);
+    BUG_IF(!t->w.at);
     t->x = *part->x;
     t->mm = (struct kern_matmul){&t->w, &t->x, part->rows ? NULL : p->row, p->y.n, p->y.at, p->y.stride};
     if (part->rows) {

@@ -150,6 +150,11 @@ struct sides { int64_t n, first[SIDES], end[SIDES]; bool prompt[SIDES]; };
 
 /* Rows are listed for each matrix of a stack. */
 static bool is_listed(const struct device_mlp *m) { return m->gate->n_stack > 1; }
+/* Whether a matrix of a stack has rows that are wanted. */
+static bool has_rows(const struct device_mlp *m, int64_t e)
+{
+    return m->first[e + 1] > m->first[e] && (!m->only || m->only[e]);
+}
 /* At most so many parts. */
 static int64_t most_parts(const struct device_mlp *m) { return is_listed(m) ? m->gate->n_stack : SIDES; }
 static const struct device_matrix *up_of(const struct device_mlp *m) { return m->up ? m->up : m->gate; }
@@ -260,7 +265,7 @@ struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
     const struct device_mlp *m = a->m;
     double used = 1;
     for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++)
-        used += (e == 0 ? -1.0 : 0.0) + (m->first[e + 1] > m->first[e]);
+        used += (e == 0 ? -1.0 : 0.0) + has_rows(m, e);
     const double weights = (double)(m->gate->stack_bytes + (m->up ? m->up->stack_bytes : 0) + m->down->stack_bytes);
     return (struct device_cost){used * weights, 6.0 * (double)a->y.n * (double)m->gate->m.in * (double)m->down->m.in};
 }
@@ -270,7 +275,8 @@ static struct half half_of(const struct device *d, const struct device_part *par
     const struct device_product *p = &part->p;
     struct half h = {part->fast, p->w->m, *part->x, part->rows ? NULL : p->row, col0,
                      p->w->scale ? p->w->scale[p->index] : 1.0f};
-    h.w.at += (size_t)p->index * p->w->stack_bytes;
+    h.w.at = device_matrix_at(p->w, p->index);
+    BUG_IF(!h.w.at);
     if (!h.run)
         h.run = kern_matmul_pick(&d->kern.matmul, &h.w, p->y.n);
     if (part->rows) {
@@ -313,7 +319,7 @@ static int64_t list_parts(const struct device *d, const struct device_mlp_args *
     const struct device_matrix *w[3] = {m->gate, up_of(m), m->down};
     int64_t n = 0;
     for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++)
-        n += m->first[e + 1] > m->first[e];
+        n += has_rows(m, e);
     n = is_listed(m) ? n : s->n;
     for (int i = 0; i < 3; i++) {
         struct device_part *to = part + i * n;
@@ -324,7 +330,7 @@ static int64_t list_parts(const struct device *d, const struct device_mlp_args *
                 .fast = device_cpu_fast(d, w[i], s->prompt[k])};
         for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++) {
             const int32_t first = m->first[e], n_rows = m->first[e + 1] - first;
-            if (n_rows)
+            if (has_rows(m, e))
                 *to++ = (struct device_part){.p = {w[i], e, a->x, rows_slice(a->y, first, n_rows), m->row + first},
                                              .fast = device_cpu_fast(d, w[i], false)};
         }

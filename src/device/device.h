@@ -75,9 +75,13 @@ int64_t device_matrix_out(const struct device_matrix *m);
 int64_t device_matrix_in(const struct device_matrix *m);
 int64_t device_matrix_stack(const struct device_matrix *m);
 uint32_t device_matrix_type(const struct device_matrix *m);
-/* Where its weights lie: device_matrix_bytes(), 64-byte aligned, borrowed until it is freed; const if
- * device_matrix_load() is not used. */
-void device_matrix_place(struct device_matrix *m, void *at);
+/* Where its weights lie, 64-byte aligned, borrowed until it is freed; const if device_matrix_load() is not used.
+ * Matrices of a stack begin `step` bytes apart; 0: one follows the other, in all device_matrix_bytes(). */
+void device_matrix_place(struct device_matrix *m, void *at, size_t step);
+/* Matrices of a stack that come and go: none is there until device_matrix_place_one() says where, and again after it
+ * said NULL.  To compute with an absent one is a mistake in the program.  Between operations. */
+MUST_CHECK ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err);
+void device_matrix_place_one(const struct device_matrix *m, int64_t index, void *at);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now. */
 void device_matrix_settle(const struct device_matrix *m);
 /* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 = *p1.
@@ -88,6 +92,8 @@ void device_matrix_share(const struct device_matrix *m, int64_t index, int node,
  * rows. */
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored);
+/* The same of one matrix that lies, or is to lie, at `to`: of device_matrix_bytes() / stack. */
+void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n, const void *stored);
 /* Factor on the products of one matrix of the stack (NVFP4's second scale); 1 if never set. */
 MUST_CHECK ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scale,
                                                  struct err *err);
@@ -237,6 +243,7 @@ struct device_mlp {
     enum device_glu act;
     float limit;
     const int32_t *first, *row; /* host: [n_stack + 1], [y.n]; or NULL */
+    const uint8_t *only;        /* host: [n_stack]: matrices with 0 are left out, and their rows of y; NULL: none is */
 };
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
 

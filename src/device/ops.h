@@ -66,11 +66,19 @@ struct device_ops {
 
 struct device_matrix {
     struct device *d;
-    struct kern_matrix m; /* of the first of the stack; at follows in steps of stack_bytes */
+    struct kern_matrix m; /* of the first of the stack; at follows in steps of stack_step */
     int64_t n_stack;
-    size_t stack_bytes;
+    size_t stack_bytes;   /* of one matrix of the stack ... */
+    size_t stack_step;    /* ... and from its beginning to that of the next */
+    uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
     float *scale;         /* [n_stack] or NULL */
 };
+
+/* Where one matrix of the stack lies. */
+static inline uint8_t *device_matrix_at(const struct device_matrix *m, int64_t index)
+{
+    return m->each ? m->each[index] : m->m.at + (size_t)index * m->stack_step;
+}
 
 struct device_vector {
     int64_t n;

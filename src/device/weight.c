@@ -25,7 +25,7 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
     w->d = d;
     w->m = m;
     w->n_stack = n_stack;
-    w->stack_bytes = bytes;
+    w->stack_bytes = w->stack_step = bytes;
     kern_matmul_calibrate_code(&d->kern.matmul, m.code, d->sink);
     if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true))
         device_note_recipe(d, d->kern.matmul.recipe[m.code]);
@@ -37,6 +37,7 @@ void device_matrix_free(struct device_matrix *m)
 {
     if (!m)
         return;
+    mem_free(m->each);
     mem_free(m->scale);
     mem_free(m);
 }
@@ -66,9 +67,29 @@ uint32_t device_matrix_type(const struct device_matrix *m)
     return m->m.type;
 }
 
-void device_matrix_place(struct device_matrix *m, void *at)
+void device_matrix_place(struct device_matrix *m, void *at, size_t step)
 {
+    BUG_IF(step && step < m->stack_bytes);
     m->m.at = at;
+    m->stack_step = step ? step : m->stack_bytes;
+    mem_free(m->each);
+    m->each = NULL;
+}
+
+ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err)
+{
+    uint8_t **each = mem_calloc((size_t)m->n_stack, sizeof *each);
+    if (!each)
+        return err_set(err, INGLE_NOMEM, "no memory for the places of %lld matrices", (long long)m->n_stack);
+    mem_free(m->each);
+    m->each = each;
+    return INGLE_OK;
+}
+
+void device_matrix_place_one(const struct device_matrix *m, int64_t index, void *at)
+{
+    BUG_IF(!m->each || index < 0 || index >= m->n_stack);
+    m->each[index] = at;
 }
 
 enum { HUGE_PAGE = 2 << 20, LEAST_SHARE = 2 * HUGE_PAGE }; /* below it borders of pages say too much */
@@ -102,13 +123,21 @@ void device_matrix_share(const struct device_matrix *m, int64_t index, int node,
     }
 }
 
+/* From the beginning of the first matrix of the stack to the end of the last. */
+static size_t span_bytes(const struct device_matrix *m)
+{
+    return (size_t)(m->n_stack - 1) * m->stack_step + m->stack_bytes;
+}
+
 /* Borders between nodes move to the nearest huge page: one page has one home. */
 static void prefer(const struct device_matrix *m, size_t from, size_t to, int node)
 {
+    const size_t all = span_bytes(m);
     const uintptr_t at = (uintptr_t)m->m.at, half = HUGE_PAGE / 2;
+    to = to < all ? to : all;
     const uintptr_t a = from ? (at + from + half) / HUGE_PAGE * HUGE_PAGE : at;
-    const uintptr_t b = to < device_matrix_bytes(m) ? (at + to + half) / HUGE_PAGE * HUGE_PAGE : at + to;
-    if (a >= at && a < b && b <= at + device_matrix_bytes(m))
+    const uintptr_t b = to < all ? (at + to + half) / HUGE_PAGE * HUGE_PAGE : at + to;
+    if (a >= at && a < b && b <= at + all)
         (void)numa_prefer(m->m.at + (a - at), b - a, pool_node_id(m->d->pool, node));
 }
 
@@ -117,7 +146,7 @@ void device_matrix_settle(const struct device_matrix *m)
     const struct pool *p = m->d->pool;
     const int n_nodes = pool_nodes(p);
     if (n_nodes == 1) {
-        (void)numa_interleave(m->m.at, device_matrix_bytes(m), &m->d->nodes);
+        (void)numa_interleave(m->m.at, span_bytes(m), &m->d->nodes);
         return;
     }
     const bool rows = by_rows(m, n_nodes);
@@ -126,7 +155,7 @@ void device_matrix_settle(const struct device_matrix *m)
             int64_t p0 = share_at(p, m->n_stack, node), p1 = share_at(p, m->n_stack, node + 1);
             if (rows)
                 device_matrix_share(m, i, node, &p0, &p1);
-            const size_t unit = rows ? m->m.panel_bytes : m->stack_bytes, first = (size_t)i * m->stack_bytes;
+            const size_t unit = rows ? m->m.panel_bytes : m->stack_step, first = (size_t)i * m->stack_step;
             prefer(m, first + (size_t)p0 * unit, first + (size_t)p1 * unit, node);
         }
 }
@@ -134,10 +163,16 @@ void device_matrix_settle(const struct device_matrix *m)
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored)
 {
-    BUG_IF(row0 % KERN_PANEL != 0 || row0 + n > m->m.out || index >= m->n_stack);
+    BUG_IF(index >= m->n_stack);
+    device_matrix_pack(m, m->m.at + (size_t)index * m->stack_step, row0, n, stored);
+}
+
+void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n, const void *stored)
+{
+    BUG_IF(row0 % KERN_PANEL != 0 || row0 + n > m->m.out);
     BUG_IF(n % KERN_PANEL != 0 && row0 + n != m->m.out);
     struct kern_matrix k = m->m;
-    k.at += (size_t)index * m->stack_bytes;
+    k.at = to;
     kern_pack(&k, row0 / KERN_PANEL, num_div_up(row0 + n, KERN_PANEL), stored);
 }
 

@@ -77,9 +77,14 @@ void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows)
     }
 }
 
-ingle_status expert_layer_init(struct expert_layer *l, struct err *err)
+ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer, struct err *err)
 {
-    l->tier = &expert_ram;
+    const struct device_matrix *const part[MODEL_PARTS] = {l->gate_up ? l->gate_up : l->gate, l->up, l->down};
+    struct model_experts *home;
+    const ingle_status s = model_experts(m, layer, part, &home, err);
+    if (s)
+        return s;
+    l->home = home;
     l->hits = mem_calloc((size_t)l->n, sizeof *l->hits);
     return l->hits ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to count %lld experts", (long long)l->n);
 }
@@ -120,14 +125,15 @@ static struct expert_pairs make_pairs(const struct expert_eval *v)
 void expert_eval_begin(struct expert_eval *v)
 {
     v->pairs = make_pairs(v);
-    if (v->layer->tier->begin)
-        v->layer->tier->begin(v);
+    v->tier = &expert_ram;
+    if (v->tier->begin)
+        v->tier->begin(v);
 }
 
 void expert_eval_end(struct expert_eval *v)
 {
     const size_t mark = device_mark(v->d);
-    const struct rows y = v->layer->tier->end(v);
+    const struct rows y = v->tier->end(v);
     device_weighted_sum(v->d, v->out, y, v->pairs.slot, v->choice.weight, v->choice.k);
     device_release(v->d, mark);
 }

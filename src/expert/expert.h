@@ -10,6 +10,7 @@
 #define INGLE_EXPERT_EXPERT_H
 
 #include "device/device.h"
+#include "model/model.h"
 
 enum { EXPERT_MAX_USED = 64, EXPERT_MAX = 4096 };
 
@@ -17,16 +18,16 @@ struct expert_tier;
 
 /* One layer's experts: gate and up either in one stack (gate rows first) or in two. */
 struct expert_layer {
-    const struct expert_tier *tier;        /* where they are */
     const struct device_matrix *gate_up;   /* [n][2 * width][hidden], or NULL */
     const struct device_matrix *gate, *up; /* [n][width][hidden], when gate_up is NULL */
     const struct device_matrix *down;      /* [n][hidden][width] */
     int64_t n, width;
     uint64_t *hits; /* [n]: rows that chose each expert; owned */
+    const struct model_experts *home; /* NULL: one expert, which is in memory */
 };
 
-/* Counters and tier of a layer whose n is set; INGLE_NOMEM. */
-MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct err *err);
+/* Of a layer whose n and matrices are set: they belong together as experts of layer `layer` of m.  INGLE_NOMEM. */
+MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer, struct err *err);
 void expert_layer_release(struct expert_layer *l);
 
 /* Which experts each row uses: ids ascending within a row.  Host memory of the arena. */
@@ -67,6 +68,7 @@ struct expert_eval {
     struct rows out;
     /* set by expert_eval_begin() */
     struct expert_pairs pairs;
+    const struct expert_tier *tier;
 };
 /* Everything above is borrowed until the end; x must not change in between.  Scratch that
  * begin takes from the arena is the caller's to release. */

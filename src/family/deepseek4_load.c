@@ -375,11 +375,13 @@ static void bind_experts(struct binder *b, struct layer *l, bool hashed)
         l->bias = floats(b, "exp_probs_b.bias", g->n_experts, NULL);
     l->experts.n = g->n_experts;
     l->experts.width = g->n_ff;
-    if (!b->s)
-        b->s = expert_layer_init(&l->experts, b->err);
     l->experts.gate = family_deepseek4_matrix(b, "ffn_gate_exps.weight", g->n_ff, g->n_embd, g->n_experts);
     l->experts.up = family_deepseek4_matrix(b, "ffn_up_exps.weight", g->n_ff, g->n_embd, g->n_experts);
     l->experts.down = family_deepseek4_matrix(b, "ffn_down_exps.weight", g->n_embd, g->n_ff, g->n_experts);
+    long long il = g->n_layers; /* of the draft block */
+    (void)sscanf(b->prefix, "blk.%9lld.", &il);
+    if (!b->s)
+        b->s = expert_layer_init(&l->experts, b->m, il, b->err);
     l->sh_gate = family_deepseek4_matrix(b, "ffn_gate_shexp.weight", g->n_ff, g->n_embd, 1);
     l->sh_up = family_deepseek4_matrix(b, "ffn_up_shexp.weight", g->n_ff, g->n_embd, 1);
     l->sh_down = family_deepseek4_matrix(b, "ffn_down_shexp.weight", g->n_embd, g->n_ff, 1);

@@ -277,8 +277,6 @@ static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer 
     struct expert_layer *e = &l->experts;
     e->n = g->n_experts;
     e->width = g->n_ff_expert;
-    if (!b->s)
-        b->s = expert_layer_init(e, b->err);
     if (has(b, "ffn_gate_exps.weight")) {
         e->gate = matrix(b, "ffn_gate_exps.weight", e->width, g->n_embd, e->n);
         e->up = matrix(b, "ffn_up_exps.weight", e->width, g->n_embd, e->n);
@@ -286,6 +284,8 @@ static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer 
         e->gate_up = matrix(b, "ffn_gate_up_exps.weight", 2 * e->width, g->n_embd, e->n);
     }
     e->down = matrix(b, "ffn_down_exps.weight", g->n_embd, e->width, e->n);
+    if (!b->s)
+        b->s = expert_layer_init(e, b->m, b->il, b->err);
 }
 
 static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hyper *h,
@@ -575,7 +575,7 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
         c.weight[i] *= l->expert_scale[c.id[i]];
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    struct expert_eval eval = {p->d, &l->experts, u, c, DEVICE_GELU, 0, out, {0}};
+    struct expert_eval eval = {p->d, &l->experts, u, c, DEVICE_GELU, 0, out, {0}, NULL};
     expert_eval_begin(&eval);
     expert_eval_end(&eval);
     device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);

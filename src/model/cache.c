@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
+#include <xxhash.h>
 
 enum {
     PIECE = 4 << 20,       /* written at once; a stop is noticed between two */
@@ -74,14 +76,16 @@ static bool fits(const struct packed_file *f, const struct packed_want *w)
 {
     const struct packed_header *a = &f->head, *b = &w->head;
     return a->n_matrices == b->n_matrices && a->n_sources == b->n_sources && a->image_at == b->image_at &&
-           a->image_bytes == b->image_bytes && a->key.lo == b->key.lo && a->key.hi == b->key.hi &&
+           a->image_bytes == b->image_bytes && a->dense_bytes == b->dense_bytes && a->n_groups == b->n_groups &&
+           a->n_extents == b->n_extents && a->key.lo == b->key.lo && a->key.hi == b->key.hi &&
            memcmp(f->matrix, w->matrix, a->n_matrices * sizeof *w->matrix) == 0 &&
+           memcmp(f->group, w->group, a->n_groups * sizeof *w->group) == 0 &&
            memcmp(f->source, w->source, a->n_sources * sizeof *w->source) == 0;
 }
 
-static ingle_status map_image(struct packed_file *f, const char *name, const void **image, struct err *err)
+static ingle_status map_image(struct packed_file *f, const char *name, size_t n, const void **image, struct err *err)
 {
-    const size_t n = (size_t)f->head.image_bytes, align = (size_t)model_packed_align(n);
+    const size_t align = (size_t)model_packed_align(f->head.image_bytes);
     uint8_t *space = mmap(NULL, n + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         return err_set(err, INGLE_IO, "%s: no addresses for %zu bytes: %s", name, n, strerror(errno));
@@ -104,7 +108,7 @@ static ingle_status map_image(struct packed_file *f, const char *name, const voi
 }
 
 ingle_status model_packed_map(const char *path, const struct packed_want *w, const struct report_sink *sink,
-                        struct packed_file *file, const void **image, struct err *err)
+                        uint64_t n, struct packed_file *file, const void **image, struct err *err)
 {
     char name[PACKED_NAME_BYTES];
     int dir;
@@ -119,7 +123,7 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
         model_packed_close(file);
     }
     if (!s) {
-        s = map_image(file, name, image, &why);
+        s = map_image(file, name, (size_t)n, image, &why);
         if (s)
             model_packed_close(file);
         else
@@ -273,23 +277,75 @@ static ingle_status write_at(int fd, const char *path, const void *bytes, size_t
     return INGLE_OK;
 }
 
-static ingle_status write_image(int fd, const struct packed_write *w, struct packed_sum *sum, struct err *err)
+/* Writes bytes of the image in pieces; the disk begins to work early. */
+static ingle_status write_bytes(int fd, const struct packed_write *w, const uint8_t *bytes, uint64_t n, uint64_t at, struct err *err)
 {
     const struct packed_header *h = &w->want->head;
-    const uint8_t *image = w->image;
-    for (uint64_t at = 0; at < h->image_bytes; at += PIECE) {
-        const uint64_t left = h->image_bytes - at;
-        const size_t n = left < PIECE ? (size_t)left : PIECE;
-        if (at % PACKED_BLOCK == 0)
-            sum[at / PACKED_BLOCK] =
-                model_packed_sum_of(image + at, left < PACKED_BLOCK ? (size_t)left : PACKED_BLOCK);
-        const ingle_status s = write_at(fd, w->o->pack_dir, image + at, n, h->image_at + at, err);
+    for (uint64_t k = 0; k < n; k += PIECE) {
+        const size_t part = n - k < PIECE ? (size_t)(n - k) : PIECE;
+        const ingle_status s = write_at(fd, w->o->pack_dir, bytes + k, part, h->image_at + at + k, err);
         if (s)
             return s;
-        if (report_progress(w->sink, "write", (double)(at + n), (double)h->image_bytes))
+        if (report_progress(w->sink, "write", (double)(at + k + part), (double)h->image_bytes))
             return err_set(err, INGLE_CANCEL, "writing packed weights was cancelled");
-        if ((at + n) % FLUSH == 0)
-            (void)!sync_file_range(fd, (off_t)(h->image_at + at + n - FLUSH), FLUSH, SYNC_FILE_RANGE_WRITE);
+        const uint64_t end = at + k + part;
+        if (end / FLUSH != (at + k) / FLUSH)
+            (void)sync_file_range(fd, (off_t)(h->image_at + (end / FLUSH - 1) * FLUSH), FLUSH, SYNC_FILE_RANGE_WRITE);
+    }
+    return INGLE_OK;
+}
+
+/* The sums of what is written: of blocks before the experts, of extents. */
+struct sums {
+    const struct packed_want *w;
+    struct packed_sum *block;
+    uint64_t *extent;
+    XXH3_state_t *state; /* of the block that is not whole yet */
+};
+
+static void sum_dense(struct sums *s, const uint8_t *bytes, uint64_t n, uint64_t at)
+{
+    while (n) {
+        const uint64_t room = PACKED_BLOCK - at % PACKED_BLOCK;
+        const size_t part = (size_t)(n < room ? n : room);
+        if (at % PACKED_BLOCK == 0)
+            XXH3_128bits_reset(s->state);
+        XXH3_128bits_update(s->state, bytes, part);
+        bytes += part;
+        n -= part;
+        at += part;
+        if (at % PACKED_BLOCK == 0 || at == s->w->head.dense_bytes) {
+            const XXH128_hash_t sum = XXH3_128bits_digest(s->state);
+            s->block[(at - 1) / PACKED_BLOCK] = (struct packed_sum){sum.low64, sum.high64};
+        }
+    }
+}
+
+static void sum_extents(struct sums *s, const uint8_t *bytes, uint64_t at)
+{
+    for (uint32_t i = 0; i < s->w->head.n_groups; i++) {
+        const struct packed_group *g = &s->w->group[i];
+        for (int64_t e = 0; g->at == at && e < g->n; e++)
+            s->extent[g->first + (uint64_t)e] = XXH3_64bits(bytes + (uint64_t)e * g->bytes, (size_t)g->bytes);
+    }
+}
+
+static ingle_status write_image(int fd, const struct packed_write *w, struct sums *sums, struct err *err)
+{
+    const struct packed_header *h = &w->want->head;
+    for (uint64_t at = 0, n; at < h->image_bytes; at += n) {
+        const void *bytes = NULL;
+        n = model_packed_piece(w->want, at);
+        ingle_status s = w->next(w->arg, at, n, &bytes, err);
+        if (s)
+            return s;
+        if (at < h->dense_bytes)
+            sum_dense(sums, bytes, n, at);
+        else
+            sum_extents(sums, bytes, at);
+        s = write_bytes(fd, w, bytes, n, at, err);
+        if (s)
+            return s;
     }
     return INGLE_OK;
 }
@@ -298,17 +354,22 @@ static ingle_status write_all(int fd, const struct packed_write *w, struct err *
 {
     const char *path = w->o->pack_dir;
     struct packed_header h = w->want->head;
-    h.model_sum = w->model->sum;
-    const size_t n_m = h.n_matrices * sizeof(struct packed_matrix), n_s = h.n_sources * sizeof(struct io_stamp);
-    const size_t n = n_m + n_s + h.n_blocks * sizeof(struct packed_sum);
+    const size_t n_m = h.n_matrices * sizeof(struct packed_matrix), n_g = h.n_groups * sizeof(struct packed_group);
+    const size_t n_s = h.n_sources * sizeof(struct io_stamp), n_b = h.n_blocks * sizeof(struct packed_sum);
+    const size_t n = n_m + n_g + n_s + n_b + h.n_extents * sizeof(uint64_t);
     if (fallocate(fd, 0, 0, (off_t)h.file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
         return fail(err, path, "cannot reserve space");
     uint8_t *table = mem_zalloc(n);
     if (!table)
         return err_set(err, INGLE_NOMEM, "%s: no memory for the table of packed weights", path);
     memcpy(table, w->want->matrix, n_m);
-    memcpy(table + n_m, w->want->source, n_s);
-    ingle_status s = write_image(fd, w, (struct packed_sum *)(void *)(table + n_m + n_s), err);
+    memcpy(table + n_m, w->want->group, n_g);
+    memcpy(table + n_m + n_g, w->want->source, n_s);
+    XXH3_state_t state;
+    struct sums sums = {w->want, (struct packed_sum *)(void *)(table + n_m + n_g + n_s),
+                        (uint64_t *)(void *)(table + n_m + n_g + n_s + n_b), &state};
+    ingle_status s = write_image(fd, w, &sums, err);
+    h.model_sum = w->model->sum; /* known when all was read */
     h.table_sum = model_packed_sum_of(table, n);
     h.sum = model_packed_head_sum(&h);
     if (!s)

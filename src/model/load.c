@@ -17,105 +17,135 @@
 
 enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20 };
 
-struct load {
-    struct model *m;
-    uint8_t *buffer; /* [workers][buffer_bytes]: stored rows, work memory, then converted rows */
-    size_t buffer_bytes, work_at, row_at;
-    bool *rounded;   /* [workers]: a scale of the matrix was */
-    const struct bound_matrix *b;
-    int64_t rows_per_chunk, chunks; /* chunks of one matrix of the stack */
+/* How rows of a matrix go through a buffer: stored rows, work memory, then converted rows. */
+struct form {
+    int64_t rows_per_chunk, chunks;   /* chunks of one matrix of the stack */
     uint64_t stored_bytes, row_bytes; /* of one row: in the file, as the device wants it */
-    struct err *err; /* [workers] */
-    struct seen *seen; /* [chunks of the whole stack] */
-    size_t cap_seen;
-    bool only_sum;   /* rows are read and hashed, not kept */
+    size_t work_at, row_at, bytes;    /* in the buffer, and all of it */
 };
 
-static void fail_number(struct load *l, const struct io_tensor *t, int64_t row, struct err *err)
+struct load {
+    struct model *m;
+    uint8_t *buffer; /* [workers][buffer_bytes] */
+    size_t buffer_bytes;
+    bool *rounded;   /* [workers]: a scale of the matrix was */
+    struct bound_matrix *b;
+    struct form form;
+    struct err *err; /* [workers] */
+    bool only_sum;   /* rows are read and hashed, not kept */
+    uint64_t done;   /* bytes of matrices */
+    size_t n_rounded;
+    const char *first_rounded;
+};
+
+static void fail_number(const struct model *m, const struct io_tensor *t, int64_t row, struct err *err)
 {
     err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has a scale or weight that is no number in row %lld",
-            io_path(l->m->file), t->name, (long long)row);
+            io_path(m->file), t->name, (long long)row);
 }
 
-/* Rows [row0, row0 + n) of matrix `index` of a source: converted rows in the worker's buffer, or NULL. */
-static const uint8_t *read_rows(struct load *l, const struct source *p, int64_t index, int64_t row0, int64_t n,
-                                int worker, struct seen *seen)
+static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct err *err)
 {
-    struct err *err = &l->err[worker];
-    uint8_t *buffer = l->buffer + (size_t)worker * l->buffer_bytes;
-    const int64_t out = device_matrix_out(l->b->m);
-    const uint64_t at = (uint64_t)(index * out + row0) * l->stored_bytes;
-    if (io_read(l->m->file, p->t, at, buffer, (size_t)n * l->stored_bytes, err))
+    const uint64_t in = (uint64_t)device_matrix_in(b->m);
+    if (!quant_bytes(device_matrix_type(b->m), in, 1, &f->row_bytes))
+        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->part[0].t->name);
+    const bool stored = b->layout.from == AS_STORED;
+    f->stored_bytes = stored ? f->row_bytes : (uint64_t)b->layout.row_bytes;
+    const int64_t fit = (int64_t)(CHUNK_BYTES / f->row_bytes) / KERN_PANEL * KERN_PANEL;
+    f->rows_per_chunk = num_max(KERN_PANEL, fit);
+    f->chunks = num_div_up(device_matrix_out(b->m), f->rows_per_chunk);
+    size_t work = 0;
+    for (int64_t i = 0; i < b->n_parts; i++)
+        work = (size_t)num_max((int64_t)work, (int64_t)model_convert_bytes(&b->part[i], &b->layout, f->rows_per_chunk));
+    f->work_at = ((size_t)f->rows_per_chunk * f->stored_bytes + 63) / 64 * 64;
+    f->row_at = f->work_at + (work + 63) / 64 * 64;
+    f->bytes = f->row_at + (stored ? 0 : ((size_t)f->rows_per_chunk * f->row_bytes + 63) / 64 * 64);
+    return INGLE_OK;
+}
+
+/* Rows of one matrix of a stack. */
+struct range { int64_t index, row0, n; };
+
+/* Rows as the device wants them, in buffer; NULL with an error, and where rows are only seen.  seen may be NULL. */
+static const uint8_t *read_rows(const struct model *m, const struct bound_matrix *b, const struct form *f, struct range r,
+                                uint8_t *buffer, struct seen *seen, bool only_sum, bool *rounded, struct err *err)
+{
+    const int64_t out = device_matrix_out(b->m), of_part = b->n_parts > 1 ? 0 : r.index;
+    const struct source *p = &b->part[b->n_parts > 1 ? r.index : 0];
+    const uint64_t at = (uint64_t)(of_part * out + r.row0) * f->stored_bytes;
+    if (io_read(m->file, p->t, at, buffer, (size_t)r.n * f->stored_bytes, err))
         return NULL;
-    model_see(seen, buffer, n, l->stored_bytes);
-    if (l->only_sum)
+    if (seen)
+        model_see(seen, buffer, r.n, f->stored_bytes);
+    if (only_sum)
         return NULL;
-    if (l->b->layout.from == AS_STORED)
-        return buffer;
-    struct convert c = {l->m->file, p, &l->b->layout, out, index, row0, n, l->row_bytes, false};
-    if (model_convert(&c, buffer, buffer + l->work_at, buffer + l->row_at, err))
-        return NULL;
-    l->rounded[worker] = l->rounded[worker] || c.rounded;
-    return buffer + l->row_at;
+    const uint8_t *rows = buffer;
+    if (b->layout.from != AS_STORED) {
+        struct convert c = {m->file, p, &b->layout, out, of_part, r.row0, r.n, f->row_bytes, false};
+        if (model_convert(&c, buffer, buffer + f->work_at, buffer + f->row_at, err))
+            return NULL;
+        *rounded = *rounded || c.rounded;
+        rows = buffer + f->row_at;
+    }
+    const uint32_t type = device_matrix_type(b->m);
+    const struct quant_info *q = quant_info(type);
+    const int64_t bad = quant_find_bad(type, rows, (size_t)r.n * f->row_bytes / q->n_bytes);
+    if (bad < 0)
+        return rows;
+    fail_number(m, p->t, r.row0 + bad * q->n_bytes / (int64_t)f->row_bytes, err);
+    return NULL;
 }
 
 static void load_chunk(void *arg, int64_t chunk, int worker)
 {
     struct load *l = arg;
+    struct bound_matrix *b = l->b;
     if (l->err[worker].status)
         return;
-    const struct bound_matrix *b = l->b;
-    const int64_t out = device_matrix_out(b->m), index = chunk / l->chunks;
-    const int64_t row0 = chunk % l->chunks * l->rows_per_chunk;
-    const int64_t n = num_min(l->rows_per_chunk, out - row0);
-    const struct source *p = &b->part[b->n_parts > 1 ? index : 0];
-    const uint8_t *rows = read_rows(l, p, b->n_parts > 1 ? 0 : index, row0, n, worker, &l->seen[chunk]);
-    if (!rows)
-        return;
-    const uint32_t type = device_matrix_type(b->m);
-    const struct quant_info *q = quant_info(type);
-    const int64_t bad = quant_find_bad(type, rows, (size_t)n * l->row_bytes / q->n_bytes);
-    if (bad >= 0)
-        fail_number(l, p->t, row0 + bad * q->n_bytes / (int64_t)l->row_bytes, &l->err[worker]);
-    else
-        device_matrix_load(b->m, index, row0, n, rows);
+    struct range r = {chunk / l->form.chunks, chunk % l->form.chunks * l->form.rows_per_chunk, 0};
+    r.n = num_min(l->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
+    const uint8_t *rows = read_rows(l->m, b, &l->form, r, l->buffer + (size_t)worker * l->buffer_bytes, &b->seen[chunk],
+                                    l->only_sum, &l->rounded[worker], &l->err[worker]);
+    if (rows)
+        device_matrix_load(b->m, r.index, r.row0, r.n, rows);
 }
 
-/* Sizes of a chunk and of its places in the buffer. */
-static ingle_status load_sizes(struct load *l, const struct bound_matrix *b, struct err *err)
+static ingle_status grow_buffer(struct load *l, const struct bound_matrix *b, struct err *err)
 {
-    const uint64_t in = (uint64_t)device_matrix_in(b->m);
-    const struct io_tensor *t = b->part[0].t;
-    if (!quant_bytes(device_matrix_type(b->m), in, 1, &l->row_bytes))
-        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", t->name);
-    l->b = b;
-    const bool stored = b->layout.from == AS_STORED;
-    l->stored_bytes = stored ? l->row_bytes : (uint64_t)b->layout.row_bytes;
-    const int64_t fit = (int64_t)(CHUNK_BYTES / l->row_bytes) / KERN_PANEL * KERN_PANEL;
-    l->rows_per_chunk = num_max(KERN_PANEL, fit);
-    size_t work = 0;
-    for (int64_t i = 0; i < b->n_parts; i++)
-        work = (size_t)num_max((int64_t)work, (int64_t)model_convert_bytes(&b->part[i], &b->layout, l->rows_per_chunk));
-    l->work_at = ((size_t)l->rows_per_chunk * l->stored_bytes + 63) / 64 * 64;
-    l->row_at = l->work_at + (work + 63) / 64 * 64;
-    const size_t need = l->row_at + (stored ? 0 : ((size_t)l->rows_per_chunk * l->row_bytes + 63) / 64 * 64);
-    if (need <= l->buffer_bytes)
+    if (l->form.bytes <= l->buffer_bytes)
         return INGLE_OK;
     mem_free(l->buffer);
-    l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), need);
-    l->buffer_bytes = l->buffer ? need : 0;
-    return l->buffer ? INGLE_OK
-                     : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", need, t->name);
+    l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), l->form.bytes);
+    l->buffer_bytes = l->buffer ? l->form.bytes : 0;
+    return l->buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", l->form.bytes,
+                                          b->part[0].t->name);
 }
 
-static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, struct err *err)
+static void count_rounded(struct load *l)
 {
-    const ingle_status s = load_sizes(l, b, err);
+    const size_t n = (size_t)pool_size(device_pool(l->m->d));
+    bool any = false;
+    for (size_t w = 0; w < n; w++)
+        any = any || l->rounded[w];
+    if (any)
+        l->first_rounded = l->n_rounded++ ? l->first_rounded : l->b->part[0].scale->name;
+    memset(l->rounded, 0, n * sizeof *l->rounded);
+}
+
+static ingle_status load_matrix(struct load *l, struct bound_matrix *b, struct err *err)
+{
+    ingle_status s = form_of(b, &l->form, err);
+    if (!s)
+        s = grow_buffer(l, b, err);
     if (s)
         return s;
-    l->chunks = num_div_up(device_matrix_out(b->m), l->rows_per_chunk);
-    const int64_t n_chunks = l->chunks * device_matrix_stack(b->m);
-    if (!mem_grow(&l->seen, &l->cap_seen, (size_t)n_chunks, sizeof *l->seen))
+    l->b = b;
+    const int64_t n_chunks = l->form.chunks * device_matrix_stack(b->m);
+    mem_free(b->seen);
+    b->seen = mem_calloc((size_t)n_chunks, sizeof *b->seen);
+    b->n_seen = n_chunks;
+    b->seen_row_bytes = l->form.stored_bytes;
+    if (!b->seen)
         return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'", (long long)n_chunks, b->part[0].t->name);
     pool_run(device_pool(l->m->d), n_chunks, load_chunk, l);
     for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
@@ -124,63 +154,77 @@ static ingle_status load_matrix(struct load *l, const struct bound_matrix *b, st
                 *err = l->err[i];
             return l->err[i].status;
         }
-    return model_sum_matrix(l->m, b, l->seen, n_chunks, l->stored_bytes, err);
+    count_rounded(l);
+    l->done += device_matrix_bytes(b->m);
+    if (report_progress(l->m->sink, l->only_sum ? "read" : "load", (double)l->done, (double)l->m->n_bytes))
+        return err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(l->m->file));
+    return INGLE_OK;
 }
 
-static ingle_status load_all(struct model *m, bool only_sum, struct err *err)
+static ingle_status load_open(struct load *l, struct model *m, bool only_sum, struct err *err)
 {
-    struct load l = {.m = m, .only_sum = only_sum};
-    const int n_workers = pool_size(device_pool(m->d));
-    l.err = mem_calloc((size_t)n_workers, sizeof *l.err);
-    l.rounded = mem_calloc((size_t)n_workers, sizeof *l.rounded);
-    ingle_status s = l.err && l.rounded ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to load");
-    uint64_t done = 0;
-    size_t n_rounded = 0;
-    const char *rounded = NULL;
-    for (size_t i = 0; !s && i < m->n_matrices; i++) {
-        s = load_matrix(&l, &m->matrix[i], err);
-        done += device_matrix_bytes(m->matrix[i].m);
-        bool any = false;
-        for (int w = 0; w < n_workers; w++)
-            any = any || l.rounded[w];
-        if (any)
-            rounded = n_rounded++ ? rounded : m->matrix[i].part[0].scale->name;
-        memset(l.rounded, 0, (size_t)n_workers * sizeof *l.rounded);
-        if (!s && report_progress(m->sink, only_sum ? "read" : "load", (double)done, (double)m->n_bytes))
-            s = err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
-    }
-    if (!s && n_rounded)
-        report(m->sink, INGLE_REPORT_NOTE, "tensor", rounded,
-               "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34", n_rounded);
+    const size_t n_workers = (size_t)pool_size(device_pool(m->d));
+    *l = (struct load){.m = m, .only_sum = only_sum};
+    l->err = mem_calloc(n_workers, sizeof *l->err);
+    l->rounded = mem_calloc(n_workers, sizeof *l->rounded);
+    return l->err && l->rounded ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to load");
+}
+
+/* Behind the last matrix that is loaded; s: what loading came to. */
+static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
+{
+    if (!s && l->n_rounded)
+        report(l->m->sink, INGLE_REPORT_NOTE, "tensor", l->first_rounded,
+               "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34", l->n_rounded);
     if (!s)
-        s = model_sum_end(m, err);
-    mem_free(l.buffer);
-    mem_free(l.err);
-    mem_free(l.rounded);
-    mem_free(l.seen);
+        s = model_sum_all(l->m, err);
+    mem_free(l->buffer);
+    mem_free(l->err);
+    mem_free(l->rounded);
     return s;
+}
+
+/* dense: without experts. */
+static ingle_status load_all(struct model *m, bool only_sum, bool dense, struct err *err)
+{
+    struct load l;
+    ingle_status s = load_open(&l, m, only_sum, err);
+    for (size_t i = 0; !s && i < m->n_matrices; i++)
+        if (!dense || !m->matrix[i].group)
+            s = load_matrix(&l, &m->matrix[i], err);
+    return load_close(&l, s, err);
 }
 
 /* ---- the image ---- */
 
-static void place(struct model *m, const struct packed_want *w, const void *image)
+/* Matrices at their places of an image of which the first n bytes are there. */
+static void place(struct model *m, const struct packed_want *w, const void *image, uint64_t n)
 {
     union {
         const void *in;
         void *out;
     } p = {.in = image}; /* a mapped one is only read */
     m->image = p.out;
-    m->loaded.image_bytes = w->head.image_bytes;
+    m->image_bytes = n;
+    m->loaded.image_bytes = n;
     for (size_t i = 0; i < m->n_matrices; i++)
-        device_matrix_place(m->matrix[i].m, m->image + w->matrix[i].at);
+        if (w->matrix[i].at < n)
+            device_matrix_place(m->matrix[i].m, m->image + w->matrix[i].at, (size_t)w->matrix[i].step);
+}
+
+/* Bytes of the image that are to be in memory. */
+static uint64_t wanted_bytes(const struct packed_want *w, const struct model_load_options *o)
+{
+    return o->no_experts ? w->head.dense_bytes : w->head.image_bytes;
 }
 
 /* True: the weights lie in a file and are there. */
-static bool map(struct model *m, const struct packed_want *w, const char *dir)
+static bool map(struct model *m, const struct packed_want *w, const struct model_load_options *o)
 {
+    const uint64_t n = wanted_bytes(w, o);
     struct packed_file *f = mem_zalloc(sizeof *f);
     const void *image;
-    if (!f || model_packed_map(dir, w, m->sink, f, &image, NULL)) {
+    if (!f || model_packed_map(o->pack_dir, w, m->sink, n, f, &image, NULL)) {
         mem_free(f);
         return false;
     }
@@ -188,52 +232,116 @@ static bool map(struct model *m, const struct packed_want *w, const char *dir)
     m->loaded.mapped = true;
     m->sum = f->head.model_sum;
     m->summed = true;
-    place(m, w, image);
+    place(m, w, image, n);
     if (device_nodes(m->d)->n > 1)
-        report(m->sink, INGLE_REPORT_NOTE, "numa", dir,
+        report(m->sink, INGLE_REPORT_NOTE, "numa", o->pack_dir,
                "mapped weights lie on the nodes where they were first read, by any process; --no-pack-cache puts them "
                "where they are used");
-    report(m->sink, INGLE_REPORT_DEBUG, "packed weights", dir, "%.2f GB are mapped", (double)w->head.image_bytes * 1e-9);
+    report(m->sink, INGLE_REPORT_DEBUG, "packed weights", o->pack_dir, "%.2f GB are mapped", (double)n * 1e-9);
     return true;
 }
 
-static ingle_status reserve(struct model *m, const struct packed_want *w, struct err *err)
+static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n, struct err *err)
 {
-    void *at = mem_big_alloc((size_t)w->head.image_bytes);
+    void *at = mem_big_alloc((size_t)n);
     if (!at)
-        return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
-                       (unsigned long long)w->head.image_bytes, io_path(m->file));
-    place(m, w, at);
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'", (unsigned long long)n, io_path(m->file));
+    place(m, w, at, n);
     for (size_t i = 0; i < m->n_matrices; i++)
-        device_matrix_settle(m->matrix[i].m);
+        if (w->matrix[i].at < n)
+            device_matrix_settle(m->matrix[i].m);
     return INGLE_OK;
 }
 
-/* A file that cannot be written is no failure. */
-static void write_file(struct model *m, const struct packed_want *w, const struct model_load_options *o)
+static ingle_status next_of_image(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err)
 {
-    const struct packed_write how = {.o = o, .want = w, .model = m, .image = m->image, .sink = m->sink};
+    const struct model *m = arg;
+    (void)n;
+    (void)err;
+    *out = m->image + at;
+    return INGLE_OK;
+}
+
+/* A file that cannot be written is no failure; false with the reason, which is reported. */
+static bool write_file(struct model *m, const struct packed_write *how)
+{
+    const struct packed_want *w = how->want;
+    const char *dir = how->o->pack_dir;
     const uint64_t start = clock_now();
     struct err err;
     char name[PACKED_NAME_BYTES];
     model_packed_name(name, w->head.key);
     if (!w->head.n_sources) {
-        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir,
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", dir,
                "are not written: the bytes of '%s' lie in no file, or have changed", io_path(m->file));
-    } else if (model_packed_write(&how, &err)) {
-        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir, "are not written: %s", err.msg);
-    } else {
-        m->loaded.wrote = true;
-        report(m->sink, INGLE_REPORT_NOTE, "packed weights", o->pack_dir,
-               "%s: wrote %.2f GB in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
-               name, (double)w->head.file_bytes * 1e-9, (double)(clock_now() - start) * 1e-9);
+        return false;
     }
+    if (model_packed_write(how, &err)) {
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", dir, "are not written: %s", err.msg);
+        return false;
+    }
+    m->loaded.wrote = true;
+    report(m->sink, INGLE_REPORT_NOTE, "packed weights", dir,
+           "%s: wrote %.2f GB in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
+           name, (double)w->head.file_bytes * 1e-9, (double)(clock_now() - start) * 1e-9);
+    return true;
+}
+
+/* ---- writing what does not fit in memory: one piece after another ---- */
+
+struct stream {
+    struct load load;
+    const struct packed_want *want;
+    uint8_t *buffer;
+    uint64_t bytes;
+};
+
+static ingle_status next_of_stream(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err)
+{
+    struct stream *s = arg;
+    struct model *m = s->load.m;
+    ingle_status st = INGLE_OK;
+    memset(s->buffer, 0, (size_t)n);
+    for (size_t i = 0; !st && i < m->n_matrices; i++) {
+        const struct packed_matrix *p = &s->want->matrix[i];
+        if (p->at < at || p->at >= at + n)
+            continue;
+        device_matrix_place(m->matrix[i].m, s->buffer + (p->at - at), (size_t)p->step);
+        st = load_matrix(&s->load, &m->matrix[i], err);
+    }
+    *out = s->buffer;
+    /* The sum of all belongs into the file. */
+    return !st && at + n == s->want->head.image_bytes ? model_sum_all(m, err) : st;
+}
+
+/* Writes a file without the whole image in memory.  False: there is none. */
+static bool stream_file(struct model *m, const struct packed_want *w, const struct model_load_options *o)
+{
+    struct stream s = {.want = w};
+    for (uint64_t at = 0, n; at < w->head.image_bytes; at += n) {
+        n = model_packed_piece(w, at);
+        s.bytes = n > s.bytes ? n : s.bytes;
+    }
+    s.buffer = mem_big_alloc((size_t)s.bytes);
+    const ingle_status st = load_open(&s.load, m, false, NULL);
+    bool done = false;
+    if (s.buffer && !st) {
+        const struct packed_write how = {.o = o, .want = w, .model = m, .next = next_of_stream, .arg = &s, .sink = m->sink};
+        done = write_file(m, &how);
+    } else {
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir, "are not written: no %llu bytes for a piece of them",
+               (unsigned long long)s.bytes);
+    }
+    m->summed = m->summed && done;
+    (void)load_close(&s.load, INGLE_CANCEL, NULL); /* it is summed already, or never will be */
+    mem_big_free(s.buffer, (size_t)s.bytes);
+    return done;
 }
 
 /* What is not locked is reported, with what would help. */
 static void lock(struct model *m)
 {
-    const uint64_t n = m->loaded.image_bytes;
+    const uint64_t n = m->image_bytes;
     struct rlimit limit;
     if (mlock(m->image, (size_t)n) == 0) {
         m->loaded.locked = true;
@@ -255,7 +363,7 @@ static void lock(struct model *m)
 
 static void count_huge(struct model *m)
 {
-    const uint64_t n = m->loaded.image_bytes, huge = mem_huge_bytes(m->image, (size_t)n);
+    const uint64_t n = m->image_bytes, huge = mem_huge_bytes(m->image, (size_t)n);
     m->loaded.huge_bytes = huge;
     if (n >= LARGE && huge < n / 2)
         report(m->sink, INGLE_REPORT_NOTE, "huge pages", io_path(m->file),
@@ -276,12 +384,16 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     ingle_status s = model_packed_want_init(&w, m, o->identity, err);
     if (s)
         return s;
-    if (!o->pack_dir || !w.head.n_sources || !map(m, &w, o->pack_dir)) {
-        s = reserve(m, &w, err);
+    bool there = o->pack_dir && w.head.n_sources && map(m, &w, o);
+    if (!there && o->no_experts && o->pack_dir && o->pack_write)
+        there = stream_file(m, &w, o) && map(m, &w, o);
+    if (!there) {
+        s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
-            s = load_all(m, false, err);
-        if (!s && o->pack_dir && o->pack_write)
-            write_file(m, &w, o);
+            s = load_all(m, false, o->no_experts, err);
+        const struct packed_write how = {.o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
+        if (!s && o->pack_dir && o->pack_write && !o->no_experts)
+            (void)write_file(m, &how);
     }
     if (!s && o->lock)
         lock(m);
@@ -302,13 +414,13 @@ ingle_status model_sum(struct model *m, const struct model_load_options *o, uint
         s = model_packed_want_init(&w, m, o->identity, err);
         if (s)
             return s;
-        if (o->pack_dir && w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, &f, &image, NULL)) {
+        if (o->pack_dir && w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, wanted_bytes(&w, o), &f, &image, NULL)) {
             m->sum = f.head.model_sum;
             m->summed = true;
-            file_unmap(image, f.head.image_bytes);
+            file_unmap(image, wanted_bytes(&w, o));
             model_packed_close(&f);
         } else {
-            s = load_all(m, true, err);
+            s = load_all(m, true, o->no_experts, err);
         }
         model_packed_want_release(&w);
     }
@@ -324,9 +436,9 @@ bool model_maps(const struct model *m, const struct model_load_options *o)
     const void *image;
     if (!o->pack_dir || model_packed_want_init(&w, m, o->identity, NULL))
         return false;
-    const bool there = w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, &f, &image, NULL);
+    const bool there = w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, wanted_bytes(&w, o), &f, &image, NULL);
     if (there) {
-        file_unmap(image, f.head.image_bytes);
+        file_unmap(image, wanted_bytes(&w, o));
         model_packed_close(&f);
     }
     model_packed_want_release(&w);
@@ -342,18 +454,68 @@ void model_loaded(const struct model *m, struct model_loaded *out)
 {
     *out = m->loaded;
     if (m->loaded.mapped) /* pages are mapped when they are read */
-        out->huge_bytes = mem_huge_bytes(m->image, (size_t)m->loaded.image_bytes);
+        out->huge_bytes = mem_huge_bytes(m->image, (size_t)m->image_bytes);
 }
 
 void model_unload(struct model *m)
 {
     if (m->loaded.mapped)
-        munmap(m->image, (size_t)m->loaded.image_bytes);
+        munmap(m->image, (size_t)m->image_bytes);
     else
-        mem_big_free(m->image, (size_t)m->loaded.image_bytes);
+        mem_big_free(m->image, (size_t)m->image_bytes);
     m->image = NULL;
     if (m->file_of_image)
         model_packed_close(m->file_of_image);
     mem_free(m->file_of_image);
     m->file_of_image = NULL;
+}
+
+/* ---- experts that are not in memory ---- */
+
+ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out, struct err *err)
+{
+    const struct packed_file *f = m->file_of_image;
+    if (!f)
+        return err_set(err, INGLE_NOTFOUND, "'%s': there is no file of packed weights", io_path(m->file));
+    *out = (struct model_extents){f->fd, io_path(m->file), f->head.image_at + f->group[i].at, f->extent + f->group[i].first};
+    return INGLE_OK;
+}
+
+size_t model_expert_work(const struct model *m)
+{
+    struct form f;
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].group && !form_of(&m->matrix[i], &f, NULL))
+            n = f.bytes > n ? f.bytes : n;
+    return n;
+}
+
+ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work, struct err *err)
+{
+    const struct model_experts *e = m->group[i];
+    uint8_t *at = to;
+    for (int k = 0; k < e->n_parts; k++) {
+        const struct bound_matrix *b = NULL;
+        for (size_t j = 0; j < m->n_matrices && !b; j++)
+            b = m->matrix[j].m == e->part[k] ? &m->matrix[j] : NULL;
+        struct form f;
+        bool rounded = false;
+        ingle_status s = form_of(b, &f, err);
+        for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) {
+            const struct range r = {index, row, num_min(f.rows_per_chunk, device_matrix_out(b->m) - row)};
+            struct err why = {0};
+            const uint8_t *rows = read_rows(m, b, &f, r, work, NULL, false, &rounded, &why);
+            if (!rows) {
+                s = why.status;
+                if (err)
+                    *err = why;
+                break;
+            }
+            device_matrix_pack(b->m, at + e->part_at[k], r.row0, r.n, rows);
+        }
+        if (s)
+            return s;
+    }
+    return INGLE_OK;
 }

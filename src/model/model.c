@@ -74,7 +74,11 @@ void model_free(struct model *m)
     for (size_t i = 0; i < m->n_matrices; i++) {
         device_matrix_free(m->matrix[i].m);
         mem_free(m->matrix[i].part);
+        mem_free(m->matrix[i].seen);
     }
+    for (size_t i = 0; i < m->n_groups; i++)
+        mem_free(m->group[i]);
+    mem_free(m->group);
     for (size_t i = 0; i < m->n_vectors; i++)
         device_vector_free(m->vector[i]);
     for (size_t i = 0; i < m->n_tables; i++)
@@ -240,6 +244,63 @@ ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, i
     if (!s)
         *out = b.m;
     return s;
+}
+
+static struct bound_matrix *binding_of(const struct model *m, const struct device_matrix *w)
+{
+    for (size_t i = m->n_matrices; i-- > 0;)
+        if (m->matrix[i].m == w)
+            return &m->matrix[i];
+    return NULL;
+}
+
+ingle_status model_experts(struct model *m, int64_t layer, const struct device_matrix *const part[MODEL_PARTS],
+                           struct model_experts **out, struct err *err)
+{
+    struct model_experts e = {.layer = layer};
+    *out = NULL;
+    for (int i = 0; i < MODEL_PARTS; i++) {
+        const struct bound_matrix *b = part[i] ? binding_of(m, part[i]) : NULL;
+        if (!part[i])
+            continue;
+        BUG_IF(!b);
+        if (device_matrix_stack(part[i]) < 2 || b->group) /* one expert is no choice */
+            return INGLE_OK;
+        e.n = device_matrix_stack(part[i]);
+        e.part[e.n_parts] = part[i];
+        e.part_at[e.n_parts++] = e.bytes;
+        e.bytes += (device_matrix_bytes(part[i]) / (uint64_t)e.n + 63) / 64 * 64;
+    }
+    e.bytes = (e.bytes + MODEL_EXTENT - 1) / MODEL_EXTENT * MODEL_EXTENT;
+    struct model_experts *own = mem_zalloc(sizeof *own);
+    if (!own || !mem_grow(&m->group, &m->cap_groups, m->n_groups + 1, sizeof(void *))) {
+        mem_free(own);
+        return err_set(err, INGLE_NOMEM, "no memory for the experts of layer %lld", (long long)layer);
+    }
+    *own = e;
+    m->group[m->n_groups++] = own;
+    for (int i = 0; i < e.n_parts; i++)
+        binding_of(m, e.part[i])->group = (int64_t)m->n_groups;
+    *out = own;
+    return INGLE_OK;
+}
+
+size_t model_n_experts(const struct model *m)
+{
+    return m->n_groups;
+}
+
+struct model_experts *model_experts_at(const struct model *m, size_t i)
+{
+    return m->group[i];
+}
+
+uint64_t model_expert_bytes(const struct model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_groups; i++)
+        n += (uint64_t)m->group[i]->n * m->group[i]->bytes;
+    return n;
 }
 
 /* The bytes of a tensor of this shape; the caller frees them. */

@@ -94,18 +94,56 @@ MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
 
+/* ---- experts ---- */
+
+enum { MODEL_PARTS = 3, MODEL_EXTENT = 4096 };
+
+/* The experts of one layer.  The matrices of an expert lie together, in an *extent*: in memory, in a file of packed
+ * weights, and in the place that a reader gives. */
+struct model_experts {
+    int64_t layer;   /* for messages */
+    int64_t n;
+    uint64_t bytes;  /* of an extent, a multiple of MODEL_EXTENT */
+    int n_parts;
+    const struct device_matrix *part[MODEL_PARTS];
+    uint64_t part_at[MODEL_PARTS]; /* in an extent */
+    void *keeper;    /* of who has those that are not all in memory, and moves them; NULL: all are */
+};
+/* Bound stacks that are one layer's experts (NULL: no such part), in the order in which they are used.  *out is the
+ * model's; NULL where there is only one expert: it stays with the other weights. */
+MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer, const struct device_matrix *const part[MODEL_PARTS],
+                                      struct model_experts **out, struct err *err);
+size_t model_n_experts(const struct model *m); /* layers that have them */
+struct model_experts *model_experts_at(const struct model *m, size_t i);
+uint64_t model_expert_bytes(const struct model *m); /* of all extents */
+
+/* Experts that model_load_with() left out.  In a file of packed weights: INGLE_OK. */
+struct model_extents {
+    int fd;             /* the model's, for reading at places; direct I/O may be set on it */
+    const char *path;   /* the model's, for messages */
+    uint64_t at;        /* of expert 0 of layer i; the others follow */
+    const uint64_t *sum; /* [n]: XXH3-64 of each */
+};
+/* INGLE_NOTFOUND: they are in the model's own file, to be read by model_expert_read(). */
+MUST_CHECK ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out, struct err *err);
+/* Expert `index` of layer i of model_experts_at() as an extent.  work: model_expert_work() bytes.  Any thread. */
+size_t model_expert_work(const struct model *m);
+MUST_CHECK ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work,
+                                          struct err *err);
+
 struct model_load_options {
     const char *pack_dir;  /* files of packed weights, mapped instead of reading and packing; NULL: none */
     bool pack_write;       /* one that is missing is written */
     uint64_t pack_bytes;   /* what all files there may take; 0: what leaves a tenth of the disk free */
     uint64_t identity;     /* of the model, part of a file's key */
     bool lock;             /* keep the weights in memory; what forbids it is reported */
+    bool no_experts;       /* experts are not loaded: they stay in a file */
 };
 
 struct model_loaded {
     bool mapped, locked;
     bool wrote;           /* a file of packed weights */
-    uint64_t image_bytes; /* of the matrices, in one piece */
+    uint64_t image_bytes; /* of the matrices, in one piece; without experts that stay in a file */
     uint64_t huge_bytes;  /* of it on huge pages; of a map, what was read so far */
     double seconds;
 };

@@ -53,15 +53,43 @@ bool model_packed_is_name(const char *name)
     return strspn(name, "0123456789abcdef") == 32 && strcmp(name + 32, suffix) == 0;
 }
 
-/* Bytes of the table: matrices, sources, sums of blocks. */
+/* Bytes of the table: matrices, groups, sources, sums of blocks, sums of extents. */
 static uint64_t table_size(const struct packed_header *h)
 {
     return (uint64_t)h->n_matrices * sizeof(struct packed_matrix) +
+           (uint64_t)h->n_groups * sizeof(struct packed_group) +
            (uint64_t)h->n_sources * sizeof(struct io_stamp) +
-           (uint64_t)h->n_blocks * sizeof(struct packed_sum);
+           (uint64_t)h->n_blocks * sizeof(struct packed_sum) + (uint64_t)h->n_extents * sizeof(uint64_t);
 }
 
 /* ---- what a model wants ---- */
+
+static uint64_t align_up(uint64_t at)
+{
+    return (at + PACKED_ALIGN - 1) & ~(uint64_t)(PACKED_ALIGN - 1);
+}
+
+static_assert(PACKED_ALIGN % MODEL_EXTENT == 0, "extents lie on borders of a file");
+
+/* Extents follow each other behind the other matrices. */
+static void set_extents(struct packed_want *w, const struct model *m)
+{
+    uint64_t at = w->head.dense_bytes, first = 0;
+    for (size_t g = 0; g < m->n_groups; g++) {
+        const struct model_experts *e = m->group[g];
+        w->group[g] = (struct packed_group){at, e->bytes, e->n, first};
+        for (size_t i = 0; i < m->n_matrices; i++)
+            for (int k = 0; k < e->n_parts; k++)
+                if (m->matrix[i].m == e->part[k]) {
+                    w->matrix[i].at = at + e->part_at[k];
+                    w->matrix[i].step = e->bytes;
+                }
+        at = align_up(at + (uint64_t)e->n * e->bytes);
+        first += (uint64_t)e->n;
+    }
+    w->head.image_bytes = at;
+    w->head.n_extents = (uint32_t)first;
+}
 
 static void set_places(struct packed_want *w, const struct model *m)
 {
@@ -79,9 +107,23 @@ static void set_places(struct packed_want *w, const struct model *m)
             .from = (uint32_t)b->layout.from,
             .name = XXH3_64bits(name, strlen(name)),
         };
-        at = (at + w->matrix[i].bytes + PACKED_ALIGN - 1) & ~(uint64_t)(PACKED_ALIGN - 1);
+        if (!b->group)
+            at = align_up(at + w->matrix[i].bytes);
     }
-    w->head.image_bytes = at;
+    w->head.dense_bytes = at;
+    set_extents(w, m);
+}
+
+uint64_t model_packed_piece(const struct packed_want *w, uint64_t at)
+{
+    uint64_t next = w->head.image_bytes;
+    for (uint32_t i = 0; at < w->head.dense_bytes && i < w->head.n_matrices; i++)
+        if (!w->matrix[i].step && w->matrix[i].at > at && w->matrix[i].at < next)
+            next = w->matrix[i].at;
+    for (uint32_t i = 0; i < w->head.n_groups; i++)
+        if (w->group[i].at > at && w->group[i].at < next)
+            next = w->group[i].at;
+    return next - at;
 }
 
 /* Whole, where the file can be found, and its end, where it is long. */
@@ -102,6 +144,7 @@ static void set_key(struct packed_want *w, uint64_t identity)
     XXH3_128bits_update(&s, h, offsetof(struct packed_header, key));
     XXH3_128bits_update(&s, &identity, sizeof identity);
     XXH3_128bits_update(&s, w->matrix, h->n_matrices * sizeof *w->matrix);
+    XXH3_128bits_update(&s, w->group, h->n_groups * sizeof *w->group);
     XXH3_128bits_update(&s, w->source, h->n_sources * sizeof *w->source);
     const XXH128_hash_t k = XXH3_128bits_digest(&s);
     w->head.key = (struct packed_sum){k.low64, k.high64};
@@ -117,18 +160,20 @@ ingle_status model_packed_want_init(struct packed_want *w, const struct model *m
         return err_set(err, INGLE_UNSUP, "'%s': %zu matrices in %zu files are too many", path,
                        m->n_matrices, n_sources);
     w->matrix = mem_calloc(m->n_matrices, sizeof *w->matrix);
+    w->group = mem_calloc(m->n_groups, sizeof *w->group);
     w->source = mem_calloc(n_sources, sizeof *w->source);
-    if (!w->matrix || !w->source) {
+    if (!w->matrix || !w->group || !w->source) {
         model_packed_want_release(w);
         return err_set(err, INGLE_NOMEM, "no memory for the places of %zu matrices", m->n_matrices);
     }
     struct packed_header *h = &w->head;
     memcpy(h->magic, magic, sizeof magic);
     h->n_matrices = (uint32_t)m->n_matrices;
+    h->n_groups = (uint32_t)m->n_groups;
     h->n_sources = (uint32_t)n_sources;
     set_path(h, path);
     set_places(w, m);
-    h->n_blocks = (uint32_t)((h->image_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK);
+    h->n_blocks = (uint32_t)((h->dense_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK);
     const uint64_t align = model_packed_align(h->image_bytes);
     h->image_at = (sizeof *h + table_size(h) + align - 1) & ~(align - 1);
     h->file_bytes = h->image_at + h->image_bytes;
@@ -145,6 +190,8 @@ void model_packed_want_release(struct packed_want *w)
 {
     mem_free(w->matrix);
     mem_free(w->source);
+    mem_free(w->group);
+    w->group = NULL;
     w->matrix = NULL;
     w->source = NULL;
 }
@@ -163,8 +210,9 @@ ingle_status model_packed_check_head(const struct packed_header *h, uint64_t fil
     if (h->layout != KERN_LAYOUT)
         return err_set(err, INGLE_UNSUP, "%s: has weights of layout %u, not %d", name, h->layout, KERN_LAYOUT);
     if (h->n_matrices > PACKED_MAX_MATRICES || h->n_sources > PACKED_MAX_SOURCES ||
-        h->image_bytes > INT64_MAX / 2 ||
-        h->n_blocks != (h->image_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK)
+        h->n_groups > PACKED_MAX_MATRICES || h->n_extents > PACKED_MAX_EXTENTS || h->image_bytes > INT64_MAX / 2 ||
+        h->dense_bytes > h->image_bytes || h->dense_bytes % PACKED_ALIGN ||
+        h->n_blocks != (h->dense_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK)
         return err_set(err, INGLE_FORMAT, "%s: damaged: %u matrices, %u files, %u blocks of %llu bytes", name,
                        h->n_matrices, h->n_sources, h->n_blocks, (unsigned long long)h->image_bytes);
     const uint64_t table = table_size(h), least = sizeof *h + table, align = model_packed_align(h->image_bytes);
@@ -188,14 +236,31 @@ ingle_status model_packed_check_table(const struct packed_header *h, const void 
     const struct packed_matrix *m = table;
     if (!same_sum(h->table_sum, model_packed_sum_of(table, (size_t)table_size(h))))
         return err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of its table is wrong", name);
-    uint64_t at = 0;
+    uint64_t at = 0, first = 0;
     for (uint32_t i = 0; i < h->n_matrices; i++) {
-        if (m[i].at < at || m[i].at > h->image_bytes || m[i].bytes > h->image_bytes - m[i].at)
+        if (m[i].step) /* of an extent; what a model wants is compared as a whole */
+            continue;
+        if (m[i].at < at || m[i].at > h->dense_bytes || m[i].bytes > h->dense_bytes - m[i].at)
             return err_set(err, INGLE_FORMAT, "%s: damaged: matrix %u has %llu bytes at %llu of %llu", name, i,
                            (unsigned long long)m[i].bytes, (unsigned long long)m[i].at,
-                           (unsigned long long)h->image_bytes);
+                           (unsigned long long)h->dense_bytes);
         at = m[i].at + m[i].bytes;
     }
+    const struct packed_group *g = (const struct packed_group *)(const void *)(m + h->n_matrices);
+    at = h->dense_bytes;
+    for (uint32_t i = 0; i < h->n_groups; i++) {
+        if (g[i].at < at || g[i].at > h->image_bytes || g[i].at % PACKED_ALIGN || g[i].n < 1 || !g[i].bytes ||
+            g[i].bytes % MODEL_EXTENT || (uint64_t)g[i].n > (h->image_bytes - g[i].at) / g[i].bytes || g[i].first != first ||
+            (uint64_t)g[i].n > h->n_extents - first)
+            return err_set(err, INGLE_FORMAT, "%s: damaged: experts %u are %lld of %llu bytes at %llu of %llu", name, i,
+                           (long long)g[i].n, (unsigned long long)g[i].bytes, (unsigned long long)g[i].at,
+                           (unsigned long long)h->image_bytes);
+        at = g[i].at + (uint64_t)g[i].n * g[i].bytes;
+        first += (uint64_t)g[i].n;
+    }
+    if (first != h->n_extents)
+        return err_set(err, INGLE_FORMAT, "%s: damaged: it has sums of %u experts, and %llu experts", name, h->n_extents,
+                       (unsigned long long)first);
     return INGLE_OK;
 }
 
@@ -222,8 +287,10 @@ static ingle_status read_parts(struct packed_file *f, const char *name, uint64_t
     if (s)
         return s;
     f->matrix = f->table;
-    f->source = (const struct io_stamp *)(const void *)(f->matrix + h->n_matrices);
+    f->group = (const struct packed_group *)(const void *)(f->matrix + h->n_matrices);
+    f->source = (const struct io_stamp *)(const void *)(f->group + h->n_groups);
     f->block = (const struct packed_sum *)(const void *)(f->source + h->n_sources);
+    f->extent = (const uint64_t *)(const void *)(f->block + h->n_blocks);
     return INGLE_OK;
 }
 
@@ -277,12 +344,29 @@ void model_packed_close(struct packed_file *f)
     f->fd = -1;
 }
 
+static ingle_status verify_group(const struct packed_file *f, const struct packed_group *g, uint32_t index, const char *name,
+                                 struct err *err)
+{
+    uint8_t *buffer = mem_alloc((size_t)g->bytes);
+    ingle_status s = buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no %llu bytes to read an expert", name,
+                                                 (unsigned long long)g->bytes);
+    for (int64_t e = 0; !s && e < g->n; e++) {
+        const uint64_t at = f->head.image_at + g->at + (uint64_t)e * g->bytes;
+        s = file_read_at(f->fd, name, at, buffer, (size_t)g->bytes, err);
+        if (!s && XXH3_64bits(buffer, (size_t)g->bytes) != f->extent[g->first + (uint64_t)e])
+            s = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of expert %lld of the layer with experts number %u, at %llu, "
+                        "is wrong", name, (long long)e, index, (unsigned long long)at);
+    }
+    mem_free(buffer);
+    return s;
+}
+
 ingle_status model_packed_verify(const struct packed_file *f, const char *name, struct err *err)
 {
     uint8_t *buffer = mem_alloc(PACKED_BLOCK);
     ingle_status s = buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory to read it", name);
     for (uint32_t i = 0; !s && i < f->head.n_blocks; i++) {
-        const uint64_t at = (uint64_t)i * PACKED_BLOCK, left = f->head.image_bytes - at;
+        const uint64_t at = (uint64_t)i * PACKED_BLOCK, left = f->head.dense_bytes - at;
         const size_t n = left < PACKED_BLOCK ? (size_t)left : PACKED_BLOCK;
         s = file_read_at(f->fd, name, f->head.image_at + at, buffer, n, err);
         if (!s && !same_sum(model_packed_sum_of(buffer, n), f->block[i]))
@@ -290,5 +374,7 @@ ingle_status model_packed_verify(const struct packed_file *f, const char *name, 
                         (unsigned long long)(f->head.image_at + at));
     }
     mem_free(buffer);
+    for (uint32_t i = 0; !s && i < f->head.n_groups; i++)
+        s = verify_group(f, &f->group[i], i, name, err);
     return s;
 }

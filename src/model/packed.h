@@ -2,9 +2,10 @@
  * packed - inside the room: the file of packed weights, and the directory of such files.
  *
  * A file holds the weights of one model as they lie in memory, so that the next start maps
- * them instead of reading and packing: header, table (matrices, sources, sums of blocks),
+ * them instead of reading and packing: header, table (matrices, experts, sources, sums of blocks, sums of extents),
  * then, from a page border on (a huge page's, of a large one), the image: every matrix at its
- * place in one piece of memory.
+ * place in one piece of memory.  Experts come behind all other matrices, layer by layer, each as an extent
+ * (model_experts()): one read brings one expert, and a layer is one run.
  *
  * A file belongs to its sources (sizes, times, inodes), to the tensors (model_identity()), to the format of the file and to the layout of packed weights
  * (KERN_LAYOUT).  All of that makes its key, and the key its name.  Nothing in it depends
@@ -21,42 +22,54 @@
 #include <assert.h>
 
 enum {
-    PACKED_FORMAT = 3,
-    PACKED_BLOCK = 16 << 20, /* of the image, under one sum */
+    PACKED_FORMAT = 4,
+    PACKED_BLOCK = 16 << 20, /* of what is before the experts, under one sum */
     PACKED_ALIGN = 4096,     /* of a matrix in the image */
     PACKED_HUGE = 2 << 20,   /* of an image of so many such pages, in the file and in memory */
     PACKED_HUGE_LEAST = 16,
     PACKED_NAME_BYTES = 48,
     PACKED_MAX_MATRICES = 1 << 20,
     PACKED_MAX_SOURCES = 1 << 16,
+    PACKED_MAX_EXTENTS = 1 << 24,
 };
 
 struct packed_sum { uint64_t lo, hi; }; /* XXH3-128 */
 
 struct packed_header {
     char magic[16];
-    uint32_t format, layout, endian, n_matrices, n_sources, n_blocks;
+    uint32_t format, layout, endian, n_matrices, n_sources, n_blocks, n_groups, n_extents;
     uint64_t file_bytes, image_at, image_bytes;
+    uint64_t dense_bytes; /* of the image, before the experts */
     struct packed_sum key, table_sum;
     uint64_t model_sum;    /* model_sum() of the weights */
     char model[192];       /* its path, for people; cut */
     struct packed_sum sum; /* of the header, with zeros here */
 };
-static_assert(sizeof(struct packed_header) == 312, "a file format: do not pad");
-static_assert(offsetof(struct packed_header, key) == 64, "a file format: do not reorder");
+static_assert(sizeof(struct packed_header) == 328, "a file format: do not pad");
+static_assert(offsetof(struct packed_header, key) == 80, "a file format: do not reorder");
 
 struct packed_matrix {
-    uint64_t at, bytes; /* in the image */
+    uint64_t at, bytes; /* in the image; bytes of the whole stack */
+    uint64_t step;      /* from one of the stack to the next; 0: no extents */
     int64_t out, in, n_stack;
     uint32_t type, from; /* of the device; enum conversion */
     uint64_t name;       /* hash of the first tensor's name */
 };
-static_assert(sizeof(struct packed_matrix) == 56, "a file format: do not pad");
+static_assert(sizeof(struct packed_matrix) == 64, "a file format: do not pad");
+
+/* The extents of one layer. */
+struct packed_group {
+    uint64_t at, bytes; /* in the image; of one */
+    int64_t n;
+    uint64_t first; /* of its sums */
+};
+static_assert(sizeof(struct packed_group) == 32, "a file format: do not pad");
 
 /* What a model wants of a file. */
 struct packed_want {
     struct packed_header head; /* all but the sums */
     struct packed_matrix *matrix;
+    struct packed_group *group;
     struct io_stamp *source;
 };
 /* head.n_sources is 0 where a file cannot be: the model's bytes lie in no file, or it has
@@ -70,8 +83,10 @@ struct packed_file {
     int fd; /* holds a shared lock: who wants to know whether the file is in use, asks for it */
     struct packed_header head;
     struct packed_matrix *matrix; /* in `table`, which is owned */
+    const struct packed_group *group;
     const struct io_stamp *source;
     const struct packed_sum *block;
+    const uint64_t *extent; /* XXH3-64 of each */
     void *table;
 };
 /* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged; INGLE_ARG: another user's, or others may
@@ -99,20 +114,24 @@ MUST_CHECK ingle_status model_packed_verify(const struct packed_file *f, const c
 void model_packed_name(char out[PACKED_NAME_BYTES], struct packed_sum key);
 bool model_packed_is_name(const char *name);
 
-/* The image of a model that is in a file of the directory, mapped; *file stays open while
- * it is.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and deleted. */
+/* The first n bytes of the image of a model that is in a file of the directory, mapped; *file stays open while
+ * they are.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and deleted. */
 MUST_CHECK ingle_status model_packed_map(const char *dir, const struct packed_want *w,
-                                   const struct report_sink *sink, struct packed_file *file,
+                                   const struct report_sink *sink, uint64_t n, struct packed_file *file,
                                    const void **image, struct err *err);
 
 struct packed_write {
     const struct model_load_options *o;
     const struct packed_want *want;
     const struct model *model;
-    const void *image;
+    /* Gives the next n bytes of the image, from `at` on: *out is the callee's until the next call. */
+    ingle_status (*next)(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err);
+    void *arg;
     const struct report_sink *sink;
 };
-/* Writes image under a temporary name, syncs and renames.  INGLE_LIMIT: there is no room;
+/* How many bytes of the image, from `at` on, are asked for at once: a matrix with what is behind it, or the extents of a layer. */
+uint64_t model_packed_piece(const struct packed_want *w, uint64_t at);
+/* Writes an image under a temporary name, syncs and renames.  INGLE_LIMIT: there is no room;
  * INGLE_CANCEL; INGLE_UNSUP: another process is at it, or the file is there. */
 MUST_CHECK ingle_status model_packed_write(const struct packed_write *w, struct err *err);
 

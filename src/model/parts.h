@@ -50,6 +50,10 @@ struct bound_matrix {
     int64_t n_parts;
     struct layout layout;
     struct device_matrix *m;
+    int64_t group;        /* 1 + index of the experts that it belongs to; 0: none */
+    struct seen *seen;    /* [n_seen]: its chunks, from their reading to model_sum_all(); owned */
+    int64_t n_seen;
+    uint64_t seen_row_bytes;
 };
 
 struct model_table {
@@ -80,6 +84,8 @@ struct model {
     size_t n_vectors, cap_vectors;
     struct model_table **table;
     size_t n_tables, cap_tables;
+    struct model_experts **group; /* owned, and so are they */
+    size_t n_groups, cap_groups;
     const char *nothing; /* a norm whose weights are all zero, or NULL */
     uint64_t n_bytes;
     struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];
@@ -93,8 +99,9 @@ struct model {
     bool summed; /* all of it */
     size_t n_zero;
     const char *zero;
-    /* The matrices, in one piece of memory. */
+    /* The matrices, in one piece of memory; without experts that stay in a file. */
     uint8_t *image;
+    uint64_t image_bytes; /* mapped, or of memory */
     struct model_loaded loaded;
     struct packed_file *file_of_image; /* that is mapped, or NULL */
 };
@@ -156,11 +163,9 @@ void model_scheme_free(struct scheme *s);
 void model_see(struct seen *s, const uint8_t *rows, int64_t n, uint64_t row_bytes);
 /* Bytes of a small tensor. */
 void model_sum_add(struct model *m, const struct io_tensor *t, const void *bytes, size_t n);
-/* The chunks of a matrix, all of its stack, in order.  INGLE_FORMAT: a part of it is missing. */
-MUST_CHECK ingle_status model_sum_matrix(struct model *m, const struct bound_matrix *b, const struct seen *s, int64_t n_chunks,
-                                         uint64_t row_bytes, struct err *err);
-/* Behind the last matrix. */
-MUST_CHECK ingle_status model_sum_end(struct model *m, struct err *err);
+/* All matrices in the order of binding, by their chunks (of those that were not read: by samples), then tables.  Chunks are
+ * freed.  INGLE_FORMAT: a part of the file is missing. */
+MUST_CHECK ingle_status model_sum_all(struct model *m, struct err *err);
 
 /* Ends what model_load() began. */
 void model_unload(struct model *m);

@@ -176,9 +176,12 @@ static void hash_companions(void *arg, int64_t i, int worker)
         c->hash[i] = 0;
 }
 
-ingle_status model_sum_matrix(struct model *m, const struct bound_matrix *b, const struct seen *s, int64_t n_chunks,
-                              uint64_t row_bytes, struct err *err)
+/* The chunks of a matrix, all of its stack. */
+static ingle_status sum_matrix(struct model *m, const struct bound_matrix *b, struct err *err)
 {
+    const struct seen *s = b->seen;
+    const int64_t n_chunks = b->n_seen;
+    const uint64_t row_bytes = b->seen_row_bytes;
     const int64_t n_parts = b->n_parts, out = device_matrix_out(b->m), stack = device_matrix_stack(b->m);
     const int64_t per_part = n_chunks / n_parts, rows = n_parts > 1 ? out : out * stack;
     for (int64_t i = 0; i < n_parts; i++) {
@@ -255,9 +258,18 @@ static ingle_status sum_table(struct model *m, const struct io_tensor *t, struct
     return st;
 }
 
-ingle_status model_sum_end(struct model *m, struct err *err)
+ingle_status model_sum_all(struct model *m, struct err *err)
 {
     ingle_status s = INGLE_OK;
+    for (size_t i = 0; !s && i < m->n_matrices; i++) {
+        struct bound_matrix *b = &m->matrix[i];
+        if (b->seen)
+            s = sum_matrix(m, b, err);
+        for (int64_t k = 0; !s && !b->seen && k < b->n_parts; k++)
+            s = sum_table(m, b->part[k].t, err);
+        mem_free(b->seen);
+        b->seen = NULL;
+    }
     for (size_t i = 0; !s && i < m->n_tables; i++)
         s = sum_table(m, m->table[i]->t, err);
     m->summed = true;

@@ -21,7 +21,7 @@ static void load(struct weights *w, struct device *d, uint32_t type, struct nois
     w->n_bytes = (size_t)device_matrix_bytes(w->m);
     w->packed = mem_big_alloc(w->n_bytes);
     assert_non_null(w->packed);
-    device_matrix_place(w->m, w->packed);
+    device_matrix_place(w->m, w->packed, 0);
     for (int64_t s = 0; s < STACK; s++) {
         for (int64_t i = 0; i < OUT; i++) {
             for (int k = 0; k < IN; k++)

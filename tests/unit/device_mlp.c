@@ -69,7 +69,7 @@ static void load(struct weights *w, struct device *d, uint32_t type, int64_t out
     w->packed = mem_big_alloc(w->n_bytes);
     uint8_t *stored = mem_alloc((size_t)(row * (uint64_t)out));
     assert_true(w->packed && stored);
-    device_matrix_place(w->m, w->packed);
+    device_matrix_place(w->m, w->packed, 0);
     for (int64_t s = 0; s < b->n_stack; s++) {
         for (int64_t i = 0; i < out; i++)
             random_row(type, in, stored + (uint64_t)i * row, row, r);

@@ -184,7 +184,7 @@ static void load(struct weights *w, struct device *d, int64_t n_stack)
     w->packed = mem_big_alloc(w->n_bytes);
     w->stored = mem_alloc((size_t)(OUT * row));
     assert_true(w->packed && w->stored);
-    device_matrix_place(w->m, w->packed);
+    device_matrix_place(w->m, w->packed, 0);
     device_matrix_settle(w->m); /* the system has no such nodes: nothing happens */
     float x[IN];
     for (int64_t s = 0; s < n_stack; s++) {

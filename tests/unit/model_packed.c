@@ -189,7 +189,9 @@ static void any_flipped_bit_of_header_or_table_is_found(void **state)
     const int d = open(dir, O_RDONLY | O_DIRECTORY);
     assert_int_equal(model_packed_open(&f, d, name, &err), INGLE_OK);
     const uint64_t end = sizeof f.head + f.head.n_matrices * sizeof *f.matrix +
-                         f.head.n_sources * sizeof *f.source + f.head.n_blocks * sizeof *f.block;
+                         f.head.n_groups * sizeof *f.group + f.head.n_sources * sizeof *f.source +
+                         f.head.n_blocks * sizeof *f.block + f.head.n_extents * sizeof *f.extent;
+    assert_true(f.head.n_groups > 0 && f.head.n_extents > 0);
     model_packed_close(&f);
     for (uint64_t at = 0; at < end; at++) {
         flip(path, at);
@@ -199,8 +201,12 @@ static void any_flipped_bit_of_header_or_table_is_found(void **state)
     }
     assert_int_equal(model_packed_open(&f, d, name, &err), INGLE_OK);
     assert_int_equal(model_packed_verify(&f, name, &err), INGLE_OK);
-    flip(path, f.head.image_at + f.head.image_bytes / 2);
-    assert_int_equal(model_packed_verify(&f, name, &err), INGLE_FORMAT);
+    const uint64_t places[] = {f.head.dense_bytes / 2, f.head.dense_bytes, f.head.image_bytes - 1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        flip(path, f.head.image_at + places[i]);
+        assert_int_equal(model_packed_verify(&f, name, &err), INGLE_FORMAT);
+        flip(path, f.head.image_at + places[i]);
+    }
     model_packed_close(&f);
     close(d);
 }
