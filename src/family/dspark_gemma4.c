@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "family/config.h"
 #include "family/drafts.h"
-#include <math.h>
 #include <string.h>
 
 enum { MAX_RANK = 4096 };
@@ -162,7 +161,7 @@ static void confidences(const struct dspark *s, struct device *d, struct round *
         device_copy(d, rows_columns(x, s->g.n_embd, s->rank), e);
     device_matmul(d, &(struct device_product){s->sure, 0, x, c, NULL}, 1);
     for (int64_t i = 0; i < y.n && device_runs(d); i++) {
-        const float p = 1.0f / (1.0f + expf(-(c.at[i * c.stride] + s->sure_bias)));
+        const float p = 1.0f / (1.0f + kern_exp(-(c.at[i * c.stride] + s->sure_bias)));
         out[i] = p >= 0 ? p : 0;
     }
 }

@@ -65,8 +65,9 @@ static void check_pass(struct drafter *d, struct json_object *pass, const int32_
         s->sure = fmax(s->sure, fabs((double)sure[j] - json_object_get_double(json_object_array_get_idx(confidence, (size_t)j))));
 }
 
-static void check(const char *target, const char *path, const char *golden, const char *weights, enum device_numerics numerics,
-                  int64_t wrong, double bound)
+struct setting { enum device_numerics numerics; enum kern_kv_codec codec; };
+
+static void check_with(const char *target, const char *path, const char *golden, const char *weights, struct setting with, int64_t wrong, double bound)
 {
     struct err e;
     struct drafter d;
@@ -76,7 +77,7 @@ static void check(const char *target, const char *path, const char *golden, cons
     size_t n;
     if (!find(is_target, target) || !find(is_path, path) || !find(ref, golden))
         return;
-    drafter_open(&d, is_target, is_path, &(struct drafter_options){.target = {.numerics = numerics, .codec = KERN_KV_F32}});
+    drafter_open(&d, is_target, is_path, &(struct drafter_options){.target = {.numerics = with.numerics, .codec = with.codec}});
     char *text = test_slurp(ref, &n);
     assert_non_null(text);
     GOLDEN_OK(json_parse(text, n, NULL, &all, &e));
@@ -94,11 +95,17 @@ static void check(const char *target, const char *path, const char *golden, cons
     }
     json_object_put(all);
     drafter_close(&d);
-    print_message("%-44s %-10s passes equal %lld of %lld, tokens a pass %.3f of %.3f, confidence within %.1e\n", path,
-                  numerics == DEVICE_REFERENCE ? "reference" : "exact", (long long)s.equal, (long long)s.passes,
+    print_message("%-44s %-9s %-4s passes equal %lld of %lld, tokens a pass %.3f of %.3f, confidence within %.1e\n", path,
+                  with.numerics == DEVICE_REFERENCE ? "reference" : with.numerics == DEVICE_EXACT ? "exact" : "fast", kern_kv_name(with.codec), (long long)s.equal, (long long)s.passes,
                   (double)s.tokens / (double)s.passes, (double)s.want_tokens / (double)s.passes, s.sure);
     assert_true(s.passes > 0 && s.passes - s.equal <= wrong && s.sure <= bound);
     assert_true(fabs((double)(s.tokens - s.want_tokens)) <= 0.06 * (double)s.want_tokens);
+}
+
+static void check(const char *target, const char *path, const char *golden, const char *weights, enum device_numerics numerics, int64_t wrong,
+                  double bound)
+{
+    check_with(target, path, golden, weights, (struct setting){numerics, KERN_KV_F32}, wrong, bound);
 }
 
 #define NANO(n) "nano-gemma4/nano-gemma4-" n ".gguf"
@@ -111,6 +118,8 @@ static void dflash(void **state)
     static const char golden[] = "nano-gemma4-dflash-golden.json.xz";
     check(NANO("Q8_0"), DFLASH("Q8_0"), golden, "q8_0", DEVICE_REFERENCE, 0, 0);
     check(NANO("Q8_0"), DFLASH("Q8_0"), golden, "q8_0", DEVICE_EXACT, 8, 0);
+    for (enum kern_kv_codec c = KERN_KV_F16; c <= KERN_KV_Q8_0; c++)
+        check_with(NANO("Q8_0"), DFLASH("Q8_0"), golden, "q8_0", (struct setting){DEVICE_EXACT, c}, 16, 0);
     check("nano-gemma4", "nano-gemma4-dflash", golden, "bf16", DEVICE_EXACT, 0, 0);
     check(NANO("BF16"), DFLASH("BF16"), golden, "bf16", DEVICE_EXACT, 0, 0);
     check(NANO("BF16"), DFLASH("F16"), golden, "bf16", DEVICE_EXACT, 0, 0);
@@ -124,6 +133,8 @@ static void dspark(void **state)
     static const char golden[] = "nano-gemma4-dspark-golden.json.xz";
     check(NANO("Q8_0"), DSPARK("Q8_0"), golden, "q8_0", DEVICE_REFERENCE, 0, 2e-5);
     check(NANO("Q8_0"), DSPARK("Q8_0"), golden, "q8_0", DEVICE_EXACT, 8, 0.1);
+    for (enum kern_kv_codec c = KERN_KV_F16; c <= KERN_KV_Q8_0; c++)
+        check_with(NANO("Q8_0"), DSPARK("Q8_0"), golden, "q8_0", (struct setting){DEVICE_EXACT, c}, 12, 0.1);
     check("nano-gemma4", "nano-gemma4-dspark", golden, "bf16", DEVICE_EXACT, 0, 2e-5);
     check(NANO("BF16"), DSPARK("BF16"), golden, "bf16", DEVICE_EXACT, 0, 2e-5);
     check(NANO("BF16"), DSPARK("F16"), golden, "bf16", DEVICE_EXACT, 0, 2e-5);
