@@ -119,11 +119,12 @@ void family_dflash_observe_end(const void *self, const struct family_forward *f,
 
 /* What a round has computed. */
 struct dflash_round {
-    struct rows y;      /* [n_spans * block][n_embd]: behind the last norm */
+    struct rows y;      /* [n_spans * its block][n_embd]: behind the last norm */
     struct rows x, logits; /* of some drafts of all spans, draft by draft: the head's input and output */
     int64_t first, n;   /* these drafts */
     int64_t n_spans;    /* spans of each of them */
     int64_t most;       /* drafts, at most */
+    int64_t block;      /* rows of each span that were run */
 };
 void family_dflash_block(const struct dflash *g, struct family_round *r, struct dflash_round *d);
 /* What it leaves in a dry run, whose later parts count what they would take, too. */

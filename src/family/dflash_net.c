@@ -135,14 +135,22 @@ struct pass {
     const struct family_forward *f; /* its step: a span of the block's rows for each span of the round */
     struct device *d;
     struct device_rope rope;
+    int64_t block;                  /* rows of each span */
     struct family_view *view[2];    /* [n_rows]: of full, of sliding layers; NULL in a dry run */
 };
 
+/* Where a row does not see what is behind it in most layers, masks behind the last draft that is wanted are left out, as the
+ * makers of these drafters do; where it does, they belong to the states that were trained. */
+static int64_t block_of(const struct dflash *g, const struct family_round *r)
+{
+    return g->sliding == DFLASH_CAUSAL ? num_min(g->block, g->first + r->n_drafts) : g->block;
+}
+
 /* What row r of a block at `at` sees, of positions from `from` on. */
-static struct family_view view_of(const struct dflash *g, bool sliding, int64_t at, int64_t from, int64_t r)
+static struct family_view view_of(const struct dflash *g, bool sliding, int64_t block, int64_t at, int64_t from, int64_t r)
 {
     const bool causal = (sliding ? g->sliding : g->full) == DFLASH_CAUSAL;
-    struct family_view v = {.last = at + (causal ? r : g->block - 1)};
+    struct family_view v = {.last = at + (causal ? r : block - 1)};
     int64_t first = from;
     if (sliding && !g->no_window)
         first = num_max(first, at + r + 1 - g->window);
@@ -166,7 +174,7 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
         float *to = y.at + i * y.stride;
         for (int64_t ch = 0; ch < g->n_embd; ch++)
             to[ch] = 0.0f;
-        for (int64_t t = 0; t < g->conv_kernel && t <= i % g->block; t++) {
+        for (int64_t t = 0; t < g->conv_kernel && t <= i % p->block; t++) {
             const float *from = x.at + (i - t) * x.stride, *base = c->base + (side * g->conv_kernel + t) * g->n_embd;
             const float *by = said.at + i * said.stride + (side * g->conv_kernel + t) * groups;
             for (int64_t ch = 0; ch < g->n_embd; ch++)
@@ -210,7 +218,7 @@ static bool see_the_same(const struct pass *p, const struct family_view *view)
 {
     bool much = false;
     for (int64_t i = 0; i < p->f->step->n_rows; i++) {
-        const struct family_view *first = &view[i / p->g->block * p->g->block];
+        const struct family_view *first = &view[i / p->block * p->block];
         if (view[i].last != first->last || view[i].n != first->n)
             return false;
         much = much || (first->n ? first->n : first->last) >= TOGETHER;
@@ -223,11 +231,11 @@ static bool see_the_same(const struct pass *p, const struct family_view *view)
 static void gather(const struct pass *p, struct rows apart, struct rows together, bool back)
 {
     const struct dflash *g = p->g;
-    const int64_t n = apart.n / g->block, width = g->n_heads / g->n_kv_heads * g->head;
-    for (int64_t r = 0; r < g->block; r++)
+    const int64_t n = apart.n / p->block, width = g->n_heads / g->n_kv_heads * g->head;
+    for (int64_t r = 0; r < p->block; r++)
         for (int64_t h = 0; h < g->n_kv_heads; h++) {
-            const struct rows row = {apart.at ? apart.at + r * apart.stride : NULL, n, apart.width, g->block * apart.stride};
-            const struct rows a = rows_columns(row, h * width, width), b = rows_columns(together, (h * g->block + r) * width, width);
+            const struct rows row = {apart.at ? apart.at + r * apart.stride : NULL, n, apart.width, p->block * apart.stride};
+            const struct rows a = rows_columns(row, h * width, width), b = rows_columns(together, (h * p->block + r) * width, width);
             device_copy(p->d, back ? a : b, back ? b : a);
         }
 }
@@ -243,20 +251,20 @@ static void attend(const struct pass *p, int64_t il, struct rows q, struct rows 
     if (runs && !see_the_same(p, view))
         return;
     const size_t mark = device_mark(p->d);
-    const int64_t n_spans = q.n / g->block, width = g->block * q.width;
+    const int64_t n_spans = q.n / p->block, width = p->block * q.width;
     struct rows q1 = device_rows(p->d, n_spans, width), o1 = device_rows(p->d, n_spans, width);
     struct family_view *one = device_bytes(p->d, (size_t)n_spans * sizeof *one);
     struct family_span *span = device_bytes(p->d, (size_t)n_spans * sizeof *span);
     struct family_forward f = *p->f;
     for (int64_t i = 0; i < n_spans && device_runs(p->d); i++) {
-        one[i] = view[i * g->block];
+        one[i] = view[i * p->block];
         span[i] = p->f->step->span[i];
         span[i].n = 1;
     }
     const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n_spans};
     f.step = &step;
     gather(p, q, q1, false);
-    family_attend_views(&f, (uint32_t)il, q1, g->block * g->n_heads, o1, one, g->scale);
+    family_attend_views(&f, (uint32_t)il, q1, p->block * g->n_heads, o1, one, g->scale);
     gather(p, o, o1, true);
     device_release(p->d, mark);
 }
@@ -291,17 +299,17 @@ static void feed_forward(const struct pass *p, const struct dflash_layer *l, str
 }
 
 /* Spans, tokens and views of the block's rows, where there is memory. */
-static void lay_out(const struct dflash *g, const struct family_round *r, struct family_span *span, int32_t *token,
+static void lay_out(const struct dflash *g, const struct family_round *r, int64_t block, struct family_span *span, int32_t *token,
                     struct family_view *const view[2])
 {
     const struct family_step *step = r->forward.step;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        span[i] = (struct family_span){.timeline = from->timeline, .n = g->block, .at = from->at};
-        for (int64_t k = 0; k < g->block; k++) {
-            token[i * g->block + k] = k ? g->mask : from->token[0];
+        span[i] = (struct family_span){.timeline = from->timeline, .n = block, .at = from->at};
+        for (int64_t k = 0; k < block; k++) {
+            token[i * block + k] = k ? g->mask : from->token[0];
             for (int t = 0; t < 2; t++)
-                view[t][i * g->block + k] = view_of(g, t == 1, from->at, r->from[i], k);
+                view[t][i * block + k] = view_of(g, t == 1, block, from->at, r->from[i], k);
         }
     }
 }
@@ -315,28 +323,28 @@ static int64_t head_rows(const struct family_round *r)
 
 void family_dflash_dry(const struct dflash *g, const struct family_round *r, struct dflash_round *out)
 {
-    const int64_t n = r->forward.step->n_spans * g->block, most = head_rows(r);
+    const int64_t n = r->forward.step->n_spans * block_of(g, r), most = head_rows(r);
     *out = (struct dflash_round){.y = {NULL, n, g->n_embd, g->n_embd}, .x = {NULL, most, g->n_embd, g->n_embd},
-                                 .logits = {NULL, most, g->n_out, g->n_out}, .most = r->n_drafts};
+                                 .logits = {NULL, most, g->n_out, g->n_out}, .most = r->n_drafts, .block = block_of(g, r)};
 }
 
 void family_dflash_block(const struct dflash *g, struct family_round *r, struct dflash_round *out)
 {
     struct device *d = r->forward.device;
-    const int64_t n_spans = r->forward.step->n_spans, n = n_spans * g->block;
+    const int64_t n_spans = r->forward.step->n_spans, n = n_spans * block_of(g, r);
     struct rows y = device_rows(d, n, g->n_embd);
     *out = (struct dflash_round){.y = y, .x = device_rows(d, head_rows(r), g->n_embd), .logits = device_rows(d, head_rows(r), g->n_out),
-                                 .most = r->n_drafts};
+                                 .most = r->n_drafts, .block = block_of(g, r)};
     const size_t mark = device_mark(d);
     struct family_forward f = r->forward;
     struct family_span *span = device_bytes(d, (size_t)n_spans * sizeof *span);
     int32_t *token = device_bytes(d, (size_t)n * sizeof *token);
-    struct pass p = {.g = g, .f = &f, .d = d};
+    struct pass p = {.g = g, .f = &f, .d = d, .block = out->block};
     for (int t = 0; t < 2; t++)
         p.view[t] = device_bytes(d, (size_t)n * sizeof *p.view[t]);
     const bool runs = device_runs(d);
     if (runs)
-        lay_out(g, r, span, token, p.view);
+        lay_out(g, r, out->block, span, token, p.view);
     const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
     f.step = &step;
     device_prompt_rows(d, 0, 0);
@@ -354,7 +362,7 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
 struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_round *d, int64_t j, int64_t n)
 {
     struct rows y = d->y;
-    return (struct rows){y.at ? y.at + (g->first + j) * y.stride : NULL, n, y.width, g->block * y.stride};
+    return (struct rows){y.at ? y.at + (g->first + j) * y.stride : NULL, n, y.width, d->block * y.stride};
 }
 
 struct rows family_dflash_logits(const struct dflash *g, const struct family_round *r, struct dflash_round *d, int64_t j, int64_t n)

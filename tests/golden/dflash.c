@@ -239,9 +239,9 @@ static void dspark(void **state)
 
 /* ---- rounds ---- */
 
-/* Several timelines of different lengths in one round, fewer drafts of some rows at once, and a shorter round: the same bits.
- * Beside a long context, blocks of short ones are attended to in another way than alone. */
-static void check_batch(const char *dir, int64_t longest)
+/* Several timelines of different lengths in one round, fewer drafts of some rows at once: the same bits.  So are those of a
+ * shorter round where the block is run as a whole; else the first masks are run alone, and other logits come out.  Beside a long context, blocks of short ones are attended to in another way than alone. */
+static void check_batch(const char *dir, int64_t longest, bool whole)
 {
     const int64_t lengths[3] = {longest, 1, 9};
     struct open o;
@@ -260,8 +260,10 @@ static void check_batch(const char *dir, int64_t longest)
     assert_memory_equal(token[0], token[1], (size_t)(3 * m) * sizeof **token);
     assert_memory_equal(one, all, (size_t)(3 * m * v) * sizeof *one);
     drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .n_drafts = 2, .token = token[1], .logits = all});
-    for (int i = 0; i < 3; i++)
-        assert_memory_equal(one + i * m * v, all + i * 2 * v, (size_t)(2 * v) * sizeof *one);
+    for (int i = 0; i < 3; i++) {
+        const struct golden_error e = golden_compare(all + i * 2 * v, one + i * m * v, 2 * v);
+        assert_true(whole ? e.max_abs <= 0 : e.max_abs > 0 && isfinite(e.max_abs));
+    }
     mem_free(one);
     mem_free(all);
     drafter_close(&o.d);
@@ -272,8 +274,8 @@ static void rounds_share_a_step(void **state)
     (void)state;
     static const char *const dirs[] = {"dflash_gemma4", "dflash2_gemma4", "dspark_gemma4"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        check_batch(dirs[i], 33);
-        check_batch(dirs[i], 600);
+        check_batch(dirs[i], 33, i > 0);
+        check_batch(dirs[i], 600, i > 0);
     }
 }
 
