@@ -172,6 +172,9 @@ class Ollama(Case):
         self.refused("/api/chat", "messages", messages="x")
         self.refused("/api/chat", "images", messages=user("look", images=["AAAA"]))
         self.refused("/api/chat", "stream", messages=user("x"), stream="yes")
+        for images in ({}, "x", 5):
+            self.refused("/api/chat", "images", messages=user("x", images=images))
+            self.refused("/api/chat", "images", messages=[{"role": "system", "content": None, "images": images}])
         self.refused("/api/generate", "prompt", prompt=5)
         status, _, r = self.server.post("/api/chat", b"{")
         self.assertEqual((status, list(r)), (400, ["error"]))

@@ -152,6 +152,8 @@ static void put_content(struct reading *m, struct json_object *o, bool needed)
     struct json_object *v = NULL;
     const bool there = json_object_object_get_ex(o, "content", &v);
     struct json_object *images = request_get(o, "images");
+    if (images && !json_object_is_type(images, json_type_array))
+        say(m, "images", "is no list");
     if (has_items(images)) {
         put_parts(m, v, images);
     } else if (!v) {
