@@ -226,6 +226,17 @@ static bool see_the_same(const struct pass *p, const struct family_view *view)
     return much;
 }
 
+/* Whether each row sees what its position says with this window: then the rows of a span are attended to together. */
+static bool see_as_positions(const struct pass *p, const struct family_view *view, int64_t window)
+{
+    for (int64_t i = 0; i < p->f->step->n_rows; i++) {
+        const int64_t at = p->f->step->span[i / p->block].at + i % p->block;
+        if (view[i].last != at || view[i].n != (window && at >= window ? window : 0))
+            return false;
+    }
+    return true;
+}
+
 /* Rows of blocks as heads of a single row for each block, and back: of each key head the queries of all rows stand together.
  * Row r of all blocks is one view with a stride. */
 static void gather(const struct pass *p, struct rows apart, struct rows together, bool back)
@@ -240,16 +251,12 @@ static void gather(const struct pass *p, struct rows apart, struct rows together
         }
 }
 
-/* Rows that see the same read keys and values once, as heads of one row: the same bits as row by row. */
-static void attend(const struct pass *p, int64_t il, struct rows q, struct rows o)
+/* Rows that see the same read keys and values once, as heads of one row. */
+static void attend_as_heads(const struct pass *p, int64_t il, struct rows q, struct rows o)
 {
     const struct dflash *g = p->g;
     const struct family_view *view = p->view[g->layer[il].sliding];
     const bool runs = device_runs(p->d);
-    if (!runs || !see_the_same(p, view))
-        family_attend_views(p->f, (uint32_t)il, q, g->n_heads, o, view, g->scale);
-    if (runs && !see_the_same(p, view))
-        return;
     const size_t mark = device_mark(p->d);
     const int64_t n_spans = q.n / p->block, width = p->block * q.width;
     struct rows q1 = device_rows(p->d, n_spans, width), o1 = device_rows(p->d, n_spans, width);
@@ -267,6 +274,22 @@ static void attend(const struct pass *p, int64_t il, struct rows q, struct rows 
     family_attend_views(&f, (uint32_t)il, q1, p->block * g->n_heads, o1, one, g->scale);
     gather(p, o, o1, true);
     device_release(p->d, mark);
+}
+
+/* All ways give the same bits; a dry run counts each of them. */
+static void attend(const struct pass *p, int64_t il, struct rows q, struct rows o)
+{
+    const struct dflash *g = p->g;
+    const struct family_view *view = p->view[g->layer[il].sliding];
+    const int64_t window = has_window(g, &g->layer[il]) ? g->window : 0;
+    const bool runs = device_runs(p->d), whole = runs && see_the_same(p, view);
+    const bool plain = runs && !whole && see_as_positions(p, view, window);
+    if (!runs || plain)
+        family_attend(p->f, (uint32_t)il, q, g->n_heads, o, window, g->scale);
+    if (!runs || (!plain && !whole))
+        family_attend_views(p->f, (uint32_t)il, q, g->n_heads, o, view, g->scale);
+    if (!runs || whole)
+        attend_as_heads(p, il, q, o);
 }
 
 static void attention(const struct pass *p, int64_t il, struct rows x)

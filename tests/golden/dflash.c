@@ -259,6 +259,10 @@ static void check_batch(const char *dir, int64_t longest, bool whole)
     drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .n_drafts = m, .token = token[1], .logits = all});
     assert_memory_equal(token[0], token[1], (size_t)(3 * m) * sizeof **token);
     assert_memory_equal(one, all, (size_t)(3 * m * v) * sizeof *one);
+    const int64_t from[3] = {5, 0, 0}; /* one whose context begins later: others are attended to row by row beside it */
+    drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .from = from, .n_drafts = m, .token = token[1], .logits = all});
+    assert_memory_equal(one + m * v, all + m * v, (size_t)(2 * m * v) * sizeof *one);
+    assert_memory_not_equal(one, all, (size_t)(m * v) * sizeof *one);
     drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .n_drafts = 2, .token = token[1], .logits = all});
     for (int i = 0; i < 3; i++) {
         const struct golden_error e = golden_compare(all + i * 2 * v, one + i * m * v, 2 * v);
