@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "family/dflash.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +152,18 @@ static const char *of_lucebox(const char *name, char out[96])
     return out;
 }
 
-static void write_gguf(const char *path, const struct bytes *keys, const char *from, dialect_fn *dialect)
+static const char *of_checkpoint(const char *name, char out[96])
+{
+    if (!family_dflash_rename(name, out, 96))
+        snprintf(out, 96, "%s", name);
+    const char *norm = strstr(out, ".post_attention_norm.weight");
+    if (norm)
+        snprintf(out + (norm - out), (size_t)(96 - (norm - out)), ".ffn_norm.weight");
+    return out;
+}
+
+/* d2t: what that tensor has in place of the file's, or NULL. */
+static void write_gguf(const char *path, const struct bytes *keys, const char *from, dialect_fn *dialect, const int64_t *d2t)
 {
     struct err e;
     struct io_file *f;
@@ -171,7 +183,7 @@ static void write_gguf(const char *path, const struct bytes *keys, const char *f
         put32(&head, t->n_dims);
         for (uint32_t k = 0; k < t->n_dims; k++)
             put64(&head, t->ne[k]);
-        put32(&head, 0);
+        put32(&head, t->type);
         put64(&head, at);
         at += (t->n_bytes + 31) / 32 * 32;
     }
@@ -185,6 +197,8 @@ static void write_gguf(const char *path, const struct bytes *keys, const char *f
         const size_t n = (t->n_bytes + 31) / 32 * 32;
         char *data = mem_calloc(n, 1);
         GOLDEN_OK(io_read(f, t, 0, data, t->n_bytes, &e));
+        if (d2t && !strcmp(t->name, "d2t"))
+            memcpy(data, d2t, t->n_bytes);
         assert_int_equal(fwrite(data, 1, n, to), n);
         mem_free(data);
     }
@@ -237,7 +251,7 @@ static void gguf_of_beellama(void **state)
     put32(&b, BOOL);
     put64(&b, 5);
     put(&b, "\1\1\1\1\0", 5);
-    write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_beellama);
+    write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_beellama, NULL);
     hold(path, "window", NULL, 0, "dflash"); /* it says that it is not causal */
 }
 
@@ -256,7 +270,7 @@ static void gguf_of_lucebox(void **state)
         whole(&b, arch, "dflash.mask_token_id", 4);
         if (i < 2)
             tap_key(&b, arch, "dflash.target_layer_ids", after); /* else: those that the network's makers use */
-        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox);
+        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox, NULL);
         hold(path, "causal", NULL, 0, "dflash");
     }
 }
@@ -275,7 +289,7 @@ static void factor_of_embeddings(void **state)
         tap_key(&b, "dflash", "target_layers", before);
         if (said[i] >= 0)
             number(&b, "dflash", "embedding_scale", said[i]);
-        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox);
+        write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox, NULL);
         if (said[i] <= 8)
             hold(path, "causal", NULL, 0, "dflash");
     }
@@ -382,6 +396,19 @@ static void speculators(void **state)
         {"\"vocab_size\": 512\n", "\"vocab_size\": 512}"},
     };
     hold(checkpoint(DIR, change, 4, true), "causal", tokens, OUT, "dspark");
+    /* The same as a GGUF: tokens instead of distances. */
+    char gguf[128];
+    struct bytes b = {.n = 0};
+    shape_keys(&b, "dflash");
+    whole(&b, "dflash", "block_size", 16);
+    flag(&b, "dflash", "sample_from_anchor", false);
+    number(&b, "dflash", "final_logit_softcapping", 30);
+    whole(&b, "", "tokenizer.ggml.mask_token_id", 4);
+    tap_key(&b, "dflash", "target_layers", before);
+    for (int i = 0; i < OUT; i++)
+        d2t[i] = tokens[i];
+    write_gguf(in_root("model.gguf", gguf), &b, root, of_checkpoint, d2t);
+    hold(gguf, "causal", tokens, OUT, "dspark");
     unlink(path);
 }
 
