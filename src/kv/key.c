@@ -66,5 +66,23 @@ struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char 
                                    st->every,   st->at};
         h = XXH3_128bits(stream, sizeof stream);
     }
+    if (s->n_own) {
+        const uint64_t guest[] = {h.low64, h.high64, s->n_own, s->guest};
+        h = XXH3_128bits(guest, sizeof guest);
+    }
     return (struct kv_key){h.low64, h.high64};
+}
+
+int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics, struct kv_form form[KV_FORMS])
+{
+    form[0] = (struct kv_form){*s, kv_context(s, identity, numerics)};
+    if (!s->n_own)
+        return 1;
+    struct kv_spec own = *s;
+    own.n_groups = s->n_own;
+    own.n_own = 0;
+    while (own.n_streams && own.stream[own.n_streams - 1].group >= s->n_own)
+        own.n_streams--;
+    form[1] = (struct kv_form){own, kv_context(&own, identity, numerics)};
+    return 2;
 }

@@ -18,4 +18,13 @@ void kv_hasher_end(struct kv_hasher *h);
 /* Who wrote a page: model, layout, numerics. */
 struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char *numerics);
 
+/* What a file can be: pages of all groups, or with a guest of the model's own groups alone. */
+struct kv_form {
+    struct kv_spec spec; /* streams are borrowed */
+    struct kv_key context;
+};
+enum { KV_FORMS = 2 };
+/* form[0] has all groups.  Returns how many there are. */
+int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics, struct kv_form form[KV_FORMS]);
+
 #endif

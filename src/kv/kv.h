@@ -65,6 +65,10 @@ struct kv_spec {
     } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
     uint32_t n_streams;
     struct kv_stream *stream; /* owned; ended with kv_spec_release() */
+    /* Groups from n_own on are a guest's, whose streams follow the others; 0: there is none.  What it keeps may be
+     * lacking in files and, before kv_timeline_from(), in timelines.  guest: who it is, for files. */
+    uint32_t n_own;
+    uint64_t guest;
 };
 void kv_spec_release(struct kv_spec *s);
 
@@ -121,6 +125,8 @@ MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_p
                                            int64_t max_tokens, struct err *err);
 void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
+/* What a guest keeps of positions [from, length) is there; from > 0 behind a restore from a file without it. */
+int64_t kv_timeline_from(const struct kv_timeline *t);
 
 /* Makes positions [length, length + n) writable, until t is forked, put into the tree,
  * rewound or attached: pages exist and are this timeline's own.  A group whose steps write

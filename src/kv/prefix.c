@@ -43,6 +43,7 @@ struct node {
     struct node *next;      /* a root's: that of another salt */
     uint64_t salt;          /* a root's */
     uint64_t hash;          /* of all tokens down to here */
+    int64_t from;           /* a guest's rows in page[] are there from this position on */
     struct kv_page *page[]; /* of the groups without a window, in order; then the tokens */
 };
 
@@ -50,6 +51,7 @@ struct kv_point {
     struct run run;
     struct node *node;
     int64_t length;
+    int64_t from; /* of its timeline */
     void *mark; /* owned */
     size_t mark_bytes;
     uint64_t hits, used, clock; /* clock and use count of the tree when it was last used */
@@ -184,6 +186,7 @@ static struct node *node_create(struct kv_tree *t, struct node *parent,
     d->run = (struct run){.token = token, .n = KV_PAGE};
     d->parent = parent;
     d->hash = run_hash(parent->hash, tokens, KV_PAGE);
+    d->from = num_min(from->from, (i + 1) * KV_PAGE);
     size_t k = 0;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         if (!t->pool->spec->group[g].window) {
@@ -426,6 +429,7 @@ static void point_hang(struct kv_tree *t, struct kv_point *p, struct node *d,
                        const struct kv_timeline *from)
 {
     p->node = d;
+    p->from = from->from;
     size_t k = 0;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         for (int64_t i = point_first(t, g, p->length); i < num_div_up(p->length, KV_PAGE); i++) {
@@ -812,11 +816,14 @@ ingle_status kv_timeline_attach(struct kv_timeline *l, struct kv_tree *t,
                        (long long)p->length, (long long)l->max_tokens);
     kv_timeline_clear(l);
     const int64_t end = num_div_up(p->length, KV_PAGE);
-    int64_t i = p->length / KV_PAGE;
-    for (const struct node *d = p->node; d->parent; d = d->parent, i--)
+    int64_t i = p->length / KV_PAGE, lacks = 0; /* a block of somebody else's may lack what a guest keeps */
+    for (const struct node *d = p->node; d->parent; d = d->parent, i--) {
+        if (d->from > (i - 1) * KV_PAGE)
+            lacks = num_max(lacks, d->from);
         for (uint32_t g = 0, k = 0; g < l->pool->spec->n_groups; g++)
             if (!l->pool->spec->group[g].window)
                 kv_timeline_share(l, g, i - 1, d->page[k++]);
+    }
     size_t k = 0;
     for (uint32_t g = 0; g < l->pool->spec->n_groups; g++) {
         for (i = point_first(t, g, p->length); i < end; i++)
@@ -825,6 +832,7 @@ ingle_status kv_timeline_attach(struct kv_timeline *l, struct kv_tree *t,
         l->table[g].end = end;
     }
     l->length = l->ready = p->length;
+    l->from = num_max(p->from, lacks);
     p->hits++;
     point_use(t, p);
     point_revalue(t, p);

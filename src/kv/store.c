@@ -263,12 +263,11 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a store");
     s->pool = p;
-    s->spec = p->spec;
     s->sink = p->sink;
     s->dir = -1;
     s->dir_name = mem_strdup(o->dir);
     s->identity = o->identity;
-    s->context = kv_context(p->spec, o->identity, o->numerics ? o->numerics : "exact");
+    s->n_forms = kv_forms(p->spec, o->identity, o->numerics ? o->numerics : "exact", s->form);
     s->budget_bytes = o->budget_bytes ? o->budget_bytes : default_budget;
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
     s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
@@ -494,10 +493,9 @@ static void *copy_of(const void *at, size_t n)
 }
 
 /* The pages of the file, kept.  False: out of memory. */
-static bool job_pages(struct kv_job *j, const struct kv_timeline *t)
+static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct kv_timeline *t)
 {
     struct kv_file_header *h = &j->out.head;
-    const struct kv_spec *spec = j->store->spec;
     const uint8_t **page = mem_calloc(h->n_pages, sizeof *page);
     size_t *bytes = mem_calloc(h->n_pages, sizeof *bytes);
     j->out.page = page;
@@ -517,6 +515,12 @@ static bool job_pages(struct kv_job *j, const struct kv_timeline *t)
     return true;
 }
 
+/* The form of a timeline's files: what lacks rows of a guest goes without any. */
+static const struct kv_form *form_of(const struct kv_store *s, const struct kv_timeline *t)
+{
+    return &s->form[t->from ? s->n_forms - 1 : 0];
+}
+
 /* What to write of a timeline whose deepest ancestor is *parent (NULL: none); NULL: out of
  * memory. */
 static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t,
@@ -527,6 +531,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     if (!j)
         return NULL;
     struct kv_file_header *h = &j->out.head;
+    const struct kv_spec *spec = &form_of(s, t)->spec;
     j->store = s;
     h->context = to_be->context;
     h->key = to_be->key;
@@ -536,11 +541,10 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     h->from = to_be->from;
     h->length = h->n_tokens = to_be->length;
     h->mark_bytes = mark_bytes;
-    h->n_groups = s->spec->n_groups;
+    h->n_groups = spec->n_groups;
     for (size_t i = 0; i + 1 < sizeof h->model; i++)
         h->model[i] = s->model[i];
-    for (size_t i = 0; i + 1 < sizeof h->settings; i++)
-        h->settings[i] = s->settings[i];
+    snprintf(h->settings, sizeof h->settings, "%s%s", s->settings, spec->n_own ? " drafter" : "");
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
     j->out.token = copy_of(tokens + h->from, n_token);
@@ -548,7 +552,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     j->out.stop = write_stop;
     j->out.arg = j;
     if (!j->out.token || (mark_bytes && !j->out.mark) ||
-        !kv_file_pages(s->spec, h->from, h->length, &h->n_pages, &j->n_bytes) || !job_pages(j, t)) {
+        !kv_file_pages(spec, h->from, h->length, &h->n_pages, &j->n_bytes) || !job_pages(j, spec, t)) {
         job_free(j);
         return NULL;
     }
@@ -557,17 +561,17 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
 }
 
 /* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
-static bool plan_entry(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t length,
+static bool plan_entry(struct kv_store *s, struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t length,
                        int64_t least, struct kv_entry *out)
 {
     if (!may_save(s) || length < s->min_tokens)
         return false;
     const struct kv_entry *parent =
-        kv_index_deepest(&s->index, s->context, salt, tokens, length, true, NULL);
+        kv_index_deepest(&s->index, context, salt, tokens, length, true, NULL);
     if (parent && length - parent->length < num_max(least, s->min_tokens))
         return false;
-    *out = (struct kv_entry){.context = s->context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
-    out->key = kv_key_of(s->context, salt, tokens, length);
+    *out = (struct kv_entry){.context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
+    out->key = kv_key_of(context, salt, tokens, length);
     out->plain = kv_key_of((struct kv_key){0, 0}, salt, tokens, length);
     if (parent) {
         out->parent = parent->key;
@@ -584,7 +588,7 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt
     pthread_mutex_lock(&s->lock);
     while (!s->scanned)
         pthread_cond_wait(&s->news, &s->lock);
-    const bool wanted = plan_entry(s, salt, tokens, t->length, least, &e);
+    const bool wanted = plan_entry(s, form_of(s, t)->context, salt, tokens, t->length, least, &e);
     pthread_mutex_unlock(&s->lock);
     if (!wanted)
         return true;

@@ -7,6 +7,9 @@
  * is the hash of model, layout, numerics, salt and all tokens up to its end; the tokens
  * themselves are compared before anything is used.
  *
+ * With a guest (struct kv_spec) files have its pages, too, but for those of timelines that lack some of its rows.  Files
+ * without them are used like the others: behind such a restore kv_timeline_from() is the length.
+ *
  * One disk thread writes, reads and checks.  The engine thread never waits for a write: pages
  * are kept (not copied) until they are written, and given up when the pool needs them.  Nor
  * need it wait for a read, which goes before writes: kv_store_read_begin().  What is read is

@@ -212,7 +212,9 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
         if (!victim)
             return false;
         const uint64_t before = s->index.bytes;
-        const bool ours = kv_key_equal(victim->context, s->context);
+        bool ours = false;
+        for (int i = 0; i < s->n_forms; i++)
+            ours |= kv_key_equal(victim->context, s->form[i].context);
         const int64_t from = victim->from, length = victim->length;
         kv_store_drop(s, victim->key, victim->length, KV_DROP_REMOVE);
         if (s->index.bytes >= before)

@@ -36,6 +36,7 @@ struct kv_read {
     struct kv_store *store;
     int32_t *token;       /* [length], owned */
     int64_t length, have; /* have: whole pages that the timeline keeps */
+    const struct kv_form *form;
     struct kv_page **pg;  /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
     size_t n_pages, n_taken;
     struct kv_part *part; /* [n_parts], the deepest first */
@@ -64,15 +65,15 @@ enum { KV_NOTES = 16 };
 
 struct kv_store {
     struct kv_pool *pool; /* borrowed */
-    const struct kv_spec *spec;
+    struct kv_form form[KV_FORMS];
+    int n_forms;
     const struct report_sink *sink;
     char *dir_name;
     int dir;
-    struct kv_key context;
     uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
     int64_t min_tokens;
     bool told_small; /* the engine thread's: that a file is larger than the store */
-    char model[48], settings[32];
+    char model[48], settings[24];
 
     pthread_t thread;
     pthread_mutex_t lock; /* never held over a system call */

@@ -33,13 +33,13 @@ static ingle_status open_part(const struct kv_store *s, const struct kv_read *r,
     if (st)
         return st;
     const struct kv_file_header *h = &p->file.head;
-    if (!kv_key_equal(h->context, s->context) || !kv_key_equal(h->key, p->key) ||
+    if (!kv_key_equal(h->context, r->form->context) || !kv_key_equal(h->key, p->key) ||
         h->length != p->length || h->n_tokens != h->length)
         st = err_set(err, INGLE_FORMAT, "%s: damaged: it is not what its name says", p->name);
     if (!st && h->from != p->from) /* another process has written it again */
         st = err_set(err, INGLE_NOTFOUND, "%s: continues another file now", p->name);
     if (!st)
-        st = kv_file_read_meta(&p->file, s->spec, err);
+        st = kv_file_read_meta(&p->file, &r->form->spec, err);
     if (!st && memcmp(p->file.token, r->token + p->from,
                       (size_t)(p->length - p->from) * sizeof *r->token) != 0)
         st = err_set(err, INGLE_FORMAT, "%s: damaged: it has other tokens", p->name);
@@ -77,11 +77,11 @@ static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64
     return true;
 }
 
-static ingle_status read_piece(struct kv_store *s, const struct kv_part *p, uint64_t first, uint64_t n,
+static ingle_status read_piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t n,
                                struct err *err)
 {
-    const ingle_status st = kv_file_read_pages(&p->file, s->spec, first, n, p->to + first, err);
-    if (st || check_pages(s->spec, p, first, n))
+    const ingle_status st = kv_file_read_pages(&p->file, s, first, n, p->to + first, err);
+    if (st || check_pages(s, p, first, n))
         return st;
     return err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
 }
@@ -98,8 +98,8 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
             kv_store_run_scan(s);
         pthread_mutex_unlock(&s->lock);
         const uint64_t used = clock_used();
-        n = piece(s->spec, p, i, atomic_load(&s->gentle) ? GENTLE_BYTES : PIECE_BYTES);
-        st = read_piece(s, p, i, n, &r->err);
+        n = piece(&r->form->spec, p, i, atomic_load(&s->gentle) ? GENTLE_BYTES : PIECE_BYTES);
+        st = read_piece(&r->form->spec, p, i, n, &r->err);
         kv_store_rest(s, used);
         pthread_mutex_lock(&s->lock);
     }
@@ -165,13 +165,29 @@ void kv_store_serve(struct kv_store *s)
 
 /* ---- on the engine thread ---- */
 
+/* The deepest entry of any form, of equal ones that with more.  With the lock. */
+static const struct kv_entry *deepest(const struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
+                                      int64_t *foreign, const struct kv_form **form)
+{
+    const struct kv_entry *best = NULL;
+    for (int i = 0; i < s->n_forms; i++) {
+        const struct kv_entry *e =
+            kv_index_deepest(&s->index, s->form[i].context, salt, tokens, limit, false, i ? NULL : foreign);
+        if (!e || (best && e->length <= best->length))
+            continue;
+        best = e;
+        *form = &s->form[i];
+    }
+    return best;
+}
+
 int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
                       int64_t *foreign)
 {
+    const struct kv_form *form;
     kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
-    const struct kv_entry *e =
-        kv_index_deepest(&s->index, s->context, salt, tokens, limit, false, foreign);
+    const struct kv_entry *e = deepest(s, salt, tokens, limit, foreign, &form);
     const int64_t length = e ? e->length : 0;
     pthread_mutex_unlock(&s->lock);
     return length;
@@ -310,7 +326,7 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
     r->store = s;
     r->length = length;
     r->have = num_min(t->length, length) / KV_PAGE;
-    r->n_pages = count_pages(s->spec, length, r->have, 0, &g);
+    r->n_pages = count_pages(s->pool->spec, length, r->have, 0, &g);
     r->pg = mem_calloc(r->n_pages + 1, sizeof *r->pg);
     r->token = mem_calloc((size_t)length + 1, sizeof *r->token);
     ingle_status st = INGLE_OK;
@@ -318,9 +334,13 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
         st = err_set(err, INGLE_NOMEM, "no memory for a prefix of %lld tokens", (long long)length);
     if (!st) {
         memcpy(r->token, tokens, (size_t)length * sizeof *tokens);
-        const struct kv_key key = kv_key_of(s->context, salt, tokens, length);
+        st = INGLE_NOTFOUND;
         pthread_mutex_lock(&s->lock);
-        st = collect(s, key, length, r->have, r, err);
+        for (int i = 0; i < s->n_forms && st == INGLE_NOTFOUND; i++) {
+            r->form = &s->form[i];
+            r->n_parts = 0;
+            st = collect(s, kv_key_of(r->form->context, salt, tokens, length), length, r->have, r, err);
+        }
         pthread_mutex_unlock(&s->lock);
     }
     if (st)
@@ -369,7 +389,7 @@ bool kv_store_read_poll(struct kv_read *r)
     if (!take_some(r))
         r->status = err_set(&r->err, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
                             (long long)r->length);
-    else if (r->n_taken == r->n_pages && !aim(s->spec, r, r->have, r->pg))
+    else if (r->n_taken == r->n_pages && !aim(&r->form->spec, r, r->have, r->pg))
         r->status = err_set(&r->err, INGLE_NOMEM, "no memory for a list of pages");
     if (r->status) {
         r->queued = r->done = true;
@@ -403,7 +423,7 @@ ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **
         st = err_set(err, INGLE_NOMEM, "no memory for a mark");
     if (!st) {
         touch(s, r);
-        kv_timeline_adopt(t, r->length, r->have, r->pg);
+        kv_timeline_adopt(t, r->length, r->have, r->pg, r->form->spec.n_groups < s->pool->spec->n_groups);
         r->n_taken = 0;
     }
     kv_store_read_free(r);
@@ -478,8 +498,7 @@ bool kv_store_serve_want(struct kv_store *s)
         return false;
     s->want = w->next;
     s->n_wants--;
-    const struct kv_entry *e =
-        kv_index_deepest(&s->index, s->context, w->salt, w->token, w->n, false, NULL);
+    const struct kv_entry *e = deepest(s, w->salt, w->token, w->n, NULL, &r.form);
     const bool some = e && !collect(s, e->key, e->length, 0, &r, NULL);
     pthread_mutex_unlock(&s->lock);
     for (size_t i = 0; some && i < r.n_parts; i++) {

@@ -72,15 +72,17 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
                      const struct kv_save_options *o, const int32_t *tokens, int64_t n_tokens,
                      const void *mark, size_t mark_bytes, struct err *err)
 {
-    const struct kv_spec *s = t->pool->spec;
     const char *numerics = o->numerics ? o->numerics : "exact";
+    struct kv_form form[KV_FORMS];
+    const int n_forms = kv_forms(t->pool->spec, o->identity, numerics, form);
+    const struct kv_spec *s = &form[t->from ? n_forms - 1 : 0].spec;
     struct turn turn = {o->gentle, clock_used()};
     struct kv_file_out out = {.token = tokens, .mark = mark, .stop = take_turns, .arg = &turn};
     struct kv_file_header *h = &out.head;
     uint64_t n_bytes;
     const char *name;
     int dir;
-    h->context = kv_context(s, o->identity, numerics);
+    h->context = form[t->from ? n_forms - 1 : 0].context;
     h->key = kv_key_of(h->context, 0, tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, 0, tokens, t->length);
     h->identity = o->identity;
@@ -89,7 +91,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     h->mark_bytes = mark_bytes;
     h->n_groups = s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
-    snprintf(h->settings, sizeof h->settings, "%s %s", o->codec ? o->codec : "", numerics);
+    snprintf(h->settings, sizeof h->settings, "%s %s%s", o->codec ? o->codec : "", numerics, s->n_own ? " drafter" : "");
     if (!kv_file_pages(s, 0, t->length, &h->n_pages, &n_bytes))
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", path,
                        (long long)t->length);
@@ -116,16 +118,24 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     return st;
 }
 
+/* *own: the pages that the file has, of all groups or of the model's own alone. */
 static ingle_status check_file(const struct kv_file *f, const struct kv_spec *spec, int64_t max_tokens,
-                               const struct kv_save_options *o, struct err *err)
+                               const struct kv_save_options *o, struct kv_spec *own, struct err *err)
 {
     const struct kv_file_header *h = &f->head;
     const char *numerics = o->numerics ? o->numerics : "exact";
+    struct kv_form form[KV_FORMS];
+    const int n_forms = kv_forms(spec, o->identity, numerics, form);
+    bool known = false;
     if (h->identity != o->identity)
         return err_set(err, INGLE_UNSUP, "%s: another model's ('%s')", f->name, h->model);
-    if (!kv_key_equal(h->context, kv_context(spec, o->identity, numerics)))
-        return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s', not '%s %s'", f->name,
-                       h->settings, o->codec ? o->codec : "", numerics);
+    for (int i = 0; i < n_forms && !known; i++) {
+        known = kv_key_equal(h->context, form[i].context);
+        *own = form[i].spec;
+    }
+    if (!known)
+        return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s', not '%s %s%s'", f->name,
+                       h->settings, o->codec ? o->codec : "", numerics, spec->n_own ? " drafter" : "");
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
     if (h->n_tokens > max_tokens)
@@ -137,14 +147,15 @@ static ingle_status check_file(const struct kv_file *f, const struct kv_spec *sp
 /* ---- back ---- */
 
 struct kv_load {
-    const struct kv_spec *spec;
+    const struct kv_spec *spec; /* of the timeline, */
+    struct kv_spec own;         /* and of the file, whose groups are the first ones */
     const atomic_bool *gentle;
     struct kv_file file;
     char *name;           /* the file's, in its directory */
     char *path;
     struct kv_pool *pool; /* pg's */
-    struct kv_page **pg;  /* [n_pages], in the file's order, of which n_taken are there */
-    size_t n_pages, n_taken;
+    struct kv_page **pg;  /* [n_pages], in the file's order, of which n_taken are there; those behind the */
+    size_t n_pages, n_taken; /* file's pages are a guest's */
 };
 
 static ingle_status open_file(struct kv_load *l, const char *path, struct err *err)
@@ -174,13 +185,16 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
     ingle_status st = open_file(l, path, err);
     const struct kv_file_header *h = &l->file.head;
     if (!st)
-        st = check_file(&l->file, spec, max_tokens, o, err);
+        st = check_file(&l->file, spec, max_tokens, o, &l->own, err);
     if (!st)
-        st = kv_file_read_meta(&l->file, spec, err);
+        st = kv_file_read_meta(&l->file, &l->own, err);
     if (!st && !kv_key_equal(h->key, kv_key_of(h->context, 0, l->file.token, h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
+    uint64_t n_pages = 0, n_bytes;
+    if (!st && !kv_file_pages(spec, 0, h->length, &n_pages, &n_bytes))
+        st = err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many", path, (long long)h->length);
     if (!st) {
-        l->n_pages = (size_t)h->n_pages;
+        l->n_pages = (size_t)n_pages;
         l->pg = mem_calloc(l->n_pages + 1, sizeof *l->pg);
         if (!l->pg)
             st = err_set(err, INGLE_NOMEM, "no memory for a list of pages");
@@ -229,15 +243,16 @@ ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, stru
 ingle_status kv_load_read(struct kv_load *l, struct err *err)
 {
     uint8_t *to[PIECE_PAGES];
+    const size_t n_pages = (size_t)l->file.head.n_pages;
     ingle_status st = INGLE_OK;
-    for (size_t i = 0, n; i < l->n_pages && !st; i += n) {
+    for (size_t i = 0, n; i < n_pages && !st; i += n) {
         const uint64_t used = clock_used();
         size_t bytes = 0;
-        for (n = 0; n < PIECE_PAGES && i + n < l->n_pages && bytes < PIECE_BYTES; n++) {
+        for (n = 0; n < PIECE_PAGES && i + n < n_pages && bytes < PIECE_BYTES; n++) {
             to[n] = l->pg[i + n]->at;
             bytes += kv_page_bytes(l->pg[i + n]);
         }
-        st = kv_file_read_pages(&l->file, l->spec, i, n, to, err);
+        st = kv_file_read_pages(&l->file, &l->own, i, n, to, err);
         for (size_t k = 0; k < n && !st; k++)
             if (!kv_file_page_good(&l->file, i + k, to[k], kv_page_bytes(l->pg[i + k])))
                 st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit",
@@ -252,7 +267,7 @@ void kv_load_end(struct kv_load *l, struct kv_timeline *t)
     if (!l)
         return;
     if (t)
-        kv_timeline_adopt(t, l->file.head.length, 0, l->pg);
+        kv_timeline_adopt(t, l->file.head.length, 0, l->pg, l->own.n_groups < l->spec->n_groups);
     for (size_t i = 0; !t && i < l->n_taken; i++)
         kv_page_unref(l->pool, l->pg[i]);
     kv_file_close(&l->file);

@@ -55,6 +55,11 @@ int64_t kv_timeline_length(const struct kv_timeline *t)
     return t->length;
 }
 
+int64_t kv_timeline_from(const struct kv_timeline *t)
+{
+    return t->from;
+}
+
 uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group)
 {
     return t->table[group].at;
@@ -99,7 +104,7 @@ void kv_timeline_clear(struct kv_timeline *t)
 {
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         table_cut(t, &t->table[g], 0);
-    t->length = t->ready = 0;
+    t->length = t->ready = t->from = 0;
 }
 
 /* The partly filled page, if somebody else has it too. */
@@ -290,6 +295,7 @@ ingle_status kv_timeline_rewind(struct kv_timeline *t, int64_t length, struct er
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         table_cut(t, &t->table[g], num_div_up(length, KV_PAGE));
     t->length = t->ready = length;
+    t->from = num_min(t->from, length);
     return INGLE_OK;
 }
 
@@ -311,6 +317,7 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
             kv_timeline_share(dst, g, i, src->table[g].page[i]);
     }
     dst->length = dst->ready = src->length;
+    dst->from = src->from;
     return INGLE_OK;
 }
 
@@ -340,13 +347,15 @@ bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t 
         for (int64_t i = dst->table[g].first; i < end; i++)
             kv_timeline_share(dst, g, i, src->table[g].page[i]);
     }
-    if (there)
+    if (there) {
         dst->length = dst->ready = length;
+        dst->from = num_min(src->from, length);
+    }
     return there;
 }
 
 void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
-                       struct kv_page *const *page)
+                       struct kv_page *const *page, bool lacks)
 {
     const struct kv_spec *s = t->pool->spec;
     const int64_t end = num_div_up(length, KV_PAGE);
@@ -360,6 +369,7 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
         b->end = end;
     }
     t->length = t->ready = length;
+    t->from = lacks ? length : num_min(t->from, have * KV_PAGE);
 }
 
 /* Pages that n > 0 positions touch wherever they begin, of a timeline of n_pages in all. */

@@ -18,6 +18,7 @@ struct kv_timeline {
     int64_t cap; /* pages */
     int64_t length;
     int64_t ready; /* writable up to here, >= length */
+    int64_t from;  /* a guest's rows are there from here on, <= length */
     int64_t mark[KV_MARKS];
     int n_marks;
     bool viewed; /* since the last extend: what is written may be in views */
@@ -32,8 +33,8 @@ void kv_timeline_share(struct kv_timeline *t, uint32_t g, int64_t i, struct kv_p
 
 /* The timeline becomes [0, length): groups that keep everything keep their first `have`
  * pages (which must be there), all others are these, group by group, ascending; their
- * references become the timeline's. */
+ * references become the timeline's.  lacks: nothing has been written to those of a guest. */
 void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
-                       struct kv_page *const *page);
+                       struct kv_page *const *page, bool lacks);
 
 #endif

@@ -24,6 +24,7 @@ static ingle_status append(struct kv_spec *to, const struct kv_spec *more, struc
     for (uint32_t i = to->n_streams; i < n_streams; i++)
         stream[i].group += to->n_groups;
     memcpy(to->group + to->n_groups, more->group, more->n_groups * sizeof *to->group);
+    to->n_own = to->n_groups;
     mem_free(to->stream);
     to->stream = stream;
     to->n_groups = n_groups;
@@ -42,6 +43,7 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
     ingle_status s = d->draft->kv(d->self, o->kv_codec, &own, err);
     if (!s && own.n_streams)
         s = append(target, &own, err);
+    target->guest = o->draft_identity;
     kv_spec_release(&own);
     if (s)
         return s;
@@ -54,6 +56,17 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
 const struct family_draft_info *session_runner_draft(const struct runner *r)
 {
     return r->rider.draft ? &r->rider.info : NULL;
+}
+
+void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what)
+{
+    struct rider *d = &r->rider;
+    if (!d->draft || d->told || kv_timeline_from(t) < kv_timeline_length(t) || !kv_timeline_length(t))
+        return;
+    d->told = true;
+    report(r->sink, INGLE_REPORT_NOTE, "draft", what,
+           "%lld tokens were saved without the drafter (%s), which drafts from what comes behind them",
+           (long long)kv_timeline_from(t), d->draft->kind);
 }
 
 /* ---- its part of the target's step ---- */
@@ -165,13 +178,14 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     const struct rider *rider = &r->rider;
     const struct lane *l = &r->lane[r->depth];
     const int64_t n_vocab = r->info.n_vocab;
-    int64_t from[ROUND_SPANS] = {0};
+    int64_t from[ROUND_SPANS];
     struct device_suspended first;
     for (int64_t i = 0; i < d->n; i++) {
         struct session *s = d->item[i]->s;
         const int64_t at = session_length(s);
         l->span[i] = (struct family_span){.timeline = s->timeline, .token = s->token + at, .n = 1, .at = at, .want = FAMILY_LOGITS_NONE};
         d->before[i] = s->token[at];
+        from[i] = kv_timeline_from(s->timeline);
         d->on[i] = true;
     }
     const struct family_step step = {l->span, d->n, d->n, 0};

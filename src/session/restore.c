@@ -75,6 +75,7 @@ static void take(struct session *s)
         session_restore_far(s);
     if (st)
         return;
+    session_rider_restored(s->r, s->timeline, "store");
     if (s->r->tree &&
         kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, x->length, mark, mark_bytes, &why))
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
@@ -215,6 +216,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     kv_timeline_free(s->timeline);
     mem_free(s->token);
     s->timeline = t;
+    session_rider_restored(s->r, t, "file");
     s->token = token;
     s->n_tokens = (size_t)n;
     s->cap_tokens = (size_t)n + 1;

@@ -22,6 +22,7 @@ struct rider {
     struct family_draft_info info;
     struct kv_spec spec; /* its streams alone, in the groups of the runner's; borrows from it */
     int64_t n_spans;     /* sessions of a round at most */
+    bool told;           /* that a file had nothing of it */
 };
 
 struct runner {
@@ -89,6 +90,9 @@ void session_restore_drop(struct session *s);
 ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err);
 /* Scratch of a round. */
 size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
+
+/* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said once. */
+void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what);
 
 /* The target's forward pass, and what the drafter sees of it. */
 void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f);

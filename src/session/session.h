@@ -32,6 +32,7 @@ struct runner_options {
     const void *draft_self;
     struct family_draft_info draft_info;
     const struct report_sink *sink;
+    uint64_t draft_identity;    /* of its weights: what it keeps is no other one's */
 };
 
 struct runner;

@@ -44,19 +44,30 @@ static inline void depot_reopen(struct depot *d)
     depot_open_store(d);
 }
 
-/* A group that keeps everything and a window of 200 tokens. */
-static inline void depot_open_pool(struct depot *d, uint64_t pool_bytes)
+/* A group that keeps everything and a window of 200 tokens, and the same of a guest (0: there is none). */
+static inline void depot_open_pool_with(struct depot *d, uint64_t pool_bytes, uint64_t guest)
 {
     struct err err;
     d->sink = (struct report_sink){.report = depot_hear, .arg = d};
     world_group(&d->w, 0, 1);
     world_group(&d->w, 200, 2);
+    if (guest) {
+        d->w.spec.n_own = d->w.spec.n_groups;
+        d->w.spec.guest = guest;
+        world_group(&d->w, 0, 2);
+        world_group(&d->w, 150, 1);
+    }
     assert_int_equal(kv_pool_create(&d->w.pool, &d->w.spec, pool_bytes, &d->sink, &err), INGLE_OK);
     for (int i = 0; i < WORLD_LINES; i++) {
         world_line_open(&d->w, i, WORLD_MAX);
         for (int64_t k = 0; k < WORLD_MAX; k++)
             d->w.line[i].token[k] = (int32_t)k;
     }
+}
+
+static inline void depot_open_pool(struct depot *d, uint64_t pool_bytes)
+{
+    depot_open_pool_with(d, pool_bytes, 0);
 }
 
 static inline struct depot *depot_open(uint64_t pool_bytes)

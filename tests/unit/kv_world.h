@@ -168,6 +168,8 @@ static inline void world_check(const struct world *w, const struct world_line *l
         chain = world_mix(chain, (uint64_t)l->token[pos]);
         for (uint32_t g = 0; g < w->spec.n_groups; g++) {
             const int64_t window = w->spec.group[g].window;
+            if (w->spec.n_own && g >= w->spec.n_own && pos < kv_timeline_from(l->t))
+                continue; /* a guest's, which are lacking */
             for (uint32_t s = 0; s < w->rows[g] && (!window || pos >= l->length - window); s++) {
                 uint64_t v;
                 memcpy(&v, world_at(w, l, g, s, pos), sizeof v);
