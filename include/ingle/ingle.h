@@ -293,10 +293,22 @@ struct ingle_engine_options {
     bool pack_write;       /* one that is missing is written before the engine is open */
     uint64_t pack_bytes;   /* what all of them may take; 0: what leaves a tenth of the disk free */
     bool lock;             /* keep weights, keys and values in memory; what forbids it is reported */
+    /* Drafting: several tokens are guessed and verified in one step.  The text is the same, in bits. */
+    const char *const *draft; /* [n_draft]: files or folders of drafters for this model, "auto" (in the model's file, beside
+                            * it by name, or none but the text itself) or "off"; 0: "auto" */
+    size_t n_draft;
+    const char *draft_method; /* of those at hand: "auto" (or NULL), "dflash", "mtp", "dspark", "model", "ngram", "none" */
+    int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
+    int64_t draft_tree;    /* nodes of a tree of drafts; 0 or 1: a chain.  There are none yet: more is reported */
+    /* For experiments, none of which changes a text. */
+    const char *draft_rule; /* which positions a drafter sees, by the name that its kind has for it; NULL: as its file says */
+    const char *draft_tap; /* where the target is tapped: "late" (or NULL), "early", "upstream" */
+    int64_t draft_block;   /* rows of a round; 0: as trained */
+    int64_t draft_ctx;     /* newest positions that a drafter sees; 0: all */
     struct ingle_callbacks callbacks; /* copied */
 };
 
-enum { INGLE_PLAN_ITEMS = 8 };
+enum { INGLE_PLAN_ITEMS = 9 };
 
 struct ingle_plan {
     struct {
@@ -383,6 +395,13 @@ struct ingle_engine_info {
     uint64_t matrix_bytes;   /* of the matrices, as they lie in memory */
     uint64_t huge_bytes;     /* of them on huge pages after loading; 0 if mapped */
     double load_seconds;
+    const char *draft;       /* the kind of the network that drafts: "dflash", "mtp" ...; "": none */
+    const char *draft_path;  /* its file, or that of the model; "" */
+    const char *draft_why;   /* why there is none; else "" */
+    bool draft_text;         /* tokens of earlier text, and those that a grammar forces, are drafted, too */
+    bool draft_confidence;   /* the network tells how sure it is */
+    int64_t draft_most;      /* tokens of a draft, at most; 0: the network's, or as many as pay */
+    uint64_t draft_bytes;    /* of its weights */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 

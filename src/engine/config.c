@@ -279,6 +279,16 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->pack_write = ingle_config_flag(c, "pack");
     out->pack_bytes = (uint64_t)ingle_config_number(c, "pack-cache-size");
     out->lock = ingle_config_flag(c, "lock");
+    const size_t draft = index_of("draft");
+    out->draft = (const char *const *)c->value[draft].text;
+    out->n_draft = c->value[draft].n;
+    out->draft_method = ingle_config_text(c, "draft-method", 0);
+    out->draft_max = (int64_t)ingle_config_number(c, "draft-max");
+    out->draft_tree = (int64_t)ingle_config_number(c, "draft-tree");
+    out->draft_rule = ingle_config_text(c, "draft-rule", 0);
+    out->draft_tap = ingle_config_text(c, "draft-tap", 0);
+    out->draft_block = (int64_t)ingle_config_number(c, "draft-block");
+    out->draft_ctx = (int64_t)ingle_config_number(c, "draft-ctx");
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

@@ -66,6 +66,11 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .numerics = e->numerics,
                                    .lock = o->lock,
                                    .sink = &e->sink};
+    if (e->draft) {
+        out->draft = e->draft->kind;
+        out->draft_self = e->draft->self;
+        out->draft_info = e->draft->info;
+    }
     const char *kv = o->kv ? o->kv : "f16";
     if (!kern_kv_by_name(kv, &out->kv_codec))
         return err_set(err, INGLE_ARG, "there is no KV format '%s'", kv);
@@ -132,14 +137,14 @@ static uint64_t value_hash(const struct io_value *v, uint64_t h)
     return h;
 }
 
-/* What the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*". */
-static uint64_t form_of(const struct ingle_engine *e, const struct io_meta *meta)
+uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h)
 {
-    uint64_t h = model_identity(e->weights);
-    const size_t n = strlen(e->family->arch);
+    static const char words[] = "tokenizer.", general[] = "general.";
+    const size_t n = strlen(arch);
     for (size_t i = 0; i < io_meta_count(meta); i++) {
         const struct io_value *v = io_meta_at(meta, i);
-        if (strncmp(v->key, e->family->arch, n) == 0 && v->key[n] == '.')
+        if (n ? strncmp(v->key, arch, n) == 0 && v->key[n] == '.'
+              : strncmp(v->key, words, sizeof words - 1) != 0 && strncmp(v->key, general, sizeof general - 1) != 0)
             h = value_hash(v, h);
     }
     return h;
@@ -176,7 +181,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
                "no kernel on this machine is faster than exact for this model; exact used");
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
-        e->form = form_of(e, meta);
+        /* what the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*" */
+        e->form = engine_meta_hash(meta, e->family->arch, model_identity(e->weights));
     }
     return st;
 }
@@ -196,6 +202,12 @@ static uint64_t usual_cache(const struct runner_plan *p)
     const uint64_t half = p->kv_session_bytes / 2, full = (p->kv_session_bytes - p->kv_window_bytes) / 2;
     const uint64_t two = p->point_bytes < UINT64_MAX / 4 ? full + 2 * p->point_bytes : 0;
     return two > half ? two : half;
+}
+
+/* The weights of the network that drafts. */
+static uint64_t drafter_bytes(const struct ingle_engine *e)
+{
+    return e->draft ? e->draft->weight_bytes : 0;
 }
 
 /* What runner options r need for n_sessions. */
@@ -221,6 +233,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
                     num_add_u64(sum, out->tokens, &sum) &&
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
+                    num_add_u64(sum, drafter_bytes(e), &sum) &&
                     num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
@@ -325,13 +338,25 @@ static enum kern_kv_codec smaller(const struct search *s)
     return s->r.kv_codec;
 }
 
+static bool fits_alone(const struct search *s, int64_t n_ctx, enum kern_kv_codec codec)
+{
+    struct ingle_engine alone = *s->e;
+    struct search without = *s;
+    alone.draft = NULL;
+    without.e = &alone;
+    without.r.draft = NULL;
+    return fits(&without, n_ctx, codec);
+}
+
 static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
 {
     const enum kern_kv_codec codec = s->r.kv_codec, small = smaller(s);
     const char *name = kern_kv_name(small);
     int64_t shorter;
     out[0] = 0;
-    if (s->e->weight_bytes > s->limit)
+    if (s->e->draft && fits_alone(s, n_ctx, codec))
+        snprintf(out, n, "without the drafter (--draft off) it would fit");
+    else if (s->e->weight_bytes > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
                  size_of(s->e->weight_bytes).text);
     else if (codec != small && fits(s, n_ctx, small))
@@ -356,6 +381,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         uint64_t bytes;
     } item[] = {
         {"weights", e->weight_bytes},
+        {"drafter", drafter_bytes(e)},
         {"keys and values", need->sessions - need->windows},
         {"windows", need->windows},
         {"prefix cache", need->part.kv_tree_bytes},
@@ -364,10 +390,12 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
     };
-    out->n_items = (int)(sizeof item / sizeof *item);
-    for (int i = 0; i < out->n_items; i++) {
-        out->item[i].name = item[i].name;
-        out->item[i].bytes = item[i].bytes;
+    out->n_items = 0;
+    for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
+        if (i == 1 && !e->draft)
+            continue;
+        out->item[out->n_items].name = item[i].name;
+        out->item[out->n_items++].bytes = item[i].bytes;
     }
     out->total_bytes = need->total;
     out->point_bytes = need->part.point_bytes;
@@ -408,6 +436,19 @@ static struct model_load_options load_options(const struct ingle_engine *e, cons
                                        .pack_bytes = o->pack_bytes,
                                        .identity = e->form,
                                        .lock = o->lock};
+}
+
+static ingle_status load_draft(struct ingle_engine *e, struct model_load_options load, struct err *err)
+{
+    struct engine_draft *d = e->draft;
+    uint64_t sum;
+    load.identity = d->form;
+    ingle_status st = model_load_with(d->weights, &load, err);
+    if (!st)
+        st = model_sum(d->weights, &load, &sum, err);
+    if (!st)
+        d->identity = XXH3_64bits_withSeed(&sum, sizeof sum, d->form);
+    return st;
 }
 
 /* Who this model is: its form and all bytes of its weights. */
@@ -471,6 +512,21 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
     return INGLE_OK;
 }
 
+/* With the drafter the plan fits, and the context is not much shorter than without. */
+static bool suits(const struct ingle_engine *e, const struct ingle_engine_options *o)
+{
+    struct ingle_engine silent = *e;
+    struct runner_options r;
+    struct ingle_plan with, without;
+    silent.sink = (struct report_sink){0};
+    if (make_plan(&silent, o, &r, &with, NULL))
+        return false;
+    silent.draft = NULL;
+    if (make_plan(&silent, o, &r, &without, NULL))
+        return false;
+    return with.fits && with.n_ctx >= without.n_ctx - without.n_ctx / 8;
+}
+
 /* ---- life ---- */
 
 static const struct ingle_engine_options no_options = {0};
@@ -487,7 +543,8 @@ static ingle_status prepare(struct ingle_engine **out, struct ingle_model *m,
     e->sink = c->report || c->progress ? (struct report_sink){c->report, c->progress, c->arg}
                                        : m->sink;
     atomic_init(&e->cancel, false);
-    return bind_weights(e, o, err);
+    const ingle_status st = bind_weights(e, o, err);
+    return st ? st : engine_draft_choose(e, o, suits, err);
 }
 
 ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_options *o,
@@ -602,7 +659,12 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         st = find_identity(e, &load, err);
     if (st)
         return st;
+    if (e->draft)
+        st = load_draft(e, load, err);
+    if (st)
+        return st;
     r.identity = e->identity;
+    r.draft_identity = e->draft ? e->draft->identity : 0;
     return session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
 }
 
@@ -632,6 +694,7 @@ void ingle_engine_close(struct ingle_engine *e)
     if (!e)
         return;
     session_runner_free(e->runner);
+    engine_draft_free(e->draft);
     if (e->self)
         e->family->free(e->self);
     model_free(e->weights);
@@ -670,6 +733,13 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .matrix_bytes = loaded.image_bytes,
         .huge_bytes = loaded.huge_bytes,
         .load_seconds = loaded.seconds,
+        .draft = e->draft ? e->draft->kind->kind : "",
+        .draft_path = e->draft ? e->draft->path : "",
+        .draft_why = e->draft_why,
+        .draft_text = e->draft_text,
+        .draft_confidence = e->draft && e->draft->info.confidence,
+        .draft_most = e->draft_most,
+        .draft_bytes = drafter_bytes(e),
     };
 }
 

@@ -8,6 +8,7 @@
  * grammar.c  what an answer's tokens must follow
  * chat.c     conversations to prompts
  * reader.c   tokens of an answer to events
+ * draft.c    the drafter beside a model: found, paired, loaded
  * engine.c   weights, threads, KV memory: the plan and the machine
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
@@ -63,11 +64,37 @@ struct ingle_engine {
     struct runner *runner;
     const char *cpu, *numerics, *kv;
     uint64_t weight_bytes, identity, form;
+    struct engine_draft *draft; /* the network that drafts, or NULL */
+    bool draft_text;            /* n-grams and grammars may draft */
+    int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
+    char draft_why[240];        /* why no network drafts, or "" */
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
 };
+
+/* A drafter that fits its target. */
+struct engine_draft {
+    const struct family_draft *kind;
+    struct report_sink sink;     /* silent until it is taken */
+    struct ingle_model *file;    /* owned; NULL: it lies in the target's own file */
+    const char *path;            /* of its file, or the target's */
+    struct io_meta *own_meta;    /* of a checkpoint */
+    struct model *weights;
+    void *self;
+    struct family_draft_info info;
+    uint64_t weight_bytes, form, identity;
+};
+
+/* Sets e->draft, draft_text, draft_most and draft_why as the options say; of several drafters the best that suits (e: with
+ * e->draft set to it) agrees to, which may be asked again and again.  Behind the binding of the target. */
+typedef bool engine_suits_fn(const struct ingle_engine *e, const struct ingle_engine_options *o);
+MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits,
+                                            struct err *err);
+void engine_draft_free(struct engine_draft *d);
+/* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of h. */
+uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
 
 enum { ENGINE_MAX_TOP = 64 }; /* probabilities that are reported with a token */
 
@@ -103,6 +130,11 @@ MUST_CHECK ingle_status engine_encode(const struct tokenizer *t, const char *tex
 /* The file or checkpoint folder that path stands for: itself, the one model of a folder, or the one snapshot of a hub's
  * cache.  *out is ended with mem_free().  Errors name what is there. */
 MUST_CHECK ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out, struct err *err);
+/* Files and checkpoint folders that may be a drafter: in a folder, or beside a model by their names.  fn's INGLE_NOMEM ends it,
+ * other failures only where a folder was named. */
+typedef ingle_status engine_path_fn(void *arg, const char *path, struct err *err);
+MUST_CHECK ingle_status engine_each_drafter(const char *dir, engine_path_fn *fn, void *arg, struct err *err);
+MUST_CHECK ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err);
 /* What a GGUF file is that is no model: "a drafter, ...: give ...", or NULL. */
 const char *engine_other_kind(const struct io_file *f);
 /* INGLE_UNSUP: what its file is, where that is no model, or none of a known family. */

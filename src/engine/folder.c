@@ -333,6 +333,149 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
     return found;
 }
 
+/* ---- drafters: what a folder has, and what lies beside a model ---- */
+
+static bool contains(const char *s, const char *word)
+{
+    const size_t n = strlen(word);
+    for (; strlen(s) >= n; s++)
+        if (!strncasecmp(s, word, n))
+            return true;
+    return false;
+}
+
+/* By their names, which publishers give them. */
+static bool names_drafter(const char *name)
+{
+    static const char *const word[] = {"dflash", "dspark", "mtp", "assistant", "draft"};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (contains(name, word[i]))
+            return true;
+    return false;
+}
+
+static bool is_checkpoint(const struct names *all)
+{
+    return has(all, "model.safetensors") || has(all, "model.safetensors.index.json") || has_shards(all) ||
+           (only_safetensors(all) && has(all, "config.json"));
+}
+
+static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, void *arg, struct err *err)
+{
+    struct names all = {0};
+    unsigned no, n = 0;
+    ingle_status s = names_read(dir, &all, err);
+    for (size_t i = 0; !s && i < all.n; i++) {
+        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) || (by_name && !names_drafter(all.at[i])) ||
+            n++ >= MOST_PEEKS)
+            continue;
+        char *path = join(dir, all.at[i]);
+        s = path ? fn(arg, path, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+        mem_free(path);
+    }
+    if (!s && !by_name && is_checkpoint(&all))
+        s = fn(arg, dir, err);
+    names_release(&all);
+    return s;
+}
+
+ingle_status engine_each_drafter(const char *dir, engine_path_fn *fn, void *arg, struct err *err)
+{
+    char *inner = NULL;
+    ingle_status s;
+    char *repository = repository_of(dir, &s, err);
+    if (!s && repository)
+        s = snapshot(repository, &inner, err);
+    if (!s)
+        s = each_in(inner ? inner : dir, false, fn, arg, err);
+    mem_free(repository);
+    mem_free(inner);
+    return s;
+}
+
+/* "models--OWNER--NAME": NAME, as a hub's cache calls it. */
+static const char *plain_name(const char *name)
+{
+    const char *p = strncmp(name, "models--", 8) ? NULL : strstr(name + 8, "--");
+    return p ? p + 2 : name;
+}
+
+/* "gemma-4-31B-it-DFlash" beside "gemma-4-31B-it" or "gemma-4-31B-it-GGUF". */
+static bool is_kin(const char *model, const char *name)
+{
+    static const char gguf[] = "-gguf";
+    size_t n = strlen(model = plain_name(model));
+    name = plain_name(name);
+    if (n >= sizeof gguf && ends_with(model, gguf))
+        n -= sizeof gguf - 1;
+    return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) && names_drafter(name + n);
+}
+
+/* Cuts the last part of a path off; its name, or NULL at the root. */
+static const char *cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1])
+        return NULL;
+    *slash = 0;
+    return slash + 1;
+}
+
+/* Folders beside that of the model; path is changed. */
+static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct err *err)
+{
+    const char *name = cut_last(path), *up = strrchr(path, '/');
+    struct names all = {0};
+    if (up && !strcmp(up + 1, "snapshots")) { /* of a hub's cache */
+        (void)cut_last(path);
+        name = cut_last(path);
+    }
+    if (!name || names_read(*path ? path : "/", &all, NULL))
+        return INGLE_OK;
+    ingle_status s = INGLE_OK;
+    for (size_t i = 0, n = 0; !s && i < all.n; i++) {
+        if (!is_kin(name, all.at[i]) || n++ >= MOST_PEEKS)
+            continue;
+        char *kin = join(path, all.at[i]);
+        if (!kin)
+            s = err_set(err, INGLE_NOMEM, "no memory for a path");
+        else if (is_dir(kin) && engine_each_drafter(kin, fn, arg, err) == INGLE_NOMEM)
+            s = INGLE_NOMEM;
+        mem_free(kin);
+    }
+    names_release(&all);
+    return s;
+}
+
+ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err)
+{
+    struct names all = {0};
+    char *dir = realpath(model, NULL);
+    ingle_status s = INGLE_OK;
+    if (!dir)
+        return INGLE_OK; /* nothing lies beside it */
+    if (!is_dir(dir))
+        (void)cut_last(dir);
+    if (each_in(dir, true, fn, arg, err) == INGLE_NOMEM)
+        s = INGLE_NOMEM;
+    if (!s && !names_read(dir, &all, NULL))
+        for (size_t i = 0, n = 0; !s && i < all.n; i++) {
+            if (!names_drafter(all.at[i]) || ends_with(all.at[i], ".gguf") || n++ >= MOST_PEEKS)
+                continue;
+            char *inner = join(dir, all.at[i]);
+            if (!inner)
+                s = err_set(err, INGLE_NOMEM, "no memory for a path");
+            else if (is_dir(inner) && each_in(inner, false, fn, arg, err) == INGLE_NOMEM)
+                s = INGLE_NOMEM;
+            mem_free(inner);
+        }
+    names_release(&all);
+    if (!s)
+        s = each_kin(dir, fn, arg, err);
+    free(dir);
+    return s;
+}
+
 /* An index, or one of several shards. */
 static bool is_piece(const char *name)
 {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/utf8.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -475,6 +476,63 @@ const char *text_token(const struct tokenizer *t, int32_t id, size_t *n)
         return NULL;
     *n = text_token_bytes(t, id);
     return t->spelling + t->offset[id];
+}
+
+/* Files of one vocabulary call the same token unused, user-defined or normal; what counts is whether it is text, a byte
+ * or a sign. */
+static int type_class(const struct tokenizer *t, uint32_t id)
+{
+    switch ((enum text_token_type)t->type[id]) {
+    case TEXT_BYTE:
+        return 1;
+    case TEXT_CONTROL:
+    case TEXT_UNKNOWN:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+static bool same_tokens(const struct tokenizer *a, const struct tokenizer *b, char *why, size_t n)
+{
+    for (uint32_t id = 0; id < a->n_tokens; id++) {
+        const size_t x = a->offset[id + 1] - a->offset[id], y = b->offset[id + 1] - b->offset[id];
+        if (x != y || memcmp(a->spelling + a->offset[id], b->spelling + b->offset[id], x) != 0) {
+            snprintf(why, n, "token %u is '%.*s', not '%.*s'", id, (int)(y < 40 ? y : 40), b->spelling + b->offset[id],
+                     (int)(x < 40 ? x : 40), a->spelling + a->offset[id]);
+            return false;
+        }
+        if (type_class(a, id) != type_class(b, id)) {
+            snprintf(why, n, "token %u ('%.*s') is of type %d, not %d", id, (int)(x < 40 ? x : 40),
+                     a->spelling + a->offset[id], b->type[id], a->type[id]);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool text_tokenizer_same(const struct tokenizer *a, const struct tokenizer *b, char *why, size_t n)
+{
+    if (a->kind != b->kind) {
+        snprintf(why, n, "it is of another kind");
+        return false;
+    }
+    if (a->n_tokens != b->n_tokens) {
+        snprintf(why, n, "it has %u tokens, not %u", b->n_tokens, a->n_tokens);
+        return false;
+    }
+    if (!same_tokens(a, b, why, n))
+        return false;
+    if (a->n_merges != b->n_merges) {
+        snprintf(why, n, "it has %u merges, not %u", b->n_merges, a->n_merges);
+        return false;
+    }
+    for (uint32_t i = 0; i < a->n_merges; i++)
+        if (a->merge[i].left != b->merge[i].left || a->merge[i].right != b->merge[i].right) {
+            snprintf(why, n, "merge %u is another one", i);
+            return false;
+        }
+    return true;
 }
 
 enum text_token_type text_token_type(const struct tokenizer *t, int32_t id)

@@ -70,6 +70,9 @@ bool text_is_end(const struct tokenizer *t, int32_t id);
 /* A model's answer of text may hold it.  False: control tokens that end nothing, markers of media,
  * tokens that are reserved. */
 bool text_is_written(const struct tokenizer *t, int32_t id);
+/* Whether two vocabularies are one: the same kind, tokens, types and merges.  Their ends of generation may differ, and
+ * tokens that are never made or written may be of another type.  False: why [n] says the first difference. */
+bool text_tokenizer_same(const struct tokenizer *a, const struct tokenizer *b, char *why, size_t n);
 /* The id whose spelling is exactly these bytes, or -1. */
 int32_t text_find(const struct tokenizer *t, const char *bytes, size_t n);
 
