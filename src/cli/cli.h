@@ -64,7 +64,8 @@ void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);
 
 /* foreign.c: names that other engines have for options. */
-enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE }; /* cli/foreign.inc */
+enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,
+                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN }; /* cli/foreign.inc */
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
     enum cli_foreign_kind kind;
@@ -74,6 +75,9 @@ struct cli_foreign {
 const struct cli_foreign *cli_foreign_name(const char *name, size_t n);
 const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n);
 /* What ingle has instead: "it is --ctx here". */
+/* Of a WORD: our word for a value, or for a list with commas the one for all of it ("auto" if they differ); false: it has
+ * none.  out [n]. */
+bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out, size_t n);
 void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n);
 /* Says which variables among NAME=VALUE ... NULL belong to other engines. */
 void cli_foreign_environment(struct cli *c, char *const *names);

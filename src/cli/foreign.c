@@ -52,13 +52,46 @@ const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n)
     return NULL;
 }
 
+static const char *word_for(const char *map, const char *value, size_t n, size_t *n_ours)
+{
+    for (const char *p = map; *p; p += strcspn(p, " "), p += *p == ' ') {
+        const size_t k = strcspn(p, "="), end = strcspn(p, " ");
+        if (k == n && strncmp(p, value, n) == 0) {
+            *n_ours = end - k - 1;
+            return p + k + 1;
+        }
+    }
+    return NULL;
+}
+
+bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out, size_t n)
+{
+    out[0] = 0;
+    for (const char *p = value;; p++) {
+        const size_t k = strcspn(p, ",");
+        size_t n_word;
+        const char *word = word_for(f->note, p, k, &n_word);
+        if (!word || n_word >= n)
+            return false;
+        if (out[0] && (strlen(out) != n_word || strncmp(out, word, n_word) != 0))
+            snprintf(out, n, "auto");
+        else
+            snprintf(out, n, "%.*s", (int)n_word, word);
+        p += k;
+        if (!*p)
+            return true;
+    }
+}
+
 void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
 {
     if (f->kind == CLI_FOREIGN_SAME)
         snprintf(out, n, "it is --%s here", f->ours);
     else if (f->kind == CLI_FOREIGN_HAS)
         snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
-    else if (f->kind == CLI_FOREIGN_DONE)
+    else if (f->kind == CLI_FOREIGN_WORD)
+        snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
+    else if (f->kind == CLI_FOREIGN_DONE || f->kind == CLI_FOREIGN_TAKEN)
         snprintf(out, n, "it is not needed: %s", f->note);
     else
         snprintf(out, n, "%s", f->note);
@@ -95,7 +128,7 @@ void cli_foreign_environment(struct cli *c, char *const *names)
 
 void cli_foreign_markdown(FILE *to)
 {
-    char what[256];
+    char what[360];
     fputs("# Options of other engines\n\n"
           "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM and Ollama call an option, and what\n"
           "ingle has for it. A name that means the same is taken as it is; flags that ask for what ingle does anyway are\n"
@@ -103,7 +136,7 @@ void cli_foreign_markdown(FILE *to)
           "| option | of | taken | here |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
-        static const char *const taken[] = {"yes", "no", "with a note", "no"};
+        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value"};
         cli_foreign_say(f, what, sizeof what);
         fprintf(to, "| `--%s`", f->name);
         if (f->letters)

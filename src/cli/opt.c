@@ -86,14 +86,23 @@ static bool take_value(struct cli *c, const struct ingle_option *o, const char *
 static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *spelt, const char *value, int argc,
                         char **argv, int *i)
 {
-    char what[256];
-    const struct ingle_option *o = f->kind == CLI_FOREIGN_SAME ? by_name(f->ours) : NULL;
+    char what[360], word[32];
+    const struct ingle_option *o = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD ? by_name(f->ours) : NULL;
     cli_foreign_say(f, what, sizeof what);
     if (o && !takes(c->command, o))
         return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
+    if (o && !take_value(c, o, spelt, argc, argv, i, &value))
+        return CLI_USAGE;
+    if (o && f->kind == CLI_FOREIGN_WORD)
+        return cli_foreign_word(f, value, word, sizeof word) ? set(c, o->name, word)
+                                                             : cli_usage(c, "%s: '%s' is none of %s", spelt, value, f->note);
     if (o)
-        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value) : CLI_USAGE;
-    if (f->kind == CLI_FOREIGN_DONE && !value) {
+        return set(c, o->name, value);
+    if (f->kind == CLI_FOREIGN_TAKEN && !value && *i + 1 >= argc)
+        return cli_usage(c, "option '%s' needs a value", spelt);
+    if (f->kind == CLI_FOREIGN_TAKEN && !value)
+        ++*i;
+    if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && !value)) {
         c->not_needed = c->not_needed ? c->not_needed : f;
         return CLI_OK;
     }

@@ -386,7 +386,8 @@ static ingle_status consider_named(struct choice *c, const char *path, struct er
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return err_set(err, INGLE_NOTFOUND, "option '--draft': there is no file or folder '%s'", path);
+        return err_set(err, INGLE_NOTFOUND, "option '--draft': there is no file or folder '%s'%s", path,
+                       strspn(path, "0123456789") == strlen(path) ? "; a number of tokens is --draft-max" : "");
     c->folder = S_ISDIR(st.st_mode);
     if (!c->folder && same_file(path, c->e->model->path))
         return consider(c, NULL, err);

@@ -87,7 +87,7 @@ class Commands(unittest.TestCase):
                 continue
             spelt = ["--" + name.rstrip("*") + ("x" if name.endswith("*") else "")]
             for word in spelt + (["-" + letters] if letters else []):
-                r = self.ok(run("run", word), 2)
+                r = self.ok(run("run", word, *(["1"] if "value" in taken else [])), 2)
                 wanted = here if taken == "no" else "there is no prompt"
                 self.assertIn(wanted, r.stderr, word)
                 self.assertIn(f"ingle has no {word}: " if taken == "no" else f"note: --{name}: {here}", r.stderr)

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""draft.py INGLE - drafters beside a model: found, paired, planned, chosen by method; what does not fit is named; the text is
+the same with and without."""
+import json, os, shutil, subprocess, sys, tempfile, unittest
+from modelfile import *
+
+INGLE = sys.argv[1]
+NANO = "tests/data/nano"
+TARGET = f"{NANO}/nano-gemma4-Q4_K_M.gguf"
+SMALL = "assets/nano-gemma4-Q8_0.gguf"
+V4 = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+# Drafters of the nano model by method; those that are not there yet are passed over.
+DRAFTERS = {m: f"{NANO}/nano-gemma4-{m}-Q8_0.gguf" for m in ("dflash", "dspark", "mtp")}
+DRAFTERS = {m: p for m, p in DRAFTERS.items() if os.path.exists(p)}
+GOLDEN = "tests/data/goldens/dflash_gemma4/model-F32.gguf"
+
+
+def ingle(*a):
+    p = subprocess.run([INGLE, *a], capture_output=True, text=True, timeout=250)
+    return p.returncode, p.stdout, p.stderr
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+
+    def tearDown(self):
+        self.dir.cleanup()
+
+    def folder(self, name, *files):
+        path = f"{self.dir.name}/{name}"
+        os.makedirs(path, exist_ok=True)
+        for f in files:
+            shutil.copy(f, path)
+        return path
+
+    def plan(self, *a):
+        rc, out, err = ingle("inspect", "--plan", "--json", *a)
+        self.assertEqual(rc, 0, err)
+        return json.loads(out)["items"], err
+
+    def refused(self, *a):
+        rc, out, err = ingle("inspect", "--plan", *a)
+        self.assertEqual(rc, 1, out + err)
+        return err
+
+
+class Pairing(Case):
+    def test_a_drafter_is_planned(self):
+        without, _ = self.plan("-m", TARGET, "--draft", "off")
+        self.assertNotIn("drafter", without)
+        for method, path in DRAFTERS.items():
+            items, _ = self.plan("-m", TARGET, "--draft", path)
+            self.assertGreater(items["drafter"], 100000, method)
+            self.assertEqual(items["weights"], without["weights"])
+
+    def test_it_is_named_in_a_note(self):
+        for method, path in DRAFTERS.items():
+            _, err = self.plan("-v", "-m", TARGET, "--draft", path)
+            self.assertRegex(err, rf"{os.path.basename(path)}.*{method} drafts up to [0-9]+ tokens")
+
+    def test_a_path_that_is_not_there_is_an_error(self):
+        d = self.folder("has", DRAFTERS["dflash"])
+        err = self.refused("-m", TARGET, "--draft", f"{d}/other.gguf")
+        self.assertIn(f"there is no file or folder '{d}/other.gguf'", err)
+
+    def test_another_vocabulary(self):
+        err = self.refused("-m", TARGET, "--draft", V4)
+        self.assertIn("its vocabulary is not that of the model", err)
+        self.assertIn("would fit", err)
+        err = self.refused("-m", V4, "--draft", DRAFTERS["dflash"])
+        self.assertIn("does not draft for", err)
+
+    def test_another_width(self):
+        err = self.refused("-m", TARGET, "--draft", GOLDEN)
+        self.assertIn("does not draft for", err)
+
+    def test_no_drafter_at_all(self):
+        d = self.folder("empty")
+        self.assertIn("no drafter for", self.refused("-m", TARGET, "--draft", d))
+        with open(f"{d}/junk.gguf", "wb") as f:
+            f.write(b"junk")
+        self.assertIn("junk.gguf", self.refused("-m", TARGET, "--draft", f"{d}/junk.gguf"))
+        g = Gguf(GOLDEN)
+        g.kv["general.architecture"] = STR, b"llama"
+        g.write(f"{d}/other.gguf")
+        self.assertIn("no drafter of a known kind", self.refused("-m", TARGET, "--draft", f"{d}/other.gguf"))
+
+    def test_off_and_a_file_contradict_each_other(self):
+        self.assertIn("contradict", self.refused("-m", TARGET, "--draft", "off", "--draft", DRAFTERS["dflash"]))
+
+    def test_a_smaller_model_drafts(self):
+        items, err = self.plan("-v", "-m", SMALL, "--draft", TARGET)
+        self.assertIn("model drafts up to", err)
+        self.assertGreater(items["drafter"], 1000000)
+
+    def test_what_does_not_fit_in_memory_says_so(self):
+        rc, out, err = ingle("run", "-m", TARGET, "--ctx", "4096", "--memory", "1M", "--draft", DRAFTERS["dflash"], "hi")
+        self.assertEqual(rc, 1)
+        self.assertIn("drafter", err)
+
+
+class Choosing(Case):
+    def kind(self, *a):
+        """The drafter that is taken, by the note."""
+        items, err = self.plan("-v", *a)
+        for line in err.splitlines():
+            if " drafts up to " in line:
+                return line.split(" drafts up to ")[0].split()[-1], line
+        self.assertNotIn("drafter", items)
+        return None, err
+
+    def test_beside_the_model(self):
+        d = self.folder("models", TARGET)
+        model = f"{d}/{os.path.basename(TARGET)}"
+        self.assertIsNone(self.kind("-m", model)[0])
+        shutil.copy(DRAFTERS["dflash"], d)
+        self.assertEqual(self.kind("-m", model)[0], "dflash")
+        self.assertEqual(self.kind("-m", model, "--draft", "auto")[0], "dflash")
+        self.assertIsNone(self.kind("-m", model, "--draft", "off")[0])
+
+    def test_in_a_folder_beside_it_by_name(self):
+        d = self.folder("nano-gemma4-GGUF", TARGET)
+        model = f"{d}/{os.path.basename(TARGET)}"
+        self.folder("other-DFlash", DRAFTERS["dflash"])
+        self.assertIsNone(self.kind("-m", model)[0])
+        self.folder("Nano-Gemma4-DFlash", DRAFTERS["dflash"])
+        self.assertEqual(self.kind("-m", model)[0], "dflash")
+
+    def test_in_a_cache_of_a_hub(self):
+        d = self.folder("models--a--nano-gemma4/snapshots/1", TARGET)
+        self.folder("models--b--nano-gemma4-dflash/snapshots/2", DRAFTERS["dflash"])
+        self.assertEqual(self.kind("-m", f"{d}/{os.path.basename(TARGET)}")[0], "dflash")
+        self.assertEqual(self.kind("-m", TARGET, "--draft", f"{self.dir.name}/models--b--nano-gemma4-dflash")[0], "dflash")
+
+    def test_a_wrong_one_beside_it_is_a_warning(self):
+        d = self.folder("models", TARGET)
+        shutil.copy(GOLDEN, f"{d}/draft.gguf")
+        rc, out, err = ingle("inspect", "--plan", "-m", f"{d}/{os.path.basename(TARGET)}")
+        self.assertEqual(rc, 0)
+        self.assertRegex(err, "warning.*no network drafts")
+
+    def test_the_method_chooses(self):
+        d = self.folder("drafters", *DRAFTERS.values())
+        for method in DRAFTERS:
+            self.assertEqual(self.kind("-m", TARGET, "--draft", d, "--draft-method", method)[0], method)
+        for method in ("none", "ngram"):
+            self.assertIsNone(self.kind("-m", TARGET, "--draft", d, "--draft-method", method)[0])
+        self.assertIn("not used", self.kind("-m", TARGET, "--draft", d)[1])
+        only = self.folder("only", DRAFTERS["dflash"])
+        err = self.refused("-m", TARGET, "--draft", only, "--draft-method", "dspark")
+        self.assertIn("no drafter of the method 'dspark' is at hand; there is: dflash", err)
+
+    def test_of_several_forms_the_one_that_fits(self):
+        d = self.folder("forms", DRAFTERS["dflash"], TARGET)
+        shutil.copy(DRAFTERS["dflash"], f"{d}/nano-gemma4-dflash-b.gguf")
+        kind, line = self.kind("-m", TARGET, "--draft", d)
+        self.assertEqual(kind, "dflash")  # the whole model in the folder is larger than a drafter
+        self.assertIn("not used: nano-gemma4-dflash-b.gguf", line)
+
+    def test_several_options(self):
+        if len(DRAFTERS) < 2:
+            self.skipTest("one drafter")
+        _, line = self.kind("-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft", DRAFTERS["dspark"])
+        self.assertIn("not used", line)
+        self.refused("-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft", GOLDEN)
+
+    def test_a_tree_is_said_not_to_be_there(self):
+        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--draft-tree", "16")
+        self.assertIn("trees of drafts are not built", err)
+
+
+class Words(Case):
+    """Names of other engines for the same."""
+
+    def test_files(self):
+        for name in ("--model-draft", "-md", "--dflash", "--mtp", "--spec-draft-model", "--draft-model"):
+            rc, out, err = ingle("inspect", "--plan", "-m", TARGET, name, "nofile")
+            self.assertIn("there is no file or folder 'nofile'", err, name)
+
+    def test_numbers(self):
+        for name in ("--draft-n", "--draft-max", "--spec-draft-n-max", "--ddtree-budget"):
+            rc, out, err = ingle("inspect", "--plan", "-m", TARGET, name, "4")
+            self.assertEqual(rc, 0, name + err)
+
+    def test_types(self):
+        for name, method in (("draft-dflash", "dflash"), ("none", "none"), ("ngram-simple", "ngram"), ("draft-simple", "model")):
+            rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--draft", SMALL if method == "model" else NANO,
+                                 "--spec-type", name)
+            self.assertEqual(rc, 0, name + err)
+        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--spec-type", "eagle9")
+        self.assertEqual(rc, 2)
+
+
+class Text(Case):
+    """Drafting changes no text."""
+    PROMPTS = ("Say 1 to 20.", "What is the capital of Italy?", "Write a C function that can add two int values.")
+
+    def same(self, model, *drafts):
+        for how in (("--temp", "0"), ("--temp", "1", "--seed", "7"), ("--temp", "1.4", "--top-k", "20", "--seed", "3")):
+            for prompt in self.PROMPTS:
+                plain = ingle("run", "-q", "-m", model, "--draft", "off", "-n", "60", *how, prompt)
+                self.assertEqual(plain[0], 0, plain[2])
+                for d in drafts:
+                    got = ingle("run", "-q", "-m", model, *d, "-n", "60", *how, prompt)
+                    self.assertEqual(got[:2], plain[:2], (d, how, prompt, got[2]))
+
+    def test_networks(self):
+        self.same(TARGET, *(("--draft", p) for p in DRAFTERS.values()), ("--draft-method", "ngram"))
+
+    def test_a_smaller_model(self):
+        self.same(SMALL, ("--draft", TARGET))
+
+    def test_the_block_of_a_model_itself(self):
+        self.same(V4, ("--draft", "auto"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
