@@ -11,6 +11,7 @@
 #include "base/str.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,9 +451,9 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
 ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err)
 {
     struct names all = {0};
-    char *dir = realpath(model, NULL);
+    char dir[PATH_MAX];
     ingle_status s = INGLE_OK;
-    if (!dir)
+    if (!realpath(model, dir))
         return INGLE_OK; /* nothing lies beside it */
     if (!is_dir(dir))
         (void)cut_last(dir);
@@ -472,7 +473,6 @@ ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg
     names_release(&all);
     if (!s)
         s = each_kin(dir, fn, arg, err);
-    free(dir);
     return s;
 }
 
