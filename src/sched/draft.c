@@ -17,15 +17,18 @@
 enum {
     SINGLE = 16,      /* rows with a class of their own */
     OCTAVE = 8,       /* classes of an octave beyond */
-    WELL_KNOWN = 20,  /* comparisons beyond which an old one counts less */
-    FAIRLY_KNOWN = 8,
-    LITTLE_KNOWN = 3, /* comparisons below which one that a busy machine spoiled may be most of what is known */
+    WELL_KNOWN = 40,  /* comparisons beyond which an old one counts less */
+    FAIRLY_KNOWN = 5,
+    LITTLE_KNOWN = 2, /* comparisons below which one that a busy machine spoiled may be most of what is known */
+    SHORT_PAUSE = 4,  /* steps until the next trial behind one that was right */
     FIRST_PAUSE = 16, /* steps until a proposer that promised nothing is tried again, */
     MOST_PAUSE = 128, /* and at most */
     TRIAL_WIDTH = 2,
-    TRY_EVERY = 12, /* steps between two that try other rows */
-    TRY_TIMES = 2,  /* measures of such a number of rows that are enough */
-    TOKENS_SCALE = 256, /* tokens of a round as what sched_cost takes for context */
+    TRY_EVERY = 6, /* steps between two that try other rows */
+    TRY_TIMES = 1,  /* measures of such a number of rows that are enough */
+    TRY_NOISY = 20, /* and more, if times differ by the whole of them */
+    ROW_SCALE = 64,   /* rows of a round as what sched_cost takes for context */
+    BLOCK_ROWS = 4,   /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
 };
 
 /* What a row adds to a step of one row, before it is known; the same of a round. */
@@ -38,13 +41,13 @@ static const float IDLE_FADE = 0.98f; /* of an answer's record, in a step that a
 static const double HOPE = 0.3, HOPE_GAIN = 1.05;
 static const double MOST_LIKELY = 0.98;
 /* A step with drafts must promise so much more than a plain one. */
-static const double LEAST_GAIN = 1.02;
+static const double LEAST_GAIN = 1.03;
 /* Steps that do not draft may take so much longer for those that do. */
 static const double MOST_WAIT = 1.25;
 /* How far answers are ahead of plain decoding, in tokens, counts within these bounds. */
 static const double LEAST_AHEAD = -4, MOST_AHEAD = 8;
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
-static const double REFILL = 0.006, ACCOUNT = 3.3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
+static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
 const char *sched_draft_why_name(enum sched_draft_why why)
 {
@@ -94,27 +97,33 @@ static double prior_time(double rows)
     return 1 + PRIOR_ROW * (rows - 1);
 }
 
+/* Rows of the steps that were measured of a class. */
+static double seen(const struct sched_draft_times *t, int class)
+{
+    return (double)t->rows[class];
+}
+
 /* The units that a step of so many rows takes: as measured, between two classes along the line through both,
  * beyond them as the prior goes. */
 static double time_of(const struct sched_draft_times *t, int64_t n_rows)
 {
     const double rows = (double)n_rows;
     int below = class_of(n_rows), above = below;
-    while (below >= 0 && (!(t->n[below] > 0) || rows_of(below) > rows))
+    while (below >= 0 && (!(t->n[below] > 0) || seen(t, below) > rows))
         below--;
-    while (above < SCHED_DRAFT_ROWS && (!(t->n[above] > 0) || rows_of(above) < rows))
+    while (above < SCHED_DRAFT_ROWS && (!(t->n[above] > 0) || seen(t, above) < rows))
         above++;
     const double low = below < 0 ? 0 : exp((double)t->log_time[below]);
     const double high = above >= SCHED_DRAFT_ROWS ? 0 : exp((double)t->log_time[above]);
     if (below < 0 && above >= SCHED_DRAFT_ROWS)
         return prior_time(rows);
     if (below < 0)
-        return high * prior_time(rows) / prior_time(rows_of(above));
+        return high * prior_time(rows) / prior_time(seen(t, above));
     if (above >= SCHED_DRAFT_ROWS)
-        return low * prior_time(rows) / prior_time(rows_of(below));
+        return low * prior_time(rows) / prior_time(seen(t, below));
     if (below == above)
         return low;
-    const double from = rows_of(below), part = (rows - from) / (rows_of(above) - from);
+    const double from = seen(t, below), part = (rows - from) / (seen(t, above) - from);
     return low + (high - low) * part;
 }
 
@@ -146,7 +155,7 @@ static double most_time_of(const struct sched_draft_times *t, int64_t n_rows)
         above++;
     if (above < SCHED_DRAFT_ROWS)
         return fmax(exp((double)t->log_time[above]), below < 0 ? 0 : exp((double)t->log_time[below]));
-    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / rows_of(below);
+    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / seen(t, below);
 }
 
 /* What it takes if all goes well: a measure or two count only where they are good news. */
@@ -166,7 +175,7 @@ static double doubt_of(const struct sched_draft_times *t, int64_t n_rows)
         below--;
     while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
         above++;
-    return t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
+    return 1.5 * t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
 }
 
 static double median(double *x, int n)
@@ -180,9 +189,9 @@ static double median(double *x, int n)
     return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
-/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  False: there
- * is none. */
-static bool unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit)
+/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  Returns how many
+ * those are. */
+static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit)
 {
     double x[SCHED_DRAFT_LAST];
     int n = 0;
@@ -191,12 +200,12 @@ static bool unit_of(const struct sched_draft *d, const struct sched_draft_times 
             x[n++] = d->last.log_seconds[i] - (double)t->log_time[d->last.rows[i]];
     if (n)
         *log_unit = median(x, n);
-    return n > 0;
+    return n;
 }
 
 /* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is what was measured once or
  * twice. */
-static double believable(const struct sched_draft_times *t, int class, double log_time)
+static double believable(const struct sched_draft_times *t, int class, double rows, double log_time)
 {
     int below = class - 1;
     while (below >= 0 && !(t->n[below] > 0))
@@ -204,22 +213,25 @@ static double believable(const struct sched_draft_times *t, int class, double lo
     if (below < 0)
         return log_time;
     const double low = (double)t->log_time[below];
-    return fmin(fmax(log_time, low), low + log(rows_of(class) / rows_of(below)));
+    return fmin(fmax(log_time, low), low + log(rows / seen(t, below)));
 }
 
-/* What this class takes, compared with the others just before it.  A single step that a busy machine made long counts a
- * little. */
-static void compare(struct sched_draft_times *t, int class, double difference)
+/* What this class takes, compared with so many others just before it.  A single step that a busy machine made long counts a
+ * little; and so does a comparison with few, which the next steps will be compared with, too. */
+static void compare(struct sched_draft_times *t, int64_t rows, double difference, int n_others)
 {
+    const int class = class_of(rows);
+    const float weight = fminf(1, (float)n_others / 4);
     const float n = t->n[class];
-    const double most = n < 3 ? 1 : n < 8 ? 0.4 : 0.2;
+    const double most = n < LITTLE_KNOWN ? 1 : n < FAIRLY_KNOWN ? 0.4 : 0.2;
     const double error = clip(difference - (double)t->log_time[class], most);
     if (n > 0)
         t->noise += 0.1 * (fabs(error) - t->noise);
-    t->log_time[class] = n > 0 ? t->log_time[class] + (float)(error * fmax(1 / ((double)n + 1), 0.05)) : (float)difference;
+    t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
     if (n < LITTLE_KNOWN)
-        t->log_time[class] = (float)believable(t, class, (double)t->log_time[class]);
-    t->n[class] = fminf(n + 1, WELL_KNOWN);
+        t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
+    t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;
+    t->n[class] = n > 0 ? fminf(n + weight, WELL_KNOWN) : 1;
 }
 
 /* ---- how likely drafted tokens are right ---- */
@@ -298,13 +310,19 @@ static double worth(const struct sched_draft *d, const struct sched_draft_item *
 
 /* ---- the plan ---- */
 
-static double round_time(const struct sched_draft *d, int k, int64_t deep, int64_t tokens)
+static struct sched_load round_load(int64_t n_answers, int64_t deep, int64_t tokens)
+{
+    return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE};
+}
+
+/* Units of a round for so many answers, so many tokens the widest and all together. */
+static double round_time(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens)
 {
     if (!deep)
         return 0;
     if (!d->round[k].n_seen)
         return PRIOR_ROUND + PRIOR_DEEP * (double)deep;
-    return sched_cost_of(&d->round[k], (struct sched_load){deep, tokens * TOKENS_SCALE});
+    return sched_cost_of(&d->round[k], round_load(n_answers, deep, tokens));
 }
 
 /* A step that is filled with drafts. */
@@ -367,7 +385,7 @@ static void fill(struct filling *f)
     const int64_t others = f->n_answers + f->room->other_rows;
     const double plain = time_of(f->t, others);
     double sum = (double)f->n_answers;
-    int64_t deep = 0, of_network = 0;
+    int64_t deep = 0, of_network = 0, drafting = 0;
     for (int64_t i = 0; i < f->n; i++) {
         struct sched_draft_item *it = &f->item[i];
         it->width = it->taken = 0;
@@ -384,10 +402,11 @@ static void fill(struct filling *f)
         sum += reach;
         if (it->choice == f->network) {
             of_network++;
+            drafting += it->taken == 1;
             deep = num_max(deep, it->taken);
         }
         aim(f, it, reach);
-        const double time = time_of(f->t, others + rows) + f->spent + round_time(f->d, f->network, deep, of_network);
+        const double time = time_of(f->t, others + rows) + f->spent + round_time(f->d, f->network, drafting, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
         f->alone = fmax(f->alone, gain);
         if (gain <= f->gain || time > plain * most_wait(f))
@@ -454,7 +473,7 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
     const double plain = time_of(f->t, rows);
     double best = 0;
     for (int64_t w = 1; w <= most_of(it, k); w++) {
-        const double round = f->d->network[k] && k != f->network ? round_time(f->d, k, w, w) : 0;
+        const double round = f->d->network[k] && k != f->network ? round_time(f->d, k, 1, w, w) : 0;
         const double time = hope_of(f->t, rows, rows + w) + round;
         best = fmax(best, (double)(f->n_answers + w) / (double)f->n_answers * plain / time);
     }
@@ -465,8 +484,8 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
 static int64_t measure_every(const struct filling *f)
 {
     const float n = f->t->n[class_of(f->n_answers + f->room->other_rows)];
-    if (n < 8)
-        return n < 3 ? 3 : n < 5 ? 8 : 16;
+    if (n < FAIRLY_KNOWN)
+        return n < LITTLE_KNOWN ? 3 : n < 3 ? 8 : 16;
     return f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
 }
 
@@ -489,9 +508,9 @@ static void plan_trials(struct filling *f, int64_t rows)
             continue;
         if (it->s->pause[best] < MOST_PAUSE && best_case(f, it, best) < LEAST_GAIN)
             continue;
-        double price = time_of(f->t, others + rows + width) - time_of(f->t, others + rows);
+        double price = hope_of(f->t, others, others + rows + width) - time_of(f->t, others + rows);
         if (f->d->network[best] && f->network < 0)
-            price += round_time(f->d, best, width, width);
+            price += round_time(f->d, best, 1, width, width);
         if (price / plain > f->d->account)
             return;
         if (f->d->network[best])
@@ -519,8 +538,10 @@ static int64_t spread(const struct filling *f, int64_t w, bool take, double *tok
             *tokens += reach;
         }
         rows += n;
-        if (take)
+        if (take) {
             it->width = n;
+            it->trial = n > 0; /* to be measured as it is */
+        }
     }
     return rows;
 }
@@ -536,12 +557,12 @@ static int64_t find_rows(const struct filling *f, double *gain)
     double most = *gain, tokens;
     for (size_t k = 0; k < sizeof WIDTHS; k++) {
         const int64_t w = WIDTHS[k], rows = spread(f, w, false, &tokens);
-        if (!rows || rows > f->room->most_rows || f->t->n[class_of(others + rows)] >= TRY_TIMES)
+        if (!rows || rows > f->room->most_rows || (double)f->t->n[class_of(others + rows)] > TRY_TIMES + TRY_NOISY * f->t->noise)
             continue;
         int below = class_of(others + rows) - 1;
         while (below > 0 && !(f->t->n[below] > 0))
             below--;
-        const double round = f->network >= 0 ? round_time(f->d, f->network, w, rows) : 0;
+        const double round = f->network >= 0 ? round_time(f->d, f->network, f->n, w, rows) : 0;
         const double low = exp((double)f->t->log_time[below]), step = time_of(f->t, others + rows);
         const double hope = fmin(low, step) + HOPE * fmax(step - low, 0) + round;
         const double hoped = tokens / (double)f->n_answers * plain / hope;
@@ -606,7 +627,7 @@ static void say_why(const struct filling *f, enum sched_draft_why all)
     for (int64_t i = 0; i < f->n; i++) {
         struct sched_draft_item *it = &f->item[i];
         struct sched_draft_session *s = it->s;
-        bool pays = false;
+        double right = 0; /* of the best proposer */
         for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
             if (!it->width || k != it->choice)
                 fade(&s->record[k], IDLE_FADE);
@@ -617,11 +638,11 @@ static void say_why(const struct filling *f, enum sched_draft_why all)
         for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++) {
             if (it->width || !most_of(it, k))
                 continue;
-            pays |= best_case(f, it, k) >= LEAST_GAIN;
+            right = fmax(right, likely(f->d, it, k, 0, 0));
             if ((all == SCHED_DRAFT_WRONG || all == SCHED_DRAFT_OTHERS) && !s->pause[k])
                 s->pause[k] = s->wait[k] = FIRST_PAUSE;
         }
-        if (s->why == SCHED_DRAFT_WRONG && !pays)
+        if (s->why == SCHED_DRAFT_WRONG && right >= 0.5)
             s->why = SCHED_DRAFT_DEAR;
     }
 }
@@ -712,9 +733,8 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
                             int64_t n_tokens, double seconds)
 {
     const struct sched_draft_times *t = &d->times[d->step.context];
-    const struct sched_load load = {n_deep, n_tokens * TOKENS_SCALE};
-    (void)n_answers;
-    if (!t->known || !(seconds > 0) || n_deep <= 0)
+    const struct sched_load load = round_load(n_answers, n_deep, n_tokens);
+    if (!t->known || !(seconds > 0) || !isfinite(seconds) || n_deep <= 0)
         return;
     const double units = seconds / exp(t->log_unit);
     sched_cost_note(&d->round[proposer], load, units);
@@ -725,15 +745,16 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
 {
     struct sched_draft_times *t = times_of(d, context);
     const int class = class_of(rows);
-    double unit;
+    double unit = 0;
     if (d->last.context != context)
         d->last.n = 0;
     d->last.context = context;
     if (!t->known)
         t->log_unit = log_seconds - log(prior_time(rows_of(class)));
     t->known = true;
-    if (unit_of(d, t, class, &unit) || !(t->n[class] > 0))
-        compare(t, class, log_seconds - (d->last.n ? unit : t->log_unit));
+    const int n_others = unit_of(d, t, class, &unit);
+    if (n_others || !(t->n[class] > 0))
+        compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
     const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
     d->last.n = (int)num_min(d->last.n + 1, SCHED_DRAFT_LAST);
     d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = class;
@@ -745,7 +766,7 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = context_class(context);
-    if (seconds > 0 && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
+    if (seconds > 0 && isfinite(seconds) && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
         note_time(d, rows, class, log(seconds));
     else
         d->last.n = 0;
@@ -790,7 +811,7 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
     s->ahead += (double)n_right;
     if (s->pause[k] && n_right) {
         s->pause[k] = num_max(s->pause[k] / 2, FIRST_PAUSE);
-        s->wait[k] = 0;
+        s->wait[k] = SHORT_PAUSE;
     } else if (s->pause[k]) {
         s->pause[k] = num_min(2 * s->pause[k], MOST_PAUSE);
         s->wait[k] = s->pause[k];

@@ -161,8 +161,8 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
  * Times are compared with those of steps that ran just before or after, so that a machine that gets slower or faster
  * changes nothing.  What is lost by steps that turn out slower than plain ones is counted in an account, which is
  * refilled by a small part of every step: when it is empty, drafting waits.  So all answers together are never far
- * behind plain decoding, whatever is drafted.  An answer that has had nothing to draft for a while gets its tokens up to a
- * quarter later while others draft.
+ * behind plain decoding, whatever is drafted.  An answer that has had nothing to draft for a while gets its tokens about a
+ * quarter later at most while others draft.
  *
  * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
  * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
@@ -240,9 +240,9 @@ struct sched_draft_room {
 struct sched_draft {
     bool network[SCHED_DRAFT_PROPOSERS];
     /* The time of steps, by class of context and rows: natural logarithms, relative to those of the same context.
-     * n: how often each was compared with others. */
+     * rows: the mean of what was seen of a class.  n: how often each was compared with others. */
     struct sched_draft_times {
-        float log_time[SCHED_DRAFT_ROWS];
+        float log_time[SCHED_DRAFT_ROWS], rows[SCHED_DRAFT_ROWS];
         float n[SCHED_DRAFT_ROWS];
         double log_unit; /* of the seconds that a time of 1 takes now */
         double noise;    /* of a step, as a part */

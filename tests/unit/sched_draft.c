@@ -45,6 +45,7 @@ struct world {
     int64_t most;        /* tokens that the network drafts */
     double base, deep;   /* its round, of a step of one row */
     bool text;           /* the drafts are text's: no round, sometimes there */
+    int without;         /* so many of the clients have nothing to draft */
     bool head;           /* tells how likely tokens are, one of two being easy */
     double jitter;       /* times are told with this standard deviation, as a part; */
     double pauses;       /* this part of them 2 to 6 times as long */
@@ -96,7 +97,8 @@ static void imagine(struct world *w, struct client *c)
 struct result {
     double speed;   /* tokens a second of all, a plain engine being 1 */
     double slowest; /* the longest time for 256 tokens of each answer, of a plain engine's; */
-    double one;     /* the same of a single answer */
+    double one;     /* the same of a single answer; */
+    double first;   /* and of the first one */
 };
 
 static double round_seconds(const struct world *w, int64_t deep)
@@ -112,7 +114,7 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
     for (int i = 0; i < w->n_clients; i++) {
         imagine(w, &c[i]);
         item[i] = (struct sched_draft_item){.s = &c[i].s};
-        if (!w->text || dice(w) < 0.5)
+        if (i >= w->without && (!w->text || dice(w) < 0.5))
             item[i].offer[kind].most = w->most;
         if (w->text)
             item[i].offer[kind].confidence = c[i].confidence;
@@ -158,7 +160,7 @@ static struct result run(struct world *w)
     struct sched_draft d = {.network[NETWORK] = true};
     struct client *c = calloc((size_t)w->n_clients, sizeof *c);
     struct sched_draft_item item[MAX_CLIENTS];
-    struct result r = {0, 0, 0};
+    struct result r = {0, 0, 0, 0};
     static double at[TOKENS * MAX_CLIENTS * 2]; /* when the n-th token of all came */
     int64_t n_all = 0;
     double now = 0, n_tokens = 0;
@@ -178,6 +180,7 @@ static struct result run(struct world *w)
         n_tokens += (double)c[i].n;
         for (int64_t k = 0; k + WINDOW <= c[i].n; k++)
             r.one = fmax(r.one, (c[i].at[k + WINDOW] - c[i].at[k]) / (WINDOW * plain));
+        r.first = i ? r.first : r.one;
     }
     const int64_t window = WINDOW * w->n_clients;
     for (int64_t k = 0; k + window <= n_all; k++)
@@ -264,13 +267,13 @@ static void test_never_far_behind_and_near_the_best_width(void **state)
 static void test_on_a_busy_machine(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.1, 0.85, 0.5);
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.05, 0.85, 0.45);
 }
 
 static void test_a_dear_drafter(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 0.9, 0.7);
+    near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 0.9, 0.6);
 }
 
 static void test_text_that_changes(void **state)
@@ -284,13 +287,125 @@ static void test_text_that_changes(void **state)
                                   .base = 0.08, .deep = 0.01, .x = k * 7 + j};
                 trip(&s, CURVE_NAMES[k], w);
             }
-    near(s, 1.035, 0, 0);
+    near(s, 1.03, 0, 0);
+}
+
+/* It waits for the others, but not for long. */
+static void test_one_without_drafts(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < 4; k++)
+        for (int n = 2; n <= 8; n *= 2) {
+            struct world w = {.cost = CURVES[k], .n_clients = n, .right = {0.9, 0.9}, .most = 7, .base = 0.08, .deep = 0.01,
+                              .without = 1, .x = k};
+            const struct result r = run(&w);
+            if (r.first > 1.35 || r.slowest > 1.03)
+                fail_msg("%s, %d clients: %g times a plain step, all of them %g", CURVE_NAMES[k], n, r.first, r.slowest);
+        }
+}
+
+static enum sched_draft_why why(struct sched_draft *d, struct sched_draft_session *s, int64_t most, int64_t room)
+{
+    struct sched_draft_item item = {.s = s, .offer[NETWORK].most = most};
+    sched_draft_plan(d, &item, 1, &(struct sched_draft_room){.most_rows = room});
+    return s->why;
+}
+
+static void test_reasons(void **state)
+{
+    (void)state;
+    struct sched_draft d = {.network[NETWORK] = true};
+    struct sched_draft_session s = {0};
+    assert_int_equal(why(&d, &s, 0, 8), SCHED_DRAFT_NONE);
+    assert_int_equal(why(&d, &s, 7, 8), SCHED_DRAFT_MEASURE);
+    sched_draft_note_step(&d, 1, 0, dense(1));
+    assert_int_equal(why(&d, &s, 7, 8), SCHED_DRAFT_ON);
+    assert_int_equal(why(&d, &s, 7, 0), SCHED_DRAFT_FULL);
+    bool seen[SCHED_DRAFT_OTHERS + 1] = {0};
+    for (int i = 0; i < 400; i++) { /* never right */
+        struct sched_draft_item item = {.s = &s, .offer[NETWORK].most = 7};
+        sched_draft_plan(&d, &item, 1, &(struct sched_draft_room){.most_rows = 8});
+        seen[s.why] = true;
+        if (item.width)
+            sched_draft_note_round(&d, NETWORK, 1, item.width, item.width, 0.01);
+        sched_draft_note_step(&d, 1 + item.width, 0, dense(1 + item.width));
+        sched_draft_note(&d, &s, NETWORK, item.width, 0, NULL);
+    }
+    assert_true(seen[SCHED_DRAFT_ON] && seen[SCHED_DRAFT_WRONG]);
+    assert_true(s.n_drafted > 0 && s.n_drafted < 40 && s.n_right == 0);
+    assert_true(d.saved_seconds < 0 && d.saved_seconds > -8 * dense(1));
+    d = (struct sched_draft){.network[NETWORK] = true};
+    s = (struct sched_draft_session){0};
+    memset(seen, 0, sizeof seen);
+    for (int i = 0; i < 400; i++) { /* always right, for nothing */
+        struct sched_draft_item item = {.s = &s, .offer[NETWORK].most = 7};
+        sched_draft_plan(&d, &item, 1, &(struct sched_draft_room){.most_rows = 8});
+        seen[s.why] = true;
+        if (item.width)
+            sched_draft_note_round(&d, NETWORK, 1, item.width, item.width, 0.01);
+        sched_draft_note_step(&d, 1 + item.width, 0, rows_cost(1 + item.width));
+        sched_draft_note(&d, &s, NETWORK, item.width, item.width, NULL);
+    }
+    assert_true(seen[SCHED_DRAFT_DEAR]);
+    for (int k = 0; k <= SCHED_DRAFT_OTHERS; k++)
+        assert_true(strlen(sched_draft_why_name((enum sched_draft_why)k)) > 1);
+}
+
+/* What a grammar forces costs no round and is right: all of it is verified. */
+static void test_what_is_certain(void **state)
+{
+    (void)state;
+    enum { FORCED = 2, N = 12 };
+    struct sched_draft d = {.network[NETWORK] = true};
+    struct sched_draft_session s = {0};
+    float sure[N];
+    int64_t last = 0;
+    for (int i = 0; i < N; i++)
+        sure[i] = 1;
+    for (int i = 0; i < 60; i++) {
+        struct sched_draft_item item = {.s = &s, .offer[NETWORK].most = 7, .offer[FORCED] = {N, sure}};
+        sched_draft_plan(&d, &item, 1, &(struct sched_draft_room){.most_rows = 31});
+        assert_true(!item.width || item.proposer == FORCED);
+        sched_draft_note_step(&d, 1 + item.width, 0, dense(1 + item.width));
+        sched_draft_note(&d, &s, FORCED, item.width, item.width, sure);
+        last = item.width ? item.width : last;
+    }
+    assert_int_equal(last, N);
+}
+
+static void test_odd_input(void **state)
+{
+    (void)state;
+    static const float nan_first[] = {NAN, 2, -1, INFINITY};
+    struct sched_draft d = {.network[NETWORK] = true};
+    struct sched_draft_session s[3] = {{.n_drafted = 0}};
+    for (int i = 0; i < 300; i++) {
+        struct sched_draft_item item[3] = {{.s = &s[0], .offer[NETWORK].most = 1000},
+                                           {.s = &s[1], .offer[TEXT] = {4, nan_first}},
+                                           {.s = &s[2], .offer[NETWORK].most = -5}};
+        const struct sched_draft_room room = {.n_plain = i % 3, .other_rows = i % 2 ? 500 : 0, .context = (int64_t)i << i % 40,
+                                              .most_rows = i % 50 - 5};
+        sched_draft_plan(&d, item, i % 4, &room);
+        int64_t all = 0;
+        for (int k = 0; k < i % 4; k++) {
+            assert_true(item[k].width >= 0 && item[k].width <= SCHED_DRAFT_DEPTH);
+            all += item[k].width;
+        }
+        assert_true(all <= (room.most_rows > 0 ? room.most_rows : 0));
+        sched_draft_trim(&d, item, i % 4, &room);
+        sched_draft_note_round(&d, NETWORK, 1, all, all, i % 5 ? 0.01 : (double)NAN);
+        sched_draft_note_step(&d, i % 7 ? i % 4 + room.n_plain + room.other_rows + all : 0, room.context,
+                              i % 11 ? dense(4) : i % 2 ? -1 : (double)INFINITY);
+        for (int k = 0; k < i % 4; k++)
+            sched_draft_note(&d, &s[k], k == 1 ? TEXT : NETWORK, item[k].width, item[k].width, k == 1 ? nan_first : NULL);
+        assert_true(d.account < 100 && d.account > -100);
+    }
 }
 
 static void test_with_confidence(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 0.95, 0.45);
+    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 0.95, 0.7);
     near(grid((struct world){.most = 15, .text = true, .head = true}), 1.03, 0.9, 0.7);
 }
 
@@ -302,6 +417,10 @@ int main(void)
         cmocka_unit_test(test_a_dear_drafter),
         cmocka_unit_test(test_text_that_changes),
         cmocka_unit_test(test_with_confidence),
+        cmocka_unit_test(test_one_without_drafts),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_what_is_certain),
+        cmocka_unit_test(test_odd_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
