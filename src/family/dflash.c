@@ -36,15 +36,13 @@ static ingle_status dflash_bind(void **self, const struct family_draft_target *t
     if (!g)
         return err_set(err, INGLE_NOMEM, "no memory for a drafter");
     family_dflash_keys(&k, m, meta, err);
-    ingle_status s = family_dflash_bind(g, &k, target, m, err);
-    if (!s)
-        s = family_dflash_bind_head(g, &k, m, err);
+    if (!family_dflash_bind(g, &k, target, m, err))
+        k.s = family_dflash_bind_head(g, &k, m, err);
     /* Absent, it is the target's: what is drafted should be as sharp as what the target says. */
     g->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, (double)g->ends.softcap);
-    s = s ? s : k.s;
-    if (s) {
+    if (family_dflash_told(&k)) {
         dflash_free(g);
-        return s;
+        return k.s;
     }
     *info = family_dflash_info(g);
     *self = g;

@@ -93,6 +93,8 @@ MUST_CHECK ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys 
                                            struct model *m, struct err *err);
 /* The head: the target's, or `output.weight` of fewer tokens with the list of them. */
 MUST_CHECK ingle_status family_dflash_bind_head(struct dflash *g, struct dflash_keys *k, struct model *m, struct err *err);
+/* The end of a bind(): the status, with an error that names the file. */
+MUST_CHECK ingle_status family_dflash_told(struct dflash_keys *k);
 void family_dflash_release(struct dflash *g);
 MUST_CHECK ingle_status family_dflash_set(struct dflash *g, const struct family_draft_options *o, struct err *err);
 /* "causal", "window", "bidir", ... ; false: none of them. */

@@ -95,16 +95,15 @@ static ingle_status dflash2_bind(void **self, const struct family_draft_target *
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a drafter");
     family_dflash_keys(&k, m, meta, err);
-    ingle_status st = family_dflash_bind(&s->g, &k, target, m, err);
     s->g.block_seen = true;
-    if (!st)
+    if (!family_dflash_bind(&s->g, &k, target, m, err))
         bind_parts(s, &k, m);
     if (!k.s)
         k.s = family_dflash_bind_head(&s->g, &k, m, err);
     if (!k.s && s->g.to)
         k.s = err_set(err, INGLE_UNSUP, "'%s': tensor 'd2t' beside a selector: supported is a head of all tokens", k.path);
     s->g.softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
-    if (k.s) {
+    if (family_dflash_told(&k)) {
         dflash2_free(s);
         return k.s;
     }

@@ -430,8 +430,13 @@ ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k, const s
     g->norm = vector(&b, "output_norm.weight", g->n_embd);
     for (b.il = 0; b.il < g->n_layers && !k->s; b.il++)
         bind_layer(g, &b, &g->layer[b.il]);
-    if (k->s && k->s != INGLE_NOMEM && err && !strstr(err->msg, k->path))
-        err_prefix(err, "'%s'", k->path);
+    return k->s;
+}
+
+ingle_status family_dflash_told(struct dflash_keys *k)
+{
+    if (k->s && k->s != INGLE_NOMEM && k->err && !strstr(k->err->msg, k->path))
+        err_prefix(k->err, "'%s'", k->path);
     return k->s;
 }
 

@@ -98,13 +98,12 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a drafter");
     family_dflash_keys(&k, m, meta, err);
-    ingle_status st = family_dflash_bind(&s->g, &k, target, m, err);
-    if (!st)
-        st = family_dflash_bind_head(&s->g, &k, m, err);
+    if (!family_dflash_bind(&s->g, &k, target, m, err))
+        k.s = family_dflash_bind_head(&s->g, &k, m, err);
     s->g.softcap = s->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
     bind_chain(s, &k, m);
     bind_confidence(s, &k, m);
-    if (k.s) {
+    if (family_dflash_told(&k)) {
         dspark_free(s);
         return k.s;
     }

@@ -7,6 +7,7 @@
 #include "golden/drafter.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "family/dflash.h"
 #include <math.h>
@@ -671,6 +672,70 @@ static void damaged_keys(void **state)
     assert_true(refused > 100);
 }
 
+/* One member of a config after the other with values of other kinds; nested members, too. */
+struct damage { struct json_object *root, *o; const struct golden_model *target; int64_t refused, bound; };
+
+static void damage_member(struct damage *d, const char *key)
+{
+    static const char *const values[] = {"null", "true", "-1", "0", "3", "1e300", "99999999999999999999", "\"x\"", "[]", "[null]", "[{}]", "{}", "[1,2,3]"};
+    char path[128];
+    struct json_object *old = json_object_get(json_object_object_get(d->o, key));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        struct err e = {0};
+        json_object_object_add(d->o, key, json_tokener_parse(values[i]));
+        FILE *f = fopen(in_root("config.json", path), "w");
+        assert_true(f && fputs(json_object_to_json_string(d->root), f) >= 0 && !fclose(f));
+        const bool ok = drafter_binds(d->target, root, &e);
+        if (!ok && !strstr(e.msg, "config.json") && !strstr(e.msg, root))
+            fail_msg("'%s' is %s, no file in: %s", key, values[i], e.msg);
+        d->bound += ok;
+        d->refused += !ok;
+    }
+    json_object_object_add(d->o, key, old);
+}
+
+static void damage_object(struct damage *d, struct json_object *o)
+{
+    const char *keys[64];
+    size_t n = 0;
+    json_object_object_foreach(o, key, value)
+    {
+        (void)value;
+        assert_true(n < 64);
+        keys[n++] = key;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *inner = json_object_object_get(o, keys[i]);
+        char name[64];
+        snprintf(name, sizeof name, "%s", keys[i]); /* the key's memory goes with its value */
+        if (json_object_is_type(inner, json_type_object))
+            damage_object(d, inner);
+        d->o = o;
+        if (strcmp(name, "architectures") != 0)
+            damage_member(d, name);
+    }
+}
+
+static void damaged_configs(void **state)
+{
+    (void)state;
+    static const char *const dirs[] = {DIR, "tests/data/goldens/dflash2_gemma4/", SPARK};
+    struct golden_model target;
+    struct damage d = {.target = &target};
+    char path[128];
+    golden_open(&target, TARGET, &(struct golden_options){0});
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        checkpoint(dirs[i], NULL, 0, false);
+        d.root = json_object_from_file(in_root("config.json", path));
+        assert_non_null(d.root);
+        damage_object(&d, d.root);
+        json_object_put(d.root);
+    }
+    golden_close(&target);
+    print_message("%lld configs refused, %lld are other networks\n", (long long)d.refused, (long long)d.bound);
+    assert_true(d.refused > 300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -684,6 +749,7 @@ int main(void)
         cmocka_unit_test(settings),
         cmocka_unit_test(unfit),
         cmocka_unit_test(damaged_keys),
+        cmocka_unit_test(damaged_configs),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
