@@ -177,8 +177,9 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
         for (int64_t t = 0; t < g->conv_kernel && t <= i % p->block; t++) {
             const float *from = x.at + (i - t) * x.stride, *base = c->base + (side * g->conv_kernel + t) * g->n_embd;
             const float *by = said.at + i * said.stride + (side * g->conv_kernel + t) * groups;
-            for (int64_t ch = 0; ch < g->n_embd; ch++)
-                to[ch] += (base[ch] + by[ch / g->conv_group]) * from[ch];
+            for (int64_t ch = 0, group = 0; group < groups; group++)
+                for (const int64_t end = ch + g->conv_group; ch < end; ch++)
+                    to[ch] += (base[ch] + by[group]) * from[ch];
         }
     }
 }
