@@ -111,6 +111,8 @@ bool family_dflash_is_named(struct json_object *config, const char *architecture
 ingle_status family_dflash_config(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err);
 bool family_dflash_rename(const char *name, char *out, size_t n_out);
 bool family_dflash_alias(const char *name, char *out, size_t n_out);
+/* Whether a file's tensor is one of these networks'. */
+bool family_dflash_is_tensor(const char *name, bool checkpoint);
 
 /* ---- dflash_net.c: members of struct family_draft; self begins with a struct dflash ---- */
 

@@ -110,6 +110,42 @@ bool family_dflash_alias(const char *name, char *out, size_t n_out)
     return false;
 }
 
+/* The tensor `gguf`, or what belongs to a matrix of that name. */
+static bool is_of(const char *name, const char *gguf)
+{
+    static const char weight[] = ".weight";
+    const size_t n = strlen(gguf), k = sizeof weight - 1;
+    char out[128];
+    if (family_config_rename(name, gguf, gguf, "", out, sizeof out))
+        return true;
+    return n > k && !strcmp(gguf + n - k, weight) && !strncmp(name, gguf, n - k) && name[n - k] == '.' && strstr(name + n - k, "scale");
+}
+
+bool family_dflash_is_tensor(const char *name, bool checkpoint)
+{
+    static const char *const more[] = {"rope_freqs.weight", "d2t", "t2d"};
+    char usual[128];
+    unsigned layer;
+    int used = 0;
+    if (!(checkpoint ? family_dflash_rename : family_dflash_alias)(name, usual, sizeof usual))
+        snprintf(usual, sizeof usual, "%s", name);
+    if (strstr(name, "rotary_emb."))
+        return true; /* frequencies, which the config says */
+    if (sscanf(usual, "blk.%5u.%n", &layer, &used) == 1 && used) {
+        for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
+            if (is_of(usual + used, layer_names[i].gguf))
+                return true;
+        return false;
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (!strcmp(usual, more[i]))
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(names[i].gguf, "markov_gate", 11) != 0 && strncmp(names[i].gguf, "markov_joint", 12) != 0 && is_of(usual, names[i].gguf))
+            return true;
+    return false;
+}
+
 /* ---- config.json ---- */
 
 bool family_dflash_is_named(struct json_object *config, const char *architecture)

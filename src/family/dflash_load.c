@@ -395,15 +395,13 @@ static void bind_layer(const struct dflash *g, struct binder *b, struct dflash_l
 }
 
 /* Parts that some drafters add, without which the rest computes something else. */
-static void refuse_parts(struct binder *b)
+static void refuse_parts(struct dflash_keys *k, const struct model *m)
 {
-    static const char *const parts[] = {"aux_hidden_norm", "attn_gate", "domino", "attn_qkv", "ffn_gate_inp", "markov_gate", "markov_joint"};
-    const struct io_file *f = model_file(b->m);
-    for (size_t i = 0; !b->k->s && i < io_n_tensors(f); i++)
-        for (size_t p = 0; !b->k->s && p < sizeof parts / sizeof *parts; p++)
-            if (strstr(io_tensor_at(f, i)->name, parts[p]))
-                b->k->s = err_set(b->k->err, INGLE_UNSUP, "'%s': tensor '%.80s' is of a variant that this version does not have: supported are "
-                                  "DFlash, DFlash2 and DSpark without further parts", b->k->path, io_tensor_at(f, i)->name);
+    const struct io_file *f = model_file(m);
+    for (size_t i = 0; !k->s && i < io_n_tensors(f); i++)
+        if (!family_dflash_is_tensor(io_tensor_at(f, i)->name, k->checkpoint))
+            k->s = err_set(k->err, INGLE_UNSUP, "'%s': tensor '%.80s' is of a variant that this version does not have: supported are DFlash, DFlash2 and "
+                           "DSpark without further parts", k->path, io_tensor_at(f, i)->name);
 }
 
 ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k, const struct family_draft_target *target, struct model *m,
@@ -416,7 +414,7 @@ ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k, const s
     target->family->ends(target->self, &g->ends);
     if (!k->checkpoint)
         k->s = family_keys_check(k->meta, k->path, k->arch, family_dflash_keys_table, model_sink(m), err);
-    refuse_parts(&b);
+    refuse_parts(k, m);
     read_shape(g, k, m);
     check_pairing(g, k, m);
     if (!k->s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))

@@ -147,6 +147,12 @@ static const char *of_beellama(const char *name, char out[96])
     return out;
 }
 
+static const char *with_gates(const char *name, char out[96])
+{
+    snprintf(out, 96, "%s", !strcmp(name, "blk.1.attn_v.weight") ? "blk.1.attn_gate.weight" : name);
+    return out;
+}
+
 static const char *of_lucebox(const char *name, char out[96])
 {
     snprintf(out, 96, "%s", !strcmp(name, "fc.weight") ? "dflash.fc.weight" : !strcmp(name, "enc.output_norm.weight") ? "dflash.hidden_norm.weight" : name);
@@ -618,6 +624,12 @@ static void unfit(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         drafter_refused(TARGET, CHECKPOINT(all[i].dir, {all[i].from, all[i].to}), all[i].says);
     drafter_refused(V4, DIR, "the target is deepseek4");
+    struct bytes b = {.n = 0};
+    char path[128];
+    shape_keys(&b, "dflash");
+    whole(&b, "dflash", "block_size", 16);
+    write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", with_gates, NULL);
+    drafter_refused(TARGET, path, "tensor 'blk.1.attn_gate.weight' is of a variant that this version does not have");
     drafter_refused("tests/data/goldens/gemma4_moe/model-F32.gguf", DIR, "what fits this target is a drafter for gemma4");
     drafter_refused(TARGET, "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf", "'dflash.embedding_length' is 256, but the target's width is 64");
 }
