@@ -43,7 +43,9 @@ static bool dspark_fits(const struct family *target, const struct model *m, cons
 
 static bool dspark_named(struct json_object *config)
 {
-    struct json_object *type = family_config_get(config, "speculators_model_type");
+    struct json_object *type = family_config_get(config, "speculators_model_type"), *model = family_config_get(config, "model_type");
+    if (model && !strncmp(json_object_get_string(model), "deepseek", 8))
+        return false; /* stages of DeepSeek V4 */
     return family_dflash_is_named(config, "Gemma4DSparkModel") || family_dflash_is_named(config, "DSparkSpeculator") ||
            family_dflash_is_named(config, "DSparkDraftModel") || (type && !strcmp(json_object_get_string(type), "dspark"));
 }
