@@ -393,6 +393,7 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_hc_pre] = device_cpu_hc_pre,
             [DEVICE_OP_hc_post] = device_cpu_hc_post,
             [DEVICE_OP_rows_append] = device_cpu_rows_append,
+            [DEVICE_OP_rows_read] = device_cpu_rows_read,
             [DEVICE_OP_compress] = device_cpu_compress,
             [DEVICE_OP_select] = device_cpu_select,
             [DEVICE_OP_attend_latent] = device_cpu_attend_latent,

@@ -63,7 +63,7 @@ static struct list list_of(const struct device_attend_latent_args *a, int64_t i,
 {
     struct list l = {.near = device_cpu_span(a->near, i, pos)};
     l.far = a->far ? a->far + (l.near - a->near) : NULL;
-    l.n_near = num_min(*pos + 1, a->a->window);
+    l.n_near = num_min(*pos + 1, l.near->window ? l.near->window : a->a->window);
     l.first = *pos + 1 - l.n_near;
     l.n = l.n_near + n_far(a, i, *pos);
     l.sel = a->a->top_k ? a->a->sel + i * a->a->top_k : NULL;

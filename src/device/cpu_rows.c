@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_rows - streams of rows: appended, pooled into compressed rows, and chosen by an
+ * cpu_rows - streams of rows: appended, read back, pooled into compressed rows, and chosen by an
  * indexer's score.
  */
 #include "base/num.h"
 #include "device/cpu_rows.h"
 #include <math.h>
+#include <string.h>
 
 enum {
     APPEND_ROWS = 16,  /* rows of an appending task */
@@ -37,6 +38,33 @@ void device_cpu_rows_append(struct device *d, const void *args, void *scratch)
     (void)scratch;
     struct append_job j = {d, args};
     device_cpu_for(d, num_div_up(j.a->x.n, APPEND_ROWS), j.a->x.n * j.a->s->width, append_chunk, &j);
+}
+
+/* ---- reading ---- */
+
+struct read_job { const struct device_rows_read_args *a; };
+
+static void read_chunk(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    const struct device_rows_read_args *a = ((const struct read_job *)arg)->a;
+    const int64_t end = num_min(a->y.n, (chunk + 1) * APPEND_ROWS);
+    for (int64_t i = chunk * APPEND_ROWS; i < end; i++) {
+        int64_t pos;
+        const struct device_span *span = device_cpu_span(a->span, i, &pos);
+        float *to = a->y.at + i * a->y.stride;
+        if (pos >= 0 && span->page[pos / (KERN_PAGE / a->s->every)])
+            kern_row_read(a->s->codec, a->s->width, a->s->tail, device_cpu_row(a->s, span, pos), to);
+        else
+            memset(to, 0, (size_t)a->s->width * sizeof *to);
+    }
+}
+
+void device_cpu_rows_read(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    struct read_job j = {args};
+    device_cpu_for(d, num_div_up(j.a->y.n, APPEND_ROWS), j.a->y.n * j.a->s->width, read_chunk, &j);
 }
 
 /* ---- compressing ---- */

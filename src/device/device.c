@@ -449,6 +449,12 @@ void device_rows_append(struct device *d, const struct device_stream *s,
     run(d, DEVICE_OP_rows_append, &(struct device_rows_append_args){s, span, n_spans, x});
 }
 
+void device_rows_read(struct device *d, const struct device_stream *s, const struct device_span *span, int64_t n_spans,
+                      struct rows y)
+{
+    run(d, DEVICE_OP_rows_read, &(struct device_rows_read_args){s, span, n_spans, y});
+}
+
 void device_compress(struct device *d, const struct device_compress *c,
                      const struct device_span *in, const struct device_span *out,
                      int64_t n_spans)

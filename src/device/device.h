@@ -252,7 +252,7 @@ struct device_span {
     int64_t row0, n, pos0;
     uint8_t *const *page; /* of the stream's group, by position / 128 */
     bool prompt; /* with fast numerics: attention may have kernels of its own for it */
-    int64_t window; /* of device_attend(): of these rows; 0: the operation's */
+    int64_t window; /* of attention: of these rows, at most the operation's where that has one; 0: the operation's */
 };
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
@@ -300,6 +300,9 @@ struct device_stream {
 /* Rows of a batch into a stream with every == 1. */
 void device_rows_append(struct device *d, const struct device_stream *s,
                         const struct device_span *span, int64_t n_spans, struct rows x);
+/* And back: rows of positions before 0, or whose page is not there, are zeros. */
+void device_rows_read(struct device *d, const struct device_stream *s, const struct device_span *span, int64_t n_spans,
+                      struct rows y);
 
 /* Pools blocks of `ratio` positions into one row, per dimension: softmax over the gates,
  * weighted sum of the values, members by ascending position (kern/latent.h, pool); then norm

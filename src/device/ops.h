@@ -13,7 +13,7 @@
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
-    X(compress) X(select) X(attend_latent) X(hadamard) X(mlp)
+    X(compress) X(select) X(attend_latent) X(hadamard) X(mlp) X(rows_read)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -39,6 +39,7 @@ struct device_rope_pairs_args { struct rows x; const struct device_rope *r; int6
 struct device_hc_pre_args { const struct device_hc *hc; struct rows x, mix, out, gates; };
 struct device_hc_post_args { const struct device_hc *hc; struct rows x, out, gates, y; };
 struct device_rows_append_args { const struct device_stream *s; const struct device_span *span; int64_t n_spans; struct rows x; };
+struct device_rows_read_args { const struct device_stream *s; const struct device_span *span; int64_t n_spans; struct rows y; };
 struct device_compress_args { const struct device_compress *c; const struct device_span *in, *out; int64_t n_spans; };
 struct device_select_args { const struct device_select *s; const struct device_span *span; int64_t n_spans; struct rows q, weight; int32_t *sel, *count; };
 struct device_attend_latent_args { const struct device_latent *a; const struct device_span *near, *far; int64_t n_spans; struct rows q; int64_t n_heads; struct rows out; float scale; };
@@ -143,6 +144,7 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);
 void device_cpu_rows_append(struct device *d, const void *args, void *scratch);
+void device_cpu_rows_read(struct device *d, const void *args, void *scratch);
 void device_cpu_compress(struct device *d, const void *args, void *scratch);
 size_t device_cpu_compress_scratch(const struct device *d, const struct device_compress_args *a);
 void device_cpu_select(struct device *d, const void *args, void *scratch);

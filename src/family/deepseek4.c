@@ -5,8 +5,8 @@
  * and experts routed by token in the first layers and by score in the others.
  *
  * This file: what positions leave behind, and the forward pass.  Hyper-parameters and weights
- * are in deepseek4_load.c, the names of the published checkpoint in deepseek4_hf.c, the draft
- * block in deepseek4_mtp.c.
+ * are in deepseek4_load.c, the names of the published checkpoint in deepseek4_hf.c, its drafters
+ * in deepseek4_mtp.c and deepseek4_dspark.c.
  */
 #include "family/deepseek4.h"
 
@@ -166,7 +166,8 @@ static void attend(struct pass *p, const struct layer *l, struct rows qr, struct
     device_norm(p->d, q, q, NULL, g->n_heads, g->eps);
     device_rope_pairs(p->d, q, rope, g->n_heads, nope, false);
     const struct family_latent a = {.near = l->raw, .far = l->ratio ? l->comp.out : FAMILY_NO_STREAM,
-                                    .window = g->window, .sink = l->sink, .choice = choice};
+                                    .window = p->widest ? p->widest : g->window, .sink = l->sink, .choice = choice,
+                                    .view = p->view};
     family_attend_latent(p->f, &a, q, g->n_heads, o, (float)(1.0 / sqrt((double)g->head)));
     device_rope_pairs(p->d, o, rope, g->n_heads, nope, true);
     struct rows u = device_rows(p->d, n, g->o_groups * g->o_rank);
@@ -192,6 +193,7 @@ static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows 
         part.f = &block.forward;
         part.tokens = p->tokens ? p->tokens + first : NULL;
         part.pos = p->pos ? p->pos + first : NULL;
+        part.view = p->view ? p->view + first : NULL;
         for (int t = 0; t < 2; t++)
             part.rope[t].cs = rows_slice(p->rope[t].cs, first, n);
         if (choice)
@@ -201,6 +203,18 @@ static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows 
         device_release(p->d, mark);
     }
     family_block_end(p->f);
+}
+
+void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows x)
+{
+    const struct deepseek4 *g = p->g;
+    const size_t mark = device_mark(p->d);
+    struct rows kv = device_rows(p->d, x.n, g->head);
+    one_matmul(p->d, l->kv, x, kv);
+    device_norm(p->d, kv, kv, l->kv_norm, 1, g->eps);
+    device_rope_pairs(p->d, kv, &p->rope[0], 1, g->head - g->n_rot, false);
+    family_rows_append(p->f, l->raw, kv);
+    device_release(p->d, mark);
 }
 
 static void attention(struct pass *p, const struct layer *l, struct rows x, struct rows out)
@@ -299,6 +313,18 @@ void family_deepseek4_layer(struct pass *p, const struct layer *l, struct rows x
     connect(p, l, &l->hc_ffn, l->ffn_norm, feed_forward, y, x);
 }
 
+struct rows family_deepseek4_attn_input(struct pass *p, const struct layer *l, struct rows streams)
+{
+    struct rows gates, x = hc_pre(p, &l->hc_attn, streams, &gates);
+    device_norm(p->d, x, x, l->attn_norm, 1, p->g->eps);
+    return x;
+}
+
+struct rows family_deepseek4_collapse(struct pass *p, const struct hc *h, struct rows streams)
+{
+    return hc_pre(p, h, streams, NULL);
+}
+
 void family_deepseek4_head(struct pass *p, const struct hc *h, const struct device_vector *norm,
                            struct rows streams)
 {
@@ -362,5 +388,4 @@ const struct family family_deepseek4 = {
     .forward = deepseek4_forward,
     .free = family_deepseek4_free,
     .ends = deepseek4_ends,
-    .mtp = &family_deepseek4_mtp,
 };

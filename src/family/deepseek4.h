@@ -91,15 +91,19 @@ struct pass {
     const int32_t *tokens;
     const int64_t *pos;
     struct device_rope rope[2]; /* [window layers, compressed layers] */
+    const struct family_view *view; /* of each row, where rows do not see what their positions say: drafters */
+    int64_t widest;                 /* of the views; 0: the window */
 };
 /* Both sub-layers: x becomes the streams after them; y: as large, spent. */
 void family_deepseek4_layer(struct pass *p, const struct layer *l, struct rows x, struct rows y);
+/* What the first sub-layer reads of the streams. */
+struct rows family_deepseek4_attn_input(struct pass *p, const struct layer *l, struct rows streams);
+/* The latents of rows x of a window layer, into its stream. */
+void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows x);
+/* The gated sum of the streams that a head reads. */
+struct rows family_deepseek4_collapse(struct pass *p, const struct hc *h, struct rows streams);
 /* The logits that are wanted; taps the rows before the head. */
 void family_deepseek4_head(struct pass *p, const struct hc *h, const struct device_vector *norm,
                            struct rows streams);
-
-/* ---- deepseek4_mtp.c ---- */
-
-extern const struct family_mtp family_deepseek4_mtp;
 
 #endif

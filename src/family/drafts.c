@@ -9,6 +9,7 @@ const struct family_draft *const family_drafts[] = {
     &family_dflash2,
     &family_dspark_gemma4,
     &family_eagle3,
+    &family_deepseek4_mtp,
     &family_draft_model, /* last: whatever else a file is, it is that first */
     NULL,
 };

@@ -183,20 +183,27 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     device_release(f->device, mark);
 }
 
+/* A span for each row of the step, which sees its view; NULL in a dry run. */
+static const struct device_span *views(const struct family_forward *f, uint32_t group, const struct family_view *view)
+{
+    const struct family_step *step = f->step;
+    struct device_span *s = device_bytes(f->device, (size_t)step->n_rows * sizeof *s);
+    int64_t row = 0;
+    for (int64_t i = 0; s && step->span && i < step->n_spans; i++)
+        for (int64_t k = 0; k < step->span[i].n; k++, row++)
+            s[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n,
+                                          .page = kv_timeline_pages(step->span[i].timeline, group)};
+    return row ? s : NULL;
+}
+
 void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
                          const struct family_view *view, float scale)
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
-    const struct family_step *step = f->step;
-    struct device_span *s = device_bytes(f->device, (size_t)step->n_rows * sizeof *s);
-    const struct device_span dry = {.n = step->n_rows};
-    int64_t row = 0;
-    for (int64_t i = 0; s && step->span && i < step->n_spans; i++)
-        for (int64_t k = 0; k < step->span[i].n; k++, row++)
-            s[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n,
-                                          .page = kv_timeline_pages(step->span[i].timeline, f->kv->stream[stream].group)};
-    device_attend(f->device, &kv, row ? s : &dry, row ? row : 1, q, n_heads, out, 0, scale);
+    const struct device_span dry = {.n = f->step->n_rows};
+    const struct device_span *s = views(f, f->kv->stream[stream].group, view);
+    device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_rows : 1, q, n_heads, out, 0, scale);
     device_release(f->device, mark);
 }
 
@@ -213,6 +220,19 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
     const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[stream].group);
     device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
+    device_release(f->device, mark);
+}
+
+void family_rows_before(const struct family_forward *f, uint32_t stream, struct rows y)
+{
+    const size_t mark = device_mark(f->device);
+    const struct device_stream st = rows_stream(f, stream);
+    const struct device_span dry = {.n = y.n};
+    struct device_span *s = device_bytes(f->device, (size_t)y.n * sizeof *s);
+    for (int64_t i = 0; s && i < y.n; i++)
+        s[i] = (struct device_span){.row0 = i, .n = 1, .pos0 = f->step->span[i].at - 1,
+                                    .page = kv_timeline_pages(f->step->span[i].timeline, f->kv->stream[stream].group)};
+    device_rows_read(f->device, &st, s ? s : &dry, s ? y.n : 1, y);
     device_release(f->device, mark);
 }
 
@@ -264,7 +284,9 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
     const size_t mark = device_mark(f->device);
     struct device_latent l = {.near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
     const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
-    const struct device_span *near = spans(f, f->kv->stream[a->near].group), *far = NULL;
+    const uint32_t group = f->kv->stream[a->near].group;
+    const struct device_span *near = a->view ? views(f, group, a->view) : spans(f, group), *far = NULL;
+    const int64_t n_spans = a->view ? f->step->n_rows : f->step->n_spans;
     if (a->far != FAMILY_NO_STREAM) {
         l.far = rows_stream(f, a->far);
         far = spans(f, f->kv->stream[a->far].group);
@@ -275,7 +297,7 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
         l.count = a->choice->count;
         l.top_k = a->choice->top_k;
     }
-    device_attend_latent(f->device, &l, near ? near : &dry, far, near ? f->step->n_spans : 1, q,
+    device_attend_latent(f->device, &l, near ? near : &dry, far, near ? n_spans : 1, q,
                          n_heads, out, scale);
     device_release(f->device, mark);
 }

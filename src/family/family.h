@@ -146,20 +146,6 @@ struct family_draft {
     void (*free)(void *self);
 };
 
-/* The block of DeepSeek V4 that predicts a token more, by itself. */
-struct family_mtp {
-    ingle_status (*bind)(void **self, const void *target, struct model *m, struct err *err);
-    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
-                       struct err *err);
-    int64_t (*width)(const void *self); /* of a position's streams */
-    /* Tokens of the step: those behind the positions.  in [n_rows][width]: the target's
-     * streams (FAMILY_TAP_LAYER of its last layer), or what an earlier step wrote to out;
-     * out: the block's own, in the same form. */
-    void (*forward)(const void *self, const struct family_forward *f, struct rows in,
-                    struct rows out);
-    void (*free)(void *self);
-};
-
 /* The kinds of networks, NULL-ended. */
 extern const struct family_draft *const family_drafts[];
 /* The kind of a file, or NULL: of a checkpoint by its config.json, of a GGUF (config NULL) by keys and tensors. */
@@ -187,7 +173,6 @@ struct family {
     void (*ends)(const void *self, struct family_ends *out);
     /* The factor on the stream at a layer's end, which its tap has; NULL: there is none. */
     float (*layer_scale)(const void *self, int64_t layer);
-    const struct family_mtp *mtp; /* NULL: the family has none */
 };
 
 /* NULL when there is no such family. */
@@ -235,8 +220,11 @@ struct family_latent {
     int64_t window;
     const float *sink;
     const struct family_choice *choice; /* NULL: all far rows */
+    const struct family_view *view;     /* of each row of the step, n at most the window; without far rows; NULL: what positions say */
 };
 void family_rows_append(const struct family_forward *f, uint32_t stream, struct rows x);
+/* Row i of y: what the stream has of the position before the step's span i; zeros where that is missing. */
+void family_rows_before(const struct family_forward *f, uint32_t stream, struct rows y);
 /* Rows of the stream are kept as kern_row_hadamard() of themselves, which FP4 was made for:
  * family_compress() writes them so, and queries for them must be rotated, too. */
 bool family_is_rotated(const struct family_forward *f, uint32_t stream);

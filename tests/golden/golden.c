@@ -14,38 +14,78 @@ static void say(void *arg, ingle_report_level level, const char *kind, const cha
 }
 
 /* A checkpoint's config.json in the terms of GGUF. */
-static const struct io_meta *read_config(struct golden_model *g)
+static struct json_object *read_json(struct io_file *file)
 {
     struct err e;
     char *text;
     size_t n;
-    struct json_object *config, *type;
-    GOLDEN_OK(io_side_file(g->file, "config.json", 1 << 20, &text, &n, &e));
+    struct json_object *config;
+    GOLDEN_OK(io_side_file(file, "config.json", 1 << 20, &text, &n, &e));
     GOLDEN_OK(json_parse(text, n, NULL, &config, &e));
+    mem_free(text);
+    return config;
+}
+
+static const struct io_meta *read_config(struct golden_model *g)
+{
+    struct err e;
+    struct json_object *config = read_json(g->file), *type;
     assert_true(json_object_object_get_ex(config, "model_type", &type));
     g->family = family_by_hf_type(json_object_get_string(type));
     assert_non_null(g->family);
     g->meta = io_meta_create();
     GOLDEN_OK(g->family->config(config, g->meta, NULL, &e));
     g->config = config;
-    mem_free(text);
     return g->meta;
 }
 
-static void open_draft(struct golden_model *g, const char *path)
+/* The kind of a file: of a checkpoint by its config.json, or one that has its target's. */
+static const struct family_draft *kind_of(const struct golden_model *g, struct model *m, const struct io_meta *meta,
+                                          struct json_object *config)
+{
+    const struct family_draft *k = family_draft_of(g->family, m, meta, config);
+    if (config && (!k || !strcmp(k->kind, "model")))
+        k = family_draft_of(g->family, m, meta, NULL);
+    if (!k)
+        fail_msg("%s: no drafter", io_path(model_file(m)));
+    return k;
+}
+
+static ingle_status bind_draft(struct golden_model *g, const char *path, struct err *err)
 {
     struct err e;
     struct model *m = g->model;
-    if (path) {
+    struct json_object *config = g->config;
+    const struct family_draft_target t = {g->family, g->self, &g->info};
+    if (path)
         GOLDEN_OK(io_open(&g->draft_file, path, &g->sink, &e));
-        GOLDEN_OK(model_create(&g->draft_model, g->draft_file, g->device, NULL, &g->sink, &e));
+    struct io_file *file = path ? g->draft_file : g->file;
+    const struct io_meta *meta = io_metadata(file);
+    if (io_kind(file) == IO_SAFETENSORS) {
+        meta = g->draft_meta = io_meta_create();
+        config = path ? read_json(file) : json_object_get(g->config);
+        g->draft_config = config;
+    }
+    if (path)
+        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? g->family->rename : NULL, &g->sink, &e));
+    const struct family_draft *k = g->draft_kind = kind_of(g, path ? g->draft_model : m, meta, config);
+    if (path) {
+        model_free(g->draft_model);
+        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? k->rename : k->alias, &g->sink, &e));
         m = g->draft_model;
     }
-    GOLDEN_OK(g->family->mtp->bind(&g->draft, g->self, m, &e));
+    if (config && (k->config ? k->config : g->family->config)(config, g->draft_meta, &g->sink, err))
+        return err->status;
+    if (path && config)
+        GOLDEN_OK(model_read_scheme(m, config, &e));
+    const ingle_status s = k->bind(&g->draft, &t, m, meta, &g->draft_info, err);
+    if (s)
+        return s;
     if (path) {
         GOLDEN_OK(model_check_unused(m, &e));
         GOLDEN_OK(model_load(m, &e));
     }
+    return s;
 }
 
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
@@ -72,8 +112,18 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     if (g->config)
         GOLDEN_OK(model_read_scheme(g->model, g->config, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
-    if (o->draft)
-        open_draft(g, o->draft_file);
+    struct err refused = {0};
+    if (o->draft && bind_draft(g, o->draft_file, &refused)) {
+        if (!o->draft_refused)
+            fail_msg("%s", refused.msg);
+        print_message("%s\n", refused.msg);
+        if (!strstr(refused.msg, o->draft_refused))
+            fail_msg("'%s' is not in: %s", o->draft_refused, refused.msg);
+    } else if (o->draft_refused) {
+        fail_msg("%s is accepted", o->draft_file);
+    }
+    if (g->draft && g->draft_kind->set)
+        GOLDEN_OK(g->draft_kind->set(g->draft, &o->draft_options, &g->draft_info, &e));
     GOLDEN_OK(model_check_unused(g->model, &e));
     GOLDEN_OK(model_load(g->model, &e));
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
@@ -88,6 +138,9 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .store_min_tokens = o->store_min,
                                      .identity = model_identity(g->model),
                                      .numerics = device_numerics_name(g->device),
+                                     .draft = g->draft ? g->draft_kind : NULL,
+                                     .draft_self = g->draft,
+                                     .draft_info = g->draft_info,
                                      .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
 }
@@ -102,9 +155,11 @@ void golden_close(struct golden_model *g)
     assert_int_equal(counts.used_bytes, 0);
     session_runner_free(g->runner);
     if (g->draft)
-        g->family->mtp->free(g->draft);
+        g->draft_kind->free(g->draft);
     model_free(g->draft_model);
     io_close(g->draft_file);
+    io_meta_free(g->draft_meta);
+    json_object_put(g->draft_config);
     g->family->free(g->self);
     model_free(g->model);
     io_close(g->file);

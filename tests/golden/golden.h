@@ -21,8 +21,10 @@ struct golden_options {
     uint64_t tree_bytes;
     const char *store;      /* directory, or NULL */
     int64_t store_min;
-    bool draft;             /* bind the family's draft block, too ... */
+    bool draft;             /* bind a network that drafts, too; the runner has it ... */
     const char *draft_file; /* ... from a file of its own; NULL: the target's */
+    const char *draft_refused; /* it is not accepted: part of the error */
+    struct family_draft_options draft_options;
 };
 
 struct golden_model {
@@ -36,9 +38,13 @@ struct golden_model {
     struct family_info info;
     struct runner *runner;
     struct report_sink sink;
-    void *draft; /* the draft block's self, or NULL */
+    const struct family_draft *draft_kind;
+    void *draft; /* its self, or NULL */
+    struct family_draft_info draft_info;
     struct io_file *draft_file;
     struct model *draft_model;
+    struct io_meta *draft_meta; /* of a checkpoint, as its config */
+    struct json_object *draft_config;
 };
 
 /* Calls of the library in a test: a failure is the test's, with the library's text.  The

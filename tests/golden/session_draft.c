@@ -244,8 +244,14 @@ static void dspark(void **state)
     check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf");
 }
 
+static void mtp_of_deepseek4(void **state)
+{
+    (void)state;
+    check("tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/nano-v4/nano-v4-mtp0-Q8_0.gguf");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(mtp_of_deepseek4)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static struct rows rows_of(float *x, int64_t at, int64_t n, int64_t width)
 /* Rows of both streams, compressed rows and keys for the positions of a span. */
 static void append(struct world *w, int64_t pos0, int64_t n)
 {
-    const struct device_span span = {0, n, pos0, w->page, false};
+    const struct device_span span = {0, n, pos0, w->page, false, 0};
     struct rows all = rows_of(w->x, pos0, n, 4 * WIDTH);
     struct err e;
     float ones[WIDTH];
@@ -214,7 +214,7 @@ static void one_codec(enum kern_kv_codec c)
     open_world(&plain, c, 1, UNIT_TSAN ? UINT32_MAX : UINT32_C(1) << 31);
     append(&plain, 0, CONTEXT);
     for (int64_t pos = 0; pos < CONTEXT; pos += pos ? pos < LATE ? 1 : 7 : FIRST) {
-        const struct device_span one = {0, 1, pos, plain.page, false};
+        const struct device_span one = {0, 1, pos, plain.page, false, 0};
         attend(&plain, &one, 1, pos, 1, &want);
     }
     static const int64_t some[] = {0, 100, 130, 259, 518, LATE + 7 * 30, LATE + 7 * 130};
@@ -230,17 +230,17 @@ static void one_codec(enum kern_kv_codec c)
         }
         assert_memory_equal(w.mem, plain.mem, w.page_bytes * N_PAGES);
         /* One span over the borders of the window and of what is dropped; ... */
-        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false};
+        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false, 0};
         attend(&w, &whole, 1, FIRST, LATE - FIRST, &got);
         same("one span", &got, &want, FIRST, LATE);
         /* ... and several in one batch, some of one row. */
-        const struct device_span many[] = {{0, 3, 100, w.page, false}, {3, 1, 103, w.page, false}, {4, 70, 104, w.page, false},
-                                           {74, 126, 174, w.page, false}, {200, 1, 300, w.page, false}, {201, 2, 301, w.page, false}};
+        const struct device_span many[] = {{0, 3, 100, w.page, false, 0}, {3, 1, 103, w.page, false, 0}, {4, 70, 104, w.page, false, 0},
+                                           {74, 126, 174, w.page, false, 0}, {200, 1, 300, w.page, false, 0}, {201, 2, 301, w.page, false, 0}};
         struct result again = result_new();
         attend(&w, many, 6, 100, 203, &again);
         same("spans", &again, &want, 100, 303);
         for (int64_t pos = LATE; pos < CONTEXT; pos += 7) {
-            const struct device_span one = {0, 1, pos, w.page, false};
+            const struct device_span one = {0, 1, pos, w.page, false, 0};
             attend(&w, &one, 1, pos, 1, &got);
             same("one row", &got, &want, pos, pos + 1);
         }
@@ -259,7 +259,7 @@ static void rotated(void **state)
     struct world w;
     struct err e;
     open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
-    const struct device_span span = {0, KERN_PAGE, 0, w.page, false};
+    const struct device_span span = {0, KERN_PAGE, 0, w.page, false, 0};
     float ones[WIDTH], plain[WIDTH], turned[WIDTH];
     for (int i = 0; i < WIDTH; i++)
         ones[i] = 1.0f;
@@ -297,8 +297,68 @@ static void ways_agree(void **state)
     one_codec(KERN_KV_FP8);
 }
 
+/* Rows come back as they were stored; of positions that are not there, as zeros. */
+static void rows_back(void **state)
+{
+    (void)state;
+    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_FP8};
+    for (int c = 0; c < 3; c++) {
+        struct world w;
+        struct err e;
+        enum { N = 2 * KERN_PAGE };
+        open_world(&w, codecs[c], 2, UINT32_MAX);
+        append(&w, 0, N);
+        uint8_t *const pages[] = {w.page[0], w.page[1], NULL};
+        const struct device_span span[] = {{0, 60, 100, pages, false, 0}, {60, 1, -1, pages, false, 0}, {61, 2, N - 1, pages, false, 0}};
+        float got[63 * WIDTH], want[WIDTH];
+        const float zeros[WIDTH] = {0};
+        memset(got, 0x7f, sizeof got);
+        device_begin(w.d, NULL);
+        device_rows_read(w.d, &w.near, span, 3, rows_of(got, 0, 63, WIDTH));
+        OK(device_status(w.d, &e));
+        for (int i = 0; i < 63; i++) {
+            const int64_t pos = i < 60 ? 100 + i : N - 1;
+            read_row(&w, &w.near, (int)pos, want);
+            assert_memory_equal(got + i * WIDTH, i == 60 || i == 62 ? zeros : want, sizeof want);
+        }
+        close_world(&w);
+    }
+}
+
+/* Rows with windows of their own see what an operation with that window shows them, and nothing before it. */
+static void own_windows(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e;
+    enum { N = 3 * KERN_PAGE, ROWS = 40 };
+    open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
+    append(&w, 0, N);
+    static float got[ROWS * HEADS * WIDTH], want[HEADS * WIDTH];
+    for (int few = 0; few < 2; few++) {
+        const int n = few ? 3 : ROWS;
+        struct device_span span[ROWS];
+        for (int i = 0; i < n; i++)
+            span[i] = (struct device_span){i, 1, 150 + 5 * i, w.page, false, 1 + 7 * i % 140};
+        struct device_latent a = {.near = w.near, .window = 140, .sink = w.sink};
+        device_begin(w.d, NULL);
+        device_attend_latent(w.d, &a, span, NULL, n, rows_of(w.q, 0, n, HEADS * WIDTH), HEADS, rows_of(got, 0, n, HEADS * WIDTH), 0.3f);
+        OK(device_status(w.d, &e));
+        for (int i = 0; i < n; i++) {
+            a.window = span[i].window;
+            const struct device_span one = {0, 1, span[i].pos0, w.page, false, 0};
+            device_begin(w.d, NULL);
+            device_attend_latent(w.d, &a, &one, NULL, 1, rows_of(w.q, i, 1, HEADS * WIDTH), HEADS, rows_of(want, 0, 1, HEADS * WIDTH), 0.3f);
+            OK(device_status(w.d, &e));
+            assert_memory_equal(got + i * HEADS * WIDTH, want, sizeof want);
+        }
+    }
+    close_world(&w);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated), cmocka_unit_test(rows_back),
+                                       cmocka_unit_test(own_windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
