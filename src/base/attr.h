@@ -14,6 +14,8 @@
 #define ATTR_WEAK __attribute__((weak))
 #define ATTR_NORETURN __attribute__((noreturn))
 #define ATTR_ALIGNED(n) __attribute__((aligned(n)))
+/* A vector of n bytes: + - * / & | ~ < > == for each element. */
+#define ATTR_VECTOR(n) __attribute__((vector_size(n)))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 

@@ -71,4 +71,32 @@ static inline float codec_f16(uint16_t h)
     return codec_bits_to_f32(sign | (em < 0x400 ? b : a));
 }
 
+/* 2^(e - 128): half an E8M0 scale, because the codes of MXFP4 are doubled. */
+static inline float codec_half_e8m0(uint8_t e)
+{
+    if (e == 255)
+        return quant_e8m0_to_f32(e);
+    return codec_bits_to_f32(e < 2 ? 0x00200000u << e : (e - 1u) << 23);
+}
+
+/* Unsigned E4M3, halved because the codes of NVFP4 are doubled; 0x7F is the reference's zero. */
+static inline float codec_half_ue4m3(uint8_t b)
+{
+    const uint32_t e = b >> 3 & 15, m = b & 7;
+    if (b == 0x7F)
+        return 0;
+    return e ? codec_bits_to_f32((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
+}
+
+/* Spreads 32 codes of 5 bits: nibbles and the high bits. */
+static inline void codec_put_5bit(const uint8_t code[32], uint8_t qh[4], uint8_t n[16])
+{
+    uint32_t h = 0;
+    for (int j = 0; j < 32; j++)
+        h |= (uint32_t)(code[j] >> 4) << j;
+    memcpy(qh, &h, sizeof h);
+    for (int j = 0; j < 16; j++)
+        n[j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
+}
+
 #endif

@@ -75,17 +75,9 @@ static void iq4_nl_block(const struct quant_iq4_nl *b, float *y)
 }
 QUANT_DECODER(iq4_nl, 32)
 
-/* 2^(e - 128): half an E8M0 scale, because the codes are doubled. */
-static float half_e8m0(uint8_t e)
-{
-    if (e == 255)
-        return quant_e8m0_to_f32(e);
-    return codec_bits_to_f32(e < 2 ? 0x00200000u << e : (e - 1u) << 23);
-}
-
 static void mxfp4_block(const struct quant_mxfp4 *b, float *y)
 {
-    const float d = half_e8m0(b->e);
+    const float d = codec_half_e8m0(b->e);
     for (int j = 0; j < 16; j++) {
         y[j] = d * (float)quant_e2m1_doubled[b->n[j] & 15];
         y[j + 16] = d * (float)quant_e2m1_doubled[b->n[j] >> 4];
@@ -93,19 +85,10 @@ static void mxfp4_block(const struct quant_mxfp4 *b, float *y)
 }
 QUANT_DECODER(mxfp4, 32)
 
-/* Unsigned E4M3, halved because the codes are doubled; 0x7F is the reference's zero. */
-static float half_ue4m3(uint8_t b)
-{
-    const uint32_t e = b >> 3 & 15, m = b & 7;
-    if (b == 0x7F)
-        return 0;
-    return e ? codec_bits_to_f32((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
-}
-
 static void nvfp4_block(const struct quant_nvfp4 *b, float *y)
 {
     for (int s = 0; s < 4; s++, y += 16) {
-        const float d = half_ue4m3(b->sc[s]);
+        const float d = codec_half_ue4m3(b->sc[s]);
         for (int i = 0; i < 8; i++) {
             y[i] = d * (float)quant_e2m1_doubled[b->n[8 * s + i] & 15];
             y[i + 8] = d * (float)quant_e2m1_doubled[b->n[8 * s + i] >> 4];
@@ -192,17 +175,6 @@ static void q4_1_pack(const float *x, struct quant_q4_1 *b)
 }
 QUANT_ENCODER(q4_1, 32)
 
-/* Spreads 32 codes of 5 bits: nibbles and the high bits. */
-static void put_5bit(const uint8_t code[32], uint8_t qh[4], uint8_t n[16])
-{
-    uint32_t h = 0;
-    for (int j = 0; j < 32; j++)
-        h |= (uint32_t)(code[j] >> 4) << j;
-    memcpy(qh, &h, sizeof h);
-    for (int j = 0; j < 16; j++)
-        n[j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
-}
-
 static void q5_0_pack(const float *x, struct quant_q5_0 *b)
 {
     const float d = extreme(x) / -16, id = d != 0 ? 1 / d : 0;
@@ -210,7 +182,7 @@ static void q5_0_pack(const float *x, struct quant_q5_0 *b)
     b->d = quant_f32_to_f16(d);
     for (int j = 0; j < 32; j++)
         code[j] = (uint8_t)to_code(x[j] * id + 16.5f, 0, 31);
-    put_5bit(code, b->qh, b->n);
+    codec_put_5bit(code, b->qh, b->n);
 }
 QUANT_ENCODER(q5_0, 32)
 
@@ -224,7 +196,7 @@ static void q5_1_pack(const float *x, struct quant_q5_1 *b)
     b->m = quant_f32_to_f16(min);
     for (int j = 0; j < 32; j++)
         code[j] = (uint8_t)to_code((x[j] - min) * id + 0.5f, 0, 31);
-    put_5bit(code, b->qh, b->n);
+    codec_put_5bit(code, b->qh, b->n);
 }
 QUANT_ENCODER(q5_1, 32)
 
@@ -248,7 +220,7 @@ static void mxfp4_pack(const float *x, struct quant_mxfp4 *b)
         e = e < 0 ? 0 : e > 252 ? 252 : e;
     }
     b->e = (uint8_t)e;
-    const float d = half_e8m0(b->e);
+    const float d = codec_half_e8m0(b->e);
     for (int j = 0; j < 16; j++)
         b->n[j] = (uint8_t)(nearest_e2m1(x[j], d) | nearest_e2m1(x[j + 16], d) << 4);
 }
