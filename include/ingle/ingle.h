@@ -400,7 +400,7 @@ struct ingle_engine_info {
     const char *draft_why;   /* why there is none; else "" */
     bool draft_text;         /* tokens of earlier text, and those that a grammar forces, are drafted, too */
     bool draft_confidence;   /* the network tells how sure it is */
-    int64_t draft_most;      /* tokens of a draft, at most; 0: the network's, or as many as pay */
+    int64_t draft_most;      /* tokens of a draft, at most; 0: as many as pay (only without a network) */
     uint64_t draft_bytes;    /* of its weights */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
@@ -502,6 +502,23 @@ struct ingle_work {
  * value was no number first): the sessions are as before the step. */
 INGLE_API ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
                                   struct ingle_error *error);
+/*
+ * A round of the network that drafts (ingle_engine_info.draft): most probable tokens behind sessions of which exactly one
+ * token waits.  To verify them: append them, a step with INGLE_WANT_ALL, compare row by row with what is drawn,
+ * ingle_session_rewind() to what was right.  Schedulers do all of that by themselves.
+ */
+struct ingle_draft {
+    struct ingle_session *session;
+    int64_t width;     /* tokens wanted, up to ingle_engine_info.draft_most */
+    int32_t *token;    /* [width] */
+    float *confidence; /* [width], where draft_confidence is set: that the model draws the token, if it drew those before; or NULL */
+    float *logits;     /* f32 [width][n_vocab], the drafter's; or NULL */
+    int64_t n;         /* written: tokens drafted; fewer where there was no room */
+};
+/* The sessions (distinct ones of e) stay as they are; logits of the last step are gone.  INGLE_ARG: a session does not have
+ * one waiting token, or there is no network. */
+INGLE_API ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int64_t n,
+                                   struct ingle_error *error);
 /* Steps until nothing waits in s; *logits: f32 [n_vocab] of the last token, valid until the
  * next step.  Progress is reported as "prefill". */
 INGLE_API ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,

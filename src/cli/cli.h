@@ -179,6 +179,10 @@ void cli_answer_print(FILE *to, const struct cli_answer *a);
 MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
                                         struct ingle_engine **out, struct ingle_error *error);
 
+/* eval_draft.c */
+/* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit code. */
+int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s, const int32_t *ids, int64_t n);
+
 /* bench_fast.c */
 enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */
 /* Prints how far the logits of *engine (closed and set to NULL) are from exact ones, over the

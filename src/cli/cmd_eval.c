@@ -43,7 +43,7 @@ static void take_hidden(void *arg, enum ingle_tap tap, int layer, const float *x
     struct tool_part *p = &e->hidden[part];
     if (!p->at) { /* the width is the family's: DeepSeek V4 has four streams */
         *p = (struct tool_part){NULL, mem_calloc((size_t)e->n, (size_t)width * sizeof(float)),
-                                e->n, width};
+                                e->n, width, NULL};
         e->no_memory |= !p->at;
     }
     for (int64_t i = 0; p->at && width == p->width && i < n && e->base + i < e->n; i++)
@@ -130,7 +130,7 @@ static int save(struct eval *e, const char *path, bool taps)
     char(*name)[NAME] = mem_calloc(n_parts, NAME);
     int rc = CLI_FAILURE;
     if (part && name) {
-        part[0] = (struct tool_part){"logits", e->logits, e->n, e->info.n_vocab};
+        part[0] = (struct tool_part){"logits", e->logits, e->n, e->info.n_vocab, NULL};
         for (size_t i = 1; i < n_parts; i++) {
             if (i == 1)
                 snprintf(name[i], NAME, "hidden.embed");
@@ -224,6 +224,8 @@ static int eval_tokens(struct eval *e, const char *path)
     if (cli_ids(e->model, path, &e->ids, &n, &err))
         return cli_fail_err(e->c, &err);
     e->n = (int64_t)n;
+    if (ingle_config_is_set(config, "draft-at"))
+        return cli_eval_draft(e->c, e->engine, e->session, e->ids, e->n);
     int rc = prepare_tokens(e);
     if (!rc && run_tokens(e, &error))
         rc = cli_fail(e->c, &error);
@@ -327,6 +329,11 @@ int cli_eval(struct cli *c)
                  ingle_config_is_set(c->config, "logits") ||
                  ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy")))
         return cli_usage(c, "--logits, --taps, --greedy and --against go with --tokens");
+    const bool drafts = ingle_config_is_set(c->config, "draft-at");
+    if (drafts ? !tokens || ingle_config_is_set(c->config, "logits") || ingle_config_is_set(c->config, "taps") ||
+                     ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "greedy")
+               : ingle_config_is_set(c->config, "draft-out"))
+        return cli_usage(c, "--draft-out goes with --draft-at, and that with --tokens and nothing else to write");
     int rc = CLI_OK;
     if (cli_open_model(c, &e.model, &error) ||
         cli_open_engine(c, e.model, LOGIT_ROWS, &e.engine, &error) ||

@@ -738,7 +738,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_why = e->draft_why,
         .draft_text = e->draft_text,
         .draft_confidence = e->draft && e->draft->info.confidence,
-        .draft_most = e->draft_most,
+        .draft_most = e->draft && (!e->draft_most || e->draft_most > e->draft->info.most) ? e->draft->info.most : e->draft_most,
         .draft_bytes = drafter_bytes(e),
     };
 }

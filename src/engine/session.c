@@ -225,6 +225,63 @@ ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t
     return engine_say(error, st, &err);
 }
 
+struct drafting {
+    struct ingle_draft *draft;
+    int64_t n_vocab;
+};
+
+/* The most probable token; none behind logits that are no numbers. */
+static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
+{
+    const struct drafting *d = arg;
+    struct ingle_draft *to = &d->draft[i];
+    int64_t best = 0;
+    for (int64_t k = 1; k < d->n_vocab; k++)
+        if (logits[k] > logits[best] || logits[best] != logits[best])
+            best = k;
+    if (logits[best] != logits[best])
+        return false;
+    if (to->logits)
+        memcpy(to->logits + j * d->n_vocab, logits, (size_t)d->n_vocab * sizeof *logits);
+    *token = (int32_t)best;
+    return true;
+}
+
+static ingle_status check_draft(const struct ingle_engine *e, const struct ingle_draft *d, struct err *err)
+{
+    const struct family_draft_info *info = session_runner_draft(e->runner);
+    if (!info)
+        return err_set(err, INGLE_ARG, "no network drafts: %s", e->draft_why);
+    if (session_pending(d->session->s) != 1)
+        return err_set(err, INGLE_ARG, "%lld tokens of the session wait, not one", (long long)session_pending(d->session->s));
+    if (d->width < 1 || d->width > info->most)
+        return err_set(err, INGLE_ARG, "a draft of %lld tokens is outside 1 to %lld", (long long)d->width, (long long)info->most);
+    return INGLE_OK;
+}
+
+ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int64_t n, struct ingle_error *error)
+{
+    enum { AT_A_TIME = 32 };
+    struct session_draft item[AT_A_TIME];
+    struct err err;
+    ingle_status st = INGLE_OK;
+    for (int64_t i = 0; !st && i < n; i++) {
+        draft[i].n = 0;
+        st = check_draft(e, &draft[i], &err);
+    }
+    for (int64_t at = 0; !st && at < n; at += AT_A_TIME) {
+        const int64_t k = num_min(AT_A_TIME, n - at);
+        struct drafting d = {draft + at, e->info.n_vocab};
+        for (int64_t i = 0; i < k; i++)
+            item[i] = (struct session_draft){.s = draft[at + i].session->s, .width = draft[at + i].width,
+                                             .token = draft[at + i].token, .confidence = draft[at + i].confidence};
+        st = session_draft(e->runner, item, k, draw_draft, &d, &e->cancel, &err);
+        for (int64_t i = 0; i < k; i++)
+            draft[at + i].n = item[i].n;
+    }
+    return engine_say(error, st, &err);
+}
+
 ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
                                   struct ingle_error *error)
 {

@@ -259,8 +259,9 @@ ingle_status tool_matrices_save(const char *path, const struct tool_part *part, 
         return st;
     for (size_t i = 0; !st && i < n_parts; i++) {
         const uint64_t shape[2] = {(uint64_t)part[i].n, (uint64_t)part[i].width};
-        st = io_writer_add(w, part[i].name, QUANT_F32, 2, shape, part[i].at,
-                           shape[0] * shape[1] * sizeof(float), err);
+        const struct tool_part *p = &part[i];
+        st = io_writer_add(w, p->name, p->ints ? QUANT_I32 : QUANT_F32, p->width ? 2 : 1, shape, p->ints ? (const void *)p->ints : p->at,
+                           shape[0] * (p->width ? shape[1] : 1) * sizeof(float), err);
     }
     struct err closing;
     const ingle_status closed = io_writer_close(w, st ? &closing : err);

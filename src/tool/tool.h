@@ -44,11 +44,12 @@ int64_t tool_matrix_width(const struct tool_matrix *m);
 MUST_CHECK ingle_status tool_matrix_row(const struct tool_matrix *m, int64_t i, float *dst,
                                         struct err *err);
 
-/* Writes float32 matrices [n][width] as one safetensors file. */
+/* Writes float32 matrices [n][width] as one safetensors file, or int32 ones; width 0: of one axis, [n]. */
 struct tool_part {
     const char *name;
     float *at;
     int64_t n, width;
+    int32_t *ints; /* instead of at, or NULL */
 };
 MUST_CHECK ingle_status tool_matrices_save(const char *path, const struct tool_part *part,
                                            size_t n_parts, struct err *err);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """draft.py INGLE - drafters beside a model: found, paired, planned, chosen by method; what does not fit is named; the text is
 the same with and without."""
-import json, os, shutil, subprocess, sys, tempfile, unittest
+import json, lzma, os, shutil, struct, subprocess, sys, tempfile, unittest
 from modelfile import *
 
 INGLE = sys.argv[1]
@@ -190,6 +190,101 @@ class Words(Case):
             self.assertEqual(rc, 0, name + err)
         rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--spec-type", "eagle9")
         self.assertEqual(rc, 2)
+
+
+def tensors(path):
+    """{name: (type, shape, values)} of a safetensors file."""
+    with open(path, "rb") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    out = {}
+    for name, t in head.items():
+        if name != "__metadata__":
+            a, b = t["data_offsets"]
+            out[name] = t["dtype"], t["shape"], struct.unpack("<" + "fi"[t["dtype"] == "I32"] * ((b - a) // 4), data[a:b])
+    return out
+
+
+class Eval(Case):
+    """ingle eval --draft-at: what is drafted is what was recorded with the reference, logits and tokens agree."""
+
+    def recorded(self, method):
+        with lzma.open(f"{NANO}/nano-gemma4-{method}-golden.json.xz") as f:
+            passes = json.load(f)["weights"]["q8_0"]
+        with open(f"{NANO}/golden.json") as f:
+            answers = {a["name"]: a for a in json.load(f)["weights"]["q8_0"]}
+        for p in passes:
+            a = answers[p["name"]]
+            yield a["prompt_ids"] + a["completion_ids"], p["passes"]
+
+    def test_recorded_passes(self):
+        for method in DRAFTERS:
+            if not os.path.exists(f"{NANO}/nano-gemma4-{method}-golden.json.xz"):
+                continue
+            n_equal = n_all = 0
+            for ids, passes in list(self.recorded(method))[:4]:
+                at = [p["position"] for p in passes if p["position"] < len(ids)]
+                out = self.draft(SMALL, DRAFTERS[method], ids, at)
+                for p in passes:
+                    n = p["position"]
+                    if n not in at:
+                        continue
+                    rows = out[f"n{n}.tokens"][1][0]
+                    self.assertGreaterEqual(rows, len(p["drafts"]))
+                    n_all += 1
+                    n_equal += list(out[f"n{n}.tokens"][2][:len(p["drafts"])]) == p["drafts"]
+                    v = out[f"n{n}.logits"][1][1]
+                    for i, t in enumerate(out[f"n{n}.tokens"][2]):
+                        row = out[f"n{n}.logits"][2][i * v:(i + 1) * v]
+                        self.assertEqual(max(row), row[t])
+                    if "confidence" in p:
+                        for a, b in zip(out[f"n{n}.confidence"][2], p["confidence"]):
+                            self.assertAlmostEqual(a, b, delta=0.05)
+            # keys and values are halves here, floats in the reference: a near tie may fall the other way
+            self.assertGreaterEqual(n_equal, n_all - 2, method)
+            self.assertGreater(n_all, 10)
+
+    def draft(self, model, drafter, ids, at, *more):
+        path = f"{self.dir.name}/ids.json"
+        with open(path, "w") as f:
+            json.dump(ids, f)
+        out = f"{self.dir.name}/out.safetensors"
+        rc, stdout, err = ingle("eval", "-m", model, "--draft", drafter, "--tokens", path, "--draft-at", ",".join(map(str, at)),
+                                "--draft-out", out, *more)
+        self.assertEqual(rc, 0, err)
+        self.said = json.loads(stdout)
+        return tensors(out)
+
+    def test_behind_the_end_the_anchor_is_the_most_probable_token(self):
+        ids, _ = next(self.recorded("dflash"))
+        out = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 3])
+        cut = self.draft(SMALL, DRAFTERS["dflash"], ids[:-3], [len(ids) - 3])
+        self.assertEqual(self.said["drafts"][0]["seed"], ids[-3])
+        self.assertEqual(out[f"n{len(ids) - 3}.tokens"], cut[f"n{len(ids) - 3}.tokens"])
+
+    def test_settings(self):
+        ids, passes = next(self.recorded("dflash"))
+        plain = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5])
+        for more in (["--draft-rule", "bidir"], ["--draft-tap", "early"], ["--draft-tap", "upstream"], ["--draft-ctx", "4"]):
+            other = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5], *more)
+            self.assertNotEqual(list(plain.values())[0][2], list(other.values())[0][2], more)
+        out = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5], "--draft-block", "4")
+        self.assertEqual(out[f"n{len(ids) - 5}.tokens"][1], [3])
+        model = self.draft(SMALL, TARGET, ids, [5, len(ids) - 5])  # a model that drafts
+        self.assertEqual(model["n5.logits"][1][1], 2048)
+
+    def test_wrong_use(self):
+        path = f"{self.dir.name}/ids.json"
+        with open(path, "w") as f:
+            f.write("[2, 3, 4]")
+        for args, says in ((["--draft-at", "4"], "1 to the 3 tokens"), (["--draft-at", "1,x"], "no list"), (["--draft-at", "0"], "no list"),
+                           (["--draft-out", "x"], "goes with"), (["--draft-at", "1", "--greedy", "3"], "goes with"),
+                           (["--draft-at", "1", "--draft", "off"], "no network drafts")):
+            rc, out, err = ingle("eval", "-m", SMALL, *(["--draft", DRAFTERS["dflash"]] if "off" not in args else []), "--tokens", path, *args)
+            self.assertNotEqual(rc, 0, args)
+            self.assertIn(says, err)
+        rc, out, err = ingle("eval", "-m", SMALL, "--draft", DRAFTERS["dflash"], "--tokens", path, "--draft-at", "1", "--draft-rule", "other")
+        self.assertIn("causal", err)
 
 
 class Text(Case):
