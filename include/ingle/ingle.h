@@ -698,6 +698,7 @@ struct ingle_request_options {
                             * probabilities by which one of them was drawn */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
+    int64_t draft_max;     /* tokens that are drafted for a step, at most; 0: as many as pay, -1: none */
     bool anew;             /* all of the prompt is computed, whatever is known of it */
     int priority;          /* -10 to 10: higher first */
     const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */

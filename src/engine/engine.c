@@ -48,6 +48,7 @@ static ingle_status read_device_options(const struct ingle_engine *e,
     return INGLE_OK;
 }
 
+enum { DRAFT_LOGITS = 32 }; /* rows of logits in a step for drafted tokens */
 enum { LEAST_RESTORE = 128 }; /* below, prompts would be cut into too small steps */
 
 static ingle_status read_runner_options(const struct ingle_engine *e,
@@ -56,7 +57,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
 {
     *out = (struct runner_options){.n_ctx = o->n_ctx,
                                    .max_rows = o->max_rows,
-                                   .max_logits = o->max_logits,
+                                   .max_logits = (o->max_logits ? o->max_logits : 16) + (e->draft_text ? DRAFT_LOGITS : 0),
                                    .tree_budget_bytes = o->cache_bytes,
                                    .store = o->store,
                                    .store_bytes = o->store_bytes,

@@ -406,6 +406,16 @@ ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_paus
     return st;
 }
 
+ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause *pause, const int32_t *token, int64_t n,
+                              int64_t *fit, struct err *err)
+{
+    grammar_matcher_bound(r->matcher, pause);
+    const ingle_status st = grammar_matcher_fits(r->matcher, token, n, fit, err);
+    grammar_matcher_bound(r->matcher, NULL);
+    r->failed = r->failed || (st && st != INGLE_CANCEL && st != INGLE_LIMIT);
+    return st;
+}
+
 ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err)
 {
     r->ready = false;

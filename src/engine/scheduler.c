@@ -268,6 +268,7 @@ static bool make_lane(struct engine_lane *l, size_t n)
 
 static void free_scheduler(struct ingle_scheduler *s)
 {
+    engine_drafts_close(s->drafts);
     engine_masks_close(s->masks);
     session_runner_set_news(s->e->runner, NULL, NULL);
     session_runner_set_look(s->e->runner, NULL);
@@ -367,6 +368,8 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
         st = sched_queue_create(&s->queue, options.max_waiting, options.max_waiting_tokens, &err);
     if (!st)
         st = engine_masks_open(&s->masks, (size_t)s->o.max_running, hear, s, &err);
+    if (!st)
+        st = engine_drafts_open(&s->drafts, s, &err);
     if (!st)
         st = start_thread(s, &err);
     if (st)

@@ -5,6 +5,7 @@
  * scheduler_request.c  a request: checked and copied, its end
  * scheduler_admit.c    who begins, memory, prefixes that requests share
  * scheduler_step.c     one step: who takes part, what comes of it
+ * scheduler_draft.c    tokens that are guessed before a step, and verified in it
  *
  * A request has one or more answers.  An answer that has begun has a slot with a session;
  * the first one computes the prompt, the others fork from it.  What no comment says is
@@ -66,12 +67,15 @@ struct engine_answer {
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first, ... */
     bool passes;         /* ... where it need not stop */
+    int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted; none outside of a step and its results */
 };
 
 /* A token that is drawn after a step. */
 struct engine_draw {
     struct engine_answer *a;
-    const float *logits;
+    const float *logits; /* of the row at hand; those of drafted tokens follow, ... */
+    int64_t n_more;      /* ... so many */
+    int64_t n_history;   /* tokens of the session that it is drawn behind */
     struct ingle_token token;
     struct ingle_top top[ENGINE_MAX_TOP];
     int n_top;
@@ -109,6 +113,7 @@ struct ingle_scheduler {
     struct engine_lane step, between; /* the step; the one between its pieces */
     struct engine_draw *draw;    /* [max_running] */
     struct engine_masks *masks;  /* of slots that are MASKS */
+    struct engine_drafts *drafts; /* NULL: nothing drafts */
     struct ingle_request *begun;
     int64_t n_free, n_ended;     /* slots; answers since the start */
     uint64_t reserved_bytes;
@@ -191,6 +196,22 @@ bool engine_step(struct ingle_scheduler *s);
 void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a);
 /* In the middle of a step: those who are over end, if it is time to look. */
 void engine_look(void *scheduler);
+
+/* ---- drafts ---- */
+
+/* *out is NULL where neither a network nor text drafts. */
+MUST_CHECK ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s, struct err *err);
+void engine_drafts_close(struct engine_drafts *d);
+/* Answers that could take part in a step of up to max_rows rows get drafts, if that pays; a round of the network may run. */
+void engine_draft(struct ingle_scheduler *s, int64_t max_rows);
+/* The session is as it was without them. */
+void engine_drafts_drop(struct engine_answer *a);
+/* Of a's drafts n_right were what was drawn, after n_tried draws. */
+void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right);
+/* A step of these rows, whose results are still to come, took that long; 0: not measured. */
+void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds);
+/* The answer has ended: others of its user may go on as it did. */
+void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a);
 
 /* ---- the loop ---- */
 

@@ -229,6 +229,7 @@ int64_t engine_n_running(const struct ingle_scheduler *s)
 void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool remember)
 {
     struct err err;
+    engine_drafts_drop(a);
     if (remember && session_remember(a->session.s, &err))
         report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
     (void)!session_rewind(a->session.s, 0, &err);
@@ -245,6 +246,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
     struct ingle_request *r = a->r;
     const int index = a->index;
     engine_leave_mask(s, a);
+    engine_drafts_end(s, a);
     if (a->step_rows) {
         a->state = ENGINE_ANSWER_LEAVES;
         a->r = NULL;

@@ -57,6 +57,7 @@ static void fill_row(const struct ingle_scheduler *s, const struct engine_answer
     *row = (struct sched_row){
         .pending = session_pending(a->session.s),
         .answers = a->state == ENGINE_ANSWER_RUNS,
+        .drafts = a->n_drafts,
         .all_logits = wants_prompt_logprobs(a),
         .stop = a->state == ENGINE_ANSWER_PROMPT ? pause_of(s, a) : 0,
         .priority = a->r->o.priority,
@@ -73,7 +74,7 @@ static void add_work(struct engine_lane *l, int64_t i)
     l->work[l->n++] = (struct session_work){
         .s = a->session.s,
         .max_tokens = row->n,
-        .want = row->all_logits ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
+        .want = row->all_logits || row->drafts ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
     };
     l->n_answers += row->answers;
     if (row->answers)
@@ -98,8 +99,9 @@ static void find_owner(struct engine_lane *l)
 }
 
 /* Those who could take part: not those whom the step that runs moves, nor those who are held. */
-static void list_rows(const struct ingle_scheduler *s, struct engine_lane *l)
+static void list_rows(struct ingle_scheduler *s, struct engine_lane *l, int64_t max_rows)
 {
+    engine_draft(s, max_rows);
     l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
     l->owner = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++)
@@ -130,7 +132,7 @@ static int64_t count_answers(const struct engine_lane *l)
 static enum sched_way make_step(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->step;
-    list_rows(s, l);
+    list_rows(s, l, s->max_rows);
     s->pace.can_stop =
         !s->no_pages && count_answers(l) <= session_runner_between_rows(s->e->runner);
     s->no_pages = false;
@@ -148,7 +150,7 @@ static void make_step_between(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->between;
     int here = INT_MIN, there = INT_MIN;
-    list_rows(s, l);
+    list_rows(s, l, session_runner_between_rows(s->e->runner));
     for (int64_t i = 0; i < l->n_rows; i++)
         if (!l->row[i].answers && l->row[i].priority > here)
             here = l->row[i].priority;
@@ -169,15 +171,16 @@ static void make_step_between(struct ingle_scheduler *s)
 
 /* ---- what comes of it ---- */
 
+/* n_rows: of logits; those behind the first one are of drafted tokens. */
 static void add_draw(struct ingle_scheduler *s, int64_t *n_draws, struct engine_answer *a,
-                     const float *logits)
+                     const float *logits, int64_t n_rows)
 {
     if (a->n_generated >= a->r->max_tokens) {
         engine_answer_end(s, a, INGLE_FINISH_LENGTH, NULL);
         return;
     }
-    s->draw[*n_draws].a = a;
-    s->draw[(*n_draws)++].logits = logits;
+    s->draw[(*n_draws)++] = (struct engine_draw){
+        .a = a, .logits = logits, .n_more = n_rows - 1, .n_history = session_length(a->session.s) - (n_rows - 1)};
 }
 
 /* The prompt is there: the other answers fork, and each draws its first token. */
@@ -199,9 +202,9 @@ static void prompt_done(struct ingle_scheduler *s, int64_t *n_draws, struct engi
         if (session_fork(b->session.s, a->session.s, &err))
             engine_answer_end(s, b, INGLE_FINISH_ERROR, &err);
         else
-            add_draw(s, n_draws, b, logits);
+            add_draw(s, n_draws, b, logits, 1);
     }
-    add_draw(s, n_draws, a, logits);
+    add_draw(s, n_draws, a, logits, 1);
 }
 
 static void fill_top(const float *logits, int64_t n_vocab, int32_t token, int n_top,
@@ -276,7 +279,7 @@ static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     } else if (!w->n_done) {
         return;
     } else if (a->state == ENGINE_ANSWER_RUNS) {
-        add_draw(s, n_draws, a, w->logits);
+        add_draw(s, n_draws, a, w->logits, w->n_logits);
     } else {
         remember_fork(s, a);
         tell_progress(a);
@@ -296,7 +299,8 @@ static void draw_one(void *arg, int64_t i, int worker)
     const struct ingle_request *r = d->a->r;
     const struct grammar_pause pause = {.max_steps = DRAW_STEPS};
     (void)worker;
-    d->status = engine_sample_within(r->sampler[d->a->index], d->logits, &d->a->session, &pause, &d->token, &d->error);
+    d->status = engine_sample_behind(r->sampler[d->a->index], d->logits, &d->a->session, d->n_history, &pause, &d->token,
+                                     &d->error);
     d->n_top = r->o.n_top;
     if (!d->status && r->o.drawn_from)
         d->n_top = engine_sampler_last(r->sampler[d->a->index], d->token.id, &d->token.logprob,
@@ -305,22 +309,62 @@ static void draw_one(void *arg, int64_t i, int worker)
         fill_top(d->logits, s->n_vocab, d->token.id, r->o.n_top, &d->token.logprob, d->top);
 }
 
-/* Tells of a drawn token and decides whether the answer goes on. */
-static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
+/* Whether the token that was drawn is the one that was drafted for its place. */
+static bool is_right(const struct engine_draw *d)
+{
+    return !d->status && d->n_more && session_tokens(d->a->session.s)[d->n_history] == d->token.id;
+}
+
+/* No more of the drafted tokens are right than those before this draw, and this one if `right`. */
+static void settle(struct ingle_scheduler *s, const struct engine_draw *d, bool right)
+{
+    struct engine_answer *a = d->a;
+    const int64_t first = session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts;
+    if (!a->n_drafts)
+        return;
+    engine_drafts_told(s, a, d->n_history - first + (d->n_more && !d->status), d->n_history - first + right);
+    session_keep(a->session.s, d->n_history);
+    a->n_drafts = 0;
+}
+
+/* What is drawn next goes on behind the token, which is in the session if it was drafted.  An answer that is held or
+ * cancelled by now gets no more tokens of this step. */
+static bool goes_on(struct ingle_scheduler *s, struct engine_draw *d, bool right)
+{
+    struct engine_answer *a = d->a;
+    struct err err;
+    engine_request_grow(s, a->r, a->n_generated);
+    if (right && !engine_is_held(a->r) && !atomic_load(&a->r->cancelled)) {
+        d->logits += s->n_vocab;
+        d->n_more--;
+        d->n_history++;
+        return true;
+    }
+    settle(s, d, right);
+    if (session_append(a->session.s, &d->token.id, 1, &err))
+        engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
+    return false;
+}
+
+/* Tells of a drawn token and decides whether the answer goes on.  True: with another draw now. */
+static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
 {
     struct engine_answer *a = d->a;
     struct ingle_request *r = a->r;
     struct err err;
     if (d->status == INGLE_CANCEL) {
+        settle(s, d, false);
         a->state = ENGINE_ANSWER_MASKS;
         engine_masks_add(s->masks, (size_t)(a - s->slot), engine_sampler_keep(r->sampler[a->index], d->logits));
-        return;
+        return false;
     }
     if (d->status) {
+        settle(s, d, false);
         err_set(&err, d->status, "%s", d->error.text);
         engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
-        return;
+        return false;
     }
+    const bool right = is_right(d);
     a->n_generated++;
     r->usage.n_generated++;
     const struct ingle_drawn t = {
@@ -328,20 +372,16 @@ static void deliver(struct ingle_scheduler *s, struct engine_draw *d)
         .logprob = d->token.logprob,
         .top = d->n_top ? d->top : NULL,
         .n_top = d->n_top,
-        .position = session_length(a->session.s) + session_pending(a->session.s),
+        .position = d->n_history,
     };
     const int asked = r->o.token ? r->o.token(r->o.arg, a->index, &t) : 0;
     const bool ignored = r->o.ignore_end && !engine_sampler_follows(r->sampler[a->index]);
-    if (ingle_model_is_end(s->e->model, t.id) && !ignored)
-        engine_answer_end(s, a, INGLE_FINISH_END, NULL);
-    else if (asked)
-        engine_answer_end(s, a, INGLE_FINISH_ASKED, NULL);
-    else if (a->n_generated >= r->max_tokens)
-        engine_answer_end(s, a, INGLE_FINISH_LENGTH, NULL);
-    else if (session_append(a->session.s, &t.id, 1, &err))
-        engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
-    else
-        engine_request_grow(s, r, a->n_generated);
+    const bool ends = ingle_model_is_end(s->e->model, t.id) && !ignored;
+    if (!ends && !asked && a->n_generated < r->max_tokens)
+        return goes_on(s, d, right);
+    settle(s, d, right);
+    engine_answer_end(s, a, ends ? INGLE_FINISH_END : asked ? INGLE_FINISH_ASKED : INGLE_FINISH_LENGTH, NULL);
+    return false;
 }
 
 void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a)
@@ -350,19 +390,24 @@ void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a)
         engine_masks_drop(s->masks, (size_t)(a - s->slot));
 }
 
+/* A token of each, then the next one of those whose drafts were right so far. */
 static void draw_all(struct ingle_scheduler *s, int64_t n_draws)
 {
-    int64_t n_drawn = 0;
-    pool_run(device_pool(s->e->device), n_draws, draw_one, s);
-    for (int64_t i = 0; i < n_draws; i++)
-        n_drawn += s->draw[i].status != INGLE_CANCEL;
-    if (n_drawn) { /* counted before anybody is told, and may ask */
-        pthread_mutex_lock(&s->lock);
-        s->status.generated_tokens += n_drawn;
-        pthread_mutex_unlock(&s->lock);
+    while (n_draws) {
+        int64_t n_drawn = 0, n = 0;
+        pool_run(device_pool(s->e->device), n_draws, draw_one, s);
+        for (int64_t i = 0; i < n_draws; i++)
+            n_drawn += s->draw[i].status != INGLE_CANCEL;
+        if (n_drawn) { /* counted before anybody is told, and may ask */
+            pthread_mutex_lock(&s->lock);
+            s->status.generated_tokens += n_drawn;
+            pthread_mutex_unlock(&s->lock);
+        }
+        for (int64_t i = 0; i < n_draws; i++)
+            if (deliver(s, &s->draw[i]))
+                s->draw[n++] = s->draw[i];
+        n_draws = n;
     }
-    for (int64_t i = 0; i < n_draws; i++)
-        deliver(s, &s->draw[i]);
 }
 
 /* Answers whose masks are made by now draw their tokens.  False: there are none. */
@@ -383,7 +428,8 @@ static bool draw_masked(struct ingle_scheduler *s)
         if (st)
             engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
         else
-            s->draw[n_draws++] = (struct engine_draw){.a = a, .logits = engine_sampler_kept(a->r->sampler[a->index])};
+            s->draw[n_draws++] = (struct engine_draw){.a = a, .logits = engine_sampler_kept(a->r->sampler[a->index]),
+                                                      .n_history = session_length(a->session.s)};
     }
     if (n_draws)
         draw_all(s, n_draws);
@@ -464,6 +510,8 @@ static ingle_status run_step(struct ingle_scheduler *s, const struct engine_lane
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
+        if (!l->work[i].n_done)
+            engine_drafts_drop(l->item[i]);
         if (l->item[i]->state == ENGINE_ANSWER_LEAVES)
             engine_slot_free(s, l->item[i], !l->work[i].failed);
     }
@@ -507,6 +555,7 @@ static double step_between(struct ingle_scheduler *s)
     count_step(s, l, seconds_since(began));
     s->step_began = clock_now();
     pthread_mutex_unlock(&s->lock);
+    engine_drafts_step(s, l, st ? 0 : seconds_since(began));
     take_results(s, l, &err);
     const double took = seconds_since(began);
     if (!st)
@@ -622,6 +671,7 @@ bool engine_step(struct ingle_scheduler *s)
     session_runner_set_between(s->e->runner, NULL);
     step_ends(s, st, seconds_since(began + s->between_ns));
     if (!st || st == INGLE_NUMERIC) {
+        engine_drafts_step(s, l, st ? 0 : seconds_since(began + s->between_ns));
         take_results(s, l, &err);
         if (way == SCHED_TOGETHER)
             s->answered = clock_now();

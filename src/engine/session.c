@@ -459,6 +459,17 @@ bool engine_sampler_follows(const struct ingle_sampler *s)
     return s->rule != NULL;
 }
 
+/* Before every draw: ids that the text so far forbids. */
+static void forbid(struct ingle_sampler *s, const int32_t *history, int64_t n)
+{
+    session_sample_allow(s->s, NULL);
+    if (s->no_calls) {
+        const int32_t *id;
+        const size_t n_ids = text_avoid_next(s->no_calls, history, n, &id);
+        session_sample_forbid(s->s, id, n_ids);
+    }
+}
+
 /* Without filters the token that is drawn of all is the one that is drawn of those that fit, if it fits: then the mask is not
  * needed. */
 static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
@@ -468,12 +479,7 @@ static ingle_status draw(struct ingle_sampler *s, const float *logits, const int
     const uint64_t *allowed;
     bool fits = false;
     ingle_status st = INGLE_OK;
-    session_sample_allow(s->s, NULL);
-    if (s->no_calls) {
-        const int32_t *id;
-        const size_t n_ids = text_avoid_next(s->no_calls, history, n, &id);
-        session_sample_forbid(s->s, id, n_ids);
-    }
+    forbid(s, history, n);
     if (s->free || !s->rule)
         st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, t, err);
     if (st || !s->rule)
@@ -526,14 +532,36 @@ const float *engine_sampler_kept(const struct ingle_sampler *s)
     return s->kept;
 }
 
+ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
+                                 int32_t *token, struct err *err)
+{
+    struct sample_token t;
+    fenv_t mode;
+    fp_enter(&mode);
+    forbid(s, history, n);
+    const ingle_status st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, err);
+    fp_leave(&mode);
+    *token = st ? 0 : t.id;
+    return st;
+}
+
 ingle_status engine_sample_within(struct ingle_sampler *s, const float *logits,
                                   const struct ingle_session *session, const struct grammar_pause *pause,
                                   struct ingle_token *out, struct ingle_error *error)
 {
+    int64_t n;
+    (void)ingle_session_tokens(session, &n);
+    return engine_sample_behind(s, logits, session, n, pause, out, error);
+}
+
+ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits, const struct ingle_session *session,
+                                  int64_t n, const struct grammar_pause *pause, struct ingle_token *out,
+                                  struct ingle_error *error)
+{
     struct err err;
     struct sample_token t;
-    int64_t n;
-    const int32_t *history = ingle_session_tokens(session, &n);
+    int64_t n_all;
+    const int32_t *history = ingle_session_tokens(session, &n_all);
     fenv_t mode;
     fp_enter(&mode);
     ingle_status st = draw(s, logits, history, n, pause, &t, &err);

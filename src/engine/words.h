@@ -25,6 +25,9 @@ MUST_CHECK ingle_status engine_rule_mask(struct engine_rule *r, const struct gra
                                          const uint64_t **allowed, struct err *err);
 MUST_CHECK ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_pause *pause,
                                            int32_t token, bool *allows, struct err *err);
+/* *fit: how many of the n tokens may come one after the other; nothing is accepted. */
+MUST_CHECK ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause *pause, const int32_t *token,
+                                         int64_t n, int64_t *fit, struct err *err);
 /* INGLE_ARG: it does not fit. */
 MUST_CHECK ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err);
 MUST_CHECK ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, size_t n,

@@ -100,6 +100,10 @@ MUST_CHECK ingle_status grammar_matcher_mask(struct grammar_matcher *m, const ui
  * the text may end). */
 MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bool *allows,
                                             struct err *err);
+/* *fit: how many of the n tokens may come one after the other; m stays where it is.  INGLE_CANCEL, INGLE_LIMIT: it
+ * would take too much. */
+MUST_CHECK ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n, int64_t *fit,
+                                          struct err *err);
 /* The token has been drawn.  INGLE_ARG: it was not allowed (m is unchanged). */
 MUST_CHECK ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token,
                                             struct err *err);

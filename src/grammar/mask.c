@@ -296,19 +296,24 @@ static bool is_end(const struct grammar_matcher *m, int32_t token)
     return false;
 }
 
-/* The state behind a token, MATCH_DEAD if it does not fit.  A special token has no bytes. */
-static uint32_t behind(struct grammar_matcher *m, int32_t token)
+/* The state behind a token that comes at `from`, MATCH_DEAD if it does not fit.  A special token has no bytes. */
+static uint32_t behind_from(struct grammar_matcher *m, uint32_t from, int32_t token)
 {
     const struct grammar_vocab *v = m->v;
     if (token < 0 || token >= v->n_vocab || m->ended)
         return MATCH_DEAD;
-    uint32_t s = grammar_match_token(m, m->state, token);
+    uint32_t s = grammar_match_token(m, from, token);
     if (s != MATCH_DEAD || v->offset[token] == v->offset[token + 1])
         return s;
-    s = m->state;
+    s = from;
     for (uint32_t i = v->offset[token]; i < v->offset[token + 1] && s != MATCH_DEAD; i++)
         s = grammar_match_step(m, s, (uint8_t)v->bytes[i]);
     return s;
+}
+
+static uint32_t behind(struct grammar_matcher *m, int32_t token)
+{
+    return behind_from(m, m->state, token);
 }
 
 static bool may_take_end(const struct grammar_matcher *m, int32_t token)
@@ -325,6 +330,22 @@ ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bo
         fits = behind(m, token) != MATCH_DEAD;
     if (!m->status)
         *allows = fits;
+    return m->status;
+}
+
+ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n, int64_t *fit, struct err *err)
+{
+    enter(m, err);
+    uint32_t s = m->state;
+    int64_t i = 0;
+    for (; i < n && !m->status; i++) {
+        const uint32_t next = behind_from(m, s, token[i]);
+        if (next == MATCH_DEAD)
+            break;
+        s = next;
+    }
+    /* An end of the answer may be the last of them. */
+    *fit = i + (i < n && !m->status && m->states[s].may_end && is_end(m, token[i]));
     return m->status;
 }
 

@@ -64,6 +64,7 @@ struct sched_row {
     int64_t pending;    /* tokens that wait */
     int64_t stop;       /* at most so many of them now; 0: no such limit */
     bool answers;       /* a running answer: its token waits for logits */
+    int64_t drafts;     /* of an answer's pending tokens so many are drafted: rows for them where there is room */
     bool all_logits;    /* each of its rows is a row of logits */
     int priority;
     const void *user;

@@ -37,6 +37,12 @@ static void plan_answers(struct sched_row *row, int64_t n, uint64_t turn, struct
             left->logits--;
         }
     }
+    for (int64_t i = 0; i < n; i++) { /* prompts keep the row of logits that fell to them */
+        const int64_t more = row[i].answers && row[i].n ? num_min(row[i].drafts, num_min(left->rows, left->logits)) : 0;
+        row[i].n += more;
+        left->rows -= more;
+        left->logits -= more;
+    }
     left->logits += for_prompts;
 }
 

@@ -145,7 +145,7 @@ static void draw_one(void *arg, int64_t i, int worker)
     d->on[i] = d->j < t->width && d->draw(d->arg, d->index[i], d->j, d->logits + i * d->r->info.n_vocab, &d->before[i]);
     if (!d->on[i])
         return;
-    t->token[d->j] = d->before[i];
+    t->token[d->j] = t->s->token[t->s->n_tokens + (size_t)d->j] = d->before[i];
     if (t->confidence)
         t->confidence[d->j] = d->confidence[i];
     t->n = d->j + 1;
@@ -220,9 +220,11 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
         struct round d = {.r = r, .draw = draw, .arg = arg};
         for (; i < n && d.n < num_min(rider->n_spans, r->lane[r->depth].max_rows); i++) {
             BUG_IF(session_pending(item[i].s) != 1 || item[i].s->restore.read);
-            if (item[i].width < 1 || kv_timeline_extend(item[i].s->timeline, rider->info.rows, &full))
-                continue;
+            struct session *s = item[i].s;
             item[i].width = num_min(item[i].width, rider->info.most);
+            if (item[i].width < 1 || kv_timeline_extend(s->timeline, rider->info.rows, &full) ||
+                !mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)item[i].width, sizeof *s->token))
+                continue;
             add(&d, &item[i], i);
         }
         const ingle_status s = d.n ? run(&d, cancel, err) : INGLE_OK;

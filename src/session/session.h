@@ -219,7 +219,8 @@ struct session_draft {
     int64_t n;         /* result: tokens drafted; 0: there was no room for its rows */
 };
 /* Draws drafted token j of item i from the drafter's logits f32 [n_vocab] (the draws of different items may run on
- * several threads at a time).  False: this item drafts no more, token j is none. */
+ * several threads at a time).  The j tokens drafted before it stand behind the session's tokens meanwhile, so that
+ * session_tokens() is a history.  False: this item drafts no more, token j is none. */
 typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token);
 /* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they are.  Logits of
  * the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what was drafted until then. */

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scheduler_draft - tokens that are guessed before a step: by a network, in one round for all answers, or from the text.
+ * They stand behind the answer's token, and the step draws at each of them what plain decoding draws.
+ */
+#include "engine/scheduler.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/ngram.h"
+
+#include <string.h>
+
+enum { BY_NETWORK, BY_TEXT }; /* numbers of proposers */
+enum { MEMORY_USERS = 16, MEMORY_TOKENS = 8192 };
+enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
+
+/* Of a slot. */
+struct slot_draft {
+    struct sched_draft_session sched;
+    struct ngram *text;      /* NULL: text does not draft */
+    int64_t request;         /* whose tokens the text has: number of the request, ... */
+    int index;               /* ... and answer */
+    int proposer;
+    bool sure;               /* confidence[proposer] is known */
+    int32_t token[2][SCHED_DRAFT_DEPTH]; /* by proposer */
+    float confidence[2][SCHED_DRAFT_DEPTH];
+};
+
+struct engine_drafts {
+    struct slot_draft *slot;        /* [max_running], as are these: */
+    struct sched_draft_item *item;
+    struct engine_answer **who;     /* of an item, */
+    struct session_draft *round;
+    int64_t *item_of;               /* of a round's session */
+    struct ngram_memory *memory;    /* NULL: text does not draft */
+    struct sched_draft sched;
+    int64_t prompt_rows;            /* of the last step */
+    const struct family_draft_info *network; /* NULL: there is none */
+    const struct ingle_scheduler *s;
+};
+
+ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s, struct err *err)
+{
+    const size_t n = (size_t)s->o.max_running;
+    const struct family_draft_info *network = session_runner_draft(s->e->runner);
+    *out = NULL;
+    if (!network && !s->e->draft_text)
+        return INGLE_OK;
+    struct engine_drafts *d = mem_zalloc(sizeof *d);
+    if (!d)
+        return err_set(err, INGLE_NOMEM, "no memory for drafts");
+    d->s = s;
+    d->network = network;
+    d->sched.network[BY_NETWORK] = true;
+    d->slot = mem_calloc(n, sizeof *d->slot);
+    d->item = mem_calloc(n, sizeof *d->item);
+    d->who = mem_calloc(n, sizeof *d->who);
+    d->round = mem_calloc(n, sizeof *d->round);
+    d->item_of = mem_calloc(n, sizeof *d->item_of);
+    ingle_status st = INGLE_OK;
+    if (!d->slot || !d->item || !d->who || !d->round || !d->item_of)
+        st = err_set(err, INGLE_NOMEM, "no memory for the drafts of %zu answers", n);
+    for (size_t i = 0; i < n && !st && s->e->draft_text; i++)
+        st = session_ngram_create(&d->slot[i].text, &(struct ngram_options){0}, err);
+    if (!st && s->e->draft_text)
+        st = session_ngram_memory_create(&d->memory, MEMORY_USERS, MEMORY_TOKENS, err);
+    if (st)
+        engine_drafts_close(d);
+    else
+        *out = d;
+    return st;
+}
+
+void engine_drafts_close(struct engine_drafts *d)
+{
+    if (!d)
+        return;
+    for (int64_t i = 0; d->slot && i < d->s->o.max_running; i++)
+        session_ngram_free(d->slot[i].text);
+    session_ngram_memory_free(d->memory);
+    mem_free(d->slot);
+    mem_free(d->item);
+    mem_free(d->who);
+    mem_free(d->round);
+    mem_free(d->item_of);
+    mem_free(d);
+}
+
+static struct slot_draft *slot_of(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    return &s->drafts->slot[a - s->slot];
+}
+
+void engine_drafts_drop(struct engine_answer *a)
+{
+    if (!a->n_drafts)
+        return;
+    session_keep(a->session.s, session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts);
+    a->n_drafts = 0;
+}
+
+/* ---- what could be drafted ---- */
+
+/* Tokens that an answer may have in a step on top of one. */
+static int64_t most_of(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    const int64_t at = session_length(a->session.s) + 1;
+    int64_t n = num_min(a->r->max_tokens - a->n_generated - 1, s->n_ctx - at);
+    n = num_min(n, SCHED_DRAFT_DEPTH);
+    if (a->r->o.draft_max)
+        n = num_min(n, num_max(0, a->r->o.draft_max));
+    return s->e->draft_most ? num_min(n, s->e->draft_most) : n;
+}
+
+/* The text is what the answer has; false: there is no memory, and text does not draft. */
+static bool know_text(struct slot_draft *t, const struct engine_answer *a)
+{
+    struct err err;
+    const struct session *s = a->session.s;
+    const int64_t n = session_length(s) + session_pending(s), had = session_ngram_length(t->text);
+    if (t->request == a->r->number && t->index == a->index && had <= n)
+        return session_ngram_append(t->text, session_tokens(s) + had, n - had, &err) == INGLE_OK;
+    t->request = a->r->number;
+    t->index = a->index;
+    t->sched = (struct sched_draft_session){0};
+    return session_ngram_reserve(t->text, n + num_min(a->r->max_tokens, MEMORY_TOKENS), &err) == INGLE_OK &&
+           session_ngram_sync(t->text, session_tokens(s), n, &err) == INGLE_OK;
+}
+
+static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sched_draft_item *item)
+{
+    struct engine_drafts *d = s->drafts;
+    struct slot_draft *t = slot_of(s, a);
+    const int64_t most = most_of(s, a);
+    *item = (struct sched_draft_item){.s = &t->sched};
+    if (most > 0 && d->network)
+        item->offer[BY_NETWORK].most = num_min(most, d->network->most);
+    if (most <= 0 || !t->text || !know_text(t, a))
+        return;
+    item->offer[BY_TEXT] = (struct sched_draft_offer){
+        session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
+        t->confidence[BY_TEXT]};
+}
+
+/* Answers that wait for a step with their one token. */
+static int64_t offer_all(struct ingle_scheduler *s, int64_t *context)
+{
+    struct engine_drafts *d = s->drafts;
+    int64_t n = 0, sum = 0;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *a = &s->slot[i];
+        if (a->state != ENGINE_ANSWER_RUNS || a->step_rows || engine_is_held(a->r) || session_pending(a->session.s) != 1)
+            continue;
+        d->who[n] = a;
+        sum += session_length(a->session.s);
+        offer(s, a, &d->item[n++]);
+    }
+    *context = n ? sum / n : 0;
+    return n;
+}
+
+/* ---- a round of the network ---- */
+
+/* As the target will draw, with the same random numbers. */
+static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
+{
+    const struct ingle_scheduler *s = arg;
+    const struct engine_drafts *d = s->drafts;
+    const struct engine_answer *a = d->who[d->item_of[i]];
+    struct err err;
+    if (!a->r) /* it has left meanwhile */
+        return false;
+    const int64_t n = session_length(a->session.s) + 1 + j;
+    return engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, token, &err) == INGLE_OK;
+}
+
+static void run_round(struct ingle_scheduler *s, int64_t n)
+{
+    struct engine_drafts *d = s->drafts;
+    struct err err;
+    int64_t k = 0, deep = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_draft_item *item = &d->item[i];
+        struct slot_draft *t = slot_of(s, d->who[i]);
+        t->sure = item->proposer == BY_TEXT;
+        if (!item->width || item->proposer != BY_NETWORK)
+            continue;
+        d->item_of[k] = i;
+        d->round[k++] = (struct session_draft){.s = d->who[i]->session.s, .width = item->width, .token = t->token[BY_NETWORK],
+                                               .confidence = d->network->confidence ? t->confidence[BY_NETWORK] : NULL};
+        d->who[i]->step_rows = 1; /* it cannot leave in between */
+    }
+    if (!k)
+        return;
+    const uint64_t began = clock_now();
+    const ingle_status st = session_draft(s->e->runner, d->round, k, draw, s, NULL, &err);
+    for (int64_t i = 0; i < k; i++) {
+        struct sched_draft_item *item = &d->item[d->item_of[i]];
+        struct engine_answer *a = d->who[d->item_of[i]];
+        a->step_rows = 0;
+        item->width = a->r ? d->round[i].n : 0;
+        deep = num_max(deep, d->round[i].n);
+        all += d->round[i].n;
+        slot_of(s, a)->sure = d->network->confidence;
+        if (d->network->confidence)
+            item->offer[BY_NETWORK].confidence = slot_of(s, a)->confidence[BY_NETWORK];
+        if (a->state == ENGINE_ANSWER_LEAVES)
+            engine_slot_free(s, a, true);
+    }
+    const double seconds = (double)(clock_now() - began) * 1e-9;
+    if (!st && all)
+        sched_draft_note_round(&d->sched, BY_NETWORK, k, deep, all, seconds);
+    pthread_mutex_lock(&s->lock);
+    s->status.generated_seconds += seconds;
+    pthread_mutex_unlock(&s->lock);
+    if (st)
+        report(&s->e->sink, INGLE_REPORT_WARN, "draft", "round", "%s", err.msg);
+}
+
+/* Drafts end where they would leave the grammar. */
+static int64_t fitting(const struct engine_answer *a, const int32_t *token, int64_t n)
+{
+    struct err err;
+    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
+    struct engine_rule *rule = engine_sampler_rule(a->r->sampler[a->index]);
+    int64_t fit = 0;
+    if (!rule)
+        return n;
+    return engine_rule_fits(rule, &pause, token, n, &fit, &err) ? 0 : fit;
+}
+
+static void append(struct ingle_scheduler *s, struct engine_answer *a, const struct sched_draft_item *item)
+{
+    struct slot_draft *t = slot_of(s, a);
+    struct err err;
+    if (!a->r || !item->width)
+        return;
+    t->proposer = item->proposer;
+    if (!session_append(a->session.s, t->token[item->proposer], item->width, &err))
+        a->n_drafts = item->width;
+}
+
+void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
+{
+    struct engine_drafts *d = s->drafts;
+    struct sched_draft_room room = {0};
+    if (!d)
+        return;
+    const int64_t n = offer_all(s, &room.context);
+    room.other_rows = d->prompt_rows;
+    room.most_rows = num_max(0, num_min(num_min(max_rows, s->max_rows), s->max_logits) - n - 1);
+    if (!n)
+        return;
+    sched_draft_plan(&d->sched, d->item, n, &room);
+    run_round(s, n);
+    for (int64_t i = 0; i < n; i++)
+        if (d->item[i].width && d->who[i]->r)
+            d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer], d->item[i].width);
+    sched_draft_trim(&d->sched, d->item, n, &room);
+    for (int64_t i = 0; i < n; i++)
+        append(s, d->who[i], &d->item[i]);
+}
+
+/* ---- what became of it ---- */
+
+void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds)
+{
+    struct engine_drafts *d = s->drafts;
+    int64_t rows = 0, answers = 0, context = 0, prompts = 0;
+    if (!d)
+        return;
+    for (int64_t i = 0; i < l->n; i++) {
+        rows += l->work[i].n_done;
+        if (l->item[i]->state == ENGINE_ANSWER_RUNS) {
+            answers++;
+            context += session_length(l->item[i]->session.s);
+        } else {
+            prompts += l->work[i].n_done;
+        }
+    }
+    d->prompt_rows = prompts;
+    if (answers)
+        sched_draft_note_step(&d->sched, rows, context / answers, seconds);
+}
+
+void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right)
+{
+    struct engine_drafts *d = s->drafts;
+    struct slot_draft *t = slot_of(s, a);
+    sched_draft_note(&d->sched, &t->sched, t->proposer, n_tried, n_right, t->sure ? t->confidence[t->proposer] : NULL);
+    if (t->proposer == BY_TEXT)
+        session_ngram_learn(t->text, n_tried, n_right);
+    a->r->usage.n_drafted += a->n_drafts;
+    a->r->usage.n_accepted += n_right;
+    pthread_mutex_lock(&s->lock);
+    s->status.drafted_tokens += a->n_drafts;
+    s->status.accepted_tokens += n_right;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    struct engine_drafts *d = s->drafts;
+    struct err err;
+    const struct session *t = a->session.s;
+    const int64_t from = a->r->o.n_prompt, n = session_length(t) + session_pending(t) - a->n_drafts;
+    if (!d)
+        return;
+    if (d->memory && a->n_generated && n > from)
+        (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from, &err);
+    slot_of(s, a)->request = 0;
+}
