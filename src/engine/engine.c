@@ -57,7 +57,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
 {
     *out = (struct runner_options){.n_ctx = o->n_ctx,
                                    .max_rows = o->max_rows,
-                                   .max_logits = (o->max_logits ? o->max_logits : 16) + (e->draft_text ? DRAFT_LOGITS : 0),
+                                   .max_logits = (o->max_logits ? o->max_logits : 16) + (e->draft || e->draft_text ? DRAFT_LOGITS : 0),
                                    .tree_budget_bytes = o->cache_bytes,
                                    .store = o->store,
                                    .store_bytes = o->store_bytes,
