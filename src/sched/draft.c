@@ -35,7 +35,7 @@ enum {
 static const double PRIOR_ROW = 0.12, PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 /* A drafted token before anything is known, and its weight in tokens tried. */
 static const float PRIOR_RIGHT = 0.6f, PRIOR_WEIGHT = 4, ENGINE_WEIGHT = 6;
-static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f;
+static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f, SHARP_FADE = 0.999f;
 static const float IDLE_FADE = 0.98f; /* of an answer's record, in a step that adds nothing to it */
 /* What more rows may take that were not measured yet, of what is expected for them on top. */
 static const double HOPE = 0.3, HOPE_GAIN = 1.05;
@@ -705,6 +705,25 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
         d->step.n_drafts += item[i].width;
 }
 
+/* Networks that do not know the drafted tokens before are less sure than their targets; how much, the answers tell. */
+float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer)
+{
+    static const float BY[SCHED_DRAFT_SHARP] = {1.5f, 1, 2.5f, 4}; /* of equals the first */
+    static const float TRIED = 6, RIGHT = 0.95f, CURIOUS = 0.15f; /* what was not tried is thought well of */
+    float most = -1;
+    int best = 0;
+    for (int j = 0; j < SCHED_DRAFT_SHARP; j++) {
+        const float n = d->sharp_tried[proposer][j] + TRIED;
+        const float value = (d->sharp_right[proposer][j] + TRIED * RIGHT) / n + CURIOUS / sqrtf(n);
+        if (value > most) {
+            most = value;
+            best = j;
+        }
+    }
+    s->sharp[proposer] = best + 1;
+    return BY[best];
+}
+
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room)
 {
@@ -806,6 +825,9 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
             count(&d->bin_tried[k][bin], &d->bin_right[k][bin], BIN_FADE, is_right);
         }
     }
+    for (int64_t j = 0; s->sharp[k] && j < n_tried && j <= n_right; j++)
+        count(&d->sharp_tried[k][s->sharp[k] - 1], &d->sharp_right[k][s->sharp[k] - 1], SHARP_FADE, j < n_right);
+    s->sharp[k] = 0;
     s->n_drafted += n_tried;
     s->n_right += n_right;
     s->ahead += (double)n_right;

@@ -175,6 +175,7 @@ enum {
     SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
     SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
+    SCHED_DRAFT_SHARP = 4,     /* factors of a drafter's logits that are compared */
 };
 
 /* Why an answer has no drafts in this step. */
@@ -205,6 +206,7 @@ struct sched_draft_session {
     enum sched_draft_why why;   /* as of the last plan */
     double ahead;               /* of plain decoding, in tokens, within bounds */
     int64_t n_plan;             /* the last plan that it was in */
+    int sharp[SCHED_DRAFT_PROPOSERS]; /* the factor of the last round, plus 1; 0: none was asked for */
     int64_t n_drafted, n_right; /* in all */
 };
 
@@ -258,6 +260,8 @@ struct sched_draft {
     struct sched_draft_record record[SCHED_DRAFT_PROPOSERS]; /* of all answers */
     float bin_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS]; /* by confidence */
     float bin_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS];
+    float sharp_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP]; /* by factor of the logits */
+    float sharp_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP];
     double account; /* plain steps that may still be lost */
     bool opened;
     struct { /* as it was planned */
@@ -275,6 +279,9 @@ struct sched_draft {
  * counts in n_plain. */
 void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room);
+/* For an answer at a temperature above 0 that drafts with a network now: what the network's logits are multiplied by before the
+ * draft is drawn (session_sample_sharpen()).  The factor whose drafts are right most often, and now and then another one. */
+float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer);
 /* After the rounds: item.width is what was drafted (at most what was planned; 0: nothing), and the offer of
  * item.proposer has the confidence, if the network tells it.  Cuts the widths to what is worth verifying. */
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,

@@ -26,6 +26,7 @@ struct sampler {
     int64_t n_kept;
     uint64_t drawn;          /* the number of the last draw, */
     bool has_kept, has_p;    /* what it was drawn from is in kept, with probabilities */
+    float sharp;             /* what logits are multiplied by; 1 */
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
     const int32_t *forbidden; /* [n_forbidden], borrowed */
     size_t n_forbidden;
@@ -177,6 +178,7 @@ ingle_status session_sample_create(struct sampler **out, const struct sample_opt
         return err_set(err, INGLE_NOMEM, "no memory for a sampler");
     s->n_vocab = n_vocab;
     s->n_history = n_history;
+    s->sharp = 1;
     if (!take_memory(s, o)) {
         session_sample_free(s);
         return err_set(err, INGLE_NOMEM, "no memory for a sampler of %lld tokens",
@@ -220,16 +222,17 @@ void session_sample_free(struct sampler *s)
 static ingle_status take_logits(struct sampler *s, const float *logits, struct err *err)
 {
     enum { LANES = 16 };
+    const float sharp = s->sharp;
     uint32_t wrong[LANES] = {0}, bad = 0;
     int64_t from = 0;
     for (; from + LANES <= s->n_vocab; from += LANES)
         for (int l = 0; l < LANES; l++) {
             wrong[l] |= !(logits[from + l] <= FLT_MAX);
-            s->logit[from + l] = logits[from + l] + 0.0f;
+            s->logit[from + l] = logits[from + l] * sharp + 0.0f;
         }
     for (; from < s->n_vocab; from++) {
         bad |= !(logits[from] <= FLT_MAX);
-        s->logit[from] = logits[from] + 0.0f;
+        s->logit[from] = logits[from] * sharp + 0.0f;
     }
     for (int l = 0; l < LANES; l++)
         bad |= wrong[l];
@@ -238,6 +241,11 @@ static ingle_status take_logits(struct sampler *s, const float *logits, struct e
             return err_set(err, INGLE_NUMERIC, "the logit of token %lld is %s", (long long)t,
                            isnan(logits[t]) ? "not a number" : "infinite");
     return INGLE_OK;
+}
+
+void session_sample_sharpen(struct sampler *s, float by)
+{
+    s->sharp = by > 0 && by <= SAMPLE_MOST_SHARP ? by : 1;
 }
 
 void session_sample_allow(struct sampler *s, const uint64_t *allowed)

@@ -96,6 +96,12 @@ void session_sample_allow(struct sampler *s, const uint64_t *allowed);
  * Borrowed until the next call of this. */
 void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n);
 
+/* Later draws multiply the given logits by that much, before anything else; 1 is what a target needs.  A drafter that
+ * is less sure than its target, as those are that do not know the drafted tokens before, draws the target's token more often
+ * when its logits are sharper.  Above 0, at most SAMPLE_MOST_SHARP; else 1. */
+enum { SAMPLE_MOST_SHARP = 64 };
+void session_sample_sharpen(struct sampler *s, float by);
+
 struct sample_token {
     int32_t id;
     float logprob; /* under the softmax of the given logits, before any option; 0 unless asked */

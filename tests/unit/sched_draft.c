@@ -373,6 +373,29 @@ static void test_what_is_certain(void **state)
     assert_int_equal(last, N);
 }
 
+/* The factor whose drafts are right most often is taken most of the time, whichever it is. */
+static void test_the_best_sharpness(void **state)
+{
+    (void)state;
+    static const float BEST[] = {1, 1.5f, 2.5f, 4};
+    for (int k = 0; k < 4; k++) {
+        struct sched_draft d = {.network[NETWORK] = true};
+        struct sched_draft_session s = {0};
+        struct world w = {.x = (uint64_t)k};
+        int taken = 0;
+        for (int i = 0; i < 3000; i++) {
+            const float by = sched_draft_sharpness(&d, &s, NETWORK);
+            int64_t right = 0;
+            while (right < 7 && dice(&w) < (by == BEST[k] ? 0.85 : 0.77))
+                right++;
+            taken += i >= 1000 && by == BEST[k];
+            sched_draft_note(&d, &s, NETWORK, 7, right, NULL);
+        }
+        if (taken < 1600)
+            fail_msg("factor %g: taken %d times of 2000", (double)BEST[k], taken);
+    }
+}
+
 static void test_odd_input(void **state)
 {
     (void)state;
@@ -420,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_one_without_drafts),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_what_is_certain),
+        cmocka_unit_test(test_the_best_sharpness),
         cmocka_unit_test(test_odd_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -510,6 +510,39 @@ static void near_distributions_draw_the_same(void **state)
     session_sample_free(s);
 }
 
+/* Logits that are multiplied are those of a lower temperature; a target's draw is as before afterwards. */
+static void sharper_logits(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    static float l[N];
+    uint32_t x = 23;
+    for (int t = 0; t < N; t++)
+        l[t] = 2 * bell(&x);
+    for (int kind = 0; kind < 2; kind++) {
+        struct sample_options o = options();
+        o.top_k = kind ? 30 : 0;
+        struct sampler *s = sampler(&o, N);
+        o.temperature = 0.5f;
+        struct sampler *half = sampler(&o, N);
+        int other = 0;
+        for (uint64_t i = 0; i < 100; i++) {
+            session_sample_sharpen(s, 2);
+            const int32_t sharp = draw(s, l, i, NULL, 0);
+            assert_int_equal(sharp, draw(half, l, i, NULL, 0));
+            session_sample_sharpen(s, 1);
+            other += draw(s, l, i, NULL, 0) != sharp;
+        }
+        assert_true(other > 20);
+        session_sample_sharpen(s, NAN);
+        const int32_t t = draw(s, l, 5, NULL, 0);
+        session_sample_sharpen(s, 1);
+        assert_int_equal(t, draw(s, l, 5, NULL, 0));
+        session_sample_free(s);
+        session_sample_free(half);
+    }
+}
+
 /* A token that is allowed and wins without the mask wins with it; and what the draw was from is told afterwards. */
 static void masks_change_nothing_among_the_others(void **state)
 {
@@ -703,6 +736,7 @@ int main(void)
         cmocka_unit_test(draws_follow_what_is_kept),
         cmocka_unit_test(near_distributions_draw_the_same),
         cmocka_unit_test(masks_change_nothing_among_the_others),
+        cmocka_unit_test(sharper_logits),
         cmocka_unit_test(large_vocabularies_agree_with_small_paths),
         cmocka_unit_test(bad_input_is_an_error),
         cmocka_unit_test(one_token_is_a_vocabulary),
