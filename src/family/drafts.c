@@ -5,11 +5,13 @@
 #include <stddef.h>
 
 const struct family_draft *const family_drafts[] = {
+    &family_deepseek4_dspark, /* before other networks of the same architecture, "dflash" */
     &family_dflash,
     &family_dflash2,
     &family_dspark_gemma4,
     &family_eagle3,
     &family_deepseek4_mtp,
+    &family_gemma4_mtp,
     &family_draft_model, /* last: whatever else a file is, it is that first */
     NULL,
 };

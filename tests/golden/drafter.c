@@ -55,10 +55,13 @@ static void reserve(struct drafter *d)
     const size_t observing = device_dry_end(d->g.device);
     device_dry_begin(d->g.device);
     f.step = &some;
-    struct family_round r = {.forward = f, .n_drafts = d->info.most};
+    struct kv_spec target;
+    GOLDEN_OK(d->g.family->kv(d->g.self, KERN_KV_F32, &target, &e));
+    struct family_round r = {.forward = f, .target = &target, .n_drafts = d->info.most};
     d->kind->begin(d->self, &r);
     d->kind->next(d->self, &r, 0, NULL, DRAFTER_TIMELINES, (struct rows){NULL, DRAFTER_TIMELINES, d->g.info.n_vocab, d->g.info.n_vocab}, NULL);
     const size_t drafting = device_dry_end(d->g.device);
+    kv_spec_release(&target);
     GOLDEN_OK(device_arena_reserve(d->g.device, (observing > drafting ? observing : drafting) + 4096, &e));
 }
 

@@ -55,7 +55,7 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
 {
     struct err e;
     struct model *m = g->model;
-    struct json_object *config = g->config;
+    struct json_object *config = NULL;
     const struct family_draft_target t = {g->family, g->self, &g->info};
     if (path)
         GOLDEN_OK(io_open(&g->draft_file, path, &g->sink, &e));
