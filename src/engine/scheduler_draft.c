@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "session/ngram.h"
 
 #include <string.h>
 
