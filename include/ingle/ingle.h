@@ -305,10 +305,15 @@ struct ingle_engine_options {
     const char *draft_tap; /* where the target is tapped: "late" (or NULL), "early", "upstream" */
     int64_t draft_block;   /* rows of a round; 0: as trained */
     int64_t draft_ctx;     /* newest positions that a drafter sees; 0: all */
+    uint64_t expert_bytes; /* memory for experts, the others stay in a file; 0: all, or what fits if all do not */
+    const char *experts_io;     /* how they are read: "auto" (or NULL), "direct", "cached" */
+    const char *experts_early;  /* reads before a layer chooses: "auto" (or NULL), "off", or the most a layer */
+    const char *experts_verify; /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
+    const char *experts_trace;  /* file for lines "step,layer,expert"; NULL: none */
     struct ingle_callbacks callbacks; /* copied */
 };
 
-enum { INGLE_PLAN_ITEMS = 9 };
+enum { INGLE_PLAN_ITEMS = 10 };
 
 struct ingle_plan {
     struct {
@@ -326,6 +331,8 @@ struct ingle_plan {
     const char *numerics;
     bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
+    uint64_t expert_bytes, expert_memory_bytes; /* of all experts, and of those in memory; less than all: the others are
+                                                 * read from a file when they are chosen */
 };
 
 /* What an engine would take, before anything large is taken. */
@@ -404,6 +411,23 @@ struct ingle_engine_info {
     uint64_t draft_bytes;    /* of its weights */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
+
+/* Experts that are not all in memory.  False: they are, or there are none. */
+struct ingle_experts {
+    uint64_t n, slots, resident;           /* experts of all layers; places in memory; of them taken for longer */
+    uint64_t memory_bytes, expert_bytes;   /* of the places; of all experts */
+    uint64_t choices, hits, misses;        /* experts of a layer in a step: all, in memory, not */
+    uint64_t early_hits, early_reads;      /* misses that had been read before they were chosen; such reads */
+    uint64_t evictions, failed_reads;
+    uint64_t reads, read_bytes, busy_ns;   /* of the file; while any was under way */
+    uint64_t stall_ns;                     /* steps waited for reads */
+    bool direct, packed;                   /* direct I/O; from a file of packed weights */
+};
+/* Any thread. */
+INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);
+struct ingle_expert_layer { int64_t layer; uint64_t choices, hits, early_hits, read_bytes, stall_ns; };
+/* Of the i-th layer with experts; false: there are no more.  Any thread. */
+INGLE_API bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out);
 
 /* How often each expert of a layer was chosen since the engine was opened: hits
  * [info.n_experts], growing while steps run.  NULL: the layer has no experts. */

@@ -267,6 +267,23 @@ static void print_profile(const struct bench *b, const struct rounds *r)
         print_op(b, r, &r->op[i], all);
 }
 
+/* Experts that are not all in memory: since the engine was opened. */
+static void print_experts(const struct bench *b)
+{
+    struct ingle_experts n;
+    struct ingle_expert_layer l;
+    if (b->json || !ingle_engine_experts(b->engine, &n) || !n.choices)
+        return;
+    printf("  experts: %.1f %% of %llu choices in memory, %.1f %% more read early; %.2f GB read at %.2f GB/s, waited %.0f ms\n",
+           100 * (double)n.hits / (double)n.choices, (unsigned long long)n.choices, 100 * (double)n.early_hits / (double)n.choices,
+           (double)n.read_bytes * 1e-9, n.busy_ns ? (double)n.read_bytes / (double)n.busy_ns : 0, (double)n.stall_ns * 1e-6);
+    printf("  %-6s %10s %8s %8s %12s %10s\n", "layer", "choices", "hits", "early", "read MB", "waited ms");
+    for (size_t i = 0; ingle_engine_expert_layer(b->engine, i, &l); i++)
+        printf("  %-6lld %10llu %7.1f%% %7.1f%% %12.1f %10.1f\n", (long long)l.layer, (unsigned long long)l.choices,
+               l.choices ? 100 * (double)l.hits / (double)l.choices : 0, l.choices ? 100 * (double)l.early_hits / (double)l.choices : 0,
+               (double)l.read_bytes * 1e-6, (double)l.stall_ns * 1e-6);
+}
+
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
 {
     static struct rounds r[2];
@@ -295,6 +312,8 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
         if (b->profile)
             print_profile(b, &r[i]);
     }
+    if (!st && b->profile)
+        print_experts(b);
     return st;
 }
 

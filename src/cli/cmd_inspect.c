@@ -34,10 +34,12 @@ static void print_plan_json(const struct ingle_plan *p)
         printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
                (unsigned long long)p->item[i].bytes);
     printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
-           "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"advice\": \"%s\"}\n",
+           "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
+           "\"expert_memory_bytes\": %llu, \"advice\": \"%s\"}\n",
            (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
            (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
-           p->mapped ? "true" : "false", p->n_nodes, p->advice);
+           p->mapped ? "true" : "false", p->n_nodes, (unsigned long long)p->expert_bytes,
+           (unsigned long long)p->expert_memory_bytes, p->advice);
 }
 
 static void print_plan(const struct ingle_plan *p)
@@ -51,6 +53,10 @@ static void print_plan(const struct ingle_plan *p)
            (long long)p->max_rows, p->kv, p->fits ? "fits" : "does not fit; ", p->advice);
     printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie together\n",
            (double)p->point_bytes / mib);
+    if (p->expert_memory_bytes < p->expert_bytes)
+        printf("experts in memory %.2f MiB of %.2f (%.0f %%), on disk %.2f MiB\n", (double)p->expert_memory_bytes / mib,
+               (double)p->expert_bytes / mib, 100 * (double)p->expert_memory_bytes / (double)p->expert_bytes,
+               (double)(p->expert_bytes - p->expert_memory_bytes) / mib);
     if (p->mapped)
         printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
     if (p->n_nodes > 1)

@@ -220,6 +220,11 @@ void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt)
     d->prompt_rows = n_prompt;
 }
 
+int64_t device_step_prompt(const struct device *d)
+{
+    return d->prompt_rows;
+}
+
 void device_fail(struct device *d, const struct err *err)
 {
     if (d->err.status == INGLE_OK)

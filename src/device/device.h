@@ -141,6 +141,7 @@ void device_begin(struct device *d, const atomic_bool *cancel);
 /* Until the next step: of products of n_rows rows without a list, the last n_prompt ones are a prompt's, for which
  * fast numerics have kernels of their own. */
 void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt);
+int64_t device_step_prompt(const struct device *d); /* that n_prompt; 0: none was said */
 /* False in a dry run, after an error and after a cancel: host code between operations asks
  * before it touches memory. */
 bool device_runs(struct device *d);

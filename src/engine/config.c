@@ -120,8 +120,9 @@ static bool parse_size(const char *text, double *out)
 
 static bool value_of(const struct ingle_option *o, const char *text, double *out)
 {
+    *out = 0; /* the word that a size may be instead */
     if (o->kind == INGLE_OPTION_SIZE)
-        return parse_size(text, out);
+        return (o->choices && strcmp(text, o->choices) == 0) || parse_size(text, out);
     return parse_number(text, out) && (o->kind != INGLE_OPTION_INT || *out == floor(*out));
 }
 
@@ -289,6 +290,13 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->draft_tap = ingle_config_text(c, "draft-tap", 0);
     out->draft_block = (int64_t)ingle_config_number(c, "draft-block");
     out->draft_ctx = (int64_t)ingle_config_number(c, "draft-ctx");
+    out->expert_bytes = (uint64_t)ingle_config_number(c, "expert-budget");
+    if (ingle_config_is_set(c, "expert-budget-mb"))
+        out->expert_bytes = (uint64_t)ingle_config_number(c, "expert-budget-mb") << 20;
+    out->experts_io = ingle_config_text(c, "experts-io", 0);
+    out->experts_early = ingle_config_text(c, "experts-early", 0);
+    out->experts_verify = ingle_config_text(c, "experts-verify", 0);
+    out->experts_trace = ingle_config_text(c, "experts-trace", 0);
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

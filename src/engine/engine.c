@@ -6,6 +6,7 @@
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "expert/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -381,7 +382,8 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         const char *name;
         uint64_t bytes;
     } item[] = {
-        {"weights", e->weight_bytes},
+        {"weights", e->weight_bytes - e->expert_budget},
+        {"experts", e->expert_budget},
         {"drafter", drafter_bytes(e)},
         {"keys and values", need->sessions - need->windows},
         {"windows", need->windows},
@@ -393,7 +395,8 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     };
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
-        if (i == 1 && !e->draft)
+        /* Experts that are all in memory are weights like others. */
+        if ((i == 1 && !e->expert_budget) || (i == 2 && !e->draft))
             continue;
         out->item[out->n_items].name = item[i].name;
         out->item[out->n_items++].bytes = item[i].bytes;
@@ -436,7 +439,8 @@ static struct model_load_options load_options(const struct ingle_engine *e, cons
                                        .pack_write = o->pack_write,
                                        .pack_bytes = o->pack_bytes,
                                        .identity = e->form,
-                                       .lock = o->lock};
+                                       .lock = o->lock,
+                                       .no_experts = e->expert_budget != 0};
 }
 
 static ingle_status load_draft(struct ingle_engine *e, struct model_load_options load, struct err *err)
@@ -444,6 +448,7 @@ static ingle_status load_draft(struct ingle_engine *e, struct model_load_options
     struct engine_draft *d = e->draft;
     uint64_t sum;
     load.identity = d->form;
+    load.no_experts = false; /* a drafter's are few */
     ingle_status st = model_load_with(d->weights, &load, err);
     if (!st)
         st = model_sum(d->weights, &load, &sum, err);
@@ -462,12 +467,72 @@ static ingle_status find_identity(struct ingle_engine *e, const struct model_loa
     return st;
 }
 
+/* What the system and others may need beside a plan that takes all that is free. */
+static uint64_t margin_of(const struct ingle_engine_options *o, uint64_t limit)
+{
+    enum { SHARE = 12 }; /* 8 % */
+    static const uint64_t least = (uint64_t)2 << 30;
+    if (o->memory_bytes)
+        return 0;
+    const uint64_t part = limit / SHARE > least ? limit / SHARE : least;
+    return part < limit / 4 ? part : limit / 4;
+}
+
+/* Experts get the memory that the rest leaves; a context that nobody asked for takes at most an eighth of it. */
+static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_engine_options *o, struct search *s,
+                                  struct runner_options *r, struct need *need, struct err *err)
+{
+    const uint64_t dense = engine_dense_bytes(e), least = expert_store_least(e->weights), all = model_expert_bytes(e->weights);
+    const uint64_t limit = s->limit, usable = limit - margin_of(o, limit), before = e->weight_bytes;
+    ingle_status st = INGLE_OK;
+    if (!all || usable < dense + least)
+        return INGLE_OK;
+    e->weight_bytes = dense + least;
+    s->r.n_ctx = r->n_ctx = o->n_ctx ? o->n_ctx : e->info.n_ctx;
+    if (!o->max_rows)
+        s->r.max_rows = r->max_rows = LEAST_CHUNK;
+    if (!o->n_ctx) {
+        s->limit = dense + least + (usable - dense - least) / 8;
+        const int64_t most = fits(s, r->n_ctx, r->kv_codec) ? r->n_ctx : longest(s, r->n_ctx, r->kv_codec);
+        s->limit = limit;
+        r->n_ctx = most > LEAST_CTX ? most : r->n_ctx < LEAST_CTX ? r->n_ctx : LEAST_CTX;
+    }
+    st = compute_need(e, r, s->n_sessions, s->own_cache, need, err);
+    if (st || need->total > usable) {
+        e->weight_bytes = before;
+        return st ? st : compute_need(e, r, s->n_sessions, s->own_cache, need, err);
+    }
+    e->expert_budget = least + (usable - need->total);
+    e->expert_budget = e->expert_budget < all ? e->expert_budget : all;
+    e->weight_bytes = dense + e->expert_budget;
+    report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
+           "they do not all fit in memory: %s of %s do, the others stay in a file; context %lld tokens",
+           size_of(e->expert_budget).text, size_of(all).text, (long long)r->n_ctx);
+    return compute_need(e, r, s->n_sessions, s->own_cache, need, err);
+}
+
+/* A budget for experts that was said. */
+static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+{
+    const uint64_t all = model_expert_bytes(e->weights);
+    const ingle_status st = engine_experts_check(e, o, err);
+    if (st || !o->expert_bytes)
+        return st;
+    if (o->expert_bytes >= all)
+        return INGLE_OK;
+    e->expert_budget = o->expert_bytes;
+    e->weight_bytes = engine_dense_bytes(e) + e->expert_budget;
+    return INGLE_OK;
+}
+
 /* Decides *r (context, budgets) and what it takes. */
-static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_engine_options *o,
+static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_options *o,
                               struct runner_options *r, struct ingle_plan *out, struct err *err)
 {
     struct need need = {0};
     ingle_status st = read_runner_options(e, o, r, err);
+    if (!st)
+        st = take_budget(e, o, err);
     if (st)
         return st;
     if (r->n_ctx > e->info.n_ctx)
@@ -502,7 +567,14 @@ static ingle_status make_plan(const struct ingle_engine *e, const struct ingle_e
                 return st;
         }
     }
+    if (need.total > search.limit && !o->expert_bytes && !o->force) {
+        st = leave_experts(e, o, &search, r, &need, err);
+        if (st)
+            return st;
+    }
     fill_plan(e, &need, out);
+    out->expert_bytes = model_expert_bytes(e->weights);
+    out->expert_memory_bytes = e->expert_budget ? e->expert_budget : out->expert_bytes;
     const struct model_load_options load = load_options(e, o);
     out->mapped = model_maps(e->weights, &load);
     out->n_ctx = r->n_ctx;
@@ -658,6 +730,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     st = model_load_with(e->weights, &load, err);
     if (!st)
         st = find_identity(e, &load, err);
+    if (!st)
+        st = engine_experts_open(e, o, err);
     if (st)
         return st;
     if (e->draft)
@@ -698,6 +772,7 @@ void ingle_engine_close(struct ingle_engine *e)
     engine_draft_free(e->draft);
     if (e->self)
         e->family->free(e->self);
+    expert_store_close(e->experts);
     model_free(e->weights);
     device_free(e->device);
     io_meta_free(e->own_meta);

@@ -10,6 +10,7 @@
  * reader.c   tokens of an answer to events
  * draft.c    the drafter beside a model: found, paired, loaded
  * engine.c   weights, threads, KV memory: the plan and the machine
+ * experts.c  experts that are not all in memory
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
  * config.c   the table of options
@@ -63,7 +64,9 @@ struct ingle_engine {
     struct family_info info;
     struct runner *runner;
     const char *cpu, *numerics, *kv;
-    uint64_t weight_bytes, identity, form;
+    uint64_t weight_bytes, identity, form; /* weight_bytes: in memory */
+    uint64_t expert_budget;     /* of the weights: what experts take that are not all in memory; 0: they are */
+    struct expert_store *experts; /* or NULL */
     struct engine_draft *draft; /* the network that drafts, or NULL */
     bool draft_text;            /* n-grams and grammars may draft */
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
@@ -112,6 +115,13 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
+
+/* experts.c: bytes of the weights without experts; of all of them. */
+uint64_t engine_dense_bytes(const struct ingle_engine *e);
+/* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */
+MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+/* Behind loading, if there is a budget. */
+MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
 
 /* The built-in model (engine/nano.S). */
 extern const unsigned char engine_nano[];

@@ -125,7 +125,7 @@ static struct expert_pairs make_pairs(const struct expert_eval *v)
 void expert_eval_begin(struct expert_eval *v)
 {
     v->pairs = make_pairs(v);
-    v->tier = &expert_ram;
+    v->tier = v->layer->home && v->layer->home->keeper ? &expert_tiered : &expert_ram;
     if (v->tier->begin)
         v->tier->begin(v);
 }

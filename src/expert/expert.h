@@ -69,6 +69,7 @@ struct expert_eval {
     /* set by expert_eval_begin() */
     struct expert_pairs pairs;
     const struct expert_tier *tier;
+    uint8_t *state; /* the tier's */
 };
 /* Everything above is borrowed until the end; x must not change in between.  Scratch that
  * begin takes from the arena is the caller's to release. */
@@ -85,5 +86,7 @@ struct expert_tier {
 };
 /* All experts in the device's memory. */
 extern const struct expert_tier expert_ram;
+/* Some of them: the others are in a file (store.h). */
+extern const struct expert_tier expert_tiered;
 
 #endif

@@ -267,7 +267,7 @@ ingle_status model_experts(struct model *m, int64_t layer, const struct device_m
         if (device_matrix_stack(part[i]) < 2 || b->group) /* one expert is no choice */
             return INGLE_OK;
         e.n = device_matrix_stack(part[i]);
-        e.part[e.n_parts] = part[i];
+        e.part[e.n_parts] = b->m;
         e.part_at[e.n_parts++] = e.bytes;
         e.bytes += (device_matrix_bytes(part[i]) / (uint64_t)e.n + 63) / 64 * 64;
     }

@@ -105,7 +105,7 @@ struct model_experts {
     int64_t n;
     uint64_t bytes;  /* of an extent, a multiple of MODEL_EXTENT */
     int n_parts;
-    const struct device_matrix *part[MODEL_PARTS];
+    struct device_matrix *part[MODEL_PARTS];
     uint64_t part_at[MODEL_PARTS]; /* in an extent */
     void *keeper;    /* of who has those that are not all in memory, and moves them; NULL: all are */
 };

@@ -240,6 +240,28 @@ static void put_store(const struct serve *s, const struct ingle_scheduler_status
     write_close(out, '}');
 }
 
+/* Only where they are not all in memory. */
+static void put_experts(const struct serve *s, struct str *out)
+{
+    struct ingle_experts n;
+    if (!ingle_engine_experts(s->engine, &n))
+        return;
+    write_key(out, "experts");
+    write_open(out, '{');
+    const struct { const char *key; uint64_t v; } member[] = {
+        {"memory_bytes", n.memory_bytes}, {"bytes", n.expert_bytes}, {"slots", n.slots}, {"resident", n.resident},
+        {"choices", n.choices}, {"hits", n.hits}, {"misses", n.misses}, {"early_hits", n.early_hits},
+        {"read_bytes", n.read_bytes}, {"failed_reads", n.failed_reads}, {"stall_ms", n.stall_ns / 1000000},
+    };
+    for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
+        write_key(out, member[i].key);
+        write_uint(out, member[i].v);
+    }
+    write_member(out, "io", n.direct ? "direct" : "cached");
+    write_member_bool(out, "packed", n.packed);
+    write_close(out, '}');
+}
+
 static void put_state(struct serve *s, const struct http_request *rq, struct str *out)
 {
     struct ingle_scheduler_status now;
@@ -268,6 +290,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_member(out, "numerics", s->engine_info.numerics);
     write_member(out, "kv_cache_k", s->engine_info.kv);
     write_member(out, "kv_cache_v", s->engine_info.kv);
+    put_experts(s, out);
     write_close(out, '}');
 }
 

@@ -229,6 +229,32 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
         (double)n->kv_budget_bytes);
 }
 
+/* Of experts that are not all in memory. */
+static void put_experts(struct str *out, const struct ingle_engine *e)
+{
+    struct ingle_experts n;
+    struct ingle_expert_layer l;
+    if (!ingle_engine_experts(e, &n))
+        return;
+    put(out, "ingle_expert_slots", "gauge", "Places for experts in memory.", (double)n.slots);
+    put(out, "ingle_expert_memory_bytes", "gauge", "Memory of these places.", (double)n.memory_bytes);
+    put(out, "ingle_expert_bytes", "gauge", "All experts, in memory or not.", (double)n.expert_bytes);
+    put(out, "ingle_expert_read_bytes_total", "counter", "Experts that were read.", (double)n.read_bytes);
+    put(out, "ingle_expert_early_reads_total", "counter", "Reads before a layer chose.", (double)n.early_reads);
+    put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.", (double)n.failed_reads);
+    put(out, "ingle_expert_evictions_total", "counter", "Experts that left for others.", (double)n.evictions);
+    put(out, "ingle_expert_read_seconds_total", "counter", "Time with a read under way.", (double)n.busy_ns * 1e-9);
+    put_head(out, "ingle_expert_choices_total", "counter", "Experts that layers chose in a step.");
+    for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
+        str_addf(out, "ingle_expert_choices_total{layer=\"%lld\"} %llu\n", (long long)l.layer, (unsigned long long)l.choices);
+    put_head(out, "ingle_expert_hits_total", "counter", "Of them, experts that stayed in memory.");
+    for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
+        str_addf(out, "ingle_expert_hits_total{layer=\"%lld\"} %llu\n", (long long)l.layer, (unsigned long long)l.hits);
+    put_head(out, "ingle_expert_stall_seconds_total", "counter", "Time that steps waited for reads.");
+    for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
+        str_addf(out, "ingle_expert_stall_seconds_total{layer=\"%lld\"} %.6f\n", (long long)l.layer, (double)l.stall_ns * 1e-9);
+}
+
 static void put_http(struct str *out, const struct http_counters *n)
 {
     put(out, "ingle_http_connections_total", "counter", "Connections.", (double)n->n_connections);
@@ -285,6 +311,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", &m->prefill);
     pthread_mutex_unlock(&m->lock);
     put_caches(out, &now);
+    put_experts(out, s->engine);
     put_http(out, &http);
     responses_store_count(s->responses, &n_responses, &responses_bytes);
     put(out, "ingle_responses_kept", "gauge", "Answers kept for previous_response_id.",

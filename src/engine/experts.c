@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* experts - those that are not all in memory: what was asked for, and what became of it. */
+#include "engine/engine.h"
+
+#include "expert/store.h"
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t engine_dense_bytes(const struct ingle_engine *e)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model_n_experts(e->weights); i++) {
+        const struct model_experts *x = model_experts_at(e->weights, i);
+        for (int k = 0; k < x->n_parts; k++)
+            n += device_matrix_bytes(x->part[k]);
+    }
+    return model_bytes(e->weights) - n;
+}
+
+/* Index of a word in a list, the first if it is NULL; -1: it is none of them. */
+static int word_of(const char *word, const char *const list[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (!word || strcmp(word, list[i]) == 0)
+            return i;
+    return -1;
+}
+
+static ingle_status read_early(const char *text, int *out, struct err *err)
+{
+    char *end;
+    *out = -1;
+    if (!text || strcmp(text, "auto") == 0)
+        return INGLE_OK;
+    *out = 0;
+    if (strcmp(text, "off") == 0)
+        return INGLE_OK;
+    const long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 0 || n > EXPERT_MAX)
+        return err_set(err, INGLE_ARG, "early reads '%s' are none of auto, off and 0 to %d", text, EXPERT_MAX);
+    *out = (int)n;
+    return INGLE_OK;
+}
+
+static ingle_status read_options(const struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct expert_store_options *out, struct err *err)
+{
+    static const char *const io[3] = {"auto", "direct", "cached"}, *const verify[3] = {"first", "always", "off"};
+    const int i = word_of(o->experts_io, io), v = word_of(o->experts_verify, verify);
+    if (i < 0)
+        return err_set(err, INGLE_ARG, "reading of experts '%s' is none of auto, direct and cached", o->experts_io);
+    if (v < 0)
+        return err_set(err, INGLE_ARG, "checking of experts '%s' is none of first, always and off", o->experts_verify);
+    *out = (struct expert_store_options){.budget_bytes = e->expert_budget,
+                                         .n_used = e->info.n_experts_used,
+                                         .io = (enum expert_io)i,
+                                         .verify = (enum expert_verify)v,
+                                         .lock = o->lock,
+                                         .trace = o->experts_trace,
+                                         .sink = &e->sink};
+    return read_early(o->experts_early, &out->early, err);
+}
+
+ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+{
+    struct expert_store_options unused;
+    const uint64_t least = expert_store_least(e->weights);
+    const ingle_status st = read_options(e, o, &unused, err);
+    if (!st && o->expert_bytes && o->expert_bytes < least)
+        return err_set(err, INGLE_LIMIT, "%s: %llu bytes for experts are too few: the least is %llu", e->model->path,
+                       (unsigned long long)o->expert_bytes, (unsigned long long)least);
+    return st;
+}
+
+ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+{
+    struct expert_store_options x;
+    struct expert_store_counts n;
+    if (!e->expert_budget)
+        return INGLE_OK;
+    ingle_status st = read_options(e, o, &x, err);
+    if (!st)
+        st = expert_store_open(&e->experts, e->weights, &x, err);
+    if (st)
+        return st;
+    expert_store_count(e->experts, &n);
+    const uint64_t cycle = (uint64_t)model_n_experts(e->weights) * (uint64_t)e->info.n_experts_used;
+    report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
+           "%.2f of %.2f GB of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
+           (double)n.slot_bytes * 1e-9, (double)n.expert_bytes * 1e-9, (unsigned long long)n.slots, (unsigned long long)n.experts,
+           n.direct ? ", by direct I/O" : "");
+    if (n.slots < cycle)
+        report(&e->sink, INGLE_REPORT_WARN, "experts", e->model->path,
+               "one token alone uses %llu experts: with fewer places nearly all are read for every token",
+               (unsigned long long)cycle);
+    return INGLE_OK;
+}
+
+bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out)
+{
+    struct expert_store_counts n;
+    if (!e->experts)
+        return false;
+    expert_store_count(e->experts, &n);
+    *out = (struct ingle_experts){n.experts, n.slots, n.resident, n.slot_bytes, n.expert_bytes, n.choices, n.hits, n.misses,
+                                  n.early_hits, n.early_reads, n.evictions, n.failed_reads, n.reads, n.read_bytes, n.busy_ns,
+                                  n.stall_ns, n.direct, n.packed};
+    return true;
+}
+
+bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out)
+{
+    struct expert_layer_counts n;
+    if (!e->experts || i >= model_n_experts(e->weights))
+        return false;
+    expert_store_count_layer(e->experts, i, &n);
+    *out = (struct ingle_expert_layer){n.layer, n.choices, n.hits, n.early_hits, n.read_bytes, n.stall_ns};
+    return true;
+}

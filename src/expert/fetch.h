@@ -1,0 +1,74 @@
+/*
+ * fetch - inside the room: reads of extents into given memory, in the background.
+ *
+ * Reads are in two classes, demands before early ones, in each in the order of submission; one is cut into pieces, which
+ * several threads read at once.  A read belongs to a *ticket*, a number below n_tickets, that its owner chooses: one
+ * ticket has one read at a time.  Direct I/O (no page cache) where the file system can; else cached pages are given back.
+ *
+ * All functions are called by one thread.  Nothing is allocated behind expert_fetch_open().
+ */
+#ifndef INGLE_EXPERT_FETCH_H
+#define INGLE_EXPERT_FETCH_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct fetch;
+
+enum fetch_io { FETCH_AUTO, FETCH_DIRECT, FETCH_CACHED };
+
+/* Instead of pread(), for tests. */
+typedef ssize_t fetch_read_fn(void *arg, int fd, void *to, size_t n, off_t at);
+/* Brings the whole of a read in another way: INGLE_IO and others.  work: of the thread.  Any thread. */
+typedef ingle_status fetch_make_fn(void *arg, uint64_t what, void *to, void *work, struct err *err);
+
+struct fetch_options {
+    int fd;             /* borrowed; -1 with make */
+    enum fetch_io io;
+    int n_threads;      /* 0: 4 */
+    int n_tickets;
+    const char *path;   /* borrowed, for messages */
+    uint64_t test_at;   /* where a read of 4,096 bytes shows whether direct I/O works */
+    fetch_make_fn *make; /* instead of reading fd; or NULL */
+    void *make_arg;
+    size_t make_work;
+    fetch_read_fn *read; /* NULL: pread() */
+    void *read_arg;
+};
+
+MUST_CHECK ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o, struct err *err);
+/* Waits for reads that have begun. */
+void expert_fetch_close(struct fetch *f);
+bool expert_fetch_is_direct(const struct fetch *f);
+
+struct fetch_request {
+    int ticket;
+    uint64_t at, bytes; /* in the file; multiples of 4,096 for direct I/O, and so is the address */
+    void *to;
+    uint64_t what;      /* for make */
+    bool urgent;        /* a demand */
+    bool check;         /* XXH3-64 of it must be sum */
+    uint64_t sum;
+};
+void expert_fetch_submit(struct fetch *f, const struct fetch_request *r);
+/* An early read becomes a demand. */
+void expert_fetch_hurry(struct fetch *f, int ticket);
+/* Takes back a read of which no piece has begun: true; else it will be done. */
+bool expert_fetch_drop(struct fetch *f, int ticket);
+
+struct fetch_done {
+    int ticket;
+    ingle_status status;
+    uint64_t ns;     /* from submission on */
+    char why[160];   /* of a failure */
+};
+/* What is done since the last call, at most n; waits until until_ns (clock_now()) for the first: 0: does not wait. */
+int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t until_ns);
+
+struct fetch_counts { uint64_t reads, bytes, busy_ns, retries; }; /* busy: at least one piece under way */
+void expert_fetch_count(struct fetch *f, struct fetch_counts *out);
+
+#endif

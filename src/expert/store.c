@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store - slots, who is in them, and what a step has to wait for.
+ *
+ * A slot is a ticket of fetch.h.  An expert that a step at work needs is pinned: its slot stays what it is.  A slot whose
+ * expert has gone while its read is under way has no expert; it is free when the read ends.
+ */
+#include "expert/tiered.h"
+
+#include "base/bug.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LEAST_SLOTS = 3, LEAST_STAGE = 24 };
+static const uint64_t usual_stall_ns = 30000000000;
+
+/* ---- opening ---- */
+
+static struct store_class *class_of(struct expert_store *s, uint64_t bytes)
+{
+    for (int i = 0; i < s->n_classes; i++)
+        if (s->class[i].bytes == bytes)
+            return &s->class[i];
+    return NULL;
+}
+
+uint64_t expert_store_least(const struct model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model_n_experts(m); i++) {
+        bool seen = false;
+        for (size_t j = 0; j < i && !seen; j++)
+            seen = model_experts_at(m, j)->bytes == model_experts_at(m, i)->bytes;
+        n += seen ? 0 : LEAST_SLOTS * model_experts_at(m, i)->bytes;
+    }
+    return n;
+}
+
+static ingle_status add_layers(struct expert_store *s, struct err *err)
+{
+    for (size_t i = 0; i < s->n_layers; i++) {
+        struct model_experts *home = model_experts_at(s->model, i);
+        struct store_layer *l = &s->layer[i];
+        struct store_class *c = class_of(s, home->bytes);
+        if (!c) {
+            if (s->n_classes == STORE_CLASSES)
+                return err_set(err, INGLE_UNSUP, "experts of more than %d sizes cannot be kept outside of memory", STORE_CLASSES);
+            c = &s->class[s->n_classes++];
+            c->bytes = home->bytes;
+        }
+        *l = (struct store_layer){.store = s, .home = home, .class = c, .first = c->n_experts, .index = i};
+        c->n_experts += home->n;
+        l->seen_at = s->n_experts;
+        s->n_experts += home->n;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status open_class(struct expert_store *s, struct store_class *c, uint64_t spare, uint64_t all, struct err *err)
+{
+    const uint64_t share = (uint64_t)((double)spare * ((double)c->bytes * (double)c->n_experts / (double)all));
+    c->n_slots = (int)num_min(c->n_experts, LEAST_SLOTS + (int64_t)(share / c->bytes));
+    const int64_t stage = num_min(c->n_slots / 2, num_max(4 * s->o.n_used, LEAST_STAGE));
+    c->n_stage = c->n_slots >= c->n_experts ? 0 : (int)num_max(2, stage);
+    c->first_slot = s->n_slots;
+    s->n_slots += c->n_slots;
+    c->memory = mem_big_alloc((size_t)c->n_slots * c->bytes);
+    c->pins = mem_calloc((size_t)c->n_experts, sizeof *c->pins);
+    c->slot_of = mem_calloc((size_t)c->n_experts, sizeof *c->slot_of);
+    if (!c->memory || !c->pins || !c->slot_of)
+        return err_set(err, INGLE_NOMEM, "no memory for %d experts of %llu bytes", c->n_slots, (unsigned long long)c->bytes);
+    for (int64_t i = 0; i < c->n_experts; i++)
+        c->slot_of[i] = -1;
+    return expert_policy_create(&c->policy, c->n_experts, c->n_slots - c->n_stage, err);
+}
+
+static ingle_status open_slots(struct expert_store *s, struct err *err)
+{
+    s->slot = mem_calloc((size_t)s->n_slots, sizeof *s->slot);
+    s->seen = mem_calloc((size_t)s->n_experts, sizeof *s->seen);
+    if (!s->slot || !s->seen)
+        return err_set(err, INGLE_NOMEM, "no memory for %d slots of experts", s->n_slots);
+    for (int k = 0; k < s->n_classes; k++) {
+        struct store_class *c = &s->class[k];
+        c->free = -1;
+        for (int i = c->n_slots; i-- > 0;) {
+            const int t = c->first_slot + i;
+            s->slot[t] = (struct store_slot){.at = c->memory + (size_t)i * c->bytes, .class = c, .expert = -1, .next = c->free};
+            c->free = t;
+        }
+        if (s->o.lock && mlock(c->memory, (size_t)c->n_slots * c->bytes) != 0)
+            report(s->o.sink, INGLE_REPORT_WARN, "lock", "experts", "their slots are not locked: %s", strerror(errno));
+    }
+    return INGLE_OK;
+}
+
+static ingle_status make_expert(void *arg, uint64_t what, void *to, void *work, struct err *err)
+{
+    const struct expert_store *s = arg;
+    return model_expert_read(s->model, (size_t)(what >> 32), (int64_t)(what & UINT32_MAX), to, work, err);
+}
+
+static ingle_status open_fetch(struct expert_store *s, struct err *err)
+{
+    static const enum fetch_io io[] = {[EXPERT_IO_AUTO] = FETCH_AUTO, [EXPERT_IO_DIRECT] = FETCH_DIRECT, [EXPERT_IO_CACHED] = FETCH_CACHED};
+    struct model_extents x;
+    struct fetch_options o = {.fd = -1, .io = io[s->o.io], .n_tickets = s->n_slots, .read = s->o.read, .read_arg = s->o.read_arg,
+                              .path = io_path(model_file(s->model))};
+    s->packed = model_extents(s->model, 0, &x, NULL) == INGLE_OK;
+    if (s->packed) {
+        o.fd = x.fd;
+        o.test_at = x.at;
+    } else {
+        o.make = make_expert;
+        o.make_arg = s;
+        o.make_work = model_expert_work(s->model);
+    }
+    const ingle_status st = expert_fetch_open(&s->fetch, &o, err);
+    if (st)
+        return st;
+    if (!s->packed)
+        report(s->o.sink, INGLE_REPORT_NOTE, "experts-unpacked", o.path,
+               "there is no file of packed weights: each expert is read from the model's file and packed, which takes more time and "
+               "processor; --pack once writes one");
+    else if (!expert_fetch_is_direct(s->fetch) && s->o.io == EXPERT_IO_AUTO)
+        report(s->o.sink, INGLE_REPORT_NOTE, "experts-io", o.path, "the file system has no direct I/O: reads go through the page cache");
+    return INGLE_OK;
+}
+
+static ingle_status scatter(struct expert_store *s, struct err *err)
+{
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0; !st && i < s->n_layers; i++) {
+        struct model_experts *home = s->layer[i].home;
+        for (int k = 0; !st && k < home->n_parts; k++)
+            st = device_matrix_scatter(home->part[k], err);
+        home->keeper = &s->layer[i];
+    }
+    return st;
+}
+
+ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o, struct err *err)
+{
+    const uint64_t least = expert_store_least(m), all = model_expert_bytes(m);
+    if (o->budget_bytes < least)
+        return err_set(err, INGLE_LIMIT, "a budget of %llu bytes for experts is below the least, %llu bytes",
+                       (unsigned long long)o->budget_bytes, (unsigned long long)least);
+    struct expert_store *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for experts");
+    pthread_mutex_init(&s->lock, NULL);
+    s->o = *o;
+    s->o.stall_ns = o->stall_ns ? o->stall_ns : usual_stall_ns;
+    s->model = m;
+    s->n_layers = model_n_experts(m);
+    s->last_layer = s->n_layers;
+    s->shake = o->shake;
+    s->layer = mem_calloc(s->n_layers, sizeof *s->layer);
+    ingle_status st = s->layer ? add_layers(s, err) : err_set(err, INGLE_NOMEM, "no memory for the experts of %zu layers", s->n_layers);
+    for (int k = 0; !st && k < s->n_classes; k++)
+        st = open_class(s, &s->class[k], o->budget_bytes - least, all, err);
+    if (!st)
+        st = open_slots(s, err);
+    if (!st)
+        st = open_fetch(s, err);
+    if (!st)
+        st = scatter(s, err);
+    if (!st && o->trace && !(s->trace = fopen(o->trace, "we")))
+        st = err_set(err, INGLE_IO, "%s: cannot write it: %s", o->trace, strerror(errno));
+    if (st)
+        expert_store_close(s);
+    else
+        *out = s;
+    return st;
+}
+
+void expert_store_close(struct expert_store *s)
+{
+    if (!s)
+        return;
+    expert_fetch_close(s->fetch);
+    for (size_t i = 0; s->layer && i < s->n_layers; i++)
+        if (s->layer[i].home)
+            s->layer[i].home->keeper = NULL;
+    for (int k = 0; k < s->n_classes; k++) {
+        struct store_class *c = &s->class[k];
+        expert_policy_free(c->policy);
+        if (c->memory)
+            mem_big_free(c->memory, (size_t)c->n_slots * c->bytes);
+        mem_free(c->pins);
+        mem_free(c->slot_of);
+    }
+    if (s->trace)
+        (void)fclose(s->trace);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s->seen);
+    mem_free(s->slot);
+    mem_free(s->layer);
+    mem_free(s);
+}
+
+/* ---- slots ---- */
+
+static void place(const struct store_layer *l, int64_t e, uint8_t *at)
+{
+    const struct model_experts *h = l->home;
+    for (int k = 0; k < h->n_parts; k++)
+        device_matrix_place_one(h->part[k], e, at ? at + h->part_at[k] : NULL);
+}
+
+/* Whose expert it is: class indices of layers rise with the layers. */
+static struct store_layer *layer_of(struct expert_store *s, const struct store_class *c, int64_t i)
+{
+    struct store_layer *found = NULL;
+    for (size_t k = 0; k < s->n_layers; k++)
+        if (s->layer[k].class == c && s->layer[k].first <= i)
+            found = &s->layer[k];
+    return found;
+}
+
+static void free_slot(struct expert_store *s, int t)
+{
+    struct store_slot *x = &s->slot[t];
+    x->state = SLOT_FREE;
+    x->expert = -1;
+    x->next = x->class->free;
+    x->class->free = t;
+}
+
+/* An expert leaves its slot, if it has one.  A read that is under way keeps the slot until it ends. */
+void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i)
+{
+    const int t = c->slot_of[i];
+    if (t < 0)
+        return;
+    struct store_slot *x = &s->slot[t];
+    const struct store_layer *l = layer_of(s, c, i);
+    c->slot_of[i] = -1;
+    c->n_staged -= x->staged;
+    x->staged = false;
+    place(l, i - l->first, NULL);
+    x->expert = -1;
+    if (x->state != SLOT_READING || expert_fetch_drop(s->fetch, t))
+        free_slot(s, t);
+}
+
+void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged)
+{
+    c->n_staged += staged - x->staged;
+    x->staged = staged;
+}
+
+/* A read for expert i of a class begins in a free slot; false: there is none. */
+bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent)
+{
+    struct store_class *c = l->class;
+    const int t = c->free;
+    if (t < 0)
+        return false;
+    struct store_slot *x = &s->slot[t];
+    c->free = x->next;
+    *x = (struct store_slot){.at = x->at, .class = c, .expert = l->first + e, .state = SLOT_READING, .next = -1, .early = !urgent};
+    c->slot_of[l->first + e] = t;
+    struct fetch_request r = {.ticket = t, .bytes = c->bytes, .to = x->at, .urgent = urgent,
+                              .what = (uint64_t)l->index << 32 | (uint64_t)e};
+    struct model_extents f;
+    if (s->packed && model_extents(s->model, l->index, &f, NULL) == INGLE_OK) {
+        uint8_t *seen = &s->seen[l->seen_at + e];
+        r.at = f.at + (uint64_t)e * c->bytes;
+        r.check = s->o.verify == EXPERT_VERIFY_ALWAYS || (s->o.verify == EXPERT_VERIFY_FIRST && !*seen);
+        r.sum = f.sum[e];
+    }
+    l->n.read_bytes += c->bytes;
+    expert_fetch_submit(s->fetch, &r);
+    return true;
+}
+
+static void read_ended(struct expert_store *s, const struct fetch_done *d)
+{
+    struct store_slot *x = &s->slot[d->ticket];
+    struct store_class *c = x->class;
+    if (x->expert < 0) { /* it left meanwhile */
+        free_slot(s, d->ticket);
+        return;
+    }
+    struct store_layer *l = layer_of(s, c, x->expert);
+    const int64_t e = x->expert - l->first;
+    x->state = SLOT_READY;
+    if (d->status) {
+        s->n.failed_reads++;
+        s->bad_layer = l->home->layer;
+        s->bad_expert = e;
+        s->bad_status = d->status;
+        snprintf(s->bad, sizeof s->bad, "%.159s", d->why);
+        expert_policy_remove(c->policy, x->expert);
+        expert_store_leave(s, c, x->expert);
+        return;
+    }
+    s->seen[l->seen_at + e] = 1;
+    place(l, e, x->at);
+    if (x->staged && !c->pins[x->expert] && !x->early)
+        expert_store_leave(s, c, x->expert); /* whom it was for is gone */
+}
+
+int expert_store_poll(struct expert_store *s, uint64_t until_ns)
+{
+    struct fetch_done done[16];
+    const int n = expert_fetch_poll(s->fetch, done, 16, until_ns);
+    for (int i = 0; i < n; i++)
+        read_ended(s, &done[i]);
+    return n;
+}
+
+/* ---- counts ---- */
+
+void expert_store_show(struct expert_store *s, struct store_layer *l)
+{
+    uint64_t resident = 0;
+    for (int k = 0; k < s->n_classes; k++)
+        resident += (uint64_t)expert_policy_count(s->class[k].policy);
+    pthread_mutex_lock(&s->lock);
+    const struct expert_layer_counts *n = &l->n;
+    struct expert_store_counts *all = &s->shown;
+    all->resident = resident;
+    all->choices += n->choices - l->shown.choices;
+    all->hits += n->hits - l->shown.hits;
+    all->early_hits += n->early_hits - l->shown.early_hits;
+    all->stall_ns += n->stall_ns - l->shown.stall_ns;
+    all->early_reads = s->n.early_reads;
+    all->failed_reads = s->n.failed_reads;
+    all->evictions = s->n.evictions;
+    l->shown = *n;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void expert_store_count(struct expert_store *s, struct expert_store_counts *out)
+{
+    struct fetch_counts f;
+    expert_fetch_count(s->fetch, &f);
+    pthread_mutex_lock(&s->lock);
+    *out = s->shown;
+    pthread_mutex_unlock(&s->lock);
+    for (int k = 0; k < s->n_classes; k++) {
+        const struct store_class *c = &s->class[k];
+        out->slots += (uint64_t)c->n_slots;
+        out->slot_bytes += (uint64_t)c->n_slots * c->bytes;
+        out->expert_bytes += (uint64_t)c->n_experts * c->bytes;
+    }
+    out->experts = (uint64_t)s->n_experts;
+    out->misses = out->choices - out->hits;
+    out->reads = f.reads;
+    out->read_bytes = f.bytes;
+    out->busy_ns = f.busy_ns;
+    out->direct = expert_fetch_is_direct(s->fetch);
+    out->packed = s->packed;
+}
+
+void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_layer_counts *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->layer[i].shown;
+    pthread_mutex_unlock(&s->lock);
+    out->layer = s->layer[i].home->layer;
+}

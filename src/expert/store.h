@@ -1,0 +1,63 @@
+/*
+ * store - experts that do not all fit in memory: slots in memory, the rest in a file.
+ *
+ * One store is the keeper of all experts of a model (model_experts.keeper).  Its memory is taken once: slots of the sizes
+ * that extents have.  Most hold residents, chosen by policy.h; the others are for experts that are read for one
+ * use, and for early reads.  The tier expert_tiered computes what is there while the rest is read; when a step needs more
+ * experts than there are slots, they come in waves.  Results are the bits of expert_ram: which experts are resident
+ * changes only the time.
+ *
+ * All functions but those of counts are called by the thread of the steps.  Nothing is allocated within a step.
+ */
+#ifndef INGLE_EXPERT_STORE_H
+#define INGLE_EXPERT_STORE_H
+
+#include "expert/expert.h"
+#include <sys/types.h>
+
+struct expert_store;
+
+enum expert_io { EXPERT_IO_AUTO, EXPERT_IO_DIRECT, EXPERT_IO_CACHED };
+enum expert_verify { EXPERT_VERIFY_FIRST, EXPERT_VERIFY_ALWAYS, EXPERT_VERIFY_OFF };
+
+struct expert_store_options {
+    uint64_t budget_bytes; /* of slots; at least expert_store_least() */
+    int64_t n_used;        /* experts that a row chooses */
+    enum expert_io io;
+    enum expert_verify verify; /* checksums: at an expert's first read; at each; never */
+    int early;             /* most early reads a layer; -1: as many as the disk has time for; 0: none */
+    bool lock;             /* slots stay in memory */
+    uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
+    const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
+    const struct report_sink *sink;
+    /* For tests: instead of pread(), any thread; and when set, experts leave at random. */
+    ssize_t (*read)(void *arg, int fd, void *to, size_t n, off_t at);
+    void *read_arg;
+    uint64_t shake;        /* seed of random evictions and useless early reads; 0: none */
+};
+
+/* The least budget for the experts of m: INGLE_LIMIT below it. */
+uint64_t expert_store_least(const struct model *m);
+/* Behind model_load_with() without experts; before the first step.  The store is the keeper until it is closed. */
+MUST_CHECK ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o,
+                                          struct err *err);
+void expert_store_close(struct expert_store *s);
+
+struct expert_store_counts {
+    uint64_t slots, resident, experts;
+    uint64_t slot_bytes, expert_bytes;         /* in memory; of all */
+    uint64_t choices, hits, misses, early_hits; /* of experts of a layer in a step; early_hits: misses that were read early */
+    uint64_t early_reads, failed_reads, evictions;
+    uint64_t reads, read_bytes, busy_ns;       /* of the file; while reads were under way */
+    uint64_t stall_ns;                         /* steps waited for reads */
+    bool direct, packed;
+};
+void expert_store_count(struct expert_store *s, struct expert_store_counts *out);
+struct expert_layer_counts { int64_t layer; uint64_t choices, hits, early_hits, read_bytes, stall_ns; };
+/* Of layer i of model_experts_at().  Both: any thread; as of the last layer that was computed. */
+void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_layer_counts *out);
+
+/* Scores of an expert's layer for the next layer's early reads: see expert_next(). */
+void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n);
+
+#endif

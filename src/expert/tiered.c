@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiered - the tier over a store: what is there is computed while the rest is read.
+ *
+ * begin() decides who is resident behind this step, and starts reads for all who have a slot.  end() computes in as many
+ * operations as arrivals make; those without a slot get that of another who is done.
+ */
+#include "expert/tiered.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+#include <stdio.h>
+#include <string.h>
+
+enum state { NONE, PENDING, READING, READY }; /* of an expert in an evaluation; PENDING: it has no slot yet */
+enum { MANY_ROWS = 64, MOST_AGE = 8 * POLICY_HALF_LIFE };
+
+static struct store_layer *layer_at(const struct expert_eval *v)
+{
+    return v->layer->home->keeper;
+}
+
+static bool has_rows(const struct expert_eval *v, int64_t e)
+{
+    return v->pairs.first[e + 1] > v->pairs.first[e];
+}
+
+/* A step begins where layers do not rise.  A prompt's rows are as many steps. */
+static void count_step(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v)
+{
+    if (l->index <= s->last_layer)
+        s->t += (double)num_max(1, device_step_prompt(v->d));
+    s->last_layer = l->index;
+}
+
+/* Uses by all rows of an expert: a prompt's last row is now, those before it are earlier. */
+static void use(const struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t e)
+{
+    const int64_t n_prompt = num_min(v->x.n, device_step_prompt(v->d)), n = v->x.n;
+    for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1]; i++) {
+        const int64_t row = v->pairs.row[i], age = row < n - n_prompt ? 0 : n - 1 - row;
+        if (age < MOST_AGE)
+            expert_policy_use(l->class->policy, l->first + e, s->t - (double)age);
+    }
+}
+
+/* ---- slots for this evaluation ---- */
+
+/* Slots for those who are not resident.  A step between the pieces of another one has some left. */
+static int stage_limit(const struct expert_store *s, const struct store_class *c)
+{
+    const int rest = c->n_stage < 2 || s->depth > 1 ? 0 : (int)num_max(1, c->n_stage / 4);
+    return c->n_stage - rest;
+}
+
+/* Whoever was read early and is not needed now leaves. */
+static bool make_room(struct expert_store *s, struct store_class *c)
+{
+    for (int t = c->first_slot; t < c->first_slot + c->n_slots; t++) {
+        const struct store_slot *x = &s->slot[t];
+        if (x->staged && x->expert >= 0 && !c->pins[x->expert]) {
+            expert_store_leave(s, c, x->expert);
+            if (c->free >= 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool start_read(struct expert_store *s, struct store_layer *l, int64_t e)
+{
+    struct store_class *c = l->class;
+    if (c->slot_of[l->first + e] >= 0) /* for another evaluation */
+        return true;
+    const bool staged = !expert_policy_is_in(c->policy, l->first + e);
+    if ((c->free < 0 || (staged && c->n_staged >= stage_limit(s, c))) && !make_room(s, c))
+        return false;
+    if (staged && c->n_staged >= stage_limit(s, c))
+        return false;
+    if (!expert_store_read(s, l, e, true))
+        return false;
+    expert_store_stage(c, &s->slot[c->slot_of[l->first + e]], staged);
+    return true;
+}
+
+/* Whether it will be resident is known before it is read: its bytes decide nothing. */
+static void admit(struct expert_store *s, struct store_layer *l, int64_t e)
+{
+    struct store_class *c = l->class;
+    const int64_t i = l->first + e;
+    int64_t victim;
+    if (!expert_policy_admit(c->policy, i, c->pins, &victim))
+        return;
+    if (victim >= 0) {
+        s->n.evictions++;
+        expert_store_leave(s, c, victim);
+    }
+    if (c->slot_of[i] >= 0)
+        expert_store_stage(c, &s->slot[c->slot_of[i]], false);
+}
+
+static uint64_t shake_next(struct expert_store *s)
+{
+    s->shake ^= s->shake << 13;
+    s->shake ^= s->shake >> 7;
+    return s->shake ^= s->shake << 17;
+}
+
+/* For tests: residents leave, and useless ones are read. */
+static void shake(struct expert_store *s, struct store_layer *l)
+{
+    struct store_class *c = l->class;
+    if (shake_next(s) % 3 == 0) {
+        const int64_t gone = expert_policy_give(c->policy, c->pins);
+        if (gone >= 0)
+            expert_store_leave(s, c, gone);
+    }
+    struct store_layer *to = &s->layer[shake_next(s) % s->n_layers];
+    const int32_t e = (int32_t)(shake_next(s) % (uint64_t)to->home->n);
+    expert_store_early(s, to->home, &e, 1);
+}
+
+static void start_reads(struct expert_eval *v, struct store_layer *l)
+{
+    for (int64_t e = 0; e < v->layer->n; e++)
+        if (v->state[e] == PENDING && start_read(l->store, l, e))
+            v->state[e] = READING;
+}
+
+static void tiered_begin(struct expert_eval *v)
+{
+    struct store_layer *l = layer_at(v);
+    struct expert_store *s = l->store;
+    struct store_class *c = l->class;
+    const int64_t n = v->layer->n;
+    v->state = device_bytes(v->d, 2 * (size_t)n);
+    if (!device_runs(v->d)) {
+        v->state = NULL;
+        return;
+    }
+    memset(v->state, NONE, (size_t)n);
+    s->depth++;
+    (void)expert_store_poll(s, 0);
+    if (s->shake)
+        shake(s, l);
+    count_step(s, l, v);
+    for (int64_t e = 0; e < n; e++)
+        if (has_rows(v, e)) {
+            use(s, l, v, e);
+            c->pins[l->first + e]++;
+            if (s->trace)
+                (void)fprintf(s->trace, "%lld,%lld,%lld\n", (long long)s->t, (long long)l->home->layer, (long long)e);
+        }
+    for (int64_t e = 0; e < n; e++) {
+        const int64_t i = l->first + e;
+        if (!has_rows(v, e))
+            continue;
+        const bool in = expert_policy_is_in(c->policy, i), there = c->slot_of[i] >= 0;
+        l->n.choices++;
+        l->n.hits += in;
+        l->n.early_hits += !in && there && s->slot[c->slot_of[i]].early;
+        if (!in)
+            admit(s, l, e);
+        if (there && s->slot[c->slot_of[i]].state == SLOT_READING)
+            expert_fetch_hurry(s->fetch, c->slot_of[i]);
+        v->state[e] = !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
+    }
+    start_reads(v, l);
+}
+
+/* ---- computing ---- */
+
+/* An expert is not needed any more. */
+static void unpin(struct expert_store *s, struct store_layer *l, int64_t e)
+{
+    struct store_class *c = l->class;
+    const int64_t i = l->first + e;
+    if (--c->pins[i] > 0)
+        return;
+    if (!expert_policy_is_in(c->policy, i))
+        expert_store_leave(s, c, i);
+    else if (c->slot_of[i] < 0) /* a step that failed before it was read */
+        expert_policy_remove(c->policy, i);
+}
+
+static void compute(struct expert_eval *v, const uint8_t *only, struct rows y)
+{
+    const struct expert_layer *l = v->layer;
+    const struct device_mlp m = {.gate = l->gate_up ? l->gate_up : l->gate, .up = l->gate_up ? NULL : l->up, .down = l->down,
+                                 .act = v->act, .limit = v->limit, .first = v->pairs.first, .row = v->pairs.row, .only = only};
+    device_mlp(v->d, &m, v->x, y);
+}
+
+struct tally { int64_t ready, reading, pending; };
+
+/* Sees who has come.  False: one cannot come. */
+static bool look(struct expert_eval *v, struct store_layer *l, struct tally *n)
+{
+    const struct expert_store *s = l->store;
+    *n = (struct tally){0};
+    for (int64_t e = 0; e < v->layer->n; e++) {
+        const int t = l->class->slot_of[l->first + e];
+        if (v->state[e] == READING && t < 0)
+            return false;
+        if (v->state[e] == READING && s->slot[t].state == SLOT_READY)
+            v->state[e] = READY;
+        n->ready += v->state[e] == READY;
+        n->reading += v->state[e] == READING;
+        n->pending += v->state[e] == PENDING;
+    }
+    return true;
+}
+
+static void compute_ready(struct expert_eval *v, struct store_layer *l, struct rows y)
+{
+    const int64_t n = v->layer->n;
+    uint8_t *only = v->state + n;
+    for (int64_t e = 0; e < n; e++)
+        only[e] = v->state[e] == READY;
+    compute(v, only, y);
+    for (int64_t e = 0; e < n; e++)
+        if (only[e]) {
+            v->state[e] = NONE;
+            unpin(l->store, l, e);
+        }
+}
+
+static ingle_status fail_read(struct expert_eval *v, const struct store_layer *l, const char *why, int64_t e)
+{
+    struct err err;
+    const struct expert_store *s = l->store;
+    const ingle_status st = err_set(&err, INGLE_IO, "%s: layer %lld, expert %lld: %s", io_path(model_file(s->model)),
+                                    (long long)l->home->layer, (long long)e, why);
+    device_fail(v->d, &err);
+    return st;
+}
+
+/* Waits for at least one read.  False: the step has failed. */
+static bool wait_for(struct expert_eval *v, struct store_layer *l)
+{
+    struct expert_store *s = l->store;
+    const uint64_t start = clock_now();
+    const int n = expert_store_poll(s, start + s->o.stall_ns);
+    const uint64_t ns = clock_now() - start;
+    l->n.stall_ns += ns;
+    if (n > 0)
+        return true;
+    int64_t e = 0;
+    while (v->state[e] != READING && v->state[e] != PENDING)
+        e++;
+    char why[96];
+    snprintf(why, sizeof why, "no read has ended for %.1f s", (double)ns * 1e-9);
+    return fail_read(v, l, why, e) == INGLE_OK;
+}
+
+/* Until all are computed, or the step has failed. */
+static void compute_all(struct expert_eval *v, struct store_layer *l, struct rows y)
+{
+    const struct expert_store *s = l->store;
+    int64_t at_once = 0; /* arrivals that are waited for together: many small operations cost more than they hide */
+    for (struct tally n;;) {
+        start_reads(v, l);
+        if (!look(v, l, &n)) {
+            const bool mine = s->bad_layer == l->home->layer;
+            (void)fail_read(v, l, mine ? s->bad : "it could not be read", mine ? s->bad_expert : 0);
+            return;
+        }
+        if (!n.ready && !n.reading && !n.pending)
+            return;
+        if (!at_once && !n.ready)
+            at_once = v->x.n > MANY_ROWS ? num_div_up(n.reading, 3) : 1;
+        if (n.ready && (!at_once || n.ready >= num_min(at_once, n.ready + n.reading)))
+            compute_ready(v, l, y);
+        else if (!wait_for(v, l))
+            return;
+        if (!device_runs(v->d))
+            return;
+    }
+}
+
+static struct rows tiered_end(struct expert_eval *v)
+{
+    struct store_layer *l = layer_at(v);
+    struct expert_store *s = l->store;
+    struct store_class *c = l->class;
+    const struct rows y = device_rows(v->d, v->x.n * v->choice.k, v->out.width);
+    if (!v->state) { /* a dry run, or a step that ended before */
+        compute(v, NULL, y);
+        return y;
+    }
+    if (device_runs(v->d))
+        compute_all(v, l, y);
+    for (int64_t e = 0; e < v->layer->n; e++)
+        if (v->state[e] != NONE)
+            unpin(s, l, e);
+    for (int t = c->first_slot; c->n_staged > 0 && t < c->first_slot + c->n_slots; t++) { /* early reads that nobody chose */
+        const struct store_slot *x = &s->slot[t];
+        if (x->staged && x->expert >= l->first && x->expert < l->first + l->home->n && !c->pins[x->expert])
+            expert_store_leave(s, c, x->expert);
+    }
+    s->depth--;
+    expert_store_show(s, l);
+    return y;
+}
+
+const struct expert_tier expert_tiered = {.name = "tiered", .begin = tiered_begin, .end = tiered_end};
+
+/* ---- early reads ---- */
+
+void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n)
+{
+    struct store_layer *l = home->keeper;
+    struct store_class *c = l->class;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t i = l->first + ids[k];
+        if (c->slot_of[i] >= 0 || c->free < 0 || c->n_staged >= c->n_stage / 2)
+            continue;
+        if (!expert_store_read(s, l, ids[k], false))
+            return;
+        expert_store_stage(c, &s->slot[c->slot_of[i]], true);
+        s->n.early_reads++;
+    }
+}

@@ -1,0 +1,82 @@
+/*
+ * tiered - inside the room: what a store has, for the tier that computes over it.
+ */
+#ifndef INGLE_EXPERT_TIERED_H
+#define INGLE_EXPERT_TIERED_H
+
+#include "expert/fetch.h"
+#include "expert/policy.h"
+#include "expert/store.h"
+#include <pthread.h>
+#include <stdio.h>
+
+enum { STORE_CLASSES = 16 };
+enum store_state { SLOT_FREE, SLOT_READING, SLOT_READY };
+
+/* Experts of one size.  Their indices run over the layers of the class. */
+struct store_class {
+    uint64_t bytes;
+    int64_t n_experts;
+    int n_slots, n_stage; /* n_stage: not for residents */
+    int first_slot, free; /* free: head of a list; -1 */
+    int n_staged;
+    uint8_t *memory;      /* [n_slots][bytes] */
+    uint16_t *pins;       /* [n_experts]: evaluations that need it */
+    int32_t *slot_of;     /* [n_experts]: or -1 */
+    struct expert_policy *policy;
+};
+
+struct store_slot {
+    uint8_t *at;
+    struct store_class *class;
+    int64_t expert;  /* of the class; -1 */
+    int next;
+    uint8_t state;
+    bool staged;     /* its expert is not resident */
+    bool early;      /* read before anybody asked */
+};
+
+struct store_layer {
+    struct expert_store *store;
+    struct model_experts *home;
+    struct store_class *class;
+    int64_t first;   /* of its experts in the class */
+    int64_t seen_at; /* of its experts in store.seen */
+    size_t index;    /* of model_experts_at() */
+    struct expert_layer_counts n, shown; /* Sync: shown: store.lock */
+};
+
+struct expert_store {
+    struct expert_store_options o;
+    struct model *model;
+    struct fetch *fetch;
+    bool packed;
+    size_t n_layers;
+    struct store_layer *layer;
+    int n_classes, n_slots;
+    int64_t n_experts;
+    struct store_class class[STORE_CLASSES];
+    struct store_slot *slot;
+    uint8_t *seen;     /* [n_experts]: its checksum was right */
+    double t;          /* steps */
+    size_t last_layer; /* that was evaluated */
+    int depth;         /* evaluations at work */
+    uint64_t shake;
+    FILE *trace;
+    struct expert_store_counts n, shown; /* Sync: shown: lock */
+    pthread_mutex_t lock;                /* other threads read what is shown */
+    /* The last read that failed. */
+    int64_t bad_layer, bad_expert;
+    ingle_status bad_status;
+    char bad[160];
+};
+
+void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
+void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
+bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
+/* What other threads may see of a layer and of all. */
+void expert_store_show(struct expert_store *s, struct store_layer *l);
+/* Takes in reads that have ended; until_ns: as expert_fetch_poll().  Returns how many. */
+int expert_store_poll(struct expert_store *s, uint64_t until_ns);
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Experts beyond memory: the bits of all in memory, whatever the budget, the file, the order of arrival and who leaves;
+ * and when a read fails, an error with file, layer and expert, and the next step computes again. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "expert/store.h"
+#include "model/packed.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
+static const char *const models[] = {moe, "tests/data/goldens/gemma4_moe", "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+                                     "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
+enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 24, ANSWER = 6 };
+
+static struct ingle_error error;
+static char dir[64], said[4096];
+
+static void must(ingle_status st)
+{
+    if (st)
+        fail_msg("%s", error.text);
+}
+
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)subject;
+    const size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s: %s\n", kind, text);
+}
+
+struct world {
+    struct ingle_model *m;
+    struct ingle_engine *e;
+};
+
+static void open_world(struct world *w, const char *path, uint64_t budget, bool packed)
+{
+    const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 512, .threads = 2,
+                                           .expert_bytes = budget, .callbacks = {.report = hear}};
+    said[0] = 0;
+    must(ingle_model_open(&w->m, path, NULL, &error));
+    must(ingle_engine_open(&w->e, w->m, &o, &error));
+}
+
+static void close_world(struct world *w)
+{
+    ingle_engine_close(w->e);
+    ingle_model_close(w->m);
+}
+
+/* Instead of the engine's own store: one with hooks. */
+static void reopen(struct world *w, const struct expert_store_options *o)
+{
+    struct err err;
+    expert_store_close(w->e->experts);
+    w->e->experts = NULL;
+    if (expert_store_open(&w->e->experts, w->e->weights, o, &err))
+        fail_msg("%s", err.msg);
+}
+
+/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step fails. */
+static uint64_t compute(struct world *w)
+{
+    struct ingle_engine_info info;
+    struct ingle_session *s;
+    int32_t tokens[PROMPT + ANSWER];
+    const float *logits;
+    uint64_t h = 1;
+    ingle_engine_info(w->e, &info);
+    ingle_engine_forget(w->e);
+    for (int i = 0; i < PROMPT + ANSWER; i++)
+        tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
+    must(ingle_session_open(&s, w->e, &error));
+    for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
+        if (ingle_session_sync(s, tokens, n, NULL, &error) || ingle_session_finish(s, &logits, &error))
+            h = 0;
+        else
+            h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
+    }
+    ingle_session_close(s);
+    return h;
+}
+
+static uint64_t in_memory(const char *path)
+{
+    struct world w;
+    open_world(&w, path, 0, false);
+    struct ingle_experts x;
+    assert_false(ingle_engine_experts(w.e, &x));
+    const uint64_t h = compute(&w);
+    close_world(&w);
+    return h;
+}
+
+/* The only file in the directory. */
+static void the_file(char path[512])
+{
+    DIR *d = opendir(dir);
+    path[0] = 0;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.')
+            snprintf(path, 512, "%s/%.200s", dir, e->d_name);
+    if (d)
+        closedir(d);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ingle-experts-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[512];
+    for (the_file(path); *path; the_file(path))
+        if (unlink(path) != 0)
+            return -1;
+    return rmdir(dir);
+}
+
+static uint64_t least_of(const char *path, uint64_t *all)
+{
+    struct world w;
+    open_world(&w, path, 0, false);
+    const uint64_t least = expert_store_least(w.e->weights);
+    *all = model_expert_bytes(w.e->weights);
+    close_world(&w);
+    return least;
+}
+
+static void check_counts(struct world *w, uint64_t budget)
+{
+    struct ingle_experts x;
+    struct ingle_expert_layer l;
+    uint64_t choices = 0, hits = 0;
+    assert_true(ingle_engine_experts(w->e, &x));
+    for (size_t i = 0; ingle_engine_expert_layer(w->e, i, &l); i++) {
+        assert_true(l.choices > 0 && l.hits <= l.choices);
+        choices += l.choices;
+        hits += l.hits;
+    }
+    assert_true(x.choices == choices && x.hits == hits && x.hits + x.misses == x.choices);
+    assert_true(x.memory_bytes <= budget && x.resident <= x.slots && x.memory_bytes < x.expert_bytes);
+    assert_true(x.misses > 0 && x.read_bytes > 0 && x.failed_reads == 0);
+}
+
+static void any_budget_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        uint64_t all;
+        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]);
+        const uint64_t budgets[] = {least, least + (all - least) / 4, all - 1};
+        for (int k = 0; k < 6; k++) {
+            struct world w;
+            const uint64_t budget = budgets[k / 2];
+            open_world(&w, models[i], budget, k % 2);
+            assert_true(strstr(said, k % 2 ? "experts: " : "experts-unpacked: ") != NULL);
+            assert_true(compute(&w) == plain);
+            assert_true(compute(&w) == plain);
+            check_counts(&w, budget);
+            close_world(&w);
+        }
+    }
+}
+
+static void too_small_a_budget_is_refused(void **state)
+{
+    (void)state;
+    uint64_t all;
+    const uint64_t least = least_of(moe, &all);
+    struct ingle_model *m;
+    struct ingle_engine *e;
+    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .expert_bytes = least - 1};
+    must(ingle_model_open(&m, moe, NULL, &error));
+    assert_int_equal(ingle_engine_open(&e, m, &o, &error), INGLE_LIMIT);
+    assert_non_null(strstr(error.text, "the least is"));
+    ingle_model_close(m);
+}
+
+/* Memory for the rest and for some experts: a plan, not a refusal. */
+static void auto_leaves_experts_on_disk(void **state)
+{
+    (void)state;
+    uint64_t all;
+    (void)least_of(moe, &all);
+    struct ingle_model *m;
+    struct world w;
+    struct ingle_plan plan;
+    struct ingle_engine_options o = {.n_ctx = 512, .max_rows = 64, .threads = 2, .cache_bytes = 1 << 16, .callbacks = {.report = hear}};
+    must(ingle_model_open(&m, moe, NULL, &error));
+    must(ingle_engine_plan(m, &o, &plan, &error));
+    assert_true(plan.fits && plan.expert_memory_bytes == plan.expert_bytes && plan.expert_bytes == all);
+    o.memory_bytes = plan.total_bytes - all / 2;
+    must(ingle_engine_plan(m, &o, &plan, &error));
+    assert_true(plan.fits && plan.expert_memory_bytes < plan.expert_bytes && plan.total_bytes <= o.memory_bytes);
+    w.m = m;
+    must(ingle_engine_open(&w.e, m, &o, &error));
+    assert_true(compute(&w) == in_memory(moe));
+    check_counts(&w, plan.expert_memory_bytes);
+    close_world(&w);
+}
+
+/* ---- reads that do what they like ---- */
+
+enum how { FAIR, LATE, FAIL_ONCE, FAIL, END, FLIP, STUCK };
+
+struct hook {
+    _Atomic uint64_t n, random; /* Sync: atomic */
+    _Atomic int how;            /* Sync: atomic */
+};
+
+static ssize_t hooked(void *arg, int fd, void *to, size_t n, off_t at)
+{
+    struct hook *h = arg;
+    const uint64_t i = atomic_fetch_add(&h->n, 1), r = (i * 0x9E3779B97F4A7C15u) >> 33;
+    const int how = atomic_load(&h->how);
+    if (how == LATE) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)(r % 300000)}, NULL);
+        if (r % 5 == 0) {
+            errno = EINTR;
+            return -1;
+        }
+        n = n > 4096 && r % 3 == 0 ? 4096 : n; /* a short read */
+    }
+    if (how == FAIL || (how == FAIL_ONCE && i % 2 == 0)) {
+        errno = EIO;
+        return -1;
+    }
+    if (how == END)
+        return 0;
+    while (atomic_load(&h->how) == STUCK)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    const ssize_t got = pread(fd, to, n, at);
+    if (how == FLIP && got > 0)
+        ((uint8_t *)to)[got / 2] ^= 1;
+    return got;
+}
+
+static void late_reads_and_random_evictions_change_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        uint64_t all;
+        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]);
+        for (uint64_t k = 0; k < 4; k++) {
+            struct world w;
+            struct hook h = {.how = LATE};
+            const uint64_t budget = k % 2 ? least : (least + all) / 2;
+            open_world(&w, models[i], budget, true);
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .read = hooked, .read_arg = &h,
+                                                      .shake = k < 2 ? 77 + k : 0, .early = -1});
+            assert_true(compute(&w) == plain && compute(&w) == plain);
+            check_counts(&w, budget);
+            close_world(&w);
+        }
+    }
+}
+
+static void a_failed_read_ends_the_step_and_no_more(void **state)
+{
+    static const struct { enum how how; const char *text; } cases[] = {
+        {FAIL, "Input/output error"}, {END, "the file ends"}, {FLIP, "checksum is wrong"}, {STUCK, "no read has ended"},
+    };
+    (void)state;
+    uint64_t all;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w;
+        struct hook h = {.how = FAIR};
+        open_world(&w, moe, least, true);
+        reopen(&w, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .read = hooked, .read_arg = &h,
+                                                  .verify = EXPERT_VERIFY_ALWAYS, .stall_ns = 50000000});
+        assert_true(compute(&w) == plain);
+        for (int again = 0; again < 2; again++) {
+            atomic_store(&h.how, cases[i].how);
+            assert_true(compute(&w) == 0);
+            assert_int_equal(error.status, INGLE_IO);
+            assert_non_null(strstr(error.text, cases[i].text));
+            assert_non_null(strstr(error.text, moe));
+            assert_non_null(strstr(error.text, "layer "));
+            assert_non_null(strstr(error.text, "expert "));
+            atomic_store(&h.how, again ? FAIL_ONCE : FAIR); /* what fails once is read again */
+            assert_true(compute(&w) == plain);
+        }
+        close_world(&w);
+    }
+}
+
+/* ---- files ---- */
+
+static void slurp(const char *path, char **bytes, size_t *n)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    *n = (size_t)st.st_size;
+    *bytes = mem_alloc(*n);
+    assert_int_equal(read(fd, *bytes, *n), (ssize_t)*n);
+    close(fd);
+}
+
+/* The file that is written piece by piece is the one that is written from memory. */
+static void both_writers_write_the_same_file(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        char path[512], *bytes[2];
+        size_t n[2];
+        uint64_t all;
+        const uint64_t budget[2] = {0, least_of(models[i], &all)};
+        for (int k = 0; k < 2; k++) {
+            struct world w;
+            open_world(&w, models[i], budget[k], true);
+            close_world(&w);
+            the_file(path);
+            slurp(path, &bytes[k], &n[k]);
+            assert_int_equal(unlink(path), 0);
+        }
+        assert_int_equal(n[0], n[1]);
+        assert_memory_equal(bytes[0], bytes[1], n[0]);
+        mem_free(bytes[0]);
+        mem_free(bytes[1]);
+    }
+}
+
+/* Experts are never mapped: a file that is cut short is an error of a step, and not the end of the process. */
+static void a_file_cut_short_is_an_error(void **state)
+{
+    (void)state;
+    char path[512], *bytes;
+    size_t n;
+    uint64_t all;
+    struct world w;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    open_world(&w, moe, least, true);
+    assert_true(compute(&w) == plain);
+    the_file(path);
+    slurp(path, &bytes, &n);
+    const struct packed_header *head = (const struct packed_header *)(const void *)bytes;
+    assert_int_equal(truncate(path, (off_t)(head->image_at + head->dense_bytes)), 0);
+    assert_true(compute(&w) == 0);
+    assert_int_equal(error.status, INGLE_IO);
+    assert_non_null(strstr(error.text, "cut short"));
+    const int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, bytes, n, 0), (ssize_t)n);
+    close(fd);
+    assert_true(compute(&w) == plain);
+    mem_free(bytes);
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(any_budget_has_the_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(too_small_a_budget_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(auto_leaves_experts_on_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(late_reads_and_random_evictions_change_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_read_ends_the_step_and_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
