@@ -163,23 +163,6 @@ void file_limit_drop(const struct file_limit *l)
     errno = e;
 }
 
-static ingle_status write_all(int fd, const char *path, const void *bytes, size_t n,
-                              struct err *err)
-{
-    const char *at = bytes;
-    for (size_t done = 0; done < n;) {
-        const ssize_t put = write(fd, at + done, n - done);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return file_errno(err, path, "cannot write");
-        done += (size_t)put;
-    }
-    if (fsync(fd) != 0)
-        return file_errno(err, path, "cannot sync");
-    return INGLE_OK;
-}
-
 /* Makes a rename in path's directory last.  A file system that cannot sync a directory
  * is not an error: the file itself is already on disk. */
 static void sync_parent(const char *path)
@@ -198,40 +181,95 @@ static void sync_parent(const char *path)
     close(fd);
 }
 
-ingle_status file_write_atomic(const char *path, const void *bytes, size_t n, struct err *err)
+ingle_status file_new_open(struct file_new *f, const char *path, struct err *err)
 {
     struct str tmp;
     str_init(&tmp);
-    int fd = -1;
-    for (int i = 0; i < 64 && fd < 0; i++) {
+    *f = (struct file_new){.fd = -1, .path = mem_strdup(path)};
+    for (int i = 0; i < 64 && f->path && f->fd < 0; i++) {
         str_clear(&tmp);
         str_addf(&tmp, "%s.%ld-%d.tmp", path, (long)getpid(), i);
-        if (!str_ok(&tmp)) {
-            str_release(&tmp);
-            return err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
-        }
-        fd = open(tmp.at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST)
+        if (!str_ok(&tmp))
+            break;
+        f->fd = open(tmp.at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST)
             break;
     }
     ingle_status s = INGLE_OK;
-    if (fd < 0) {
+    if (!f->path || !str_ok(&tmp))
+        s = err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+    else if (f->fd < 0)
         s = file_errno(err, tmp.at, "cannot create");
-        goto out;
-    }
-    struct file_limit limit;
-    file_limit_hold(&limit);
-    s = write_all(fd, tmp.at, bytes, n, err);
-    file_limit_drop(&limit);
-    if (close(fd) != 0 && !s)
-        s = file_errno(err, tmp.at, "cannot close");
-    if (!s && rename(tmp.at, path) != 0)
-        s = file_errno(err, path, "cannot rename into place");
-    if (s)
+    else if (!(f->tmp = mem_strdup(tmp.at))) {
         (void)unlink(tmp.at);
-    else
-        sync_parent(path);
-out:
+        close(f->fd);
+        s = err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+    }
     str_release(&tmp);
+    if (s)
+        file_new_drop(f);
+    return s;
+}
+
+ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n, struct err *err)
+{
+    const char *at = bytes;
+    struct file_limit limit;
+    ingle_status s = INGLE_OK;
+    if (offset > INT64_MAX || n > INT64_MAX - offset)
+        return err_set(err, INGLE_LIMIT, "%s: cannot write %zu bytes at %llu: beyond any file", f->path, n,
+                       (unsigned long long)offset);
+    file_limit_hold(&limit);
+    for (size_t done = 0; done < n && !s;) {
+        const ssize_t put = pwrite(f->fd, at + done, n - done, (off_t)(offset + done));
+        if (put < 0 && errno != EINTR)
+            s = file_errno(err, f->tmp, "cannot write");
+        done += put > 0 ? (size_t)put : 0;
+    }
+    file_limit_drop(&limit);
+    return s;
+}
+
+ingle_status file_new_finish(struct file_new *f, struct err *err)
+{
+    ingle_status s = INGLE_OK;
+    if (fsync(f->fd) != 0)
+        s = file_errno(err, f->tmp, "cannot sync");
+    if (close(f->fd) != 0 && !s)
+        s = file_errno(err, f->tmp, "cannot close");
+    f->fd = -1;
+    if (!s && rename(f->tmp, f->path) != 0)
+        s = file_errno(err, f->path, "cannot rename into place");
+    if (!s) {
+        sync_parent(f->path);
+        mem_free(f->tmp);
+        f->tmp = NULL;
+    }
+    file_new_drop(f);
+    return s;
+}
+
+void file_new_drop(struct file_new *f)
+{
+    if (f->tmp) {
+        (void)unlink(f->tmp);
+        if (f->fd >= 0)
+            close(f->fd);
+    }
+    mem_free(f->tmp);
+    mem_free(f->path);
+    *f = (struct file_new){.fd = -1};
+}
+
+ingle_status file_write_atomic(const char *path, const void *bytes, size_t n, struct err *err)
+{
+    struct file_new f = {0};
+    ingle_status s = file_new_open(&f, path, err);
+    if (s)
+        return s;
+    s = file_new_write(&f, 0, bytes, n, err);
+    if (!s)
+        return file_new_finish(&f, err);
+    file_new_drop(&f);
     return s;
 }

@@ -36,6 +36,19 @@ struct file_limit {
 void file_limit_hold(struct file_limit *l);
 void file_limit_drop(const struct file_limit *l); /* errno stays */
 
+/* A file that appears whole or not at all: written under a temporary name beside it.  Zero before
+ * file_new_open(); ended by file_new_finish() or file_new_drop(), which removes what was written. */
+struct file_new {
+    char *path, *tmp;
+    int fd; /* valid while tmp is set */
+};
+MUST_CHECK ingle_status file_new_open(struct file_new *f, const char *path, struct err *err);
+/* Any thread. */
+MUST_CHECK ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n,
+                                       struct err *err);
+MUST_CHECK ingle_status file_new_finish(struct file_new *f, struct err *err); /* sync, rename */
+void file_new_drop(struct file_new *f);
+
 /* Writes n bytes to path through a temporary name, fsync and rename. */
 MUST_CHECK ingle_status file_write_atomic(const char *path, const void *bytes, size_t n,
                                           struct err *err);

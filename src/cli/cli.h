@@ -231,6 +231,6 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize;
 
 #endif

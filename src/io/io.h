@@ -132,4 +132,22 @@ MUST_CHECK ingle_status io_writer_create(struct io_writer **out, const char *pat
 MUST_CHECK ingle_status io_writer_add(struct io_writer *w, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *shape, const void *data, uint64_t n_bytes, struct err *err); /* data is copied */
 MUST_CHECK ingle_status io_writer_close(struct io_writer *w, struct err *err); /* writes atomically; frees w on every path */
 
+/* A writer for GGUF: metadata and tensors first, in the order of the file, then io_gguf_begin(), then the bytes
+ * of tensors in any order and from any thread.  The file appears under its name at io_gguf_finish(). */
+struct io_gguf;
+MUST_CHECK ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *err);
+/* A value of a GGUF file, as it was read; the key was not written yet. */
+MUST_CHECK ingle_status io_gguf_value(struct io_gguf *w, const struct io_value *v, struct err *err);
+MUST_CHECK ingle_status io_gguf_u32(struct io_gguf *w, const char *key, uint32_t v, struct err *err);
+MUST_CHECK ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, struct err *err);
+/* ne[0] is the contiguous one, as in struct io_tensor; tensors are numbered from 0. */
+MUST_CHECK ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims,
+                                       const uint64_t *ne, struct err *err);
+MUST_CHECK ingle_status io_gguf_begin(struct io_gguf *w, struct err *err);
+uint64_t io_gguf_size_of(const struct io_gguf *w); /* bytes of the whole file, after io_gguf_begin() */
+MUST_CHECK ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes, size_t n,
+                                      struct err *err);
+MUST_CHECK ingle_status io_gguf_finish(struct io_gguf *w, struct err *err); /* frees w on every path */
+void io_gguf_drop(struct io_gguf *w); /* leaves nothing; NULL is fine */
+
 #endif

@@ -117,4 +117,23 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
                                      struct tool_kernel *out, size_t n_max, size_t *n,
                                      int *n_failed, struct err *err);
 
+/* ---- quantize.c: another code for the tensors of a file ---- */
+
+struct tool_rule { const char *pattern, *code; size_t n_pattern; }; /* "*.ffn_down*", "Q6_K" */
+
+struct tool_quantize_options {
+    const char *code;              /* a code or a recipe; NULL with like */
+    const char *like;              /* the codes of the tensors of this file; NULL: none */
+    const char *imatrix;           /* GGUF file with importance; NULL: none */
+    const struct tool_rule *rule;  /* [n_rules], the last one that fits has the last word */
+    size_t n_rules;
+    bool dry;                      /* only say what would be done */
+};
+
+/* Writes the tensors of the file (or directory) `in` to the GGUF `out`; *text is a summary.  The threads of p
+ * work on rows; memory: a few MiB a thread. */
+MUST_CHECK ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
+                                      const struct tool_quantize_options *o, const struct report_sink *sink,
+                                      struct str *text, struct err *err);
+
 #endif

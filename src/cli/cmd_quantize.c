@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "tool/tool.h"
+#include <string.h>
+
+enum { MAX_RULES = 64 };
+
+/* --tensor PATTERN=CODE; CLI_OK, or the exit code after saying why. */
+static int read_rules(struct cli *c, struct tool_rule *rule, size_t *n)
+{
+    const char *text;
+    for (*n = 0; (text = ingle_config_text(c->config, "tensor", *n)) != NULL; ++*n) {
+        const char *equals = strrchr(text, '=');
+        if (!equals || equals == text || !equals[1])
+            return cli_usage(c, "--tensor wants PATTERN=CODE, not '%s'", text);
+        if (*n == MAX_RULES)
+            return cli_usage(c, "--tensor is there more than %d times", MAX_RULES);
+        rule[*n] = (struct tool_rule){.pattern = text, .n_pattern = (size_t)(equals - text), .code = equals + 1};
+    }
+    return CLI_OK;
+}
+
+int cli_quantize(struct cli *c)
+{
+    struct tool_rule rule[MAX_RULES];
+    struct tool_quantize_options o = {
+        .rule = rule,
+        .like = ingle_config_text(c->config, "like", 0),
+        .imatrix = ingle_config_text(c->config, "imatrix", 0),
+        .dry = ingle_config_flag(c->config, "dry-run"),
+    };
+    const int rc = read_rules(c, rule, &o.n_rules);
+    if (rc)
+        return rc;
+    if (c->n_arg != 3 && !(c->n_arg == 2 && o.like))
+        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE");
+    o.code = c->n_arg == 3 ? c->arg[2] : NULL;
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
+    struct cpu_machine machine;
+    struct pool *pool = NULL;
+    struct str text;
+    struct err err;
+    cpu_machine_read(&machine);
+    int threads = (int)ingle_config_number(c->config, "threads");
+    threads = threads ? threads : cpu_default_threads(&machine);
+    str_init(&text);
+    ingle_status s = pool_create(&pool, threads, false, &err);
+    if (!s)
+        s = tool_quantize(pool, cpu_detect(), c->arg[0], c->arg[1], &o, &sink, &text, &err);
+    pool_free(pool);
+    cli_screen_clear(&c->screen);
+    if (!s)
+        fwrite(text.at, 1, text.n, stdout);
+    str_release(&text);
+    return s ? cli_fail_err(c, &err) : CLI_OK;
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes a model file with other codes.  Workers read, decode, encode and write rows of one tensor at a time. */
+#include "tool/tool.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/pool.h"
+#include "io/io.h"
+#include "tool/recipe.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CHUNK = 1 << 18 }; /* elements that a worker holds */
+
+/* What becomes of a tensor. */
+struct plan {
+    const struct io_tensor *t;
+    uint32_t type;
+    uint64_t n_rows, n_bytes;
+    bool fallback;
+};
+
+struct job {
+    struct pool *pool;
+    uint32_t cpu;
+    const char *in_name;
+    const struct tool_quantize_options *o;
+    const struct report_sink *sink;
+    struct io_file *in, *like, *importance;
+    struct io_gguf *out;
+    const struct tool_recipe *recipe;
+    struct plan *plan;
+    size_t n;
+    uint64_t in_bytes, out_bytes, done_bytes; /* of tensors; done: of out_bytes */
+    /* the tensor at work */
+    const struct plan *now;
+    size_t i_now, n_workers;
+    int64_t chunk; /* the first of this batch */
+    uint64_t rows_per_chunk, row_in, row_out, matrix_rows; /* rows of one matrix: an expert */
+    float *weight;                                          /* [matrices][ne0], or NULL */
+    struct worker *worker;
+};
+
+struct worker {
+    float *x;
+    unsigned char *raw, *code;
+    size_t raw_cap, code_cap;
+    ingle_status status;
+    struct err err;
+};
+
+static const char *code_name(uint32_t type)
+{
+    return quant_info(type)->name;
+}
+
+/* ---- which code ---- */
+
+/* Whether name fits a pattern of '*', '?' and plain characters; one without '*' fits anywhere. */
+static bool fits(const char *pattern, size_t n, const char *name)
+{
+    const char *star = NULL, *from = NULL, *p = pattern, *end = pattern + n;
+    if (!memchr(pattern, '*', n)) {
+        for (const char *at = name; *at; at++)
+            if (strncmp(at, pattern, n) == 0)
+                return true;
+        return false;
+    }
+    while (*name) {
+        if (p < end && (*p == '?' || *p == *name) && *p != '*')
+            p++, name++;
+        else if (p < end && *p == '*')
+            star = p++, from = name;
+        else if (star)
+            p = star + 1, name = ++from;
+        else
+            return false;
+    }
+    while (p < end && *p == '*')
+        p++;
+    return p == end;
+}
+
+static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, struct plan *p, bool *rule_used, struct err *err)
+{
+    const struct io_tensor *t = p->t;
+    uint32_t type = t->type;
+    if (!tool_recipe_keeps(t) && j->recipe)
+        type = tool_recipe_choose(j->recipe, m, t);
+    const struct io_tensor *like = j->like ? io_tensor_find(j->like, t->name) : NULL;
+    if (like && !tool_recipe_keeps(t))
+        type = like->type;
+    for (size_t i = 0; i < j->o->n_rules; i++)
+        if (fits(j->o->rule[i].pattern, j->o->rule[i].n_pattern, t->name)) {
+            if (!tool_recipe_code(j->o->rule[i].code, &type))
+                return err_set(err, INGLE_ARG, "no code '%s' for tensors", j->o->rule[i].code);
+            rule_used[i] = true;
+            if (tool_recipe_keeps(t) && quant_info(type)->quantised)
+                return err_set(err, INGLE_ARG, "tensor '%s' stays %s: norms, routers, tables and biases are not "
+                                               "quantised, not to %s", t->name, code_name(t->type), code_name(type));
+        }
+    if (type != t->type && !quant_can_fit(type))
+        return err_set(err, INGLE_UNSUP, "tensor '%s' would be %s, which ingle does not write", t->name, code_name(type));
+    p->type = tool_recipe_fallback(type, t->ne[0]);
+    p->fallback = p->type != type;
+    if (p->fallback)
+        report(j->sink, INGLE_REPORT_WARN, "quantize", t->name, "rows of %llu are no whole blocks of %s: %s instead",
+               (unsigned long long)t->ne[0], code_name(type), code_name(p->type));
+    p->n_rows = 1;
+    for (uint32_t i = 1; i < t->n_dims; i++)
+        p->n_rows *= t->ne[i]; /* the reader has checked the product */
+    if (!quant_bytes(p->type, t->ne[0], p->n_rows, &p->n_bytes))
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s': rows of %llu elements are no whole blocks of %s", j->in_name,
+                       t->name, (unsigned long long)t->ne[0], code_name(p->type));
+    return INGLE_OK;
+}
+
+static void read_shape(struct job *j, struct tool_recipe_model *m)
+{
+    const struct io_meta *meta = io_metadata(j->in);
+    const char *arch = NULL;
+    size_t n = 0;
+    char key[160];
+    uint64_t heads = 0, kv = 0;
+    if (io_get_str(meta, "general.architecture", &arch, &n, NULL) == INGLE_OK && n < 100) {
+        snprintf(key, sizeof key, "%.*s.block_count", (int)n, arch);
+        if (io_get_u64(meta, key, 1, 4096, &m->n_layers, NULL))
+            m->n_layers = 0;
+        snprintf(key, sizeof key, "%.*s.attention.head_count", (int)n, arch);
+        const bool has = io_get_u64s(meta, key, 1, 1, 65536, &heads, NULL) == INGLE_OK;
+        snprintf(key, sizeof key, "%.*s.attention.head_count_kv", (int)n, arch);
+        if (has && io_get_u64s(meta, key, 1, 1, 65536, &kv, NULL) == INGLE_OK)
+            m->heads_per_kv = heads / kv;
+    }
+    for (size_t i = 0; i < j->n; i++)
+        m->n_v += strstr(io_tensor_at(j->in, i)->name, "attn_v.") != NULL;
+    m->has_output = io_tensor_find(j->in, "output.weight") != NULL;
+    m->has_importance = j->importance != NULL;
+}
+
+static ingle_status make_plan(struct job *j, struct err *err)
+{
+    struct tool_recipe_model m = {0};
+    bool used[64] = {false};
+    ingle_status s = INGLE_OK;
+    if (j->o->n_rules > 64)
+        return err_set(err, INGLE_LIMIT, "%zu rules for tensors, the limit is 64", j->o->n_rules);
+    j->n = io_n_tensors(j->in);
+    j->plan = mem_calloc(j->n ? j->n : 1, sizeof *j->plan);
+    if (!j->plan)
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
+    read_shape(j, &m);
+    for (size_t i = 0; i < j->n && !s; i++) {
+        j->plan[i].t = io_tensor_at(j->in, i);
+        s = plan_tensor(j, &m, &j->plan[i], used, err);
+        j->in_bytes += j->plan[i].t->n_bytes;
+        j->out_bytes += j->plan[i].n_bytes;
+    }
+    for (size_t i = 0; i < j->o->n_rules && !s; i++)
+        if (!used[i])
+            s = err_set(err, INGLE_ARG, "%s: no tensor fits the pattern '%.*s'", j->in_name,
+                        (int)j->o->rule[i].n_pattern, j->o->rule[i].pattern);
+    return s;
+}
+
+/* ---- importance ---- */
+
+/* The importance of the tensor's columns, for each of its matrices: mean square of what they were multiplied
+ * with; matrices that never were have ones. */
+static ingle_status take_importance(struct job *j, const struct io_tensor *t, uint64_t n_matrices, struct err *err)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s.in_sum2", t->name);
+    const struct io_tensor *sum = io_tensor_find(j->importance, name);
+    snprintf(name, sizeof name, "%s.counts", t->name);
+    const struct io_tensor *counts = io_tensor_find(j->importance, name);
+    if (!sum || !counts) {
+        report(j->sink, INGLE_REPORT_NOTE, "quantize", t->name, "%s has no importance for it", j->o->imatrix);
+        return INGLE_OK;
+    }
+    uint64_t n;
+    if (sum->type != QUANT_F32 || counts->type != QUANT_F32 || sum->ne[0] != t->ne[0] || sum->ne[1] != n_matrices ||
+        sum->n_dims > 2 || !num_mul_u64(t->ne[0], n_matrices, &n) || counts->n_bytes != n_matrices * sizeof(float))
+        return err_set(err, INGLE_FORMAT, "%s: importance of tensor '%s' is %llu x %llu, not %llu x %llu", j->o->imatrix,
+                       t->name, (unsigned long long)sum->ne[0], (unsigned long long)sum->ne[1],
+                       (unsigned long long)t->ne[0], (unsigned long long)n_matrices);
+    j->weight = mem_calloc((size_t)n, sizeof(float));
+    float *count = mem_calloc((size_t)n_matrices, sizeof(float));
+    ingle_status s = INGLE_OK;
+    if (!j->weight || !count)
+        s = err_set(err, INGLE_NOMEM, "no memory for the importance of tensor '%s'", t->name);
+    if (!s)
+        s = io_read(j->importance, sum, 0, j->weight, (size_t)n * sizeof(float), err);
+    if (!s)
+        s = io_read(j->importance, counts, 0, count, (size_t)n_matrices * sizeof(float), err);
+    for (uint64_t k = 0; k < n && !s; k++) {
+        const float c = count[k / t->ne[0]];
+        if (!(j->weight[k] >= 0) || isinf(j->weight[k]) || !(c >= 0))
+            s = err_set(err, INGLE_FORMAT, "%s: tensor '%s' has importance %g at %llu", j->o->imatrix, t->name,
+                        (double)j->weight[k], (unsigned long long)k);
+        j->weight[k] = c > 0 ? j->weight[k] / c : 1;
+    }
+    mem_free(count);
+    return s;
+}
+
+/* ---- the work ---- */
+
+static ingle_status worker_room(struct job *j, struct worker *w, uint64_t rows)
+{
+    const size_t n_raw = (size_t)(rows * j->row_in), n_code = (size_t)(rows * j->row_out);
+    if (!mem_grow(&w->raw, &w->raw_cap, n_raw, 1) || !mem_grow(&w->code, &w->code_cap, n_code, 1))
+        return err_set(&w->err, INGLE_NOMEM, "no memory for rows of tensor '%s'", j->now->t->name);
+    return INGLE_OK;
+}
+
+/* Rows of one matrix: they have the same importance. */
+static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first, uint64_t rows)
+{
+    const struct io_tensor *t = j->now->t;
+    const size_t n = (size_t)t->ne[0];
+    const struct quant_info *info = quant_info(t->type);
+    ingle_status s = io_read(j->in, t, first * j->row_in, w->raw, (size_t)(rows * j->row_in), &w->err);
+    if (s)
+        return s;
+    const int64_t bad = quant_find_bad(t->type, w->raw, (size_t)(rows * n / info->n));
+    if (bad >= 0)
+        return err_set(&w->err, INGLE_FORMAT, "%s: tensor '%s': element %llu is no finite number", j->in_name, t->name,
+                       (unsigned long long)(first * n + (uint64_t)bad * info->n));
+    if (t->type == j->now->type)
+        return io_gguf_write(j->out, j->i_now, first * j->row_in, w->raw, (size_t)(rows * j->row_in), &w->err);
+    quant_decode(t->type, w->raw, w->x, (size_t)rows * n);
+    quant_fit(j->cpu, j->now->type, w->x, j->weight ? j->weight + first / j->matrix_rows * n : NULL, w->code, n,
+              (size_t)rows);
+    const int64_t large = quant_find_bad(j->now->type, w->code, (size_t)(rows * n / quant_info(j->now->type)->n));
+    if (large >= 0)
+        return err_set(&w->err, INGLE_LIMIT, "%s: tensor '%s': values about element %llu are too large for %s", j->in_name,
+                       t->name, (unsigned long long)(first * n + (uint64_t)large * quant_info(j->now->type)->n),
+                       code_name(j->now->type));
+    return io_gguf_write(j->out, j->i_now, first * j->row_out, w->code, (size_t)(rows * j->row_out), &w->err);
+}
+
+static void work(void *arg, int64_t chunk, int worker)
+{
+    struct job *j = arg;
+    struct worker *w = &j->worker[worker];
+    uint64_t first = (uint64_t)(j->chunk + chunk) * j->rows_per_chunk;
+    const uint64_t left = j->now->n_rows - first, end = first + (left < j->rows_per_chunk ? left : j->rows_per_chunk);
+    if (w->status)
+        return;
+    w->status = worker_room(j, w, end - first);
+    while (first < end && !w->status) {
+        const uint64_t in_matrix = j->matrix_rows - first % j->matrix_rows;
+        const uint64_t rows = in_matrix < end - first ? in_matrix : end - first;
+        w->status = encode_rows(j, w, first, rows);
+        first += rows;
+    }
+}
+
+static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
+{
+    const struct plan *p = &j->plan[i];
+    const struct io_tensor *t = p->t;
+    uint64_t n_matrices = 1;
+    ingle_status s = INGLE_OK;
+    for (uint32_t k = 2; k < t->n_dims; k++)
+        n_matrices *= t->ne[k];
+    j->now = p;
+    j->i_now = i;
+    j->row_in = t->n_bytes / p->n_rows;
+    j->row_out = p->n_bytes / p->n_rows;
+    j->matrix_rows = p->n_rows / n_matrices;
+    j->rows_per_chunk = t->ne[0] >= CHUNK ? 1 : CHUNK / t->ne[0];
+    if (j->importance && quant_info(p->type)->quantised && p->type != t->type)
+        s = take_importance(j, t, n_matrices, err);
+    /* a row that is longer than a chunk */
+    for (size_t k = 0; k < j->n_workers && !s && t->ne[0] > CHUNK; k++) {
+        mem_free(j->worker[k].x);
+        if (!(j->worker[k].x = mem_calloc((size_t)t->ne[0], sizeof(float))))
+            s = err_set(err, INGLE_NOMEM, "no memory for a row of tensor '%s'", t->name);
+    }
+    const int64_t n_chunks = num_div_up((int64_t)p->n_rows, (int64_t)j->rows_per_chunk), batch = 8 * (int64_t)j->n_workers;
+    for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) { /* progress is told between batches */
+        const int64_t n = num_min(batch, n_chunks - j->chunk);
+        pool_run(j->pool, n, work, j);
+        for (size_t k = 0; k < j->n_workers && !s; k++)
+            if (j->worker[k].status) {
+                s = j->worker[k].status;
+                if (err)
+                    *err = j->worker[k].err;
+            }
+        const double part = (double)(j->chunk + n) / (double)n_chunks * (double)p->n_bytes;
+        if (!s && report_progress(j->sink, "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
+            s = err_set(err, INGLE_CANCEL, "%s: stopped", j->in_name);
+    }
+    j->done_bytes += p->n_bytes;
+    mem_free(j->weight);
+    j->weight = NULL;
+    return s;
+}
+
+static bool is_ours(const char *key)
+{
+    return strcmp(key, "general.file_type") == 0 || strcmp(key, "general.quantization_version") == 0 ||
+           strncmp(key, "split.", 6) == 0 || strcmp(key, "quantize.imatrix.file") == 0;
+}
+
+static ingle_status write_head(struct job *j, struct err *err)
+{
+    const struct io_meta *meta = io_metadata(j->in);
+    uint64_t type = 0;
+    ingle_status s = INGLE_OK;
+    for (size_t i = 0; i < io_meta_count(meta) && !s; i++)
+        if (!is_ours(io_meta_at(meta, i)->key))
+            s = io_gguf_value(j->out, io_meta_at(meta, i), err);
+    if (j->recipe)
+        type = tool_recipe_file_type(j->recipe);
+    else if (io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
+        type = 0;
+    if (!s)
+        s = io_gguf_u32(j->out, "general.file_type", (uint32_t)type, err);
+    if (!s)
+        s = io_gguf_u32(j->out, "general.quantization_version", 2, err);
+    if (!s && j->importance)
+        s = io_gguf_str(j->out, "quantize.imatrix.file", j->o->imatrix, err);
+    for (size_t i = 0; i < j->n && !s; i++) {
+        const struct io_tensor *t = j->plan[i].t;
+        s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
+    }
+    return s ? s : io_gguf_begin(j->out, err);
+}
+
+static void summary(const struct job *j, struct str *out)
+{
+    uint64_t n[256] = {0}, bytes[256] = {0}, elements = 0, fallbacks = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct plan *p = &j->plan[i];
+        n[p->type & 255]++;
+        bytes[p->type & 255] += p->n_bytes;
+        elements += p->n_rows * p->t->ne[0];
+        fallbacks += p->fallback;
+    }
+    for (uint32_t t = 0; t < 256; t++)
+        if (n[t])
+            str_addf(out, "%-8s %6llu tensors %14.2f MiB\n", code_name(t), (unsigned long long)n[t],
+                     (double)bytes[t] / 1048576);
+    str_addf(out, "%.2f MiB became %.2f MiB, %.2f bits a weight", (double)j->in_bytes / 1048576,
+             (double)j->out_bytes / 1048576, elements ? 8.0 * (double)j->out_bytes / (double)elements : 0);
+    if (fallbacks)
+        str_addf(out, "; %llu tensors have another code than asked, for the length of their rows",
+                 (unsigned long long)fallbacks);
+    str_adds(out, "\n");
+}
+
+static ingle_status open_side(struct io_file **out, const char *path, const char *general_type,
+                              const struct report_sink *sink, struct err *err)
+{
+    const char *type = NULL;
+    size_t n = 0;
+    ingle_status s = io_open(out, path, sink, err);
+    if (s || !general_type)
+        return s;
+    if (io_get_str(io_metadata(*out), "general.type", &type, &n, NULL) || n != strlen(general_type) ||
+        memcmp(type, general_type, n) != 0)
+        return err_set(err, INGLE_FORMAT, "%s: is no file of importance (general.type is not '%s')", path, general_type);
+    return INGLE_OK;
+}
+
+static ingle_status open_all(struct job *j, const char *in, const char *out, struct err *err)
+{
+    struct stat a, b;
+    ingle_status s = io_open(&j->in, in, j->sink, err);
+    if (!s && io_kind(j->in) != IO_GGUF)
+        s = err_set(err, INGLE_UNSUP, "%s: is no GGUF file", in);
+    if (!s && stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        s = err_set(err, INGLE_ARG, "%s: is the file that is read", out);
+    if (!s && j->o->like)
+        s = open_side(&j->like, j->o->like, NULL, j->sink, err);
+    if (!s && j->o->imatrix)
+        s = open_side(&j->importance, j->o->imatrix, "imatrix", j->sink, err);
+    if (!s && j->o->code && !(j->recipe = tool_recipe_find(j->o->code))) {
+        struct str names;
+        str_init(&names);
+        tool_recipe_names(&names);
+        s = err_set(err, INGLE_ARG, "no code or recipe '%s'; there are: %s", j->o->code, str_ok(&names) ? names.at : "");
+        str_release(&names);
+    }
+    return s;
+}
+
+static ingle_status convert_all(struct job *j, const char *out, struct err *err)
+{
+    ingle_status s = INGLE_OK;
+    j->n_workers = (size_t)pool_size(j->pool);
+    j->worker = mem_calloc(j->n_workers, sizeof *j->worker);
+    if (!j->worker)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu threads", j->n_workers);
+    for (size_t i = 0; i < j->n_workers && !s; i++)
+        if (!(j->worker[i].x = mem_calloc(CHUNK, sizeof(float))))
+            s = err_set(err, INGLE_NOMEM, "no memory for %zu threads", j->n_workers);
+    if (!s)
+        s = io_gguf_create(&j->out, out, err);
+    if (!s)
+        s = write_head(j, err);
+    for (size_t i = 0; i < j->n && !s; i++)
+        s = convert_tensor(j, i, err);
+    if (!s) {
+        s = io_gguf_finish(j->out, err);
+        j->out = NULL;
+    }
+    return s;
+}
+
+ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
+                           const struct tool_quantize_options *o, const struct report_sink *sink, struct str *text,
+                           struct err *err)
+{
+    struct job j = {.pool = p, .cpu = cpu, .in_name = in, .o = o, .sink = sink};
+    ingle_status s = open_all(&j, in, out, err);
+    if (!s)
+        s = make_plan(&j, err);
+    if (!s && !o->dry)
+        s = convert_all(&j, out, err);
+    if (!s)
+        summary(&j, text);
+    io_gguf_drop(j.out);
+    for (size_t i = 0; j.worker && i < j.n_workers; i++) {
+        mem_free(j.worker[i].x);
+        mem_free(j.worker[i].raw);
+        mem_free(j.worker[i].code);
+    }
+    mem_free(j.worker);
+    mem_free(j.plan);
+    io_close(j.in);
+    io_close(j.like);
+    io_close(j.importance);
+    return s;
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""quantize.py INGLE - a model in five codes answers, tensors get the codes that were asked for, and what goes wrong
+leaves no file."""
+import json, os, resource, struct, subprocess, sys, tempfile, unittest
+
+INGLE = sys.argv[1]
+NANO = "assets/nano-gemma4-Q8_0.gguf"
+V4 = "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.out = f"{self.dir.name}/out.gguf"
+
+    def tearDown(self):
+        self.dir.cleanup()
+
+    def quantize(self, *args, code=0, **more):
+        r = subprocess.run([INGLE, "quantize", "--threads", "2", *args], stdin=subprocess.DEVNULL, capture_output=True,
+                           text=True, timeout=120, **more)
+        self.assertEqual(r.returncode, code, r.stderr)
+        if code:
+            self.assertEqual(r.stderr.count("ingle: error: "), 1, r.stderr)
+            self.assertEqual(os.listdir(self.dir.name), sorted(self.kept), "something was left")
+        return r
+
+    kept = []
+
+    def codes(self, path):
+        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=60)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return {t["name"]: t["type"] for t in json.loads(r.stdout)["list"]}
+
+    def answer(self, path):
+        r = subprocess.run([INGLE, "run", "-q", "-m", path, "--no-pack-cache", "-n", "8", "--temp", "0", "hello"],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
+    def test_five_codes_answer(self):
+        before = self.codes(NANO)
+        for code, base in (("Q4_0", "Q4_0"), ("q4_k_m", "Q4_K"), ("Q6_K", "Q6_K"), ("IQ4_XS", "IQ4_XS"), ("Q5_1", "Q5_1")):
+            with self.subTest(code=code):
+                self.quantize(NANO, self.out, code)
+                after = self.codes(self.out)
+                self.assertEqual(before.keys(), after.keys())
+                self.assertIn(base, after.values())
+                for name, was in before.items():
+                    self.assertTrue((was == "F32") == (after[name] == "F32"), name)
+                self.assertTrue(self.answer(self.out))
+
+    def test_the_same_code_is_the_same_bytes(self):
+        self.quantize(NANO, self.out, "Q8_0")
+        self.assertEqual(self.answer(self.out), self.answer(NANO))
+
+    def test_rules_like_and_fallbacks(self):
+        r = self.quantize(NANO, self.out, "Q4_K_S", "--tensor", "*.ffn_down.weight=q8_0", "--tensor", "blk.0.attn_q.=Q6_K")
+        codes = self.codes(self.out)
+        self.assertEqual({c for n, c in codes.items() if n.endswith("ffn_down.weight")}, {"Q8_0"})
+        self.assertEqual(codes["blk.0.attn_q.weight"], "Q6_K")
+        self.assertNotEqual(codes["blk.1.attn_q.weight"], "Q6_K")
+        other = f"{self.dir.name}/like.gguf"
+        self.quantize(NANO, other, "--like", self.out)
+        self.assertEqual(self.codes(other), codes)
+        r = self.quantize(NANO, self.out, "Q4_K_S")
+        self.assertIn("no whole blocks of Q4_K: Q5_0 instead", r.stderr)
+
+    def test_experts_and_what_stays(self):
+        before = self.codes(V4)
+        self.quantize(V4, self.out, "Q8_0")
+        after = self.codes(self.out)
+        stays = [n for n in before if any(p in n for p in ("_norm", "hc_", "sinks", "tid2eid", "ffn_gate_inp", "_ape", "exp_probs_b"))]
+        self.assertTrue(any("tid2eid" in n for n in stays) and any("hc_" in n for n in stays))
+        for name in stays:
+            self.assertEqual(before[name], after[name], name)
+        self.assertEqual({c for n, c in after.items() if "_exps" in n}, {"Q8_0"})
+        self.quantize(V4, self.out, "MXFP4_MOE")
+        self.assertEqual({c for n, c in self.codes(self.out).items() if "_exps" in n}, {"MXFP4"})
+
+    def test_importance(self):
+        """A GGUF of importance: two columns count, so their errors shrink; a wrong one is an error."""
+        def imatrix(path, name, sums, counts, kind=b"imatrix"):
+            def text(b):
+                return struct.pack("<Q", len(b)) + b
+            with open(path, "wb") as f:
+                head = b"GGUF" + struct.pack("<IQQ", 3, 2, 1) + text(b"general.type") + struct.pack("<I", 8) + text(kind)
+                head += text(name + b".in_sum2") + struct.pack("<IQQIQ", 2, len(sums), 1, 0, 0)
+                size = (len(sums) * 4 + 31) // 32 * 32
+                head += text(name + b".counts") + struct.pack("<IQQIQ", 2, 1, 1, 0, size)
+                head += bytes(-len(head) % 32)
+                body = struct.pack(f"<{len(sums)}f", *sums)
+                f.write(head + body.ljust(size, b"\0") + struct.pack("<f", counts).ljust(32, b"\0"))
+        name = b"blk.0.attn_q.weight"
+        side = f"{self.dir.name}/i.gguf"
+        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", NANO], capture_output=True, text=True)
+        tensor = next(t for t in json.loads(r.stdout)["list"] if t["name"] == name.decode())
+        width = tensor["shape"][-1]
+        imatrix(side, name, [1e4 if i < 2 else 1e-4 for i in range(width)], 10)
+        plain = f"{self.dir.name}/plain.gguf"
+        self.quantize(NANO, plain, "Q4_0")
+        self.quantize(NANO, self.out, "Q4_0", "--imatrix", side)
+        with open(plain, "rb") as a, open(self.out, "rb") as b:
+            self.assertNotEqual(a.read()[-1 << 20:], b.read()[-1 << 20:])
+        self.assertTrue(self.answer(self.out))
+        os.remove(plain)
+        os.remove(self.out)
+        self.kept = ["i.gguf"]
+        for sums, counts, kind, word in (([1.0] * 32, 1, b"imatrix", "importance of tensor"),
+                                         ([-1.0] * width, 1, b"imatrix", "has importance -1"),
+                                         ([float("nan")] * width, 1, b"imatrix", "no finite number|has importance"),
+                                         ([1.0] * width, 1, b"model", "general.type")):
+            imatrix(side, name, sums, counts, kind)
+            r = self.quantize(NANO, self.out, "Q4_0", "--imatrix", side, code=1)
+            self.assertRegex(r.stderr, word)
+            self.assertIn("i.gguf", r.stderr)
+
+    def test_errors_leave_nothing(self):
+        for args, code, words in (
+                ((NANO, self.out, "Q9_K"), 1, ["no code or recipe 'Q9_K'", "Q4_K_M"]),
+                ((NANO, self.out), 2, ["wanted are IN, OUT and CODE"]),
+                ((NANO, self.out, "Q4_0", "--tensor", "attn_q"), 2, ["PATTERN=CODE"]),
+                ((NANO, self.out, "Q4_0", "--tensor", "attn_q=Q7"), 1, ["no code 'Q7'"]),
+                ((NANO, self.out, "Q4_0", "--tensor", "nobody=Q8_0"), 1, ["no tensor fits", "nobody"]),
+                ((NANO, self.out, "Q4_0", "--tensor", "attn_norm=Q8_0"), 1, ["attn_norm", "stays F32"]),
+                ((NANO, f"{self.dir.name}/no/out.gguf", "Q4_0"), 1, ["cannot create"]),
+                ((f"{self.dir.name}/none.gguf", self.out, "Q4_0"), 1, ["none.gguf"])):
+            with self.subTest(args=args[1:]):
+                r = self.quantize(*args, code=code)
+                for word in words:
+                    self.assertIn(word, r.stderr)
+
+    def test_a_full_disk_and_the_same_file(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300000, 300000))
+        r = self.quantize(NANO, self.out, "Q4_0", code=1, preexec_fn=limit)
+        self.assertIn("cannot write", r.stderr)
+        with open(NANO, "rb") as f, open(self.out, "wb") as to:
+            to.write(f.read())
+        self.kept = ["out.gguf"]
+        r = self.quantize(self.out, self.out, "Q4_0", code=1)
+        self.assertIn("is the file that is read", r.stderr)
+
+    def test_values_that_are_no_numbers(self):
+        path = f"{self.dir.name}/bad.gguf"
+        with open(NANO, "rb") as f:
+            data = bytearray(f.read())
+        for back in range(34, 34 * 64):  # somewhere a scale becomes infinite
+            data[-back:len(data) - back + 2] = b"\xff\x7f"
+        with open(path, "wb") as f:
+            f.write(data)
+        self.kept = ["bad.gguf"]
+        r = self.quantize(path, self.out, "Q4_0", code=1)
+        self.assertRegex(r.stderr, "bad.gguf: tensor '.*': element \\d+ is no finite number")
+
+    def test_a_plan_writes_nothing(self):
+        r = self.quantize(NANO, self.out, "Q4_K_M", "--dry-run")
+        self.assertIn("bits a weight", r.stdout)
+        self.assertEqual(os.listdir(self.dir.name), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]], verbosity=1)
