@@ -417,11 +417,14 @@ static void bind_weights(struct dspark *s, struct dflash_keys *k, struct model *
         b.prefix = prefix;
         family_deepseek4_bind_layer(&b, &s->g.layer[i], false);
     }
-    k->s = b.s ? b.s : family_markov_bind(&s->chain, m, g->n_vocab, g->n_embd, k->err);
-    const int64_t rank = family_dflash_whole(k, "markov_rank", 0, MAX_WIDTH, 0);
-    if (!k->s && rank && rank != s->chain.rank)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'dspark_markov_rank' is %lld, but tensor 'markov_w1.weight' has rank %lld", k->path,
-                       (long long)rank, (long long)s->chain.rank);
+    k->s = b.s;
+    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), rank = family_dflash_whole(k, "markov_rank", 0, FAMILY_MARKOV_RANK, is);
+    s->chain = (struct family_markov){.rank = is ? is : rank, .n_embd = g->n_embd, .follows = true};
+    if (!k->s && (!s->chain.rank || (rank && rank != s->chain.rank)))
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' is missing or has rank %lld, and 'markov_rank' is %lld", k->path,
+                       (long long)s->chain.rank, (long long)rank);
+    if (!k->s)
+        k->s = family_markov_bind(&s->chain, m, g->n_vocab, g->n_vocab, k->err);
 }
 
 /* What else a whole checkpoint has. */
@@ -637,7 +640,8 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
         h = rows_slice(round->h, j * round->n_spans, n);
         u = rows_slice(round->u, j * round->n_spans, n);
     }
-    family_markov_next(&s->chain, r->forward.device, u, h, token, logits, confidence);
+    family_markov_add(&s->chain, r->forward.device, u, token, logits);
+    family_markov_sure(&s->chain, r->forward.device, h, token, confidence);
 }
 
 const struct family_draft family_deepseek4_dspark = {

@@ -8,23 +8,18 @@
 #include "base/mem.h"
 #include "family/config.h"
 #include "family/drafts.h"
+#include "family/markov.h"
 #include <string.h>
-
-enum { MAX_RANK = 4096 };
 
 struct dspark {
     struct dflash g; /* the first member: functions of dflash_net.c take it for that */
-    int64_t rank;    /* 0: no chain */
-    const struct device_matrix *w1, *w2; /* [n_vocab][rank], [n_out][rank] */
-    const struct device_matrix *sure;    /* [1][n_embd + rank, or n_embd]; NULL: no confidence */
-    bool sure_follows;                   /* it reads the token before, too */
-    float sure_bias;
-    float softcap;                       /* as the file says */
+    struct family_markov chain;
+    float softcap;   /* as the file says */
 };
 
 struct round {
     struct dflash_round d;
-    struct rows e, z, x, c; /* [n][rank], [n][n_out] of a reduced head, [n][what the confidence reads], [n][1] */
+    struct rows z; /* [n][n_out] of a reduced head */
 };
 
 bool family_dspark_is(const struct model *m, const struct io_meta *meta)
@@ -60,36 +55,26 @@ static void dspark_free(void *self)
 
 static void bind_chain(struct dspark *s, struct dflash_keys *k, struct model *m)
 {
-    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), rank = family_dflash_whole(k, "markov_rank", 0, MAX_RANK, 0);
-    s->rank = is ? is : model_has_matrix(m, "markov_w1.weight") ? rank : 0;
-    if (!k->s && (s->rank > MAX_RANK || (rank && rank != s->rank)))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path, (long long)s->rank,
-                       (long long)(rank ? rank : MAX_RANK));
-    if (!k->s && s->rank)
-        k->s = model_matrix(m, "markov_w1.weight", s->g.n_vocab, s->rank, 1, &s->w1, k->err);
-    if (!k->s && s->rank)
-        k->s = model_matrix(m, "markov_w2.weight", s->g.n_out, s->rank, 1, &s->w2, k->err);
-}
-
-static void bind_confidence(struct dspark *s, struct dflash_keys *k, struct model *m)
-{
-    static const char name[] = "conf_proj.weight", bias[] = "conf_proj.bias";
-    const bool has = model_has_matrix(m, name), said = family_dflash_flag(k, "has_confidence_head", has);
-    const int64_t in = family_dflash_columns(m, name);
-    s->sure_follows = family_dflash_flag(k, "confidence_head_with_markov", !in || in == s->g.n_embd + s->rank);
-    if (!k->s && said && !has)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path, name);
-    if (k->s || !has)
-        return;
-    k->s = model_matrix(m, name, 1, s->g.n_embd + (s->sure_follows ? s->rank : 0), 1, &s->sure, k->err);
-    if (!k->s && model_find(m, bias))
-        k->s = model_floats(m, bias, 1, &s->sure_bias, k->err);
+    static const char sure[] = "conf_proj.weight";
+    const bool has = model_has_matrix(m, sure);
+    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), in = family_dflash_columns(m, sure);
+    const int64_t rank = family_dflash_whole(k, "markov_rank", 0, FAMILY_MARKOV_RANK, 0);
+    s->chain.rank = is ? is : model_has_matrix(m, "markov_w1.weight") ? rank : 0;
+    s->chain.n_embd = s->g.n_embd;
+    s->chain.follows = family_dflash_flag(k, "confidence_head_with_markov", !in || in == s->g.n_embd + s->chain.rank);
+    if (!k->s && rank && rank != s->chain.rank)
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path,
+                       (long long)s->chain.rank, (long long)rank);
+    if (!k->s && family_dflash_flag(k, "has_confidence_head", has) && !has)
+        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path, sure);
+    if (!k->s)
+        k->s = family_markov_bind(&s->chain, m, s->g.n_vocab, s->g.n_out, k->err);
 }
 
 static void say(const struct dspark *s, struct family_draft_info *info)
 {
     *info = family_dflash_info(&s->g);
-    info->confidence = s->sure != NULL;
+    info->confidence = s->chain.sure != NULL;
 }
 
 static ingle_status dspark_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
@@ -104,7 +89,6 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
         k.s = family_dflash_bind_head(&s->g, &k, m, err);
     s->g.softcap = s->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
     bind_chain(s, &k, m);
-    bind_confidence(s, &k, m);
     if (family_dflash_told(&k)) {
         dspark_free(s);
         return k.s;
@@ -132,15 +116,7 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
 /* Rows of a round behind the block's. */
 static void take(const struct dspark *s, struct device *d, int64_t n, struct round *round)
 {
-    round->e = (struct rows){0};
-    if (s->rank)
-        round->e = device_rows(d, n, s->rank);
-    if (s->g.to)
-        round->z = device_rows(d, n, s->g.n_out);
-    if (s->sure) {
-        round->x = device_rows(d, n, device_matrix_in(s->sure));
-        round->c = device_rows(d, n, 1);
-    }
+    round->z = s->g.to ? device_rows(d, n, s->g.n_out) : (struct rows){0};
 }
 
 static void dspark_begin(const void *self, struct family_round *r)
@@ -151,20 +127,6 @@ static void dspark_begin(const void *self, struct family_round *r)
     round = round ? round : &dry;
     family_dflash_block(&s->g, r, &round->d);
     take(s, r->forward.device, r->forward.step->n_spans, round);
-}
-
-/* How likely it is that the target agrees; what is no number is no confidence. */
-static void confidences(const struct dspark *s, struct device *d, struct round *round, struct rows y, struct rows e, float *out)
-{
-    const struct rows x = rows_slice(round->x, 0, y.n), c = rows_slice(round->c, 0, y.n);
-    device_copy(d, rows_columns(x, 0, s->g.n_embd), y);
-    if (s->sure_follows && s->rank)
-        device_copy(d, rows_columns(x, s->g.n_embd, s->rank), e);
-    device_matmul(d, &(struct device_product){s->sure, 0, x, c, NULL}, 1);
-    for (int64_t i = 0; i < y.n && device_runs(d); i++) {
-        const float p = 1.0f / (1.0f + kern_exp(-(c.at[i * c.stride] + s->sure_bias)));
-        out[i] = p >= 0 ? p : 0;
-    }
 }
 
 static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
@@ -179,19 +141,16 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
         family_dflash_dry(&s->g, r, &dry.d);
         take(s, d, n_spans, &dry);
     }
-    const struct rows u = family_dflash_logits(&s->g, r, &round->d, j, n_spans), e = rows_slice(round->e, 0, n_spans);
-    if (s->rank) {
+    const struct rows u = family_dflash_logits(&s->g, r, &round->d, j, n_spans);
+    if (s->chain.rank) {
         const struct rows z = s->g.to ? rows_slice(round->z, 0, n_spans) : logits;
-        device_embed(d, e, s->w1, token, 1.0f);
-        device_matmul(d, &(struct device_product){s->w2, 0, e, z, NULL}, 1);
-        device_add(d, z, u);
+        family_markov_add(&s->chain, d, u, token, z);
         if (s->g.to)
             family_dflash_put(&s->g, d, z, logits);
     } else {
         family_dflash_put(&s->g, d, u, logits);
     }
-    if (s->sure && (confidence || !r->state))
-        confidences(s, d, round, family_dflash_hidden(&s->g, &round->d, j, n_spans), e, confidence);
+    family_markov_sure(&s->chain, d, family_dflash_hidden(&s->g, &round->d, j, n_spans), token, confidence);
     device_release(d, mark);
 }
 
