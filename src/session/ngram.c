@@ -15,7 +15,7 @@
 
 enum {
     LONG = 8,              /* tokens of the long n-gram */
-    DEFAULT_MATCH = 3,
+    DEFAULT_MATCH = 2,
     MATCH_FROM_MEMORY = 4, /* tokens that a match in earlier answers needs at least */
     VISITS = 64,           /* places of a list that a search looks at */
     PLACES = 16,           /* of those it keeps */

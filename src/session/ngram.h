@@ -22,7 +22,7 @@ enum {
 };
 
 struct ngram_options {
-    int64_t least_match; /* tokens at the end of the text that must have been there before, 2 .. 32; 0: 3 */
+    int64_t least_match; /* tokens at the end of the text that must have been there before, 2 .. 32; 0: 2 */
     int64_t least;       /* a draft shorter than this is none; 0: 1 */
 };
 

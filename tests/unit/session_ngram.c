@@ -67,7 +67,7 @@ static bool follows(const int32_t *t, int64_t n, const int32_t *draft, int64_t n
 static void test_continues_what_stood_there_before(void **state)
 {
     (void)state;
-    struct ngram *g = create(0);
+    struct ngram *g = create(3);
     const int32_t t[] = {5, 6, 7, 8, 9, 10, 11, 1, 2, 6, 7, 8};
     int32_t d[16];
     add(g, t, 12);
