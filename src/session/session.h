@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "family/family.h"
+#include "session/ngram.h"
 #include "session/sample.h"
 #include <stdatomic.h>
 
