@@ -17,8 +17,8 @@ READERS = {  # who reads the body of a path; "+": reads some of it, and more tha
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
-CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word)\("
-                  r'[^";]*?"(\w+)"')
+CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word|read_draft_max)\("
+                  r'[^";]*?"([\w.]+)"')
 NESTED = re.compile(r'\b(?:view_get|view_member)\(view_\w+\([^()]*\),\s*"(\w+)"')
 TABLE = re.compile(r'\{"(\w+)", (?:-?[\d.]+|NAN),')
 LIST = re.compile(r"\*const \w+\[\] = \{([^}]*)\}")
@@ -75,7 +75,7 @@ def check_fields(paths, files):
             known[name] = known.get(name, True) and ignored
     for file in files:
         text = (SERVER / f"{file.removeprefix('+')}.c").read_text()
-        words.update(re.findall(r'"(\w+)"', text))
+        words.update(re.findall(r'"([\w.]+)"', text))
         if file.startswith("+"):
             continue
         found = CALL.findall(text) + NESTED.findall(text) + TABLE.findall(text)

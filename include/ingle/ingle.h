@@ -780,10 +780,16 @@ struct ingle_slot {
     bool held; /* ingle_request_hold() */
     bool restoring; /* what is on disk of the prompt is being read; it takes no part in steps */
 };
+enum { INGLE_DRAFT_PLACES = 16 };
 struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;
     int64_t n_steps, n_step_rows;     /* since the start */
     int64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
+    int64_t n_drafts;                            /* that were verified */
+    int64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* tokens by their place in a draft; later
+                                                  * places count with the last one */
+    double draft_saved_seconds;                  /* by drafting, as measured beside plain steps; below 0: lost */
+    char draft_why[96];                          /* why no answer is drafted for now; "" */
     double prompt_seconds, generated_seconds;
     int64_t n_done, n_cancelled, n_failed, n_refused;
     int64_t n_parked; /* times that a request gave its KV pages to more urgent ones for a while */

@@ -348,6 +348,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .max_tokens = max_tokens,
         .n = p->n,
         .ignore_end = q->ignore_end,
+        .draft_max = q->draft_max,
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,
         .prompt_logprobs = q->logprobs && q->echo,

@@ -423,7 +423,7 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
         write_member_int(&out, "id", i);
         write_member_int(&out, "id_task", q->request ? q->request : -1);
         write_member_int(&out, "n_ctx", s->engine_info.n_ctx);
-        write_member_bool(&out, "speculative", false);
+        write_member_bool(&out, "speculative", s->engine_info.draft[0] || s->engine_info.draft_text);
         write_member_bool(&out, "is_processing", q->request != 0);
         write_member_bool(&out, "held", q->held);
         write_member_bool(&out, "restoring", q->restoring);

@@ -123,7 +123,7 @@ static void put_model(const struct serve *s, struct str *out)
     write_open(out, '{');
     write_member(out, "arch", s->info.arch);
     write_member(out, "name", s->info.name);
-    write_member_null(out, "draft_path");
+    write_member(out, "draft_path", s->engine_info.draft_path[0] ? s->engine_info.draft_path : NULL);
     write_member(out, "tokenizer_id", s->info.chat);
     write_close(out, '}');
     write_member_null(out, "model_card");
@@ -143,6 +143,37 @@ static void put_model(const struct serve *s, struct str *out)
     write_close(out, '}');
 }
 
+static bool drafts(const struct serve *s)
+{
+    return s->engine_info.draft[0] || s->engine_info.draft_text;
+}
+
+/* What guesses tokens, and what has come of it. */
+static void put_drafting(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+{
+    const struct ingle_engine_info *i = &s->engine_info;
+    const char *mode = i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off";
+    const int64_t n = now->n_drafts;
+    write_key(out, "speculative");
+    write_open(out, '{');
+    write_member_bool(out, "enabled", drafts(s));
+    write_member(out, "proposer", mode);
+    write_member_bool(out, "ngram", i->draft_text);
+    write_member(out, "draft_path", i->draft_path[0] ? i->draft_path : NULL);
+    write_member(out, "why_no_network", i->draft_why[0] ? i->draft_why : NULL);
+    write_member(out, "why_off_now", now->draft_why[0] ? now->draft_why : NULL);
+    write_member_int(out, "n_max", i->draft_most);
+    write_key(out, "bytes");
+    write_uint(out, i->draft_bytes);
+    write_member_int(out, "drafts", n);
+    write_member_int(out, "drafted", now->drafted_tokens);
+    write_member_int(out, "accepted", now->accepted_tokens);
+    write_member_number(out, "mean_length", n ? 1 + (double)now->accepted_tokens / (double)n : 0);
+    write_member_number(out, "saved_seconds", now->draft_saved_seconds);
+    write_close(out, '}');
+    write_member(out, "speculative_mode", mode);
+}
+
 static void put_capabilities(const struct serve *s, struct str *out)
 {
     static const char *const efforts[] = {"low", "medium", "high", "max"};
@@ -150,7 +181,7 @@ static void put_capabilities(const struct serve *s, struct str *out)
     write_key(out, "capabilities");
     write_open(out, '{');
     write_member_bool(out, "reasoning_supported", chat);
-    write_member_bool(out, "speculative_supported", false);
+    write_member_bool(out, "speculative_supported", drafts(s));
     write_member_bool(out, "tools_supported", chat);
     write_close(out, '}');
     write_key(out, "reasoning");
@@ -163,11 +194,6 @@ static void put_capabilities(const struct serve *s, struct str *out)
     write_close(out, ']');
     write_member_bool(out, "default", answer_get_options(s->answers)->thinking);
     write_close(out, '}');
-    write_key(out, "speculative");
-    write_open(out, '{');
-    write_member_bool(out, "enabled", false);
-    write_close(out, '}');
-    write_member(out, "speculative_mode", "off");
 }
 
 static void put_off(struct str *out, const char *key)
@@ -267,6 +293,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     struct ingle_scheduler_status now;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
     put_store(s, &now, out);
+    put_drafting(s, &now, out);
     write_key(out, "daemon");
     write_open(out, '{');
     write_member_bool(out, "alive", true);

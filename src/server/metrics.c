@@ -198,10 +198,15 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
         (double)n->drafted_tokens);
     put(out, "llamacpp:spec_decode_num_accepted_tokens_total", "counter",
         "Drafted tokens that were accepted.", (double)n->accepted_tokens);
-    put(out, "llamacpp:spec_decode_num_drafts_total", "counter", "Drafts.", 0);
+    put(out, "llamacpp:spec_decode_num_drafts_total", "counter", "Drafts.", (double)n->n_drafts);
     put_head(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total", "counter",
              "Accepted drafted tokens by their place in the draft.");
-    str_adds(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 0\n");
+    for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
+        if (!i || n->drafted_at[i])
+            str_addf(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"%d\"} %lld\n", i,
+                     (long long)n->accepted_at[i]);
+    put(out, "ingle_draft_saved_seconds", "gauge", "Time that drafting has saved against plain decoding; below 0: lost.",
+        n->draft_saved_seconds);
 }
 
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)

@@ -150,6 +150,8 @@ static void put_settings(const struct answer_info *info, struct str *out)
     write_member_int(out, "adaptive_decay", 0);
     put_biases(info, out);
     write_member_bool(out, "ignore_eos", r->ignore_end);
+    if (r->draft_max)
+        write_member_int(out, "speculative.n_max", r->draft_max < 0 ? 0 : r->draft_max);
     write_member_bool(out, "stream", r->stream);
     write_key(out, "stop");
     write_open(out, '[');

@@ -542,6 +542,41 @@ static void read_ends(struct chat_request *r, struct json_object *body, const st
         request_get_bool(body, "skip_special_tokens", &r->hide_special, f);
 }
 
+/* A number of drafted tokens, 0: none; -1 (as absent): as many as pay. */
+static void read_draft_max(struct chat_request *r, struct json_object *body, const char *name, struct fault *f)
+{
+    int64_t n = -1;
+    request_get_int(body, name, -1, INT32_MAX, &n, f);
+    if (n >= 0)
+        r->draft_max = n ? n : -1;
+}
+
+/* Whether and how far tokens are drafted, which changes no text: llama-server's fields, flat or as an object.  Least
+ * numbers and probabilities are checked; what pays is known better. */
+static void read_drafting(struct chat_request *r, struct json_object *body, struct fault *f)
+{
+    struct json_object *draft = request_get(body, "draft"), *o = request_get(body, "speculative");
+    int64_t least = 0;
+    float p = 0;
+    bool on = true;
+    if (json_object_is_type(draft, json_type_boolean))
+        r->draft_max = json_object_get_boolean(draft) ? 0 : -1;
+    else
+        read_draft_max(r, body, "draft", f);
+    read_draft_max(r, body, "draft_max", f);
+    read_draft_max(r, body, "speculative.n_max", f);
+    request_get_int(body, "speculative.n_min", 0, INT32_MAX, &least, f);
+    request_get_number(body, "speculative.p_min", 0, 1, &p, f);
+    if (json_object_is_type(o, json_type_boolean)) {
+        request_get_bool(body, "speculative", &on, f);
+        r->draft_max = on ? r->draft_max : -1;
+    } else if ((o = request_get_object(body, "speculative", f))) {
+        read_draft_max(r, o, "n_max", f);
+        request_get_int(o, "n_min", 0, INT32_MAX, &least, f);
+        request_get_number(o, "p_min", 0, 1, &p, f);
+    }
+}
+
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
                           const struct answer_options *o, enum openai_limits limits, struct fault *f)
 {
@@ -570,6 +605,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     r->id_slot = slot < 0 ? 0 : (int)slot;
     r->deadline_seconds = (double)deadline;
     request_get_unsupported(body, "schema_unsupported", r, f);
+    read_drafting(r, body, f);
 }
 
 /* ---- thinking: every vendor has its own words ---- */
