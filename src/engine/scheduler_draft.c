@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BY_NETWORK, BY_TEXT }; /* numbers of proposers */
@@ -241,6 +242,18 @@ static void append(struct ingle_scheduler *s, struct engine_answer *a, const str
         a->n_drafts = item->width;
 }
 
+/* Why none of the answers of the step has drafts. */
+static void say_why(struct ingle_scheduler *s, int64_t n)
+{
+    const struct engine_drafts *d = s->drafts;
+    int64_t i = 0;
+    while (i < n && !d->item[i].width)
+        i++;
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->status.draft_why, sizeof s->status.draft_why, "%s", i < n ? "" : sched_draft_why_name(d->item[0].s->why));
+    pthread_mutex_unlock(&s->lock);
+}
+
 void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
 {
     struct engine_drafts *d = s->drafts;
@@ -260,6 +273,7 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     sched_draft_trim(&d->sched, d->item, n, &room);
     for (int64_t i = 0; i < n; i++)
         append(s, d->who[i], &d->item[i]);
+    say_why(s, n);
 }
 
 /* ---- what became of it ---- */
@@ -284,6 +298,18 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
         sched_draft_note_step(&d->sched, rows, context / answers, seconds);
 }
 
+static void count(struct ingle_scheduler_status *c, int64_t n, int64_t n_right)
+{
+    c->n_drafts++;
+    c->drafted_tokens += n;
+    c->accepted_tokens += n_right;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = num_min(i, INGLE_DRAFT_PLACES - 1);
+        c->drafted_at[at]++;
+        c->accepted_at[at] += i < n_right;
+    }
+}
+
 void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right)
 {
     struct engine_drafts *d = s->drafts;
@@ -294,8 +320,8 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
     a->r->usage.n_drafted += a->n_drafts;
     a->r->usage.n_accepted += n_right;
     pthread_mutex_lock(&s->lock);
-    s->status.drafted_tokens += a->n_drafts;
-    s->status.accepted_tokens += n_right;
+    count(&s->status, a->n_drafts, n_right);
+    s->status.draft_saved_seconds = d->sched.saved_seconds;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -75,6 +75,7 @@ static void put_model(const struct serve *s, struct str *out)
     write_member(out, "object", "model");
     write_member_int(out, "created", s->created);
     write_member(out, "owned_by", "ingle");
+    write_member_int(out, "last_used_ms", metrics_used_ms(s->metrics));
     for (size_t k = 0; k < 2; k++) {
         write_key(out, lists[k].name);
         write_open(out, '[');

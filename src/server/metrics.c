@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "server/metrics.h"
 
 #include "base/mem.h"
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { BUCKETS = 14, MAX_KINDS = 64, DECISIONS = 64, TOLD = 16 };
 
@@ -41,6 +43,7 @@ struct metrics {
     struct kind kind[MAX_KINDS];
     int n_kinds;
     int64_t n_tokens_max;
+    int64_t used_ms; /* the end of the last answer, since 1970; 0: none yet */
     struct decision decision[DECISIONS]; /* a ring; the next one is n_decisions % DECISIONS */
     uint64_t n_decisions;
 };
@@ -88,7 +91,10 @@ static void count_kind(struct metrics *m, const char *dialect, const char *outco
 void metrics_observe(void *arg, const struct answer_record *r)
 {
     struct metrics *m = arg;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     pthread_mutex_lock(&m->lock);
+    m->used_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
     count_kind(m, r->dialect, r->outcome);
     if (r->first_token_seconds > 0) {
         add(&m->first_token, r->first_token_seconds);
@@ -107,6 +113,14 @@ void metrics_observe(void *arg, const struct answer_record *r)
         snprintf(d->note, sizeof d->note, "%s", r->note);
     }
     pthread_mutex_unlock(&m->lock);
+}
+
+int64_t metrics_used_ms(struct metrics *m)
+{
+    pthread_mutex_lock(&m->lock);
+    const int64_t ms = m->used_ms;
+    pthread_mutex_unlock(&m->lock);
+    return ms;
 }
 
 static void put_decision(struct str *out, const struct decision *d)
