@@ -233,6 +233,5 @@ MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *it
 MUST_CHECK ingle_status session_finish(struct session *s, const float **logits,
                                        const atomic_bool *cancel, struct err *err);
 
-#include "session/ngram.h"
 
 #endif
