@@ -70,6 +70,7 @@ struct ingle_engine {
     struct engine_draft *draft; /* the network that drafts, or NULL */
     bool draft_text;            /* n-grams and grammars may draft */
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
+    int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
     char draft_why[240];        /* why no network drafts, or "" */
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;

@@ -67,7 +67,8 @@ struct engine_answer {
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first, ... */
     bool passes;         /* ... where it need not stop */
-    int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted; none outside of a step and its results */
+    int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted: until its step's results, or it is parked */
+    bool plain;          /* RUNS: its step could not be computed with drafts, the next one is without */
 };
 
 /* A token that is drawn after a step. */
@@ -92,6 +93,7 @@ struct engine_lane {
     int64_t n_rows;              /* of row[] and who[] */
     int64_t n;                   /* of work[] and item[] */
     int64_t n_answers, prompt_rows, most; /* in the step */
+    bool dropped;                /* drafts without which the step is to be tried again */
     struct ingle_request *owner; /* the step is its alone, or most of it is its prompt; or NULL */
 };
 

@@ -78,6 +78,8 @@ static void park(struct ingle_scheduler *s, struct ingle_request *r)
         if (session_remember(a->session.s, &err))
             report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
         engine_leave_mask(s, a);
+        engine_drafts_drop(a);
+        a->plain = false;
         session_park(a->session.s);
         a->state = ENGINE_ANSWER_PARKED;
     }
@@ -333,6 +335,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->n_generated = 0;
     a->step_rows = 0;
     a->looks = false;
+    a->plain = false;
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     s->n_free--;

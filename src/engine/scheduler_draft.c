@@ -20,8 +20,8 @@ enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
 struct slot_draft {
     struct sched_draft_session sched;
     struct ngram *text;      /* NULL: text does not draft */
-    int64_t request;         /* whose tokens the text has: number of the request, ... */
-    int index;               /* ... and answer */
+    bool begun;              /* this is of the slot's answer, and not of an earlier one */
+    bool known;              /* the text begins with what the answer has */
     int proposer;
     bool sure;               /* confidence[proposer] is known */
     int32_t token[2][SCHED_DRAFT_DEPTH]; /* by proposer */
@@ -37,6 +37,7 @@ struct engine_drafts {
     struct ngram_memory *memory;    /* NULL: text does not draft */
     struct sched_draft sched;
     int64_t prompt_rows;            /* of the last step */
+    uint64_t turn;
     const struct family_draft_info *network; /* NULL: there is none */
     const struct ingle_scheduler *s;
 };
@@ -120,11 +121,9 @@ static bool know_text(struct slot_draft *t, const struct engine_answer *a)
     struct err err;
     const struct session *s = a->session.s;
     const int64_t n = session_length(s) + session_pending(s), had = session_ngram_length(t->text);
-    if (t->request == a->r->number && t->index == a->index && had <= n)
+    if (t->known)
         return session_ngram_append(t->text, session_tokens(s) + had, n - had, &err) == INGLE_OK;
-    t->request = a->r->number;
-    t->index = a->index;
-    t->sched = (struct sched_draft_session){0};
+    t->known = true;
     return session_ngram_reserve(t->text, n + num_min(a->r->max_tokens, MEMORY_TOKENS), &err) == INGLE_OK &&
            session_ngram_sync(t->text, session_tokens(s), n, &err) == INGLE_OK;
 }
@@ -133,8 +132,14 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
 {
     struct engine_drafts *d = s->drafts;
     struct slot_draft *t = slot_of(s, a);
-    const int64_t most = most_of(s, a);
+    int64_t most = most_of(s, a);
+    if (!t->begun)
+        t->sched = (struct sched_draft_session){0};
+    t->begun = true;
     *item = (struct sched_draft_item){.s = &t->sched};
+    if (a->plain)
+        most = 0;
+    a->plain = false;
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
     if (most <= 0 || !t->text || !know_text(t, a))
@@ -254,6 +259,19 @@ static void say_why(struct ingle_scheduler *s, int64_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* For tests: so many tokens each, whoever offers them in turn, whatever they bring. */
+static void force(struct engine_drafts *d, int64_t n, int64_t most, int64_t left)
+{
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_draft_item *item = &d->item[i];
+        item->proposer = d->turn++ % 2 ? BY_TEXT : BY_NETWORK;
+        if (!item->offer[item->proposer].most)
+            item->proposer = item->proposer == BY_TEXT ? BY_NETWORK : BY_TEXT;
+        item->width = num_min(num_min(item->offer[item->proposer].most, most), left);
+        left -= item->width;
+    }
+}
+
 void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
 {
     struct engine_drafts *d = s->drafts;
@@ -266,11 +284,14 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     if (!n)
         return;
     sched_draft_plan(&d->sched, d->item, n, &room);
+    if (s->e->draft_force)
+        force(d, n, s->e->draft_force, room.most_rows);
     run_round(s, n);
     for (int64_t i = 0; i < n; i++)
         if (d->item[i].width && d->who[i]->r)
             d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer], d->item[i].width);
-    sched_draft_trim(&d->sched, d->item, n, &room);
+    if (!s->e->draft_force)
+        sched_draft_trim(&d->sched, d->item, n, &room);
     for (int64_t i = 0; i < n; i++)
         append(s, d->who[i], &d->item[i]);
     say_why(s, n);
@@ -335,5 +356,5 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
         return;
     if (d->memory && a->n_generated && n > from)
         (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from, &err);
-    slot_of(s, a)->request = 0;
+    slot_of(s, a)->begun = slot_of(s, a)->known = false;
 }

@@ -75,6 +75,7 @@ static void add_work(struct engine_lane *l, int64_t i)
         .s = a->session.s,
         .max_tokens = row->n,
         .want = row->all_logits || row->drafts ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
+        .guessed = row->drafts > 0,
     };
     l->n_answers += row->answers;
     if (row->answers)
@@ -270,7 +271,7 @@ static void tell_progress(struct engine_answer *a)
 static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engine_answer *a,
                         const struct session_work *w, const struct err *err)
 {
-    if (!a->r) { /* it has left, or its request has ended with another of its answers */
+    if (!a->r || (a->plain && !w->n_done)) { /* it has left, or its request has ended with another of its answers; or it is tried again */
         return;
     } else if (w->failed && a->state == ENGINE_ANSWER_PROMPT && !a->n_generated) {
         engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
@@ -470,6 +471,8 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, d
 static void make_room(struct ingle_scheduler *s, const struct engine_lane *l, struct err *err)
 {
     struct engine_answer *a = NULL;
+    if (l->dropped)
+        return;
     if (l == &s->between) { /* the step that runs has pages of those who could make room */
         s->no_pages = true;
         atomic_store(&s->abort, true);
@@ -491,7 +494,7 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
     int64_t n_draws = 0;
     bool short_of_pages = false;
     for (int64_t i = 0; i < l->n; i++) {
-        short_of_pages |= !l->work[i].n_done && !l->work[i].failed;
+        short_of_pages |= !l->work[i].n_done && !l->work[i].failed && !l->item[i]->plain;
         take_result(s, &n_draws, l->item[i], &l->work[i], err);
     }
     draw_all(s, n_draws);
@@ -502,16 +505,19 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
 /* ---- while a step runs ---- */
 
 /* The step, whose answers may end meanwhile: they leave with its end. */
-static ingle_status run_step(struct ingle_scheduler *s, const struct engine_lane *l, const atomic_bool *cancel,
+static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, const atomic_bool *cancel,
                              struct err *err)
 {
+    l->dropped = false;
     for (int64_t i = 0; i < l->n; i++)
         l->item[i]->step_rows = l->work[i].max_tokens;
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
-        if (!l->work[i].n_done)
+        if (!l->work[i].n_done && l->item[i]->n_drafts) { /* plain decoding has neither their pages nor their numbers */
             engine_drafts_drop(l->item[i]);
+            l->item[i]->plain = l->dropped = true;
+        }
         if (l->item[i]->state == ENGINE_ANSWER_LEAVES)
             engine_slot_free(s, l->item[i], !l->work[i].failed);
     }

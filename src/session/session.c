@@ -151,6 +151,13 @@ int64_t session_border_before(const struct session *s, int64_t n)
     return bytes <= tree.budget_bytes / 2 ? at : 0;
 }
 
+/* Not storing a restore point is a report of the tree, not a failure of the step. */
+static void tell_lost(const struct session *s, ingle_status status, const struct err *why)
+{
+    if (status)
+        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why->msg);
+}
+
 ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
 {
     if (length < 0 || length > (int64_t)s->n_tokens)
@@ -182,6 +189,8 @@ void session_keep(struct session *s, int64_t length)
     if (length < session_length(s))
         BUG_IF(kv_timeline_rewind(s->timeline, length, &err));
     s->n_tokens = (size_t)length;
+    if (length && length == session_length(s) && length % s->r->restore_every == 0)
+        tell_lost(s, session_remember(s, &err), &err);
 }
 
 bool session_can_rewind(const struct session *s, int64_t length)
@@ -373,13 +382,6 @@ static bool logits_are_bad(const struct runner *r, const struct session_work *w)
     return false;
 }
 
-/* Not storing a restore point is a report of the tree, not a failure of the step. */
-static void tell_lost(const struct session *s, ingle_status status, const struct err *why)
-{
-    if (status)
-        report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why->msg);
-}
-
 /* Of the borders up to `to` tokens, which have been written, those whose windows are there. */
 static void set_borders(struct session *s, int64_t to)
 {
@@ -403,12 +405,15 @@ static bool is_far_end(const struct session *s, int64_t at)
 }
 
 /* n more tokens have been computed. */
-static void commit(struct session *s, int64_t n)
+static void commit(struct session *s, int64_t n, bool guessed)
 {
     struct err why;
     const int64_t at = session_length(s) + n;
-    set_borders(s, at);
+    if (!guessed)
+        set_borders(s, at);
     kv_timeline_commit(s->timeline, n);
+    if (guessed)
+        return;
     if (is_far_end(s, at) || at % s->r->restore_every == 0)
         tell_lost(s, session_remember(s, &why), &why);
 }
@@ -440,7 +445,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             continue;
         }
         w->n_done = l->span[i].n;
-        commit(w->s, w->n_done);
+        commit(w->s, w->n_done, w->guessed);
     }
     return s;
 }

@@ -190,6 +190,7 @@ struct session_work {
     struct session *s;
     int64_t max_tokens;         /* of the pending ones in this step; 0: as many as fit */
     enum family_logits want;    /* LAST counts only if this step reaches the last pending token */
+    bool guessed;               /* session_keep() says which of its tokens stay: no restore point before that */
     /* results */
     int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
     const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
