@@ -36,6 +36,11 @@ bool quant_can_fit(uint32_t type)
     case QUANT_TQ1_0:
     case QUANT_TQ2_0:
     case QUANT_Q1_0:
+    case QUANT_IQ2_XXS:
+    case QUANT_IQ2_XS:
+    case QUANT_IQ2_S:
+    case QUANT_IQ3_XXS:
+    case QUANT_IQ3_S:
     case QUANT_F32:
     case QUANT_F16:
     case QUANT_BF16:

@@ -21,6 +21,9 @@ struct tool_recipe {
     struct row row[8]; /* the first that holds; then the base */
 };
 
+#define OUT5 {"output.weight", QUANT_Q5_K, ALWAYS}
+#define EMBD2 {"token_embd", QUANT_Q2_K, ALWAYS}
+#define EMBD3 {"token_embd", QUANT_IQ3_S, ALWAYS}
 #define OUT6 {"output.weight", QUANT_Q6_K, ALWAYS}
 
 /* The mixes that files with these names have; a plain code is a recipe, too, with Q6_K at the output. */
@@ -51,6 +54,20 @@ static const struct tool_recipe recipes[] = {
     {"Q6_K", QUANT_Q6_K, 18, {{0}}},
     {"IQ4_NL", QUANT_IQ4_NL, 25, {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
     {"IQ4_XS", QUANT_IQ4_XS, 30, {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
+    {"IQ2_XXS", QUANT_IQ2_XXS, 19, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
+                                    {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
+    {"IQ2_XS", QUANT_IQ2_XS, 20, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
+                                  {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
+    {"IQ2_S", QUANT_IQ2_XS, 28, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
+                                 {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH}, {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ2_M", QUANT_IQ2_S, 29, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
+                                {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH}, {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ3_XXS", QUANT_IQ3_XXS, 23, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
+                                    {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH}, {"ffn_down", QUANT_Q3_K, ALWAYS},
+                                    {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ3_S", QUANT_IQ3_S, 26, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}}},
+    {"IQ3_M", QUANT_IQ3_S, 27, {OUT6, {"attn_v.", QUANT_Q4_K, ALWAYS}, {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH},
+                                {"attn_output", QUANT_Q4_K, ALWAYS}, {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
     {"TQ1_0", QUANT_TQ1_0, 36, {OUT6, {"token_embd", QUANT_Q4_K, ALWAYS}}},
     {"TQ2_0", QUANT_TQ2_0, 37, {OUT6, {"token_embd", QUANT_Q4_K, ALWAYS}}},
     {"MXFP4_MOE", QUANT_Q8_0, 38, {{"_exps", QUANT_MXFP4, ALWAYS}}},
@@ -60,6 +77,10 @@ static const struct tool_recipe recipes[] = {
     {"Q4_K_EXPERTS", QUANT_Q8_0, 15, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_Q4_K, ALWAYS}}},
     {"Q2_K_EXPERTS", QUANT_Q8_0, 10, {{"token_embd", QUANT_F16, ALWAYS}, {"ffn_down_exps", QUANT_Q3_K, ALWAYS},
                                       {"_exps", QUANT_Q2_K, ALWAYS}}},
+    {"IQ2_XXS_EXPERTS", QUANT_Q8_0, 19, {{"token_embd", QUANT_F16, ALWAYS}, {"ffn_down_exps", QUANT_Q2_K, ALWAYS},
+                                         {"_exps", QUANT_IQ2_XXS, ALWAYS}}},
+    {"IQ2_XS_EXPERTS", QUANT_Q8_0, 20, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ2_XS, ALWAYS}}},
+    {"IQ3_XXS_EXPERTS", QUANT_Q8_0, 23, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ3_XXS, ALWAYS}}},
 };
 /* Names that mean the same, or a code alone. */
 static const char *const aliases[][2] = {

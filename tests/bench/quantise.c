@@ -5,7 +5,7 @@
  * usage: quantise [LIBGGML-BASE.so [ROWS [CODES]]]
  *
  * Rows of 4096: Gaussian, Laplacian with outliers.  Errors are relative, sum w (x - y)^2 / sum w x^2; w is 1 without
- * importance, then random; codes without a better search there have 1.0 or less here, too.  One thread.
+ * importance, then random; codes without a better search there have 1.0 or less here, too.  One thread, and its processor time.
  */
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -107,12 +107,12 @@ int main(int argc, char **argv)
                     if (who && !weighted && (type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ1_S))
                         continue;
                     for (int k = 0; k < 2; k++) {
-                        const uint64_t from = clock_now();
+                        const uint64_t from = clock_used();
                         if (who)
                             theirs.fn((int)type, x, out, 0, (int64_t)n_rows, N, weighted ? w : NULL);
                         else
                             quant_fit(cpu_detect(), type, x, weighted ? w : NULL, out, N, n_rows);
-                        s[who] = fmin(s[who], (double)(clock_now() - from) * 1e-9);
+                        s[who] = fmin(s[who], (double)(clock_used() - from) * 1e-9);
                     }
                     quant_decode(type, out, y, N * n_rows);
                     err[who] = error(x, y, weighted ? w : NULL, n_rows, false);

@@ -40,7 +40,7 @@ class Case(unittest.TestCase):
 
     def test_five_codes_answer(self):
         before = self.codes(NANO)
-        for code, base in (("Q4_0", "Q4_0"), ("q4_k_m", "Q4_K"), ("Q6_K", "Q6_K"), ("IQ4_XS", "IQ4_XS"), ("Q5_1", "Q5_1")):
+        for code, base in (("Q4_0", "Q4_0"), ("q4_k_m", "Q4_K"), ("Q6_K", "Q6_K"), ("IQ4_XS", "IQ4_XS"), ("IQ3_M", "IQ3_S")):
             with self.subTest(code=code):
                 self.quantize(NANO, self.out, code)
                 after = self.codes(self.out)
