@@ -2,6 +2,7 @@
 #include "expert/expert.h"
 
 #include "base/mem.h"
+#include "expert/tiered.h"
 #include <string.h>
 
 static struct expert_choice new_choice(struct device *d, int64_t n_rows, int64_t k)
@@ -120,6 +121,31 @@ static struct expert_pairs make_pairs(const struct expert_eval *v)
         b.slot[i] = p;
     }
     return b;
+}
+
+bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows)
+{
+    const struct store_layer *l = next->home ? next->home->keeper : NULL;
+    return l && n_rows <= EXPERT_GUESS_ROWS && l->store->o.early != 0;
+}
+
+void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c, int64_t n_rows)
+{
+    int32_t best[EXPERT_GUESS_ROWS * EXPERT_MAX_USED];
+    float weight[EXPERT_GUESS_ROWS * EXPERT_MAX_USED];
+    int64_t n = 0;
+    if (!device_runs(d))
+        return;
+    for (int64_t i = 0; i < n_rows * c->k; i++) { /* insertion: they are few */
+        int64_t at = n++;
+        for (; at > 0 && c->weight[i] > weight[at - 1]; at--) {
+            best[at] = best[at - 1];
+            weight[at] = weight[at - 1];
+        }
+        best[at] = c->id[i];
+        weight[at] = c->weight[i];
+    }
+    expert_store_early(((struct store_layer *)next->home->keeper)->store, next->home, best, n);
 }
 
 void expert_eval_begin(struct expert_eval *v)

@@ -76,6 +76,13 @@ struct expert_eval {
 void expert_eval_begin(struct expert_eval *v);
 void expert_eval_end(struct expert_eval *v);
 
+/* Between begin and end: the next layer's choice may be guessed from this layer's rows, so that experts that are not in memory
+ * are read early.  False: guessing would be of no use.  A guess never changes a result. */
+enum { EXPERT_GUESS_ROWS = 8 };
+bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows);
+/* The best of c first. */
+void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c, int64_t n_rows);
+
 /* Where experts are, as operations. */
 struct expert_tier {
     const char *name;

@@ -57,7 +57,8 @@ struct expert_layer_counts { int64_t layer; uint64_t choices, hits, early_hits, 
 /* Of layer i of model_experts_at().  Both: any thread; as of the last layer that was computed. */
 void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_layer_counts *out);
 
-/* Scores of an expert's layer for the next layer's early reads: see expert_next(). */
+/* Experts ids [n] of a layer, the likeliest first, may be chosen soon: as many as the disk has time for are read into slots for
+ * one use, behind every demand.  They never take a resident's place. */
 void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n);
 
 #endif

@@ -127,6 +127,58 @@ static void start_reads(struct expert_eval *v, struct store_layer *l)
             v->state[e] = READING;
 }
 
+/* Early reads of this layer that nobody chose make room. */
+static void drop_early(struct expert_store *s, const struct store_layer *l)
+{
+    struct store_class *c = l->class;
+    for (int t = c->first_slot; c->n_staged > 0 && t < c->first_slot + c->n_slots; t++) {
+        const struct store_slot *x = &s->slot[t];
+        if (x->staged && x->expert >= l->first && x->expert < l->first + l->home->n && !c->pins[x->expert])
+            expert_store_leave(s, c, x->expert);
+    }
+}
+
+static void mean(double *m, double now)
+{
+    *m = *m > 0 ? *m + (now - *m) / 50 : now;
+}
+
+/* What the disk has time for until the next layer has chosen: behind all demands of a layer. */
+static void measure(struct expert_store *s, const struct expert_eval *v, int64_t demands)
+{
+    enum { LONG = 1000000000 }; /* an idle server is no slow layer */
+    const uint64_t now = clock_now(), ns = now - s->layer_ns;
+    struct fetch_counts f;
+    s->layer_ns = now;
+    if (v->x.n > EXPERT_GUESS_ROWS || ns > LONG)
+        return;
+    expert_fetch_count(s->fetch, &f);
+    mean(&s->mean_ns, (double)ns);
+    mean(&s->mean_demands, (double)demands);
+    if (f.busy_ns > s->counted_ns && f.bytes > s->counted_bytes) {
+        mean(&s->mean_rate, (double)(f.bytes - s->counted_bytes) / (double)(f.busy_ns - s->counted_ns));
+        s->counted_bytes = f.bytes;
+        s->counted_ns = f.busy_ns;
+    }
+}
+
+static int64_t room_of(const struct expert_store *s, const struct store_class *c)
+{
+    const double room = s->mean_ns * s->mean_rate / (double)c->bytes - s->mean_demands;
+    const int64_t n = room < 0.5 ? 0 : room > EXPERT_MAX ? EXPERT_MAX : (int64_t)(room + 0.5);
+    return s->shake ? EXPERT_MAX : s->o.early < 0 ? n : num_min(s->o.early, n);
+}
+
+/* A prompt uses most experts of a layer: those of the next are read in the order of the file, before it chooses. */
+static void read_ahead(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t chosen)
+{
+    if (v->x.n <= MANY_ROWS || !s->o.early || chosen * 10 < 7 * v->layer->n || l->index + 1 >= s->n_layers)
+        return;
+    const struct model_experts *next = s->layer[l->index + 1].home;
+    for (int32_t e = 0; e < next->n; e++)
+        expert_store_read_early(s, next, &e, 1, 1);
+}
+
 static void tiered_begin(struct expert_eval *v)
 {
     struct store_layer *l = layer_at(v);
@@ -151,11 +203,15 @@ static void tiered_begin(struct expert_eval *v)
             if (s->trace)
                 (void)fprintf(s->trace, "%lld,%lld,%lld\n", (long long)s->t, (long long)l->home->layer, (long long)e);
         }
+    drop_early(s, l);
+    int64_t chosen = 0, demands = 0;
     for (int64_t e = 0; e < n; e++) {
         const int64_t i = l->first + e;
         if (!has_rows(v, e))
             continue;
         const bool in = expert_policy_is_in(c->policy, i), there = c->slot_of[i] >= 0;
+        chosen++;
+        demands += !there;
         l->n.choices++;
         l->n.hits += in;
         l->n.early_hits += !in && there && s->slot[c->slot_of[i]].early;
@@ -166,6 +222,8 @@ static void tiered_begin(struct expert_eval *v)
         v->state[e] = !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
     }
     start_reads(v, l);
+    measure(s, v, demands);
+    read_ahead(s, l, v, chosen);
 }
 
 /* ---- computing ---- */
@@ -282,7 +340,6 @@ static struct rows tiered_end(struct expert_eval *v)
 {
     struct store_layer *l = layer_at(v);
     struct expert_store *s = l->store;
-    struct store_class *c = l->class;
     const struct rows y = device_rows(v->d, v->x.n * v->choice.k, v->out.width);
     if (!v->state) { /* a dry run, or a step that ended before */
         compute(v, NULL, y);
@@ -293,11 +350,6 @@ static struct rows tiered_end(struct expert_eval *v)
     for (int64_t e = 0; e < v->layer->n; e++)
         if (v->state[e] != NONE)
             unpin(s, l, e);
-    for (int t = c->first_slot; c->n_staged > 0 && t < c->first_slot + c->n_slots; t++) { /* early reads that nobody chose */
-        const struct store_slot *x = &s->slot[t];
-        if (x->staged && x->expert >= l->first && x->expert < l->first + l->home->n && !c->pins[x->expert])
-            expert_store_leave(s, c, x->expert);
-    }
     s->depth--;
     expert_store_show(s, l);
     return y;
@@ -307,17 +359,24 @@ const struct expert_tier expert_tiered = {.name = "tiered", .begin = tiered_begi
 
 /* ---- early reads ---- */
 
-void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n)
+void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most)
 {
     struct store_layer *l = home->keeper;
     struct store_class *c = l->class;
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n && most > 0; k++) {
         const int64_t i = l->first + ids[k];
-        if (c->slot_of[i] >= 0 || c->free < 0 || c->n_staged >= c->n_stage / 2)
+        if (c->slot_of[i] >= 0)
             continue;
-        if (!expert_store_read(s, l, ids[k], false))
+        if (c->n_staged >= c->n_stage / 2 || !expert_store_read(s, l, ids[k], false))
             return;
         expert_store_stage(c, &s->slot[c->slot_of[i]], true);
         s->n.early_reads++;
+        most--;
     }
+}
+
+void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n)
+{
+    const struct store_layer *l = home->keeper;
+    expert_store_read_early(s, home, ids, n, room_of(s, l->class));
 }

@@ -59,6 +59,9 @@ struct expert_store {
     struct store_slot *slot;
     uint8_t *seen;     /* [n_experts]: its checksum was right */
     double t;          /* steps */
+    /* Means over about 50 layers of steps of few rows: from one to the next, what the disk brings, demands of one. */
+    double mean_ns, mean_rate, mean_demands;
+    uint64_t layer_ns, counted_bytes, counted_ns;
     size_t last_layer; /* that was evaluated */
     int depth;         /* evaluations at work */
     uint64_t shake;
@@ -73,6 +76,7 @@ struct expert_store {
 
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
+void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
 /* What other threads may see of a layer and of all. */
 void expert_store_show(struct expert_store *s, struct store_layer *l);

@@ -260,6 +260,24 @@ static void shared_expert(struct pass *p, const struct layer *l, struct rows u, 
     device_mlp(p->d, &m, u, y);
 }
 
+/* The next layer's choice, by its router on this layer's rows: hash layers are known, of others most are right. */
+static void guess(struct pass *p, const struct layer *l, struct rows x)
+{
+    const struct deepseek4 *g = p->g;
+    const struct layer *next = l + 1;
+    if (l < g->layer || next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n)) /* a draft block has none */
+        return;
+    const size_t mark = device_mark(p->d);
+    const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
+    struct rows score = device_rows(p->d, x.n, g->n_experts);
+    one_matmul(p->d, next->router, x, score);
+    device_sqrt_softplus(p->d, score);
+    const struct expert_choice c = next->table ? expert_by_table(p->d, score, next->table, p->tokens, g->n_used)
+                                               : expert_top_k(p->d, score, next->bias, k);
+    expert_guess(p->d, &next->experts, &c, x.n);
+    device_release(p->d, mark);
+}
+
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
@@ -276,6 +294,7 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
     family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
     family_part_rows(p->f, "router_weights", layer_of(p, l), (struct rows){c.weight, x.n, c.k, c.k});
     expert_eval_begin(&eval);
+    guess(p, l, x);
     shared_expert(p, l, x, shared);
     expert_eval_end(&eval);
     device_add(p->d, out, shared);

@@ -557,6 +557,23 @@ static void mlp(struct pass *p, const struct layer *l, struct rows u, struct row
     device_mlp(p->d, &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, u, y);
 }
 
+/* The next layer's choice, by its router on this layer's stream. */
+static void guess(struct pass *p, const struct layer *l, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    const struct layer *next = l + 1;
+    if (next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n))
+        return;
+    const size_t mark = device_mark(p->d);
+    struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
+    device_norm(p->d, u, x, NULL, 1, g->eps);
+    device_mul_vector(p->d, u, next->router_scale);
+    one_matmul(p->d, next->router, u, z);
+    const struct expert_choice c = expert_top_k(p->d, z, NULL, num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED));
+    expert_guess(p->d, &next->experts, &c, x.n);
+    device_release(p->d, mark);
+}
+
 /* y = norm_1(y) + norm_2(experts); x is the residual stream, which the router reads raw. */
 static void experts(struct pass *p, const struct layer *l, struct rows x, struct rows y)
 {
@@ -577,6 +594,7 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
     struct rows out = device_rows(p->d, x.n, g->n_embd);
     struct expert_eval eval = {p->d, &l->experts, u, c, DEVICE_GELU, 0, out, {0}, NULL, NULL};
     expert_eval_begin(&eval);
+    guess(p, l, x);
     expert_eval_end(&eval);
     device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);
     device_release(p->d, mark);

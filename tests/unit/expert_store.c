@@ -306,6 +306,29 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
     }
 }
 
+/* Early reads bring bytes sooner; who stays and what counts as a hit does not depend on them. */
+static void early_reads_change_no_hit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        uint64_t all, hits[2], choices[2];
+        const uint64_t least = least_of(models[i], &all), budget = (least + all) / 2, plain = in_memory(models[i]);
+        for (int k = 0; k < 2; k++) {
+            struct world w;
+            struct ingle_experts x;
+            open_world(&w, models[i], budget, true);
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .early = k ? -1 : 0});
+            assert_true(compute(&w) == plain);
+            assert_true(ingle_engine_experts(w.e, &x));
+            hits[k] = x.hits;
+            choices[k] = x.choices;
+            assert_true(k || (!x.early_reads && !x.early_hits));
+            close_world(&w);
+        }
+        assert_true(hits[0] == hits[1] && choices[0] == choices[1]);
+    }
+}
+
 /* ---- files ---- */
 
 static void slurp(const char *path, char **bytes, size_t *n)
@@ -377,6 +400,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(auto_leaves_experts_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(late_reads_and_random_evictions_change_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_read_ends_the_step_and_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(early_reads_change_no_hit, setup, teardown),
         cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),
     };
