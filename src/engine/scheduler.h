@@ -68,7 +68,8 @@ struct engine_answer {
     int64_t share;       /* ... and how many tokens it has to compute first, ... */
     bool passes;         /* ... where it need not stop */
     int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted: until its step's results, or it is parked */
-    bool plain;          /* RUNS: its step could not be computed with drafts, the next one is without */
+    bool plain;          /* RUNS: no drafts until it has had a step, since one could not be computed with them; ... */
+    bool again;          /* ... that was the step whose results are looked at, and it is tried again */
 };
 
 /* A token that is drawn after a step. */

@@ -139,7 +139,6 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     *item = (struct sched_draft_item){.s = &t->sched};
     if (a->plain)
         most = 0;
-    a->plain = false;
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
     if (most <= 0 || !t->text || !know_text(t, a))

@@ -271,7 +271,7 @@ static void tell_progress(struct engine_answer *a)
 static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engine_answer *a,
                         const struct session_work *w, const struct err *err)
 {
-    if (!a->r || (a->plain && !w->n_done)) { /* it has left, or its request has ended with another of its answers; or it is tried again */
+    if (!a->r || (a->again && !w->n_done)) { /* it has left, or its request has ended with another of its answers; or it is tried again */
         return;
     } else if (w->failed && a->state == ENGINE_ANSWER_PROMPT && !a->n_generated) {
         engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
@@ -280,6 +280,7 @@ static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     } else if (!w->n_done) {
         return;
     } else if (a->state == ENGINE_ANSWER_RUNS) {
+        a->plain = false;
         add_draw(s, n_draws, a, w->logits, w->n_logits);
     } else {
         remember_fork(s, a);
@@ -494,7 +495,7 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
     int64_t n_draws = 0;
     bool short_of_pages = false;
     for (int64_t i = 0; i < l->n; i++) {
-        short_of_pages |= !l->work[i].n_done && !l->work[i].failed && !l->item[i]->plain;
+        short_of_pages |= !l->work[i].n_done && !l->work[i].failed && !l->item[i]->again;
         take_result(s, &n_draws, l->item[i], &l->work[i], err);
     }
     draw_all(s, n_draws);
@@ -509,14 +510,16 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
                              struct err *err)
 {
     l->dropped = false;
-    for (int64_t i = 0; i < l->n; i++)
+    for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = l->work[i].max_tokens;
+        l->item[i]->again = false;
+    }
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
         if (!l->work[i].n_done && l->item[i]->n_drafts) { /* plain decoding has neither their pages nor their numbers */
             engine_drafts_drop(l->item[i]);
-            l->item[i]->plain = l->dropped = true;
+            l->item[i]->plain = l->item[i]->again = l->dropped = true;
         }
         if (l->item[i]->state == ENGINE_ANSWER_LEAVES)
             engine_slot_free(s, l->item[i], !l->work[i].failed);
