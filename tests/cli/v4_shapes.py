@@ -269,8 +269,9 @@ class Shapes(unittest.TestCase):
             self.assertEqual(self.plan(path, "--ctx", wanted)[0]["chunk"], chunk)
         # Where half-precision rows do not fit, FP8 ones are proposed.
         tight = plan["total_bytes"] + (1 << 30)
-        r = run("inspect", "--plan", "--json", "--memory", str(tight), "--cache", "1", "--ctx", str(million), path)
-        plan = json.loads(r.stdout)
+        ask = ("inspect", "--plan", "--json", "--memory", str(tight), "--cache", "1", "--ctx", str(million), path)
+        self.assertTrue(json.loads(run(*ask).stdout)["fits"])  # with some experts on disk
+        plan = json.loads(run(*ask, "--expert-budget", "1T").stdout)
         self.assertFalse(plan["fits"])
         self.assertIn("--kv fp8", plan["advice"])
 
