@@ -27,7 +27,7 @@ ingle_status expert_policy_create(struct expert_policy **out, int64_t n, int64_t
         return err_set(err, INGLE_NOMEM, "no memory for the keys of %lld experts", (long long)n);
     }
     for (int64_t i = 0; i < n; i++) {
-        p->key[i] = -INFINITY;
+        p->key[i] = (double)-INFINITY;
         p->at[i] = -1;
     }
     *out = p;

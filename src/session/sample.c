@@ -777,7 +777,7 @@ static int32_t race_of_kept(const struct sampler *s, uint64_t i)
 {
     const double temperature = (double)s->o.temperature, top = (double)s->kept[0].logit;
     int32_t best = s->kept[0].id;
-    double most = -INFINITY;
+    double most = (double)-INFINITY;
     for (int64_t j = 0; j < s->n_kept && s->n_kept > 1; j++) {
         const double l = ((double)s->kept[j].logit - top) / temperature;
         if (l + SESSION_RACE_MOST < most)
