@@ -171,7 +171,7 @@ static void put_scores(const struct dflash2 *s, const struct round *round, struc
             const float *b = round->cand.at + (i * s->top + c) * round->cand.stride;
             float sum = 0;
             for (int64_t k = 0; k < s->rank; k++)
-                sum += a[k] * b[k];
+                sum += a[k] * b[k]; // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
             to[round->id[i * s->top + c]] = z.at[i * z.stride + round->id[i * s->top + c]] + sum;
         }
     }

