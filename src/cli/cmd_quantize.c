@@ -30,13 +30,16 @@ int cli_quantize(struct cli *c)
         .rule = rule,
         .like = ingle_config_text(c->config, "like", 0),
         .imatrix = ingle_config_text(c->config, "imatrix", 0),
+        .fit_bytes = (uint64_t)ingle_config_number(c->config, "fit"),
         .dry = ingle_config_flag(c->config, "dry-run"),
     };
     const int rc = read_rules(c, rule, &o.n_rules);
     if (rc)
         return rc;
-    if (c->n_arg != 3 && !(c->n_arg == 2 && o.like))
-        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE");
+    if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
+        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
+    if (o.fit_bytes && (o.like || c->n_arg == 3))
+        return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
     o.code = c->n_arg == 3 ? c->arg[2] : NULL;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};

@@ -28,7 +28,7 @@ static const struct cli_command commands[] = {
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
     {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
-     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like there is none.\n"
+     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like or --fit there is none.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},
     {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/pool.h"
 #include "io/io.h"
+#include "tool/budget.h"
 #include "tool/recipe.h"
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ struct plan {
     const struct io_tensor *t;
     uint32_t type;
     uint64_t n_rows, n_bytes;
-    bool fallback;
+    bool fallback, ruled; /* ruled: a rule chose the code */
+    double error;         /* of a sample, with --fit */
 };
 
 struct job {
@@ -96,7 +98,7 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
         if (fits(j->o->rule[i].pattern, j->o->rule[i].n_pattern, t->name)) {
             if (!tool_recipe_code(j->o->rule[i].code, &type))
                 return err_set(err, INGLE_ARG, "no code '%s' for tensors", j->o->rule[i].code);
-            rule_used[i] = true;
+            rule_used[i] = p->ruled = true;
             if (tool_recipe_keeps(t) && quant_info(type)->quantised)
                 return err_set(err, INGLE_ARG, "tensor '%s' stays %s: norms, routers, tables and biases are not "
                                                "quantised, not to %s", t->name, code_name(t->type), code_name(type));
@@ -162,6 +164,50 @@ static ingle_status make_plan(struct job *j, struct err *err)
         if (!used[i])
             s = err_set(err, INGLE_ARG, "%s: no tensor fits the pattern '%.*s'", j->in_name,
                         (int)j->o->rule[i].n_pattern, j->o->rule[i].pattern);
+    return s;
+}
+
+/* How many of the tokens compute with an expert. */
+static double expert_share(const struct job *j)
+{
+    const struct io_meta *meta = io_metadata(j->in);
+    const char *arch = NULL;
+    size_t n = 0;
+    char key[160];
+    uint64_t all, used;
+    if (io_get_str(meta, "general.architecture", &arch, &n, NULL) || n > 100)
+        return 1;
+    snprintf(key, sizeof key, "%.*s.expert_count", (int)n, arch);
+    if (io_get_u64(meta, key, 1, 65536, &all, NULL))
+        return 1;
+    snprintf(key, sizeof key, "%.*s.expert_used_count", (int)n, arch);
+    return io_get_u64(meta, key, 1, all, &used, NULL) ? 1 : (double)used / (double)all;
+}
+
+/* --fit: codes by measured errors. */
+static ingle_status fit_plan(struct job *j, struct err *err)
+{
+    struct tool_budget_item *item = mem_calloc(j->n ? j->n : 1, sizeof *item);
+    const double share = expert_share(j);
+    ingle_status s = item ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
+    for (size_t i = 0; i < j->n && !s; i++) {
+        const struct plan *p = &j->plan[i];
+        item[i] = (struct tool_budget_item){.t = p->t, .n_rows = p->n_rows, .n_bytes = p->n_bytes, .type = p->type,
+                                            .choose = !p->ruled && !tool_recipe_keeps(p->t),
+                                            .weight = strstr(p->t->name, "_exps") ? share : 1};
+    }
+    if (!s)
+        s = tool_budget(j->pool, j->cpu, j->in, item, j->n, j->o->fit_bytes, j->sink, err);
+    j->out_bytes = 0;
+    for (size_t i = 0; i < j->n && !s; i++) {
+        struct plan *p = &j->plan[i];
+        p->type = item[i].type;
+        p->error = item[i].error;
+        if (!quant_bytes(p->type, p->t->ne[0], p->n_rows, &p->n_bytes))
+            s = err_set(err, INGLE_FORMAT, "%s: tensor '%s' has no size", j->in_name, p->t->name);
+        j->out_bytes += p->n_bytes;
+    }
+    mem_free(item);
     return s;
 }
 
@@ -317,7 +363,7 @@ static ingle_status write_head(struct job *j, struct err *err)
             s = io_gguf_value(j->out, io_meta_at(meta, i), err);
     if (j->recipe)
         type = tool_recipe_file_type(j->recipe);
-    else if (io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
+    else if (!j->like || io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
         type = 0;
     if (!s)
         s = io_gguf_u32(j->out, "general.file_type", (uint32_t)type, err);
@@ -341,6 +387,8 @@ static void summary(const struct job *j, struct str *out)
         bytes[p->type & 255] += p->n_bytes;
         elements += p->n_rows * p->t->ne[0];
         fallbacks += p->fallback;
+        if (p->error > 0)
+            str_addf(out, "%-40s %-8s error %.2e\n", p->t->name, code_name(p->type), p->error);
     }
     for (uint32_t t = 0; t < 256; t++)
         if (n[t])
@@ -421,6 +469,8 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
     ingle_status s = open_all(&j, in, out, err);
     if (!s)
         s = make_plan(&j, err);
+    if (!s && o->fit_bytes)
+        s = fit_plan(&j, err);
     if (!s && !o->dry)
         s = convert_all(&j, out, err);
     if (!s)

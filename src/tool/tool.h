@@ -122,11 +122,12 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
 struct tool_rule { const char *pattern, *code; size_t n_pattern; }; /* "*.ffn_down*", "Q6_K" */
 
 struct tool_quantize_options {
-    const char *code;              /* a code or a recipe; NULL with like */
+    const char *code;              /* a code or a recipe; NULL with like or fit_bytes */
     const char *like;              /* the codes of the tensors of this file; NULL: none */
     const char *imatrix;           /* GGUF file with importance; NULL: none */
     const struct tool_rule *rule;  /* [n_rules], the last one that fits has the last word */
     size_t n_rules;
+    uint64_t fit_bytes;            /* codes by measured errors, so many bytes at most; 0: no */
     bool dry;                      /* only say what would be done */
 };
 

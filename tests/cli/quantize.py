@@ -152,6 +152,22 @@ class Case(unittest.TestCase):
         r = self.quantize(path, self.out, "Q4_0", code=1)
         self.assertRegex(r.stderr, "bad.gguf: tensor '.*': element \\d+ is no finite number")
 
+    def test_fit_has_the_size(self):
+        sizes = []
+        for size in (1000000, 1400000, 2000000):
+            r = self.quantize(NANO, self.out, "--fit", str(size), "--tensor", "blk.0.attn_q.=Q8_0")
+            tensors = json.loads(subprocess.run([INGLE, "inspect", "--tensors", "--json", self.out], capture_output=True).stdout)["list"]
+            sizes.append(sum(t["bytes"] for t in tensors))
+            self.assertLessEqual(sizes[-1], size)
+            self.assertGreater(sizes[-1], size - 20000)
+            self.assertEqual(self.codes(self.out)["blk.0.attn_q.weight"], "Q8_0")
+            self.assertRegex(r.stdout, r"blk\.1\.ffn_up\.weight +\S+ +error \d")
+            self.assertTrue(self.answer(self.out))
+        os.remove(self.out)
+        r = self.quantize(NANO, self.out, "--fit", "500000", code=1)
+        self.assertRegex(r.stderr, "at least \\d+ bytes, more than the 500000")
+        self.quantize(NANO, self.out, "Q4_0", "--fit", "1M", code=2)
+
     def test_a_plan_writes_nothing(self):
         r = self.quantize(NANO, self.out, "Q4_K_M", "--dry-run")
         self.assertIn("bits a weight", r.stdout)
