@@ -36,6 +36,8 @@ bool quant_can_fit(uint32_t type)
     case QUANT_TQ1_0:
     case QUANT_TQ2_0:
     case QUANT_Q1_0:
+    case QUANT_IQ1_S:
+    case QUANT_IQ1_M:
     case QUANT_IQ2_XXS:
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S:

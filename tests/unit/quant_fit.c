@@ -48,7 +48,7 @@ static double error_of(const float *x, const float *y, const float *importance)
 }
 
 /* Errors of ggml_quantize_chunk() of llama-cpp-python 0.3.36 (ggml 0.25.3) for make_input(), without and with
- * importance, which IQ2_XXS and IQ2_XS need there.  The codes that it only rounds are found better here. */
+ * importance, which IQ1_S, IQ2_XXS and IQ2_XS need there.  The codes that it only rounds are found better here. */
 static const struct {
     const char *name;
     double plain, weighted;
@@ -69,6 +69,8 @@ static const struct {
     {"TQ2_0", 6.824528e-01, 6.886867e-01},
     {"MXFP4", 1.557112e-02, 1.448694e-02},
     {"NVFP4", 8.919615e-03, 8.927731e-03},
+    {"IQ1_S", (double)INFINITY, 2.164340e-01},
+    {"IQ1_M", 3.586906e-01, 1.620790e-01},
     {"IQ2_XXS", (double)INFINITY, 1.614648e-01},
     {"IQ2_XS", (double)INFINITY, 6.241957e-02},
     {"IQ3_XXS", 5.227685e-02, 2.040449e-02},
