@@ -542,11 +542,13 @@ static void cancelled_among_others(void **state)
     for (int i = 0; i < 2; i++) {
         stay[i] = make_asked(&p, 1 + i, 30, TOKENS);
         stay[i]->o.ignore_end = true;
+        stay[i]->o.draft_max = -1; /* neither ends before the last one has left */
         submit(&p, stay[i]);
     }
     for (int i = 0; i < TIMES; i++) {
         struct asked *leaves = make_asked(&p, 3 + i, 30, TOKENS), *queued = make_asked(&p, 100 + i, 30, 5);
         leaves->o.ignore_end = true;
+        leaves->o.draft_max = 3; /* so many steps do not end it */
         leaves->o.n = 1 + i % 3;
         queued->o.n = 4; /* there is no room */
         submit(&p, leaves);
