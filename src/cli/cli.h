@@ -146,7 +146,7 @@ struct cli_talk {
     struct cli *c;
     struct ingle_model *model;
     struct ingle_engine *engine;
-    struct ingle_session *session;
+    struct ingle_scheduler *scheduler; /* from the first answer on */
     struct ingle_grammar *grammar; /* NULL: answers are free */
     char *system;                  /* [n_system], what the system message says; NULL: there is none */
     size_t n_system;
@@ -156,14 +156,14 @@ struct cli_talk {
 };
 
 struct cli_answer {
-    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens;
+    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafted_tokens, accepted_tokens;
     double prompt_s, answer_s;
     const char *end; /* "stop", "length", "interrupted" */
     char *message;   /* JSON; ended with ingle_free() */
     size_t n_message;
 };
 
-/* Opens model, engine and session as the options say; CLI_OK, or the exit code after saying
+/* Opens model and engine as the options say; CLI_OK, or the exit code after saying
  * why.  Ctrl-C cancels what the engine does from then on. */
 int cli_talk_open(struct cli *c, struct cli_talk *t);
 void cli_talk_close(struct cli_talk *t);

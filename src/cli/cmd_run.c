@@ -63,15 +63,27 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
 
 static void print_json(const struct job *j, const struct cli_answer *a)
 {
+    struct ingle_engine_info e;
+    struct ingle_scheduler_status now;
+    ingle_engine_info(j->talk.engine, &e);
+    (void)ingle_scheduler_status(j->talk.scheduler, &now, NULL, 0);
     /* The message is an object: its members go on with ours. */
     fwrite(a->message, 1, a->n_message - 1, stdout);
     printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, "
            "\"disk_tokens\": %lld, "
-           "\"completion_tokens\": %lld, \"prompt_s\": %.6f, \"completion_s\": %.6f, "
-           "\"seed\": %llu}\n",
+           "\"completion_tokens\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, \"prompt_s\": %.6f, \"completion_s\": %.6f, "
+           "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
            a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens,
-           (long long)a->disk_tokens, (long long)a->tokens,
-           a->prompt_s, a->answer_s, (unsigned long long)j->talk.sampling.seed);
+           (long long)a->disk_tokens, (long long)a->tokens, (long long)a->drafted_tokens, (long long)a->accepted_tokens,
+           a->prompt_s, a->answer_s, *e.draft ? e.draft : e.draft_text ? "ngram" : "off",
+           now.n_drafts ? 1 + (double)now.accepted_tokens / (double)now.n_drafts : 0, now.draft_saved_seconds,
+           (unsigned long long)j->talk.sampling.seed);
+    const char *why = now.draft_why[0] ? now.draft_why : e.draft_why;
+    if (*why) {
+        fputs(", \"draft_why\": ", stdout);
+        cli_print_json(why, strlen(why));
+    }
+    puts("}");
 }
 
 static ingle_status make_prompt(struct job *j, const char *text, size_t n,

@@ -20,6 +20,7 @@ enum { MOST_LINE = 1 << 16 };
 
 struct stream {
     struct cli_talk talk;
+    struct ingle_session *session;
     int fd;
     struct ingle_sampling usual; /* of a line without samp= */
 };
@@ -123,7 +124,7 @@ static ingle_status told(struct err *err, const struct ingle_error *error)
 /* The token that ends an answer is written, too. */
 static ingle_status generate(struct stream *s, const struct ask *a, struct ingle_sampler *sampler, struct err *err)
 {
-    struct ingle_session *session = s->talk.session;
+    struct ingle_session *session = s->session;
     struct ingle_engine_info info;
     struct ingle_error error;
     const float *logits;
@@ -190,9 +191,15 @@ int cli_stream(struct cli *c, int fd)
     s.usual = s.talk.sampling;
     if (!ingle_config_is_set(c->config, "temp"))
         s.usual.temperature = 0;
+    struct ingle_error error;
+    if (ingle_session_open(&s.session, s.talk.engine, &error)) {
+        cli_talk_close(&s.talk);
+        return cli_fail(c, &error);
+    }
     puts("[daemon] ready");
     cli_push(c);
     rc = cli_lines(c, CLI_TEXT, MOST_LINE, on_line, &s);
+    ingle_session_close(s.session);
     cli_talk_close(&s.talk);
     return rc;
 }

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <string.h>
-
-static double seconds(uint64_t since)
-{
-    return (double)(clock_now() - since) * 1e-9;
-}
+#include <time.h>
 
 ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
                              struct ingle_engine **out, struct ingle_error *error)
@@ -91,8 +89,7 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
         cli_talk_close(t);
         return rc;
     }
-    if (cli_open_engine(c, t->model, 1, &t->engine, &error) ||
-        ingle_session_open(&t->session, t->engine, &error)) {
+    if (cli_open_engine(c, t->model, 1, &t->engine, &error)) {
         cli_talk_close(t);
         return cli_fail(c, &error);
     }
@@ -109,7 +106,7 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
 void cli_talk_close(struct cli_talk *t)
 {
     cli_interrupt_engine(NULL);
-    ingle_session_close(t->session);
+    ingle_scheduler_close(t->scheduler);
     ingle_engine_close(t->engine);
     ingle_grammar_close(t->grammar);
     ingle_model_close(t->model);
@@ -117,72 +114,124 @@ void cli_talk_close(struct cli_talk *t)
     *t = (struct cli_talk){0};
 }
 
-/* Draws, shows and appends tokens until something ends the answer. */
-static ingle_status go_on(struct cli_talk *t, struct ingle_reader *reader,
-                          struct ingle_sampler *sampler, const float *logits,
-                          struct cli_answer *out, struct ingle_error *error)
+/* ---- an answer: a request of the scheduler's, with drafts ---- */
+
+/* Begun on this thread, filled on the scheduler's, which is over when `over` is seen. */
+struct running {
+    struct cli_talk *t;
+    struct ingle_reader *reader;
+    struct cli_answer *out;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    bool over;                /* Sync: lock */
+    ingle_status st;          /* of the reader, or why the request failed */
+    struct ingle_error error;
+    enum ingle_finish why;
+    bool stopped;             /* the reader saw the end */
+};
+
+static void begin(void *arg, const struct ingle_reuse *reuse)
 {
-    struct ingle_engine_info info;
-    ingle_engine_info(t->engine, &info);
-    for (;;) {
-        struct ingle_token token;
-        enum ingle_end end;
-        if (cli_interrupts()) {
-            out->end = "interrupted";
-            return INGLE_OK;
-        }
-        if (out->tokens == t->predict || ingle_session_length(t->session) >= info.n_ctx) {
-            out->end = "length";
-            return INGLE_OK;
-        }
-        ingle_status st = ingle_sample(sampler, logits, t->session, &token, error);
-        end = INGLE_END_NONE;
-        const bool ignored = t->ignore_end && !t->grammar && ingle_model_is_end(t->model, token.id);
-        if (!st && !ignored)
-            st = ingle_reader_token(reader, token.id, &end, error);
-        if (!st)
-            st = ingle_session_append(t->session, &token.id, 1, error);
-        if (st)
-            return st;
-        out->tokens++;
-        if (end != INGLE_END_NONE) {
-            out->end = "stop";
-            return INGLE_OK;
-        }
-        st = ingle_session_finish(t->session, &logits, error);
-        if (st == INGLE_CANCEL)
-            continue; /* the interrupt is counted */
-        if (st)
-            return st;
+    struct running *r = arg;
+    r->out->reused_tokens = reuse->kept;
+    r->out->disk_tokens = reuse->from_disk;
+}
+
+static void progress(void *arg, int64_t n_done, int64_t n_prompt)
+{
+    const struct running *r = arg;
+    const struct ingle_callbacks screen = cli_callbacks(r->t->c);
+    if (screen.progress)
+        (void)screen.progress(screen.arg, "prefill", (double)n_done, (double)n_prompt);
+}
+
+static int token(void *arg, int index, const struct ingle_drawn *drawn)
+{
+    struct running *r = arg;
+    const struct cli_talk *t = r->t;
+    enum ingle_end end = INGLE_END_NONE;
+    (void)index;
+    if (!r->out->tokens++)
+        cli_screen_clear(&t->c->screen);
+    if (!(t->ignore_end && !t->grammar && ingle_model_is_end(t->model, drawn->id)))
+        r->st = ingle_reader_token(r->reader, drawn->id, &end, &r->error);
+    r->stopped = end != INGLE_END_NONE;
+    return r->st || r->stopped;
+}
+
+static void end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
+{
+    struct running *r = arg;
+    (void)index;
+    r->why = why;
+    if (why == INGLE_FINISH_ERROR && !r->st) {
+        r->st = error->status;
+        r->error = *error;
     }
 }
 
-static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
-                           struct ingle_sampler *sampler, const struct ingle_prompt *p,
-                           struct cli_answer *out, struct ingle_error *error)
+static void done(void *arg, const struct ingle_usage *usage)
 {
-    struct ingle_reuse reuse = {0};
-    const float *logits;
-    uint64_t start = clock_now();
-    ingle_status st = ingle_session_sync(t->session, p->ids, (int64_t)p->n_ids, &reuse, error);
-    if (!st)
-        st = ingle_session_finish(t->session, &logits, error);
-    cli_screen_clear(&t->c->screen);
-    out->prompt_s = seconds(start);
-    out->prompt_tokens = (int64_t)p->n_ids;
-    out->reused_tokens = reuse.kept;
-    out->disk_tokens = reuse.from_disk;
-    if (st == INGLE_CANCEL) {
-        out->end = "interrupted";
-        return INGLE_OK;
+    struct running *r = arg;
+    r->out->prompt_s = usage->queue_seconds + usage->prefill_seconds;
+    r->out->answer_s = usage->decode_seconds;
+    r->out->drafted_tokens = usage->n_drafted;
+    r->out->accepted_tokens = usage->n_accepted;
+    pthread_mutex_lock(&r->lock);
+    r->over = true;
+    pthread_cond_signal(&r->news);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Looks now and then whether the user wants no more of it. */
+static void wait_for(struct running *r, struct ingle_request *request)
+{
+    enum { LOOK_NS = 20000000 };
+    bool cancelled = false;
+    pthread_mutex_lock(&r->lock);
+    while (!r->over) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&r->news, &r->lock, &until);
+        if (r->over || cancelled || !cli_interrupts())
+            continue;
+        cancelled = true; /* done() cannot return while the lock is held: the request is there */
+        ingle_request_cancel(r->t->scheduler, request);
     }
-    start = clock_now();
+    pthread_mutex_unlock(&r->lock);
+}
+
+static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, const struct ingle_prompt *p, struct cli_answer *out,
+                           struct ingle_error *error)
+{
+    struct running r = {.t = t, .reader = reader, .out = out, .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+    struct ingle_request *request;
+    const struct ingle_request_options o = {.prompt = p->ids, .n_prompt = (int64_t)p->n_ids, .max_tokens = t->predict,
+                                            .ignore_end = t->ignore_end, .sampling = t->sampling, .grammar = t->grammar,
+                                            .begin = begin, .progress = progress, .token = token, .end = end, .done = done, .arg = &r};
+    ingle_status st = t->scheduler ? INGLE_OK
+                                   : ingle_scheduler_open(&t->scheduler, t->engine,
+                                                          &(struct ingle_scheduler_options){.max_running = 1}, error);
+    out->prompt_tokens = (int64_t)p->n_ids;
     if (!st)
-        st = go_on(t, reader, sampler, logits, out, error);
-    out->answer_s = seconds(start);
-    if (!st) /* the next question goes on from here, perhaps after a restart */
-        st = ingle_session_remember(t->session, error);
-    return st;
+        st = ingle_scheduler_submit(t->scheduler, &o, &request, NULL, error);
+    if (!st)
+        wait_for(&r, request);
+    cli_screen_clear(&t->c->screen);
+    if (st)
+        return st;
+    if (r.st) {
+        *error = r.error;
+        return r.st;
+    }
+    if (r.why == INGLE_FINISH_CANCEL)
+        out->end = "interrupted";
+    else if (r.why == INGLE_FINISH_LENGTH && !r.stopped)
+        out->end = "length";
+    return INGLE_OK;
 }
 
 ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
@@ -190,23 +239,17 @@ ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
                              struct cli_answer *out, struct ingle_error *error)
 {
     struct ingle_reader *reader = NULL;
-    struct ingle_sampler *sampler = NULL;
     *out = (struct cli_answer){.end = "stop"};
     ingle_engine_resume(t->engine);
     cli_interrupt_reset();
     ingle_status st = ingle_reader_open(&reader, t->model, o, fn, arg, error);
     t->sampling.no_calls = !o->raw && !o->tools;
     if (!st)
-        st = ingle_sampler_open(&sampler, t->engine, &t->sampling, error);
-    if (!st && t->grammar)
-        st = ingle_sampler_constrain(sampler, t->grammar, error);
-    if (!st)
-        st = answer(t, reader, sampler, p, out, error);
+        st = answer(t, reader, p, out, error);
     if (!st)
         st = ingle_reader_finish(reader, error);
     if (!st)
         st = ingle_reader_message(reader, &out->message, &out->n_message, error);
-    ingle_sampler_close(sampler);
     ingle_reader_close(reader);
     return st;
 }
@@ -225,4 +268,6 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
             (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,
             (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
             a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
+    if (a->drafted_tokens)
+        fprintf(to, "%lld tokens drafted, %lld of them right\n", (long long)a->drafted_tokens, (long long)a->accepted_tokens);
 }
