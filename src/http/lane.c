@@ -168,7 +168,7 @@ void http_lane_join_aside(struct http *h)
 static bool is_slow(const struct http_lane *lane, uint64_t now)
 {
     const struct http_worker *w = lane->worker;
-    return lane->runs && !lane->stop && lane->first && w->began && now > w->began && now - w->began > ASIDE_NS &&
+    return !lane->stop && w && lane->first && w->began && now > w->began && now - w->began > ASIDE_NS &&
            lane->http->n_aside < MOST_ASIDE;
 }
 

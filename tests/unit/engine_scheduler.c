@@ -455,6 +455,7 @@ static void short_of_memory_nobody_dies(void **state)
     for (int i = 0; i < N; i++) {
         a[i] = make_asked(&p, i, 20 + i, i ? SOME : -1);
         a[i]->o.ignore_end = true;
+        a[i]->o.draft_max = -1; /* they grow at the same rate */
         a[i]->o.priority = i == 2;
         submit(&p, a[i]);
     }
