@@ -2,12 +2,10 @@
 /*
  * draft - how many drafted tokens of which answers a step verifies.
  *
- * Times are in units of a step of one row, by classes of rows and context.  Two steps in a row with different rows
- * tell how their times compare, whatever the machine does meanwhile; nothing is learned from steps far apart.
- * Expected tokens come from how often drafted tokens were right, by depth or by confidence.  Drafted tokens are
+ * What steps take is draft_times.c's.  Expected tokens come from how often drafted tokens were right, by depth or by confidence.  Drafted tokens are
  * admitted by falling likelihood; of all the steps on that way the one with most tokens in a unit is taken.
  */
-#include "sched/sched.h"
+#include "sched/draft_times.h"
 
 #include "base/num.h"
 
@@ -15,11 +13,6 @@
 #include <string.h>
 
 enum {
-    SINGLE = 16,      /* rows with a class of their own */
-    OCTAVE = 8,       /* classes of an octave beyond */
-    WELL_KNOWN = 40,  /* comparisons beyond which an old one counts less */
-    FAIRLY_KNOWN = 5,
-    LITTLE_KNOWN = 2, /* comparisons below which one that a busy machine spoiled may be most of what is known */
     SHORT_PAUSE = 4,  /* steps until the next trial behind one that was right */
     FIRST_PAUSE = 16, /* steps until a proposer that promised nothing is tried again, */
     MOST_PAUSE = 128, /* and at most */
@@ -27,12 +20,8 @@ enum {
     TRY_EVERY = 6, /* steps between two that try other rows */
     TRY_TIMES = 1,  /* measures of such a number of rows that are enough */
     TRY_NOISY = 20, /* and more, if times differ by the whole of them */
-    ROW_SCALE = 64,   /* rows of a round as what sched_cost takes for context */
-    BLOCK_ROWS = 4,   /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
 };
 
-/* What a row adds to a step of one row, before it is known; the same of a round. */
-static const double PRIOR_ROW = 0.12, PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 /* A drafted token before anything is known, and its weight in tokens tried. */
 static const float PRIOR_RIGHT = 0.6f, PRIOR_WEIGHT = 4, ENGINE_WEIGHT = 6;
 static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f, SHARP_FADE = 0.999f;
@@ -62,176 +51,6 @@ const char *sched_draft_why_name(enum sched_draft_why why)
         [SCHED_DRAFT_OTHERS] = "would hold up other answers",
     };
     return name[why];
-}
-
-static double clip(double x, double most)
-{
-    return x > most ? most : x < -most ? -most : x;
-}
-
-/* ---- the time of a step ---- */
-
-static int context_class(int64_t context)
-{
-    int k = 0;
-    for (int64_t most = 2048; k + 1 < SCHED_DRAFT_CONTEXTS && context >= most; most *= 4)
-        k++;
-    return k;
-}
-
-static int class_of(int64_t rows)
-{
-    if (rows <= SINGLE)
-        return (int)num_max(rows - 1, 0);
-    const double at = SINGLE - 1 + OCTAVE * log2((double)rows / SINGLE);
-    return (int)fmin(at + 0.5, SCHED_DRAFT_ROWS - 1);
-}
-
-static double rows_of(int class)
-{
-    return class < SINGLE ? class + 1 : SINGLE * exp2((double)(class - (SINGLE - 1)) / OCTAVE);
-}
-
-static double prior_time(double rows)
-{
-    return 1 + PRIOR_ROW * (rows - 1);
-}
-
-/* Rows of the steps that were measured of a class. */
-static double seen(const struct sched_draft_times *t, int class)
-{
-    return (double)t->rows[class];
-}
-
-/* The units that a step of so many rows takes: as measured, between two classes along the line through both,
- * beyond them as the prior goes. */
-static double time_of(const struct sched_draft_times *t, int64_t n_rows)
-{
-    const double rows = (double)n_rows;
-    int below = class_of(n_rows), above = below;
-    while (below >= 0 && (!(t->n[below] > 0) || seen(t, below) > rows))
-        below--;
-    while (above < SCHED_DRAFT_ROWS && (!(t->n[above] > 0) || seen(t, above) < rows))
-        above++;
-    const double low = below < 0 ? 0 : exp((double)t->log_time[below]);
-    const double high = above >= SCHED_DRAFT_ROWS ? 0 : exp((double)t->log_time[above]);
-    if (below < 0 && above >= SCHED_DRAFT_ROWS)
-        return prior_time(rows);
-    if (below < 0)
-        return high * prior_time(rows) / prior_time(seen(t, above));
-    if (above >= SCHED_DRAFT_ROWS)
-        return low * prior_time(rows) / prior_time(seen(t, below));
-    if (below == above)
-        return low;
-    const double from = seen(t, below), part = (rows - from) / (seen(t, above) - from);
-    return low + (high - low) * part;
-}
-
-/* A class of context that was not seen yet is like its nearest neighbour, with less certainty. */
-static struct sched_draft_times *times_of(struct sched_draft *d, int context)
-{
-    struct sched_draft_times *t = &d->times[context];
-    for (int far = 1; !t->known && far < SCHED_DRAFT_CONTEXTS; far++)
-        for (int side = -1; !t->known && side <= 1; side += 2) {
-            const int k = context + side * far;
-            if (k < 0 || k >= SCHED_DRAFT_CONTEXTS || !d->times[k].known)
-                continue;
-            *t = d->times[k];
-            for (int i = 0; i < SCHED_DRAFT_ROWS; i++)
-                t->n[i] = fminf(t->n[i], 2);
-        }
-    return t;
-}
-
-/* The most that a step of so many rows may take where it was not measured. */
-static double most_time_of(const struct sched_draft_times *t, int64_t n_rows)
-{
-    int below = class_of(n_rows), above = below;
-    if (t->n[below] > 0)
-        return time_of(t, n_rows);
-    while (below >= 0 && !(t->n[below] > 0))
-        below--;
-    while (above < SCHED_DRAFT_ROWS && !(t->n[above] > 0))
-        above++;
-    if (above < SCHED_DRAFT_ROWS)
-        return fmax(exp((double)t->log_time[above]), below < 0 ? 0 : exp((double)t->log_time[below]));
-    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / seen(t, below);
-}
-
-/* What it takes if all goes well: a measure or two count only where they are good news. */
-static double hope_of(const struct sched_draft_times *t, int64_t from, int64_t n_rows)
-{
-    const double time = time_of(t, n_rows);
-    if (t->n[class_of(n_rows)] >= LITTLE_KNOWN)
-        return time;
-    return fmin(time, time_of(t, from) * prior_time((double)n_rows) / prior_time((double)from));
-}
-
-/* How far the time of so many rows may be off, as a part. */
-static double doubt_of(const struct sched_draft_times *t, int64_t n_rows)
-{
-    int below = class_of(n_rows), above = below;
-    while (below > 0 && !(t->n[below] > 0))
-        below--;
-    while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
-        above++;
-    return 1.5 * t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
-}
-
-static double median(double *x, int n)
-{
-    for (int i = 1; i < n; i++)
-        for (int k = i; k > 0 && x[k] < x[k - 1]; k--) {
-            const double y = x[k];
-            x[k] = x[k - 1];
-            x[k - 1] = y;
-        }
-    return (x[(n - 1) / 2] + x[n / 2]) / 2;
-}
-
-/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  Returns how many
- * those are. */
-static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit)
-{
-    double x[SCHED_DRAFT_LAST];
-    int n = 0;
-    for (int i = 0; i < d->last.n; i++)
-        if (d->last.rows[i] != class)
-            x[n++] = d->last.log_seconds[i] - (double)t->log_time[d->last.rows[i]];
-    if (n)
-        *log_unit = median(x, n);
-    return n;
-}
-
-/* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is what was measured once or
- * twice. */
-static double believable(const struct sched_draft_times *t, int class, double rows, double log_time)
-{
-    int below = class - 1;
-    while (below >= 0 && !(t->n[below] > 0))
-        below--;
-    if (below < 0)
-        return log_time;
-    const double low = (double)t->log_time[below];
-    return fmin(fmax(log_time, low), low + log(rows / seen(t, below)));
-}
-
-/* What this class takes, compared with so many others just before it.  A single step that a busy machine made long counts a
- * little; and so does a comparison with few, which the next steps will be compared with, too. */
-static void compare(struct sched_draft_times *t, int64_t rows, double difference, int n_others)
-{
-    const int class = class_of(rows);
-    const float weight = fminf(1, (float)n_others / 4);
-    const float n = t->n[class];
-    const double most = n < LITTLE_KNOWN ? 1 : n < FAIRLY_KNOWN ? 0.4 : 0.2;
-    const double error = clip(difference - (double)t->log_time[class], most);
-    if (n > 0)
-        t->noise += 0.1 * (fabs(error) - t->noise);
-    t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
-    if (n < LITTLE_KNOWN)
-        t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
-    t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;
-    t->n[class] = n > 0 ? fminf(n + weight, WELL_KNOWN) : 1;
 }
 
 /* ---- how likely drafted tokens are right ---- */
@@ -301,29 +120,14 @@ static double worth(const struct sched_draft *d, const struct sched_draft_item *
     for (int64_t j = 0; j < most_of(it, k); j++) {
         p = likely(d, it, k, j, p);
         reach *= p;
-        if (reach < PRIOR_ROW)
+        if (reach < sched_times_prior_row)
             break;
-        sum += reach - PRIOR_ROW;
+        sum += reach - sched_times_prior_row;
     }
     return sum;
 }
 
 /* ---- the plan ---- */
-
-static struct sched_load round_load(int64_t n_answers, int64_t deep, int64_t tokens)
-{
-    return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE};
-}
-
-/* Units of a round for so many answers, so many tokens the widest and all together. */
-static double round_time(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens)
-{
-    if (!deep)
-        return 0;
-    if (!d->round[k].n_seen)
-        return PRIOR_ROUND + PRIOR_DEEP * (double)deep;
-    return sched_cost_of(&d->round[k], round_load(n_answers, deep, tokens));
-}
 
 /* A step that is filled with drafts. */
 struct filling {
@@ -344,8 +148,8 @@ struct filling {
 static double at_worst(const struct filling *f, int64_t rows, double round, double tokens)
 {
     const double n = (double)f->n_answers, wrong = fmin(1, 1.5 / sqrt((double)num_max(f->n, 1)));
-    const double time = most_time_of(f->t, f->n_answers + f->room->other_rows + rows) + round;
-    return time / time_of(f->t, f->n_answers + f->room->other_rows) - 1 - (tokens / n - 1) * (1 - wrong);
+    const double time = sched_times_most(f->t, f->n_answers + f->room->other_rows + rows) + round;
+    return time / sched_times_of(f->t, f->n_answers + f->room->other_rows) - 1 - (tokens / n - 1) * (1 - wrong);
 }
 
 /* The answer that can take the likeliest token; NULL: none. */
@@ -383,7 +187,7 @@ static void aim(const struct filling *f, struct sched_draft_item *it, double rea
 static void fill(struct filling *f)
 {
     const int64_t others = f->n_answers + f->room->other_rows;
-    const double plain = time_of(f->t, others);
+    const double plain = sched_times_of(f->t, others);
     double sum = (double)f->n_answers;
     int64_t deep = 0, of_network = 0, drafting = 0;
     for (int64_t i = 0; i < f->n; i++) {
@@ -406,12 +210,12 @@ static void fill(struct filling *f)
             deep = num_max(deep, it->taken);
         }
         aim(f, it, reach);
-        const double time = time_of(f->t, others + rows) + f->spent + round_time(f->d, f->network, drafting, deep, of_network);
+        const double time = sched_times_of(f->t, others + rows) + f->spent + sched_times_round(f->d, f->network, drafting, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
         f->alone = fmax(f->alone, gain);
         if (gain <= f->gain || time > plain * most_wait(f))
             continue;
-        if (at_worst(f, rows, time - time_of(f->t, others + rows), sum) > f->d->account + OVERDRAFT)
+        if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) > f->d->account + OVERDRAFT)
             continue;
         f->gain = gain;
         for (int64_t i = 0; i < f->n; i++)
@@ -470,11 +274,11 @@ static void clear(struct filling *f)
 static double best_case(const struct filling *f, const struct sched_draft_item *it, int k)
 {
     const int64_t rows = f->n_answers + f->room->other_rows;
-    const double plain = time_of(f->t, rows);
+    const double plain = sched_times_of(f->t, rows);
     double best = 0;
     for (int64_t w = 1; w <= most_of(it, k); w++) {
-        const double round = f->d->network[k] && k != f->network ? round_time(f->d, k, 1, w, w) : 0;
-        const double time = hope_of(f->t, rows, rows + w) + round;
+        const double round = f->d->network[k] && k != f->network ? sched_times_round(f->d, k, 1, w, w) : 0;
+        const double time = sched_times_hope(f->t, rows, rows + w) + round;
         best = fmax(best, (double)(f->n_answers + w) / (double)f->n_answers * plain / time);
     }
     return best;
@@ -483,9 +287,9 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
 /* Steps after which a plain one is measured between those with drafts: its price is what they gain. */
 static int64_t measure_every(const struct filling *f)
 {
-    const float n = f->t->n[class_of(f->n_answers + f->room->other_rows)];
-    if (n < FAIRLY_KNOWN)
-        return n < LITTLE_KNOWN ? 3 : n < 3 ? 8 : 16;
+    const float n = f->t->n[sched_times_class(f->n_answers + f->room->other_rows)];
+    if (n < SCHED_TIMES_FAIRLY)
+        return n < SCHED_TIMES_LITTLE ? 3 : n < 3 ? 8 : 16;
     return f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
 }
 
@@ -493,7 +297,7 @@ static int64_t measure_every(const struct filling *f)
 static void plan_trials(struct filling *f, int64_t rows)
 {
     const int64_t others = f->n_answers + f->room->other_rows;
-    const double plain = time_of(f->t, others);
+    const double plain = sched_times_of(f->t, others);
     for (int64_t i = 0; i < f->n; i++) {
         struct sched_draft_item *it = &f->item[i];
         int best = -1;
@@ -508,9 +312,9 @@ static void plan_trials(struct filling *f, int64_t rows)
             continue;
         if (it->s->pause[best] < MOST_PAUSE && best_case(f, it, best) < LEAST_GAIN)
             continue;
-        double price = hope_of(f->t, others, others + rows + width) - time_of(f->t, others + rows);
+        double price = sched_times_hope(f->t, others, others + rows + width) - sched_times_of(f->t, others + rows);
         if (f->d->network[best] && f->network < 0)
-            price += round_time(f->d, best, 1, width, width);
+            price += sched_times_round(f->d, best, 1, width, width);
         if (price / plain > f->d->account)
             return;
         if (f->d->network[best])
@@ -552,18 +356,18 @@ static int64_t find_rows(const struct filling *f, double *gain)
 {
     static const int8_t WIDTHS[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
     const int64_t others = f->n_answers + f->room->other_rows;
-    const double plain = time_of(f->t, others);
+    const double plain = sched_times_of(f->t, others);
     int64_t best = 0;
     double most = *gain, tokens;
     for (size_t k = 0; k < sizeof WIDTHS; k++) {
         const int64_t w = WIDTHS[k], rows = spread(f, w, false, &tokens);
-        if (!rows || rows > f->room->most_rows || (double)f->t->n[class_of(others + rows)] > TRY_TIMES + TRY_NOISY * f->t->noise)
+        if (!rows || rows > f->room->most_rows || (double)f->t->n[sched_times_class(others + rows)] > TRY_TIMES + TRY_NOISY * f->t->noise)
             continue;
-        int below = class_of(others + rows) - 1;
+        int below = sched_times_class(others + rows) - 1;
         while (below > 0 && !(f->t->n[below] > 0))
             below--;
-        const double round = f->network >= 0 ? round_time(f->d, f->network, f->n, w, rows) : 0;
-        const double low = exp((double)f->t->log_time[below]), step = time_of(f->t, others + rows);
+        const double round = f->network >= 0 ? sched_times_round(f->d, f->network, f->n, w, rows) : 0;
+        const double low = exp((double)f->t->log_time[below]), step = sched_times_of(f->t, others + rows);
         const double hope = fmin(low, step) + HOPE * fmax(step - low, 0) + round;
         const double hoped = tokens / (double)f->n_answers * plain / hope;
         if (hoped <= most || at_worst(f, rows, round, tokens) > f->d->account)
@@ -608,9 +412,9 @@ static double least_gain(const struct filling *f)
     int64_t rows = others;
     for (int64_t i = 0; i < f->n; i++)
         rows += f->item[i].width;
-    if (rows == others || (f->d->account > ACCOUNT / 2 && f->t->n[class_of(rows)] < FAIRLY_KNOWN))
+    if (rows == others || (f->d->account > ACCOUNT / 2 && f->t->n[sched_times_class(rows)] < SCHED_TIMES_FAIRLY))
         return LEAST_GAIN;
-    return LEAST_GAIN + doubt_of(f->t, others) + doubt_of(f->t, rows);
+    return LEAST_GAIN + sched_times_doubt(f->t, others) + sched_times_doubt(f->t, rows);
 }
 
 static bool has_offer(const struct sched_draft_item *it)
@@ -650,8 +454,8 @@ static void say_why(const struct filling *f, enum sched_draft_why all)
 void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room)
 {
-    const int context = context_class(room->context);
-    struct sched_draft_times *t = times_of(d, context);
+    const int context = sched_times_context(room->context);
+    struct sched_draft_times *t = sched_times_at(d, context);
     struct filling f = {.d = d, .t = t, .room = room, .item = item, .n = n, .n_answers = n + room->n_plain, .network = -1};
     if (!d->opened)
         d->account = FIRST_ACCOUNT;
@@ -676,7 +480,7 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     enum sched_draft_why why = SCHED_DRAFT_WRONG;
     fill_best(&f);
     d->step.gain = f.gain;
-    if (!(t->n[class_of(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
+    if (!(t->n[sched_times_class(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
         why = SCHED_DRAFT_MEASURE;
     } else if (d->account <= 0) {
         why = SCHED_DRAFT_LOST;
@@ -727,7 +531,7 @@ float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room)
 {
-    struct filling f = {.d = d, .t = times_of(d, d->step.context), .room = room, .item = item, .n = n,
+    struct filling f = {.d = d, .t = sched_times_at(d, d->step.context), .room = room, .item = item, .n = n,
                         .n_answers = n + room->n_plain, .network = -1, .spent = d->step.rounds};
     d->step.n_drafts = 0;
     if (f.n_answers <= 0)
@@ -751,53 +555,22 @@ void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int6
 void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answers, int64_t n_deep,
                             int64_t n_tokens, double seconds)
 {
-    const struct sched_draft_times *t = &d->times[d->step.context];
-    const struct sched_load load = round_load(n_answers, n_deep, n_tokens);
-    if (!t->known || !(seconds > 0) || !isfinite(seconds) || n_deep <= 0)
-        return;
-    const double units = seconds / exp(t->log_unit);
-    sched_cost_note(&d->round[proposer], load, units);
-    d->step.rounds += fmin(units, 3 * sched_cost_of(&d->round[proposer], load));
-}
-
-static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds)
-{
-    struct sched_draft_times *t = times_of(d, context);
-    const int class = class_of(rows);
-    double unit = 0;
-    if (d->last.context != context)
-        d->last.n = 0;
-    d->last.context = context;
-    if (!t->known)
-        t->log_unit = log_seconds - log(prior_time(rows_of(class)));
-    t->known = true;
-    const int n_others = unit_of(d, t, class, &unit);
-    if (n_others || !(t->n[class] > 0))
-        compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
-    const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
-    d->last.n = (int)num_min(d->last.n + 1, SCHED_DRAFT_LAST);
-    d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = class;
-    d->last.log_seconds[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = log_seconds;
-    if (unit_of(d, t, -1, &unit))
-        t->log_unit = unit;
+    d->step.rounds += sched_times_note_round(d, proposer, n_answers, n_deep, n_tokens, seconds);
 }
 
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
-    const int class = context_class(context);
-    if (seconds > 0 && isfinite(seconds) && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
-        note_time(d, rows, class, log(seconds));
-    else
-        d->last.n = 0;
-    struct sched_draft_times *t = times_of(d, class);
+    const int class = sched_times_context(context);
+    sched_times_note(d, rows, class, seconds);
+    struct sched_draft_times *t = sched_times_at(d, class);
     d->account += REFILL;
     d->n_steps++;
     d->since_plain = d->step.n_drafts ? d->since_plain + 1 : 0;
-    d->step.plain = time_of(t, d->step.n_answers + d->step.other_rows);
+    d->step.plain = sched_times_of(t, d->step.n_answers + d->step.other_rows);
     d->step.took = 1;
     if (!d->step.n_drafts && !(d->step.rounds > 0))
         return;
-    const double lost = time_of(t, rows) * (1 + doubt_of(t, rows)) + d->step.rounds - d->step.plain;
+    const double lost = sched_times_of(t, rows) * (1 + sched_times_doubt(t, rows)) + d->step.rounds - d->step.plain;
     d->step.took = 1 + lost / d->step.plain;
     d->account -= lost / d->step.plain;
     d->saved_seconds -= lost * exp(t->log_unit);

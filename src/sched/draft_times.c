@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sched/draft_times.h"
+
+#include "base/num.h"
+
+#include <math.h>
+
+enum {
+    SINGLE = 16,     /* rows with a class of their own */
+    OCTAVE = 8,      /* classes of an octave beyond */
+    WELL_KNOWN = 40, /* comparisons beyond which an old one counts less */
+    ROW_SCALE = 64,  /* rows of a round as what sched_cost takes for context */
+    BLOCK_ROWS = 4,  /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
+};
+
+const double sched_times_prior_row = 0.12;
+static const double PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
+
+static double clip(double x, double most)
+{
+    return x > most ? most : x < -most ? -most : x;
+}
+
+int sched_times_context(int64_t context)
+{
+    int k = 0;
+    for (int64_t most = 2048; k + 1 < SCHED_DRAFT_CONTEXTS && context >= most; most *= 4)
+        k++;
+    return k;
+}
+
+int sched_times_class(int64_t rows)
+{
+    if (rows <= SINGLE)
+        return (int)num_max(rows - 1, 0);
+    const double at = SINGLE - 1 + OCTAVE * log2((double)rows / SINGLE);
+    return (int)fmin(at + 0.5, SCHED_DRAFT_ROWS - 1);
+}
+
+static double rows_of(int class)
+{
+    return class < SINGLE ? class + 1 : SINGLE * exp2((double)(class - (SINGLE - 1)) / OCTAVE);
+}
+
+static double prior_time(double rows)
+{
+    return 1 + sched_times_prior_row * (rows - 1);
+}
+
+/* Rows of the steps that were measured of a class. */
+static double seen(const struct sched_draft_times *t, int class)
+{
+    return (double)t->rows[class];
+}
+
+double sched_times_of(const struct sched_draft_times *t, int64_t n_rows)
+{
+    const double rows = (double)n_rows;
+    int below = sched_times_class(n_rows), above = below;
+    while (below >= 0 && (!(t->n[below] > 0) || seen(t, below) > rows))
+        below--;
+    while (above < SCHED_DRAFT_ROWS && (!(t->n[above] > 0) || seen(t, above) < rows))
+        above++;
+    const double low = below < 0 ? 0 : exp((double)t->log_time[below]);
+    const double high = above >= SCHED_DRAFT_ROWS ? 0 : exp((double)t->log_time[above]);
+    if (below < 0 && above >= SCHED_DRAFT_ROWS)
+        return prior_time(rows);
+    if (below < 0)
+        return high * prior_time(rows) / prior_time(seen(t, above));
+    if (above >= SCHED_DRAFT_ROWS)
+        return low * prior_time(rows) / prior_time(seen(t, below));
+    if (below == above)
+        return low;
+    const double from = seen(t, below), part = (rows - from) / (seen(t, above) - from);
+    return low + (high - low) * part;
+}
+
+struct sched_draft_times *sched_times_at(struct sched_draft *d, int context)
+{
+    struct sched_draft_times *t = &d->times[context];
+    for (int far = 1; !t->known && far < SCHED_DRAFT_CONTEXTS; far++)
+        for (int side = -1; !t->known && side <= 1; side += 2) {
+            const int k = context + side * far;
+            if (k < 0 || k >= SCHED_DRAFT_CONTEXTS || !d->times[k].known)
+                continue;
+            *t = d->times[k];
+            for (int i = 0; i < SCHED_DRAFT_ROWS; i++)
+                t->n[i] = fminf(t->n[i], 2);
+        }
+    return t;
+}
+
+double sched_times_most(const struct sched_draft_times *t, int64_t n_rows)
+{
+    int below = sched_times_class(n_rows), above = below;
+    if (t->n[below] > 0)
+        return sched_times_of(t, n_rows);
+    while (below >= 0 && !(t->n[below] > 0))
+        below--;
+    while (above < SCHED_DRAFT_ROWS && !(t->n[above] > 0))
+        above++;
+    if (above < SCHED_DRAFT_ROWS)
+        return fmax(exp((double)t->log_time[above]), below < 0 ? 0 : exp((double)t->log_time[below]));
+    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / seen(t, below);
+}
+
+double sched_times_hope(const struct sched_draft_times *t, int64_t from, int64_t n_rows)
+{
+    const double time = sched_times_of(t, n_rows);
+    if (t->n[sched_times_class(n_rows)] >= SCHED_TIMES_LITTLE)
+        return time;
+    return fmin(time, sched_times_of(t, from) * prior_time((double)n_rows) / prior_time((double)from));
+}
+
+double sched_times_doubt(const struct sched_draft_times *t, int64_t n_rows)
+{
+    int below = sched_times_class(n_rows), above = below;
+    while (below > 0 && !(t->n[below] > 0))
+        below--;
+    while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
+        above++;
+    return 1.5 * t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
+}
+
+static double median(double *x, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && x[k] < x[k - 1]; k--) {
+            const double y = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = y;
+        }
+    return (x[(n - 1) / 2] + x[n / 2]) / 2;
+}
+
+/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  Returns how many
+ * those are. */
+static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit)
+{
+    double x[SCHED_DRAFT_LAST];
+    int n = 0;
+    for (int i = 0; i < d->last.n; i++)
+        if (d->last.rows[i] != class)
+            x[n++] = d->last.log_seconds[i] - (double)t->log_time[d->last.rows[i]];
+    if (n)
+        *log_unit = median(x, n);
+    return n;
+}
+
+/* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is what was measured once or
+ * twice. */
+static double believable(const struct sched_draft_times *t, int class, double rows, double log_time)
+{
+    int below = class - 1;
+    while (below >= 0 && !(t->n[below] > 0))
+        below--;
+    if (below < 0)
+        return log_time;
+    const double low = (double)t->log_time[below];
+    return fmin(fmax(log_time, low), low + log(rows / seen(t, below)));
+}
+
+/* What this class takes, compared with so many others just before it.  A single step that a busy machine made long counts a
+ * little; and so does a comparison with few, which the next steps will be compared with, too. */
+static void compare(struct sched_draft_times *t, int64_t rows, double difference, int n_others)
+{
+    const int class = sched_times_class(rows);
+    const float weight = fminf(1, (float)n_others / 4);
+    const float n = t->n[class];
+    const double most = n < SCHED_TIMES_LITTLE ? 1 : n < SCHED_TIMES_FAIRLY ? 0.4 : 0.2;
+    const double error = clip(difference - (double)t->log_time[class], most);
+    if (n > 0)
+        t->noise += 0.1 * (fabs(error) - t->noise);
+    t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
+    if (n < SCHED_TIMES_LITTLE)
+        t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
+    t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;
+    t->n[class] = n > 0 ? fminf(n + weight, WELL_KNOWN) : 1;
+}
+
+/* ---- the time of a round ---- */
+
+static struct sched_load round_load(int64_t n_answers, int64_t deep, int64_t tokens)
+{
+    return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE};
+}
+
+double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens)
+{
+    if (!deep)
+        return 0;
+    if (!d->round[k].n_seen)
+        return PRIOR_ROUND + PRIOR_DEEP * (double)deep;
+    return sched_cost_of(&d->round[k], round_load(n_answers, deep, tokens));
+}
+
+double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens, double seconds)
+{
+    const struct sched_draft_times *t = &d->times[d->step.context];
+    const struct sched_load load = round_load(n_answers, deep, tokens);
+    if (!t->known || !(seconds > 0) || !isfinite(seconds) || deep <= 0)
+        return 0;
+    const double units = seconds / exp(t->log_unit);
+    sched_cost_note(&d->round[k], load, units);
+    return fmin(units, 3 * sched_cost_of(&d->round[k], load));
+}
+
+/* ---- what took place ---- */
+
+static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds)
+{
+    struct sched_draft_times *t = sched_times_at(d, context);
+    const int class = sched_times_class(rows);
+    double unit = 0;
+    if (d->last.context != context)
+        d->last.n = 0;
+    d->last.context = context;
+    if (!t->known)
+        t->log_unit = log_seconds - log(prior_time(rows_of(class)));
+    t->known = true;
+    const int n_others = unit_of(d, t, class, &unit);
+    if (n_others || !(t->n[class] > 0))
+        compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
+    const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
+    d->last.n = (int)num_min(d->last.n + 1, SCHED_DRAFT_LAST);
+    d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = class;
+    d->last.log_seconds[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = log_seconds;
+    if (unit_of(d, t, -1, &unit))
+        t->log_unit = unit;
+}
+
+void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds)
+{
+    if (seconds > 0 && isfinite(seconds) && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
+        note_time(d, rows, context, log(seconds));
+    else
+        d->last.n = 0;
+}
