@@ -169,9 +169,10 @@ MUST_CHECK ingle_status engine_sample_within(struct ingle_sampler *s, const floa
 MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits, const struct ingle_session *session,
                                              int64_t n, const struct grammar_pause *pause, struct ingle_token *out,
                                              struct ingle_error *error);
-/* What would be drawn behind history [n] if these were the logits; what an answer's grammar allows is not asked. */
+/* What would be drawn behind history [n] if these logits times `sharp` were the model's; what an answer's grammar allows is not
+ * asked. */
 MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                            int32_t *token, struct err *err);
+                                            float sharp, int32_t *token, struct err *err);
 struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *logits);
 struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s); /* NULL: none */
 const float *engine_sampler_kept(const struct ingle_sampler *s);

@@ -24,6 +24,7 @@ struct slot_draft {
     bool known;              /* the text begins with what the answer has */
     int proposer;
     bool sure;               /* confidence[proposer] is known */
+    float sharp;             /* what the network's logits are multiplied by in this round */
     int32_t token[2][SCHED_DRAFT_DEPTH]; /* by proposer */
     float confidence[2][SCHED_DRAFT_DEPTH];
 };
@@ -177,7 +178,8 @@ static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *
     if (!a->r) /* it has left meanwhile */
         return false;
     const int64_t n = session_length(a->session.s) + 1 + j;
-    return engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, token, &err) == INGLE_OK;
+    return engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, slot_of(s, a)->sharp, token,
+                               &err) == INGLE_OK;
 }
 
 static void run_round(struct ingle_scheduler *s, int64_t n)
@@ -191,6 +193,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         t->sure = item->proposer == BY_TEXT;
         if (!item->width || item->proposer != BY_NETWORK)
             continue;
+        t->sharp = d->who[i]->r->o.sampling.temperature > 0 ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK) : 1;
         d->item_of[k] = i;
         d->round[k++] = (struct session_draft){.s = d->who[i]->session.s, .width = item->width, .token = t->token[BY_NETWORK],
                                                .confidence = d->network->confidence ? t->confidence[BY_NETWORK] : NULL};

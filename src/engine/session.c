@@ -533,13 +533,15 @@ const float *engine_sampler_kept(const struct ingle_sampler *s)
 }
 
 ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                 int32_t *token, struct err *err)
+                                 float sharp, int32_t *token, struct err *err)
 {
     struct sample_token t;
     fenv_t mode;
     fp_enter(&mode);
     forbid(s, history, n);
+    session_sample_sharpen(s->s, sharp);
     const ingle_status st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, err);
+    session_sample_sharpen(s->s, 1);
     fp_leave(&mode);
     *token = st ? 0 : t.id;
     return st;
