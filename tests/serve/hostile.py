@@ -64,7 +64,7 @@ class Hostile:
 
     def __init__(self, run, seed):
         self.run, self.r, self.seed = run, random.Random(seed), seed
-        self.kinds = [getattr(self, n) for n in sorted(dir(self)) if n.startswith("do_")]
+        self.kinds = [getattr(self, n) for n in sorted(dir(self)) if n.startswith("do_") and n[3:] in (run.o.kind or n)]
         self.held = []
         self.thread = threading.Thread(target=self.main, daemon=True)
 
@@ -220,28 +220,25 @@ class Run:
 
     def ask(self, text):
         """One stream; its text, the time to its first token and the gaps between them."""
-        body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True,
-                "stream": True, "logprobs": True}
-        c, r = self.server.open("POST", "/v1/chat/completions", body)
-        begun, last, told, gaps, said = time.monotonic(), None, 0, [], ""
+        body = {"prompt": text, "temperature": 1, "seed": 7, "n_predict": TOKENS, "ignore_eos": True, "stream": True, "draft": False,
+                "return_tokens": True}
+        begun, last, first, gaps, said = time.monotonic(), None, None, [], []
+        c, r = self.server.open("POST", "/completion", body)
         assert r.status == 200, (r.status, r.read())
-        first = None
         for line in r:
-            if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+            if not line.startswith(b"data: "):
                 continue
             d = json.loads(line[6:])
             assert "error" not in d, d
             now = time.monotonic()
-            for choice in d["choices"]:
-                content = choice["delta"].get("content")
-                if not content:
-                    continue
-                said += content
-                if last is None:
-                    first = now - begun
-                else:
-                    gaps.append(now - last)
-                last = now
+            if d["stop"] or not d["tokens"]:
+                continue
+            said += d["tokens"]
+            if last is None:
+                first = now - begun
+            else:
+                gaps.append(now - last)
+            last = now
         c.close()
         return said, first, gaps
 
@@ -305,9 +302,19 @@ def main():
     p.add_argument("--most", type=int, default=1500, help="MiB that the server may hold (default: %(default)s)")
     p.add_argument("--most-seconds", type=float, default=60, help="max-request-seconds of the server (default: %(default)s)")
     p.add_argument("--option", action="append", default=[], help="one more word for the server's command line")
+    p.add_argument("--kind", action="append", choices=[n[3:] for n in dir(Hostile) if n.startswith("do_")],
+                   help="of hostile clients (default: all)")
     p.add_argument("--strict", action="store_true", help="judge the gaps, too")
     o = p.parse_args()
     run = Run(o)
+    try:
+        return judge(o, run)
+    finally:
+        if run.server.process.poll() is None:
+            run.server.process.kill()
+
+
+def judge(o, run):
     print(f"hostile clients: {o.hostile}, size {o.size}; honest ones: {HONEST}")
     run.prepare()
     quiet, first_quiet = run.part(o.quiet * 60, 0)
