@@ -279,6 +279,7 @@ static void free_scheduler(struct ingle_scheduler *s)
     free_lane(&s->step);
     free_lane(&s->between);
     mem_free(s->draw);
+    mem_free(s->told);
     mem_free(s->seen);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
@@ -291,8 +292,9 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     const size_t n = (size_t)s->o.max_running;
     s->slot = mem_calloc(n, sizeof *s->slot);
     s->draw = mem_calloc(n, sizeof *s->draw);
+    s->told = mem_calloc(ENGINE_TOLD, sizeof *s->told);
     s->seen = mem_calloc(n, sizeof *s->seen);
-    if (!s->slot || !s->draw || !s->seen || !make_lane(&s->step, n) || !make_lane(&s->between, n))
+    if (!s->slot || !s->draw || !s->told || !s->seen || !make_lane(&s->step, n) || !make_lane(&s->between, n))
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
     s->n_free = s->o.max_running;
     ingle_status st = INGLE_OK;

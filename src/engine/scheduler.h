@@ -85,6 +85,13 @@ struct engine_draw {
     struct ingle_error error;
 };
 
+/* How probable a token of a prompt was, and the best ones for its place. */
+struct engine_told {
+    float logprob;
+    struct ingle_top top[ENGINE_MAX_TOP];
+};
+enum { ENGINE_TOLD = 16 }; /* tokens of which a prompt is told at a time */
+
 /* What a step is made of. */
 struct engine_lane {
     struct sched_row *row;       /* [max_running]: those that could take part, and ... */
@@ -115,6 +122,7 @@ struct ingle_scheduler {
     struct engine_answer *slot;  /* [max_running] */
     struct engine_lane step, between; /* the step; the one between its pieces */
     struct engine_draw *draw;    /* [max_running] */
+    struct engine_told *told;    /* [ENGINE_TOLD] */
     struct engine_masks *masks;  /* of slots that are MASKS */
     struct engine_drafts *drafts; /* NULL: nothing drafts */
     struct ingle_request *begun;

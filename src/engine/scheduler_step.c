@@ -217,28 +217,56 @@ static void fill_top(const float *logits, int64_t n_vocab, int32_t token, int n_
         out[i] = (struct ingle_top){top[i].id, top[i].logprob};
 }
 
+/* Rows of logits of a prompt: how probable its tokens are. */
+struct looked {
+    const struct ingle_request *r;
+    const float *logits;      /* [rows][n_vocab] */
+    int64_t n_vocab, at;      /* the place of the token that the first row tells of */
+    struct engine_told *told; /* [rows] */
+};
+
+static void look_up(void *arg, int64_t i, int worker)
+{
+    const struct looked *l = arg;
+    (void)worker;
+    fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top, &l->told[i].logprob,
+             l->told[i].top);
+}
+
+/* Tells of the prompt's token at n_logprobs.  False: the request has ended. */
+static bool tell_token(struct ingle_scheduler *s, struct ingle_request *r, const struct engine_told *told)
+{
+    const int64_t at = r->n_logprobs++;
+    const struct ingle_drawn d = {
+        .id = r->o.prompt[at],
+        .position = at,
+        .logprob = told ? told->logprob : 0,
+        .top = told ? told->top : NULL,
+        .n_top = told ? r->o.n_top : 0,
+    };
+    if (!r->o.token(r->o.arg, -1, &d))
+        return true;
+    engine_request_end(s, r, INGLE_FINISH_ASKED, NULL);
+    return false;
+}
+
 /* Tells of the prompt's tokens up to the one behind the last row of logits; row i says how
  * probable token from + i + 1 was.  False: the request has ended. */
 static bool tell_prompt(struct ingle_scheduler *s, struct engine_answer *a,
                         const struct session_work *w)
 {
     struct ingle_request *r = a->r;
-    struct ingle_top top[ENGINE_MAX_TOP];
     const int64_t from = session_length(a->session.s) - w->n_done;
-    const int64_t end = num_min(session_length(a->session.s) + 1, r->o.n_prompt);
-    for (; r->o.token && r->n_logprobs < end; r->n_logprobs++) {
-        const int64_t at = r->n_logprobs;
-        struct ingle_drawn d = {.id = r->o.prompt[at], .position = at};
-        if (at > 0) {
-            fill_top(w->logits + (at - 1 - from) * s->n_vocab, s->n_vocab, d.id, r->o.n_top,
-                     &d.logprob, top);
-            d.top = top;
-            d.n_top = r->o.n_top;
-        }
-        if (r->o.token(r->o.arg, -1, &d)) {
-            engine_request_end(s, r, INGLE_FINISH_ASKED, NULL);
-            return false;
-        }
+    const int64_t end = r->o.token ? num_min(session_length(a->session.s) + 1, r->o.n_prompt) : 0;
+    if (!r->n_logprobs && end > 0 && !tell_token(s, r, NULL))
+        return false;
+    while (r->n_logprobs < end) {
+        const int64_t n = num_min(end - r->n_logprobs, ENGINE_TOLD);
+        struct looked l = {r, w->logits + (r->n_logprobs - 1 - from) * s->n_vocab, s->n_vocab, r->n_logprobs, s->told};
+        pool_run(device_pool(s->e->device), n, look_up, &l);
+        for (int64_t i = 0; i < n; i++)
+            if (!tell_token(s, r, &s->told[i]))
+                return false;
     }
     return true;
 }
@@ -614,7 +642,7 @@ static void run_between(void *arg)
 /* The answers that wait while prompts have a step: a row each. */
 static struct sched_load answers_of(const struct engine_lane *l)
 {
-    struct sched_load sum = {0, 0};
+    struct sched_load sum = {0};
     for (int64_t i = 0; i < l->n_rows; i++)
         if (l->row[i].answers) {
             sum.rows++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost - what a step takes: a + b * rows + c * context, followed while steps are seen.
+ * cost - what a step takes: a + b * rows + c * context + d * logits, followed while steps are seen.
  *
  * Least squares of relative errors, old steps fading, no term below 0.  Where what was seen
  * lately does not tell terms apart they stay as they were.  What is far off counts as if it
@@ -18,15 +18,16 @@ static const double STAY = 0.002; /* weight of what was known before, of a step'
 static const double CLIP = 3;    /* errors beyond so many usual ones */
 static const double LEAST_ERROR = 0.02, MOST_ERROR = 0.5, FIRST_ERROR = 0.1;
 /* Steps that differ in little may be explained by any term: rather by the first ones. */
-static const double RATHER[N] = {1, 4, 64};
+static const double RATHER[N] = {1, 4, 64, 16};
 /* What a term is measured by before more was seen of it; and how slowly that is forgotten. */
-static const double FIRST_SCALE[N] = {1, 8, 4096}, SCALE_FADE = 0.9995;
+static const double FIRST_SCALE[N] = {1, 8, 4096, 8}, SCALE_FADE = 0.9995;
 
 static void terms(struct sched_load l, double x[N])
 {
     x[0] = 1;
     x[1] = (double)l.rows;
     x[2] = (double)l.context;
+    x[3] = (double)l.logits;
 }
 
 double sched_cost_of(const struct sched_cost *c, struct sched_load l)
@@ -77,7 +78,7 @@ static void solve(const struct sched_cost *c, unsigned set, const double weight[
 
 double sched_cost_most(const struct sched_cost *c, struct sched_load l)
 {
-    static const double even[N] = {1, 1, 1};
+    static const double even[N] = {1, 1, 1, 1};
     double x[N], y[N], spread = 0;
     if (!c->n_seen)
         return 0;

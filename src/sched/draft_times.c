@@ -182,7 +182,7 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
 
 static struct sched_load round_load(int64_t n_answers, int64_t deep, int64_t tokens)
 {
-    return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE};
+    return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE, 0};
 }
 
 double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens)

@@ -43,11 +43,12 @@ static int64_t context_of(const struct sched_row *r)
 struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool answers,
                                 bool prompts)
 {
-    struct sched_load l = {0, 0};
+    struct sched_load l = {0};
     for (int64_t i = 0; i < n; i++)
         if (row[i].answers ? answers : prompts) {
             l.rows += row[i].n;
             l.context += context_of(&row[i]);
+            l.logits += row[i].all_logits ? row[i].n : 0;
         }
     return l;
 }
@@ -89,8 +90,8 @@ static int64_t rows_worth(const struct sched_pace *p, int64_t at, int64_t max_ro
 {
     if (p->least_apart > p->most_apart / 2)
         return 0;
-    const double step = sched_cost_of(&p->apart, (struct sched_load){0, 0});
-    const double row = sched_cost_of(&p->apart, (struct sched_load){1, at}) - step;
+    const double step = sched_cost_of(&p->apart, (struct sched_load){0});
+    const double row = sched_cost_of(&p->apart, (struct sched_load){.rows = 1, .context = at}) - step;
     const double rows = step * (1 / IDLE_PART - 1);
     return rows < row * (double)max_rows ? (int64_t)(rows / row) : max_rows;
 }
@@ -104,7 +105,7 @@ static int64_t rows_apart(const struct sched_pace *p, int64_t at, int64_t max_ro
     int64_t low = num_min(num_max(ALONE_ROWS, rows_worth(p, at, max_rows)), max_rows), high = max_rows;
     while (low < high) {
         const int64_t rows = low + (high - low + 1) / 2;
-        if (sched_cost_of(&p->apart, (struct sched_load){rows, rows * at}) <= seconds)
+        if (sched_cost_of(&p->apart, (struct sched_load){.rows = rows, .context = rows * at}) <= seconds)
             low = rows;
         else
             high = rows - 1;
@@ -160,7 +161,7 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
     const double both = sched_cost_of(&p->beside, sched_load_of(row, n, true, true));
     const double together = rate(prompts.rows, both - alone);
     const int64_t rows = rows_between(p, row, n, room->rows);
-    const struct sched_load large = {rows, rows * middle(row, n)};
+    const struct sched_load large = {.rows = rows, .context = rows * middle(row, n)};
     const double between = p->apart.n_seen ? rate(rows, sched_cost_of(&p->apart, large)) : 1e300;
     bool apart = between >= together;
     if (apart && p->since_together >= TRY_TOGETHER) {
@@ -206,7 +207,7 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
 {
     const struct sched_load answers = sched_load_of(row, n, true, false);
     const struct sched_load prompts = sched_load_of(row, n, false, true);
-    const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context};
+    const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context, prompts.logits};
     if (answers.rows) {
         sched_cost_note(&p->beside, both, seconds);
         p->since_answers = prompts.rows ? p->since_answers + 1 : 0;

@@ -86,17 +86,18 @@ void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *
 
 /* ---- what a step takes ---- */
 
-/* A step's rows, and the sum over them of the positions that each attends to. */
+/* A step's rows, the sum over them of the positions that each attends to, and how many rows of prompts have logits of
+ * their own, which are told: the output matrix and a pass over the vocabulary for each. */
 struct sched_load {
-    int64_t rows, context;
+    int64_t rows, context, logits;
 };
 
-enum { SCHED_COST_TERMS = 3 };
+enum { SCHED_COST_TERMS = 4 };
 
-/* seconds = a + b * rows + c * context, none below 0; zeroed: nothing is known.  Window
+/* seconds = a + b * rows + c * context + d * logits, none below 0; zeroed: nothing is known.  Window
  * layers are part of b, layers that keep one row of several of c. */
 struct sched_cost {
-    double at[SCHED_COST_TERMS];    /* a, b, c */
+    double at[SCHED_COST_TERMS];    /* a, b, c, d */
     /* Of what was seen lately: sums of x[i] x[k] and of x[i] y, each step in units of its time. */
     double xx[SCHED_COST_TERMS][SCHED_COST_TERMS], xy[SCHED_COST_TERMS];
     double scale[SCHED_COST_TERMS]; /* the largest of each term lately */

@@ -6,12 +6,13 @@
  */
 #include "session/race.h"
 
+#include "base/attr.h"
 #include "base/num.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { STREAM_HIGH, STREAM_LOW, STREAM_COIN, LANES = SESSION_RACE_BLOCK / 4 };
+enum { STREAM_HIGH, STREAM_LOW, STREAM_COIN, LANES = SESSION_RACE_BLOCK / 4, SUMS = 8 };
 
 static const double LOG2 = 0.69314718055994531;
 
@@ -175,4 +176,38 @@ int32_t session_race_all(const float *logit, int64_t n, const float *most, doubl
             run_block(&r, logit, from, num_min(SESSION_RACE_BLOCK, n - from), most[block]);
     }
     return r.id;
+}
+
+typedef double pair ATTR_VECTOR(16);
+typedef uint64_t pair_bits ATTR_VECTOR(16);
+
+/* session_exp() of two. */
+static pair exps(pair x)
+{
+    const pair_bits in = (pair_bits)(x > SESSION_EXP_LEAST);
+    x = (pair)((pair_bits)x & in); /* 0 instead, whose result is left out */
+    const pair whole = x * SESSION_EXP_LOG2E + SESSION_EXP_ROUND, n = whole - SESSION_EXP_ROUND;
+    const pair r = (x - n * SESSION_EXP_HIGH) - n * SESSION_EXP_LOW;
+    pair y = r * SESSION_EXP_PART[14] + SESSION_EXP_PART[13];
+    for (int i = 12; i >= 0; i--)
+        y = y * r + SESSION_EXP_PART[i];
+    y *= (pair)(((pair_bits)whole + 1023) << 52);
+    return (pair)((pair_bits)y & in);
+}
+
+double session_exp_sum(const float *logit, int64_t n, double max)
+{
+    pair sum[SUMS / 2] = {{0}};
+    double last[SUMS] = {0}, all = 0;
+    int64_t t = 0;
+    for (; t + SUMS <= n; t += SUMS)
+        for (int k = 0; k < SUMS / 2; k++)
+            sum[k] += exps((pair){(double)logit[t + 2 * k] - max, (double)logit[t + 2 * k + 1] - max});
+    for (int k = 0; k < SUMS; k++)
+        last[k] = sum[k / 2][k % 2];
+    for (; t < n; t++)
+        last[t % SUMS] += session_exp((double)logit[t] - max);
+    for (int k = 0; k < SUMS; k++)
+        all += last[k];
+    return all;
 }

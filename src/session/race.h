@@ -16,20 +16,31 @@
 #include <math.h>
 #include <stdint.h>
 
-/* exp for x <= 0; error below 2 ulp, 0 where the result would be subnormal. */
+/* exp(x) = 2^n exp(r), n the whole number nearest to x / log 2, r = x - n log 2 with log 2 in two parts; the sum with
+ * ROUND has n in its last bits. */
+static const double SESSION_EXP_LEAST = -708.0, SESSION_EXP_LOG2E = 1.4426950408889634, SESSION_EXP_ROUND = 0x1.8p52;
+static const double SESSION_EXP_HIGH = 0x1.62e42fee00000p-1, SESSION_EXP_LOW = 0x1.a39ef35793c76p-33;
+static const double SESSION_EXP_PART[15] = {/* 1 / n! */
+    1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
+    1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
+
+/* exp for x <= 0; error below 2 ulp, 0 where the result would be subnormal, and for no number. */
 static inline double session_exp(double x)
 {
-    if (!(x > -708.0))
+    union {
+        double d;
+        uint64_t u;
+    } whole;
+    if (!(x > SESSION_EXP_LEAST))
         return 0.0;
-    const double k = floor(x * 1.4426950408889634 + 0.5);
-    const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
-    static const double PART[15] = {/* 1 / n! */
-        1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
-        1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
-    double y = PART[14];
-    for (int n = 13; n >= 0; n--)
-        y = y * r + PART[n];
-    return ldexp(y, (int)k);
+    whole.d = x * SESSION_EXP_LOG2E + SESSION_EXP_ROUND;
+    const double n = whole.d - SESSION_EXP_ROUND;
+    const double r = (x - n * SESSION_EXP_HIGH) - n * SESSION_EXP_LOW;
+    double y = SESSION_EXP_PART[14];
+    for (int i = 13; i >= 0; i--)
+        y = y * r + SESSION_EXP_PART[i];
+    whole.u = (whole.u + 1023) << 52;
+    return y * whole.d;
 }
 
 /* log for x > 0 (normal): x = m 2^e, log m = 2 atanh((m - 1) / (m + 1)). */
@@ -60,6 +71,9 @@ enum { SESSION_RACE_BLOCK = 64 }; /* tokens */
 /* The winner among tokens 0 .. n-1 with these logits (-inf: does not take part), at a temperature above 0; of equals the
  * lower id; -1: nobody takes part.  most [(n + 63) / 64]: the largest logit of each block of tokens. */
 int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature, uint64_t seed, uint64_t i);
+
+/* The sum of exp(logit - max), which is the largest of them: eight sums, token t in the one of t % 8, then these from the first one on. */
+double session_exp_sum(const float *logit, int64_t n, double max);
 
 /* The largest logit of each block to most [(n + 63) / 64]. */
 void session_race_blocks(const float *logit, int64_t n, float *most);

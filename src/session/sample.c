@@ -634,9 +634,7 @@ static void select_top_p(struct sampler *s)
     if (!s->n_kept)
         return;
     const double max = (double)s->kept[0].logit;
-    double sum = 0;
-    for (int64_t t = 0; t < s->n_vocab; t++)
-        sum += session_exp((double)s->logit[t] - max);
+    const double sum = session_exp_sum(s->logit, s->n_vocab, max);
     if (keep_top_p(s, sum))
         return;
     select_near(s, (double)INFINITY);
@@ -717,27 +715,19 @@ ingle_status session_sample_distribution(struct sampler *s, const float *logits,
     return INGLE_OK;
 }
 
-/* log of the sum of exp(logits). */
-static double log_sum_of(const float *logits, int64_t n_vocab)
+static float largest(const float *logits, int64_t n)
 {
-    double max = (double)-INFINITY, sum = 0;
-    for (int64_t t = 0; t < n_vocab; t++)
-        if ((double)logits[t] > max)
-            max = (double)logits[t];
-    for (int64_t t = 0; t < n_vocab; t++)
-        sum += session_exp((double)logits[t] - max);
-    return max + session_log(sum);
+    float most = -INFINITY;
+    for (int64_t t = 0; t < n; t++)
+        most = logits[t] > most ? logits[t] : most;
+    return most;
 }
 
-void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
-                             struct sample_top *top, int n_top)
+/* Of logits [from, from + count) those that are among the n_top largest of all before; returns how many top has. */
+static int insert_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n, int n_top)
 {
-    const double log_sum = log_sum_of(logits, n_vocab);
-    int n = 0;
-    if (logprob)
-        *logprob = (float)((double)logits[token] - log_sum);
-    for (int64_t t = 0; top && t < n_vocab; t++) {
-        if (n == n_top && (!n || logits[t] <= logits[top[n - 1].id]))
+    for (int64_t t = from; t < from + count; t++) {
+        if (n == n_top && logits[t] <= logits[top[n - 1].id])
             continue;
         n += n < n_top;
         int j = n - 1;
@@ -745,7 +735,26 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
             top[j] = top[j - 1];
         top[j].id = (int32_t)t;
     }
-    for (int j = 0; top && j < n; j++)
+    return n;
+}
+
+void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token, float *logprob,
+                             struct sample_top *top, int n_top)
+{
+    float max = -INFINITY;
+    int n = 0;
+    n_top = top ? n_top : 0;
+    for (int64_t t = 0; t < n_vocab; t += SESSION_RACE_BLOCK) {
+        const int64_t count = num_min(SESSION_RACE_BLOCK, n_vocab - t);
+        const float most = largest(logits + t, count);
+        max = most > max ? most : max;
+        if (n_top && (n < n_top || most > logits[top[n - 1].id]))
+            n = insert_top(logits, t, count, top, n, n_top);
+    }
+    const double log_sum = (double)max + session_log(session_exp_sum(logits, n_vocab, (double)max));
+    if (logprob)
+        *logprob = (float)((double)logits[token] - log_sum);
+    for (int j = 0; j < n; j++)
         top[j].logprob = (float)((double)logits[top[j].id] - log_sum);
 }
 

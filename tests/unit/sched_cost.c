@@ -35,7 +35,7 @@ static double took(struct machine *m, int64_t n, int64_t at, int64_t n_others, i
 
 static struct sched_load load(int64_t n, int64_t at, int64_t n_others, int64_t at_others)
 {
-    return (struct sched_load){n + n_others, n * at + n * (n + 1) / 2 + n_others * at_others};
+    return (struct sched_load){n + n_others, n * at + n * (n + 1) / 2 + n_others * at_others, 0};
 }
 
 static void near_to(double got, double want, double part)
@@ -94,6 +94,24 @@ static void terms_are_what_they_are(void **state)
     near_to(c.at[2], 2e-7, 0.05);
     /* Far from what was seen, too. */
     near_to(sched_cost_of(&c, load(64, 60000, 2, 100)), took(&m, 64, 60000, 2, 100), 0.1);
+}
+
+/* Rows that have logits of their own take longer, here five times as long: other steps are told as before. */
+static void rows_with_logits_are_dear(void **state)
+{
+    (void)state;
+    struct machine m = machines[0];
+    struct sched_cost c = {0};
+    (void)worst_forecast(&m, &c, 0, 20000, 8);
+    for (int i = 0; i < 60; i++) {
+        struct sched_load l = load(i % 3 ? 8 : 0, 500, 4, 200);
+        l.logits = i % 3 == 1 ? 8 : 0;
+        sched_cost_note(&c, l, took(&m, i % 3 ? 8 : 0, 500, 4, 200) + 4 * m.row * (double)l.logits);
+    }
+    struct sched_load l = load(8, 500, 4, 200);
+    near_to(sched_cost_of(&c, l), took(&m, 8, 500, 4, 200), 0.03);
+    l.logits = 8;
+    near_to(sched_cost_of(&c, l), took(&m, 8, 500, 4, 200) + 32 * m.row, 0.05);
 }
 
 static void pauses_change_nothing(void **state)
@@ -167,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_told_before_they_are_taken),
         cmocka_unit_test(terms_are_what_they_are),
+        cmocka_unit_test(rows_with_logits_are_dear),
         cmocka_unit_test(pauses_change_nothing),
         cmocka_unit_test(a_machine_that_changes_is_followed),
         cmocka_unit_test(the_unknown_is_dear),

@@ -60,7 +60,7 @@ static void play_between(struct machine *m, struct sched_pace *p, struct sched_r
                          struct outcome *o)
 {
     const double alone = m->base + ANSWERS * m->answer, piece = 0.02 * alone;
-    const struct sched_load answers = {ANSWERS, ANSWERS * 101};
+    const struct sched_load answers = {ANSWERS, ANSWERS * 101, 0};
     double left = 0;
     for (int64_t i = 0; i < row[ANSWERS].n; i++)
         left += m->shared * m->row * (1 + (double)row[ANSWERS].at / m->reach);
@@ -188,13 +188,13 @@ static void nobody_else_means_all_rows(void **state)
     struct sched_row row[2] = {{.pending = 1000}, {.pending = 1000}};
     assert_int_equal(sched_pace_plan(&p, row, 2, &ROOM), SCHED_TOGETHER);
     assert_int_equal(rows_of(row, 2), 512);
-    assert_true(sched_pace_answers(&p, (struct sched_load){3, 3}) <= 0);
+    assert_true(sched_pace_answers(&p, (struct sched_load){3, 3, 0}) <= 0);
     row[0].answers = true;
     row[0].pending = 1;
     sched_pace_plan(&p, row, 2, &ROOM);
     assert_int_equal(rows_of(row, 2), 0); /* an answer alone comes first */
     sched_pace_note(&p, row, 1, 0.1, 0);
-    assert_float_equal(sched_pace_answers(&p, (struct sched_load){1, 1}), 0.1, 1e-9);
+    assert_float_equal(sched_pace_answers(&p, (struct sched_load){1, 1, 0}), 0.1, 1e-9);
     sched_pace_plan(&p, row, 2, &ROOM);
     assert_in_range(rows_of(row, 2), 1, 4); /* and a prompt begins with little */
 }
@@ -307,7 +307,7 @@ static void one_slow_step_changes_little(void **state)
     for (int i = 0; i < 20; i++)
         sched_pace_note(&p, &row, 1, 0.1, 0);
     sched_pace_note(&p, &row, 1, 100, 0);
-    assert_float_equal(sched_pace_answers(&p, (struct sched_load){1, 1}), 0.1, 0.02);
+    assert_float_equal(sched_pace_answers(&p, (struct sched_load){1, 1, 0}), 0.1, 0.02);
 }
 
 int main(void)
