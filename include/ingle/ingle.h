@@ -299,6 +299,8 @@ struct ingle_engine_options {
     size_t n_draft;
     const char *draft_method; /* of those at hand: "auto" (or NULL), "dflash", "mtp", "dspark", "model", "ngram", "none" */
     int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
+    int64_t draft_min;     /* so many are drafted in each step where something can be, even if they do not pay: for tests and
+                            * measurements; 0: as many as pay */
     int64_t draft_tree;    /* nodes of a tree of drafts; 0 or 1: a chain.  There are none yet: more is reported */
     /* For experiments, none of which changes a text. */
     const char *draft_rule; /* which positions a drafter sees, by the name that its kind has for it; NULL: as its file says */
@@ -313,7 +315,7 @@ struct ingle_engine_options {
     struct ingle_callbacks callbacks; /* copied */
 };
 
-enum { INGLE_PLAN_ITEMS = 10 };
+enum { INGLE_PLAN_ITEMS = 11 };
 
 struct ingle_plan {
     struct {
@@ -706,7 +708,10 @@ struct ingle_drawn {
 };
 struct ingle_usage {
     struct ingle_reuse reuse;
-    int64_t n_prompt, n_generated, n_drafted, n_accepted;
+    int64_t n_prompt, n_generated;
+    int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
+    double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */
+    char draft_why[96];                      /* why most steps were without drafts; "": they had some */
     double queue_seconds, prefill_seconds, decode_seconds;
 };
 
@@ -723,6 +728,7 @@ struct ingle_request_options {
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
     int64_t draft_max;     /* tokens that are drafted for a step, at most; 0: as many as pay, -1: none */
+    int64_t draft_min;     /* so many at least where something can be drafted; 0: as ingle_engine_options.draft_min says */
     bool anew;             /* all of the prompt is computed, whatever is known of it */
     int priority;          /* -10 to 10: higher first */
     const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */

@@ -285,6 +285,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->n_draft = c->value[draft].n;
     out->draft_method = ingle_config_text(c, "draft-method", 0);
     out->draft_max = (int64_t)ingle_config_number(c, "draft-max");
+    out->draft_min = (int64_t)ingle_config_number(c, "draft-min");
     out->draft_tree = (int64_t)ingle_config_number(c, "draft-tree");
     out->draft_rule = ingle_config_text(c, "draft-rule", 0);
     out->draft_tap = ingle_config_text(c, "draft-tap", 0);

@@ -427,7 +427,7 @@ static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine
         i++;
     if (i == 7)
         return err_set(err, INGLE_ARG, "draft method '%s' is none of auto, dflash, mtp, dspark, model, ngram and none", method);
-    if (o->draft_max < 0 || o->draft_tree < 0 || o->draft_block < 0 || o->draft_ctx < 0)
+    if (o->draft_max < 0 || o->draft_min < 0 || o->draft_tree < 0 || o->draft_block < 0 || o->draft_ctx < 0)
         return err_set(err, INGLE_ARG, "a number of drafting is below 0");
     *off = strcmp(method, "none") == 0;
     for (i = 0; i < o->n_draft; i++)
@@ -437,7 +437,11 @@ static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine
             *off = true;
         }
     e->draft_text = !*off && (strcmp(method, "auto") == 0 || strcmp(method, "ngram") == 0);
+    if (o->draft_max && o->draft_min > o->draft_max)
+        return err_set(err, INGLE_ARG, "at least %lld tokens of a draft (--draft-min) are more than the %lld at most (--draft-max)",
+                       (long long)o->draft_min, (long long)o->draft_max);
     e->draft_most = o->draft_max;
+    e->draft_least = o->draft_min;
     if (!*off && o->draft_tree > 1)
         report(&e->sink, INGLE_REPORT_WARN, "draft", "tree", "trees of drafts are not built: one chain of tokens is drafted at a time");
     if (*off)

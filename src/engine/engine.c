@@ -194,7 +194,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
 struct need {
     struct runner_plan part;
     /* Of all sessions: pages, those of windows among them, tokens, samplers. */
-    uint64_t sessions, windows, tokens, samplers, total;
+    uint64_t sessions, windows, tokens, samplers, texts, total;
 };
 
 /* The prefix cache when nobody said: half a session, and in any case room for the end of a system prompt and
@@ -226,7 +226,9 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     if (!own_cache)
         r->tree_budget_bytes = out->part.kv_tree_bytes = usual_cache(&out->part);
     uint64_t sum;
-    const bool ok = num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
+    out->texts = 0;
+    const bool ok = (!e->draft_text || engine_drafts_bytes(n_sessions, r->n_ctx, &out->texts)) &&
+                    num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
                     num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
                     num_mul_u64(out->part.kv_window_bytes, (uint64_t)n_sessions, &out->windows) &&
                     num_mul_u64(out->part.sampler_bytes, (uint64_t)n_sessions, &out->samplers) &&
@@ -236,6 +238,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
                     num_add_u64(sum, drafter_bytes(e), &sum) &&
+                    num_add_u64(sum, out->texts, &sum) &&
                     num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
@@ -345,6 +348,7 @@ static bool fits_alone(const struct search *s, int64_t n_ctx, enum kern_kv_codec
     struct ingle_engine alone = *s->e;
     struct search without = *s;
     alone.draft = NULL;
+    alone.draft_text = false;
     without.e = &alone;
     without.r.draft = NULL;
     return fits(&without, n_ctx, codec);
@@ -356,8 +360,8 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     const char *name = kern_kv_name(small);
     int64_t shorter;
     out[0] = 0;
-    if (s->e->draft && fits_alone(s, n_ctx, codec))
-        snprintf(out, n, "without the drafter (--draft off) it would fit");
+    if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, codec))
+        snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
     else if (s->e->weight_bytes > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
                  size_of(s->e->weight_bytes).text);
@@ -385,6 +389,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"weights", e->weight_bytes - e->expert_budget},
         {"experts", e->expert_budget},
         {"drafter", drafter_bytes(e)},
+        {"drafts from text", need->texts},
         {"keys and values", need->sessions - need->windows},
         {"windows", need->windows},
         {"prefix cache", need->part.kv_tree_bytes},
@@ -396,7 +401,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
         /* Experts that are all in memory are weights like others. */
-        if ((i == 1 && !e->expert_budget) || (i == 2 && !e->draft))
+        if ((i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
             continue;
         out->item[out->n_items].name = item[i].name;
         out->item[out->n_items++].bytes = item[i].bytes;

@@ -70,6 +70,7 @@ struct ingle_engine {
     struct engine_draft *draft; /* the network that drafts, or NULL */
     bool draft_text;            /* n-grams and grammars may draft */
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
+    int64_t draft_least;        /* tokens that are drafted although they may not pay */
     int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
     char draft_why[240];        /* why no network drafts, or "" */
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
@@ -97,6 +98,8 @@ typedef bool engine_suits_fn(const struct ingle_engine *e, const struct ingle_en
 MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits,
                                             struct err *err);
 void engine_draft_free(struct engine_draft *d);
+/* scheduler_draft.c: memory of what drafts from text, at most. */
+MUST_CHECK bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out);
 /* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of h. */
 uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
 

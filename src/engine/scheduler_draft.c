@@ -15,13 +15,15 @@
 enum { BY_NETWORK, BY_TEXT }; /* numbers of proposers */
 enum { MEMORY_USERS = 16, MEMORY_TOKENS = 8192 };
 enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
+enum { FOLLOWED = 4096 };     /* tokens of all texts that are taken up before a step, about half a millisecond */
+enum { WHYS = SCHED_DRAFT_OTHERS + 1 };
 
 /* Of a slot. */
 struct slot_draft {
     struct sched_draft_session sched;
     struct ngram *text;      /* NULL: text does not draft */
     bool begun;              /* this is of the slot's answer, and not of an earlier one */
-    bool known;              /* the text begins with what the answer has */
+    int64_t n_steps[WHYS];   /* of the answer, by why they had no drafts */
     int proposer;
     bool sure;               /* confidence[proposer] is known */
     float sharp;             /* what the network's logits are multiplied by in this round */
@@ -37,11 +39,19 @@ struct engine_drafts {
     int64_t *item_of;               /* of a round's session */
     struct ngram_memory *memory;    /* NULL: text does not draft */
     struct sched_draft sched;
+    int64_t work;                   /* tokens of texts that may still be taken up before this step */
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
     const struct family_draft_info *network; /* NULL: there is none */
     const struct ingle_scheduler *s;
 };
+
+bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out)
+{
+    uint64_t texts;
+    return num_mul_u64(session_ngram_bytes(n_ctx + 1), (uint64_t)n_sessions, &texts) &&
+           num_add_u64(texts, MEMORY_USERS * session_ngram_bytes(MEMORY_TOKENS), out);
+}
 
 ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s, struct err *err)
 {
@@ -64,8 +74,11 @@ ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_s
     ingle_status st = INGLE_OK;
     if (!d->slot || !d->item || !d->who || !d->round || !d->item_of)
         st = err_set(err, INGLE_NOMEM, "no memory for the drafts of %zu answers", n);
-    for (size_t i = 0; i < n && !st && s->e->draft_text; i++)
+    for (size_t i = 0; i < n && !st && s->e->draft_text; i++) {
         st = session_ngram_create(&d->slot[i].text, &(struct ngram_options){0}, err);
+        if (!st)
+            st = session_ngram_reserve(d->slot[i].text, s->n_ctx + 1, err);
+    }
     if (!st && s->e->draft_text)
         st = session_ngram_memory_create(&d->memory, MEMORY_USERS, MEMORY_TOKENS, err);
     if (st)
@@ -116,17 +129,35 @@ static int64_t most_of(const struct ingle_scheduler *s, const struct engine_answ
     return s->e->draft_most ? num_min(n, s->e->draft_most) : n;
 }
 
-/* The text is what the answer has; false: there is no memory, and text does not draft. */
-static bool know_text(struct slot_draft *t, const struct engine_answer *a)
+static void begin(struct slot_draft *t)
 {
-    struct err err;
+    if (t->begun)
+        return;
+    t->begun = true;
+    t->sched = (struct sched_draft_session){0};
+    memset(t->n_steps, 0, sizeof t->n_steps);
+    if (t->text)
+        session_ngram_turn(t->text);
+}
+
+/* Text that drafts becomes what the answer has, a piece in each step; false: it is not yet. */
+static bool know_text(struct engine_drafts *d, struct slot_draft *t, const struct engine_answer *a)
+{
     const struct session *s = a->session.s;
-    const int64_t n = session_length(s) + session_pending(s), had = session_ngram_length(t->text);
-    if (t->known)
-        return session_ngram_append(t->text, session_tokens(s) + had, n - had, &err) == INGLE_OK;
-    t->known = true;
-    return session_ngram_reserve(t->text, n + num_min(a->r->max_tokens, MEMORY_TOKENS), &err) == INGLE_OK &&
-           session_ngram_sync(t->text, session_tokens(s), n, &err) == INGLE_OK;
+    return session_ngram_follow(t->text, session_tokens(s), session_length(s) + session_pending(s), &d->work);
+}
+
+/* So that it is known when the answer begins. */
+static void know_prompts(struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        struct engine_answer *a = &s->slot[i];
+        struct slot_draft *t = &s->drafts->slot[i];
+        if (a->state != ENGINE_ANSWER_PROMPT || a->step_rows || !t->text || a->r->o.draft_max < 0)
+            continue;
+        begin(t);
+        know_text(s->drafts, t, a);
+    }
 }
 
 static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sched_draft_item *item)
@@ -134,19 +165,43 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     struct engine_drafts *d = s->drafts;
     struct slot_draft *t = slot_of(s, a);
     int64_t most = most_of(s, a);
-    if (!t->begun)
-        t->sched = (struct sched_draft_session){0};
-    t->begun = true;
+    begin(t);
     *item = (struct sched_draft_item){.s = &t->sched};
     if (a->plain)
         most = 0;
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
-    if (most <= 0 || !t->text || !know_text(t, a))
+    if (most <= 0 || !t->text || !know_text(d, t, a))
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
         session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
         t->confidence[BY_TEXT]};
+}
+
+/* What is to be drafted at least, however little it promises. */
+static int64_t least_of(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    return a->r->o.draft_min ? a->r->o.draft_min : s->e->draft_least;
+}
+
+/* Of whoever was chosen, else of the network. */
+static void at_least(struct ingle_scheduler *s, int64_t n, int64_t left)
+{
+    struct engine_drafts *d = s->drafts;
+    for (int64_t i = 0; i < n; i++)
+        left -= d->item[i].width;
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_draft_item *item = &d->item[i];
+        const int64_t least = least_of(s, d->who[i]), had = item->width;
+        if (!least)
+            continue;
+        if (!had)
+            item->proposer = item->offer[BY_NETWORK].most ? BY_NETWORK : BY_TEXT;
+        item->width = num_max(had, num_min(num_min(least, item->offer[item->proposer].most), had + left));
+        item->trial = item->width > 0; /* nothing of it is cut */
+        item->s->why = item->width ? SCHED_DRAFT_ON : item->s->why;
+        left -= item->width - had;
+    }
 }
 
 /* Answers that wait for a step with their one token. */
@@ -249,6 +304,11 @@ static void append(struct ingle_scheduler *s, struct engine_answer *a, const str
         a->n_drafts = item->width;
 }
 
+static void count_why(struct slot_draft *t, bool drafts)
+{
+    t->n_steps[drafts ? SCHED_DRAFT_ON : t->sched.why == SCHED_DRAFT_ON ? SCHED_DRAFT_NONE : t->sched.why]++;
+}
+
 /* Why none of the answers of the step has drafts. */
 static void say_why(struct ingle_scheduler *s, int64_t n)
 {
@@ -280,6 +340,8 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     struct sched_draft_room room = {0};
     if (!d)
         return;
+    d->work = FOLLOWED;
+    know_prompts(s);
     const int64_t n = offer_all(s, &room.context);
     room.other_rows = d->prompt_rows;
     room.most_rows = num_max(0, num_min(num_min(max_rows, s->max_rows), s->max_logits) - n - 1);
@@ -288,18 +350,33 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     sched_draft_plan(&d->sched, d->item, n, &room);
     if (s->e->draft_force)
         force(d, n, s->e->draft_force, room.most_rows);
+    else
+        at_least(s, n, room.most_rows);
     run_round(s, n);
     for (int64_t i = 0; i < n; i++)
         if (d->item[i].width && d->who[i]->r)
             d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer], d->item[i].width);
     if (!s->e->draft_force)
         sched_draft_trim(&d->sched, d->item, n, &room);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         append(s, d->who[i], &d->item[i]);
+        count_why(slot_of(s, d->who[i]), d->who[i]->n_drafts > 0);
+    }
     say_why(s, n);
 }
 
 /* ---- what became of it ---- */
+
+/* What the step took longer than a plain one, or less, is divided among those that drafted. */
+static void share_time(const struct engine_lane *l, double seconds)
+{
+    int64_t all = 0;
+    for (int64_t i = 0; i < l->n; i++)
+        all += l->item[i]->n_drafts;
+    for (int64_t i = 0; i < l->n; i++)
+        if (all && l->item[i]->r)
+            l->item[i]->r->usage.draft_saved_seconds += seconds * (double)l->item[i]->n_drafts / (double)all;
+}
 
 void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds)
 {
@@ -307,6 +384,7 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
     int64_t rows = 0, answers = 0, context = 0, prompts = 0;
     if (!d)
         return;
+    const double saved = d->sched.saved_seconds;
     for (int64_t i = 0; i < l->n; i++) {
         rows += l->work[i].n_done;
         if (l->item[i]->state == ENGINE_ANSWER_RUNS) {
@@ -319,6 +397,7 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
     d->prompt_rows = prompts;
     if (answers)
         sched_draft_note_step(&d->sched, rows, context / answers, seconds);
+    share_time(l, d->sched.saved_seconds - saved);
 }
 
 static void count(struct ingle_scheduler_status *c, int64_t n, int64_t n_right)
@@ -337,15 +416,45 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
 {
     struct engine_drafts *d = s->drafts;
     struct slot_draft *t = slot_of(s, a);
+    struct ingle_usage *u = &a->r->usage;
+    const double saved = d->sched.saved_seconds;
     sched_draft_note(&d->sched, &t->sched, t->proposer, n_tried, n_right, t->sure ? t->confidence[t->proposer] : NULL);
     if (t->proposer == BY_TEXT)
         session_ngram_learn(t->text, n_tried, n_right);
-    a->r->usage.n_drafted += a->n_drafts;
-    a->r->usage.n_accepted += n_right;
+    u->n_drafts++;
+    u->n_drafted += a->n_drafts;
+    u->n_accepted += n_right;
+    u->draft_saved_seconds += d->sched.saved_seconds - saved;
     pthread_mutex_lock(&s->lock);
     count(&s->status, a->n_drafts, n_right);
     s->status.draft_saved_seconds = d->sched.saved_seconds;
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Why most of its steps had no drafts. */
+static void tell_why(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    struct ingle_usage *u = &a->r->usage;
+    const char *why = "";
+    if (u->draft_why[0] || !a->n_generated)
+        return;
+    if (!s->drafts) {
+        why = s->e->draft_why;
+    } else if (a->r->o.draft_max < 0) {
+        why = "the request wants no drafts";
+    } else {
+        const struct slot_draft *t = slot_of(s, a);
+        int64_t all = 0;
+        int most = SCHED_DRAFT_NONE;
+        for (int i = 0; t->begun && i < WHYS; i++) {
+            all += t->n_steps[i];
+            if (i != SCHED_DRAFT_ON && t->n_steps[i] > t->n_steps[most])
+                most = i;
+        }
+        if (all && all > 2 * t->n_steps[SCHED_DRAFT_ON])
+            why = sched_draft_why_name((enum sched_draft_why)most);
+    }
+    snprintf(u->draft_why, sizeof u->draft_why, "%.95s", why);
 }
 
 void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
@@ -354,9 +463,10 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
     struct err err;
     const struct session *t = a->session.s;
     const int64_t from = a->r->o.n_prompt, n = session_length(t) + session_pending(t) - a->n_drafts;
+    tell_why(s, a);
     if (!d)
         return;
     if (d->memory && a->n_generated && n > from)
         (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from, &err);
-    slot_of(s, a)->begun = slot_of(s, a)->known = false;
+    slot_of(s, a)->begun = false;
 }

@@ -24,6 +24,7 @@ enum {
     SOURCES = 2,           /* the session, the memory */
     MOST_USERS = 1 << 16,
     LEAST_CAP = 256,
+    COMPARED = 16,         /* tokens that are compared in the time in which one is added */
 };
 
 static const float FADE = 0.98f, PRIOR_WEIGHT = 4;
@@ -34,8 +35,8 @@ enum { SHORT_LIST, LONG_LIST, LISTS };
 
 struct index {
     int32_t *token;         /* [cap] */
-    int32_t *before[LISTS]; /* [cap]: the next older position of the list, -1: none */
-    int32_t *newest[LISTS]; /* [1 << bits] */
+    int32_t *before[LISTS]; /* [cap]: the next older position of the list, plus 1; 0: none */
+    int32_t *newest[LISTS]; /* [1 << bits], the same: zeroed memory is an empty list, and untouched until it is used */
     int64_t gram[LISTS];    /* tokens of the n-gram */
     int64_t n, cap;
     int bits;
@@ -48,6 +49,7 @@ struct rate {
 struct ngram {
     struct index index;
     int64_t least;
+    int64_t same; /* tokens known to be those of the text that is followed */
     struct rate rate[SOURCES][LENGTHS][AGREEMENTS];
     uint8_t class_of[NGRAM_MOST]; /* of the last draft: its tokens' rates */
     int source;
@@ -89,19 +91,18 @@ static bool has_gram(const struct index *x, int list, int64_t p)
 static void link_position(struct index *x, int64_t p)
 {
     for (int k = 0; k < LISTS; k++) {
-        x->before[k][p] = -1;
+        x->before[k][p] = 0;
         if (!has_gram(x, k, p))
             continue;
         int32_t *newest = &x->newest[k][hash_of(x, k, x->token + p)];
         x->before[k][p] = *newest;
-        *newest = (int32_t)p;
+        *newest = (int32_t)p + 1;
     }
 }
 
+/* The lists are empty. */
 static void link_all(struct index *x)
 {
-    for (int k = 0; k < LISTS; k++)
-        memset(x->newest[k], 0xff, sizeof **x->newest << x->bits); /* -1 */
     for (int64_t p = 0; p < x->n; p++)
         link_position(x, p);
 }
@@ -124,6 +125,21 @@ static void release(struct index *x)
     *x = (struct index){.gram = {x->gram[0], x->gram[1]}};
 }
 
+static int64_t cap_for(int64_t n, int *bits)
+{
+    const int64_t cap = num_max(n, LEAST_CAP);
+    for (*bits = 8; (INT64_C(1) << *bits) < cap;)
+        ++*bits;
+    return cap;
+}
+
+uint64_t session_ngram_bytes(int64_t n)
+{
+    int bits;
+    const uint64_t cap = (uint64_t)cap_for(num_min(num_max(n, 0), INT32_MAX), &bits);
+    return sizeof(struct ngram) + cap * (1 + LISTS) * sizeof(int32_t) + (LISTS * sizeof(int32_t) << bits);
+}
+
 /* Room for n tokens: the arrays at least double, so that what they are filled with again is paid for. */
 static ingle_status reserve(struct index *x, int64_t n, struct err *err)
 {
@@ -132,9 +148,7 @@ static ingle_status reserve(struct index *x, int64_t n, struct err *err)
     if (n > INT32_MAX / 2)
         return err_set(err, INGLE_LIMIT, "an index of %lld tokens is beyond %d", (long long)n, INT32_MAX / 2);
     struct index y = *x;
-    y.cap = num_max(num_max(n, 2 * x->cap), LEAST_CAP);
-    for (y.bits = 8; (INT64_C(1) << y.bits) < y.cap;)
-        y.bits++;
+    y.cap = cap_for(num_max(n, 2 * x->cap), &y.bits);
     bool fits = (y.token = mem_calloc((size_t)y.cap, sizeof *y.token)) != NULL;
     for (int k = 0; k < LISTS; k++) {
         y.before[k] = mem_calloc((size_t)y.cap, sizeof *y.before[k]);
@@ -209,15 +223,37 @@ ingle_status session_ngram_append(struct ngram *g, const int32_t *tokens, int64_
 void session_ngram_truncate(struct ngram *g, int64_t n)
 {
     cut(&g->index, num_max(n, 0));
+    g->same = num_min(g->same, g->index.n);
 }
 
-ingle_status session_ngram_sync(struct ngram *g, const int32_t *tokens, int64_t n, struct err *err)
+void session_ngram_turn(struct ngram *g)
 {
-    int64_t same = 0;
-    while (same < n && same < g->index.n && g->index.token[same] == tokens[same])
-        same++;
-    cut(&g->index, same);
-    return session_ngram_append(g, tokens + same, n - same, err);
+    g->same = 0;
+}
+
+bool session_ngram_follow(struct ngram *g, const int32_t *tokens, int64_t n, int64_t *work)
+{
+    struct index *x = &g->index;
+    const int64_t from = num_min(g->same, n), both = num_min(n, x->n);
+    const int64_t end = num_min(both, from + num_min(*work, both) * COMPARED);
+    if (n > x->cap)
+        return false;
+    g->same = from;
+    while (g->same < end && x->token[g->same] == tokens[g->same])
+        g->same++;
+    *work -= (g->same - from) / COMPARED;
+    if (g->same == end && end < both)
+        return false;
+    const int64_t n_cut = num_min(x->n - g->same, *work);
+    cut(x, x->n - n_cut);
+    *work -= n_cut;
+    if (x->n > g->same)
+        return false;
+    const int64_t n_more = num_min(n - x->n, *work);
+    append(x, tokens + x->n, n_more);
+    *work -= n_more;
+    g->same = x->n;
+    return x->n == n;
 }
 
 int64_t session_ngram_length(const struct ngram *g)
@@ -305,6 +341,8 @@ static void keep_last(struct index *x, int64_t n)
             from = p + 1;
             break;
         }
+    for (int k = 0; k < LISTS; k++)
+        memset(x->newest[k], 0, sizeof **x->newest << x->bits);
     memmove(x->token, x->token + from, (size_t)(x->n - from) * sizeof *x->token);
     x->n -= from;
     link_all(x);
@@ -356,7 +394,7 @@ static int64_t agree(const struct index *x, int64_t p, const int32_t *last, int6
 static void visit(struct search *s, int list, int64_t p, const int32_t *last, int64_t have)
 {
     const struct index *x = s->x;
-    for (int i = 0; i < VISITS && p >= 0; i++, p = x->before[list][p]) {
+    for (int i = 0; i < VISITS && p >= 0; i++, p = x->before[list][p] - 1) {
         const int64_t match = agree(x, p, last, have);
         if (match < x->gram[list])
             continue;
@@ -380,7 +418,7 @@ static void find(struct search *s, const struct index *x, const int32_t *last, i
         if (have < x->gram[k] || !x->cap)
             continue;
         const int64_t from = own ? x->before[k][x->n - 1] : x->newest[k][hash_of(x, k, last)];
-        visit(s, k, from, last, have);
+        visit(s, k, from - 1, last, have);
     }
 }
 

@@ -6,7 +6,7 @@
  * follows what most of such places agree on.  Every match is compared token by token.  How likely a drafted
  * token is right is learned from what became of earlier ones.
  *
- * A call of append, truncate and propose takes a bounded amount of work for each token that it adds, removes or
+ * A call of append, truncate, follow and propose takes a bounded amount of work for each token that it adds, removes or
  * drafts, whatever the text is.  No locks: one thread at a time.
  */
 #ifndef INGLE_SESSION_NGRAM_H
@@ -41,10 +41,14 @@ MUST_CHECK ingle_status session_ngram_append(struct ngram *g, const int32_t *tok
                                              struct err *err);
 /* Only the first n tokens stay. */
 void session_ngram_truncate(struct ngram *g, int64_t n);
-/* The contents become tokens [0, n): keeps what they begin with, and adds the rest.  Compares all that it has:
- * for the beginning of a request. */
-MUST_CHECK ingle_status session_ngram_sync(struct ngram *g, const int32_t *tokens, int64_t n,
-                                           struct err *err);
+/* What is followed from now on is another text. */
+void session_ngram_turn(struct ngram *g);
+/* The contents become tokens [0, n), of a text that grew or is a new one since session_ngram_turn(): what both begin with
+ * stays.  Takes as much work as *work tokens, less what it needed then.  True: they are what they should be; else
+ * another call goes on.  There must be room for n. */
+bool session_ngram_follow(struct ngram *g, const int32_t *tokens, int64_t n, int64_t *work);
+/* What an index with room for n tokens takes, if that is what was reserved first. */
+uint64_t session_ngram_bytes(int64_t n);
 int64_t session_ngram_length(const struct ngram *g);
 
 /* ---- earlier answers ---- */

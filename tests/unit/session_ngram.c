@@ -168,7 +168,10 @@ static void test_cut_and_grown_equals_new(void **state)
         const int64_t from = dice(&x) % N, n = 1 + dice(&x) % N;
         for (int64_t i = from; i < N; i++)
             t[i] = (int32_t)(dice(&x) % 4);
-        assert_int_equal(session_ngram_sync(g, t, n, NULL), INGLE_OK);
+        int64_t work = INT64_MAX;
+        session_ngram_turn(g);
+        assert_int_equal(session_ngram_reserve(g, n, NULL), INGLE_OK);
+        assert_true(session_ngram_follow(g, t, n, &work));
         struct ngram *h = create(0);
         add(h, t, n);
         const int64_t n_a = propose(g, 16, a), n_b = propose(h, 16, b);
@@ -177,6 +180,54 @@ static void test_cut_and_grown_equals_new(void **state)
         session_ngram_free(h);
     }
     session_ngram_free(g);
+}
+
+/* A long text is taken up in pieces of bounded work, a new one in its place as well. */
+static void test_a_text_is_followed_in_pieces(void **state)
+{
+    (void)state;
+    enum { N = 60000, PIECE = 1000 };
+    static const int64_t BEGINS[] = {0, N / 2, 0, 0}, ENDS[] = {N, N, N, N / 3}; /* the last one is a rewind */
+    static const int64_t LEAST[] = {N, N, 2 * N, N - N / 3};                    /* added, removed and added, both, removed */
+    int32_t *t = mem_calloc(N, sizeof *t), a[16], b[16];
+    uint32_t x = 5;
+    struct ngram *g = create(0);
+    assert_int_equal(session_ngram_reserve(g, N + 30, NULL), INGLE_OK);
+    for (int round = 0; round < 4; round++) {
+        const int64_t n = ENDS[round];
+        for (int64_t i = BEGINS[round]; i < N && round < 3; i++)
+            t[i] = (int32_t)(dice(&x) % 300);
+        session_ngram_turn(g);
+        int64_t n_calls = 0;
+        for (bool done = false; !done; n_calls++) {
+            int64_t work = PIECE;
+            done = session_ngram_follow(g, t, n, &work);
+            assert_true(work >= 0 && (done || work < PIECE));
+            assert_true(n_calls < 4 * N / PIECE);
+        }
+        assert_int_equal(session_ngram_length(g), n);
+        assert_true(n_calls >= LEAST[round] / PIECE);
+        struct ngram *h = create(0);
+        add(h, t, n);
+        for (int k = 0; k < 20; k++) { /* something that was there comes again */
+            const int64_t there = dice(&x) % (n - 40);
+            add(g, t + there, 30);
+            add(h, t + there, 30);
+            const int64_t n_a = propose(g, 16, a), n_b = propose(h, 16, b);
+            assert_int_equal(n_a, n_b);
+            assert_true(n_a > 0);
+            assert_memory_equal(a, b, (size_t)n_a * sizeof *a);
+            session_ngram_truncate(g, n);
+            session_ngram_truncate(h, n);
+        }
+        session_ngram_free(h);
+    }
+    int64_t work = PIECE; /* there is no room for more */
+    assert_false(session_ngram_follow(g, t, 3 * N, &work));
+    assert_int_equal(work, PIECE);
+    assert_true(session_ngram_bytes(1 << 20) <= (uint64_t)21 << 20);
+    session_ngram_free(g);
+    mem_free(t);
 }
 
 static void test_confidence_follows_what_was_right(void **state)
@@ -315,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_text_that_repeats_itself_goes_on),
         cmocka_unit_test(test_random_texts_against_a_search_of_everything),
         cmocka_unit_test(test_cut_and_grown_equals_new),
+        cmocka_unit_test(test_a_text_is_followed_in_pieces),
         cmocka_unit_test(test_confidence_follows_what_was_right),
         cmocka_unit_test(test_earlier_answers_of_the_same_user_alone),
         cmocka_unit_test(test_memory_keeps_the_newest),
