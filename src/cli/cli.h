@@ -156,8 +156,9 @@ struct cli_talk {
 };
 
 struct cli_answer {
-    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafted_tokens, accepted_tokens;
-    double prompt_s, answer_s;
+    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
+    double prompt_s, answer_s, draft_saved_s;
+    char draft_why[96]; /* why most steps had no drafts, or "" */
     const char *end; /* "stop", "length", "interrupted" */
     char *message;   /* JSON; ended with ingle_free() */
     size_t n_message;
@@ -172,6 +173,7 @@ MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_p
                                         const struct ingle_reader_options *o, ingle_event_fn *fn,
                                         void *arg, struct cli_answer *out,
                                         struct ingle_error *error);
+double cli_answer_mean(const struct cli_answer *a); /* tokens of a step that verified a draft */
 void cli_answer_release(struct cli_answer *a);
 /* "17 tokens read in 0.05 s (340.0/s), ..." */
 void cli_answer_print(FILE *to, const struct cli_answer *a);

@@ -61,28 +61,33 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     }
 }
 
+static void print_why(const char *name, const char *why)
+{
+    if (!*why)
+        return;
+    printf(", \"%s\": ", name);
+    cli_print_json(why, strlen(why));
+}
+
 static void print_json(const struct job *j, const struct cli_answer *a)
 {
     struct ingle_engine_info e;
-    struct ingle_scheduler_status now;
     ingle_engine_info(j->talk.engine, &e);
-    (void)ingle_scheduler_status(j->talk.scheduler, &now, NULL, 0);
     /* The message is an object: its members go on with ours. */
     fwrite(a->message, 1, a->n_message - 1, stdout);
     printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, "
            "\"disk_tokens\": %lld, "
-           "\"completion_tokens\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, \"prompt_s\": %.6f, \"completion_s\": %.6f, "
+           "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, "
+           "\"prompt_s\": %.6f, \"completion_s\": %.6f, "
            "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
            a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens,
-           (long long)a->disk_tokens, (long long)a->tokens, (long long)a->drafted_tokens, (long long)a->accepted_tokens,
+           (long long)a->disk_tokens, (long long)a->tokens, (long long)a->drafts, (long long)a->drafted_tokens,
+           (long long)a->accepted_tokens,
            a->prompt_s, a->answer_s, *e.draft ? e.draft : e.draft_text ? "ngram" : "off",
-           now.n_drafts ? 1 + (double)now.accepted_tokens / (double)now.n_drafts : 0, now.draft_saved_seconds,
+           cli_answer_mean(a), a->draft_saved_s,
            (unsigned long long)j->talk.sampling.seed);
-    const char *why = now.draft_why[0] ? now.draft_why : e.draft_why;
-    if (*why) {
-        fputs(", \"draft_why\": ", stdout);
-        cli_print_json(why, strlen(why));
-    }
+    print_why("draft_why_off", a->draft_why);
+    print_why("draft_why_no_network", e.draft_why);
     puts("}");
 }
 

@@ -175,6 +175,9 @@ static void done(void *arg, const struct ingle_usage *usage)
     struct running *r = arg;
     r->out->prompt_s = usage->queue_seconds + usage->prefill_seconds;
     r->out->answer_s = usage->decode_seconds;
+    r->out->drafts = usage->n_drafts;
+    r->out->draft_saved_s = usage->draft_saved_seconds;
+    memcpy(r->out->draft_why, usage->draft_why, sizeof r->out->draft_why);
     r->out->drafted_tokens = usage->n_drafted;
     r->out->accepted_tokens = usage->n_accepted;
     pthread_mutex_lock(&r->lock);
@@ -260,6 +263,11 @@ void cli_answer_release(struct cli_answer *a)
     *a = (struct cli_answer){0};
 }
 
+double cli_answer_mean(const struct cli_answer *a)
+{
+    return a->drafts ? 1 + (double)a->accepted_tokens / (double)a->drafts : 0;
+}
+
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
     const int64_t read = a->prompt_tokens - a->reused_tokens;
@@ -269,5 +277,7 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
             (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
             a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
     if (a->drafted_tokens)
-        fprintf(to, "%lld tokens drafted, %lld of them right\n", (long long)a->drafted_tokens, (long long)a->accepted_tokens);
+        fprintf(to, "%lld tokens drafted, %lld of them right; %.2f tokens for each draft; %s %.2f s\n", (long long)a->drafted_tokens,
+                (long long)a->accepted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? "lost" : "saved",
+                a->draft_saved_s < 0 ? -a->draft_saved_s : a->draft_saved_s);
 }

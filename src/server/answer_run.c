@@ -206,8 +206,12 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
         add_reuse(&to->reuse, &u->reuse);
     }
     to->n_generated += u->n_generated;
+    to->n_drafts += u->n_drafts;
     to->n_drafted += u->n_drafted;
     to->n_accepted += u->n_accepted;
+    to->draft_saved_seconds += u->draft_saved_seconds;
+    if (!to->draft_why[0])
+        memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
     if (u->queue_seconds > to->queue_seconds)
         to->queue_seconds = u->queue_seconds;
     if (u->prefill_seconds > to->prefill_seconds)
@@ -349,6 +353,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .n = p->n,
         .ignore_end = q->ignore_end,
         .draft_max = q->draft_max,
+        .draft_min = q->draft_min,
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,
         .prompt_logprobs = q->logprobs && q->echo,

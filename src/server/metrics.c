@@ -219,6 +219,15 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
         if (!i || n->drafted_at[i])
             str_addf(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"%d\"} %lld\n", i,
                      (long long)n->accepted_at[i]);
+}
+
+static void put_drafting(struct str *out, const struct ingle_engine_info *i, const struct ingle_scheduler_status *n)
+{
+    put_head(out, "ingle_draft_info", "gauge", "What drafts, and why no answer is drafted for now.");
+    str_addf(out, "ingle_draft_info{proposer=\"%s\",why_off_now=\"%s\"} 1\n",
+             i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off", n->draft_why);
+    put(out, "ingle_draft_mean_length", "gauge", "Average tokens of a step that verified a draft.",
+        n->n_drafts ? 1 + (double)n->accepted_tokens / (double)n->n_drafts : 0);
     put(out, "ingle_draft_saved_seconds", "gauge", "Time that drafting has saved against plain decoding; below 0: lost.",
         n->draft_saved_seconds);
 }
@@ -329,6 +338,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_histogram(out, "ingle_queue_seconds", "Waiting in the queue.", &m->queue);
     put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", &m->prefill);
     pthread_mutex_unlock(&m->lock);
+    put_drafting(out, &s->engine_info, &now);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_http(out, &http);

@@ -145,6 +145,7 @@ struct chat_request {
     int n;              /* choices of each prompt */
     int best_of;        /* 0, or computed choices of which the n most probable are given */
     bool ignore_end;
+    int64_t draft_min; /* 0: as the server's option says */
     int64_t draft_max; /* 0: as many as pay, -1: none */
     int64_t min_tokens; /* no end among so many */
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */

@@ -157,3 +157,11 @@ void write_member_texts(struct str *s, const char *key, const char *const *text,
         write_text(s, text[i]);
     write_close(s, ']');
 }
+
+void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right)
+{
+    if (!n_drafted)
+        return;
+    write_member_int(s, "accepted_prediction_tokens", n_right);
+    write_member_int(s, "rejected_prediction_tokens", n_drafted - n_right);
+}

@@ -43,6 +43,8 @@ void write_member_int(struct str *s, const char *key, int64_t v);
 void write_member_number(struct str *s, const char *key, double v);
 void write_member_bool(struct str *s, const char *key, bool v);
 void write_member_null(struct str *s, const char *key);
+/* Drafted tokens that were right, and the others, by OpenAI's names; n_drafted 0: nothing. */
+void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right);
 void write_member_texts(struct str *s, const char *key, const char *const *text, size_t n); /* an array; n 0: nothing */
 
 #endif

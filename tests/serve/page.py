@@ -45,6 +45,7 @@ def conversation(b):
     assert "tokens/s" in stats and "from the cache" in stats, stats
     first = b.text(".message.assistant .text")[0]
     assert first.strip(), "the first answer is empty"
+    b.wait("return $('machine').textContent.includes(' \u00b7 drafts from the text')")
     stats = ask(b, "Go on", 2)
     cached = int(stats.split(", ")[1].split()[0])
     assert cached > 0, f"the second turn reused nothing: {stats}"

@@ -13,19 +13,20 @@ static void event_begin(struct str *out, const char *type)
 
 static void event_end(struct str *out) { str_adds(out, "}\n\n"); }
 
-/* What is cached counts apart. */
-static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, int64_t n_generated,
-                      int64_t n_thinking)
+/* What is cached counts apart.  r: NULL at the beginning. */
+static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, const struct answer_result *r)
 {
     write_key(out, "usage");
     write_open(out, '{');
     write_member_int(out, "input_tokens", n_prompt - n_cached);
     write_member_int(out, "cache_creation_input_tokens", 0);
     write_member_int(out, "cache_read_input_tokens", n_cached);
-    write_member_int(out, "output_tokens", n_generated);
+    write_member_int(out, "output_tokens", r ? r->usage.n_generated : 0);
     write_key(out, "output_tokens_details");
     write_open(out, '{');
-    write_member_int(out, "thinking_tokens", n_thinking);
+    write_member_int(out, "thinking_tokens", r ? r->n_reasoning : 0);
+    if (r)
+        write_drafted(out, r->usage.n_drafted, r->usage.n_accepted);
     write_close(out, '}');
     write_close(out, '}');
 }
@@ -118,7 +119,7 @@ static void begin_message(struct anthropic *s, const struct answer_info *i, stru
     put_head(out, i);
     str_adds(out, ",\"content\":[]");
     put_stop(out, NULL);
-    put_usage(out, i->n_prompt, i->reuse.kept, 0, 0);
+    put_usage(out, i->n_prompt, i->reuse.kept, NULL);
     write_close(out, '}');
     event_end(out);
 }
@@ -204,8 +205,7 @@ static void on_done(void *state, const struct answer_result *r, struct str *out)
     write_open(out, '{');
     put_stop(out, &r->choice[0]);
     write_close(out, '}');
-    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated,
-              r->n_reasoning);
+    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r);
     event_end(out);
     event_begin(out, "message_stop");
     event_end(out);
@@ -265,8 +265,7 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
         put_tool_use(out, &c->call[i]);
     write_close(out, ']');
     put_stop(out, c);
-    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r->usage.n_generated,
-              r->n_reasoning);
+    put_usage(out, r->usage.n_prompt, r->usage.reuse.kept, r);
     write_close(out, '}');
 }
 

@@ -129,6 +129,7 @@ static void put_end(struct str *out, const struct answer_result *r)
     write_member_int(out, "prompt_eval_duration", ns(u->prefill_seconds));
     write_member_int(out, "eval_count", u->n_generated);
     write_member_int(out, "eval_duration", ns(u->decode_seconds));
+    write_drafted(out, u->n_drafted, u->n_accepted);
     write_member_texts(out, "warnings", r->info->warnings, r->info->n_warnings);
     write_close(out, '}');
 }

@@ -552,11 +552,10 @@ static void read_draft_max(struct chat_request *r, struct json_object *body, con
 }
 
 /* Whether and how far tokens are drafted, which changes no text: llama-server's fields, flat or as an object.  Least
- * numbers and probabilities are checked; what pays is known better. */
+ * probabilities are checked; what pays is known better. */
 static void read_drafting(struct chat_request *r, struct json_object *body, struct fault *f)
 {
     struct json_object *draft = request_get(body, "draft"), *o = request_get(body, "speculative");
-    int64_t least = 0;
     float p = 0;
     bool on = true;
     if (json_object_is_type(draft, json_type_boolean))
@@ -565,14 +564,15 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
         read_draft_max(r, body, "draft", f);
     read_draft_max(r, body, "draft_max", f);
     read_draft_max(r, body, "speculative.n_max", f);
-    request_get_int(body, "speculative.n_min", 0, INT32_MAX, &least, f);
+    request_get_int(body, "draft_min", 0, INT32_MAX, &r->draft_min, f);
+    request_get_int(body, "speculative.n_min", 0, INT32_MAX, &r->draft_min, f);
     request_get_number(body, "speculative.p_min", 0, 1, &p, f);
     if (json_object_is_type(o, json_type_boolean)) {
         request_get_bool(body, "speculative", &on, f);
         r->draft_max = on ? r->draft_max : -1;
     } else if ((o = request_get_object(body, "speculative", f))) {
         read_draft_max(r, o, "n_max", f);
-        request_get_int(o, "n_min", 0, INT32_MAX, &least, f);
+        request_get_int(o, "n_min", 0, INT32_MAX, &r->draft_min, f);
         request_get_number(o, "p_min", 0, 1, &p, f);
     }
 }

@@ -49,10 +49,7 @@ void openai_put_usage(struct str *out, const struct answer_result *r)
     write_key(out, "completion_tokens_details");
     write_open(out, '{');
     write_member_int(out, "reasoning_tokens", r->n_reasoning);
-    if (u->n_drafted) {
-        write_member_int(out, "accepted_prediction_tokens", u->n_accepted);
-        write_member_int(out, "rejected_prediction_tokens", u->n_drafted - u->n_accepted);
-    }
+    write_drafted(out, u->n_drafted, u->n_accepted);
     write_close(out, '}');
     write_close(out, '}');
 }
@@ -64,6 +61,18 @@ static void put_rate(struct str *out, const char *per_token, const char *per_sec
     write_member_number(out, per_second, seconds > 0 ? (double)n / seconds : 0);
 }
 
+/* What came of drafts, and why most steps had none. */
+static void put_drafts(struct str *out, const struct ingle_usage *u)
+{
+    write_key(out, "draft");
+    write_open(out, '{');
+    write_member_int(out, "drafts", u->n_drafts);
+    write_member_number(out, "mean_length", u->n_drafts ? 1 + (double)u->n_accepted / (double)u->n_drafts : 0);
+    write_member_number(out, "saved_ms", u->draft_saved_seconds * 1e3);
+    write_member(out, "why_off", u->draft_why[0] ? u->draft_why : NULL);
+    write_close(out, '}');
+}
+
 /* Where the tokens of the prompt came from, and if there could have been more of them, why
  * there were not. */
 static void put_reuse(struct str *out, const struct answer_result *r)
@@ -73,6 +82,7 @@ static void put_reuse(struct str *out, const struct answer_result *r)
     write_open(out, '{');
     write_member_number(out, "queue_ms", r->usage.queue_seconds * 1e3);
     write_member_bool(out, "attached", r->info->attached);
+    put_drafts(out, &r->usage);
     write_key(out, "reuse");
     write_open(out, '{');
     write_member_int(out, "tokens", u->kept);

@@ -36,6 +36,7 @@ static void put_usage(struct str *out, const struct answer_result *r)
     write_key(out, "output_tokens_details");
     write_open(out, '{');
     write_member_int(out, "reasoning_tokens", r->n_reasoning);
+    write_drafted(out, u->n_drafted, u->n_accepted);
     write_close(out, '}');
     write_member_int(out, "total_tokens", u->n_prompt + u->n_generated);
     write_close(out, '}');
