@@ -130,7 +130,7 @@ void cli_foreign_markdown(FILE *to)
 {
     char what[360];
     fputs("# Options of other engines\n\n"
-          "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM and Ollama call an option, and what\n"
+          "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM, SGLang and Ollama call an option, and what\n"
           "ingle has for it. A name that means the same is taken as it is; flags that ask for what ingle does anyway are\n"
           "taken with a note; any other one is an error that says what stands here. `ingle help others` prints this page.\n\n"
           "| option | of | taken | here |\n|---|---|---|---|\n", to);

@@ -621,8 +621,15 @@ static ingle_status prepare(struct ingle_engine **out, struct ingle_model *m,
     e->sink = c->report || c->progress ? (struct report_sink){c->report, c->progress, c->arg}
                                        : m->sink;
     atomic_init(&e->cancel, false);
-    const ingle_status st = bind_weights(e, o, err);
-    return st ? st : engine_draft_choose(e, o, suits, err);
+    ingle_status st = bind_weights(e, o, err);
+    if (!st)
+        st = engine_draft_choose(e, o, suits, err);
+    const struct model *own = e->draft && !e->draft->file ? e->draft->weights : NULL; /* in the model's own file */
+    if (!st)
+        st = model_report_skipped(e->weights, own, err);
+    if (!st && e->draft && !own)
+        st = model_report_skipped(e->draft->weights, NULL, err);
+    return st;
 }
 
 ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_options *o,

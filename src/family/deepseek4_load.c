@@ -398,7 +398,7 @@ void family_deepseek4_bind_layer(struct binder *b, struct layer *l, bool hashed)
 /* The draft block is bound by its own interface; the file need not have it. */
 static void skip_draft(const struct deepseek4 *g, struct model *m)
 {
-    static const char what[] = "they are a draft block (multi-token prediction), which is not used";
+    static const char what[] = "they draft (multi-token prediction, DSpark), and are not used";
     char block[32];
     snprintf(block, sizeof block, "blk.%lld.", (long long)g->n_layers);
     model_skip(m, block, what);
@@ -507,7 +507,7 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
         s = optional_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab, &(uint64_t){0}, err);
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),
-               "the file describes %zu draft stages behind its layers: another drafter, which is skipped", h->n_stages);
+               "the file describes %zu draft stages behind its layers", h->n_stages);
     mem_free(h);
     if (s) {
         if (s != INGLE_NOMEM && err && !strstr(err->msg, io_path(model_file(m))))

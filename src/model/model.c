@@ -663,10 +663,6 @@ ingle_status model_check_unused(struct model *m, struct err *err)
     mem_free(used);
     if (s)
         return s;
-    for (int i = 0; i < m->n_skips; i++)
-        if (n[i])
-            report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s", n[i],
-                   m->skip[i].what);
     if (n[m->n_skips])
         report(m->sink, INGLE_REPORT_NOTE, "tensor", first[m->n_skips],
                "%zu tensors of vision and audio towers are skipped: ingle reads text only", n[m->n_skips]);
@@ -677,6 +673,39 @@ ingle_status model_check_unused(struct model *m, struct err *err)
         report(m->sink, INGLE_REPORT_DEBUG, "tensor", first[steps],
                "%zu steps of activations and caches are skipped: neither are rounded with them here", n[steps]);
     report_widened(m);
+    return INGLE_OK;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t)*(const struct io_tensor *const *)a, y = (uintptr_t)*(const struct io_tensor *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+ingle_status model_report_skipped(const struct model *m, const struct model *other, struct err *err)
+{
+    const size_t most = other && other->n_entries ? other->n_entries : 1;
+    const struct io_tensor **used = mem_calloc(most, sizeof(*used));
+    size_t n_used = 0, n[MAX_SKIPS + 2] = {0};
+    const char *first[MAX_SKIPS + 2] = {0};
+    if (!used)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu tensor names", most);
+    for (size_t i = 0; other && i < other->n_entries; i++)
+        if (other->entry[i].bound)
+            used[n_used++] = other->entry[i].t;
+    qsort(used, n_used, sizeof *used, by_address);
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const struct entry *e = &m->entry[i];
+        const int part = part_of(m, e);
+        if (e->bound || part >= m->n_skips || (n_used && bsearch(&e->t, used, n_used, sizeof(*used), by_address)))
+            continue;
+        if (!n[part]++)
+            first[part] = e->t->name;
+    }
+    mem_free(used);
+    for (int i = 0; i < m->n_skips; i++)
+        if (n[i])
+            report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s", n[i], m->skip[i].what);
     return INGLE_OK;
 }
 

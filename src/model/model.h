@@ -84,13 +84,15 @@ MUST_CHECK ingle_status model_table_row(const struct model_table *t, int64_t i, 
 MUST_CHECK ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out, struct err *err);
 
 /* Unbound tensors whose (GGUF) name begins with prefix are a part that is left out on purpose:
- * a note says `what` (borrowed until model_free()), and that it was skipped. */
+ * model_report_skipped() says `what` (borrowed until model_free()). */
 void model_skip(struct model *m, const char *prefix, const char *what);
 
-/* Tensors that nobody bound are named in reports: skipped parts, vision and audio towers as a
- * note, others as a warning.  One that belongs to a matrix that is bound (a bias, a scale, an order of
+/* Tensors that nobody bound are named in reports: vision and audio towers as a
+ * note, others but skipped parts as a warning.  One that belongs to a matrix that is bound (a bias, a scale, an order of
  * columns) is an error, and so is a scale that belongs to none. */
 MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
+/* A note for each skipped part with what of it `other`, a model of the same file, does not use, either; NULL: there is none. */
+MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct model *other, struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """draft.py INGLE - drafters beside a model: found, paired, planned, chosen by method; what does not fit is named; the text is
 the same with and without."""
-import json, lzma, os, shutil, struct, subprocess, sys, tempfile, unittest
+import json, lzma, math, os, re, shutil, struct, subprocess, sys, tempfile, unittest
 from modelfile import *
 
 INGLE = sys.argv[1]
@@ -174,12 +174,14 @@ class Words(Case):
     """Names of other engines for the same."""
 
     def test_files(self):
-        for name in ("--model-draft", "-md", "--dflash", "--mtp", "--spec-draft-model", "--draft-model"):
+        for name in ("--model-draft", "-md", "--dflash", "--mtp", "--spec-draft-model", "--draft-model", "--speculative-model",
+                     "--speculative-draft-model-path"):
             rc, out, err = ingle("inspect", "--plan", "-m", TARGET, name, "nofile")
             self.assertIn("there is no file or folder 'nofile'", err, name)
 
     def test_numbers(self):
-        for name in ("--draft-n", "--draft-max", "--spec-draft-n-max", "--ddtree-budget"):
+        for name in ("--draft-n", "--draft-max", "--spec-draft-n-max", "--ddtree-budget", "--draft-min", "--draft-n-min", "--spec-draft-n-min",
+                     "--num-speculative-tokens", "--speculative-num-draft-tokens"):
             rc, out, err = ingle("inspect", "--plan", "-m", TARGET, name, "4")
             self.assertEqual(rc, 0, name + err)
 
@@ -188,8 +190,13 @@ class Words(Case):
             rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--draft", SMALL if method == "model" else NANO,
                                  "--spec-type", name)
             self.assertEqual(rc, 0, name + err)
-        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--spec-type", "eagle9")
-        self.assertEqual(rc, 2)
+        for words in (("--spec-type", "eagle9"), ("--speculative-algorithm", "EAGLE3")):
+            rc, out, err = ingle("inspect", "--plan", "-m", TARGET, *words)
+            self.assertEqual(rc, 2)
+        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--speculative-algorithm", "NGRAM")
+        self.assertEqual(rc, 0, err)
+        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--speculative-config", '{"method": "mtp"}')
+        self.assertIn("num_speculative_tokens is --draft-max", err)
 
 
 def tensors(path):
@@ -285,6 +292,89 @@ class Eval(Case):
             self.assertIn(says, err)
         rc, out, err = ingle("eval", "-m", SMALL, "--draft", DRAFTERS["dflash"], "--tokens", path, "--draft-at", "1", "--draft-rule", "other")
         self.assertIn("causal", err)
+
+
+def stages_of(config, stages):
+    """Stages of DSpark for a model with twice the experts, each twice as wide: made of those that there are."""
+    n = config["n_routed_experts"]
+    half, out = n // 2, {}
+    for name, (dtype, shape, raw) in stages.tensors.items():
+        size = {"F32": 4, "BF16": 2}[dtype]
+        if re.search(r"ffn\.gate\.", name):
+            out[name] = dtype, [n, *shape[1:]], raw * 2
+        elif m := re.search(r"(experts(?:\.(\d+))?\.w)([123])\.weight", name):
+            wide = (dtype, [2 * shape[0], shape[1]], raw * 2)
+            if m[3] == "2":
+                row = shape[1] * size
+                wide = dtype, [shape[0], 2 * shape[1]], b"".join(raw[i:i + row] * 2 for i in range(0, len(raw), row))
+            out[name] = wide
+            if m[2]:
+                out[name.replace(f"experts.{m[2]}.", f"experts.{int(m[2]) + half}.")] = wide
+        else:
+            out[name] = dtype, shape, raw
+    return out
+
+
+class Whole(Case):
+    """A checkpoint of DeepSeek V4 with what drafts for it inside."""
+    IDS = [(7 * i * i + 3 * i) % 311 + 4 for i in range(90)]
+
+    def eval(self, model, *more):
+        path, out = f"{self.dir.name}/ids.json", f"{self.dir.name}/out.safetensors"
+        with open(path, "w") as f:
+            json.dump(self.IDS, f)
+        rc, stdout, err = ingle("eval", "-v", "-m", model, "--tokens", path, "--draft-at", "3,40,88", "--draft-out", out, *more)
+        self.assertEqual(rc, 0, err)
+        return json.loads(stdout)["draft"], tensors(out), err
+
+    def test_stages_of_dspark(self):
+        base, stages = Checkpoint("tests/data/goldens/deepseek_v4_full"), Checkpoint("tests/data/goldens/dspark_v4")
+        more = {k: v for k, v in stages.config.items() if k.startswith("dspark_") or k == "n_mtp_layers"}
+        base.config.update(more, compress_ratios=base.config["compress_ratios"] + [0, 0])
+        del base.config["num_nextn_predict_layers"]
+        base.tensors = {k: v for k, v in base.tensors.items() if not k.startswith("mtp.")}
+        own = stages_of(base.config, stages)
+        alone = base.write(f"{self.dir.name}/a/alone")
+        base.tensors.update(own)
+        whole = base.write(f"{self.dir.name}/b/whole", shards=2)
+        base.tensors = own
+        drafter = base.write(f"{self.dir.name}/c/stages")
+        kind, inside, said = self.eval(whole)
+        self.assertEqual(kind, "dspark")
+        self.assertNotIn("skipped", said)
+        kind, beside, _ = self.eval(alone, "--draft", drafter)
+        self.assertEqual(kind, "dspark")
+        self.assertEqual(inside, beside)
+        self.assertTrue(all(math.isfinite(x) for x in inside["n40.logits"][2]))
+        self.assertIn("n40.confidence", inside)
+        items, err = self.plan("-v", "-m", whole)
+        self.assertGreater(items["drafter"], 50000)
+        without, err = self.plan("-v", "-m", whole, "--draft", "off")
+        self.assertRegex(err, "109 tensors are skipped|tensors are skipped: they draft")
+        self.assertEqual(items["weights"], without["weights"])
+
+    def test_its_own_block(self):
+        base = Checkpoint("tests/data/goldens/deepseek_v4_full")
+        whole = base.write(f"{self.dir.name}/a/whole")
+        kind, inside, said = self.eval(whole)
+        self.assertEqual(kind, "mtp")
+        self.assertNotIn("skipped", said)
+        base.tensors = {k: v for k, v in base.tensors.items() if k.startswith("mtp.")}
+        block = base.write(f"{self.dir.name}/b/block")
+        kind, beside, _ = self.eval(whole, "--draft", block)
+        self.assertEqual((kind, inside), ("mtp", beside))
+
+    def test_a_gguf_with_its_block(self):
+        g, block = Gguf(V4), Gguf("tests/data/nano-v4/nano-v4-mtp0-Q8_0.gguf")
+        g.tensors.update({k: v for k, v in block.tensors.items() if k.startswith("mtp.")})
+        whole = g.write(f"{self.folder('g')}/nano.gguf")
+        items, err = self.plan("-v", "-m", whole)
+        self.assertIn("mtp drafts up to", err)
+        self.assertNotIn("skipped", err)
+        self.assertGreater(items["drafter"], 100000)
+        for how in (("--temp", "0"), ("--seed", "4")):
+            plain, own = (ingle("run", "-q", "-m", whole, *d, *how, "-n", "60", "Say 1 to 30.") for d in (("--draft", "off"), ("--draft-min", "2")))
+            self.assertEqual(own[:2], plain[:2])
 
 
 class Text(Case):
