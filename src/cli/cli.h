@@ -206,6 +206,15 @@ int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct in
 /* Prints what such a file tells; model: NULL, or a model that it must fit. */
 int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
 
+/* cmd_quantize.c */
+enum { CLI_MAX_RULES = 64 };
+struct tool_rule;
+struct tool_quantize_options;
+/* --tensor PATTERN=CODE into rule [CLI_MAX_RULES]; CLI_OK, or the exit code after saying why. */
+int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n);
+/* tool_quantize() with its summary printed; the exit code. */
+int cli_write_codes(struct cli *c, const char *in, const char *out, const struct tool_quantize_options *o);
+
 /* editor.c: a line of the terminal. */
 #define CLI_PASTE_ON "\033[?2004h" /* from now on the terminal brackets what is pasted */
 #define CLI_PASTE_OFF "\033[?2004l"
@@ -233,6 +242,6 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert;
 
 #endif

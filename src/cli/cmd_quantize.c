@@ -6,41 +6,22 @@
 #include "tool/tool.h"
 #include <string.h>
 
-enum { MAX_RULES = 64 };
-
-/* --tensor PATTERN=CODE; CLI_OK, or the exit code after saying why. */
-static int read_rules(struct cli *c, struct tool_rule *rule, size_t *n)
+int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n)
 {
     const char *text;
     for (*n = 0; (text = ingle_config_text(c->config, "tensor", *n)) != NULL; ++*n) {
         const char *equals = strrchr(text, '=');
         if (!equals || equals == text || !equals[1])
             return cli_usage(c, "--tensor wants PATTERN=CODE, not '%s'", text);
-        if (*n == MAX_RULES)
-            return cli_usage(c, "--tensor is there more than %d times", MAX_RULES);
+        if (*n == CLI_MAX_RULES)
+            return cli_usage(c, "--tensor is there more than %d times", CLI_MAX_RULES);
         rule[*n] = (struct tool_rule){.pattern = text, .n_pattern = (size_t)(equals - text), .code = equals + 1};
     }
     return CLI_OK;
 }
 
-int cli_quantize(struct cli *c)
+int cli_write_codes(struct cli *c, const char *in, const char *out, const struct tool_quantize_options *o)
 {
-    struct tool_rule rule[MAX_RULES];
-    struct tool_quantize_options o = {
-        .rule = rule,
-        .like = ingle_config_text(c->config, "like", 0),
-        .imatrix = ingle_config_text(c->config, "imatrix", 0),
-        .fit_bytes = (uint64_t)ingle_config_number(c->config, "fit"),
-        .dry = ingle_config_flag(c->config, "dry-run"),
-    };
-    const int rc = read_rules(c, rule, &o.n_rules);
-    if (rc)
-        return rc;
-    if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
-        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
-    if (o.fit_bytes && (o.like || c->n_arg == 3))
-        return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
-    o.code = c->n_arg == 3 ? c->arg[2] : NULL;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
     struct cpu_machine machine;
@@ -53,11 +34,34 @@ int cli_quantize(struct cli *c)
     str_init(&text);
     ingle_status s = pool_create(&pool, threads, false, &err);
     if (!s)
-        s = tool_quantize(pool, cpu_detect(), c->arg[0], c->arg[1], &o, &sink, &text, &err);
+        s = tool_quantize(pool, cpu_detect(), in, out, o, &sink, &text, &err);
     pool_free(pool);
     cli_screen_clear(&c->screen);
     if (!s)
         fwrite(text.at, 1, text.n, stdout);
     str_release(&text);
     return s ? cli_fail_err(c, &err) : CLI_OK;
+}
+
+int cli_quantize(struct cli *c)
+{
+    struct tool_rule rule[CLI_MAX_RULES];
+    struct tool_quantize_options o = {
+        .rule = rule,
+        .like = ingle_config_text(c->config, "like", 0),
+        .imatrix = ingle_config_text(c->config, "imatrix", 0),
+        .fit_bytes = (uint64_t)ingle_config_number(c->config, "fit"),
+        .dry = ingle_config_flag(c->config, "dry-run"),
+        .split_bytes = (uint64_t)ingle_config_number(c->config, "split-max-size"),
+        .split_tensors = (uint64_t)ingle_config_number(c->config, "split-max-tensors"),
+    };
+    const int rc = cli_rules(c, rule, &o.n_rules);
+    if (rc)
+        return rc;
+    if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
+        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
+    if (o.fit_bytes && (o.like || c->n_arg == 3))
+        return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
+    o.code = c->n_arg == 3 ? c->arg[2] : NULL;
+    return cli_write_codes(c, c->arg[0], c->arg[1], &o);
 }

@@ -27,6 +27,9 @@ static const struct cli_command commands[] = {
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
     {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
+    {"convert", "DIR", "write a checkpoint of safetensors as a GGUF file",
+     "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
+     "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise: docs/convert.md.\n", cli_convert},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
      "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like or --fit there is none.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},

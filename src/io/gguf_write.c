@@ -8,30 +8,47 @@
 #include "base/str.h"
 #include <string.h>
 
-enum { VERSION = 3, ALIGNMENT = 32, MAX_NAME = 63, MAX_DIMS = 4 }; /* llama.cpp reads names of 63 bytes */
+enum { VERSION = 3, ALIGNMENT = 32, MAX_NAME = 63, MAX_DIMS = 4, MAX_PARTS = 1024 }; /* llama.cpp reads names of 63 bytes */
+
+#define MAX_BYTES ((uint64_t)1 << 44) /* of a tensor: sums of 2^18 of them are no more than 2^62 */
 
 struct placed {
-    uint64_t at, n_bytes; /* from the beginning of the data, then of the file */
+    const char *name; /* owned by w->names */
+    uint64_t ne[MAX_DIMS];
+    uint32_t type, n_dims;
+    uint32_t part;
+    uint64_t at, n_bytes; /* at: from the beginning of the part's data */
+};
+
+struct part {
+    struct file_new file;
+    uint64_t data, n_data; /* where the tensors' bytes begin, and how many there are */
+    size_t first, n_tensors;
 };
 
 struct io_gguf {
-    struct file_new file;
-    struct str values, tensors;
+    char *path;
+    struct part *part; /* [n_parts], from io_gguf_begin() on */
+    size_t n_parts;
+    struct str values;
     struct io_meta *names; /* of tensors, to refuse one twice */
     struct placed *place;
     size_t n_tensors, cap;
-    uint64_t n_values, n_data, data; /* bytes of data so far; where they begin */
+    uint64_t n_values;
+    uint64_t most_bytes, most_tensors; /* of a part; 0: any */
 };
 
 void io_gguf_drop(struct io_gguf *w)
 {
     if (!w)
         return;
-    file_new_drop(&w->file);
+    for (size_t i = 0; i < w->n_parts; i++)
+        file_new_drop(&w->part[i].file);
     str_release(&w->values);
-    str_release(&w->tensors);
     io_meta_free(w->names);
+    mem_free(w->part);
     mem_free(w->place);
+    mem_free(w->path);
     mem_free(w);
 }
 
@@ -40,18 +57,21 @@ ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *
     struct io_gguf *w = mem_zalloc(sizeof *w);
     if (!w)
         return err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
-    w->file.fd = -1;
     str_init(&w->values);
-    str_init(&w->tensors);
     w->names = io_meta_create();
-    ingle_status s = w->names ? file_new_open(&w->file, path, err)
-                              : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
-    if (s) {
+    w->path = mem_strdup(path);
+    if (!w->names || !w->path) {
         io_gguf_drop(w);
-        return s;
+        return err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     }
     *out = w;
     return INGLE_OK;
+}
+
+void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors)
+{
+    w->most_bytes = most_bytes;
+    w->most_tensors = most_tensors;
 }
 
 static void add_u32(struct str *s, uint32_t v)
@@ -74,7 +94,7 @@ static ingle_status value_done(struct io_gguf *w, const char *key, struct err *e
 {
     w->n_values++;
     return str_ok(&w->values) ? INGLE_OK
-                              : err_set(err, INGLE_NOMEM, "%s: no memory for key '%s'", w->file.path, key);
+                              : err_set(err, INGLE_NOMEM, "%s: no memory for key '%s'", w->path, key);
 }
 
 static void add_scalar(struct str *to, const struct io_value *v)
@@ -115,97 +135,289 @@ ingle_status io_gguf_value(struct io_gguf *w, const struct io_value *v, struct e
     return value_done(w, v->key, err);
 }
 
-ingle_status io_gguf_u32(struct io_gguf *w, const char *key, uint32_t v, struct err *err)
+static void begin_value(struct io_gguf *w, const char *key, uint32_t type)
 {
     add_string(&w->values, key, strlen(key));
-    add_u32(&w->values, GGUF_U32);
+    add_u32(&w->values, type);
+}
+
+static void begin_array(struct io_gguf *w, const char *key, uint32_t type, size_t n)
+{
+    begin_value(w, key, GGUF_ARRAY);
+    add_u32(&w->values, type);
+    add_u64(&w->values, n);
+}
+
+ingle_status io_gguf_u32(struct io_gguf *w, const char *key, uint32_t v, struct err *err)
+{
+    begin_value(w, key, GGUF_U32);
     add_u32(&w->values, v);
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, struct err *err)
+ingle_status io_gguf_f32(struct io_gguf *w, const char *key, float v, struct err *err)
 {
-    add_string(&w->values, key, strlen(key));
-    add_u32(&w->values, GGUF_STR);
-    add_string(&w->values, s, strlen(s));
+    begin_value(w, key, GGUF_F32);
+    str_add(&w->values, (const char *)&v, sizeof v);
     return value_done(w, key, err);
+}
+
+ingle_status io_gguf_bool(struct io_gguf *w, const char *key, bool v, struct err *err)
+{
+    begin_value(w, key, GGUF_BOOL);
+    str_addc(&w->values, v);
+    return value_done(w, key, err);
+}
+
+ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, size_t n, struct err *err)
+{
+    begin_value(w, key, GGUF_STR);
+    add_string(&w->values, s, n);
+    return value_done(w, key, err);
+}
+
+ingle_status io_gguf_i32s(struct io_gguf *w, const char *key, const int32_t *v, size_t n, struct err *err)
+{
+    begin_array(w, key, GGUF_I32, n);
+    str_add(&w->values, (const char *)v, n * sizeof *v);
+    return value_done(w, key, err);
+}
+
+ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, size_t n, struct err *err)
+{
+    begin_array(w, key, GGUF_F32, n);
+    str_add(&w->values, (const char *)v, n * sizeof *v);
+    return value_done(w, key, err);
+}
+
+ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n, struct err *err)
+{
+    begin_array(w, key, GGUF_BOOL, n);
+    for (size_t i = 0; i < n; i++)
+        str_addc(&w->values, v[i]);
+    return value_done(w, key, err);
+}
+
+ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s, const size_t *n_bytes, size_t n,
+                          struct err *err)
+{
+    begin_array(w, key, GGUF_STR, n);
+    for (size_t i = 0; i < n; i++)
+        add_string(&w->values, s[i], n_bytes[i]);
+    return value_done(w, key, err);
+}
+
+/* Integers that do not fit stay wide. */
+static bool fits(const struct io_value *v)
+{
+    if (v->kind == IO_U64)
+        return v->v.u <= UINT32_MAX;
+    bool all = v->elem == IO_U64;
+    for (size_t i = 0; i < v->n && all; i++)
+        all = io_array_u64(v, i) <= INT32_MAX;
+    return all;
+}
+
+ingle_status io_gguf_narrow(struct io_gguf *w, const struct io_value *v, struct err *err)
+{
+    if (v->kind == IO_U64 && fits(v))
+        return io_gguf_u32(w, v->key, (uint32_t)v->v.u, err);
+    if (v->kind == IO_F64)
+        return io_gguf_f32(w, v->key, (float)v->v.f, err);
+    if (v->kind != IO_ARRAY || !(v->elem == IO_F64 || fits(v)))
+        return io_gguf_value(w, v, err);
+    begin_array(w, v->key, v->elem == IO_F64 ? GGUF_F32 : GGUF_I32, v->n);
+    for (size_t i = 0; i < v->n; i++) {
+        const float f = v->elem == IO_F64 ? (float)io_array_f64(v, i) : 0;
+        const int32_t n = v->elem == IO_F64 ? 0 : (int32_t)io_array_u64(v, i);
+        str_add(&w->values, v->elem == IO_F64 ? (const char *)&f : (const char *)&n, 4);
+    }
+    return value_done(w, v->key, err);
 }
 
 ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *ne,
                             struct err *err)
 {
     const size_t n_name = strlen(name);
-    uint64_t rows = 1, n_bytes, end;
+    uint64_t rows = 1, n_bytes;
     if (n_name < 1 || n_name > MAX_NAME)
-        return err_set(err, INGLE_ARG, "%s: tensor name '%s' has %zu bytes, the limits are 1 and %d", w->file.path,
+        return err_set(err, INGLE_ARG, "%s: tensor name '%s' has %zu bytes, the limits are 1 and %d", w->path,
                        io_show(name, n_name).text, n_name, MAX_NAME);
     if (io_meta_find(w->names, name))
-        return err_set(err, INGLE_ARG, "%s: tensor '%s' is there twice", w->file.path, name);
+        return err_set(err, INGLE_ARG, "%s: tensor '%s' is there twice", w->path, name);
     if (n_dims < 1 || n_dims > MAX_DIMS)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limits are 1 and %d", w->file.path, name,
+        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limits are 1 and %d", w->path, name,
                        n_dims, MAX_DIMS);
     for (uint32_t i = 1; i < n_dims; i++)
         if (!num_mul_u64(rows, ne[i], &rows))
-            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 rows", w->file.path, name);
-    if (!quant_bytes(type, ne[0], rows, &n_bytes) || n_bytes > UINT64_MAX - ALIGNMENT ||
-        !num_add_u64(w->n_data, (n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, &end))
+            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 rows", w->path, name);
+    if (!quant_bytes(type, ne[0], rows, &n_bytes) || n_bytes > MAX_BYTES)
         return err_set(err, INGLE_ARG, "%s: tensor '%s': %llu rows of %llu elements are no whole blocks of %s",
-                       w->file.path, name, (unsigned long long)rows, (unsigned long long)ne[0],
+                       w->path, name, (unsigned long long)rows, (unsigned long long)ne[0],
                        quant_info(type) ? quant_info(type)->name : "an unknown type");
     if (!mem_grow(&w->place, &w->cap, w->n_tensors + 1, sizeof *w->place) || io_meta_set_bool(w->names, name, true))
-        return err_set(err, INGLE_NOMEM, "%s: no memory for tensor '%s'", w->file.path, name);
-    w->place[w->n_tensors++] = (struct placed){w->n_data, n_bytes};
-    add_string(&w->tensors, name, n_name);
-    add_u32(&w->tensors, n_dims);
-    for (uint32_t i = 0; i < n_dims; i++)
-        add_u64(&w->tensors, ne[i]);
-    add_u32(&w->tensors, type);
-    add_u64(&w->tensors, w->n_data);
-    w->n_data = end;
+        return err_set(err, INGLE_NOMEM, "%s: no memory for tensor '%s'", w->path, name);
+    struct placed *p = &w->place[w->n_tensors++];
+    *p = (struct placed){.name = io_meta_find(w->names, name)->key, .type = type, .n_dims = n_dims, .n_bytes = n_bytes};
+    memcpy(p->ne, ne, n_dims * sizeof *ne);
     return INGLE_OK;
+}
+
+static uint64_t padded(uint64_t n)
+{
+    return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Gives each tensor its part and its place there; the parts' number. */
+static size_t place_tensors(struct io_gguf *w)
+{
+    size_t part = 0, n = 0;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        struct placed *p = &w->place[i];
+        const bool full = (w->most_tensors && n >= w->most_tensors) || (w->most_bytes && p->n_bytes > w->most_bytes - (bytes < w->most_bytes ? bytes : w->most_bytes));
+        if (n && full) {
+            part++;
+            n = 0;
+            bytes = 0;
+        }
+        p->part = (uint32_t)part;
+        p->at = bytes;
+        bytes += padded(p->n_bytes);
+        n++;
+    }
+    return part + 1;
+}
+
+/* "PREFIX-00001-of-00003.gguf" of "PREFIX.gguf". */
+static ingle_status open_part(struct io_gguf *w, size_t i, struct err *err)
+{
+    struct str path;
+    size_t n = strlen(w->path);
+    w->part[i].file.fd = -1;
+    str_init(&path);
+    if (w->n_parts == 1) {
+        str_adds(&path, w->path);
+    } else {
+        if (n > 5 && strcmp(w->path + n - 5, ".gguf") == 0)
+            n -= 5;
+        str_add(&path, w->path, n);
+        str_addf(&path, "-%05zu-of-%05zu.gguf", i + 1, w->n_parts);
+    }
+    ingle_status s = str_ok(&path) ? file_new_open(&w->part[i].file, path.at, err)
+                                   : err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path);
+    str_release(&path);
+    return s;
+}
+
+static void add_u16_value(struct str *s, const char *key, uint16_t v)
+{
+    add_string(s, key, strlen(key));
+    add_u32(s, GGUF_U16);
+    str_add(s, (const char *)&v, sizeof v);
+}
+
+/* Only the first part has all metadata. */
+static void add_values(const struct io_gguf *w, size_t i, struct str *head)
+{
+    static const char total[] = "split.tensors.count";
+    add_u64(head, (i ? 0 : w->n_values) + (w->n_parts > 1 ? 3 : 0));
+    if (!i)
+        str_add(head, w->values.at, w->values.n);
+    if (w->n_parts == 1)
+        return;
+    add_u16_value(head, "split.no", (uint16_t)i);
+    add_u16_value(head, "split.count", (uint16_t)w->n_parts);
+    add_string(head, total, sizeof total - 1);
+    add_u32(head, GGUF_I32);
+    add_u32(head, (uint32_t)w->n_tensors);
+}
+
+static ingle_status begin_part(struct io_gguf *w, size_t i, struct err *err)
+{
+    struct part *part = &w->part[i];
+    struct str head;
+    ingle_status s = open_part(w, i, err);
+    if (s)
+        return s;
+    str_init(&head);
+    str_adds(&head, "GGUF");
+    add_u32(&head, VERSION);
+    add_u64(&head, part->n_tensors);
+    add_values(w, i, &head);
+    for (size_t k = part->first; k < part->first + part->n_tensors; k++) {
+        const struct placed *p = &w->place[k];
+        add_string(&head, p->name, strlen(p->name));
+        add_u32(&head, p->n_dims);
+        for (uint32_t d = 0; d < p->n_dims; d++)
+            add_u64(&head, p->ne[d]);
+        add_u32(&head, p->type);
+        add_u64(&head, p->at);
+        part->n_data = p->at + padded(p->n_bytes);
+    }
+    while (head.n % ALIGNMENT && str_ok(&head))
+        str_addc(&head, 0);
+    s = str_ok(&head) ? file_new_write(&part->file, 0, head.at, head.n, err)
+                      : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    part->data = head.n;
+    str_release(&head);
+    static const char zero[1] = {0};
+    if (!s && part->n_data) /* the last tensor is padded, and the whole length is known to be there */
+        s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
+    return s;
 }
 
 ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
 {
-    struct str head;
-    str_init(&head);
-    str_adds(&head, "GGUF");
-    add_u32(&head, VERSION);
-    add_u64(&head, w->n_tensors);
-    add_u64(&head, w->n_values);
-    str_add(&head, w->values.at, w->values.n);
-    str_add(&head, w->tensors.at, w->tensors.n);
-    while (head.n % ALIGNMENT && str_ok(&head))
-        str_addc(&head, 0);
-    ingle_status s = str_ok(&head) && str_ok(&w->tensors)
-                         ? file_new_write(&w->file, 0, head.at, head.n, err)
-                         : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->file.path);
-    w->data = head.n;
-    str_release(&head);
-    static const char zero[1] = {0};
-    if (!s && w->n_data) /* the last tensor is padded, and the whole length is known to be there */
-        s = file_new_write(&w->file, w->data + w->n_data - 1, zero, 1, err);
+    const size_t n = place_tensors(w);
+    if (n > MAX_PARTS)
+        return err_set(err, INGLE_LIMIT, "%s: it would have %zu parts, the limit is %d", w->path, n, MAX_PARTS);
+    w->part = mem_calloc(n, sizeof *w->part);
+    if (!w->part || !str_ok(&w->values))
+        return err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    for (size_t i = w->n_tensors; i-- > 0;) {
+        w->part[w->place[i].part].first = i;
+        w->part[w->place[i].part].n_tensors++;
+    }
+    w->n_parts = n;
+    for (size_t i = 0; i < n; i++)
+        w->part[i].file.fd = -1;
+    ingle_status s = INGLE_OK;
+    for (size_t i = 0; i < n && !s; i++)
+        s = begin_part(w, i, err);
     return s;
 }
 
 uint64_t io_gguf_size_of(const struct io_gguf *w)
 {
-    return w->data + w->n_data;
+    uint64_t n = 0;
+    for (size_t i = 0; i < w->n_parts; i++)
+        n += w->part[i].data + w->part[i].n_data;
+    return n;
+}
+
+size_t io_gguf_n_parts(const struct io_gguf *w)
+{
+    return w->n_parts;
 }
 
 ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes, size_t n,
                            struct err *err)
 {
     const struct placed *p = &w->place[tensor];
+    const struct part *part = &w->part[p->part];
     if (offset > p->n_bytes || n > p->n_bytes - offset)
-        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more behind %llu", w->file.path, tensor,
+        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more behind %llu", w->path, tensor,
                        (unsigned long long)p->n_bytes, n, (unsigned long long)offset);
-    return file_new_write(&w->file, w->data + p->at + offset, bytes, n, err);
+    return file_new_write(&part->file, part->data + p->at + offset, bytes, n, err);
 }
 
+/* The first part is the last to appear: a reader begins with it. */
 ingle_status io_gguf_finish(struct io_gguf *w, struct err *err)
 {
-    const ingle_status s = file_new_finish(&w->file, err);
+    ingle_status s = INGLE_OK;
+    for (size_t i = w->n_parts; i-- > 0 && !s;)
+        s = file_new_finish(&w->part[i].file, err);
     io_gguf_drop(w);
     return s;
 }

@@ -62,6 +62,7 @@ MUST_CHECK ingle_status io_meta_set_f64(struct io_meta *m, const char *key, doub
 MUST_CHECK ingle_status io_meta_set_bool(struct io_meta *m, const char *key, bool v);
 MUST_CHECK ingle_status io_meta_set_str(struct io_meta *m, const char *key, const char *s, size_t n);
 MUST_CHECK ingle_status io_meta_set_u64s(struct io_meta *m, const char *key, const uint64_t *v, size_t n);
+MUST_CHECK ingle_status io_meta_set_f64s(struct io_meta *m, const char *key, const double *v, size_t n);
 MUST_CHECK ingle_status io_meta_set_bools(struct io_meta *m, const char *key, const bool *v, size_t n);
 
 /* Typed getters.  Any integer width or sign is accepted if the value fits the range; a
@@ -138,13 +139,27 @@ struct io_gguf;
 MUST_CHECK ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *err);
 /* A value of a GGUF file, as it was read; the key was not written yet. */
 MUST_CHECK ingle_status io_gguf_value(struct io_gguf *w, const struct io_value *v, struct err *err);
+/* A value that was set by io_meta_set_*(), in the types that files usually have: U32, F32, arrays of I32, F32 and BOOL. */
+MUST_CHECK ingle_status io_gguf_narrow(struct io_gguf *w, const struct io_value *v, struct err *err);
 MUST_CHECK ingle_status io_gguf_u32(struct io_gguf *w, const char *key, uint32_t v, struct err *err);
-MUST_CHECK ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, struct err *err);
+MUST_CHECK ingle_status io_gguf_f32(struct io_gguf *w, const char *key, float v, struct err *err);
+MUST_CHECK ingle_status io_gguf_bool(struct io_gguf *w, const char *key, bool v, struct err *err);
+MUST_CHECK ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, size_t n, struct err *err);
+MUST_CHECK ingle_status io_gguf_i32s(struct io_gguf *w, const char *key, const int32_t *v, size_t n, struct err *err);
+MUST_CHECK ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, size_t n, struct err *err);
+MUST_CHECK ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n, struct err *err);
+/* s[i] has n_bytes[i] bytes. */
+MUST_CHECK ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s, const size_t *n_bytes, size_t n,
+                                     struct err *err);
+/* Before io_gguf_begin(): parts "PREFIX-00001-of-00003.gguf" of at most so many bytes of tensors (a larger tensor has a part
+ * of its own) and so many tensors; 0: any.  What fits into one part is one file under its own name. */
+void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors);
 /* ne[0] is the contiguous one, as in struct io_tensor; tensors are numbered from 0. */
 MUST_CHECK ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims,
                                        const uint64_t *ne, struct err *err);
 MUST_CHECK ingle_status io_gguf_begin(struct io_gguf *w, struct err *err);
-uint64_t io_gguf_size_of(const struct io_gguf *w); /* bytes of the whole file, after io_gguf_begin() */
+uint64_t io_gguf_size_of(const struct io_gguf *w); /* bytes of all parts, after io_gguf_begin() */
+size_t io_gguf_n_parts(const struct io_gguf *w);
 MUST_CHECK ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes, size_t n,
                                       struct err *err);
 MUST_CHECK ingle_status io_gguf_finish(struct io_gguf *w, struct err *err); /* frees w on every path */

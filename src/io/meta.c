@@ -226,6 +226,12 @@ ingle_status io_meta_set_u64s(struct io_meta *m, const char *key, const uint64_t
     return meta_set_array(m, key, a, v, sizeof *v);
 }
 
+ingle_status io_meta_set_f64s(struct io_meta *m, const char *key, const double *v, size_t n)
+{
+    const struct io_value a = {.kind = IO_ARRAY, .elem = IO_F64, .gguf_type = GGUF_F64, .n = n};
+    return meta_set_array(m, key, a, v, sizeof *v);
+}
+
 ingle_status io_meta_set_bools(struct io_meta *m, const char *key, const bool *v, size_t n)
 {
     const struct io_value a = {.kind = IO_ARRAY, .elem = IO_BOOL, .gguf_type = GGUF_BOOL, .n = n};

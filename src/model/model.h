@@ -96,6 +96,31 @@ MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
 
+/* ---- rows for tools, without a device ---- */
+
+/* Tensors by (GGUF) name, ascending; *bound: it was read, or belongs to something that was. */
+size_t model_n_names(const struct model *m);
+const char *model_name_at(const struct model *m, size_t i, const struct io_tensor **t, bool *bound);
+
+/* A tensor, or a stack of matrices that are tensors of their own ("X.0.weight", ...), with the scales that belong to
+ * its codes: rows in a type that holds their values. */
+struct model_stack;
+struct model_stack_info {
+    uint32_t type;       /* of rows */
+    uint64_t ne[3];      /* contiguous first; [2] matrices */
+    const float *factor; /* [ne[2]]: what values are to be multiplied by; NULL: 1 */
+    bool coded;          /* codes and scales of a checkpoint */
+};
+/* name: of the tensor, or "X.weight" of the stack.  The model outlives it. */
+MUST_CHECK ingle_status model_stack_open(struct model_stack **out, struct model *m, const char *name, struct err *err);
+void model_stack_close(struct model_stack *s);
+void model_stack_info(const struct model_stack *s, struct model_stack_info *out);
+/* Rows [row, row + n) of all matrices' rows behind one another, of one matrix, as rows of info.type.
+ * work: model_stack_work() bytes.  Any thread.  *rounded is set where a value could not be held exactly. */
+size_t model_stack_work(const struct model_stack *s, int64_t n);
+MUST_CHECK ingle_status model_stack_rows(const struct model_stack *s, int64_t row, int64_t n, void *work, void *to, bool *rounded,
+                                         struct err *err);
+
 /* ---- experts ---- */
 
 enum { MODEL_PARTS = 3, MODEL_EXTENT = 4096 };

@@ -78,6 +78,10 @@ void text_borders_find(const struct text_turns *t, const int32_t *ids, int64_t n
  * name ("gemma4 2026-07-09 large") or NULL for an unknown one. */
 const char *text_chat_template_name(enum text_chat_family family, const char *jinja, size_t n);
 
+/* Appends a Jinja template that writes what text_chat_render() writes, for files that others read.  variant: of Gemma 4 the
+ * small sizes, of DeepSeek V4 the 0731 release. */
+void text_chat_jinja(enum text_chat_family family, bool variant, struct str *out);
+
 /* The parser: fed with chunks of any size, gives content, reasoning and tool calls. */
 struct text_parser;
 

@@ -26,6 +26,40 @@ static const struct known {
      "deepseek4 nano"},
 };
 
+extern const char text_jinja_gemma4[], text_jinja_gemma4_end[], text_jinja_deepseek4[], text_jinja_deepseek4_end[];
+
+/* What a variable of the template is in a file. */
+static const char *first_line(enum text_chat_family family, bool variant)
+{
+    if (family == TEXT_CHAT_GEMMA4)
+        return variant ? "{%- set small = true -%}\n" : "{%- set small = false -%}\n";
+    return variant ? "{%- set revision_0731 = true -%}\n" : "{%- set revision_0731 = false -%}\n";
+}
+
+void text_chat_jinja(enum text_chat_family family, bool variant, struct str *out)
+{
+    const bool gemma = family == TEXT_CHAT_GEMMA4;
+    const char *at = gemma ? text_jinja_gemma4 : text_jinja_deepseek4, *end = gemma ? text_jinja_gemma4_end : text_jinja_deepseek4_end;
+    str_adds(out, first_line(family, variant));
+    str_add(out, at, (size_t)(end - at));
+}
+
+/* A template of text_chat_jinja(). */
+static const char *own_name(enum text_chat_family family, const char *jinja, size_t n)
+{
+    static const char *const names[][2] = {{"gemma4 of ingle, large", "gemma4 of ingle, small"}, {"deepseek4 of ingle", "deepseek4 of ingle, 0731"}};
+    const char *name = NULL;
+    struct str own;
+    for (int variant = 0; variant < 2 && !name; variant++) {
+        str_init(&own);
+        text_chat_jinja(family, variant, &own);
+        if (str_ok(&own) && own.n == n && memcmp(own.at, jinja, n) == 0)
+            name = names[family == TEXT_CHAT_DEEPSEEK_V4][variant];
+        str_release(&own);
+    }
+    return name;
+}
+
 const char *text_chat_template_name(enum text_chat_family family, const char *jinja, size_t n)
 {
     char hex[SHA256_HEX + 1];
@@ -34,5 +68,5 @@ const char *text_chat_template_name(enum text_chat_family family, const char *ji
         if (known[i].family == family &&
             strncmp(hex, known[i].sha256, strlen(known[i].sha256)) == 0)
             return known[i].name;
-    return NULL;
+    return own_name(family, jinja, n);
 }

@@ -56,6 +56,10 @@ MUST_CHECK ingle_status text_tokenizer_create(struct tokenizer **out, const stru
 /* From the text of a Hugging Face tokenizer.json (kind is recognised). */
 MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source,
                                                  const char *text, size_t n, struct err *err);
+/* What such a file holds, valid in fn; the result of fn. */
+typedef ingle_status text_vocab_fn(void *arg, const struct text_vocab *v, struct err *err);
+MUST_CHECK ingle_status text_vocab_from_json(const char *source, const char *text, size_t n, text_vocab_fn *fn, void *arg,
+                                             struct err *err);
 void text_tokenizer_free(struct tokenizer *t);
 
 enum text_tokenizer_kind text_tokenizer_kind(const struct tokenizer *t);

@@ -363,8 +363,19 @@ static ingle_status read_all(struct reader *r)
     return INGLE_OK;
 }
 
+static ingle_status create(void *arg, const struct text_vocab *v, struct err *err)
+{
+    return text_tokenizer_create(arg, v, err);
+}
+
 ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source, const char *text,
                                       size_t n, struct err *err)
+{
+    return text_vocab_from_json(source, text, n, create, out, err);
+}
+
+ingle_status text_vocab_from_json(const char *source, const char *text, size_t n, text_vocab_fn *fn,
+                                  void *arg, struct err *err)
 {
     struct reader r = {
         .source = source ? source : "tokenizer.json",
@@ -380,7 +391,7 @@ ingle_status text_tokenizer_from_json(struct tokenizer **out, const char *source
     str_init(&r.joined);
     status = read_all(&r);
     if (status == INGLE_OK)
-        status = text_tokenizer_create(out, &r.v, err);
+        status = fn(arg, &r.v, err);
     str_release(&r.joined);
     mem_free(r.token);
     mem_free(r.token_bytes);

@@ -30,7 +30,7 @@ struct ladder {
 
 struct measure {
     uint32_t cpu;
-    const struct io_file *in;
+    struct tool_source *in;
     const struct tool_budget_item *item;
     struct ladder *ladder;
     const struct report_sink *sink;
@@ -38,18 +38,18 @@ struct measure {
 
 /* Some rows, spread over the tensor. */
 static ingle_status read_sample(const struct measure *m, const struct tool_budget_item *it, size_t rows, float *x,
-                                unsigned char *raw, struct err *err)
+                                unsigned char *raw, unsigned char *work, struct err *err)
 {
     const struct io_tensor *t = it->t;
-    const size_t n = (size_t)t->ne[0], row_bytes = (size_t)(t->n_bytes / it->n_rows);
+    const size_t n = (size_t)t->ne[0];
     for (size_t r = 0; r < rows; r++) {
         const uint64_t row = it->n_rows / rows * r;
-        const ingle_status s = io_read(m->in, t, row * row_bytes, raw, row_bytes, err);
+        const ingle_status s = tool_source_rows(m->in, it->i, row, 1, work, raw, err);
         if (s)
             return s;
         if (quant_find_bad(t->type, raw, n / quant_info(t->type)->n) >= 0)
             return err_set(err, INGLE_FORMAT, "%s: tensor '%s': row %llu has an element that is no finite number",
-                           io_path(m->in), t->name, (unsigned long long)row);
+                           tool_source_path(m->in), t->name, (unsigned long long)row);
         quant_decode(t->type, raw, x + r * n, n);
     }
     return INGLE_OK;
@@ -79,10 +79,11 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
     rows = rows < it->n_rows ? rows : (size_t)it->n_rows;
     float *x = mem_calloc(rows * n, sizeof *x), *y = mem_calloc(rows * n, sizeof *y);
     unsigned char *raw = mem_alloc((size_t)(it->t->n_bytes / it->n_rows)), *out = mem_calloc(rows * n, 2);
-    if (!x || !y || !raw || !out)
+    unsigned char *work = mem_alloc(tool_source_work(m->in, it->i, 1) + 1);
+    if (!x || !y || !raw || !out || !work)
         l->status = err_set(&l->err, INGLE_NOMEM, "no memory to measure tensor '%s'", it->t->name);
     else
-        l->status = read_sample(m, it, rows, x, raw, &l->err);
+        l->status = read_sample(m, it, rows, x, raw, work, &l->err);
     for (int k = 0; k < CODES && !l->status; k++) {
         struct step s = {.type = codes[k]};
         if (n % quant_info(codes[k])->n || !quant_bytes(codes[k], n, it->n_rows, &s.n_bytes))
@@ -99,6 +100,7 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
     mem_free(x);
     mem_free(y);
     mem_free(raw);
+    mem_free(work);
     mem_free(out);
 }
 
@@ -140,7 +142,7 @@ static void raise_steps(struct ladder *l, size_t n, uint64_t left)
     }
 }
 
-ingle_status tool_budget(struct pool *p, uint32_t cpu, const struct io_file *in, struct tool_budget_item *item, size_t n,
+ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in, struct tool_budget_item *item, size_t n,
                          uint64_t n_bytes, const struct report_sink *sink, struct err *err)
 {
     struct ladder *ladder = mem_calloc(n ? n : 1, sizeof *ladder);
@@ -153,7 +155,7 @@ ingle_status tool_budget(struct pool *p, uint32_t cpu, const struct io_file *in,
         m.ladder = ladder + i;
         pool_run(p, (int64_t)(n - i < AT_ONCE ? n - i : AT_ONCE), measure_tensor, &m);
         if (report_progress(sink, "measure", (double)(i + AT_ONCE < n ? i + AT_ONCE : n), (double)n))
-            s = err_set(err, INGLE_CANCEL, "%s: stopped", io_path(in));
+            s = err_set(err, INGLE_CANCEL, "%s: stopped", tool_source_path(in));
     }
     for (size_t i = 0; i < n && !s; i++) {
         if (ladder[i].status) {
@@ -164,7 +166,7 @@ ingle_status tool_budget(struct pool *p, uint32_t cpu, const struct io_file *in,
         least += ladder[i].n ? ladder[i].step[0].n_bytes : item[i].n_bytes;
     }
     if (!s && least > n_bytes)
-        s = err_set(err, INGLE_LIMIT, "%s: tensors have at least %llu bytes, more than the %llu of --fit", io_path(in),
+        s = err_set(err, INGLE_LIMIT, "%s: tensors have at least %llu bytes, more than the %llu of --fit", tool_source_path(in),
                     (unsigned long long)least, (unsigned long long)n_bytes);
     if (!s)
         raise_steps(ladder, n, n_bytes - least);

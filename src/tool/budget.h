@@ -4,12 +4,13 @@
 #ifndef INGLE_TOOL_BUDGET_H
 #define INGLE_TOOL_BUDGET_H
 
-#include "io/io.h"
+#include "tool/source.h"
 
 struct pool;
 
 struct tool_budget_item {
     const struct io_tensor *t;
+    size_t i;         /* of the source */
     uint64_t n_rows;
     bool choose;      /* else it has n_bytes and stays */
     uint64_t n_bytes;
@@ -19,7 +20,7 @@ struct tool_budget_item {
 };
 
 /* Chooses the types: the sum of relative error x elements x weight is small, and the bytes are at most n_bytes. */
-MUST_CHECK ingle_status tool_budget(struct pool *p, uint32_t cpu, const struct io_file *in, struct tool_budget_item *item,
+MUST_CHECK ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in, struct tool_budget_item *item,
                                     size_t n, uint64_t n_bytes, const struct report_sink *sink, struct err *err);
 
 #endif

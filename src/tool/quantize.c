@@ -8,6 +8,7 @@
 #include "io/io.h"
 #include "tool/budget.h"
 #include "tool/recipe.h"
+#include "tool/source.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum { CHUNK = 1 << 18 }; /* elements that a worker holds */
 /* What becomes of a tensor. */
 struct plan {
     const struct io_tensor *t;
+    size_t i;             /* of the source */
     uint32_t type;
     uint64_t n_rows, n_bytes;
     bool fallback, ruled; /* ruled: a rule chose the code */
@@ -30,7 +32,8 @@ struct job {
     const char *in_name;
     const struct tool_quantize_options *o;
     const struct report_sink *sink;
-    struct io_file *in, *like, *importance;
+    struct tool_source *in;
+    struct io_file *like, *importance;
     struct io_gguf *out;
     const struct tool_recipe *recipe;
     struct plan *plan;
@@ -47,8 +50,8 @@ struct job {
 
 struct worker {
     float *x;
-    unsigned char *raw, *code;
-    size_t raw_cap, code_cap;
+    unsigned char *raw, *code, *work;
+    size_t raw_cap, code_cap, work_cap;
     ingle_status status;
     struct err err;
 };
@@ -88,9 +91,12 @@ static bool fits(const char *pattern, size_t n, const char *name)
 static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, struct plan *p, bool *rule_used, struct err *err)
 {
     const struct io_tensor *t = p->t;
-    uint32_t type = t->type;
-    if (!tool_recipe_keeps(t) && j->recipe)
+    uint32_t type = j->recipe || j->o->like || j->o->fit_bytes ? t->type : tool_source_type(j->in, p->i);
+    if (!tool_recipe_keeps(t) && j->recipe) {
         type = tool_recipe_choose(j->recipe, m, t);
+        if (j->o->keep_coded && tool_source_is_coded(j->in, p->i))
+            type = t->type;
+    }
     const struct io_tensor *like = j->like ? io_tensor_find(j->like, t->name) : NULL;
     if (like && !tool_recipe_keeps(t))
         type = like->type;
@@ -121,7 +127,7 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
 
 static void read_shape(struct job *j, struct tool_recipe_model *m)
 {
-    const struct io_meta *meta = io_metadata(j->in);
+    const struct io_meta *meta = tool_source_meta(j->in);
     const char *arch = NULL;
     size_t n = 0;
     char key[160];
@@ -137,8 +143,8 @@ static void read_shape(struct job *j, struct tool_recipe_model *m)
             m->heads_per_kv = heads / kv;
     }
     for (size_t i = 0; i < j->n; i++)
-        m->n_v += strstr(io_tensor_at(j->in, i)->name, "attn_v.") != NULL;
-    m->has_output = io_tensor_find(j->in, "output.weight") != NULL;
+        m->n_v += strstr(tool_source_at(j->in, i)->name, "attn_v.") != NULL;
+    m->has_output = tool_source_find(j->in, "output.weight") != NULL;
     m->has_importance = j->importance != NULL;
 }
 
@@ -149,17 +155,24 @@ static ingle_status make_plan(struct job *j, struct err *err)
     ingle_status s = INGLE_OK;
     if (j->o->n_rules > 64)
         return err_set(err, INGLE_LIMIT, "%zu rules for tensors, the limit is 64", j->o->n_rules);
-    j->n = io_n_tensors(j->in);
+    j->n = tool_source_n(j->in);
     j->plan = mem_calloc(j->n ? j->n : 1, sizeof *j->plan);
     if (!j->plan)
         return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
     read_shape(j, &m);
     for (size_t i = 0; i < j->n && !s; i++) {
-        j->plan[i].t = io_tensor_at(j->in, i);
+        j->plan[i].t = tool_source_at(j->in, i);
+        j->plan[i].i = i;
         s = plan_tensor(j, &m, &j->plan[i], used, err);
         j->in_bytes += j->plan[i].t->n_bytes;
         j->out_bytes += j->plan[i].n_bytes;
     }
+    size_t n_rounded = 0;
+    for (size_t i = 0; i < j->n && !s && !j->recipe && !j->like && !j->o->fit_bytes; i++)
+        n_rounded += !j->plan[i].ruled && tool_source_type(j->in, i) != j->plan[i].t->type;
+    if (n_rounded)
+        report(j->sink, INGLE_REPORT_WARN, "convert", j->in_name,
+               "%zu matrices have scales that are no powers of two: their values are rounded to BF16 (--outtype f32 keeps them)", n_rounded);
     for (size_t i = 0; i < j->o->n_rules && !s; i++)
         if (!used[i])
             s = err_set(err, INGLE_ARG, "%s: no tensor fits the pattern '%.*s'", j->in_name,
@@ -170,7 +183,7 @@ static ingle_status make_plan(struct job *j, struct err *err)
 /* How many of the tokens compute with an expert. */
 static double expert_share(const struct job *j)
 {
-    const struct io_meta *meta = io_metadata(j->in);
+    const struct io_meta *meta = tool_source_meta(j->in);
     const char *arch = NULL;
     size_t n = 0;
     char key[160];
@@ -192,7 +205,7 @@ static ingle_status fit_plan(struct job *j, struct err *err)
     ingle_status s = item ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
     for (size_t i = 0; i < j->n && !s; i++) {
         const struct plan *p = &j->plan[i];
-        item[i] = (struct tool_budget_item){.t = p->t, .n_rows = p->n_rows, .n_bytes = p->n_bytes, .type = p->type,
+        item[i] = (struct tool_budget_item){.t = p->t, .i = p->i, .n_rows = p->n_rows, .n_bytes = p->n_bytes, .type = p->type,
                                             .choose = !p->ruled && !tool_recipe_keeps(p->t),
                                             .weight = strstr(p->t->name, "_exps") ? share : 1};
     }
@@ -257,7 +270,9 @@ static ingle_status take_importance(struct job *j, const struct io_tensor *t, ui
 static ingle_status worker_room(struct job *j, struct worker *w, uint64_t rows)
 {
     const size_t n_raw = (size_t)(rows * j->row_in), n_code = (size_t)(rows * j->row_out);
-    if (!mem_grow(&w->raw, &w->raw_cap, n_raw, 1) || !mem_grow(&w->code, &w->code_cap, n_code, 1))
+    const size_t n_work = tool_source_work(j->in, j->now->i, rows);
+    if (!mem_grow(&w->raw, &w->raw_cap, n_raw, 1) || !mem_grow(&w->code, &w->code_cap, n_code, 1) ||
+        !mem_grow(&w->work, &w->work_cap, n_work, 1))
         return err_set(&w->err, INGLE_NOMEM, "no memory for rows of tensor '%s'", j->now->t->name);
     return INGLE_OK;
 }
@@ -268,7 +283,7 @@ static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first,
     const struct io_tensor *t = j->now->t;
     const size_t n = (size_t)t->ne[0];
     const struct quant_info *info = quant_info(t->type);
-    ingle_status s = io_read(j->in, t, first * j->row_in, w->raw, (size_t)(rows * j->row_in), &w->err);
+    ingle_status s = tool_source_rows(j->in, j->now->i, first, rows, w->work, w->raw, &w->err);
     if (s)
         return s;
     const int64_t bad = quant_find_bad(t->type, w->raw, (size_t)(rows * n / info->n));
@@ -338,7 +353,7 @@ static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
                     *err = j->worker[k].err;
             }
         const double part = (double)(j->chunk + n) / (double)n_chunks * (double)p->n_bytes;
-        if (!s && report_progress(j->sink, "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
+        if (!s && report_progress(j->sink, j->o->job ? j->o->job : "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
             s = err_set(err, INGLE_CANCEL, "%s: stopped", j->in_name);
     }
     j->done_bytes += p->n_bytes;
@@ -347,30 +362,39 @@ static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
     return s;
 }
 
-static bool is_ours(const char *key)
+/* general.file_type of a file whose codes nobody named: by its 4-bit experts, or by what most bytes are. */
+static uint32_t file_type(const struct job *j)
 {
-    return strcmp(key, "general.file_type") == 0 || strcmp(key, "general.quantization_version") == 0 ||
-           strncmp(key, "split.", 6) == 0 || strcmp(key, "quantize.imatrix.file") == 0;
+    static const struct { uint32_t type, file_type; } known[] = {{QUANT_F32, 0}, {QUANT_F16, 1}, {QUANT_BF16, 32}, {QUANT_MXFP4, 38},
+                                                                 {QUANT_NVFP4, 39}, {QUANT_Q4_0, 2}, {QUANT_Q5_0, 8}, {QUANT_Q8_0, 7}};
+    uint64_t most = 0;
+    uint32_t is = 0;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        uint64_t n = 0;
+        for (size_t i = 0; i < j->n; i++)
+            n += j->plan[i].type == known[k].type && j->plan[i].t->n_dims > 1 ? j->plan[i].n_bytes : 0;
+        if (n > most || (n && (known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4))) {
+            most = known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4 ? UINT64_MAX : n;
+            is = known[k].file_type;
+        }
+    }
+    return is;
 }
 
 static ingle_status write_head(struct job *j, struct err *err)
 {
-    const struct io_meta *meta = io_metadata(j->in);
     uint64_t type = 0;
-    ingle_status s = INGLE_OK;
-    for (size_t i = 0; i < io_meta_count(meta) && !s; i++)
-        if (!is_ours(io_meta_at(meta, i)->key))
-            s = io_gguf_value(j->out, io_meta_at(meta, i), err);
+    ingle_status s = tool_source_head(j->in, j->out, err);
     if (j->recipe)
         type = tool_recipe_file_type(j->recipe);
     else if (!j->like || io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
-        type = 0;
+        type = j->like || j->o->fit_bytes ? 0 : file_type(j);
     if (!s)
         s = io_gguf_u32(j->out, "general.file_type", (uint32_t)type, err);
     if (!s)
         s = io_gguf_u32(j->out, "general.quantization_version", 2, err);
     if (!s && j->importance)
-        s = io_gguf_str(j->out, "quantize.imatrix.file", j->o->imatrix, err);
+        s = io_gguf_str(j->out, "quantize.imatrix.file", j->o->imatrix, strlen(j->o->imatrix), err);
     for (size_t i = 0; i < j->n && !s; i++) {
         const struct io_tensor *t = j->plan[i].t;
         s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
@@ -419,9 +443,7 @@ static ingle_status open_side(struct io_file **out, const char *path, const char
 static ingle_status open_all(struct job *j, const char *in, const char *out, struct err *err)
 {
     struct stat a, b;
-    ingle_status s = io_open(&j->in, in, j->sink, err);
-    if (!s && io_kind(j->in) != IO_GGUF)
-        s = err_set(err, INGLE_UNSUP, "%s: is no GGUF file", in);
+    ingle_status s = tool_source_open(&j->in, in, j->o->source, j->sink, err);
     if (!s && stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         s = err_set(err, INGLE_ARG, "%s: is the file that is read", out);
     if (!s && j->o->like)
@@ -450,6 +472,8 @@ static ingle_status convert_all(struct job *j, const char *out, struct err *err)
             s = err_set(err, INGLE_NOMEM, "no memory for %zu threads", j->n_workers);
     if (!s)
         s = io_gguf_create(&j->out, out, err);
+    if (!s)
+        io_gguf_split(j->out, j->o->split_bytes, j->o->split_tensors);
     if (!s)
         s = write_head(j, err);
     for (size_t i = 0; i < j->n && !s; i++)
@@ -480,10 +504,13 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
         mem_free(j.worker[i].x);
         mem_free(j.worker[i].raw);
         mem_free(j.worker[i].code);
+        mem_free(j.worker[i].work);
     }
     mem_free(j.worker);
     mem_free(j.plan);
-    io_close(j.in);
+    if (!s && j.in)
+        tool_source_say(j.in);
+    tool_source_close(j.in);
     io_close(j.like);
     io_close(j.importance);
     return s;

@@ -135,7 +135,7 @@ bool tool_recipe_keeps(const struct io_tensor *t)
 {
     static const char *const parts[] = {
         "_norm",    "ffn_gate_inp",     "tid2eid",  "hc_",       "sinks",  "_ape",  "exp_probs_b", "rope_freqs",
-        "altup",    "per_layer_model_proj", "centroid", "ordering", "markov", "_scale", "confidence",
+        "altup",    "per_layer_model_proj", "centroid", "ordering", "markov", "_scale", "confidence", "conf_proj",
     };
     const size_t n = strlen(t->name);
     if (t->n_dims < 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)

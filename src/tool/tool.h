@@ -119,19 +119,36 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
 
 /* ---- quantize.c: another code for the tensors of a file ---- */
 
+/* Which part of a checkpoint (tool/source.h) is read. */
+enum tool_source_part {
+    TOOL_SOURCE_MAIN,   /* the model; of a checkpoint with nothing but a drafter: that */
+    TOOL_SOURCE_MTP,    /* DeepSeek V4: the block that predicts one token more */
+    TOOL_SOURCE_DSPARK, /* DeepSeek V4: the stages that draft a block */
+};
+
+struct tool_source_options {
+    enum tool_source_part part;
+    const char *target; /* a drafter's: the checkpoint or GGUF file that has the vocabulary; NULL: it has its own */
+    const char *name;   /* general.name; NULL: that of the directory */
+};
+
 struct tool_rule { const char *pattern, *code; size_t n_pattern; }; /* "*.ffn_down*", "Q6_K" */
 
 struct tool_quantize_options {
-    const char *code;              /* a code or a recipe; NULL with like or fit_bytes */
+    const char *code;              /* a code or a recipe; NULL with like or fit_bytes, or: types that hold the values */
     const char *like;              /* the codes of the tensors of this file; NULL: none */
     const char *imatrix;           /* GGUF file with importance; NULL: none */
     const struct tool_rule *rule;  /* [n_rules], the last one that fits has the last word */
     size_t n_rules;
     uint64_t fit_bytes;            /* codes by measured errors, so many bytes at most; 0: no */
     bool dry;                      /* only say what would be done */
+    bool keep_coded;               /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
+    uint64_t split_bytes, split_tensors; /* parts of at most so much; 0: any */
+    const char *job;               /* for progress; NULL: "quantize" */
+    const struct tool_source_options *source; /* or NULL */
 };
 
-/* Writes the tensors of the file (or directory) `in` to the GGUF `out`; *text is a summary.  The threads of p
+/* Writes the tensors of the GGUF file or checkpoint (tool/source.h) `in` to the GGUF `out`; *text is a summary.  The threads of p
  * work on rows; memory: a few MiB a thread. */
 MUST_CHECK ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
                                       const struct tool_quantize_options *o, const struct report_sink *sink,

@@ -106,6 +106,36 @@ static void try_matrix(struct io_file *f, int64_t rows, int64_t columns, int64_t
     json_object_put(config);
 }
 
+/* The same as rows. */
+static void try_rows(struct io_file *f)
+{
+    struct model *m = NULL;
+    struct model_stack *k = NULL;
+    struct model_stack_info info;
+    struct err err = {0};
+    ingle_status s = model_create(&m, f, NULL, NULL, NULL, &err);
+    if (!s)
+        s = model_stack_open(&k, m, "blk.0.x.weight", &err);
+    if (!s) {
+        model_stack_info(k, &info);
+        const int64_t rows = (int64_t)(info.ne[1] * info.ne[2]), n = rows < 3 ? 1 : 2;
+        uint64_t n_bytes = 0;
+        bool rounded = false;
+        if (!quant_bytes(info.type, info.ne[0], (uint64_t)n, &n_bytes))
+            abort();
+        void *work = mem_alloc(model_stack_work(k, n) + 1), *to = mem_alloc((size_t)n_bytes + 1);
+        for (int64_t r = 0; r + n <= rows && work && to && !s; r += n)
+            if (r % (int64_t)info.ne[1] + n <= (int64_t)info.ne[1])
+                s = model_stack_rows(k, r, n, work, to, &rounded, &err);
+        mem_free(work);
+        mem_free(to);
+    }
+    if (s && !err.msg[0])
+        abort();
+    model_stack_close(k);
+    model_free(m);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct input in = {data, n};
@@ -125,6 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         abort();
     if (!io_open(&f, path, NULL, NULL)) {
         try_matrix(f, rows, columns, stack, json, cut);
+        try_rows(f);
         io_close(f);
     }
     mem_free(bytes);

@@ -1,0 +1,62 @@
+/* source_impl - inside the room: what the files of source.h share. */
+#ifndef INGLE_TOOL_SOURCE_IMPL_H
+#define INGLE_TOOL_SOURCE_IMPL_H
+
+#include "base/json.h"
+#include "family/family.h"
+#include "tool/source.h"
+#include <stdatomic.h>
+
+enum { SOURCE_NAME = 128 };
+
+enum source_how {
+    SOURCE_FILE,     /* a tensor of a GGUF file */
+    SOURCE_SAME,     /* rows of the stack as they are */
+    SOURCE_FLOATS,   /* decoded, times the factor, into F32 or BF16 */
+    SOURCE_SCALED,   /* blocks with a half as scale, which takes the factor */
+    SOURCE_INTS,     /* I64 into I32 */
+    SOURCE_JOINED,   /* rows of two stacks behind one another, as floats */
+    SOURCE_CONSTANT, /* F32 in memory */
+};
+
+struct source_item {
+    char name[SOURCE_NAME];
+    struct io_tensor t; /* t.name is name */
+    enum source_how how;
+    struct model_stack *a, *b;
+    struct model_stack_info ia, ib;
+    float *constant; /* owned */
+    uint32_t written; /* tool_source_type() */
+    bool coded;
+};
+
+enum source_kind { SOURCE_GGUF, SOURCE_GEMMA4, SOURCE_DEEPSEEK4, SOURCE_MTP, SOURCE_MTP_ALONE, SOURCE_ASSISTANT, SOURCE_DFLASH, SOURCE_DSPARK4 };
+
+struct tool_source {
+    const char *path;
+    const struct report_sink *sink;
+    struct tool_source_options o;
+    struct io_file *file;
+    struct json_object *config;
+    struct model *model;
+    const struct family *family;
+    const struct family_draft *draft;
+    enum source_kind kind;
+    struct io_meta *meta; /* made from config.json; NULL: a GGUF file */
+    struct source_item *item;
+    size_t n, cap;
+    uint64_t n_vocab;   /* 0: not known */
+    atomic_bool rounded;
+};
+
+/* ---- source_keys.c ---- */
+
+/* Fills s->meta from config.json. */
+MUST_CHECK ingle_status tool_source_keys(struct tool_source *s, struct err *err);
+
+/* ---- source_vocab.c ---- */
+
+/* Writes tokens, merges, ends and the template of the checkpoint's tokenizer.json (of a drafter: its target's). */
+MUST_CHECK ingle_status tool_source_vocab(const struct tool_source *s, struct io_gguf *w, struct err *err);
+
+#endif

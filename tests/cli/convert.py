@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""convert.py INGLE - a checkpoint and the file made of it are the same model: names and bytes of tensors as llama.cpp's
+converter writes them, equal logits, equal prompts; parts, drafters, and what goes wrong."""
+import json, lzma, os, random, shutil, struct, subprocess, sys, tempfile, unittest
+
+INGLE = sys.argv[1]
+GOLDENS = "tests/data/goldens"
+SCALAR = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+
+def gguf(path):
+    """Keys, and {name: (shape, type, bytes)}."""
+    d = open(path, "rb").read()
+    n_tensors, n_keys = struct.unpack_from("<QQ", d, 8)
+    at = 24
+
+    def text():
+        nonlocal at
+        n, = struct.unpack_from("<Q", d, at)
+        at += 8 + n
+        return d[at - n:at].decode("utf-8", "surrogateescape")
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            return text()
+        if kind == 9:
+            kind, n = struct.unpack_from("<IQ", d, at)
+            at += 12
+            return [value(kind) for _ in range(n)]
+        at += struct.calcsize("<" + SCALAR[kind])
+        return struct.unpack_from("<" + SCALAR[kind], d, at - struct.calcsize("<" + SCALAR[kind]))[0]
+
+    keys, tensors = {}, {}
+    for _ in range(n_keys):
+        name = text()
+        kind, = struct.unpack_from("<I", d, at)
+        at += 4
+        keys[name] = value(kind)
+    for _ in range(n_tensors):
+        name = text()
+        n, = struct.unpack_from("<I", d, at)
+        shape = struct.unpack_from(f"<{n}Q", d, at + 4)
+        kind, offset = struct.unpack_from("<IQ", d, at + 4 + 8 * n)
+        at += 16 + 8 * n
+        tensors[name] = [shape, kind, offset]
+    data = (at + 31) // 32 * 32
+    ends = sorted(t[2] for t in tensors.values()) + [len(d) - data]
+    for t in tensors.values():
+        t[2] = d[data + t[2]:data + next(e for e in ends if e > t[2])].rstrip(b"\0")
+    return keys, tensors
+
+
+def safetensors(path):
+    d = open(path, "rb").read()
+    n, = struct.unpack_from("<Q", d)
+    head = json.loads(d[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: [v["dtype"], v["shape"], d[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]] for k, v in head.items()}
+
+
+def save(path, tensors):
+    head, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.dir = self.tmp.name
+        self.out = f"{self.dir}/out.gguf"
+
+    def tearDown(self):
+        self.tmp.cleanup()
+
+    def run_it(self, *args, code=0, **more):
+        r = subprocess.run([INGLE, *args], capture_output=True, timeout=120, **{"stdin": subprocess.DEVNULL, **more})
+        self.assertEqual(r.returncode, code, (args, r.stderr.decode()))
+        return r
+
+    def convert(self, source, *args, code=0):
+        return self.run_it("convert", "--threads", "2", source, "-o", self.out, *args, code=code)
+
+    def logits(self, model, n_vocab, *args):
+        ids, out = f"{self.dir}/ids.json", f"{self.dir}/logits.safetensors"
+        random.seed(5)
+        open(ids, "w").write(json.dumps([random.randrange(5, n_vocab) for _ in range(40)]))
+        self.run_it("eval", "-q", "-m", model, "--no-pack-cache", "--threads", "2", "--tokens", ids, "--logits", out, *args)
+        return safetensors(out)["logits"][2]
+
+    def with_words(self, golden, tokenizer, n):
+        """A golden with n rows in its embedding, to which a tokenizer of n tokens fits."""
+        to = f"{self.dir}/{golden}"
+        os.mkdir(to)
+        config = json.load(open(f"{GOLDENS}/{golden}/config.json"))
+        t = safetensors(f"{GOLDENS}/{golden}/model.safetensors")
+        was = config.get("text_config", config)["vocab_size"]
+        for v in t.values():
+            if v[1] and v[1][0] == was:
+                v[2] = (v[2] * (n // was + 1))[:len(v[2]) // was * n]
+                v[1] = [n] + v[1][1:]
+        config.get("text_config", config)["vocab_size"] = n
+        json.dump(config, open(f"{to}/config.json", "w"))
+        save(f"{to}/model.safetensors", t)
+        shutil.copy(tokenizer, f"{to}/tokenizer.json")
+        return to
+
+    def same_tensors(self, reference, *, besides=()):
+        ours, theirs = gguf(self.out)[1], gguf(reference)[1]
+        self.assertEqual(ours.keys(), theirs.keys())
+        for name, t in theirs.items():
+            if name not in besides:
+                self.assertEqual(ours[name][:2], list(t[:2]), name)
+                self.assertEqual(ours[name][2], t[2], name)
+
+    def test_tensors_are_those_of_the_other_converter(self):
+        for golden in ("gemma4_dense", "gemma4_moe", "gemma4_assistant_dense", "gemma4_assistant_ordered"):
+            with self.subTest(golden=golden):
+                self.convert(f"{GOLDENS}/{golden}", "--outtype", "f32")
+                reference = f"{GOLDENS}/{golden}/model-F32.gguf"
+                self.same_tensors(reference)
+                ours, theirs = gguf(self.out)[0], gguf(reference)[0]
+                for key, v in theirs.items():
+                    if not key.startswith(("tokenizer.", "general.")):
+                        self.assertEqual(ours.get(key), v, key)
+        for golden in ("dflash_gemma4", "dflash2_gemma4", "dspark_gemma4", "dspark_v4"):
+            with self.subTest(golden=golden):
+                self.convert(f"{GOLDENS}/{golden}", "--outtype", "f32", "--tensor", "*=F32")
+                reference = f"{GOLDENS}/{golden}/model-F32.gguf"
+                self.same_tensors(reference)
+                ours, theirs = gguf(self.out)[0], gguf(reference)[0]
+                for key, v in theirs.items():
+                    if not key.startswith(("tokenizer.", "general.")) and key != "dflash.embedding_scale":
+                        self.assertEqual(ours.get(key), v, key)
+
+    def test_equal_logits(self):
+        for golden, n_vocab in (("gemma4_dense", 512), ("gemma4_moe", 512), ("deepseek_v4_full", 320)):
+            with self.subTest(golden=golden):
+                self.convert(f"{GOLDENS}/{golden}")
+                self.assertEqual(self.logits(f"{GOLDENS}/{golden}", n_vocab), self.logits(self.out, n_vocab))
+
+    def test_codes_of_deepseek(self):
+        """FP8 is BF16, FP4 is MXFP4 of the same values, the rest as its part of the network wants it."""
+        source = f"{GOLDENS}/deepseek_v4_published"
+        self.convert(source)
+        keys, t = gguf(self.out)
+        self.assertEqual(t["blk.0.ffn_gate_tid2eid.weight"][1], 26)
+        for name, (shape, kind, raw) in t.items():
+            if any(p in name for p in ("hc_", "sinks", "_ape", "exp_probs_b", "_norm", "ffn_gate_inp")):
+                self.assertEqual(kind, 0, name)
+            elif "_exps" in name:
+                self.assertEqual((kind, len(shape)), (39, 3), name)
+        self.assertIn("output_hc_fn.weight", t)
+        self.assertEqual(t["blk.0.attn_output_a.weight"][1], 30)
+        self.assertEqual(keys["general.file_type"], 38)
+        was = safetensors(f"{source}/model.safetensors")
+        code, scale = was["layers.0.ffn.experts.3.w1.weight"], was["layers.0.ffn.experts.3.w1.scale"]
+        shape, _, raw = t["blk.0.ffn_gate_exps.weight"]
+        row = shape[0] // 32 * 17
+        raw = raw[3 * shape[1] * row:]
+        for r in (0, 7):
+            for g in range(shape[0] // 32):
+                block = raw[r * row + g * 17:][:17]
+                nibbles = [b >> s & 15 for b in code[2][r * shape[0] // 2 + g * 16:][:16] for s in (0, 4)]
+                self.assertEqual(block[0], scale[2][r * shape[0] // 32 + g])
+                self.assertEqual([b & 15 for b in block[1:]] + [b >> 4 for b in block[1:]], nibbles)
+        for outtype in ("f16", "q8_0"):
+            self.convert(source, "--outtype", outtype)
+            self.assertEqual(gguf(self.out)[1]["blk.0.ffn_gate_exps.weight"][1], 39)
+            self.assertEqual(gguf(self.out)[1]["blk.0.attn_sinks.weight"][1], 0)
+        self.assertEqual(gguf(self.out)[1]["blk.0.attn_q_a.weight"][1], 8)
+
+    def test_partial_tiles(self):
+        """An FP8 matrix whose sides are no multiples of a tile has the values of code times scale."""
+        to = self.with_words("deepseek_v4_published", "tests/data/nano/nano-v4-tokenizer.json", 2048)
+        t = safetensors(f"{to}/model.safetensors")
+        weight, scale = t["layers.0.attn.wq_a.weight"], t["layers.0.attn.wq_a.scale"]
+        rows, columns = weight[1]
+        self.assertTrue(rows % 128 and columns % 128, weight[1])
+        t["layers.0.attn.wq_a.scale"] = [scale[0], scale[1], bytes(120 + i for i in range(len(scale[2])))]
+        save(f"{to}/model.safetensors", dict(sorted(t.items(), reverse=True)))  # and in another order
+        self.convert(to)
+        raw = gguf(self.out)[1]["blk.0.attn_q_a.weight"][2]
+        for r, c in ((0, 0), (rows - 1, columns - 1), (5, 127), (5, 128), (rows - 1, 3)):
+            b = weight[2][r * columns + c]
+            e, m = b >> 3 & 15, b & 7
+            v = (m / 8 * 2 ** -6 if not e else (1 + m / 8) * 2.0 ** (e - 7)) * (-1 if b >> 7 else 1)
+            v *= 2.0 ** (120 + r // 128 * scale[1][1] + c // 128 - 127)
+            got = struct.unpack("<f", b"\0\0" + raw[2 * (r * columns + c):][:2])[0]
+            self.assertEqual(got, v, (r, c))
+
+    def test_draft_block(self):
+        """A DeepSeek V4 checkpoint with its block: left out, in llama.cpp's form, and alone."""
+        source = f"{GOLDENS}/deepseek_v4_full"
+        block = {k: v for k, v in safetensors(f"{source}/model.safetensors").items() if k.startswith("mtp.")}
+        self.assertIn(b"--mtp", self.convert(source).stderr)
+        self.assertFalse([n for n in gguf(self.out)[1] if n.startswith(("mtp.", "blk.5."))])
+        self.convert(source, "--mtp")
+        keys, mtp = gguf(self.out)
+        self.assertEqual((keys["deepseek4.block_count"], keys["deepseek4.nextn_predict_layers"]), (6, 1))
+        self.assertEqual(mtp["blk.5.nextn.eh_proj.weight"][0], (128, 64))
+        e, h = block["mtp.0.e_proj.weight"][2], block["mtp.0.h_proj.weight"][2]
+        self.assertEqual(mtp["blk.5.nextn.eh_proj.weight"][2][:512], e[:256] + h[:256])
+        for name in ("blk.5.nextn.enorm.weight", "blk.5.nextn.hnorm.weight", "blk.5.nextn.shared_head_norm.weight", "output_hc_fn.weight",
+                     "token_embd.weight", "output.weight", "blk.5.ffn_gate_exps.weight"):
+            self.assertTrue(name in mtp, name)
+        self.assertNotIn("blk.0.attn_norm.weight", mtp)
+        alone = f"{self.dir}/alone"
+        os.mkdir(alone)
+        shutil.copy(f"{source}/config.json", alone)
+        save(f"{alone}/model.safetensors", block)
+        self.convert(alone)
+        self.assertIn("mtp.0.e_proj.weight", gguf(self.out)[1])
+
+    def test_words_and_templates(self):
+        try:
+            import jinja2
+        except ImportError:
+            jinja2 = None
+        for golden, tokenizer, vectors, bos in (
+                ("gemma4_dense", "tests/data/nano/tokenizer.json", "gemma4-template-vectors", 2),
+                ("deepseek_v4_published", "tests/data/nano/nano-v4-tokenizer.json", "deepseek-v4-template-vectors", 0)):
+            with self.subTest(golden=golden):
+                to = self.with_words(golden, tokenizer, 2048)
+                self.convert(to)
+                keys = gguf(self.out)[0]
+                self.assertEqual((len(keys["tokenizer.ggml.tokens"]), keys["tokenizer.ggml.bos_token_id"]), (2048, bos))
+                words = "Hello, World! 123\n\n  <|turn>x é 漢字"
+                a, b = (self.run_it("tokenize", "--parse-special", "-m", m, words).stdout for m in (to, self.out))
+                self.assertEqual(a, b)
+                self.assertEqual(self.logits(to, 2048), self.logits(self.out, 2048))
+                if jinja2:
+                    self.same_prompts(jinja2, keys["tokenizer.chat_template"], vectors, golden.startswith("gemma4"))
+
+    SEVEN = [[("user", "Say hello.")], [("system", "Be brief."), ("user", "What is 1+1?")],
+             [("user", "Hi"), ("assistant", "Hello."), ("user", "And now?")],
+             [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4"), ("user", "5")],
+             [("developer", "Answer in French."), ("user", "Hi")], [("user", "Say 1 to 100")], [("user", "Say 1 to 1000")]]
+
+    def same_prompts(self, jinja2, template, vectors, gemma):
+        env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+        env.filters["tojson"] = lambda v: json.dumps(v, ensure_ascii=False)
+        env.filters["from_json"] = json.loads
+        render = env.from_string(template).render
+        cases = json.load(lzma.open(f"tests/data/text/{vectors}.json.xz"))
+        cases = [c for c in cases if c["large"] and c["add_generation_prompt"]] if gemma else [c for c in cases if c["template"] == "V4"]
+        plain = {"tools": None, "enable_thinking": False, "preserve_thinking": False, "large": True, "thinking": False,
+                 "add_generation_prompt": True}
+        cases = [{"messages": [{"role": r, "content": c} for r, c in talk], **plain} for talk in self.SEVEN] + cases
+        lines = "".join(json.dumps({k: v for k, v in c.items() if k not in ("expected", "encoder", "why", "agree", "category")}) + "\n"
+                        for c in cases)
+        r = self.run_it("render", "--jsonl", "--family", "gemma4" if gemma else "deepseek4", stdin=None, input=lines.encode())
+        ours = [json.loads(line)["prompt"] for line in r.stdout.decode().strip("\n").split("\n")]
+        self.assertEqual(len(ours), len(cases))
+        n_vendor = 0
+        for c, prompt in zip(cases, ours):
+            values = {k: c[k] for k in ("enable_thinking", "preserve_thinking", "thinking", "drop_thinking", "reasoning_effort",
+                                        "response_format") if c.get(k) is not None}
+            got = render(messages=c["messages"], tools=c.get("tools"), add_generation_prompt=c["add_generation_prompt"], **values)
+            self.assertEqual(got, prompt, c["messages"])
+            n_vendor += got == c.get("expected")
+        self.assertGreater(n_vendor, 100)
+
+    def test_parts_and_errors(self):
+        source = f"{GOLDENS}/gemma4_dense"
+        self.convert(source)
+        whole = self.logits(self.out, 512)
+        os.unlink(self.out)
+        self.convert(source, "--split-max-size", "400K")
+        parts = sorted(p for p in os.listdir(self.dir) if p.endswith(".gguf"))
+        self.assertGreater(len(parts), 2)
+        self.assertEqual(parts[0], f"out-00001-of-{len(parts):05}.gguf")
+        self.assertEqual(self.logits(f"{self.dir}/{parts[0]}", 512), whole)
+        for p in parts:
+            os.unlink(f"{self.dir}/{p}")
+        bad = f"{self.dir}/bad"
+        os.mkdir(bad)
+        t = safetensors(f"{source}/model.safetensors")
+        name = next(k for k in t if k.endswith("q_proj.weight"))
+        t[name][2] = t[name][2][:40] + b"\xff\xff\xff\x7f" + t[name][2][44:]
+        save(f"{bad}/model.safetensors", t)
+        for config, word in ((None, "config.json"), ({"model_type": "llama"}, "llama")):
+            if config:
+                json.dump(config, open(f"{bad}/config.json", "w"))
+            self.assertIn(word, self.convert(bad, code=1).stderr.decode())
+        shutil.copy(f"{source}/config.json", bad)
+        self.assertIn("no finite number", self.convert(bad, code=1).stderr.decode())
+        self.convert(f"{GOLDENS}/gemma4_dense", "--mtp", code=1)
+        self.convert(f"{self.dir}/none", code=1)
+        self.assertFalse([p for p in os.listdir(self.dir) if ".gguf" in p])
+        self.run_it("convert", source, code=2)
+        r = self.run_it("convert", source, "--dry-run")
+        self.assertIn(b"F32", r.stdout)
+        self.run_it("convert", source, "--outfile", self.out, "--outtype", "bf16", "--no-mtp")
+
+    def test_quantize_takes_checkpoints(self):
+        self.run_it("quantize", "--threads", "2", f"{GOLDENS}/gemma4_dense", self.out, "Q8_0")
+        self.same_tensors(f"{GOLDENS}/gemma4_dense/model-Q8_0.gguf", besides=[n for n in gguf(self.out)[1]])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]], warnings="ignore")
