@@ -157,7 +157,7 @@ static void take(struct keys *k, const struct io_meta *from, bool over)
 static void take_config(struct keys *k, ingle_status (*config)(struct json_object *, struct io_meta *, const struct report_sink *, struct err *),
                         bool over, const struct report_sink *sink)
 {
-    struct io_meta *m = io_meta_create();
+    struct io_meta *m = k->st ? NULL : io_meta_create();
     if (k->st)
         return;
     if (!m) {

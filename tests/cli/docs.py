@@ -50,6 +50,7 @@ class Docs(unittest.TestCase):
                 f.write(text)
         for name in ("FILE", "MODEL", "model.gguf"):
             os.symlink(os.path.join(ROOT, MODEL), os.path.join(self.home, name))
+        os.symlink(os.path.join(ROOT, "tests/data/goldens/deepseek_v4_published"), os.path.join(self.home, "DIR"))
         os.symlink(os.path.join(ROOT, "share"), os.path.join(self.home, "share"))
         os.makedirs(os.path.join(self.home, "bin"))
         os.makedirs(os.path.join(self.home, ".codex"))
