@@ -787,6 +787,7 @@ struct ingle_slot {
     bool restoring; /* what is on disk of the prompt is being read; it takes no part in steps */
 };
 enum { INGLE_DRAFT_PLACES = 16 };
+enum ingle_drafter { INGLE_DRAFTER_NETWORK, INGLE_DRAFTER_TEXT, INGLE_DRAFTER_GRAMMAR, INGLE_DRAFTERS };
 struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;
     int64_t n_steps, n_step_rows;     /* since the start */
@@ -794,6 +795,7 @@ struct ingle_scheduler_status {
     int64_t n_drafts;                            /* that were verified */
     int64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* tokens by their place in a draft; later
                                                   * places count with the last one */
+    int64_t drafted_by[INGLE_DRAFTERS], accepted_by[INGLE_DRAFTERS]; /* tokens by who drafted them */
     double draft_saved_seconds;                  /* by drafting, as measured beside plain steps; below 0: lost */
     char draft_why[96];                          /* why no answer is drafted for now; "" */
     double prompt_seconds, generated_seconds;

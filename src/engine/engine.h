@@ -72,6 +72,7 @@ struct ingle_engine {
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
     int64_t draft_least;        /* tokens that are drafted although they may not pay */
     int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
+    int draft_force_by;         /* ... and by whom if it offers any; INGLE_DRAFTERS: in turn */
     char draft_why[240];        /* why no network drafts, or "" */
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;

@@ -314,12 +314,15 @@ void ingle_grammar_close(struct ingle_grammar *g)
 
 struct engine_rule {
     struct engine_words *words;
+    const struct tokenizer *tokenizer;
+    const struct grammar_vocab *vocab;
     struct compiled *c; /* a reference */
     struct grammar_matcher *matcher;
     bool failed; /* the matcher's tables may be half made */
     bool ready;  /* allowed is that of the present place */
     uint64_t *allowed; /* [(n_vocab + 63) / 64] */
     size_t n_words, n_matcher_words;
+    int64_t n_vocab; /* logits */
 };
 
 ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_grammar *g,
@@ -335,11 +338,14 @@ ingle_status engine_rule_open(struct engine_rule **out, const struct ingle_gramm
     if (!r)
         return err_set(err, INGLE_NOMEM, "no memory for a grammar");
     r->words = m->words;
+    r->tokenizer = m->tokenizer;
+    r->vocab = vocab;
     (void)pthread_mutex_lock(&m->words->lock);
     r->c = g->c;
     r->c->refs++;
     r->matcher = take_idle(m->words, r->c);
     (void)pthread_mutex_unlock(&m->words->lock);
+    r->n_vocab = n_vocab;
     r->n_words = ((size_t)n_vocab + 63) / 64;
     r->n_matcher_words = (engine_n_tokens(m) + 63) / 64;
     r->allowed = mem_calloc(r->n_words + 1, sizeof *r->allowed);
@@ -414,6 +420,64 @@ ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause 
     grammar_matcher_bound(r->matcher, NULL);
     r->failed = r->failed || (st && st != INGLE_CANCEL && st != INGLE_LIMIT);
     return st;
+}
+
+/* ---- what it forces ---- */
+
+enum { FORCED_BYTES = 256, FORCED_PIECES = 8 };
+/* A token of a text that can be cut otherwise; the last one of a run, which what follows may be part of. */
+static const float LIKELY = 0.85f, OPEN = 0.5f;
+
+/* Tokens that were found so far. */
+struct forced { int64_t n, width, n_vocab; int32_t *token; float *confidence; };
+
+static void add_forced(struct forced *f, int32_t token, float confidence)
+{
+    if (token >= f->n_vocab) /* it has no logit, nor do those behind it come */
+        f->width = f->n;
+    if (f->n == f->width)
+        return;
+    f->token[f->n] = token;
+    f->confidence[f->n++] = confidence;
+}
+
+/* The tokens of n bytes. */
+static void add_bytes(struct forced *f, const struct engine_rule *r, const char *bytes, size_t n, bool open, struct text_ids *scratch)
+{
+    struct err err;
+    size_t at = 0;
+    scratch->n = 0;
+    if (text_encode(r->tokenizer, bytes, n, false, NULL, 0, scratch, &err))
+        return;
+    for (size_t i = 0; i < scratch->n && at < n; i++) {
+        const bool last = i + 1 == scratch->n;
+        const bool alone = grammar_vocab_alone(r->vocab, bytes + at, n - at, open);
+        add_forced(f, scratch->id[i], alone ? 1 : last && open ? OPEN : LIKELY);
+        at += grammar_vocab_bytes(r->vocab, scratch->id[i]);
+    }
+}
+
+int64_t engine_rule_forced(struct engine_rule *r, const struct grammar_pause *pause, int64_t width, int32_t *token,
+                           float *confidence, struct text_ids *scratch)
+{
+    struct err err;
+    char bytes[FORCED_BYTES];
+    struct grammar_forced piece[FORCED_PIECES];
+    struct forced f = {.width = width, .n_vocab = r->n_vocab, .token = token, .confidence = confidence};
+    size_t n = FORCED_PIECES, at = 0;
+    bool open = false;
+    grammar_matcher_bound(r->matcher, pause);
+    const ingle_status st = grammar_matcher_forced(r->matcher, piece, &n, bytes, sizeof bytes, &open, &err);
+    grammar_matcher_bound(r->matcher, NULL);
+    r->failed = r->failed || (st && st != INGLE_CANCEL && st != INGLE_LIMIT);
+    for (size_t i = 0; i < n && !st; i++) {
+        if (piece[i].token >= 0)
+            add_forced(&f, piece[i].token, 1);
+        else
+            add_bytes(&f, r, bytes + at, piece[i].n_bytes, open && i + 1 == n, scratch);
+        at += piece[i].n_bytes;
+    }
+    return f.n;
 }
 
 ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err)

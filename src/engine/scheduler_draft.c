@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scheduler_draft - tokens that are guessed before a step: by a network, in one round for all answers, or from the text.
- * They stand behind the answer's token, and the step draws at each of them what plain decoding draws.
+ * scheduler_draft - tokens that are guessed before a step: by a network, in one round for all answers, from the text, or
+ * because the answer's grammar leaves no choice.  They stand behind the answer's token, and the step draws at each of them what plain decoding draws.
  */
 #include "engine/scheduler.h"
 
@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BY_NETWORK, BY_TEXT }; /* numbers of proposers */
+/* Numbers of proposers. */
+enum { BY_NETWORK = INGLE_DRAFTER_NETWORK, BY_TEXT = INGLE_DRAFTER_TEXT, BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR, PROPOSERS = INGLE_DRAFTERS };
 enum { MEMORY_USERS = 16, MEMORY_TOKENS = 8192 };
 enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
 enum { FOLLOWED = 4096 };     /* tokens of all texts that are taken up before a step, about half a millisecond */
@@ -27,8 +28,8 @@ struct slot_draft {
     int proposer;
     bool sure;               /* confidence[proposer] is known */
     float sharp;             /* what the network's logits are multiplied by in this round */
-    int32_t token[2][SCHED_DRAFT_DEPTH]; /* by proposer */
-    float confidence[2][SCHED_DRAFT_DEPTH];
+    int32_t token[PROPOSERS][SCHED_DRAFT_DEPTH];
+    float confidence[PROPOSERS][SCHED_DRAFT_DEPTH];
 };
 
 struct engine_drafts {
@@ -38,6 +39,7 @@ struct engine_drafts {
     struct session_draft *round;
     int64_t *item_of;               /* of a round's session */
     struct ngram_memory *memory;    /* NULL: text does not draft */
+    struct text_ids forced;         /* scratch */
     struct sched_draft sched;
     int64_t work;                   /* tokens of texts that may still be taken up before this step */
     int64_t prompt_rows;            /* of the last step */
@@ -95,6 +97,7 @@ void engine_drafts_close(struct engine_drafts *d)
     for (int64_t i = 0; d->slot && i < d->s->o.max_running; i++)
         session_ngram_free(d->slot[i].text);
     session_ngram_memory_free(d->memory);
+    text_ids_release(&d->forced);
     mem_free(d->slot);
     mem_free(d->item);
     mem_free(d->who);
@@ -160,6 +163,18 @@ static void know_prompts(struct ingle_scheduler *s)
     }
 }
 
+/* Where the grammar has one way to go on, its tokens. */
+static void offer_forced(struct engine_drafts *d, struct slot_draft *t, const struct engine_answer *a, int64_t most,
+                         struct sched_draft_item *item)
+{
+    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
+    struct engine_rule *rule = engine_sampler_rule(a->r->sampler[a->index]);
+    if (rule && d->s->e->draft_text)
+        item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
+            engine_rule_forced(rule, &pause, most, t->token[BY_GRAMMAR], t->confidence[BY_GRAMMAR], &d->forced),
+            t->confidence[BY_GRAMMAR]};
+}
+
 static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sched_draft_item *item)
 {
     struct engine_drafts *d = s->drafts;
@@ -169,6 +184,8 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     *item = (struct sched_draft_item){.s = &t->sched};
     if (a->plain)
         most = 0;
+    if (most > 0)
+        offer_forced(d, t, a, most, item);
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
     if (most <= 0 || !t->text || !know_text(d, t, a))
@@ -245,7 +262,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_item *item = &d->item[i];
         struct slot_draft *t = slot_of(s, d->who[i]);
-        t->sure = item->proposer == BY_TEXT;
+        t->sure = item->proposer != BY_NETWORK;
         if (!item->width || item->proposer != BY_NETWORK)
             continue;
         t->sharp = d->who[i]->r->o.sampling.temperature > 0 ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK) : 1;
@@ -321,15 +338,17 @@ static void say_why(struct ingle_scheduler *s, int64_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* For tests: so many tokens each, whoever offers them in turn, whatever they bring. */
-static void force(struct engine_drafts *d, int64_t n, int64_t most, int64_t left)
+/* For tests: so many tokens each, of the first proposer from `by` on that offers any, whatever they bring. */
+static void force(struct engine_drafts *d, int64_t n, int64_t most, int by, int64_t left)
 {
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_item *item = &d->item[i];
-        item->proposer = d->turn++ % 2 ? BY_TEXT : BY_NETWORK;
-        if (!item->offer[item->proposer].most)
-            item->proposer = item->proposer == BY_TEXT ? BY_NETWORK : BY_TEXT;
-        item->width = num_min(num_min(item->offer[item->proposer].most, most), left);
+        item->width = 0;
+        for (int k = 0; k < PROPOSERS && !item->width; k++) {
+            item->proposer = (int)((by < PROPOSERS ? (uint64_t)by : d->turn) + (uint64_t)k) % PROPOSERS;
+            item->width = num_min(num_min(item->offer[item->proposer].most, most), left);
+        }
+        d->turn++;
         left -= item->width;
     }
 }
@@ -349,7 +368,7 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
         return;
     sched_draft_plan(&d->sched, d->item, n, &room);
     if (s->e->draft_force)
-        force(d, n, s->e->draft_force, room.most_rows);
+        force(d, n, s->e->draft_force, s->e->draft_force_by, room.most_rows);
     else
         at_least(s, n, room.most_rows);
     run_round(s, n);
@@ -400,8 +419,10 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
     share_time(l, d->sched.saved_seconds - saved);
 }
 
-static void count(struct ingle_scheduler_status *c, int64_t n, int64_t n_right)
+static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t n_right)
 {
+    c->drafted_by[by] += n;
+    c->accepted_by[by] += n_right;
     c->n_drafts++;
     c->drafted_tokens += n;
     c->accepted_tokens += n_right;
@@ -426,7 +447,7 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
     u->n_accepted += n_right;
     u->draft_saved_seconds += d->sched.saved_seconds - saved;
     pthread_mutex_lock(&s->lock);
-    count(&s->status, a->n_drafts, n_right);
+    count(&s->status, t->proposer, a->n_drafts, n_right);
     s->status.draft_saved_seconds = d->sched.saved_seconds;
     pthread_mutex_unlock(&s->lock);
 }

@@ -28,6 +28,11 @@ MUST_CHECK ingle_status engine_rule_allows(struct engine_rule *r, const struct g
 /* *fit: how many of the n tokens may come one after the other; nothing is accepted. */
 MUST_CHECK ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause *pause, const int32_t *token,
                                          int64_t n, int64_t *fit, struct err *err);
+/* What the grammar leaves no choice of, as tokens: as the tokenizer cuts it, where it can be cut in several ways.  Returns how many
+ * of `width`, with how likely each is drawn; 1: no other one can be.  0 where it would take too much.  scratch: kept between calls. */
+struct text_ids;
+int64_t engine_rule_forced(struct engine_rule *r, const struct grammar_pause *pause, int64_t width, int32_t *token,
+                           float *confidence, struct text_ids *scratch);
 /* INGLE_ARG: it does not fit. */
 MUST_CHECK ingle_status engine_rule_accept(struct engine_rule *r, int32_t token, struct err *err);
 MUST_CHECK ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, size_t n,

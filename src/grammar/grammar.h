@@ -104,6 +104,20 @@ MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_
  * would take too much. */
 MUST_CHECK ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n, int64_t *fit,
                                           struct err *err);
+/* What has to come next, as far as the grammar leaves no choice: pieces, each a token that is reached by name alone, or
+ * bytes.  `open`: behind the last piece the text may go on in several ways, but it cannot end there (or room ended). */
+struct grammar_forced {
+    int32_t token;  /* -1: bytes */
+    size_t n_bytes; /* of them, behind those of the pieces before */
+};
+/* Up to *n pieces and cap bytes; *n becomes how many there are.  m stays where it is.  INGLE_CANCEL, INGLE_LIMIT: it would take
+ * too much. */
+MUST_CHECK ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_forced *piece, size_t *n,
+                                            char *bytes, size_t cap, bool *open, struct err *err);
+/* Whether one token alone can be the next of a text that begins with these bytes; open: more bytes follow, which are not known. */
+bool grammar_vocab_alone(const struct grammar_vocab *v, const char *bytes, size_t n, bool open);
+/* Bytes of a token; 0: it is reached by name alone, or there is none. */
+size_t grammar_vocab_bytes(const struct grammar_vocab *v, int32_t token);
 /* The token has been drawn.  INGLE_ARG: it was not allowed (m is unchanged). */
 MUST_CHECK ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token,
                                             struct err *err);

@@ -349,6 +349,66 @@ ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *toke
     return m->status;
 }
 
+/* The one byte or token that can come at a state: 0 to 255, or 256 + the token; -1: there are several, or it may end. */
+static int64_t only_way(struct grammar_matcher *m, uint32_t state)
+{
+    const struct match_state s = m->states[state];
+    struct grammar_set all = {{0}};
+    int64_t token = -1, n_bytes = 0, byte = 0;
+    grammar_match_count(m, s.n);
+    if (s.may_end || m->status)
+        return -1;
+    for (uint32_t i = 0; i < s.n; i++) {
+        const struct grammar_node *n = &m->g->node[m->item[s.first + i].node];
+        if (n->kind == GRAMMAR_TOKEN && (n->b >= (uint64_t)m->v->n_vocab || (token >= 0 && token != n->b)))
+            return -1;
+        if (n->kind == GRAMMAR_TOKEN)
+            token = n->b;
+        for (int w = 0; w < 4 && n->kind == GRAMMAR_BYTES; w++)
+            all.bit[w] |= m->g->set[n->b].bit[w];
+    }
+    for (int w = 0; w < 4; w++) {
+        n_bytes += __builtin_popcountll(all.bit[w]);
+        byte = all.bit[w] ? 64 * w + __builtin_ctzll(all.bit[w]) : byte;
+    }
+    if (n_bytes + (token >= 0) != 1)
+        return -1;
+    return n_bytes ? byte : 256 + token;
+}
+
+ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_forced *piece, size_t *n, char *bytes, size_t cap,
+                                 bool *open, struct err *err)
+{
+    const size_t most = *n;
+    size_t k = 0, used = 0;
+    uint32_t s = m->state;
+    bool room = true;
+    enter(m, err);
+    *n = 0;
+    *open = false;
+    while (!m->ended && !m->status) {
+        const int64_t way = only_way(m, s);
+        const bool goes_on = way < 256 && k && piece[k - 1].token < 0;
+        room = way < 0 || ((goes_on || k < most) && (way >= 256 || used < cap));
+        if (way < 0 || !room)
+            break;
+        const uint32_t to = way < 256 ? grammar_match_step(m, s, (uint8_t)way) : grammar_match_token(m, s, (int32_t)(way - 256));
+        if (m->status || to == MATCH_DEAD)
+            break;
+        if (!goes_on)
+            piece[k++] = (struct grammar_forced){.token = way < 256 ? -1 : (int32_t)(way - 256)};
+        piece[k - 1].n_bytes += way < 256;
+        if (way < 256)
+            bytes[used++] = (char)way;
+        s = to;
+    }
+    if (m->status)
+        return m->status;
+    *n = k;
+    *open = !room || m->states[s].n > 0;
+    return INGLE_OK;
+}
+
 ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token, struct err *err)
 {
     enter(m, err);

@@ -200,3 +200,32 @@ void grammar_vocab_free(struct grammar_vocab *v)
     mem_free(v->end);
     mem_free(v);
 }
+
+/* Tokens on the way of the bytes through a trie, and whether tokens go on behind its end; those beyond the second do not count. */
+static uint32_t on_the_way(const struct grammar_trie *t, const char *bytes, size_t n, bool open)
+{
+    uint32_t at = 0, end = t->n_nodes, found = 0;
+    for (size_t i = 0; i < n && found < 2; i++) {
+        while (at < end && t->node[at].byte != (uint8_t)bytes[i])
+            at += t->node[at].skip;
+        if (at >= end)
+            return found;
+        found += t->node[at + 1].token - t->node[at].token;
+        end = at + t->node[at].skip;
+        at++;
+    }
+    return found + (open && at < end);
+}
+
+bool grammar_vocab_alone(const struct grammar_vocab *v, const char *bytes, size_t n, bool open)
+{
+    uint32_t found = 0;
+    for (int k = 0; k < GRAMMAR_N_TRIES; k++)
+        found += on_the_way(&v->trie[k], bytes, n, open);
+    return found == 1;
+}
+
+size_t grammar_vocab_bytes(const struct grammar_vocab *v, int32_t token)
+{
+    return token < 0 || token >= v->n_vocab ? 0 : v->offset[token + 1] - v->offset[token];
+}

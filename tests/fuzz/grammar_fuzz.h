@@ -5,7 +5,7 @@
 
 #include "base/bug.h"
 #include "base/utf8.h"
-#include "grammar/grammar.h"
+#include "grammar/impl.h"
 #include "text/tokenizer_impl.h"
 #include <string.h>
 
@@ -52,6 +52,35 @@ static inline uint64_t grammar_fuzz_next(uint64_t *seed)
     return *seed >> 33;
 }
 
+/* What is forced is what the mask leaves, which has n tokens. */
+static inline void grammar_fuzz_forced(const struct grammar_fuzz *f, struct grammar_matcher *m, const int32_t *allowed, size_t n)
+{
+    struct grammar_forced piece[3];
+    struct err err;
+    char bytes[40];
+    size_t k = 3, all = 0;
+    bool open = false;
+    const ingle_status st = grammar_matcher_forced(m, piece, &k, bytes, sizeof bytes, &open, &err);
+    if (st && st != INGLE_LIMIT)
+        BUG("what is forced failed");
+    for (size_t i = 0; i < k && !st; i++)
+        all += piece[i].n_bytes;
+    if (st || !k)
+        return;
+    if (k > 3 || all > sizeof bytes)
+        BUG("more is forced than there is room for");
+    if (piece[0].token >= 0) {
+        if (n != 1 || allowed[0] != piece[0].token)
+            BUG("a token is forced that is not the only one");
+        return;
+    }
+    if (grammar_vocab_alone(f->v, bytes, piece[0].n_bytes, k > 1 || open) && n != 1)
+        BUG("several tokens where one is alone");
+    for (size_t i = 0; i < n; i++)
+        if (f->v->offset[allowed[i]] != f->v->offset[allowed[i] + 1] && f->v->bytes[f->v->offset[allowed[i]]] != bytes[0])
+            BUG("a byte is forced that is not the only one");
+}
+
 /* One step; false: the answer has ended, or a limit was hit. */
 static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct grammar_matcher *m, uint64_t *seed)
 {
@@ -81,6 +110,7 @@ static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct gramma
     }
     if (!n)
         BUG("an empty mask");
+    grammar_fuzz_forced(f, m, allowed, n);
     const int32_t token = allowed[grammar_fuzz_next(seed) % n];
     st = grammar_matcher_accept(m, token, &err);
     if (st && st != INGLE_LIMIT)

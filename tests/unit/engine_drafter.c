@@ -302,11 +302,71 @@ static void parked_answers_draft_again(void **state)
     close_place(&p);
 }
 
+/* ---- what a grammar forces ---- */
+
+static const struct { const char *name; int age; } PEOPLE[] = {{"Leo", 42}, {"Mia", 64}, {"Ben", 25}, {"Eva", 50}};
+enum { N_PEOPLE = sizeof PEOPLE / sizeof *PEOPLE };
+
+static void open_grammar(const struct place *p, struct ingle_grammar **g, enum ingle_grammar_kind kind, int person)
+{
+    char text[400] = "root ::= <[48]> <[49]> <[48]> <[49]> <[48]> <[49]> <[48]> [a-z]"; /* each has one token */
+    if (kind == INGLE_GRAMMAR_JSON_SCHEMA)
+        snprintf(text, sizeof text,
+                 "{\"type\": \"object\", \"properties\": {\"name\": {\"const\": \"%s\"}, \"age\": {\"const\": %d}}, "
+                 "\"required\": [\"name\", \"age\"], \"additionalProperties\": false}", PEOPLE[person].name, PEOPLE[person].age);
+    must(ingle_grammar_open(g, p->m, kind, text, strlen(text), &error));
+}
+
+/* Tokens that the answers get by each drafter; they are those of plain decoding. */
+static struct ingle_scheduler_status run_constrained(struct place *p, enum ingle_grammar_kind kind, int force)
+{
+    ingle_scheduler_close(p->s);
+    p->e->draft_text = true;
+    p->e->draft_force = force;
+    p->e->draft_force_by = INGLE_DRAFTER_GRAMMAR;
+    must(ingle_scheduler_open(&p->s, p->e, NULL, &error));
+    for (int i = 0; i < N_PEOPLE; i++) {
+        const float temperature = i % 2 ? 0.7f : 0;
+        struct ingle_grammar *g;
+        char question[80];
+        open_grammar(p, &g, kind, i);
+        snprintf(question, sizeof question, "Give me a JSON object with name %s and age %d.", PEOPLE[i].name, PEOPLE[i].age);
+        struct asked *plain = ask(p, question, i, temperature), *a = ask(p, question, i, temperature);
+        plain->o.grammar = a->o.grammar = g;
+        run_asked(p, plain, -1);
+        run_asked(p, a, 0);
+        same_answer(plain, a);
+        free_asked(plain);
+        free_asked(a);
+        ingle_grammar_close(g);
+    }
+    const struct ingle_scheduler_status t = status_of(p);
+    for (int k = 0; k < INGLE_DRAFTERS; k++)
+        print_message("%s: %lld of %lld drafts accepted\n", k == INGLE_DRAFTER_NETWORK ? "network" : k == INGLE_DRAFTER_TEXT ? "text" : "grammar",
+                      (long long)t.accepted_by[k], (long long)t.drafted_by[k]);
+    return t;
+}
+
+static void what_a_grammar_forces_is_drafted(void **state)
+{
+    (void)state;
+    struct place p;
+    open_drafter(&p, &KINDS[0], &(struct ingle_engine_options){0}, 0);
+    struct ingle_scheduler_status t = run_constrained(&p, INGLE_GRAMMAR_GBNF, FORCE);
+    assert_int_equal(t.drafted_by[INGLE_DRAFTER_GRAMMAR], N_PEOPLE * (7 - 1 - 1)); /* the first is drawn; a draft of 5, and one behind it */
+    assert_int_equal(t.accepted_by[INGLE_DRAFTER_GRAMMAR], t.drafted_by[INGLE_DRAFTER_GRAMMAR]);
+    t = run_constrained(&p, INGLE_GRAMMAR_JSON_SCHEMA, FORCE);
+    assert_true(t.drafted_by[INGLE_DRAFTER_GRAMMAR] >= 5 * N_PEOPLE);
+    assert_true(t.accepted_by[INGLE_DRAFTER_GRAMMAR] >= t.drafted_by[INGLE_DRAFTER_GRAMMAR] * 9 / 10);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_at_a_temperature_are_sharpened),
         cmocka_unit_test(parked_answers_draft_again),
+        cmocka_unit_test(what_a_grammar_forces_is_drafted),
         cmocka_unit_test(known_conversations_draft_as_cold_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,6 +98,7 @@ static void open_drafting(struct bench *b, const struct runner_options *o, const
     fake_move_in(b->p.e, o);
     b->p.e->draft_text = text;
     b->p.e->draft_force = force;
+    b->p.e->draft_force_by = INGLE_DRAFTERS;
     must(ingle_scheduler_open(&b->p.s, b->p.e, so, &error));
 }
 

@@ -456,6 +456,63 @@ static void test_many_properties(void **state)
     grammar_free(g);
 }
 
+/* ---- what is forced ---- */
+
+/* As "abc<token>de+": open texts end with a +, those that are cut for want of room too. */
+static char *forced(const struct world *w, enum grammar_form form, const char *text, const char *behind, size_t room, size_t most)
+{
+    static char out[200];
+    struct grammar *g = world_grammar(w, form, text);
+    struct grammar_matcher *m;
+    struct grammar_forced piece[8];
+    struct err err;
+    char bytes[64];
+    size_t n = most, at = 0, taken = 0, used = 0;
+    bool open = false;
+    assert_int_equal(grammar_matcher_create(&m, g, w->v, &err), INGLE_OK);
+    assert_int_equal(grammar_matcher_accept_bytes(m, behind, strlen(behind), &taken, &err), INGLE_OK);
+    assert_int_equal(taken, strlen(behind));
+    assert_int_equal(grammar_matcher_forced(m, piece, &n, bytes, room, &open, &err), INGLE_OK);
+    for (size_t i = 0; i < n; i++) {
+        if (piece[i].token >= 0)
+            used += (size_t)snprintf(out + used, sizeof out - used, "<%d>", piece[i].token - w->special);
+        else
+            used += (size_t)snprintf(out + used, sizeof out - used, "%.*s", (int)piece[i].n_bytes, bytes + at);
+        at += piece[i].n_bytes;
+    }
+    snprintf(out + used, sizeof out - used, "%s", open ? "+" : "");
+    grammar_matcher_free(m);
+    grammar_free(g);
+    return out;
+}
+
+static void test_forced(void **state)
+{
+    const struct world *w = *state;
+    static const char object[] = "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"hello\"},\"age\":{\"type\":\"integer\"}},"
+                                 "\"required\":[\"name\",\"age\"],\"additionalProperties\":false}";
+    assert_string_equal(forced(w, REGEX, "abc", "", 64, 8), "abc");
+    assert_string_equal(forced(w, REGEX, "abc(d|e)", "", 64, 8), "abc+");
+    assert_string_equal(forced(w, REGEX, "abc(d|e)", "a", 64, 8), "bc+");
+    assert_string_equal(forced(w, REGEX, "abc(d|e)", "abc", 64, 8), "+");
+    assert_string_equal(forced(w, REGEX, "ab(c)?", "", 64, 8), "ab+");
+    assert_string_equal(forced(w, REGEX, "abcdef", "", 4, 8), "abcd+");
+    assert_string_equal(forced(w, REGEX, "(abc|abd)x", "", 64, 8), "ab+");
+    assert_string_equal(forced(w, REGEX, "a{5}", "a", 64, 8), "aaaa");
+    assert_string_equal(forced(w, GBNF, "root ::= \"ab\" <mark> \"cd\" <mark> [xy]", "", 64, 8), "ab<0>cd<0>+");
+    assert_string_equal(forced(w, GBNF, "root ::= \"ab\" <mark> \"cd\" <mark> [xy]", "", 64, 2), "ab<0>+");
+    assert_string_equal(forced(w, GBNF, "root ::= <mark> | \"a\"", "", 64, 8), "+");
+    assert_string_equal(forced(w, SCHEMA, object, "{\"n", 64, 8), "ame\":+");
+    assert_string_equal(forced(w, SCHEMA, object, "{\"name\": \"h", 64, 8), "ello\",+");
+    assert_string_equal(forced(w, SCHEMA, object, "{\"name\": \"hello\", \"", 64, 8), "age\":+");
+    /* "hello" is one token, and so is each of its letters; "q" and "u" have none but their bytes. */
+    assert_true(grammar_vocab_alone(w->v, "qu", 2, false));
+    assert_true(grammar_vocab_alone(w->v, "qu", 2, true));
+    assert_false(grammar_vocab_alone(w->v, "hello", 5, false));
+    assert_true(grammar_vocab_alone(w->v, "hell", 4, false));
+    assert_false(grammar_vocab_alone(w->v, "hell", 4, true)); /* an o may follow */
+}
+
 /* Every keyword with values of every kind, in every place of a schema: a grammar or an error with a text. */
 static void check_kinds(const struct world *w, const char *keyword, const char *value)
 {
@@ -526,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_samples),        cmocka_unit_test(test_every_cut),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_many_properties), cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_forced),
         cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
