@@ -213,7 +213,7 @@ static void at_least(struct ingle_scheduler *s, int64_t n, int64_t left)
         if (!least)
             continue;
         if (!had)
-            item->proposer = item->offer[BY_NETWORK].most ? BY_NETWORK : BY_TEXT;
+            item->proposer = item->offer[BY_NETWORK].most ? BY_NETWORK : item->offer[BY_TEXT].most ? BY_TEXT : BY_GRAMMAR;
         item->width = num_max(had, num_min(num_min(least, item->offer[item->proposer].most), had + left));
         item->trial = item->width > 0; /* nothing of it is cut */
         item->s->why = item->width ? SCHED_DRAFT_ON : item->s->why;
