@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/plain.h"
 #include "base/num.h"
+#include "server/address.h"
 #include "server/answer.h"
 #include "server/auth.h"
 #include "server/guard.h"
@@ -22,158 +23,18 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
-enum { PARALLEL = 4, LAST_WORDS_S = 2, ALLOW = 64 };
+enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 
 struct server {
     struct serve serve; /* first: endpoints get it */
-    const char *host[8];
-    int n_hosts;
-    const char *unix_path;
-    const int *listener; /* [n_listeners], of server_open()'s caller; there alone */
-    int n_listeners;
-    char handed[HTTP_NAME]; /* the address of the first one, or "" */
+    struct address address;
     char model_id[128], fingerprint[64];
-    char *tls_cert, *tls_key;
     struct guard *guard; /* NULL: none */
 };
 
 /* ---- the way of a request ---- */
-
-struct route {
-    const char *method, *path;
-    serve_route_fn *fn;
-    int flags;
-};
-
-static const struct route routes[] = {
-#define ROUTE(method, path, fn, flags) {method, path, fn, flags},
-#include "server/routes.inc"
-#undef ROUTE
-};
-
-/* "{}" is one segment of the path; rest: the last one is all that is left. */
-static bool path_matches(const char *pattern, const char *path, bool rest)
-{
-    while (*pattern && *path) {
-        if (rest && strcmp(pattern, "{}") == 0)
-            return true;
-        if (strncmp(pattern, "{}", 2) == 0) {
-            const size_t n = strcspn(path, "/");
-            if (!n)
-                return false;
-            path += n;
-            pattern += 2;
-        } else if (*pattern++ != *path++) {
-            return false;
-        }
-    }
-    return !*pattern && !*path;
-}
-
-/* A path that stands there as it is comes before one with "{}". */
-static bool is_literal(const char *path)
-{
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (strcmp(routes[i].path, path) == 0)
-            return true;
-    return false;
-}
-
-static bool serves(const struct route *r, const char *path, bool literal)
-{
-    return literal ? strcmp(r->path, path) == 0 : path_matches(r->path, path, r->flags & SERVE_REST);
-}
-
-/* The endpoint; NULL and whether the path exists with another method. */
-static const struct route *find_route(const struct http_request *rq, bool *other_method)
-{
-    const char *path = serve_path(rq);
-    const char *method = strcmp(rq->method, "HEAD") == 0 ? "GET" : rq->method;
-    const bool literal = is_literal(path);
-    *other_method = false;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!serves(&routes[i], path, literal))
-            continue;
-        if (strcmp(routes[i].method, method) == 0)
-            return &routes[i];
-        *other_method = true;
-    }
-    return NULL;
-}
-
-static void add_standard_headers(struct http_exchange *x, const struct http_request *rq)
-{
-    http_header(x, "X-Request-Id", rq->id);
-    http_header(x, "Request-Id", rq->id);
-    http_header(x, "Cache-Control", "no-cache, no-transform");
-    http_header(x, "X-Accel-Buffering", "no");
-    http_header(x, "X-Content-Type-Options", "nosniff");
-}
-
-/* Requests that a web page of somebody else sends are refused, whatever they ask. */
-static bool browser_may(const struct server *s, struct http_exchange *x,
-                        const struct http_request *rq)
-{
-    const struct serve_error no = {.status = 403};
-    const char *host = http_request_header(rq, "host");
-    const char *origin = http_request_header(rq, "origin");
-    const char *site = http_request_header(rq, "sec-fetch-site");
-    if (!auth_host(s->serve.auth, host)) {
-        serve_fail(x, rq, &no, "host '%s' is not allowed: see --allowed-host", host);
-        return false;
-    }
-    /* A preflight is answered: that the answer names no origin is the refusal. */
-    if (origin && strcmp(rq->method, "OPTIONS") != 0 && !auth_origin(s->serve.auth, origin, host)) {
-        serve_fail(x, rq, &no, "origin '%s' is not allowed: see --cors-origins", origin);
-        return false;
-    }
-    if (!origin && site && strcmp(site, "cross-site") == 0) {
-        serve_fail(x, rq, &no, "requests from other web sites are not allowed");
-        return false;
-    }
-    const char *cors = auth_cors(s->serve.auth, origin);
-    if (cors) {
-        http_header(x, "Access-Control-Allow-Origin", cors);
-        http_header(x, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After");
-        http_header(x, "Vary", "Origin");
-    }
-    return true;
-}
-
-/* "GET, HEAD, OPTIONS": what the path takes. */
-static void list_methods(const struct http_request *rq, char out[ALLOW])
-{
-    const bool literal = is_literal(serve_path(rq));
-    out[0] = 0;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        const size_t n = strlen(out);
-        if (serves(&routes[i], serve_path(rq), literal) && !strstr(out, routes[i].method))
-            snprintf(out + n, (size_t)ALLOW - n, "%s%s", routes[i].method,
-                     strcmp(routes[i].method, "GET") == 0 ? ", HEAD, " : ", ");
-    }
-    const size_t n = strlen(out);
-    snprintf(out + n, (size_t)ALLOW - n, "OPTIONS");
-}
-
-/* OPTIONS: what a browser asks before it sends the real request. */
-static void preflight(const struct server *s, struct http_exchange *x,
-                      const struct http_request *rq)
-{
-    const char *asked = http_request_header(rq, "access-control-request-headers");
-    char allow[ALLOW];
-    list_methods(rq, allow);
-    if (auth_cors(s->serve.auth, http_request_header(rq, "origin"))) {
-        http_header(x, "Access-Control-Allow-Methods", allow);
-        http_header(x, "Access-Control-Allow-Headers",
-                    asked ? asked : "Authorization, Content-Type, X-Api-Key");
-        http_header(x, "Access-Control-Max-Age", "600");
-    }
-    http_header(x, "Allow", allow);
-    http_reply(x, 200, "text/plain", "", 0);
-}
 
 static void unavailable(struct http_exchange *x, const struct http_request *rq,
                         enum serve_phase phase)
@@ -182,46 +43,17 @@ static void unavailable(struct http_exchange *x, const struct http_request *rq,
     serve_fail(x, rq, &e, phase == SERVE_LOADING ? "Loading model" : "the server is stopping");
 }
 
-static void wrong_method(struct http_exchange *x, const struct http_request *rq)
-{
-    char allow[ALLOW];
-    list_methods(rq, allow);
-    http_header(x, "Allow", allow);
-    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes", rq->method,
-               rq->path);
-}
-
 /* The headers are there: everything that can be refused without the body is. */
 static void admit(void *arg, struct http_exchange *x, const struct http_request *rq,
                   const char **user)
 {
     struct server *s = arg;
-    bool other_method;
-    add_standard_headers(x, rq);
-    if (!browser_may(s, x, rq))
-        return;
-    if (strcmp(rq->method, "OPTIONS") == 0) {
-        preflight(s, x, rq);
-        return;
-    }
-    const struct route *r = find_route(rq, &other_method);
-    if (auth_n_keys(s->serve.auth)) {
-        *user = auth_key(s->serve.auth, http_request_header(rq, "authorization"),
-                         http_request_header(rq, "x-api-key"));
-        if (!*user && !(r && (r->flags & SERVE_OPEN))) {
-            http_header(x, "WWW-Authenticate", "Bearer");
-            serve_fail(x, rq, &(struct serve_error){.status = 401, .code = "invalid_api_key"},
-                       "Invalid API Key");
-            return;
-        }
-    }
+    const struct route_table table = route_table();
+    const struct route *r = address_admit(&s->address, x, rq, &table, 1, user);
     const enum serve_phase phase = serve_phase(&s->serve);
-    if (!r && other_method)
-        wrong_method(x, rq);
-    else if (!r)
-        serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"},
-                   "there is no endpoint %s %s", rq->method, rq->path);
-    else if (phase == SERVE_LOADING && !(r->flags & SERVE_EARLY))
+    if (!r)
+        return;
+    if (phase == SERVE_LOADING && !(r->flags & SERVE_EARLY))
         unavailable(x, rq, phase);
     else if (phase == SERVE_DRAINING && strcmp(r->method, "POST") == 0)
         unavailable(x, rq, phase);
@@ -265,7 +97,8 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
 {
     struct server *s = arg;
     bool other_method;
-    const struct route *r = find_route(rq, &other_method);
+    const struct route_table table = route_table();
+    const struct route *r = route_find(&table, 1, rq, &other_method);
     if (!guarded(s, x, rq))
         return;
     r->fn(&s->serve, x, rq); /* admit() has seen that there is one */
@@ -289,95 +122,6 @@ static bool tick(void *arg)
 }
 
 /* ---- options ---- */
-
-static ingle_status too_open(const struct server *s, const char *what, const char *address,
-                             struct err *err)
-{
-    if (auth_n_keys(s->serve.auth) || ingle_config_flag(s->serve.config, "insecure-no-auth"))
-        return INGLE_OK;
-    return err_set(err, INGLE_ARG,
-                   "'%s%s' is reachable from other machines, and there is no key: give --api-key-file, or "
-                   "--insecure-no-auth if that is what you want", what, address);
-}
-
-static ingle_status read_listeners(struct server *s, struct err *err)
-{
-    ingle_status st = INGLE_OK;
-    for (int i = 0; i < s->n_listeners && !st; i++) {
-        char name[HTTP_NAME];
-        bool local;
-        st = http_describe_listener(s->listener[i], name, sizeof name, &local, err);
-        if (!st && !local)
-            st = too_open(s, "", name, err);
-        if (!st && !i)
-            memcpy(s->handed, name, sizeof name);
-    }
-    return st;
-}
-
-static ingle_status read_hosts(struct server *s, struct err *err)
-{
-    const struct ingle_config *c = s->serve.config;
-    const char *host;
-    for (size_t i = 0; (host = ingle_config_text(c, "host", i)); i++) {
-        if (strncmp(host, "unix:", 5) == 0) {
-            s->unix_path = host + 5;
-            if (!*s->unix_path)
-                return err_set(err, INGLE_ARG, "'--host unix:' needs a path after the colon");
-            continue;
-        }
-        if (s->n_hosts >= (int)(sizeof s->host / sizeof *s->host) - 1)
-            return err_set(err, INGLE_LIMIT, "option '--host' is given more than 7 times");
-        bool local;
-        ingle_status st = http_host_is_local(host, &local, err);
-        if (!st && !local)
-            st = too_open(s, "--host ", host, err);
-        if (st)
-            return st;
-        s->host[s->n_hosts++] = host;
-    }
-    return INGLE_OK;
-}
-
-static ingle_status read_access(struct server *s, struct err *err)
-{
-    const struct ingle_config *c = s->serve.config;
-    const char *keys = ingle_config_text(c, "api-key-file", 0);
-    const char *origins = ingle_config_text(c, "cors-origins", 0), *name;
-    ingle_status st = auth_open(&s->serve.auth, err);
-    if (!st && keys)
-        st = auth_add_keys(s->serve.auth, keys, err);
-    for (size_t i = 0; !st && (name = ingle_config_text(c, "api-key", i)); i++)
-        st = auth_add_key(s->serve.auth, name, err);
-    if (!st && origins)
-        st = auth_add_origins(s->serve.auth, origins, err);
-    for (size_t i = 0; !st && (name = ingle_config_text(c, "max-priority", i)); i++)
-        st = auth_add_priority(s->serve.auth, name, err);
-    for (size_t i = 0; !st && (name = ingle_config_text(c, "allowed-host", i)); i++)
-        st = auth_add_host(s->serve.auth, name, err);
-    if (!st)
-        st = s->n_listeners ? read_listeners(s, err) : read_hosts(s, err);
-    return st;
-}
-
-static ingle_status read_tls(struct server *s, struct err *err)
-{
-    const char *cert = ingle_config_text(s->serve.config, "tls-cert", 0);
-    const char *key = ingle_config_text(s->serve.config, "tls-key", 0);
-    size_t n;
-    if (!cert && !key)
-        return INGLE_OK;
-    if (!cert || !key)
-        return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' must be given together");
-    ingle_status st = file_slurp(cert, 1 << 20, &s->tls_cert, &n, err);
-    if (!st)
-        st = file_slurp(key, 1 << 20, &s->tls_key, &n, err);
-    if (!st && !strstr(s->tls_cert, "-----BEGIN CERTIFICATE-----"))
-        st = err_set(err, INGLE_FORMAT, "--tls-cert '%s' has no certificate in PEM form", cert);
-    if (!st && !strstr(s->tls_key, "PRIVATE KEY-----"))
-        st = err_set(err, INGLE_FORMAT, "--tls-key '%s' has no private key in PEM form", key);
-    return st;
-}
 
 static ingle_status read_codex_model(struct server *s, struct err *err)
 {
@@ -425,52 +169,11 @@ static void name_model(struct server *s)
     s->serve.model_id = s->model_id;
 }
 
-/* As many descriptors as the connections may need, if the system grants them. */
-static void raise_descriptors(rlim_t want)
-{
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= want)
-        return;
-    l.rlim_cur = l.rlim_max == RLIM_INFINITY || l.rlim_max > want ? want : l.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &l);
-}
-
 static ingle_status start_http(struct server *s, struct err *err)
 {
-    const struct ingle_config *c = s->serve.config;
-    const struct http_options o = {
-        .listener = s->listener,
-        .n_listeners = s->n_listeners,
-        .host = s->host,
-        .n_host = s->n_hosts ? s->n_hosts : s->unix_path ? -1 : 0,
-        .port = (int)ingle_config_number(c, "port"),
-        .unix_path = s->unix_path,
-        .tls_cert = s->tls_cert,
-        .tls_key = s->tls_key,
-        .max_connections = (int)ingle_config_number(c, "max-connections"),
-        .max_per_address = (int)ingle_config_number(c, "max-per-address"),
-        .header_bytes = (size_t)ingle_config_number(c, "max-header"),
-        .body_bytes = (size_t)ingle_config_number(c, "max-body"),
-        .bodies_bytes = (size_t)ingle_config_number(c, "max-bodies"),
-        .replies_bytes = (size_t)ingle_config_number(c, "max-replies"),
-        .max_reading = (int)ingle_config_number(c, "max-reading"),
-        .reading_bytes = (size_t)ingle_config_number(c, "max-reading-bytes"),
-        .ring_bytes = (size_t)ingle_config_number(c, "max-unread"),
-        .header_seconds = ingle_config_number(c, "header-timeout"),
-        .body_seconds = ingle_config_number(c, "body-timeout"),
-        .idle_seconds = ingle_config_number(c, "idle-timeout"),
-        .stall_seconds = ingle_config_number(c, "stall-timeout"),
-        .request_seconds = ingle_config_number(c, "max-request-seconds"),
-        .half_close_ok = ingle_config_flag(c, "half-close-ok"),
-        .admit = admit,
-        .handle = handle,
-        .refuse = refuse,
-        .over = over,
-        .tick = tick,
-        .arg = s,
-    };
-    raise_descriptors((rlim_t)o.max_connections + 128);
-    return http_open(&s->serve.http, &o, err);
+    const struct http_options calls = {
+        .admit = admit, .handle = handle, .refuse = refuse, .over = over, .tick = tick, .arg = s};
+    return address_listen(&s->address, &calls, &s->serve.http, err);
 }
 
 /* A stream takes at most a quarter of what is kept, a client's unread part of it half of what would
@@ -531,8 +234,6 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->serve.config = o->config;
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
-    s->listener = o->listener;
-    s->n_listeners = o->n_listeners;
     name_model(s);
     ingle_status st = responses_store_create(
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
@@ -542,9 +243,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     if (!st)
         st = metrics_open(&s->serve.metrics, err);
     if (!st)
-        st = read_access(s, err);
-    if (!st)
-        st = read_tls(s, err);
+        st = address_open(&s->address, o->config, o->listener, o->n_listeners, err);
+    s->serve.auth = s->address.auth;
     if (!st)
         st = read_codex_model(s, err);
     const char *slots = ingle_config_text(o->config, "slot-save-path", 0);
@@ -702,18 +402,12 @@ void server_close(struct server *s)
     json_object_put(s->serve.codex_model);
     metrics_close(s->serve.metrics);
     guard_close(s->guard);
-    auth_close(s->serve.auth);
-    mem_free(s->tls_cert);
-    if (s->tls_key)
-        memset(s->tls_key, 0, strlen(s->tls_key));
-    mem_free(s->tls_key);
+    address_close(&s->address);
     mem_free(s);
 }
 
 void server_describe(const struct server *s, struct server_info *out)
 {
-    const char *host = s->n_hosts ? s->host[0] : "127.0.0.1";
-    const bool v6 = strchr(host, ':') != NULL;
     struct http_counters now = {0};
     if (s->serve.http)
         http_counters(s->serve.http, &now);
@@ -723,20 +417,9 @@ void server_describe(const struct server *s, struct server_info *out)
         .parallel = parallel(s),
         .weight_bytes = s->serve.engine_info.weight_bytes,
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
-        .n_keys = auth_n_keys(s->serve.auth),
         .n_running = now.n_exchanges,
-        .more = s->host + 1,
-        .n_more = s->n_hosts > 1 ? (size_t)s->n_hosts - 1 : 0,
-        .more_path = s->n_hosts ? s->unix_path : NULL,
     };
-    if (s->handed[0])
-        snprintf(out->url, sizeof out->url, "%s%s", strncmp(s->handed, "unix:", 5) == 0 ? ""
-                 : s->tls_cert ? "https://" : "http://", s->handed);
-    else if (s->unix_path && !s->n_hosts)
-        snprintf(out->url, sizeof out->url, "unix:%s", s->unix_path);
-    else
-        snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", s->tls_cert ? "s" : "",
-                 v6 ? "[" : "", host, v6 ? "]" : "", http_port(s->serve.http));
+    address_describe(&s->address, s->serve.http, out);
 }
 
 bool server_alive(struct server *s, double seconds)

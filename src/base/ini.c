@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/ini.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/plain.h"
+#include "base/str.h"
+
+#include <string.h>
+
+struct reader {
+    const char *name;
+    int line;
+    struct str section, key, value;
+    ini_fn *fn;
+    void *arg;
+};
+
+static void trim(const char *text, size_t *from, size_t *to)
+{
+    while (*from < *to && strchr(" \t\r", text[*from]))
+        ++*from;
+    while (*from < *to && strchr(" \t\r", text[*to - 1]))
+        --*to;
+}
+
+static bool put(struct str *s, const char *text, size_t from, size_t to)
+{
+    str_clear(s);
+    str_add(s, text + from, to - from);
+    return str_ok(s);
+}
+
+static ingle_status call(struct reader *r, const char *key, const char *value, struct err *err)
+{
+    struct err why = {0};
+    const ingle_status st = r->fn(r->arg, r->section.at, key, value, &why);
+    return st ? err_set(err, st, "%s:%d: %s", r->name, r->line, why.msg) : INGLE_OK;
+}
+
+static ingle_status bad(const struct reader *r, const char *what, struct err *err)
+{
+    return err_set(err, INGLE_FORMAT, "%s:%d: %s", r->name, r->line, what);
+}
+
+/* text [from, to): "[name]" */
+static ingle_status take_section(struct reader *r, const char *text, size_t from, size_t to, struct err *err)
+{
+    if (text[to - 1] != ']')
+        return bad(r, "a section has no ']' at its end", err);
+    from++;
+    to--;
+    trim(text, &from, &to);
+    if (from == to || to - from > INI_MAX_NAME)
+        return bad(r, "a section has no name, or one of more than 255 bytes", err);
+    if (!put(&r->section, text, from, to))
+        return err_set(err, INGLE_NOMEM, "%s: no memory for a section", r->name);
+    return call(r, NULL, NULL, err);
+}
+
+static ingle_status take_line(struct reader *r, const char *text, size_t n, struct err *err)
+{
+    size_t from = 0, to = n;
+    trim(text, &from, &to);
+    if (from == to || text[from] == '#' || text[from] == ';')
+        return INGLE_OK;
+    if (text[from] == '[')
+        return take_section(r, text, from, to, err);
+    const char *equals = memchr(text + from, '=', to - from);
+    if (!equals)
+        return bad(r, "a line is neither 'key = value', a [section] nor a comment", err);
+    size_t end = (size_t)(equals - text), at = end + 1;
+    trim(text, &from, &end);
+    trim(text, &at, &to);
+    if (from == end || end - from > INI_MAX_NAME)
+        return bad(r, "a key has no name, or one of more than 255 bytes", err);
+    if (to - at >= 2 && text[at] == '"' && text[to - 1] == '"') {
+        at++;
+        to--;
+    }
+    if (to - at > INI_MAX_VALUE)
+        return bad(r, "a value has more than 16384 bytes", err);
+    if (!put(&r->key, text, from, end) || !put(&r->value, text, at, to))
+        return err_set(err, INGLE_NOMEM, "%s: no memory for a line", r->name);
+    return call(r, r->key.at, r->value.at, err);
+}
+
+ingle_status ini_read(const char *name, const char *text, size_t n, ini_fn *fn, void *arg, struct err *err)
+{
+    struct reader r = {.name = name, .fn = fn, .arg = arg};
+    ingle_status st = INGLE_OK;
+    str_init(&r.section);
+    str_init(&r.key);
+    str_init(&r.value);
+    for (size_t i = 0; i < n && !st;) {
+        const char *end = memchr(text + i, '\n', n - i);
+        const size_t k = end ? (size_t)(end - text) - i : n - i;
+        r.line++;
+        if (memchr(text + i, 0, k))
+            st = bad(&r, "a line has a zero byte", err);
+        else
+            st = take_line(&r, text + i, k, err);
+        i += k + 1;
+    }
+    str_release(&r.section);
+    str_release(&r.key);
+    str_release(&r.value);
+    return st;
+}
+
+ingle_status ini_file(const char *path, ini_fn *fn, void *arg, struct err *err)
+{
+    char *text;
+    size_t n;
+    ingle_status st = file_slurp(path, INI_MAX_BYTES, &text, &n, err);
+    if (st)
+        return st;
+    st = plain_text(path, &text, &n, err);
+    if (!st)
+        st = ini_read(path, text, n, fn, arg, err);
+    mem_free(text);
+    return st;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
+#include "server/address.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "server/auth.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* ---- options ---- */
+
+static ingle_status too_open(const struct address *a, const char *what, const char *address,
+                             struct err *err)
+{
+    if (auth_n_keys(a->auth) || ingle_config_flag(a->config, "insecure-no-auth"))
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG,
+                   "'%s%s' is reachable from other machines, and there is no key: give --api-key-file, or "
+                   "--insecure-no-auth if that is what you want", what, address);
+}
+
+static ingle_status read_listeners(struct address *a, struct err *err)
+{
+    ingle_status st = INGLE_OK;
+    for (int i = 0; i < a->n_listeners && !st; i++) {
+        char name[HTTP_NAME];
+        bool local;
+        st = http_describe_listener(a->listener[i], name, sizeof name, &local, err);
+        if (!st && !local)
+            st = too_open(a, "", name, err);
+        if (!st && !i)
+            memcpy(a->handed, name, sizeof name);
+    }
+    return st;
+}
+
+static ingle_status read_hosts(struct address *a, struct err *err)
+{
+    const struct ingle_config *c = a->config;
+    const char *host;
+    for (size_t i = 0; (host = ingle_config_text(c, "host", i)); i++) {
+        if (strncmp(host, "unix:", 5) == 0) {
+            a->unix_path = host + 5;
+            if (!*a->unix_path)
+                return err_set(err, INGLE_ARG, "'--host unix:' needs a path after the colon");
+            continue;
+        }
+        if (a->n_hosts >= (int)(sizeof a->host / sizeof *a->host) - 1)
+            return err_set(err, INGLE_LIMIT, "option '--host' is given more than 7 times");
+        bool local;
+        ingle_status st = http_host_is_local(host, &local, err);
+        if (!st && !local)
+            st = too_open(a, "--host ", host, err);
+        if (st)
+            return st;
+        a->host[a->n_hosts++] = host;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status read_access(struct address *a, struct err *err)
+{
+    const struct ingle_config *c = a->config;
+    const char *keys = ingle_config_text(c, "api-key-file", 0);
+    const char *origins = ingle_config_text(c, "cors-origins", 0), *name;
+    ingle_status st = auth_open(&a->auth, err);
+    if (!st && keys)
+        st = auth_add_keys(a->auth, keys, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "api-key", i)); i++)
+        st = auth_add_key(a->auth, name, err);
+    if (!st && origins)
+        st = auth_add_origins(a->auth, origins, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "max-priority", i)); i++)
+        st = auth_add_priority(a->auth, name, err);
+    for (size_t i = 0; !st && (name = ingle_config_text(c, "allowed-host", i)); i++)
+        st = auth_add_host(a->auth, name, err);
+    if (!st)
+        st = a->n_listeners ? read_listeners(a, err) : read_hosts(a, err);
+    return st;
+}
+
+static ingle_status read_tls(struct address *a, struct err *err)
+{
+    const char *cert = ingle_config_text(a->config, "tls-cert", 0);
+    const char *key = ingle_config_text(a->config, "tls-key", 0);
+    size_t n;
+    if (!cert && !key)
+        return INGLE_OK;
+    if (!cert || !key)
+        return err_set(err, INGLE_ARG, "'--tls-cert' and '--tls-key' must be given together");
+    ingle_status st = file_slurp(cert, 1 << 20, &a->tls_cert, &n, err);
+    if (!st)
+        st = file_slurp(key, 1 << 20, &a->tls_key, &n, err);
+    if (!st && !strstr(a->tls_cert, "-----BEGIN CERTIFICATE-----"))
+        st = err_set(err, INGLE_FORMAT, "--tls-cert '%s' has no certificate in PEM form", cert);
+    if (!st && !strstr(a->tls_key, "PRIVATE KEY-----"))
+        st = err_set(err, INGLE_FORMAT, "--tls-key '%s' has no private key in PEM form", key);
+    return st;
+}
+
+/* As many descriptors as the connections may need, if the system grants them. */
+static void raise_descriptors(rlim_t want)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= want)
+        return;
+    l.rlim_cur = l.rlim_max == RLIM_INFINITY || l.rlim_max > want ? want : l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+ingle_status address_listen(struct address *a, const struct http_options *calls, struct http **out, struct err *err)
+{
+    const struct ingle_config *c = a->config;
+    const struct http_options o = {
+        .listener = a->listener,
+        .n_listeners = a->n_listeners,
+        .host = a->host,
+        .n_host = a->n_hosts ? a->n_hosts : a->unix_path ? -1 : 0,
+        .port = (int)ingle_config_number(c, "port"),
+        .unix_path = a->unix_path,
+        .tls_cert = a->tls_cert,
+        .tls_key = a->tls_key,
+        .max_connections = (int)ingle_config_number(c, "max-connections"),
+        .max_per_address = (int)ingle_config_number(c, "max-per-address"),
+        .header_bytes = (size_t)ingle_config_number(c, "max-header"),
+        .body_bytes = (size_t)ingle_config_number(c, "max-body"),
+        .bodies_bytes = (size_t)ingle_config_number(c, "max-bodies"),
+        .replies_bytes = (size_t)ingle_config_number(c, "max-replies"),
+        .max_reading = (int)ingle_config_number(c, "max-reading"),
+        .reading_bytes = (size_t)ingle_config_number(c, "max-reading-bytes"),
+        .ring_bytes = (size_t)ingle_config_number(c, "max-unread"),
+        .header_seconds = ingle_config_number(c, "header-timeout"),
+        .body_seconds = ingle_config_number(c, "body-timeout"),
+        .idle_seconds = ingle_config_number(c, "idle-timeout"),
+        .stall_seconds = ingle_config_number(c, "stall-timeout"),
+        .request_seconds = ingle_config_number(c, "max-request-seconds"),
+        .half_close_ok = ingle_config_flag(c, "half-close-ok"),
+        .admit = calls->admit,
+        .handle = calls->handle,
+        .refuse = calls->refuse,
+        .over = calls->over,
+        .tick = calls->tick,
+        .arg = calls->arg,
+    };
+    raise_descriptors((rlim_t)o.max_connections + 128);
+    return http_open(out, &o, err);
+}
+
+ingle_status address_open(struct address *a, const struct ingle_config *config, const int *listener, int n, struct err *err)
+{
+    a->config = config;
+    a->listener = listener;
+    a->n_listeners = n;
+    const ingle_status st = read_access(a, err);
+    return st ? st : read_tls(a, err);
+}
+
+void address_close(struct address *a)
+{
+    auth_close(a->auth);
+    mem_free(a->tls_cert);
+    if (a->tls_key)
+        memset(a->tls_key, 0, strlen(a->tls_key));
+    mem_free(a->tls_key);
+}
+
+void address_describe(const struct address *a, const struct http *h, struct server_info *out)
+{
+    const char *host = a->n_hosts ? a->host[0] : "127.0.0.1";
+    const bool v6 = strchr(host, ':') != NULL;
+    out->n_keys = auth_n_keys(a->auth);
+    out->more = a->host + 1;
+    out->n_more = a->n_hosts > 1 ? (size_t)a->n_hosts - 1 : 0;
+    out->more_path = a->n_hosts ? a->unix_path : NULL;
+    if (a->handed[0])
+        snprintf(out->url, sizeof out->url, "%s%s", strncmp(a->handed, "unix:", 5) == 0 ? ""
+                 : a->tls_cert ? "https://" : "http://", a->handed);
+    else if (a->unix_path && !a->n_hosts)
+        snprintf(out->url, sizeof out->url, "unix:%s", a->unix_path);
+    else
+        snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", a->tls_cert ? "s" : "", v6 ? "[" : "", host,
+                 v6 ? "]" : "", http_port(h));
+}
+
+/* ---- requests ---- */
+
+void address_headers(struct http_exchange *x, const struct http_request *rq)
+{
+    http_header(x, "X-Request-Id", rq->id);
+    http_header(x, "Request-Id", rq->id);
+    http_header(x, "Cache-Control", "no-cache, no-transform");
+    http_header(x, "X-Accel-Buffering", "no");
+    http_header(x, "X-Content-Type-Options", "nosniff");
+}
+
+/* Requests that a web page of somebody else sends are refused, whatever they ask. */
+static bool browser_may(const struct address *a, struct http_exchange *x,
+                        const struct http_request *rq)
+{
+    const struct serve_error no = {.status = 403};
+    const char *host = http_request_header(rq, "host");
+    const char *origin = http_request_header(rq, "origin");
+    const char *site = http_request_header(rq, "sec-fetch-site");
+    if (!auth_host(a->auth, host)) {
+        serve_fail(x, rq, &no, "host '%s' is not allowed: see --allowed-host", host);
+        return false;
+    }
+    /* A preflight is answered: that the answer names no origin is the refusal. */
+    if (origin && strcmp(rq->method, "OPTIONS") != 0 && !auth_origin(a->auth, origin, host)) {
+        serve_fail(x, rq, &no, "origin '%s' is not allowed: see --cors-origins", origin);
+        return false;
+    }
+    if (!origin && site && strcmp(site, "cross-site") == 0) {
+        serve_fail(x, rq, &no, "requests from other web sites are not allowed");
+        return false;
+    }
+    const char *cors = auth_cors(a->auth, origin);
+    if (cors) {
+        http_header(x, "Access-Control-Allow-Origin", cors);
+        http_header(x, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After");
+        http_header(x, "Vary", "Origin");
+    }
+    return true;
+}
+
+/* OPTIONS: what a browser asks before it sends the real request. */
+static void preflight(const struct address *a, struct http_exchange *x, const struct http_request *rq,
+                      const struct route_table *table, size_t n)
+{
+    const char *asked = http_request_header(rq, "access-control-request-headers");
+    char allow[ROUTE_METHODS];
+    route_methods(table, n, rq, allow);
+    if (auth_cors(a->auth, http_request_header(rq, "origin"))) {
+        http_header(x, "Access-Control-Allow-Methods", allow);
+        http_header(x, "Access-Control-Allow-Headers",
+                    asked ? asked : "Authorization, Content-Type, X-Api-Key");
+        http_header(x, "Access-Control-Max-Age", "600");
+    }
+    http_header(x, "Allow", allow);
+    http_reply(x, 200, "text/plain", "", 0);
+}
+
+static void wrong_method(struct http_exchange *x, const struct http_request *rq, const struct route_table *table, size_t n)
+{
+    char allow[ROUTE_METHODS];
+    route_methods(table, n, rq, allow);
+    http_header(x, "Allow", allow);
+    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes", rq->method,
+               rq->path);
+}
+
+const struct route *address_admit(const struct address *a, struct http_exchange *x, const struct http_request *rq,
+                                  const struct route_table *table, size_t n, const char **user)
+{
+    bool other_method;
+    address_headers(x, rq);
+    if (!browser_may(a, x, rq))
+        return NULL;
+    if (strcmp(rq->method, "OPTIONS") == 0) {
+        preflight(a, x, rq, table, n);
+        return NULL;
+    }
+    const struct route *r = route_find(table, n, rq, &other_method);
+    if (auth_n_keys(a->auth)) {
+        *user = auth_key(a->auth, http_request_header(rq, "authorization"), http_request_header(rq, "x-api-key"));
+        if (!*user && !(r && (r->flags & SERVE_OPEN))) {
+            http_header(x, "WWW-Authenticate", "Bearer");
+            serve_fail(x, rq, &(struct serve_error){.status = 401, .code = "invalid_api_key"}, "Invalid API Key");
+            return NULL;
+        }
+    }
+    if (r)
+        return r;
+    if (other_method)
+        wrong_method(x, rq, table, n);
+    else
+        serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"}, "there is no endpoint %s %s",
+                   rq->method, rq->path);
+    return NULL;
+}
