@@ -108,16 +108,25 @@ ingle_status ini_read(const char *name, const char *text, size_t n, ini_fn *fn, 
     return st;
 }
 
+ingle_status ini_slurp(const char *path, char **out, size_t *n, struct err *err)
+{
+    const ingle_status st = file_slurp(path, INI_MAX_BYTES, out, n, err);
+    if (st)
+        return st;
+    const ingle_status text = plain_text(path, out, n, err);
+    if (text)
+        mem_free(*out);
+    return text;
+}
+
 ingle_status ini_file(const char *path, ini_fn *fn, void *arg, struct err *err)
 {
     char *text;
     size_t n;
-    ingle_status st = file_slurp(path, INI_MAX_BYTES, &text, &n, err);
+    ingle_status st = ini_slurp(path, &text, &n, err);
     if (st)
         return st;
-    st = plain_text(path, &text, &n, err);
-    if (!st)
-        st = ini_read(path, text, n, fn, arg, err);
+    st = ini_read(path, text, n, fn, arg, err);
     mem_free(text);
     return st;
 }

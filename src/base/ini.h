@@ -18,7 +18,9 @@ typedef ingle_status ini_fn(void *arg, const char *section, const char *key, con
 
 /* Calls fn for each line of text [n], which comes from `name`, until it fails. */
 MUST_CHECK ingle_status ini_read(const char *name, const char *text, size_t n, ini_fn *fn, void *arg, struct err *err);
-/* The same for a file, with the marks and encodings of base/plain.h. */
+/* The text of a file in UTF-8, as ini_read() takes it; ended with mem_free(). */
+MUST_CHECK ingle_status ini_slurp(const char *path, char **out, size_t *n, struct err *err);
+/* Both. */
 MUST_CHECK ingle_status ini_file(const char *path, ini_fn *fn, void *arg, struct err *err);
 
 #endif

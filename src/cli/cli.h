@@ -57,6 +57,10 @@ const struct cli_command *cli_command_find(const char *name);
 /* Reads argv[first..] into c->config and c->arg; CLI_OK, or the exit code after saying why.
  * *help: --help was among them. */
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
+/* Sets an option of a command as a line of a file has it: key is its name or letter, or what another engine calls it; a flag
+ * is true or false. */
+MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
+                                        struct err *err);
 void cli_help_all(FILE *to);
 void cli_help_command(FILE *to, const struct cli_command *command);
 /* All commands and options as a manual page or as Markdown. */
@@ -184,6 +188,9 @@ MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, in
 /* eval_draft.c */
 /* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit code. */
 int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s, const int32_t *ids, int64_t n);
+
+/* cmd_inspect.c */
+void cli_print_plan(const struct ingle_plan *p, bool json);
 
 /* bench_fast.c */
 enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */

@@ -42,7 +42,7 @@ static void print_plan_json(const struct ingle_plan *p)
            (unsigned long long)p->expert_memory_bytes, p->advice);
 }
 
-static void print_plan(const struct ingle_plan *p)
+static void print_plan_text(const struct ingle_plan *p)
 {
     static const double mib = 1024.0 * 1024;
     for (int i = 0; i < p->n_items; i++)
@@ -63,6 +63,14 @@ static void print_plan(const struct ingle_plan *p)
         printf("memory nodes %d: weights, keys and values are spread over them\n", p->n_nodes);
 }
 
+void cli_print_plan(const struct ingle_plan *p, bool json)
+{
+    if (json)
+        print_plan_json(p);
+    else
+        print_plan_text(p);
+}
+
 static int show_plan(struct cli *c, const char *path)
 {
     struct ingle_model *m;
@@ -76,10 +84,8 @@ static int show_plan(struct cli *c, const char *path)
     int rc = CLI_OK;
     if (ingle_engine_plan(m, &o, &plan, &error))
         rc = cli_fail(c, &error);
-    else if (ingle_config_flag(c->config, "json"))
-        print_plan_json(&plan);
     else
-        print_plan(&plan);
+        cli_print_plan(&plan, ingle_config_flag(c->config, "json"));
     ingle_model_close(m);
     return rc;
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "router/router.h"
 #include "server/server.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+extern char **environ;
 
 /* A signal handler has no other way to reach the main thread. */
 static int wake[2] = {-1, -1};
@@ -45,15 +49,6 @@ static bool catch_signals(void)
     return true;
 }
 
-/* Loading stops at a signal. */
-static int on_progress(void *arg, const char *job, double done, double total)
-{
-    struct cli *c = arg;
-    const struct ingle_callbacks callbacks = cli_callbacks(c);
-    callbacks.progress(callbacks.arg, job, done, total);
-    return n_signals > 0;
-}
-
 /* Tells systemd (Type=notify), if that started us. */
 static void notify(const char *text)
 {
@@ -70,6 +65,34 @@ static void notify(const char *text)
     const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to, n);
     close(fd);
+}
+
+/* What callbacks of a start look at. */
+struct start {
+    struct cli *c;
+    atomic_int percent; /* that was told last */
+};
+
+static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    const struct start *s = arg;
+    const struct ingle_callbacks callbacks = cli_callbacks(s->c);
+    callbacks.report(callbacks.arg, level, kind, subject, text);
+}
+
+/* Loading stops at a signal. */
+static int on_progress(void *arg, const char *job, double done, double total)
+{
+    struct start *s = arg;
+    char text[160];
+    const struct ingle_callbacks callbacks = cli_callbacks(s->c);
+    const double share = total > 0 && done < total ? done / total : 1;
+    callbacks.progress(callbacks.arg, job, done, total);
+    if (atomic_exchange(&s->percent, (int)(share * 100)) != (int)(share * 100)) {
+        snprintf(text, sizeof text, "STATUS=%.60s: %.0f %%\nX_INGLE_PROGRESS=%.2f\n", job, share * 100, share);
+        notify(text);
+    }
+    return n_signals > 0;
 }
 
 /* The sockets that systemd hands over (ingle.socket), from descriptor 3 on. */
@@ -96,7 +119,7 @@ static double watchdog_seconds(void)
     return strtod(us, NULL) / 1e6;
 }
 
-/* Until a signal comes.  A step that hangs ends the good news, and systemd starts us anew. */
+/* Until a signal comes.  s: NULL, or the server: a step that hangs ends the good news, and systemd starts us anew. */
 static void serve_until_signal(struct server *s)
 {
     struct pollfd p = {.fd = wake[0], .events = POLLIN};
@@ -105,10 +128,19 @@ static void serve_until_signal(struct server *s)
     notify("READY=1");
     while (!n_signals) {
         (void)poll(&p, 1, ms);
-        if (limit > 0 && server_alive(s, limit))
+        if (limit > 0 && (!s || server_alive(s, limit)))
             notify("WATCHDOG=1");
     }
     notify("STOPPING=1");
+}
+
+static void say_stop(struct cli *c, const struct server_info *i)
+{
+    if (!i->n_running || !c->screen.progress)
+        return;
+    printf("stops    when what runs is answered (%lld requests), in %g s at most; another signal: at once\n",
+           (long long)i->n_running, ingle_config_number(c->config, "drain"));
+    cli_push(c);
 }
 
 static void describe(const struct cli *c, const struct server_info *i)
@@ -135,19 +167,24 @@ static void describe(const struct cli *c, const struct server_info *i)
            i->n_keys ? " -H 'Authorization: Bearer KEY'" : "");
 }
 
-int cli_serve(struct cli *c)
+static int plan(struct cli *c)
+{
+    struct ingle_plan p;
+    struct err err;
+    if (server_plan(c->config, cli_callbacks(c), &p, &err))
+        return cli_fail_err(c, &err);
+    cli_print_plan(&p, true);
+    return CLI_OK;
+}
+
+static int serve_model(struct cli *c, const int *handed, int n_handed)
 {
     struct server *s;
     struct server_info info;
     struct err err;
-    if (c->n_arg)
-        return cli_usage(c, "serve takes no argument, not '%s'", c->arg[0]);
-    int handed[MOST_HANDED] = {0};
-    struct server_options o = {.listener = handed, .n_listeners = handed_over(handed),
-                               .config = c->config, .callbacks = cli_callbacks(c)};
-    o.callbacks.progress = on_progress;
-    if (!catch_signals())
-        return cli_fail_err(c, &(struct err){INGLE_IO, "no pipe for signals"});
+    struct start start = {.c = c, .percent = -1};
+    const struct server_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
+                                     .callbacks = {on_report, on_progress, &start}};
     if (server_open(&s, &o, &err))
         return cli_fail_err(c, &err);
     server_describe(s, &info);
@@ -165,12 +202,78 @@ int cli_serve(struct cli *c)
     cli_push(c);
     serve_until_signal(s);
     server_describe(s, &info);
-    if (info.n_running && c->screen.progress) {
-        printf("stops    when what runs is answered (%lld requests), in %g s at most; another signal: at once\n",
-               (long long)info.n_running, ingle_config_number(c->config, "drain"));
-        cli_push(c);
-    }
+    say_stop(c, &info);
     server_drain(s);
     server_close(s);
     return CLI_OK;
+}
+
+/* ---- several models ---- */
+
+static ingle_status set_option(void *arg, struct ingle_config *config, const char *key, const char *value, struct err *err)
+{
+    (void)arg;
+    return cli_option_line("serve", config, key, value, err);
+}
+
+/* Lines of the models' processes, and what happens to them. */
+static void on_model(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    struct cli *c = arg;
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
+        callbacks.report(callbacks.arg, level, kind, subject, text);
+    else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0)
+        fprintf(stderr, "[%s] %s\n", subject, text);
+}
+
+/* Where sockets belong: what systemd or the session has for this, else /tmp. */
+static const char *socket_directory(void)
+{
+    static const char *const name[] = {"RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "TMPDIR"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        const char *path = getenv(name[i]);
+        if (path && path[0] == '/' && strlen(path) < 60 && access(path, W_OK) == 0)
+            return path;
+    }
+    return "/tmp";
+}
+
+static int serve_models(struct cli *c, const int *handed, int n_handed)
+{
+    struct router *r;
+    struct server_info info;
+    struct err err;
+    const struct router_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
+                                     .callbacks = {.report = on_model, .arg = c}, .environment = environ,
+                                     .program = "/proc/self/exe", .directory = socket_directory(), .set = set_option};
+    if (ingle_config_is_set(c->config, "model"))
+        return cli_usage(c, "--models has all models: -m is for a server with one");
+    if (router_open(&r, &o, &err))
+        return cli_fail_err(c, &err);
+    router_describe(r, &info);
+    printf("ingle serve listens on %s\n", info.url);
+    if (c->screen.progress)
+        printf("models   are loaded when they are asked for: GET /v1/models lists them\n%s",
+               info.n_keys ? "" : "keys     none: every client that reaches the address has access\n");
+    cli_push(c);
+    serve_until_signal(NULL);
+    router_describe(r, &info);
+    say_stop(c, &info);
+    router_drain(r);
+    router_close(r);
+    return CLI_OK;
+}
+
+int cli_serve(struct cli *c)
+{
+    int handed[MOST_HANDED] = {0};
+    if (c->n_arg)
+        return cli_usage(c, "serve takes no argument, not '%s'", c->arg[0]);
+    if (ingle_config_flag(c->config, "plan"))
+        return plan(c);
+    const int n = handed_over(handed);
+    if (!catch_signals())
+        return cli_fail_err(c, &(struct err){INGLE_IO, "no pipe for signals"});
+    return ingle_config_is_set(c->config, "models") ? serve_models(c, handed, n) : serve_model(c, handed, n);
 }

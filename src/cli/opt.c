@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- reading ---- */
 
@@ -153,6 +154,58 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
         return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value) : CLI_USAGE;
     }
     return CLI_OK;
+}
+
+/* "true", "1", "on", "yes" and nothing: yes.  -1: it is no such word. */
+static int truth(const char *value)
+{
+    static const char *const yes[] = {"", "1", "true", "on", "yes"}, *const no[] = {"0", "false", "off", "no"};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (strcasecmp(value, yes[i]) == 0)
+            return 1;
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (strcasecmp(value, no[i]) == 0)
+            return 0;
+    return -1;
+}
+
+static ingle_status put(struct ingle_config *config, const char *command, const struct ingle_option *o, const char *value,
+                        struct err *err)
+{
+    struct ingle_error error;
+    const int flag = o->kind == INGLE_OPTION_FLAG ? truth(value) : 1;
+    if (flag < 0)
+        return err_set(err, INGLE_ARG, "'%s' is true or false, not '%.60s'", o->name, value);
+    if (flag && ingle_config_set(config, command, o->name, o->kind == INGLE_OPTION_FLAG ? NULL : value, &error))
+        return err_set(err, error.status, "%s", error.text);
+    return INGLE_OK;
+}
+
+ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value, struct err *err)
+{
+    char what[360], word[32];
+    const size_t n = strlen(key);
+    const struct ingle_option *o = n == 1 ? by_letter(command, *key) : by_name(key);
+    const struct cli_foreign *f = o && takes(command, o) ? NULL : cli_foreign_name(key, n);
+    if (!f && !o)
+        f = cli_foreign_letters(key, n);
+    if (!f) {
+        struct ingle_error error;
+        if (o)
+            return put(config, command, o, value, err);
+        (void)ingle_config_set(config, command, key, value, &error);
+        return err_set(err, INGLE_NOTFOUND, "%s", error.text);
+    }
+    cli_foreign_say(f, what, sizeof what);
+    o = f->ours ? by_name(f->ours) : NULL;
+    if (f->kind == CLI_FOREIGN_SAME && o)
+        return put(config, command, o, value, err);
+    if (f->kind == CLI_FOREIGN_WORD && o)
+        return cli_foreign_word(f, value, word, sizeof word) ? put(config, command, o, word, err)
+                                                             : err_set(err, INGLE_ARG, "'%.60s' is none of %s", value, f->note);
+    if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && truth(value) != 0))
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG, "ingle has no option '%.60s': %s", key, what);
 }
 
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help)

@@ -40,13 +40,16 @@ struct http_request {
     size_t n_body;
     const char *user;   /* name of the API key that was used, "" */
     const char *id;     /* "req_0123456789abcdef", sent as x-request-id and request-id */
-    struct http_exchange *exchange; /* for the two look-ups below */
+    struct http_exchange *exchange; /* for the look-ups below */
 };
 
 /* A header's value (names without regard to case) or a query parameter's, percent-decoded;
  * NULL if it is not there.  Inside the handler only. */
 const char *http_request_header(const struct http_request *rq, const char *name);
 const char *http_request_query(const struct http_request *rq, const char *name);
+/* Calls fn for each header, or each query parameter, percent-decoded; value may be "". */
+typedef void http_field_fn(void *arg, const char *name, const char *value);
+void http_request_each(const struct http_request *rq, bool query, http_field_fn *fn, void *arg);
 
 typedef void http_handler_fn(void *arg, struct http_exchange *x, const struct http_request *rq);
 

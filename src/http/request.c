@@ -27,6 +27,27 @@ const char *http_request_query(const struct http_request *rq, const char *name)
     return x->conn ? MHD_lookup_connection_value(x->conn->mhd, MHD_GET_ARGUMENT_KIND, name) : NULL;
 }
 
+struct each {
+    http_field_fn *fn;
+    void *arg;
+};
+
+static enum MHD_Result call_each(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    const struct each *e = arg;
+    (void)kind;
+    e->fn(e->arg, name, value ? value : "");
+    return MHD_YES;
+}
+
+void http_request_each(const struct http_request *rq, bool query, http_field_fn *fn, void *arg)
+{
+    struct each e = {fn, arg};
+    const struct http_exchange *x = rq->exchange;
+    if (x->conn)
+        (void)MHD_get_connection_values(x->conn->mhd, query ? MHD_GET_ARGUMENT_KIND : MHD_HEADER_KIND, call_each, &e);
+}
+
 /* ---- strictness ---- */
 
 /* Version 1.0 of the library refuses itself what is seen by the layout of the head. */

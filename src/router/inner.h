@@ -55,6 +55,7 @@ struct router_model {
     bool preload;  /* ... and nobody leaves for it */
     bool no_room;  /* its plan does not fit beside those that run */
     bool leaving;  /* no new requests: another model has waited too long */
+    bool info_asked; /* of the process that runs */
     bool failed;
     int exit_code; /* of the last process; 128 and the signal */
     char words[ROUTER_WORDS]; /* why the last start failed, or "" */
@@ -75,6 +76,7 @@ struct router_job {
     struct router_job *next;         /* in `incoming`, or of those that wait for a model */
     struct router_job *next_flagged; /* Sync: router->lock */
     bool flagged;                    /* Sync: router->lock */
+    struct router_job *next_active, **active_at; /* of those that a process has */
     struct router *router;
     struct http_exchange *x; /* NULL: it asks for the router itself */
     struct router_model *model;
@@ -130,12 +132,11 @@ struct router {
 
     pthread_mutex_t lock;
     /* Sync: lock */
-    atomic_int phase; /* enum serve_phase */
     bool stop;
     struct router_model *models, *queue;
     uint32_t n_numbers;
     struct router_jobs incoming;
-    struct router_job *flagged;
+    struct router_job *flagged, *active;
     struct router_model *planning;
     uint64_t budget_bytes; /* for all models; 0: not known yet */
     size_t n_waiting;      /* requests, and their bodies */
@@ -191,6 +192,8 @@ uint64_t router_next_time(const struct router *r, uint64_t now);
 
 /* proxy.c; router thread */
 void router_job_free(void *job);
+/* From the handler: the exchange owns it and tells it what happens. */
+void router_job_watch(struct router_job *j, double keepalive_seconds);
 /* Sync: lock, for those below */
 void router_job_start(struct router_job *j, struct router_model *m);
 void router_job_wait(struct router_job *j, struct router_model *m);
@@ -201,6 +204,8 @@ ATTR_PRINTF(3, 4) void router_job_fail(struct router_job *j, const struct serve_
 void router_job_flag(struct router_job *j);
 void router_jobs_add(struct router_jobs *q, struct router_job *j);
 struct router_job *router_jobs_take(struct router_jobs *q);
+/* Answers those whose time is up. */
+void router_jobs_expire(struct router_model *m, uint64_t now);
 bool router_jobs_remove(struct router_jobs *q, const struct router_job *j);
 
 /* routes.c */

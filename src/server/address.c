@@ -68,6 +68,8 @@ static ingle_status read_access(struct address *a, struct err *err)
     const char *keys = ingle_config_text(c, "api-key-file", 0);
     const char *origins = ingle_config_text(c, "cors-origins", 0), *name;
     ingle_status st = auth_open(&a->auth, err);
+    if (!st && ingle_config_flag(c, "trust-user"))
+        auth_trust(a->auth);
     if (!st && keys)
         st = auth_add_keys(a->auth, keys, err);
     for (size_t i = 0; !st && (name = ingle_config_text(c, "api-key", i)); i++)
@@ -80,6 +82,8 @@ static ingle_status read_access(struct address *a, struct err *err)
         st = auth_add_host(a->auth, name, err);
     if (!st)
         st = a->n_listeners ? read_listeners(a, err) : read_hosts(a, err);
+    if (!st && auth_trusts(a->auth) && (a->n_listeners || a->n_hosts || !a->unix_path))
+        st = err_set(err, INGLE_ARG, "'--trust-user' is for '--host unix:PATH' alone: at another address anybody could be anybody");
     return st;
 }
 
@@ -273,6 +277,9 @@ const struct route *address_admit(const struct address *a, struct http_exchange 
             return NULL;
         }
     }
+    const char *told = auth_trusts(a->auth) ? http_request_header(rq, "x-ingle-user") : NULL;
+    if (told && *told)
+        *user = auth_user(a->auth, told);
     if (r)
         return r;
     if (other_method)

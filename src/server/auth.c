@@ -37,6 +37,13 @@ struct auth {
     struct list host, origin;
     bool has_priority;
     int priority; /* of keys without one of their own */
+    bool trusts;
+    struct ranked { /* with trust: names that have a priority */
+        char *name;
+        int priority;
+    } *ranked;
+    size_t n_ranked, cap_ranked;
+    struct list user; /* with trust: names that were told */
 };
 
 ingle_status auth_open(struct auth **out, struct err *err)
@@ -62,6 +69,10 @@ void auth_close(struct auth *a)
     for (size_t i = 0; i < a->n_keys; i++)
         mem_free(a->key[i].name);
     mem_free(a->key);
+    for (size_t i = 0; i < a->n_ranked; i++)
+        mem_free(a->ranked[i].name);
+    mem_free(a->ranked);
+    release_list(&a->user);
     release_list(&a->host);
     release_list(&a->origin);
     mem_free(a);
@@ -242,6 +253,15 @@ ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err
         a->key[i].has_priority = found = true;
         a->key[i].priority = (int)value;
     }
+    if (equals && !found && a->trusts) {
+        struct ranked r = {mem_strndup(text, n), (int)value};
+        if (!r.name || !mem_grow(&a->ranked, &a->cap_ranked, a->n_ranked + 1, sizeof *a->ranked)) {
+            mem_free(r.name);
+            return err_set(err, INGLE_NOMEM, "no memory for '--max-priority %s'", text);
+        }
+        a->ranked[a->n_ranked++] = r;
+        return INGLE_OK;
+    }
     if (equals && !found)
         return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n, text);
     if (!equals) {
@@ -256,7 +276,27 @@ int auth_priority(const struct auth *a, const char *key)
     for (size_t i = 0; i < a->n_keys; i++)
         if (a->key[i].has_priority && strcmp(a->key[i].name, key) == 0)
             return a->key[i].priority;
+    for (size_t i = 0; i < a->n_ranked; i++)
+        if (strcmp(a->ranked[i].name, key) == 0)
+            return a->ranked[i].priority;
     return a->has_priority ? a->priority : a->n_keys > 1 ? 0 : MAX_PRIORITY;
+}
+
+/* ---- names that another server tells ---- */
+
+void auth_trust(struct auth *a) { a->trusts = true; }
+
+bool auth_trusts(const struct auth *a) { return a->trusts; }
+
+const char *auth_user(struct auth *a, const char *name)
+{
+    const size_t n = strlen(name);
+    if (n > 64 || a->user.n > MAX_KEYS)
+        return NULL;
+    for (size_t i = 0; i < a->user.n; i++)
+        if (strcmp(a->user.at[i], name) == 0)
+            return a->user.at[i];
+    return add(&a->user, name, n, NULL) ? NULL : a->user.at[a->user.n - 1];
 }
 
 /* ---- names ---- */

@@ -35,6 +35,12 @@ MUST_CHECK ingle_status auth_add_priority(struct auth *a, const char *text, stru
  * and 0 where there are several: nobody goes before the others' shares. */
 int auth_priority(const struct auth *a, const char *key);
 
+/* From now on priorities may name anybody, because another server has checked the keys and tells their names. */
+void auth_trust(struct auth *a);
+bool auth_trusts(const struct auth *a);
+/* A copy of such a name that lives as long as a; NULL: no memory, too many, or too long.  One thread. */
+const char *auth_user(struct auth *a, const char *name);
+
 /* Whether a request with this Host header may be answered: a browser that was lured to a name
  * that points here sends that name.  Addresses and localhost are always fine. */
 bool auth_host(const struct auth *a, const char *host);

@@ -142,9 +142,9 @@ static ingle_status read_codex_model(struct server *s, struct err *err)
     return st;
 }
 
-static int parallel(const struct server *s)
+static int parallel(const struct ingle_config *c)
 {
-    const int n = (int)ingle_config_number(s->serve.config, "parallel");
+    const int n = (int)ingle_config_number(c, "parallel");
     return n ? n : PARALLEL;
 }
 
@@ -249,7 +249,7 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = read_codex_model(s, err);
     const char *slots = ingle_config_text(o->config, "slot-save-path", 0);
     if (!st && slots)
-        st = slots_open(&s->serve.slots, slots, parallel(s), err);
+        st = slots_open(&s->serve.slots, slots, parallel(s->serve.config), err);
     if (!st)
         st = open_guard(s, err);
     if (!st)
@@ -291,7 +291,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .scheduler = v->scheduler,
         .n_ctx = v->engine_info.n_ctx,
         .n_vocab = v->engine_info.n_vocab,
-        .max_running = parallel(s),
+        .max_running = parallel(s->serve.config),
         .name = v->model_id,
         .fingerprint = v->fingerprint,
         .seeded = ingle_config_is_set(v->config, "seed"),
@@ -328,14 +328,33 @@ static ingle_status open_answers(struct server *s, struct err *err)
     return answer_open(&s->serve.answers, &o, err);
 }
 
+static struct ingle_engine_options engine_options(const struct ingle_config *c, struct ingle_callbacks callbacks)
+{
+    struct ingle_engine_options o = {.callbacks = callbacks};
+    ingle_config_engine(c, &o);
+    o.n_sessions = parallel(c);
+    o.max_logits = num_max(16, 2 * o.n_sessions);
+    return o;
+}
+
+ingle_status server_plan(const struct ingle_config *config, struct ingle_callbacks callbacks, struct ingle_plan *out,
+                         struct err *err)
+{
+    struct ingle_model *m;
+    struct ingle_error error = {0};
+    const struct ingle_engine_options o = engine_options(config, callbacks);
+    if (ingle_model_open(&m, ingle_config_text(config, "model", 0), &callbacks, &error))
+        return told(err, &error);
+    (void)ingle_engine_plan(m, &o, out, &error);
+    ingle_model_close(m);
+    return told(err, &error);
+}
+
 ingle_status server_load(struct server *s, struct err *err)
 {
     struct serve *v = &s->serve;
     struct ingle_error error = {0};
-    struct ingle_engine_options eo = {.callbacks = v->callbacks};
-    ingle_config_engine(v->config, &eo);
-    eo.n_sessions = parallel(s);
-    eo.max_logits = num_max(16, 2 * eo.n_sessions);
+    const struct ingle_engine_options eo = engine_options(v->config, v->callbacks);
     const struct ingle_scheduler_options so = {
         .max_running = eo.n_sessions,
         .max_waiting = (int64_t)ingle_config_number(v->config, "max-waiting"),
@@ -414,7 +433,7 @@ void server_describe(const struct server *s, struct server_info *out)
     *out = (struct server_info){
         .model = s->serve.model_id,
         .n_ctx = s->serve.engine_info.n_ctx,
-        .parallel = parallel(s),
+        .parallel = parallel(s->serve.config),
         .weight_bytes = s->serve.engine_info.weight_bytes,
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
         .n_running = now.n_exchanges,

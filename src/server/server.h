@@ -9,6 +9,7 @@
 #define INGLE_SERVER_SERVER_H
 
 #include "base/err.h"
+#include "ingle/ingle.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,9 @@ struct server_options {
 };
 
 MUST_CHECK ingle_status server_open(struct server **out, const struct server_options *o,
+                                    struct err *err);
+/* The memory that server_load() would plan; without a server. */
+MUST_CHECK ingle_status server_plan(const struct ingle_config *config, struct ingle_callbacks callbacks, struct ingle_plan *out,
                                     struct err *err);
 MUST_CHECK ingle_status server_load(struct server *s, struct err *err);
 /* No new requests; waits until the running ones are done, at most the seconds of the option

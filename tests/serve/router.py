@@ -1,0 +1,486 @@
+#!/usr/bin/env python3
+"""router.py INGLE - several models behind one address (docs/router.md): starts, streams, ends, who leaves for whom, names,
+presets, keys, and what is left when a process is killed."""
+import json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest
+
+from client import HOT, Server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GEMMA = ROOT / "assets/nano-gemma4-Q8_0.gguf"
+SMALL = ROOT / "tests/data/nano/nano-gemma4-Q4_K_M.gguf"
+DEEP = ROOT / "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+LONG = dict(CHAT, **HOT, seed=3, max_tokens=3000, logit_bias={"1": -100, "106": -100}, stream=True)
+PRESETS = f"""
+version = 1
+; for all
+[*]
+c = 4096
+threads = 1
+[gem]
+model = {GEMMA}
+alias = gemma
+alias = the/first:one
+temp = 0.25
+[small]
+model = "{SMALL}"
+[deep]
+model = {DEEP}
+jinja = true
+[absent]
+model = /nowhere/model.gguf
+[undrafted]
+model = {GEMMA}
+draft = {SMALL.parent}/golden.json
+"""
+
+
+def children(pid):
+    out = []
+    for p in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = p.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            out.append(int(p.parent.name))
+    return out
+
+
+def until(ask, wanted=True):
+    """Asks until the answer is the wanted one; the test's own time limit ends it otherwise."""
+    while (found := ask()) != wanted:
+        time.sleep(0.01)
+    return found
+
+
+class Router(Server):
+    def __init__(self, presets, *options):
+        self.directory = tempfile.TemporaryDirectory(prefix="ingle-test-")
+        self.file = pathlib.Path(self.directory.name) / "models.ini"
+        self.file.write_text(presets)
+        os.environ["XDG_RUNTIME_DIR"] = self.directory.name
+        super().__init__(INGLE, "--models", str(self.file), *options)
+
+    def close(self):
+        try:
+            return super().close()
+        finally:
+            self.directory.cleanup()
+
+    def entry(self, name, headers=None):
+        return next(m for m in self.get("/v1/models", headers)[2]["data"] if m["id"] == name)
+
+    def state(self, name):
+        return self.entry(name)["status"]["value"]
+
+    def load(self, name):
+        assert self.post("/models/load", {"model": name})[0] == 200
+        until(lambda: self.state(name), "loaded")
+
+    def unload(self, name):
+        assert self.post("/models/unload", {"model": name})[0] == 200
+        until(lambda: self.state(name), "unloaded")
+
+    def chat(self, name, **more):
+        return self.post("/v1/chat/completions", dict(CHAT, model=name, **more))
+
+    def pid_of(self, name):
+        """Of the model's process: its number is in the path of its socket."""
+        path = next(a for a in self.entry(name)["status"]["args"] if a.startswith("--host=unix:"))
+        for pid in children(self.process.pid):
+            if path.encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        return None
+
+    def running(self, name):
+        return next(m for m in self.get("/props")[2]["models"] if m["id"] == name)["running"]
+
+    def background(self, name, **more):
+        out = []
+        t = threading.Thread(target=lambda: out.append(self.chat(name, **more)))
+        t.start()
+        return lambda: (t.join(), out[0])[1]
+
+
+class Shared(unittest.TestCase):
+    """One router for what leaves it as it was."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Router(PRESETS)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.close() == 0
+
+    def test_cold_start_and_list(self):
+        self.s.unload("gem")
+        before = self.s.entry("gem")["last_used_ms"]
+        status, _, body = self.s.chat("gem")
+        self.assertEqual((status, body["model"]), (200, "gem"))
+        m = self.s.entry("gem")
+        self.assertEqual(m["status"]["value"], "loaded")
+        self.assertGreater(m["last_used_ms"], before)
+        self.assertEqual(m["aliases"], ["gemma", "the/first:one"])
+        until(lambda: "context_length" in self.s.entry("gem"))
+        self.assertEqual(self.s.entry("gem")["context_length"], 4096)
+        self.assertIn("--temp=0.25", m["status"]["args"])
+        props = self.s.get("/props?model=gem")[2]
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)
+        self.assertEqual(props["default_generation_settings"]["params"]["temperature"], 0.25)
+
+    def test_names(self):
+        for name in "gem", "gemma", "the/first:one", "gem:latest":
+            self.assertEqual(self.s.chat(name)[2]["model"], "gem")
+        status, _, body = self.s.chat("nobody")
+        self.assertEqual((status, body["error"]["code"]), (404, "model_not_found"))
+        self.assertIn("gem, small, deep", body["error"]["message"])
+        self.assertEqual(self.s.get("/v1/models/the%2Ffirst:one")[2]["id"], "gem")
+        self.assertEqual(self.s.get("/v1/models/nobody")[0], 404)
+
+    def test_dialects(self):
+        stream = self.s.events("/v1/chat/completions", dict(CHAT, model="deep", stream=True))
+        self.assertEqual(stream[-1][1], "[DONE]")
+        self.assertEqual(stream[0][1]["model"], "deep")
+        stream = self.s.events("/v1/messages", dict(CHAT, model="deep", stream=True), {"anthropic-version": "2023-06-01"})
+        self.assertEqual(stream[-1][0], "message_stop")
+        stream = self.s.events("/v1/responses", {"model": "deep", "input": "Hello", "max_output_tokens": 8, "stream": True})
+        self.assertIn(stream[-1][0], ("response.completed", "response.incomplete"))
+        c, r = self.s.open("POST", "/api/chat", dict(messages=CHAT["messages"], model="deep:latest"))
+        self.assertTrue(json.loads(r.read().decode().splitlines()[-1])["done"])
+        c.close()
+        self.assertEqual(self.s.post("/v1/messages/count_tokens", dict(CHAT, model="deep"))[0], 200)
+        status, _, body = self.s.post("/v1/messages", dict(CHAT, model="nobody"))
+        self.assertEqual((status, body["type"], body["error"]["type"]), (404, "error", "not_found_error"))
+        self.assertIn("error", self.s.post("/api/chat", dict(CHAT, model="nobody"))[2])
+        names = [m["name"] for m in self.s.get("/api/tags")[2]["models"]]
+        self.assertEqual(names, ["gem", "small", "deep", "absent", "undrafted"])
+        self.assertIn("deep", [m["name"] for m in self.s.get("/api/ps")[2]["models"]])
+        listed = self.s.get("/v1/models", {"anthropic-version": "2023-06-01"})[2]
+        self.assertEqual((listed["first_id"], listed["data"][0]["type"]), ("gem", "model"))
+
+    def test_same_answer_as_alone(self):
+        with Server(INGLE, "-m", str(SMALL), "-c", "4096", "--threads", "1") as alone:
+            body = dict(CHAT, max_tokens=40, temperature=0)
+            a = alone.post("/v1/chat/completions", body)[2]["choices"]
+            self.assertEqual(self.s.post("/v1/chat/completions", dict(body, model="small"))[2]["choices"], a)
+
+    def test_any(self):
+        self.s.chat("small")
+        self.assertEqual(self.s.chat("gem")[2]["model"], "gem")
+        self.assertEqual(self.s.chat("any")[2]["model"], "gem")
+        self.s.chat("small")
+        self.assertEqual(self.s.post("/v1/chat/completions", CHAT)[2]["model"], "small")
+        self.assertEqual(self.s.get("/props")[2]["any"], "small")
+        for m in self.s.get("/v1/models")[2]["data"]:
+            self.s.unload(m["id"])
+        status, _, body = self.s.chat("any")
+        self.assertEqual(status, 400)
+        self.assertIn("no model is currently resident in memory", body["error"]["message"])
+
+    def test_start_that_fails(self):
+        for _ in range(2):
+            status, _, body = self.s.chat("absent")
+            self.assertIn(status, (500, 503))
+            self.assertIn("/nowhere/model.gguf", body["error"]["message"])
+            self.assertIn("No such file", body["error"]["message"])
+        m = self.s.entry("absent")
+        self.assertEqual((m["status"]["value"], m["status"]["failed"], m["status"]["exit_code"]), ("unloaded", True, 1))
+        self.assertIn("No such file", m["status"]["message"])
+        status, _, body = self.s.chat("undrafted")
+        self.assertEqual(status, 500)
+        self.assertIn("golden.json", body["error"]["message"])
+
+    def test_cancel_by_client(self):
+        self.s.load("gem")
+        with self.s.begin("/v1/chat/completions", dict(LONG, model="gem")) as c:
+            self.assertIn(b"data:", c.recv(4096) + c.recv(4096))
+            self.assertEqual(self.s.running("gem"), 1)
+        until(lambda: self.s.running("gem"), 0)
+        until(lambda: any(x["is_processing"] for x in self.s.get("/slots?model=gem")[2]), False)
+
+    def test_back_pressure(self):
+        self.s.load("gem")
+        body = json.dumps({"model": "gem", "prompt": "One", "logprobs": 20, "stream": True, "max_tokens": 3000,
+                           "n": 4, "logit_bias": {"1": -100, "106": -100}, **HOT}).encode()
+        with socket.socket() as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.connect(("127.0.0.1", self.s.port))
+            c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            until(lambda: any(x.get("held") for x in self.s.get("/slots?model=gem")[2]))
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            got = b""
+            while b"0\r\n\r\n" not in got[-100:]:
+                got += c.recv(1 << 16)
+            self.assertIn(b"data: [DONE]", got)
+            self.assertGreater(len(got), 2 << 20)
+        until(lambda: self.s.running("gem"), 0)
+
+    def test_killed_process(self):
+        self.s.load("gem")
+        for path, error in (("/v1/chat/completions", "data: "), ("/v1/messages", "event: error\ndata: ")):
+            c, r = self.s.open("POST", path, dict(LONG, model="gem"))
+            first = r.read(200)
+            os.kill(self.s.pid_of("gem"), signal.SIGKILL)
+            text = (first + r.read()).decode()
+            c.close()
+            last = text.rstrip("\n").rsplit("\n\n", 1)[1]
+            self.assertTrue(last.startswith(error), last)
+            self.assertIn("the process of the model 'gem' ended", json.loads(last[len(error):])["error"]["message"])
+            for block in text.rstrip("\n").split("\n\n"):  # no half events before it
+                data = block.rpartition("data: ")[2]
+                json.loads(data)
+            until(lambda: self.s.state("gem") == "loaded", False)
+            m = self.s.entry("gem")["status"]
+            self.assertEqual((m["value"], m["failed"], m["exit_code"]), ("unloaded", True, 137))
+            self.assertEqual(self.s.chat("gem")[0], 200)
+            self.assertNotIn("failed", self.s.entry("gem")["status"])
+
+    def test_stored_answers_are_found(self):
+        self.s.load("small")
+        self.s.load("gem")
+        made = self.s.post("/v1/responses", {"model": "small", "input": "Hello", "max_output_tokens": 4})[2]
+        self.s.chat("gem")
+        self.assertEqual(self.s.get(f"/v1/responses/{made['id']}")[2]["model"], "small")
+        self.assertEqual(self.s.get("/v1/responses/resp_0")[0], 404)
+        self.assertEqual(self.s.request("DELETE", f"/v1/responses/{made['id']}")[0], 200)
+
+    def test_metrics(self):
+        self.s.load("small")
+        self.s.load("gem")
+        text = self.s.get("/metrics")[2]
+        for name in "gem", "small":
+            self.assertIn(f'ingle_model_loaded{{model="{name}"}} 1\n', text)
+            self.assertRegex(text, f'llamacpp:n_decode_total{{model="{name}"}} ')
+            self.assertRegex(text, f'ingle_time_to_first_token_seconds_bucket{{model="{name}",le="')
+        families = re.findall(r"^# TYPE (\S+)", text, re.M)
+        self.assertEqual(len(families), len(set(families)))
+        last = None  # the samples of a family stand together
+        done = set()
+        for line in text.splitlines():
+            if line.startswith("# HELP "):
+                self.assertNotIn(line.split()[2], done)
+                last = line.split()[2]
+                done.add(last)
+            elif line and not line.startswith("#"):
+                self.assertTrue(line.startswith(last), (last, line))
+        self.assertNotIn("model=", self.s.get("/metrics?model=gem")[2])
+
+    def test_bodies_that_are_none(self):
+        self.assertEqual(self.s.post("/v1/chat/completions", b"{")[0], 400)
+        self.assertEqual(self.s.post("/v1/chat/completions", b"")[0], 400)
+        self.assertEqual(self.s.post("/v1/chat/completions", {"model": 7})[0], 400)
+        self.assertEqual(self.s.post("/models/load", {})[0], 400)
+        self.assertEqual(self.s.post("/models/load", {"model": "nobody"})[0], 404)
+        self.assertEqual(self.s.get("/nowhere")[0], 404)
+        self.assertEqual(self.s.request("DELETE", "/v1/chat/completions")[0], 405)
+        self.assertEqual(self.s.get("/openapi.json")[0], 200)
+        self.assertIn("<!doctype html>", self.s.get("/")[2])
+
+    def test_events(self):
+        self.s.unload("small")
+        c, r = self.s.open("GET", "/models/sse")
+        self.s.load("small")
+        seen = []
+        while "loaded" not in seen:
+            line = r.readline().decode()
+            if line.startswith("data: "):
+                e = json.loads(line[6:])
+                if e["model"] == "small":
+                    seen.append(e["data"]["status"])
+        c.close()
+        self.assertEqual(seen[0], "loading")
+
+
+class Room(unittest.TestCase):
+    """Who leaves for whom."""
+
+    def test_least_recently_used(self):
+        with Router(PRESETS, "--models-max", "2") as s:
+            s.load("gem")
+            s.load("small")
+            s.chat("gem")
+            s.load("deep")
+            self.assertEqual([s.state(n) for n in ("gem", "small", "deep")], ["loaded", "unloaded", "loaded"])
+            self.assertEqual(s.get("/props")[2]["max_instances"], 2)
+
+    def test_one_at_a_time(self):
+        with Router(PRESETS, "--models-max", "1") as s:
+            s.load("gem")
+            with s.begin("/v1/chat/completions", dict(LONG, model="gem")) as c:
+                c.recv(4096)  # gem has a request: nobody takes its place
+                first = s.background("small")
+                until(lambda: s.state("small"), "loading")
+                second = s.background("deep")
+                until(lambda: s.state("deep"), "loading")
+                self.assertEqual(s.state("gem"), "loaded")
+                gone = s.begin("/v1/chat/completions", dict(CHAT, model="absent"))
+                until(lambda: s.state("absent"), "loading")
+                gone.close()  # who leaves the queue costs nobody a place
+                until(lambda: s.get("/metrics")[2].count("ingle_router_waiting 2\n"), 1)
+            self.assertEqual(first()[2]["model"], "small")
+            self.assertEqual(second()[2]["model"], "deep")
+            self.assertEqual(s.state("gem"), "unloaded")
+            self.assertNotIn("failed", s.entry("absent")["status"])
+            waiting = [s.background("gem") for _ in range(3)]
+            self.assertEqual([w()[0] for w in waiting], [200] * 3)
+            self.assertEqual(s.get("/metrics")[2].count('ingle_model_starts_total{model="gem"} 2\n'), 1)
+            s.post("/models/unload", {"model": "gem"})  # a request to one that ends waits for its next process
+            self.assertEqual(s.chat("gem")[0], 200)
+
+    def test_memory(self):
+        with Router(PRESETS, "--memory", "70M", "--models-max", "0") as s:
+            self.assertEqual(s.chat("gem")[0], 200)
+            self.assertEqual(s.chat("small")[0], 200)
+            self.assertEqual([s.state("gem"), s.state("small")], ["unloaded", "loaded"])
+            self.assertLess(s.get("/props")[2]["memory"]["planned_bytes"], 70 << 20)
+        with Router(PRESETS, "--memory", "5M") as s:
+            status, _, body = s.chat("gem")
+            self.assertEqual(status, 500)
+            self.assertIn("it needs", body["error"]["message"])
+
+    def test_sleep_and_preload(self):
+        with Router(PRESETS + "preload = false\n[awake]\n" f"model = {GEMMA}\nload-on-startup = true\nsleep-idle-seconds = 0.3\n") as s:
+            until(lambda: s.state("awake"), "sleeping")
+            self.assertEqual([m["id"] for m in s.get("/v1/models")[2]["data"] if m["status"]["value"] != "unloaded"], ["awake"])
+            self.assertEqual(s.chat("any")[2]["model"], "awake")
+
+    def test_no_autoload(self):
+        with Router(PRESETS, "--no-models-autoload") as s:
+            self.assertEqual(s.chat("gem")[0], 400)
+            self.assertIs(s.get("/props")[2]["models_autoload"], False)
+            self.assertEqual(s.post("/v1/chat/completions?autoload=true", dict(CHAT, model="gem"))[0], 200)
+            s.load("small")
+            self.assertEqual(s.chat("small")[0], 200)
+
+
+class Life(unittest.TestCase):
+    def test_no_orphan(self):
+        s = Router(PRESETS)
+        s.load("gem")
+        s.load("small")
+        pids = [s.pid_of("gem"), s.pid_of("small")]
+        s.process.kill()
+        s.process.wait()
+        until(lambda: any(pathlib.Path(f"/proc/{p}/exe").exists() for p in pids), False)
+        left = list(pathlib.Path(s.directory.name).glob("ingle-router-*"))
+        self.assertEqual(len(left), 1)
+        # The next one removes what it has left.
+        with subprocess.Popen([INGLE, "serve", "--port", "0", "--models", str(s.file)], stdout=subprocess.PIPE, text=True) as p:
+            p.stdout.readline()
+            now = list(pathlib.Path(s.directory.name).glob("ingle-router-*"))
+            p.terminate()
+            self.assertEqual(p.wait(), 0)
+        self.assertEqual((len(now), left[0] in now), (1, False))
+        self.assertFalse(list(pathlib.Path(s.directory.name).glob("ingle-router-*")))
+        s.close()
+
+    def test_drain(self):
+        s = Router(PRESETS)
+        s.load("gem")
+        c, r = s.open("POST", "/v1/chat/completions", dict(LONG, model="gem", max_tokens=400))
+        r.read(10)
+        pid = s.pid_of("gem")
+        s.process.send_signal(signal.SIGTERM)
+        text = r.read().decode()
+        c.close()
+        self.assertTrue(text.endswith("data: [DONE]\n\n"), text[-200:])
+        self.assertEqual(s.process.wait(), 0)
+        self.assertFalse(pathlib.Path(f"/proc/{pid}/exe").exists())
+        s.close()
+
+    def test_keys(self):
+        key = {"Authorization": "Bearer sk-one"}
+        with Router(PRESETS, "--api-key", "one:sk-one", "--api-key", "two:sk-two") as s:
+            self.assertEqual(s.chat("gem")[0], 401)
+            self.assertEqual(s.post("/models/load", {"model": "gem"})[0], 401)
+            self.assertEqual(s.post("/v1/chat/completions", dict(CHAT, model="gem"), key)[0], 200)
+            self.assertNotIn("args", s.entry("gem")["status"])
+            args = s.entry("gem", key)["status"]["args"]
+            self.assertFalse([a for a in args if "sk-" in a])
+            # The name of the key is what its requests are known by in the process; a client cannot say it.
+            made = s.post("/v1/responses", {"model": "gem", "input": "Hello", "max_output_tokens": 2}, key)[2]
+            path = f"/v1/responses/{made['id']}?model=gem"
+            self.assertEqual(s.get(path, key)[0], 200)
+            self.assertEqual(s.get(path, {"Authorization": "Bearer sk-two", "X-Ingle-User": "one"})[0], 404)
+            status, _, body = s.post("/v1/chat/completions", dict(CHAT, model="gem", priority=5), key)
+            self.assertEqual(status, 400)
+            self.assertIn("priority", body["error"]["message"])
+
+    def test_reload(self):
+        with Router(PRESETS) as s:
+            s.load("gem")
+            s.load("small")
+            pid = s.pid_of("gem")
+            s.file.write_text(PRESETS.replace("[small]", "[other]"))
+            ids = [m["id"] for m in s.get("/v1/models?reload=1")[2]["data"]]
+            self.assertEqual(sorted(ids), ["absent", "deep", "gem", "other", "undrafted"])
+            self.assertEqual((s.state("gem"), s.pid_of("gem")), ("loaded", pid))
+            self.assertEqual(s.chat("small")[0], 404)
+            self.assertEqual(s.chat("other")[2]["model"], "other")
+            s.file.write_text("[gem]\nsize = 3\n")
+            self.assertEqual(s.get("/v1/models?reload=1")[0], 500)
+            self.assertEqual(s.chat("gem")[0], 200)
+
+
+class Presets(unittest.TestCase):
+    def refused(self, text, *words, options=()):
+        with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
+            f.write(text)
+            f.flush()
+            p = subprocess.run([INGLE, "serve", "--port", "0", "--models", f.name, *options], capture_output=True, text=True)
+        self.assertEqual((p.returncode, p.stdout), (1, ""), p.stderr)
+        self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+        for w in words:
+            self.assertIn(w, p.stderr)
+
+    def test_bad_presets(self):
+        self.refused("[a]\nmodel = x.gguf\nctx-sizes = 3\n", ".ini:3:", "[a]", "ctx-sizes")
+        self.refused("[a]\nmodel = x.gguf\nctx = many\n", ".ini:3:", "whole number")
+        self.refused("[a]\nmodel = x.gguf\nthink = perhaps\n", ".ini:3:", "true or false")
+        self.refused("[a]\nmodel = x.gguf\nport = 80\n", ".ini:3:", "whole server")
+        self.refused("[a]\nmodel = x.gguf\nlora = y\n", ".ini:3:", "no adapters")
+        self.refused("[a]\nthink = true\n", "[a]", "model = FILE")
+        self.refused("[a]\nmodel = x.gguf\n[a]\nmodel = y.gguf\n", ".ini:3:", "two sections")
+        self.refused("[any]\nmodel = x.gguf\n", ".ini:1:", "reserved")
+        self.refused("ctx = 5\n[a]\nmodel = x\n", ".ini:1:", "before the first section")
+        self.refused("[a\nmodel = x\n", ".ini:1:", "]")
+        self.refused("[a]\nmodel x\n", ".ini:2:", "key = value")
+        self.refused("[*]\nmodel = x\n", ".ini:2:", "same file")
+        self.refused("[a]\nmodel = x\nalias = b\n[b]\nmodel = y\n", "alias")
+        self.refused("[a]\nmodel = x\nalias = c\n[b]\nmodel = y\nalias = c\n", "'c' is an alias of 'a' and of 'b'")
+        self.refused("", "no model")
+        self.refused("[a]\nmodel = x\n", "unix:PATH", options=("--trust-user",))
+
+    def test_any_by_alias(self):
+        with Router(f"[odd]\nmodel = {GEMMA}\nthreads = 1\nalias = any-gem\n") as s:
+            self.assertEqual(s.chat("any-gem")[2]["model"], "odd")
+
+    def test_folder(self):
+        with tempfile.TemporaryDirectory() as d:
+            d = pathlib.Path(d)
+            (d / "one.gguf").symlink_to(GEMMA)
+            (d / "notes.txt").write_text("x")
+            (d / "mmproj-x.gguf").write_text("x")
+            (d / "two").mkdir()
+            (d / "two/any-name.gguf").symlink_to(DEEP)
+            (d / "two/mmproj-F16.gguf").write_text("x")
+            (d / "empty").mkdir()
+            (d / "split-00001-of-00002.gguf").write_text("x")
+            (d / "split-00002-of-00002.gguf").write_text("x")
+            presets = d / "presets.ini"
+            presets.write_text("[two]\nthreads = 1\nalias = second\n")
+            with Server(INGLE, "--models-dir", str(d), "--models-preset", str(presets)) as s:
+                data = s.get("/v1/models")[2]["data"]
+                self.assertEqual([m["id"] for m in data], ["one", "split", "two"])
+                self.assertEqual(data[2]["aliases"], ["second"])
+                self.assertEqual(s.post("/v1/chat/completions", dict(CHAT, model="second"))[2]["model"], "two")
+            p = subprocess.run([INGLE, "serve", "--port", "0", "--models", str(d / "empty")], capture_output=True, text=True)
+            self.assertEqual(p.returncode, 1)
+            self.assertIn("holds no model", p.stderr)
+
+
+if __name__ == "__main__":
+    INGLE = sys.argv.pop(1)
+    unittest.main()
