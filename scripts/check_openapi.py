@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_openapi.py - share/openapi.json tells what the server serves: every route of routes.inc with its
-method and nothing else, and every field that the readers of requests look at; a field that it describes
+method (and those of a router) and nothing else, and every field that the readers of requests look at; a field that it describes
 and nobody reads must be called ignored."""
 import json, pathlib, re, sys
 
@@ -46,7 +46,7 @@ def members(schema, seen):
 
 
 def routes():
-    text = (SERVER / "routes.inc").read_text()
+    text = (SERVER / "routes.inc").read_text() + (ROOT / "src/router/routes.inc").read_text()
     return {(method, path): fn
             for method, path, fn in re.findall(r'^ROUTE\("(\w+)", "([^"]+)", (\w+)', text, re.M)}
 

@@ -34,10 +34,6 @@ static ingle_status add(struct router_presets *p, const char *id, struct router_
 {
     struct ingle_error error;
     struct router_preset new = {.id = mem_strdup(id)};
-    if (strcmp(id, "any") == 0) {
-        mem_free(new.id);
-        return err_set(err, INGLE_ARG, "the name 'any' is reserved for the model used last: reach this one by an alias");
-    }
     if (p->n >= ROUTER_MAX_MODELS) {
         mem_free(new.id);
         return err_set(err, INGLE_LIMIT, "more than %d models", ROUTER_MAX_MODELS);

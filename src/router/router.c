@@ -292,6 +292,8 @@ static ingle_status check_names(const struct router_presets *p, struct err *err)
             const char *alias;
             for (size_t k = 0; (alias = ingle_config_text(p->at[j].config, "alias", k)); k++) {
                 const char *other;
+                if (strcmp(alias, "any") == 0)
+                    return err_set(err, INGLE_ARG, "the alias 'any' of '%s': 'any' is the model used last", p->at[j].id);
                 if (i != j && strcmp(alias, p->at[i].id) == 0)
                     return err_set(err, INGLE_ARG, "'%s' is the name of a model and an alias of '%s'", alias, p->at[j].id);
                 for (size_t q = 0; i < j && (other = ingle_config_text(p->at[i].config, "alias", q)); q++)
