@@ -292,6 +292,29 @@ class Shared(unittest.TestCase):
         self.assertEqual(seen[0], "loading")
 
 
+class Smoke(unittest.TestCase):
+    def test_smoke(self):
+        """scripts/smoke.py against a router: an address without a server, 'any', and a router without a model in memory."""
+        with Router(PRESETS) as s:
+            def smoke(*more):
+                r = subprocess.run([sys.executable, "scripts/smoke.py", "http://127.0.0.1:1", s.url, *more, "--draft", "off", "--runs", "1"],
+                                   capture_output=True, text=True, cwd=ROOT, check=False)
+                return r.returncode, r.stdout
+            rc, out = smoke("any")
+            self.assertEqual(rc, 1, out)  # nothing is loaded
+            self.assertIn("skip http://127.0.0.1:1", out)
+            s.load("gem")
+            rc, out = smoke("any", "--test-empty")
+            self.assertIn("ok   'any' answers with a real name: gem", out)
+            self.assertIn("ok   without a loaded model 'any' is a 400", out)
+            rc, out = smoke("nobody")
+            self.assertEqual(rc, 1, out)
+            r = subprocess.run([sys.executable, "scripts/smoke.py", "http://127.0.0.1:1", "any"], capture_output=True, text=True,
+                               cwd=ROOT, check=False)
+            self.assertEqual(r.returncode, 1)
+            self.assertIn("FAIL an address answers: 0 of 1", r.stdout)
+
+
 class Room(unittest.TestCase):
     """Who leaves for whom."""
 
