@@ -61,11 +61,18 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
  * is true or false. */
 MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
                                         struct err *err);
+/* Reads the file of --config, if there is one: what the command line says stays. */
+MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
 void cli_help_all(FILE *to);
 void cli_help_command(FILE *to, const struct cli_command *command);
 /* All commands and options as a manual page or as Markdown. */
 void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);
+
+/* completion.c: scripts for shells. */
+void cli_completion_bash(FILE *to);
+void cli_completion_zsh(FILE *to);
+void cli_completion_fish(FILE *to);
 
 /* foreign.c: names that other engines have for options. */
 enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,

@@ -22,17 +22,21 @@ static int unknown_command(const char *name)
     return CLI_USAGE;
 }
 
-/* "ingle help [COMMAND | man | markdown | others]" */
+/* "ingle help [COMMAND | man | markdown | others | bash | zsh | fish]" */
 static int help(int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        void (*print)(FILE *to);
+    } pages[] = {{"man", cli_help_manual},      {"markdown", cli_help_markdown}, {"others", cli_foreign_markdown},
+                 {"bash", cli_completion_bash}, {"zsh", cli_completion_zsh},     {"fish", cli_completion_fish}};
     const struct cli_command *command = argc > 2 ? cli_command_find(argv[2]) : NULL;
-    if (argc > 2 && strcmp(argv[2], "man") == 0)
-        cli_help_manual(stdout);
-    else if (argc > 2 && strcmp(argv[2], "markdown") == 0)
-        cli_help_markdown(stdout);
-    else if (argc > 2 && strcmp(argv[2], "others") == 0)
-        cli_foreign_markdown(stdout);
-    else if (argc > 2 && !command)
+    for (size_t i = 0; argc > 2 && i < sizeof pages / sizeof *pages; i++)
+        if (strcmp(argv[2], pages[i].name) == 0) {
+            pages[i].print(stdout);
+            return CLI_OK;
+        }
+    if (argc > 2 && !command)
         return unknown_command(argv[2]);
     else if (command)
         cli_help_command(stdout, command);
@@ -49,6 +53,9 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
         cli_help_command(stdout, command);
         return cli_flush(c);
     }
+    struct err err;
+    if (!rc && cli_option_file(c, &err))
+        return cli_fail_err(c, &err);
     if (rc)
         return rc;
     cli_screen_init(&c->screen, c->config);

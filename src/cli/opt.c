@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
+#include "base/ini.h"
+
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -206,6 +208,54 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && truth(value) != 0))
         return INGLE_OK;
     return err_set(err, INGLE_ARG, "ingle has no option '%.60s': %s", key, what);
+}
+
+struct lines {
+    const char *command;
+    struct ingle_config *config;
+};
+
+static ingle_status take_line(void *arg, const char *section, const char *key, const char *value, struct err *err)
+{
+    const struct lines *l = arg;
+    if (!key)
+        return err_set(err, INGLE_FORMAT, "[%s]: there are no sections here; those of several models are for --models", section);
+    if (strcmp(key, "config") == 0)
+        return err_set(err, INGLE_FORMAT, "a file names no other file");
+    return cli_option_line(l->command, l->config, key, value, err);
+}
+
+/* What `from` has and c's options have not. */
+static ingle_status add_options(struct cli *c, const struct ingle_config *from, struct err *err)
+{
+    size_t n;
+    const char *text;
+    struct ingle_error error;
+    const struct ingle_option *o = ingle_options(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!ingle_config_is_set(from, o[i].name) || ingle_config_is_set(c->config, o[i].name))
+            continue;
+        for (size_t k = 0; (text = ingle_config_text(from, o[i].name, k)); k++)
+            if (ingle_config_set(c->config, c->command, o[i].name, o[i].kind == INGLE_OPTION_FLAG ? NULL : text, &error))
+                return err_set(err, error.status, "%s", error.text);
+    }
+    return INGLE_OK;
+}
+
+ingle_status cli_option_file(struct cli *c, struct err *err)
+{
+    struct ingle_error error;
+    struct lines l = {.command = c->command};
+    const char *path = ingle_config_text(c->config, "config", 0);
+    if (!path)
+        return INGLE_OK;
+    if (ingle_config_open(&l.config, &error))
+        return err_set(err, error.status, "%s", error.text);
+    ingle_status st = ini_file(path, take_line, &l, err);
+    if (!st)
+        st = add_options(c, l.config, err);
+    ingle_config_close(l.config);
+    return st;
 }
 
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help)

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""complete.py INGLE - completions of shells as bash sees them (zsh and fish check theirs where they are installed), and
+'ingle serve --config FILE'."""
+import json, re, shutil, subprocess, sys, tempfile, unittest
+
+ASK = """source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ingle; printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def ingle(*arguments):
+    return subprocess.run([INGLE, *arguments], capture_output=True, text=True, check=False)
+
+
+class Completion(unittest.TestCase):
+    def offered(self, *words):
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write(ingle("help", "bash").stdout)
+            f.flush()
+            r = subprocess.run(["bash", "-c", ASK, "x", f.name, "ingle", *words], capture_output=True, text=True, check=False)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        return r.stdout.split()
+
+    def test_bash(self):
+        self.assertEqual(self.offered("se"), ["serve"])
+        self.assertIn("quantize", self.offered(""))
+        self.assertEqual(self.offered("serve", "--models"), ["--models", "--models-max"])
+        self.assertEqual(self.offered("chat", "--models"), [])
+        self.assertEqual(self.offered("chat", "--kv", "f"), ["f32", "f16", "fp8"])
+        self.assertEqual(self.offered("chat", "--kv", "=", "f3"), ["f32"])
+        self.assertEqual(self.offered("chat", "--ctx", ""), [])
+        self.assertIn("zsh", self.offered("help", ""))
+        self.assertEqual(self.offered("chat", "-m", "tests/data/nano/nano-gemma4-Q4"), ["tests/data/nano/nano-gemma4-Q4_K_M.gguf"])
+        self.assertIn("tests/data", self.offered("serve", "--store", "tests/d"))
+
+    def test_every_option_is_offered(self):
+        """Each shell has each option of each command that --help has."""
+        bash, zsh, fish = (ingle("help", s).stdout for s in ("bash", "zsh", "fish"))
+        commands = re.findall(r"^  ([a-z]+) ", ingle("--help").stdout, re.M)
+        self.assertGreater(len(commands), 10)
+        for c in commands:
+            names = set(re.findall(r"--([a-z-]+)", " ".join(re.findall(r"^  (?:-.,|   ) (--[a-z-]+)", ingle(c, "--help").stdout, re.M))))
+            mine = set(re.search(rf"^    {c}\)\n        options='(.*)--help'", bash, re.M)[1].replace("--", "").split())
+            self.assertEqual(mine, names - {"help"}, c)
+            block = re.search(rf"^    {c}\)\n        _arguments(.*?);;", zsh, re.M | re.S)[1]
+            self.assertEqual(set(re.findall(r"^            \*?'--([a-z-]+)", block, re.M)) - {"help"}, names - {"help"}, c)
+            for n in names - {"help"}:
+                self.assertRegex(fish, rf"(?m)from [a-z ]*\b{c}\b[a-z ]*' -l {n}\b")
+
+    def test_other_shells_read_theirs(self):
+        for shell in "bash", "zsh", "fish":
+            if not shutil.which(shell):
+                continue
+            with tempfile.NamedTemporaryFile("w") as f:
+                f.write(ingle("help", shell).stdout)
+                f.flush()
+                r = subprocess.run([shell, "-n", f.name], capture_output=True, text=True, check=False)
+            self.assertEqual((r.returncode, r.stderr), (0, ""), shell)
+
+
+class Config(unittest.TestCase):
+    def run_with(self, text, *more):
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as f:
+            f.write(text)
+            f.flush()
+            return ingle("serve", "--plan", "--config", f.name, *more)
+
+    def test_file(self):
+        text = "# a comment\nctx = 1024\nkv = q8_0\nthink = true\nlock = off\nnp = 2\n"
+        plan = json.loads(self.run_with(text).stdout)
+        self.assertEqual((plan["ctx"], plan["kv"]), (1024, "q8_0"))
+        plan = json.loads(self.run_with(text, "--ctx", "2048").stdout)
+        self.assertEqual((plan["ctx"], plan["kv"]), (2048, "q8_0"))
+
+    def test_errors(self):
+        for text, word in (("ctx = x\n", ".conf:1: "), ("\nctxx = 1\n", ".conf:2: "), ("[a]\n", "--models"), ("config = y\n", "no other file"),
+                           ("think = maybe\n", "true or false"), ("plan\n", "key = value")):
+            r = self.run_with(text)
+            self.assertEqual((r.returncode, r.stdout), (1, ""), text)
+            self.assertIn(word, r.stderr)
+        self.assertEqual(ingle("serve", "--config", "/nowhere").returncode, 1)
+
+
+if __name__ == "__main__":
+    INGLE = sys.argv.pop(1)
+    unittest.main()
