@@ -124,6 +124,10 @@ struct ingle_model_info {
 };
 INGLE_API void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out);
 
+/* For what models this one can draft, by its headers, in words ("dflash for Gemma 4, width 5376, ..."); false: it is no drafter
+ * (any model drafts for a larger one of its vocabulary). */
+INGLE_API bool ingle_model_drafts(const struct ingle_model *m, char *text, size_t n);
+
 /* The ids that end an answer: those of the file and those of its family, ascending. */
 INGLE_API const int32_t *ingle_model_ends(const struct ingle_model *m, size_t *n);
 INGLE_API bool ingle_model_is_end(const struct ingle_model *m, int32_t token);

@@ -193,7 +193,7 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
 
 #define GENERATE                                                                                                       \
     "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline show_tokens "  \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min show_tokens "  \
     "grammar json_schema json_object regex"
 
 static const struct {
@@ -401,9 +401,11 @@ static void on_done(void *arg, const struct ingle_usage *u)
     if (strcmp(finish_word(j), "error") == 0)
         add_text(&s, "error", j->error.text, strlen(j->error.text));
     str_addf(&s, ", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
-             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f",
+             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, \"accepted\": %lld, "
+             "\"draft_saved_s\": %.6f",
              (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
-             u->queue_seconds, u->prefill_seconds, u->decode_seconds);
+             u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
+             u->draft_saved_seconds);
     send(d, &s);
     pthread_mutex_lock(&d->lock);
     j->done = true;
@@ -643,6 +645,9 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.ignore_end = flag_of(c, "ignore_end", ingle_config_flag(d->c->config, "ignore-eos"));
     o.priority = (int)whole_of(c, "priority", 0, -10, 10);
     o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
+    const double most = whole_of(c, "draft_max", -1, -1, 4096); /* 0: none, -1: as many as pay */
+    o.draft_max = most > 0 ? (int64_t)most : most < 0 ? 0 : -1;
+    o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);
     read_sampling(c, &o.sampling);
@@ -942,16 +947,22 @@ static void unpark(struct daemon *d, const char *id)
 static void status(struct daemon *d, const char *id)
 {
     struct ingle_scheduler_status t = {0};
+    struct ingle_engine_info e = {.draft = ""};
     struct str s;
     if (d->scheduler)
         (void)ingle_scheduler_status(d->scheduler, &t, NULL, 0);
+    if (d->engine)
+        ingle_engine_info(d->engine, &e);
     begin_event(&s, id, "status");
     str_addf(&s, ", \"parked\": %s, \"running\": %lld, \"waiting\": %lld, \"prompt_tokens\": %lld, "
              "\"cached_tokens\": %lld, \"generated_tokens\": %lld, \"kv_used_bytes\": %llu, "
-             "\"kv_budget_bytes\": %llu, \"sessions\": [", d->engine ? "false" : "true",
+             "\"kv_budget_bytes\": %llu, \"draft\": \"%s\", \"drafted\": %lld, \"accepted\": %lld, \"draft_saved_s\": %.6f, "
+             "\"sessions\": [", d->engine ? "false" : "true",
              (long long)t.n_running, (long long)t.n_waiting, (long long)t.prompt_tokens,
              (long long)t.cached_tokens, (long long)t.generated_tokens,
-             (unsigned long long)t.kv_used_bytes, (unsigned long long)t.kv_budget_bytes);
+             (unsigned long long)t.kv_used_bytes, (unsigned long long)t.kv_budget_bytes,
+             *e.draft ? e.draft : e.draft_text ? "ngram" : "off", (long long)t.drafted_tokens, (long long)t.accepted_tokens,
+             t.draft_saved_seconds);
     pthread_mutex_lock(&d->lock);
     for (const struct named *n = d->sessions; n; n = n->next) {
         str_adds(&s, n == d->sessions ? "{\"session\": " : ", {\"session\": ");

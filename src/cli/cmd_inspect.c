@@ -5,11 +5,24 @@
 
 #include <string.h>
 
+/* For what a file drafts; false: it is no drafter, or no model that can be opened. */
+static bool drafts(const char *path, char *text, size_t n)
+{
+    struct ingle_model *m;
+    if (!path || ingle_model_open(&m, path, NULL, NULL))
+        return false;
+    const bool is = ingle_model_drafts(m, text, n);
+    ingle_model_close(m);
+    return is;
+}
+
 static int show_file(struct cli *c, const char *path)
 {
+    char text[320];
     const struct tool_inspect_options o = {
         .json = ingle_config_flag(c->config, "json"),
         .tensors = ingle_config_flag(c->config, "tensors"),
+        .drafts = drafts(path, text, sizeof text) ? text : NULL,
     };
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};

@@ -8,6 +8,7 @@
  * grammar.c  what an answer's tokens must follow
  * chat.c     conversations to prompts
  * reader.c   tokens of an answer to events
+ * draft_about.c  what a drafter was made for
  * draft.c    the drafter beside a model: found, paired, loaded
  * engine.c   weights, threads, KV memory: the plan and the machine
  * experts.c  experts that are not all in memory

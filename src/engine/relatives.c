@@ -26,7 +26,7 @@ static bool has_part(const char *s, const char *const *part)
 
 static const char *const drafters[] = {"dflash", "dspark", "eagle", "assistant", "draft", "medusa", NULL};
 
-#define DRAFTER "a drafter, which guesses tokens for another model: give that model"
+#define DRAFTER "a drafter, which guesses tokens for another model: give that model, and this file with --draft"
 #define PROJECTOR "a projector of images or sound (mmproj): give the model, of which text is read"
 #define ADAPTER "a LoRA adapter: merge it into its base model and give that"
 #define IMATRIX "an importance matrix, which tells a quantiser what matters: give the model"

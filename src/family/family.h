@@ -152,6 +152,18 @@ extern const struct family_draft *const family_drafts[];
 const struct family_draft *family_draft_of(const struct family *target, const struct model *m, const struct io_meta *meta,
                                            struct json_object *config);
 
+/* What a drafter's file says of the model that it was made for; 0: it does not. */
+enum { FAMILY_ABOUT_TAPS = 16 };
+struct family_draft_about {
+    const char *family;                       /* "Gemma 4" */
+    bool itself;                              /* the whole model is in the file */
+    int64_t n_embd, n_vocab, n_layers;        /* n_layers: at least */
+    int64_t tap[FAMILY_ABOUT_TAPS];           /* layers behind which it reads, from 0 */
+    int n_taps;
+};
+void family_draft_describe(const struct family_draft *k, const struct model *m, const struct io_meta *meta,
+                           struct family_draft_about *out);
+
 struct family {
     const char *arch;             /* general.architecture */
     const char *const *hf_types;  /* model_type values of config.json, NULL-ended */

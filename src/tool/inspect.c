@@ -163,8 +163,11 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
     const struct sum all = sum_types(f, by_type);
     str_addf(out, "%s: %s, ", io_path(f), io_kind(f) == IO_GGUF ? "GGUF" : "safetensors");
     add_size(out, io_size(f));
-    str_addf(out, ", %" PRIu64 " tensors, %.3f million elements\n\n", all.n_tensors,
+    str_addf(out, ", %" PRIu64 " tensors, %.3f million elements\n", all.n_tensors,
              (double)all.n_elements / 1e6);
+    if (o->drafts)
+        str_addf(out, "drafts: %s\n", o->drafts);
+    str_addc(out, '\n');
     const struct io_meta *meta = io_metadata(f);
     for (size_t i = 0; i < io_meta_count(meta); i++) {
         const struct io_value *v = io_meta_at(meta, i);
@@ -223,6 +226,10 @@ static void write_json(const struct io_file *f, const struct tool_inspect_option
         first = false;
     }
     str_adds(out, "}");
+    if (o->drafts) {
+        str_adds(out, ", \"drafts\": ");
+        str_add_json(out, o->drafts, strlen(o->drafts));
+    }
     for (size_t i = 0; o->tensors && i < io_n_tensors(f); i++) {
         const struct io_tensor *t = io_tensor_at(f, i);
         str_adds(out, i ? ", {\"name\": " : ", \"list\": [{\"name\": ");

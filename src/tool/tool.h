@@ -14,6 +14,7 @@
 struct tool_inspect_options {
     bool json;
     bool tensors; /* list every one */
+    const char *drafts; /* for what it drafts; NULL: for nothing */
 };
 
 /* What is in a container: metadata, bytes by type, tensors.  at: a GGUF that lies in memory

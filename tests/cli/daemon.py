@@ -232,6 +232,19 @@ def sockets(d, folder):
     assert d.ask(do="reset", session="f")[-1]["event"] == "reset"
 
 
+def drafting():
+    """The same text, and what was drafted."""
+    nano = "tests/data/nano/nano-gemma4"
+    d = Daemon("-m", f"{nano}-Q4_K_M.gguf", "--draft", f"{nano}-mtp-Q8_0.gguf")
+    ask = lambda **more: d.ask(do="generate", messages=[{"role": "user", "content": "Say 1 to 30."}], temperature=0, **more)
+    plain, much = ask(draft_max=0), ask(draft_min=3)
+    assert text(plain) == text(much) and text(plain).startswith("1 2 3"), (plain, much)
+    assert plain[-1]["drafted"] == 0 and much[-1]["drafted"] >= much[-1]["accepted"] > 0, (plain[-1], much[-1])
+    status = d.ask(do="status")[-1]
+    assert (status["draft"], status["drafted"]) == ("mtp", much[-1]["drafted"]), status
+    d.end()
+
+
 def deaf():
     """The reader has gone: the answer ends, and the process with its input."""
     d = Daemon()
@@ -254,6 +267,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         sockets(d, folder)
         streams(folder)
+    drafting()
     deaf()
     d.say({"do": "generate", "id": "last", "prompt": "Once", "max_tokens": 100, "ignore_end": True})
     assert d.end()[-1]["finish"] == "length", "the end of the input cut an answer"

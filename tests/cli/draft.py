@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """draft.py INGLE - drafters beside a model: found, paired, planned, chosen by method; what does not fit is named; the text is
 the same with and without."""
-import json, lzma, math, os, re, shutil, struct, subprocess, sys, tempfile, unittest
+import array, json, lzma, math, os, re, shutil, struct, subprocess, sys, tempfile, unittest
 from modelfile import *
 
 INGLE = sys.argv[1]
@@ -86,6 +86,55 @@ class Pairing(Case):
         g.write(f"{d}/other.gguf")
         self.assertIn("no drafter of a known kind", self.refused("-m", TARGET, "--draft", f"{d}/other.gguf"))
 
+    def test_taps_that_are_none(self):
+        g, d = Gguf(DRAFTERS["dflash"]), self.folder("taps")
+        for value in ((ARRAY, (I32, [])), (ARRAY, (I32, [0])), (ARRAY, (I32, [7, 8, 9])), (STR, b"x")):
+            g.kv["dflash.target_layers"] = value
+            g.write(f"{d}/bad.gguf")
+            err = self.refused("-m", TARGET, "--draft", f"{d}/bad.gguf")
+            self.assertIn("bad.gguf", err)
+            self.assertIn("target_layers", err)
+            self.assertEqual(ingle("inspect", f"{d}/bad.gguf")[0], 0)
+
+    def test_a_file_that_is_cut_short(self):
+        d = self.folder("cut", *DRAFTERS.values())
+        for path in DRAFTERS.values():
+            path = f"{d}/{os.path.basename(path)}"
+            os.truncate(path, os.path.getsize(path) - 4096)
+            err = self.refused("-m", TARGET, "--draft", path)
+            self.assertIn(os.path.basename(path), err)
+
+    def test_inspect_says_what_it_drafts_for(self):
+        v4 = "tests/data/nano-v4/nano-v4"
+        says = {DRAFTERS["dflash"]: r"dflash for Gemma 4, width 256, 2048 tokens, at least 5 layers \(it reads behind layers 1, 3, 4\)",
+                DRAFTERS["dspark"]: r"dspark for Gemma 4, width 256, 2048 tokens, at least 5 layers",
+                DRAFTERS["mtp"]: r"mtp for Gemma 4, width 256, 2048 tokens$",
+                f"{v4}-mtp0-Q8_0.gguf": r"mtp for DeepSeek V4",
+                f"{v4}-dspark-Q8_0.gguf": r"dspark for DeepSeek V4, width 128, 2048 tokens, at least 6 layers",
+                "tests/data/goldens/dflash2_gemma4/model-F32.gguf": "dflash2 for Gemma 4, width",
+                "tests/data/goldens/dspark_gemma4": "dspark for Gemma 4, width",
+                "tests/data/goldens/gemma4_assistant_ordered": "mtp for Gemma 4, width",
+                "tests/data/goldens/deepseek_v4_full": None, V4: None, TARGET: None}
+        for path, want in says.items():
+            if os.path.isdir(path):  # the checkpoint, not the files beside it
+                base = Checkpoint(path)
+                path = base.write(f"{self.dir.name}/{os.path.basename(path)}")
+            rc, out, err = ingle("inspect", path)
+            self.assertEqual(rc, 0, err)
+            line = [l for l in out.splitlines() if l.startswith("drafts: ")]
+            if want:
+                self.assertRegex(line[0], want)
+                self.assertEqual(json.loads(ingle("inspect", "--json", path)[1])["drafts"], line[0][8:])
+            elif "v4_full" in path:
+                self.assertEqual(line, ["drafts: mtp for itself"])
+            else:
+                self.assertEqual(line, [])
+
+    def test_a_drafter_is_no_model(self):
+        rc, out, err = ingle("run", "-m", DRAFTERS["dflash"], "hi")
+        self.assertEqual(rc, 1)
+        self.assertIn("with --draft", err)
+
     def test_off_and_a_file_contradict_each_other(self):
         self.assertIn("contradict", self.refused("-m", TARGET, "--draft", "off", "--draft", DRAFTERS["dflash"]))
 
@@ -157,6 +206,19 @@ class Choosing(Case):
         kind, line = self.kind("-m", TARGET, "--draft", d)
         self.assertEqual(kind, "dflash")  # the whole model in the folder is larger than a drafter
         self.assertIn("not used: nano-gemma4-dflash-b.gguf", line)
+
+    def test_of_wider_forms_that_with_8_bits(self):
+        g, d = Gguf(DRAFTERS["mtp"]), self.folder("wide", DRAFTERS["mtp"])
+        for name, (ne, kind, raw) in g.tensors.items():
+            if kind == 8:  # Q8_0 to F32
+                out = array.array("f")
+                for i in range(0, len(raw), 34):
+                    scale, = struct.unpack_from("<e", raw, i)
+                    out.extend([scale * q for q in array.array("b", raw[i + 2:i + 34])])
+                g.tensors[name] = ne, 0, out.tobytes()
+        g.write(f"{d}/a-mtp-F32.gguf")
+        kind, line = self.kind("-m", TARGET, "--draft", d)
+        self.assertRegex(line, "Q8_0.gguf'.*: mtp drafts up to .* not used: a-mtp-F32.gguf")
 
     def test_several_options(self):
         if len(DRAFTERS) < 2:
@@ -250,6 +312,55 @@ class Eval(Case):
             # keys and values are halves here, floats in the reference: a near tie may fall the other way
             self.assertGreaterEqual(n_equal, n_all - 2, method)
             self.assertGreater(n_all, 10)
+
+    def test_recorded_passes_of_deepseek_v4(self):
+        """Of the model with Q8_0 weights; those here are its MXFP4, whose experts are the same."""
+        with lzma.open("tests/data/nano-v4/nano-v4-dspark-golden.json.xz") as f:
+            answers = json.load(f)["weights"]["q8_0"]
+        n_equal = n_all = 0
+        for a in answers[:4]:
+            ids = a["prompt_ids"] + a["completion_ids"]
+            passes = [p for p in a["passes"] if p["position"] < len(ids)]
+            out = self.draft(V4, "tests/data/nano-v4/nano-v4-dspark-Q8_0.gguf", ids, [p["position"] for p in passes])
+            for p in passes:
+                n_all += 1
+                n_equal += list(out[f"n{p['position']}.tokens"][2]) == p["drafts"]
+        self.assertGreater(n_all, 15)
+        self.assertGreaterEqual(n_equal, n_all - 1)
+
+    def test_references(self):
+        """All logits, drafts and confidences of the small random networks, as GGUF and as checkpoints."""
+        goldens = "tests/data/goldens"
+        cases = (("gemma4_dense", "dflash_gemma4", "n33.b16.window.", ["window", 16], "draft"),
+                 ("gemma4_dense", "dflash_gemma4", "n100.b16.causal.", ["causal", 16], "draft"),
+                 ("gemma4_dense", "dflash2_gemma4", "n60.b8.block.", ["block", 8], "path"),
+                 ("gemma4_dense", "dspark_gemma4", "n40.b7.cap.", ["cap", 7], "tokens"),
+                 ("deepseek_v4_full", "dspark_v4", "n90.b5.ref.", ["ref", 5], "tokens"),
+                 ("gemma4_dense", "gemma4_assistant_dense", "n100.rec.", None, "tokens"),
+                 ("gemma4_dense", "gemma4_assistant_ordered", "n40.rec.", None, "tokens"))
+        for target, drafter, at, rule, tokens in cases:
+            want = tensors(f"{goldens}/{drafter}/golden.safetensors")
+            n = at.split(".")[0]
+            anchor = want[".".join(at.split(".")[:2]) + ".block"] if rule else want[f"{n}.token"]
+            ids = list((want["input_ids"] if rule else want[f"{n}.input_ids"])[2][:int(n[1:])]) + [anchor[2][0]]
+            for form in ("model-F32.gguf", ""):
+                paths = [f"{goldens}/{d}/{form}" for d in (target, drafter)]
+                for i, p in enumerate(paths):
+                    if not os.path.isfile(p):
+                        name = os.path.basename(os.path.dirname(p))
+                        paths[i] = Checkpoint(os.path.dirname(p)).write(f"{self.dir.name}/{name}")
+                more = ["--draft-rule", rule[0], "--draft-block", str(rule[1])] if rule else []
+                out = self.draft(*paths, ids, [int(n[1:])], "--numerics", "reference", "--kv", "f32", *more)
+                drafts = list(want[f"{at}{tokens}"][2])
+                self.assertEqual(list(out[f"{n}.tokens"][2])[:len(drafts)], drafts, (drafter, form))
+                _, (rows, v), x = want[f"{at}logits"]
+                x = x[(rows - len(drafts)) * v:]  # DFlash's first row is the anchor's
+                got = out[f"{n}.logits"][2][:len(x)]
+                if drafter != "dflash2_gemma4":  # whose logits are those of its candidates
+                    error = sum((a - b) ** 2 for a, b in zip(got, x)) / sum(b * b for b in x)
+                    self.assertLess(math.sqrt(error), 8e-6, (drafter, form))
+                for a, b in zip(out.get(f"{n}.confidence", ("", [], []))[2], want.get(f"{at}confidence", ("", [], []))[2]):
+                    self.assertAlmostEqual(a, b, delta=1e-5)
 
     def draft(self, model, drafter, ids, at, *more):
         path = f"{self.dir.name}/ids.json"
