@@ -9,7 +9,7 @@ from client import TIMEOUT, Server, main
 
 INGLE, ROOT = os.path.abspath(sys.argv[1]), os.getcwd()
 MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
-FILES = {"question.txt": "What is the capital of Norway?", "keys": "secret\n",
+FILES = {"models.ini": "[one]\nmodel = FILE\n", "question.txt": "What is the capital of Norway?", "keys": "secret\n",
          "chess.gbnf": 'root ::= ("e4" | "d4") " " ("e5" | "d5")',
          "person.json": '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}'}
 ENDLESS = {"chat": "/quit\n", "daemon": ""}  # and what is said to them
@@ -53,6 +53,8 @@ class Docs(unittest.TestCase):
         os.symlink(os.path.join(ROOT, "tests/data/goldens/deepseek_v4_published"), os.path.join(self.home, "DIR"))
         os.symlink(os.path.join(ROOT, "share"), os.path.join(self.home, "share"))
         os.makedirs(os.path.join(self.home, "bin"))
+        os.makedirs(os.path.join(self.home, "models"))
+        os.symlink(os.path.join(ROOT, MODEL), os.path.join(self.home, "models/one.gguf"))
         os.makedirs(os.path.join(self.home, ".codex"))
         os.symlink(INGLE, os.path.join(self.home, "bin/ingle"))
         self.env = {**os.environ, "HOME": self.home, "PATH": f"{self.home}/bin:{os.environ['PATH']}"}
