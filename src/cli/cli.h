@@ -76,7 +76,7 @@ void cli_completion_fish(FILE *to);
 
 /* foreign.c: names that other engines have for options. */
 enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,
-                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN }; /* cli/foreign.inc */
+                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB }; /* cli/foreign.inc */
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
     enum cli_foreign_kind kind;
@@ -199,6 +199,10 @@ int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *
 /* cmd_inspect.c */
 void cli_print_plan(const struct ingle_plan *p, bool json);
 
+/* cmd_pull.c */
+/* -m hf:OWNER/NAME:CODE becomes the path of the file, which is fetched if it is not there. */
+MUST_CHECK ingle_status cli_hub_model(struct cli *c, struct err *err);
+
 /* bench_fast.c */
 enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */
 /* Prints how far the logits of *engine (closed and set to NULL) are from exact ones, over the
@@ -256,6 +260,6 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_pull;
 
 #endif

@@ -30,6 +30,8 @@ static const struct cli_command commands[] = {
     {"convert", "DIR", "write a checkpoint of safetensors as a GGUF file",
      "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
      "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise: docs/convert.md.\n", cli_convert},
+    {"pull", "OWNER/NAME[:CODE]", "fetch a model from a hub and print its path",
+     "CODE is that of the weights (Q4_K_M).  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n", cli_pull},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
      "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like or --fit there is none.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},

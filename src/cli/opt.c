@@ -90,7 +90,8 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
                         char **argv, int *i)
 {
     char what[360], word[32];
-    const struct ingle_option *o = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD ? by_name(f->ours) : NULL;
+    const bool is_ours = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD || f->kind == CLI_FOREIGN_HUB;
+    const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
     cli_foreign_say(f, what, sizeof what);
     if (o && !takes(c->command, o))
         return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
@@ -99,6 +100,11 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     if (o && f->kind == CLI_FOREIGN_WORD)
         return cli_foreign_word(f, value, word, sizeof word) ? set(c, o->name, word)
                                                              : cli_usage(c, "%s: '%s' is none of %s", spelt, value, f->note);
+    if (o && f->kind == CLI_FOREIGN_HUB) {
+        char name[300];
+        snprintf(name, sizeof name, "hf:%.290s", value);
+        return set(c, o->name, name);
+    }
     if (o)
         return set(c, o->name, value);
     if (f->kind == CLI_FOREIGN_TAKEN && !value && *i + 1 >= argc)
@@ -202,6 +208,10 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     o = f->ours ? by_name(f->ours) : NULL;
     if (f->kind == CLI_FOREIGN_SAME && o)
         return put(config, command, o, value, err);
+    if (f->kind == CLI_FOREIGN_HUB && o) {
+        snprintf(what, sizeof what, "hf:%.290s", value);
+        return put(config, command, o, what, err);
+    }
     if (f->kind == CLI_FOREIGN_WORD && o)
         return cli_foreign_word(f, value, word, sizeof word) ? put(config, command, o, word, err)
                                                              : err_set(err, INGLE_ARG, "'%.60s' is none of %s", value, f->note);
