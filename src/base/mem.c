@@ -70,6 +70,14 @@ void mem_trim(void)
 #endif
 }
 
+void mem_keep_little(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_ARENA_MAX, 4);
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: else it grows to 32 MiB */
+#endif
+}
+
 /* What is mapped for n bytes: whole huge pages, unless that takes a sixteenth more. */
 static size_t big_bytes(size_t n)
 {

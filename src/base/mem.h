@@ -25,6 +25,9 @@ void mem_free(void *p);
 /* Gives the system back what the allocator keeps for later, as far as it can.  Takes
  * milliseconds: for those who have just freed much and expect no more of it. */
 void mem_trim(void);
+/* For a program of many threads whose large blocks come and go, at its start: what threads free is kept in few places,
+ * and blocks of a mebibyte and more go back to the system at once. */
+void mem_keep_little(void);
 
 /* Large memory, 64-byte aligned at least, zero, backed by huge pages where the system
  * grants them: 2 MiB or more begins on a border of one.  Ends with mem_big_free() and the same size. */

@@ -81,6 +81,7 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
 
 int main(int argc, char **argv)
 {
+    mem_keep_little();
     signal(SIGPIPE, SIG_IGN); /* a reader that has gone is a write error */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow (ulimit -f) */
     cli_watch_files();
