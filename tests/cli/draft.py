@@ -49,6 +49,10 @@ class Pairing(Case):
     def test_a_drafter_is_planned(self):
         without, _ = self.plan("-m", TARGET, "--draft", "off")
         self.assertNotIn("drafter", without)
+        self.assertNotIn("drafts from text", without)
+        texts = [self.plan("-m", TARGET, "--draft-method", "ngram", "--ctx", str(n))[0]["drafts from text"] for n in (1024, 4096)]
+        self.assertGreater(texts[0], 100000)
+        self.assertGreater(texts[1], texts[0] + 3000 * 20)
         for method, path in DRAFTERS.items():
             items, _ = self.plan("-m", TARGET, "--draft", path)
             self.assertGreater(items["drafter"], 100000, method)

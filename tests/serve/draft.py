@@ -103,6 +103,16 @@ class Networks:
                             self.assertEqual(said(r), want)
                             self.drafted(r["timings"])
 
+    def test_a_deep_context(self):
+        """Many windows behind the beginning as much is accepted as at it."""
+        found = []
+        for n in (30, 90, 120):
+            prompt = "red fox lake stone tree " * n + "\nSay 1 to 40."
+            t = self.same(CHAT, {**body_of(CHAT, prompt), "ignore_eos": True})["timings"]
+            self.drafted(t)
+            found.append(t["ingle"]["draft"]["mean_length"])
+        self.assertGreater(found[-1], 0.6 * found[0], found)
+
     def test_a_rewind(self):
         first = [{"role": "user", "content": LONG}]
         more = first + [{"role": "assistant", "content": "1 2"}, {"role": "user", "content": SHORT}]
