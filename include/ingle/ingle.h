@@ -427,7 +427,9 @@ struct ingle_experts {
     uint64_t evictions, failed_reads;
     uint64_t reads, read_bytes, busy_ns;   /* of the file; while any was under way */
     uint64_t stall_ns;                     /* steps waited for reads */
+    uint64_t bad, stuck;                   /* experts whose last read failed; reads that do not end */
     bool direct, packed;                   /* direct I/O; from a file of packed weights */
+    char trouble[320];                     /* the last failure, with file, layer and expert; "": there was none */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);
@@ -710,8 +712,12 @@ struct ingle_drawn {
     int n_top;
     int64_t position; /* in the sequence */
 };
+/* Of experts that are not all in memory, in the steps that a request had part in; other requests may have shared them. */
+struct ingle_expert_use { uint64_t hits, misses, read_bytes, stall_ns; };
+
 struct ingle_usage {
     struct ingle_reuse reuse;
+    struct ingle_expert_use experts; /* zeros: all are in memory */
     int64_t n_prompt, n_generated;
     int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
     double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */

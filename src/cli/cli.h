@@ -170,6 +170,7 @@ struct cli_answer {
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
     double prompt_s, answer_s, draft_saved_s;
     char draft_why[96]; /* why most steps had no drafts, or "" */
+    struct ingle_expert_use experts;
     const char *end; /* "stop", "length", "interrupted" */
     char *message;   /* JSON; ended with ingle_free() */
     size_t n_message;

@@ -86,6 +86,10 @@ static void print_json(const struct job *j, const struct cli_answer *a)
            a->prompt_s, a->answer_s, *e.draft ? e.draft : e.draft_text ? "ngram" : "off",
            cli_answer_mean(a), a->draft_saved_s,
            (unsigned long long)j->talk.sampling.seed);
+    if (a->experts.hits || a->experts.misses)
+        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"read_bytes\": %llu, \"stall_s\": %.6f}",
+               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
+               (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
     print_why("draft_why_off", a->draft_why);
     print_why("draft_why_no_network", e.draft_why);
     puts("}");

@@ -180,6 +180,7 @@ static void done(void *arg, const struct ingle_usage *usage)
     memcpy(r->out->draft_why, usage->draft_why, sizeof r->out->draft_why);
     r->out->drafted_tokens = usage->n_drafted;
     r->out->accepted_tokens = usage->n_accepted;
+    r->out->experts = usage->experts;
     pthread_mutex_lock(&r->lock);
     r->over = true;
     pthread_cond_signal(&r->news);

@@ -122,6 +122,10 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
 
+/* experts.c: what was used since the engine was opened; zeros where all are in memory. */
+struct ingle_expert_use engine_experts_used(const struct ingle_engine *e);
+/* What came between `from` and `to`, added. */
+void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from, const struct ingle_expert_use *to);
 /* experts.c: bytes of the weights without experts; of all of them. */
 uint64_t engine_dense_bytes(const struct ingle_engine *e);
 /* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */

@@ -104,8 +104,25 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
     expert_store_count(e->experts, &n);
     *out = (struct ingle_experts){n.experts, n.slots, n.resident, n.slot_bytes, n.expert_bytes, n.choices, n.hits, n.misses,
                                   n.early_hits, n.early_reads, n.evictions, n.failed_reads, n.reads, n.read_bytes, n.busy_ns,
-                                  n.stall_ns, n.direct, n.packed};
+                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, ""};
+    memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
+}
+
+struct ingle_expert_use engine_experts_used(const struct ingle_engine *e)
+{
+    struct ingle_experts n;
+    if (!ingle_engine_experts(e, &n))
+        return (struct ingle_expert_use){0};
+    return (struct ingle_expert_use){n.hits, n.misses, n.read_bytes, n.stall_ns};
+}
+
+void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from, const struct ingle_expert_use *to)
+{
+    sum->hits += to->hits - from->hits;
+    sum->misses += to->misses - from->misses;
+    sum->read_bytes += to->read_bytes - from->read_bytes;
+    sum->stall_ns += to->stall_ns - from->stall_ns;
 }
 
 bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out)

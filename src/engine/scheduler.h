@@ -126,6 +126,7 @@ struct ingle_scheduler {
     struct engine_masks *masks;  /* of slots that are MASKS */
     struct engine_drafts *drafts; /* NULL: nothing drafts */
     struct ingle_request *begun;
+    struct ingle_expert_use inner_use; /* by steps between the pieces of the one that runs */
     int64_t n_free, n_ended;     /* slots; answers since the start */
     uint64_t reserved_bytes;
     struct sched_pace pace;

@@ -518,6 +518,14 @@ static void make_room(struct ingle_scheduler *s, const struct engine_lane *l, st
     engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
 }
 
+/* What a step cannot do ends the requests that it was for; the others go on. */
+static void end_all(struct ingle_scheduler *s, const struct engine_lane *l, const struct err *err)
+{
+    for (int64_t i = 0; i < l->n; i++)
+        if (l->item[i]->r)
+            engine_request_end(s, l->item[i]->r, INGLE_FINISH_ERROR, err);
+}
+
 static void take_results(struct ingle_scheduler *s, const struct engine_lane *l, struct err *err)
 {
     int64_t n_draws = 0;
@@ -533,6 +541,27 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
 
 /* ---- while a step runs ---- */
 
+/* A step's use of experts belongs to each of its requests. */
+static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l, const struct ingle_expert_use *before)
+{
+    const struct ingle_expert_use now = engine_experts_used(s->e);
+    static const struct ingle_expert_use none = {0};
+    struct ingle_expert_use mine = none;
+    engine_experts_add(&mine, before, &now);
+    if (l == &s->between)
+        engine_experts_add(&s->inner_use, &none, &mine);
+    else
+        engine_experts_add(&mine, &s->inner_use, &none);
+    for (int64_t i = 0; i < l->n; i++) {
+        struct ingle_request *r = l->item[i]->r;
+        bool counted = !r;
+        for (int64_t k = 0; !counted && k < i; k++)
+            counted = l->item[k]->r == r;
+        if (!counted)
+            engine_experts_add(&r->usage.experts, &none, &mine);
+    }
+}
+
 /* The step, whose answers may end meanwhile: they leave with its end. */
 static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, const atomic_bool *cancel,
                              struct err *err)
@@ -542,7 +571,11 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
         l->item[i]->step_rows = l->work[i].max_tokens;
         l->item[i]->again = false;
     }
+    const struct ingle_expert_use before = engine_experts_used(s->e);
+    if (l == &s->step)
+        s->inner_use = (struct ingle_expert_use){0};
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
+    count_experts(s, l, &before);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
         if (!l->work[i].n_done && l->item[i]->n_drafts) { /* plain decoding has neither their pages nor their numbers */
@@ -584,6 +617,10 @@ static double step_between(struct ingle_scheduler *s)
         return 0;
     const uint64_t began = clock_now();
     const ingle_status st = run_step(s, l, NULL, &err);
+    if (st == INGLE_IO) {
+        end_all(s, l, &err);
+        return seconds_since(began);
+    }
     if (st && st != INGLE_NUMERIC) {
         make_room(s, l, &err);
         return 0;
@@ -720,8 +757,7 @@ bool engine_step(struct ingle_scheduler *s)
     } else if (st == INGLE_LIMIT || st == INGLE_NOMEM) {
         make_room(s, l, &err);
     } else if (st != INGLE_CANCEL) {
-        while (s->begun)
-            engine_request_end(s, s->begun, INGLE_FINISH_ERROR, &err);
+        end_all(s, l, &err);
     }
     return true;
 }

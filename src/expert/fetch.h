@@ -5,6 +5,9 @@
  * several threads read at once.  A read belongs to a *ticket*, a number below n_tickets, that its owner chooses: one
  * ticket has one read at a time.  Direct I/O (no page cache) where the file system can; else cached pages are given back.
  *
+ * A read that fails, or has a wrong checksum, is done once more.  The file's size and time of change are looked at behind
+ * each read: bytes that were right before count as unknown when the file has changed since.
+ *
  * All functions are called by one thread.  Nothing is allocated behind expert_fetch_open().
  */
 #ifndef INGLE_EXPERT_FETCH_H
@@ -18,6 +21,7 @@
 
 struct fetch;
 
+enum { FETCH_OPENED = 1 }; /* the state of a file as it was opened */
 enum fetch_io { FETCH_AUTO, FETCH_DIRECT, FETCH_CACHED };
 
 /* Instead of pread(), for tests. */
@@ -40,8 +44,12 @@ struct fetch_options {
 };
 
 MUST_CHECK ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o, struct err *err);
-/* Waits for reads that have begun. */
-void expert_fetch_close(struct fetch *f);
+/* over(arg) is called when no read touches its memory any more: before this returns, unless a read of fd does not end within
+ * some seconds; then by the last thread that comes back. */
+void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg);
+/* Threads whose piece has been under way for longer are left alone (their reads end when they end), and others take their
+ * place.  Returns how many such threads there are. */
+int expert_fetch_reset(struct fetch *f, uint64_t longer_ns);
 bool expert_fetch_is_direct(const struct fetch *f);
 
 struct fetch_request {
@@ -50,7 +58,8 @@ struct fetch_request {
     void *to;
     uint64_t what;      /* for make */
     bool urgent;        /* a demand */
-    bool check;         /* XXH3-64 of it must be sum */
+    bool check;         /* XXH3-64 of it must be sum ... */
+    uint32_t seen;      /* ... unless the file still is what it was when fetch_done.seen said this; 0: check it */
     uint64_t sum;
 };
 void expert_fetch_submit(struct fetch *f, const struct fetch_request *r);
@@ -63,12 +72,14 @@ struct fetch_done {
     int ticket;
     ingle_status status;
     uint64_t ns;     /* from submission on */
+    uint32_t seen;   /* number of the file's state, from 1 */
+    bool wrong;      /* the failure is a wrong checksum, twice */
     char why[160];   /* of a failure */
 };
 /* What is done since the last call, at most n; waits until until_ns (clock_now()) for the first: 0: does not wait. */
 int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t until_ns);
 
-struct fetch_counts { uint64_t reads, bytes, busy_ns, retries; }; /* busy: at least one piece under way */
+struct fetch_counts { uint64_t reads, bytes, busy_ns, retries, stuck; }; /* busy: at least one piece under way; stuck: threads, now */
 void expert_fetch_count(struct fetch *f, struct fetch_counts *out);
 
 #endif

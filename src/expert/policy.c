@@ -7,7 +7,7 @@
 #include <math.h>
 
 struct expert_policy {
-    int64_t n, capacity, count;
+    int64_t n, capacity, most, count;
     double *key;   /* [n] */
     int64_t *heap; /* [capacity]: experts */
     int64_t *at;   /* [n]: in the heap; -1: not resident */
@@ -17,7 +17,7 @@ ingle_status expert_policy_create(struct expert_policy **out, int64_t n, int64_t
 {
     struct expert_policy *p = mem_zalloc(sizeof *p);
     if (p) {
-        *p = (struct expert_policy){.n = n, .capacity = capacity};
+        *p = (struct expert_policy){.n = n, .capacity = capacity, .most = capacity};
         p->key = mem_calloc((size_t)n, sizeof *p->key);
         p->at = mem_calloc((size_t)n, sizeof *p->at);
         p->heap = mem_calloc((size_t)capacity + 1, sizeof *p->heap);
@@ -122,7 +122,7 @@ bool expert_policy_admit(struct expert_policy *p, int64_t i, const uint16_t *pin
 {
     BUG_IF(p->at[i] >= 0);
     *victim = -1;
-    if (p->count == p->capacity) {
+    if (p->count >= p->most) {
         const int64_t worst = least(p, pins, 0, -1);
         if (worst < 0 || p->key[i] < p->key[worst])
             return false;
@@ -132,6 +132,11 @@ bool expert_policy_admit(struct expert_policy *p, int64_t i, const uint16_t *pin
     p->heap[p->count] = i;
     sift_up(p, p->count++);
     return true;
+}
+
+void expert_policy_limit(struct expert_policy *p, int64_t most)
+{
+    p->most = most < 0 ? 0 : most > p->capacity ? p->capacity : most;
 }
 
 int64_t expert_policy_give(struct expert_policy *p, const uint16_t *pins)

@@ -32,6 +32,8 @@ int64_t expert_policy_count(const struct expert_policy *p);
 /* Whether i, which is not resident, becomes so.  *victim: who has to leave for it, or -1.  pins [n]: experts with
  * other values than 0 stay. */
 bool expert_policy_admit(struct expert_policy *p, int64_t i, const uint16_t *pins, int64_t *victim);
+/* From now on at most `most` are resident (up to capacity); those above it stay until they are given or removed. */
+void expert_policy_limit(struct expert_policy *p, int64_t most);
 /* The resident with the least key that is not pinned leaves: returns it, or -1. */
 int64_t expert_policy_give(struct expert_policy *p, const uint16_t *pins);
 /* It could not be had, or must go. */

@@ -20,6 +20,18 @@
 enum { LEAST_SLOTS = 3, LEAST_STAGE = 24 };
 static const uint64_t usual_stall_ns = 30000000000;
 
+/* What reads may still be writing to when the store is closed. */
+struct store_memory { uint8_t *at[STORE_CLASSES]; size_t n[STORE_CLASSES]; };
+
+static void free_memory(void *arg)
+{
+    struct store_memory *m = arg;
+    for (int k = 0; k < STORE_CLASSES; k++)
+        if (m->at[k])
+            mem_big_free(m->at[k], m->n[k]);
+    mem_free(m);
+}
+
 /* ---- opening ---- */
 
 static struct store_class *class_of(struct expert_store *s, uint64_t bytes)
@@ -71,6 +83,8 @@ static ingle_status open_class(struct expert_store *s, struct store_class *c, ui
     c->first_slot = s->n_slots;
     s->n_slots += c->n_slots;
     c->memory = mem_big_alloc((size_t)c->n_slots * c->bytes);
+    s->memory->at[c - s->class] = c->memory;
+    s->memory->n[c - s->class] = (size_t)c->n_slots * c->bytes;
     c->pins = mem_calloc((size_t)c->n_experts, sizeof *c->pins);
     c->slot_of = mem_calloc((size_t)c->n_experts, sizeof *c->slot_of);
     if (!c->memory || !c->pins || !c->slot_of)
@@ -84,7 +98,8 @@ static ingle_status open_slots(struct expert_store *s, struct err *err)
 {
     s->slot = mem_calloc((size_t)s->n_slots, sizeof *s->slot);
     s->seen = mem_calloc((size_t)s->n_experts, sizeof *s->seen);
-    if (!s->slot || !s->seen)
+    s->bad = mem_calloc((size_t)s->n_experts, sizeof *s->bad);
+    if (!s->slot || !s->seen || !s->bad)
         return err_set(err, INGLE_NOMEM, "no memory for %d slots of experts", s->n_slots);
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
@@ -112,9 +127,11 @@ static ingle_status open_fetch(struct expert_store *s, struct err *err)
     struct model_extents x;
     struct fetch_options o = {.fd = -1, .io = io[s->o.io], .n_tickets = s->n_slots, .read = s->o.read, .read_arg = s->o.read_arg,
                               .path = io_path(model_file(s->model))};
+    s->path = o.path;
     s->packed = model_extents(s->model, 0, &x, NULL) == INGLE_OK;
     if (s->packed) {
         o.fd = x.fd;
+        o.path = s->path = x.path;
         o.test_at = x.at;
     } else {
         o.make = make_expert;
@@ -162,7 +179,8 @@ ingle_status expert_store_open(struct expert_store **out, struct model *m, const
     s->last_layer = s->n_layers;
     s->shake = o->shake;
     s->layer = mem_calloc(s->n_layers, sizeof *s->layer);
-    ingle_status st = s->layer ? add_layers(s, err) : err_set(err, INGLE_NOMEM, "no memory for the experts of %zu layers", s->n_layers);
+    s->memory = mem_zalloc(sizeof *s->memory);
+    ingle_status st = s->layer && s->memory ? add_layers(s, err) : err_set(err, INGLE_NOMEM, "no memory for the experts of %zu layers", s->n_layers);
     for (int k = 0; !st && k < s->n_classes; k++)
         st = open_class(s, &s->class[k], o->budget_bytes - least, all, err);
     if (!st)
@@ -184,21 +202,20 @@ void expert_store_close(struct expert_store *s)
 {
     if (!s)
         return;
-    expert_fetch_close(s->fetch);
+    expert_fetch_close(s->fetch, s->memory ? free_memory : NULL, s->memory);
     for (size_t i = 0; s->layer && i < s->n_layers; i++)
         if (s->layer[i].home)
             s->layer[i].home->keeper = NULL;
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
         expert_policy_free(c->policy);
-        if (c->memory)
-            mem_big_free(c->memory, (size_t)c->n_slots * c->bytes);
         mem_free(c->pins);
         mem_free(c->slot_of);
     }
     if (s->trace)
         (void)fclose(s->trace);
     pthread_mutex_destroy(&s->lock);
+    mem_free(s->bad);
     mem_free(s->seen);
     mem_free(s->slot);
     mem_free(s->layer);
@@ -224,9 +241,45 @@ static struct store_layer *layer_of(struct expert_store *s, const struct store_c
     return found;
 }
 
+/* So many residents as there are slots for them; those with the least keys leave. */
+static void set_most(struct expert_store *s, struct store_class *c)
+{
+    const int64_t most = num_max(0, c->n_slots - c->n_stage - c->n_lost);
+    expert_policy_limit(c->policy, most);
+    while (expert_policy_count(c->policy) > most) {
+        const int64_t i = expert_policy_give(c->policy, c->pins);
+        if (i < 0)
+            break;
+        expert_store_leave(s, c, i);
+    }
+}
+
+void expert_store_lose(struct expert_store *s)
+{
+    for (int t = 0; t < s->n_slots; t++) {
+        struct store_slot *x = &s->slot[t];
+        if (x->state == SLOT_READING && x->expert >= 0 && !x->class->pins[x->expert]) { /* whoever wants it reads it anew */
+            expert_policy_remove(x->class->policy, x->expert);
+            expert_store_leave(s, x->class, x->expert);
+        }
+        if (x->state != SLOT_READING || x->expert >= 0 || x->lost)
+            continue;
+        x->lost = true;
+        x->class->n_lost++;
+    }
+    for (int k = 0; k < s->n_classes; k++)
+        set_most(s, &s->class[k]);
+    s->stalled = false;
+}
+
 static void free_slot(struct expert_store *s, int t)
 {
     struct store_slot *x = &s->slot[t];
+    if (x->lost) { /* it has ended after all */
+        x->lost = false;
+        x->class->n_lost--;
+        set_most(s, x->class);
+    }
     x->state = SLOT_FREE;
     x->expert = -1;
     x->next = x->class->free;
@@ -271,14 +324,31 @@ bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e,
                               .what = (uint64_t)l->index << 32 | (uint64_t)e};
     struct model_extents f;
     if (s->packed && model_extents(s->model, l->index, &f, NULL) == INGLE_OK) {
-        uint8_t *seen = &s->seen[l->seen_at + e];
+        const uint32_t seen = s->seen[l->seen_at + e];
         r.at = f.at + (uint64_t)e * c->bytes;
-        r.check = s->o.verify == EXPERT_VERIFY_ALWAYS || (s->o.verify == EXPERT_VERIFY_FIRST && !*seen);
+        r.check = true;
+        r.seen = s->o.verify == EXPERT_VERIFY_ALWAYS ? 0 : s->o.verify == EXPERT_VERIFY_OFF && !seen ? FETCH_OPENED : seen;
         r.sum = f.sum[e];
     }
     l->n.read_bytes += c->bytes;
     expert_fetch_submit(s->fetch, &r);
     return true;
+}
+
+/* Whether the last read of an expert failed.  A packed file with a wrong checksum is not used by the next start. */
+static void mark(struct expert_store *s, const struct store_layer *l, int64_t e, const struct fetch_done *d)
+{
+    uint8_t *bad = &s->bad[l->seen_at + e];
+    if (*bad == (d->status != INGLE_OK))
+        return;
+    *bad = d->status != INGLE_OK;
+    s->n_bad += *bad ? 1 : (uint64_t)-1;
+    if (!*bad)
+        return;
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "layer %lld, expert %lld cannot be read: %s",
+           (long long)l->home->layer, (long long)e, d->why);
+    if (d->wrong)
+        model_extents_spoil(s->model);
 }
 
 static void read_ended(struct expert_store *s, const struct fetch_done *d)
@@ -294,15 +364,15 @@ static void read_ended(struct expert_store *s, const struct fetch_done *d)
     x->state = SLOT_READY;
     if (d->status) {
         s->n.failed_reads++;
-        s->bad_layer = l->home->layer;
-        s->bad_expert = e;
-        s->bad_status = d->status;
-        snprintf(s->bad, sizeof s->bad, "%.159s", d->why);
+        l->bad_expert = e;
+        snprintf(l->why, sizeof l->why, "%.159s", d->why);
+        mark(s, l, e, d);
         expert_policy_remove(c->policy, x->expert);
         expert_store_leave(s, c, x->expert);
         return;
     }
-    s->seen[l->seen_at + e] = 1;
+    mark(s, l, e, d);
+    s->seen[l->seen_at + e] = d->seen;
     place(l, e, x->at);
     if (x->staged && !c->pins[x->expert] && !x->early)
         expert_store_leave(s, c, x->expert); /* whom it was for is gone */
@@ -332,6 +402,7 @@ void expert_store_show(struct expert_store *s, struct store_layer *l)
     all->hits += n->hits - l->shown.hits;
     all->early_hits += n->early_hits - l->shown.early_hits;
     all->stall_ns += n->stall_ns - l->shown.stall_ns;
+    all->bad = s->n_bad;
     all->early_reads = s->n.early_reads;
     all->failed_reads = s->n.failed_reads;
     all->evictions = s->n.evictions;
@@ -345,6 +416,7 @@ void expert_store_count(struct expert_store *s, struct expert_store_counts *out)
     expert_fetch_count(s->fetch, &f);
     pthread_mutex_lock(&s->lock);
     *out = s->shown;
+    memcpy(out->trouble, s->trouble, sizeof out->trouble);
     pthread_mutex_unlock(&s->lock);
     for (int k = 0; k < s->n_classes; k++) {
         const struct store_class *c = &s->class[k];
@@ -357,6 +429,7 @@ void expert_store_count(struct expert_store *s, struct expert_store_counts *out)
     out->reads = f.reads;
     out->read_bytes = f.bytes;
     out->busy_ns = f.busy_ns;
+    out->stuck = f.stuck;
     out->direct = expert_fetch_is_direct(s->fetch);
     out->packed = s->packed;
 }

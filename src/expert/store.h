@@ -48,6 +48,8 @@ struct expert_store_counts {
     uint64_t slot_bytes, expert_bytes;         /* in memory; of all */
     uint64_t choices, hits, misses, early_hits; /* of experts of a layer in a step; early_hits: misses that were read early */
     uint64_t early_reads, failed_reads, evictions;
+    uint64_t bad, stuck;                       /* experts whose last read failed; reads that do not end */
+    char trouble[320];                         /* the last failure, with file, layer and expert; "": none */
     uint64_t reads, read_bytes, busy_ns;       /* of the file; while reads were under way */
     uint64_t stall_ns;                         /* steps waited for reads */
     bool direct, packed;

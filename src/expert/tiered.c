@@ -283,14 +283,15 @@ static void compute_ready(struct expert_eval *v, struct store_layer *l, struct r
         }
 }
 
-static ingle_status fail_read(struct expert_eval *v, const struct store_layer *l, const char *why, int64_t e)
+static void fail_read(struct expert_eval *v, const struct store_layer *l, const char *why, int64_t e)
 {
     struct err err;
-    const struct expert_store *s = l->store;
-    const ingle_status st = err_set(&err, INGLE_IO, "%s: layer %lld, expert %lld: %s", io_path(model_file(s->model)),
-                                    (long long)l->home->layer, (long long)e, why);
+    struct expert_store *s = l->store;
+    (void)err_set(&err, INGLE_IO, "%s: layer %lld, expert %lld: %s", s->path, (long long)l->home->layer, (long long)e, why);
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->trouble, sizeof s->trouble, "%.319s", err.msg);
+    pthread_mutex_unlock(&s->lock);
     device_fail(v->d, &err);
-    return st;
 }
 
 /* Waits for at least one read.  False: the step has failed. */
@@ -308,19 +309,21 @@ static bool wait_for(struct expert_eval *v, struct store_layer *l)
         e++;
     char why[96];
     snprintf(why, sizeof why, "no read has ended for %.1f s", (double)ns * 1e-9);
-    return fail_read(v, l, why, e) == INGLE_OK;
+    const int gone = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s; other threads read now, %d do not come back", why, gone);
+    s->stalled = true;
+    fail_read(v, l, why, e);
+    return false;
 }
 
 /* Until all are computed, or the step has failed. */
 static void compute_all(struct expert_eval *v, struct store_layer *l, struct rows y)
 {
-    const struct expert_store *s = l->store;
     int64_t at_once = 0; /* arrivals that are waited for together: many small operations cost more than they hide */
     for (struct tally n;;) {
         start_reads(v, l);
         if (!look(v, l, &n)) {
-            const bool mine = s->bad_layer == l->home->layer;
-            (void)fail_read(v, l, mine ? s->bad : "it could not be read", mine ? s->bad_expert : 0);
+            fail_read(v, l, l->why, l->bad_expert);
             return;
         }
         if (!n.ready && !n.reading && !n.pending)
@@ -351,6 +354,8 @@ static struct rows tiered_end(struct expert_eval *v)
         if (v->state[e] != NONE)
             unpin(s, l, e);
     s->depth--;
+    if (s->stalled)
+        expert_store_lose(s);
     expert_store_show(s, l);
     return y;
 }

@@ -20,6 +20,7 @@ struct store_class {
     int n_slots, n_stage; /* n_stage: not for residents */
     int first_slot, free; /* free: head of a list; -1 */
     int n_staged;
+    int n_lost;           /* slots whose read does not end */
     uint8_t *memory;      /* [n_slots][bytes] */
     uint16_t *pins;       /* [n_experts]: evaluations that need it */
     int32_t *slot_of;     /* [n_experts]: or -1 */
@@ -34,6 +35,7 @@ struct store_slot {
     uint8_t state;
     bool staged;     /* its expert is not resident */
     bool early;      /* read before anybody asked */
+    bool lost;       /* its read does not end */
 };
 
 struct store_layer {
@@ -43,6 +45,8 @@ struct store_layer {
     int64_t first;   /* of its experts in the class */
     int64_t seen_at; /* of its experts in store.seen */
     size_t index;    /* of model_experts_at() */
+    int64_t bad_expert; /* whose read failed last, ... */
+    char why[160];      /* ... and why */
     struct expert_layer_counts n, shown; /* Sync: shown: store.lock */
 };
 
@@ -50,6 +54,8 @@ struct expert_store {
     struct expert_store_options o;
     struct model *model;
     struct fetch *fetch;
+    const char *path; /* of the file that is read */
+    struct store_memory *memory; /* of all slots; store.c */
     bool packed;
     size_t n_layers;
     struct store_layer *layer;
@@ -57,24 +63,26 @@ struct expert_store {
     int64_t n_experts;
     struct store_class class[STORE_CLASSES];
     struct store_slot *slot;
-    uint8_t *seen;     /* [n_experts]: its checksum was right */
+    uint32_t *seen;    /* [n_experts]: the state of the file in which it was right (fetch.h); 0: it was not read */
+    uint8_t *bad;      /* [n_experts]: its last read failed */
     double t;          /* steps */
     /* Means over about 50 layers of steps of few rows: from one to the next, what the disk brings, demands of one. */
     double mean_ns, mean_rate, mean_demands;
     uint64_t layer_ns, counted_bytes, counted_ns;
     size_t last_layer; /* that was evaluated */
     int depth;         /* evaluations at work */
+    bool stalled;      /* one of them has waited in vain */
     uint64_t shake;
     FILE *trace;
     struct expert_store_counts n, shown; /* Sync: shown: lock */
     pthread_mutex_t lock;                /* other threads read what is shown */
-    /* The last read that failed. */
-    int64_t bad_layer, bad_expert;
-    ingle_status bad_status;
-    char bad[160];
+    uint64_t n_bad;
+    char trouble[320]; /* Sync: lock.  The message of the last step that failed */
 };
 
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
+/* Behind a stall: slots whose reads do not end are counted out, and fewer experts stay. */
+void expert_store_lose(struct expert_store *s);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
 void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);

@@ -7,9 +7,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +72,57 @@ static bool in_use(int dir, const char *name)
     return used;
 }
 
+/* ---- marks of damage ---- */
+
+static const char mark[] = ".bad";
+
+static bool is_mark(const char *name)
+{
+    char whole[PACKED_NAME_BYTES];
+    const size_t n = strlen(name), end = sizeof mark - 1;
+    if (n <= end || n - end >= sizeof whole || strcmp(name + n - end, mark) != 0)
+        return false;
+    memcpy(whole, name, n - end);
+    whole[n - end] = 0;
+    return model_packed_is_name(whole);
+}
+
+bool model_packed_mark(const struct packed_file *f)
+{
+    char path[PATH_MAX], text[32];
+    struct stat st;
+    if (!f->path || snprintf(path, sizeof path, "%s%s", f->path, mark) >= (int)sizeof path || fstat(f->fd, &st) != 0)
+        return false;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return false;
+    const int n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)st.st_ino);
+    const bool ok = write(fd, text, (size_t)n) == n;
+    close(fd);
+    return ok;
+}
+
+static void unmark(int dir, const char *name)
+{
+    char whole[PACKED_NAME_BYTES + sizeof mark];
+    snprintf(whole, sizeof whole, "%.47s%s", name, mark);
+    (void)unlinkat(dir, whole, 0);
+}
+
+/* Whether there is a mark of this very file, and not of one that had its name. */
+static bool is_marked(int dir, const char *name, int file)
+{
+    char whole[PACKED_NAME_BYTES + sizeof mark], text[32] = "";
+    struct stat st;
+    snprintf(whole, sizeof whole, "%.47s%s", name, mark);
+    const int fd = openat(dir, whole, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    const bool read_it = read(fd, text, sizeof text - 1) > 0;
+    close(fd);
+    return read_it && fstat(file, &st) == 0 && strtoull(text, NULL, 10) == (unsigned long long)st.st_ino;
+}
+
 /* ---- finding ---- */
 
 static bool fits(const struct packed_file *f, const struct packed_want *w)
@@ -122,6 +175,19 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
         s = err_set(&why, INGLE_FORMAT, "%s: damaged: its weights do not belong to its name", name);
         model_packed_close(file);
     }
+    if (!s && is_marked(dir, name, file->fd)) {
+        s = err_set(&why, INGLE_FORMAT, "%s: damaged: a process that used it read an expert whose checksum was wrong", name);
+        model_packed_close(file);
+    }
+    if (!s) {
+        struct str whole;
+        str_init(&whole);
+        str_addf(&whole, "%s/%s", path, name);
+        file->path = str_ok(&whole) ? str_detach(&whole) : NULL;
+        str_release(&whole);
+        if (!file->path)
+            s = err_set(&why, INGLE_NOMEM, "%s: no memory for its path", name);
+    }
     if (!s) {
         s = map_image(file, name, (size_t)n, image, &why);
         if (s)
@@ -131,6 +197,8 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
     }
     if (s && s != INGLE_NOTFOUND) {
         const bool gone = s == INGLE_FORMAT && unlinkat(dir, name, 0) == 0;
+        if (gone)
+            unmark(dir, name);
         report(sink, INGLE_REPORT_WARN, "packed weights", path, "%s; %s the weights are packed again", why.msg,
                gone ? "it is deleted," : "it is not used,");
         s = err_set(err, INGLE_NOTFOUND, "%s", why.msg);
@@ -243,6 +311,7 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
             continue;
         if (unlinkat(dir, list[i].name, 0) != 0)
             continue;
+        unmark(dir, list[i].name);
         old_bytes -= list[i].bytes;
         report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%.1f GB) was deleted: %s",
                list[i].name, (double)list[i].bytes * 1e-9, room ? "it is outdated" : "it was the least recently used one");
@@ -491,6 +560,8 @@ ingle_status model_packed_write(const struct packed_write *w, struct err *err)
     if (s)
         (void)unlinkat(dir, tmp, 0);
     else
+        unmark(dir, name); /* of a file that had this name */
+    if (!s)
         (void)!fsync(dir);
     close(fd);
     close(dir);
@@ -515,7 +586,9 @@ static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, 
     ingle_status s = e.temporary ? INGLE_NOTFOUND : model_packed_open(&f, dir, name, &why);
     if (!s) {
         e.model = f.head.model;
-        const ingle_status bad = verify ? model_packed_verify(&f, name, &why) : INGLE_OK;
+        ingle_status bad = verify ? model_packed_verify(&f, name, &why) : INGLE_OK;
+        if (!bad && is_marked(dir, name, f.fd))
+            bad = err_set(&why, INGLE_FORMAT, "%s: damaged: a process that used it read an expert whose checksum was wrong", name);
         e.damage = bad ? why.msg : NULL;
     } else if (s != INGLE_NOTFOUND) {
         e.foreign = s == INGLE_UNSUP || s == INGLE_ARG;
@@ -554,6 +627,10 @@ ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_by
     DIR *d = names_of(dir);
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
+        if (is_mark(e->d_name)) {
+            (void)unlinkat(dir, e->d_name, 0);
+            continue;
+        }
         const bool partial = is_temporary(e->d_name);
         if ((!model_packed_is_name(e->d_name) && !partial) || (partial && in_use(dir, e->d_name)) ||
             fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)

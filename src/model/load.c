@@ -372,6 +372,18 @@ static void count_huge(struct model *m)
                (unsigned long long)(huge >> 20), (unsigned long long)(n >> 20));
 }
 
+/* Before the first weight is read. */
+static ingle_status take_stamps(struct model *m, struct err *err)
+{
+    const size_t n = io_n_files(m->file);
+    if (!m->stamp && n && !(m->stamp = mem_calloc(n, sizeof *m->stamp)))
+        return err_set(err, INGLE_NOMEM, "no memory for the state of %zu files", n);
+    for (size_t i = 0; i < n; i++)
+        if (!io_stamp(m->file, i, &m->stamp[i]))
+            m->stamp[i] = (struct io_stamp){0};
+    return INGLE_OK;
+}
+
 ingle_status model_load_with(struct model *m, const struct model_load_options *o, struct err *err)
 {
     static const struct model_load_options none = {0};
@@ -381,7 +393,9 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     if (m->nothing)
         return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero: a part of the download is missing, fetch the file again",
                        io_path(m->file), m->nothing);
-    ingle_status s = model_packed_want_init(&w, m, o->identity, err);
+    ingle_status s = o->no_experts ? take_stamps(m, err) : INGLE_OK;
+    if (!s)
+        s = model_packed_want_init(&w, m, o->identity, err);
     if (s)
         return s;
     bool there = o->pack_dir && w.head.n_sources && map(m, &w, o);
@@ -477,8 +491,16 @@ ingle_status model_extents(const struct model *m, size_t i, struct model_extents
     const struct packed_file *f = m->file_of_image;
     if (!f)
         return err_set(err, INGLE_NOTFOUND, "'%s': there is no file of packed weights", io_path(m->file));
-    *out = (struct model_extents){f->fd, io_path(m->file), f->head.image_at + f->group[i].at, f->extent + f->group[i].first};
+    *out = (struct model_extents){f->fd, f->path, f->head.image_at + f->group[i].at, f->extent + f->group[i].first};
     return INGLE_OK;
+}
+
+void model_extents_spoil(const struct model *m)
+{
+    const struct packed_file *f = m->file_of_image;
+    if (f && model_packed_mark(f))
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", f->path, "is damaged: the next start does not use it, 'ingle cache "
+               "--verify' tells more");
 }
 
 size_t model_expert_work(const struct model *m)
@@ -489,6 +511,19 @@ size_t model_expert_work(const struct model *m)
         if (m->matrix[i].group && !form_of(&m->matrix[i], &f, NULL))
             n = f.bytes > n ? f.bytes : n;
     return n;
+}
+
+/* Files of models have no checksums: bytes that were written while the model is in use cannot be told from its own.  Links and
+ * permissions may change. */
+static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
+{
+    struct io_stamp now;
+    if (!m->stamp || !m->stamp[file].inode)
+        return INGLE_OK;
+    const struct io_stamp *was = &m->stamp[file];
+    if (io_stamp(m->file, file, &now) && now.n_bytes == was->n_bytes && now.mtime_s == was->mtime_s && now.mtime_ns == was->mtime_ns)
+        return INGLE_OK;
+    return err_set(err, INGLE_IO, "the model's file was changed while in use");
 }
 
 ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work, struct err *err)
@@ -514,6 +549,8 @@ ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, v
             }
             device_matrix_pack(b->m, at + e->part_at[k], r.row0, r.n, rows);
         }
+        if (!s)
+            s = check_stamp(m, b->part[b->n_parts > 1 ? index : 0].t->file, err);
         if (s)
             return s;
     }

@@ -79,6 +79,7 @@ void model_free(struct model *m)
     for (size_t i = 0; i < m->n_groups; i++)
         mem_free(m->group[i]);
     mem_free(m->group);
+    mem_free(m->stamp);
     for (size_t i = 0; i < m->n_vectors; i++)
         device_vector_free(m->vector[i]);
     for (size_t i = 0; i < m->n_tables; i++)

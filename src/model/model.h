@@ -147,13 +147,16 @@ uint64_t model_expert_bytes(const struct model *m); /* of all extents */
 /* Experts that model_load_with() left out.  In a file of packed weights: INGLE_OK. */
 struct model_extents {
     int fd;             /* the model's, for reading at places; direct I/O may be set on it */
-    const char *path;   /* the model's, for messages */
+    const char *path;   /* of the file, for messages */
     uint64_t at;        /* of expert 0 of layer i; the others follow */
     const uint64_t *sum; /* [n]: XXH3-64 of each */
 };
 /* INGLE_NOTFOUND: they are in the model's own file, to be read by model_expert_read(). */
 MUST_CHECK ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out, struct err *err);
-/* Expert `index` of layer i of model_experts_at() as an extent.  work: model_expert_work() bytes.  Any thread. */
+/* An extent has a wrong checksum: the file stays while it is in use, and the next start does not use it. */
+void model_extents_spoil(const struct model *m);
+/* Expert `index` of layer i of model_experts_at() as an extent.  work: model_expert_work() bytes.  Any thread.  INGLE_IO: it cannot
+ * be read, or the model's file has changed since the weights were loaded. */
 size_t model_expert_work(const struct model *m);
 MUST_CHECK ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work,
                                           struct err *err);

@@ -339,7 +339,9 @@ ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
 void model_packed_close(struct packed_file *f)
 {
     mem_free(f->table);
+    mem_free(f->path);
     f->table = NULL;
+    f->path = NULL;
     file_close(f->fd);
     f->fd = -1;
 }

@@ -88,6 +88,7 @@ struct packed_file {
     const struct packed_sum *block;
     const uint64_t *extent; /* XXH3-64 of each */
     void *table;
+    char *path; /* of one that is mapped; owned */
 };
 /* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged; INGLE_ARG: another user's, or others may
  * write to it. */
@@ -113,6 +114,10 @@ MUST_CHECK ingle_status model_packed_verify(const struct packed_file *f, const c
 
 void model_packed_name(char out[PACKED_NAME_BYTES], struct packed_sum key);
 bool model_packed_is_name(const char *name);
+
+/* Leaves a mark beside a mapped file: it is damaged, though its header and table are good.  model_packed_map() deletes what
+ * has one.  False: it could not. */
+bool model_packed_mark(const struct packed_file *f);
 
 /* The first n bytes of the image of a model that is in a file of the directory, mapped; *file stays open while
  * they are.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and deleted. */

@@ -104,6 +104,7 @@ struct model {
     uint64_t image_bytes; /* mapped, or of memory */
     struct model_loaded loaded;
     struct packed_file *file_of_image; /* that is mapped, or NULL */
+    struct io_stamp *stamp; /* of each file, as it was before its weights were read; owned, or NULL: experts are not read later */
 };
 
 /* ---- names (model.c) ---- */

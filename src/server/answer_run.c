@@ -151,6 +151,8 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
         request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
                       error ? error->text : ingle_status_text(st));
+        if (st == INGLE_IO) /* a step reads nothing else */
+            f->code = "expert_read";
     } else if (why == INGLE_FINISH_BUSY) {
         request_fault(f, FAULT_BUSY, NULL,
                       "the queue is full, and a user with fewer requests took this one's place (--max-waiting)");
@@ -212,6 +214,10 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     to->draft_saved_seconds += u->draft_saved_seconds;
     if (!to->draft_why[0])
         memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
+    to->experts.hits += u->experts.hits;
+    to->experts.misses += u->experts.misses;
+    to->experts.read_bytes += u->experts.read_bytes;
+    to->experts.stall_ns += u->experts.stall_ns;
     if (u->queue_seconds > to->queue_seconds)
         to->queue_seconds = u->queue_seconds;
     if (u->prefill_seconds > to->prefill_seconds)

@@ -18,6 +18,18 @@ enum { MAX_TEXT = 16 << 20, MAX_TOKENS = 4 << 20 };
 
 /* ---- health ---- */
 
+/* Where experts cannot be read, requests that need others are still answered. */
+static void put_health(const struct serve *s, struct str *out)
+{
+    struct ingle_experts n;
+    const bool bad = ingle_engine_experts(s->engine, &n) && (n.bad || n.stuck);
+    write_member(out, "status", bad ? "degraded" : "ok");
+    if (!bad)
+        return;
+    str_addf(out, ",\"bad_experts\":%llu,\"stuck_reads\":%llu", (unsigned long long)n.bad, (unsigned long long)n.stuck);
+    write_member(out, "reason", "experts on disk cannot be read"); /* which file it is, is for those with a key: /props */
+}
+
 void endpoints_health(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     const enum serve_phase phase = serve_phase(s);
@@ -29,7 +41,7 @@ void endpoints_health(struct serve *s, struct http_exchange *x, const struct htt
     }
     str_init(&out);
     write_open(&out, '{');
-    write_member(&out, "status", "ok");
+    put_health(s, &out);
     write_close(&out, '}');
     serve_json(x, rq, &out);
 }

@@ -278,6 +278,7 @@ static void put_experts(const struct serve *s, struct str *out)
         {"memory_bytes", n.memory_bytes}, {"bytes", n.expert_bytes}, {"slots", n.slots}, {"resident", n.resident},
         {"choices", n.choices}, {"hits", n.hits}, {"misses", n.misses}, {"early_hits", n.early_hits},
         {"read_bytes", n.read_bytes}, {"failed_reads", n.failed_reads}, {"stall_ms", n.stall_ns / 1000000},
+        {"bad", n.bad}, {"stuck", n.stuck},
     };
     for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
         write_key(out, member[i].key);
@@ -285,6 +286,7 @@ static void put_experts(const struct serve *s, struct str *out)
     }
     write_member(out, "io", n.direct ? "direct" : "cached");
     write_member_bool(out, "packed", n.packed);
+    write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);
     write_close(out, '}');
 }
 

@@ -34,6 +34,7 @@ struct fault {
     int status;           /* of HTTP */
     char message[480];    /* lower case, no full stop, as errors are */
     char param[96];       /* "messages[3].content", or "" */
+    const char *code;     /* what programs know it by, beside what each kind has; a literal, or NULL */
     double retry_seconds; /* -1: unknown, or no retry helps */
     int64_t n_prompt, n_ctx;
     /* What stays when it is set anew: NULL, or asked now and then while the request is read and computed;

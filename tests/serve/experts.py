@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """experts.py INGLE - a server whose experts are on disk: answers, statistics, and a file that is damaged while it runs."""
-import glob, os, shutil, sys, tempfile, unittest
+import glob, json, os, shutil, sys, tempfile, unittest
 
 from client import Case, Server, main
 
@@ -29,20 +29,47 @@ class Experts(Case):
     def test_answers_and_statistics(self):
         whole = self.start("--expert-budget", "1G")
         self.assertNotIn("experts", whole.get("/props")[2]["runtime"])
+        self.assertNotIn("experts", self.ask(whole)[2]["timings"])
         want = self.ask(whole)[2]["choices"][0]["message"]["content"]
         server = self.start("--expert-budget", "150K", "--pack")
+        used = 0
         for _ in range(2):
             status, _, r = self.ask(server)
             self.assertEqual(status, 200, r)
             self.assertEqual(r["choices"][0]["message"]["content"], want)
+            t = r["timings"]["experts"]
+            self.assertGreater(t["hits"] + t["misses"], 0)
+            used += t["hits"] + t["misses"]
+        for path, body in (("/v1/completions", {"prompt": "Hello", "max_tokens": 6}), ("/completion", {"prompt": "Hello", "n_predict": 6})):
+            status, _, r = server.post(path, body)
+            self.assertEqual(status, 200, r)
+            t = r["timings"]["experts"]
+            self.assertGreaterEqual(t["stall_ms"], 0)
+            self.assertGreater(t["read_bytes"], 0)
+            used += t["hits"] + t["misses"]
         n = server.get("/props")[2]["runtime"]["experts"]
         self.assertEqual(n["hits"] + n["misses"], n["choices"])
+        self.assertEqual(used, n["choices"])  # nobody shared a step
         self.assertLessEqual(n["memory_bytes"], 150 << 10)
         self.assertLess(n["memory_bytes"], n["bytes"])
         self.assertGreater(n["read_bytes"], 0)
         self.assertTrue(n["packed"])
         self.assertEqual(self.metric(server, "ingle_expert_choices_total{"), n["choices"])
         self.assertEqual(self.metric(server, "ingle_expert_hits_total{"), n["hits"])
+
+    def other_dialects_say_so(self, server):
+        asked = {"messages": QUESTION["messages"], "max_tokens": 6, "temperature": 0}
+        for path, body, kind in (
+                ("/v1/completions", {"prompt": "Hello", "max_tokens": 6, "temperature": 0}, "server_error"),
+                ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "temperature": 0}, "server_error"),
+                ("/v1/messages", {"model": "m", **asked}, "api_error"),
+                ("/api/chat", {"model": "m", "messages": asked["messages"], "stream": False}, None)):
+            status, _, r = server.post(path, body)
+            self.assertEqual(status, 500, r)
+            self.assertRegex(json.dumps(r), r"layer \d+, expert \d+: the file ends")
+            if kind:
+                self.assertEqual(r["error"]["type"], kind)
+                self.assertEqual(r["error"].get("code"), None if kind == "api_error" else "expert_read")
 
     def test_a_file_that_is_cut_short_ends_requests_only(self):
         server = self.start("--expert-budget", "150K", "--pack")
@@ -57,8 +84,15 @@ class Experts(Case):
                     break
             self.assertEqual(status, 500, r)
             self.assertEqual(r["error"]["type"], "server_error")
+            self.assertEqual(r["error"]["code"], "expert_read")
             self.assertRegex(r["error"]["message"], r"layer \d+, expert \d+: the file ends .*cut short")
             self.assertGreater(self.metric(server, "ingle_expert_failed_reads_total"), 0)
+            health = server.get("/health")
+            self.assertEqual((health[0], health[2]["status"]), (200, "degraded"))
+            self.assertEqual(health[2]["bad_experts"], self.metric(server, "ingle_expert_bad"))
+            self.assertNotIn(self.folder, json.dumps(health[2]))  # it needs no key
+            self.assertIn(path, server.get("/props")[2]["runtime"]["experts"]["trouble"])
+            self.other_dialects_say_so(server)
             f.seek(0)
             f.write(whole)
         status, _, r = self.ask(server)

@@ -224,9 +224,13 @@ static void auto_leaves_experts_on_disk(void **state)
 
 enum how { FAIR, LATE, FAIL_ONCE, FAIL, END, FLIP, STUCK };
 
+enum { PLACES = 4096 };
 struct hook {
     _Atomic uint64_t n, random; /* Sync: atomic */
     _Atomic int how;            /* Sync: atomic */
+    _Atomic int hold, held;     /* Sync: atomic.  Reads that do not end until hold is 0; how many there are */
+    int most_held;
+    _Atomic uint8_t tries[PLACES]; /* Sync: atomic.  Of places in the file */
 };
 
 static ssize_t hooked(void *arg, int fd, void *to, size_t n, off_t at)
@@ -242,7 +246,7 @@ static ssize_t hooked(void *arg, int fd, void *to, size_t n, off_t at)
         }
         n = n > 4096 && r % 3 == 0 ? 4096 : n; /* a short read */
     }
-    if (how == FAIL || (how == FAIL_ONCE && i % 2 == 0)) {
+    if (how == FAIL || (how == FAIL_ONCE && atomic_fetch_add(&h->tries[(uint64_t)at / 4096 % PLACES], 1) % 2 == 0)) {
         errno = EIO;
         return -1;
     }
@@ -250,6 +254,12 @@ static ssize_t hooked(void *arg, int fd, void *to, size_t n, off_t at)
         return 0;
     while (atomic_load(&h->how) == STUCK)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (atomic_load(&h->hold)) {
+        if (atomic_fetch_add(&h->held, 1) < h->most_held)
+            while (atomic_load(&h->hold))
+                nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        atomic_fetch_sub(&h->held, 1);
+    }
     const ssize_t got = pread(fd, to, n, at);
     if (how == FLIP && got > 0)
         ((uint8_t *)to)[got / 2] ^= 1;
@@ -292,18 +302,103 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
                                                   .verify = EXPERT_VERIFY_ALWAYS, .stall_ns = 50000000});
         assert_true(compute(&w) == plain);
         for (int again = 0; again < 2; again++) {
+            struct ingle_experts x;
             atomic_store(&h.how, cases[i].how);
             assert_true(compute(&w) == 0);
             assert_int_equal(error.status, INGLE_IO);
             assert_non_null(strstr(error.text, cases[i].text));
-            assert_non_null(strstr(error.text, moe));
+            assert_non_null(strstr(error.text, dir)); /* the file that was read */
             assert_non_null(strstr(error.text, "layer "));
             assert_non_null(strstr(error.text, "expert "));
+            assert_true(ingle_engine_experts(w.e, &x) && strcmp(x.trouble, error.text) == 0);
+            assert_true(cases[i].how == STUCK || x.bad > 0);
             atomic_store(&h.how, again ? FAIL_ONCE : FAIR); /* what fails once is read again */
             assert_true(compute(&w) == plain);
         }
         close_world(&w);
     }
+}
+
+/* Logits of the last of some tokens; 0: the step failed. */
+static uint64_t ask(struct ingle_session *s, const int32_t *tokens, int n, int64_t n_vocab)
+{
+    const float *logits;
+    if (ingle_session_sync(s, tokens, n, NULL, &error) || ingle_session_finish(s, &logits, &error))
+        return 0;
+    return model_packed_sum_of(logits, (size_t)n_vocab * sizeof *logits).lo;
+}
+
+/* Without its disk a model still computes what is in memory; and a session goes on where a step failed. */
+static void a_disk_that_is_gone_fails_misses_only(void **state)
+{
+    (void)state;
+    uint64_t all;
+    (void)least_of(moe, &all);
+    struct world w;
+    struct hook h = {.how = FAIR};
+    struct ingle_engine_info info;
+    struct ingle_session *s;
+    const int32_t hot[] = {5, 7}, cold[] = {5, 7, 11, 13, 17, 19, 23, 29, 31};
+    open_world(&w, moe, all / 2, true);
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all / 2, .n_used = 2, .read = hooked, .read_arg = &h});
+    ingle_engine_info(w.e, &info);
+    must(ingle_session_open(&s, w.e, &error));
+    uint64_t want = 0;
+    for (int i = 0; i < 12; i++) { /* until they stay */
+        ingle_engine_forget(w.e);
+        want = ask(s, hot, 1, info.n_vocab);
+        must(ingle_session_rewind(s, 0, &error));
+    }
+    assert_true(want != 0);
+    atomic_store(&h.how, FAIL);
+    ingle_engine_forget(w.e);
+    assert_true(ask(s, hot, 1, info.n_vocab) == want);
+    assert_true(ask(s, cold, 9, info.n_vocab) == 0);
+    assert_int_equal(error.status, INGLE_IO);
+    atomic_store(&h.how, FAIR);
+    const uint64_t late = ask(s, cold, 9, info.n_vocab);
+    ingle_session_close(s);
+    must(ingle_session_open(&s, w.e, &error));
+    ingle_engine_forget(w.e);
+    assert_true(late && ask(s, cold, 1, info.n_vocab) && ask(s, cold, 9, info.n_vocab) == late);
+    ingle_session_close(s);
+    close_world(&w);
+}
+
+/* Threads whose reads do not end are left alone: others read, and nobody waits for them at the end. */
+static void reads_that_never_end_are_left_alone(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    uint64_t all;
+    struct world w;
+    struct ingle_experts x;
+    const char *model = models[3];
+    (void)least_of(model, &all);
+    const uint64_t plain = in_memory(model);
+    static struct hook h;
+    h = (struct hook){.how = FAIR, .most_held = THREADS};
+    open_world(&w, model, all - 1, true);
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .read = hooked,
+                                              .read_arg = &h, .stall_ns = 50000000, .sink = &w.e->sink});
+    atomic_store(&h.hold, 1);
+    assert_true(compute(&w) == 0);
+    assert_non_null(strstr(error.text, "no read has ended"));
+    while (atomic_load(&h.held) < THREADS) /* one may have been idle: a step fails until all are held */
+        (void)compute(&w);
+    assert_true(ingle_engine_experts(w.e, &x) && x.stuck > 0 && x.stuck <= THREADS);
+    assert_non_null(strstr(said, "do not come back"));
+    uint64_t got = 0;
+    for (int i = 0; !got && i < 4; i++)
+        got = compute(&w);
+    if (got != plain)
+        fail_msg("%llu: %s", (unsigned long long)got, error.text);
+    assert_true(ingle_engine_experts(w.e, &x) && x.stuck == THREADS);
+    close_world(&w);
+    assert_int_equal(atomic_load(&h.held), THREADS); /* it did not wait */
+    atomic_store(&h.hold, 0);
+    while (atomic_load(&h.held))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 /* Early reads bring bytes sooner; who stays and what counts as a hit does not depend on them. */
@@ -392,6 +487,142 @@ static void a_file_cut_short_is_an_error(void **state)
     close_world(&w);
 }
 
+static void flip(const char *path, off_t at)
+{
+    uint8_t b;
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
+    b ^= 0x41;
+    assert_int_equal(pwrite(fd, &b, 1, at), 1);
+    close(fd);
+}
+
+/* Each expert was read, and was right, before somebody writes to the file. */
+static void a_file_that_is_written_to_gives_no_wrong_answer(void **state)
+{
+    (void)state;
+    char path[512];
+    struct world w;
+    uint64_t all;
+    struct ingle_experts x;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    open_world(&w, moe, least, true);
+    assert_true(compute(&w) == plain && compute(&w) == plain);
+    the_file(path);
+    struct packed_header head;
+    const int fd = open(path, O_RDONLY);
+    assert_int_equal(read(fd, &head, sizeof head), (ssize_t)sizeof head);
+    close(fd);
+    const off_t from = (off_t)(head.image_at + head.dense_bytes);
+    for (off_t at = from; at < (off_t)head.file_bytes; at += 4096)
+        flip(path, at);
+    assert_true(compute(&w) == 0);
+    assert_non_null(strstr(error.text, "checksum is wrong; it was changed while in use"));
+    assert_true(ingle_engine_experts(w.e, &x) && x.bad > 0);
+    for (off_t at = from; at < (off_t)head.file_bytes; at += 4096)
+        flip(path, at);
+    assert_true(compute(&w) == plain && compute(&w) == plain);
+    assert_true(ingle_engine_experts(w.e, &x) && x.bad == 0);
+    close_world(&w);
+}
+
+static void see_entry(void *arg, const struct model_pack_entry *e)
+{
+    snprintf(arg, 200, "%.199s", e->damage ? e->damage : "good");
+}
+
+/* A damaged file is known as such by `ingle cache`, is not deleted in use, and is packed again by the next start. */
+static void a_damaged_file_is_packed_again(void **state)
+{
+    (void)state;
+    char path[512], damage[200];
+    struct world w;
+    uint64_t all;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    open_world(&w, moe, least, true);
+    the_file(path);
+    struct stat before, after;
+    assert_int_equal(stat(path, &before), 0);
+    struct packed_header head;
+    const int fd = open(path, O_RDONLY);
+    assert_int_equal(read(fd, &head, sizeof head), (ssize_t)sizeof head);
+    for (off_t at = (off_t)(head.image_at + head.dense_bytes); at < (off_t)head.file_bytes; at += 4096)
+        flip(path, at);
+    assert_true(compute(&w) == 0);
+    assert_non_null(strstr(error.text, path));
+    assert_non_null(strstr(said, "the next start does not use it"));
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(model_pack_list(dir, false, see_entry, damage, NULL), INGLE_OK);
+    assert_non_null(strstr(damage, "checksum was wrong"));
+    close_world(&w);
+    open_world(&w, moe, least, true);
+    assert_non_null(strstr(said, "it is deleted, the weights are packed again"));
+    assert_true(stat(path, &after) == 0 && before.st_ino != after.st_ino);
+    close(fd); /* until here nobody could get its inode */
+    assert_true(compute(&w) == plain);
+    assert_int_equal(model_pack_list(dir, true, see_entry, damage, NULL), INGLE_OK);
+    assert_string_equal(damage, "good");
+    close_world(&w);
+}
+
+/* The model's own file, of which experts are read, has no checksums: another file under its name is not its business,
+ * bytes written to it are an error. */
+static void a_model_that_is_replaced_or_written_to(void **state)
+{
+    (void)state;
+    char path[96], *bytes;
+    size_t n;
+    struct world w;
+    uint64_t all;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    snprintf(path, sizeof path, "%s/model.gguf", dir);
+    slurp(moe, &bytes, &n);
+    for (int replaced = 0; replaced < 2; replaced++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+        assert_int_equal(write(fd, bytes, n), (ssize_t)n);
+        close(fd);
+        open_world(&w, path, least, false);
+        assert_true(compute(&w) == plain);
+        if (replaced) {
+            assert_int_equal(unlink(path), 0);
+            fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+            assert_int_equal(write(fd, "nothing", 7), 7);
+            close(fd);
+            assert_true(compute(&w) == plain);
+        } else {
+            for (off_t at = (off_t)n / 2; at < (off_t)n; at += 64)
+                flip(path, at);
+            assert_true(compute(&w) == 0);
+            assert_int_equal(error.status, INGLE_IO);
+            assert_non_null(strstr(error.text, "was changed while in use"));
+            assert_int_equal(truncate(path, 4096), 0);
+            assert_true(compute(&w) == 0);
+            assert_int_equal(error.status, INGLE_IO);
+        }
+        close_world(&w);
+        assert_int_equal(unlink(path), 0);
+    }
+    mem_free(bytes);
+}
+
+/* A budget that the memory does not have: refused with the table before anything is loaded, unless it is forced. */
+static void a_budget_beyond_memory_is_refused(void **state)
+{
+    (void)state;
+    uint64_t all;
+    (void)least_of(moe, &all);
+    struct ingle_model *m;
+    struct world w;
+    struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .expert_bytes = all - 1, .memory_bytes = all / 2};
+    must(ingle_model_open(&m, moe, NULL, &error));
+    assert_int_equal(ingle_engine_open(&w.e, m, &o, &error), INGLE_LIMIT);
+    assert_non_null(strstr(error.text, "experts"));
+    o.force = true;
+    must(ingle_engine_open(&w.e, m, &o, &error));
+    w.m = m;
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +631,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(auto_leaves_experts_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(late_reads_and_random_evictions_change_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_read_ends_the_step_and_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_disk_that_is_gone_fails_misses_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(reads_that_never_end_are_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_is_written_to_gives_no_wrong_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_damaged_file_is_packed_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_model_that_is_replaced_or_written_to, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_budget_beyond_memory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(early_reads_change_no_hit, setup, teardown),
         cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),

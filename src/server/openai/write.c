@@ -129,6 +129,16 @@ void openai_put_timer(struct str *out, struct openai_timer *t, const struct answ
     write_close(out, '}');
 }
 
+/* Only where experts are not all in memory. */
+static void put_experts(struct str *out, const struct ingle_expert_use *u)
+{
+    if (!u->hits && !u->misses)
+        return;
+    write_key(out, "experts");
+    str_addf(out, "{\"hits\":%llu,\"misses\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}", (unsigned long long)u->hits,
+             (unsigned long long)u->misses, (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
+}
+
 void openai_put_timings(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
@@ -136,6 +146,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
               r->n_choices, u->decode_seconds);
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
+    put_experts(out, &u->experts);
     put_reuse(out, r);
     write_close(out, '}');
 }
@@ -316,6 +327,8 @@ static const char *type_of(const struct fault *f)
 
 static const char *code_of(const struct fault *f)
 {
+    if (f->code)
+        return f->code;
     switch (f->kind) {
     case FAULT_CONTEXT:
         return "context_length_exceeded";

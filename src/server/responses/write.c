@@ -700,6 +700,8 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
 
 static const char *error_code(const struct fault *f)
 {
+    if (f->code)
+        return f->code;
     switch (f->kind) {
     case FAULT_CONTEXT:
         return "context_length_exceeded";
