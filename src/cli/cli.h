@@ -204,6 +204,10 @@ void cli_print_plan(const struct ingle_plan *p, bool json);
 /* -m hf:OWNER/NAME:CODE becomes the path of the file, which is fetched if it is not there. */
 MUST_CHECK ingle_status cli_hub_model(struct cli *c, struct err *err);
 
+/* eval_official.c */
+/* --official FILE: a line each prompt; the exit code, 3 where a best token is another one. */
+int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine *e, struct ingle_session *s, const char *path);
+
 /* bench_fast.c */
 enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */
 /* Prints how far the logits of *engine (closed and set to NULL) are from exact ones, over the
@@ -261,6 +265,9 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_pull;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull;
+/* cmd_check.c: a pool of --threads; CLI_OK, or the exit code after saying why. */
+struct pool;
+int cli_pool(struct cli *c, struct pool **out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/pool.h"
 #include "tool/tool.h"
 
 #include <math.h>
@@ -323,9 +324,10 @@ int cli_eval(struct cli *c)
     struct ingle_error error;
     const char *tokens = ingle_config_text(c->config, "tokens", 0);
     const char *text = ingle_config_text(c->config, "text", 0);
-    if (c->n_arg || !tokens == !text)
-        return cli_usage(c, "give --tokens FILE or --text FILE");
-    if (text && (ingle_config_is_set(c->config, "against") ||
+    const char *official = ingle_config_text(c->config, "official", 0);
+    if (c->n_arg || !tokens + !text + !official != 2)
+        return cli_usage(c, "give --tokens FILE, --text FILE or --official FILE");
+    if ((text || official) && (ingle_config_is_set(c->config, "against") ||
                  ingle_config_is_set(c->config, "logits") ||
                  ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy")))
         return cli_usage(c, "--logits, --taps, --greedy and --against go with --tokens");
@@ -343,7 +345,9 @@ int cli_eval(struct cli *c)
         cli_interrupt_engine(e.engine);
         ingle_engine_info(e.engine, &e.info);
         e.chunk = num_min(e.info.max_rows, LOGIT_ROWS);
-        rc = tokens ? eval_tokens(&e, tokens) : eval_text(&e, text);
+        rc = official ? cli_eval_official(c, e.model, e.engine, e.session, official)
+             : tokens ? eval_tokens(&e, tokens)
+                      : eval_text(&e, text);
         cli_interrupt_engine(NULL);
     }
     mem_free(e.ids);
@@ -360,17 +364,38 @@ int cli_eval(struct cli *c)
     return rc;
 }
 
+static bool is_safetensors(const char *path)
+{
+    static const char end[] = ".safetensors";
+    const size_t n = strlen(path), k = sizeof end - 1;
+    return n > k && !strcmp(path + n - k, end);
+}
+
 int cli_compare(struct cli *c)
 {
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
+    const bool json = ingle_config_flag(c->config, "json");
+    struct pool *pool = NULL;
     struct str out;
     struct err err;
     int64_t n_other;
+    ingle_status s;
     if (c->n_arg != 2)
-        return cli_usage(c, "give two safetensors files");
-    str_init(&out);
+        return cli_usage(c, "give two files");
     int rc = CLI_OK;
-    if (tool_compare(c->arg[0], c->arg[1], ingle_config_flag(c->config, "json"), &out, &n_other,
-                     &err))
+    str_init(&out);
+    if (is_safetensors(c->arg[0]) && is_safetensors(c->arg[1])) {
+        s = tool_compare(c->arg[0], c->arg[1], json, &out, &n_other, &err);
+    } else {
+        rc = cli_pool(c, &pool);
+        if (rc)
+            return rc;
+        s = tool_compare_files(pool, c->arg[0], c->arg[1], json, &sink, &out, &n_other, &err);
+        cli_screen_clear(&c->screen);
+    }
+    pool_free(pool);
+    if (s)
         rc = cli_fail_err(c, &err);
     else
         fwrite(out.at, 1, out.n, stdout);

@@ -32,10 +32,15 @@ static const struct cli_command commands[] = {
      "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise: docs/convert.md.\n", cli_convert},
     {"pull", "OWNER/NAME[:CODE]", "fetch a model from a hub and print its path",
      "CODE is that of the weights (Q4_K_M).  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n", cli_pull},
+    {"imatrix", "", "measure the importance of columns for quantize, from a text",
+     "-m FILE -f TEXT -o OUT; --in-file FILE ... -o OUT merges.  An interrupted run goes on with the same command.\n", cli_imatrix},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
      "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like or --fit there is none.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},
-    {"compare", "A B", "compare the tensors of two safetensors files", NULL, cli_compare},
+    {"check", "FILE", "read all of a model file: damage, values, which model it is",
+     "Exit status: 0 nothing found, 1 a problem or an error, 3 warnings alone.\n", cli_check},
+    {"compare", "A B", "compare the tensors of two files",
+     "Safetensors files by the names that they have; GGUF files and checkpoints, of any two kinds, by those of GGUF.\n", cli_compare},
     {"tokenize", "[TEXT]", "turn text into token ids, or ids into text",
      "With --jsonl: {text or bytes (hex), add_special, parse_special} gives {ids}; {ids,\n"
      "special} gives {text, bytes, pieces}; an error gives {error}.\n",

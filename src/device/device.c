@@ -396,12 +396,17 @@ void device_rope(struct device *d, struct rows x, const struct device_rope *r, i
 
 void device_matmul(struct device *d, const struct device_product *p, int64_t n)
 {
+    if (d->watch)
+        device_watch_products(d, p, n);
     run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n});
 }
 
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y)
 {
-    run(d, DEVICE_OP_mlp, &(struct device_mlp_args){m, x, y});
+    if (d->watch)
+        device_watch_mlp(d, m, x, y);
+    else
+        run(d, DEVICE_OP_mlp, &(struct device_mlp_args){m, x, y});
 }
 
 void device_kv_append(struct device *d, const struct device_kv *kv,

@@ -248,6 +248,19 @@ struct device_mlp {
 };
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
 
+/* Shows what matrices are multiplied with: rows x[row ? row[i] : i], i < n, of matrix `index` of w's stack, before the product.
+ * Set before arenas are planned: products are then computed one after the other, with the same bits.  fn runs on the thread
+ * of the operation; NULL: no longer. */
+struct device_watched {
+    const struct device_matrix *w;
+    int64_t index;
+    struct rows x;
+    const int32_t *row; /* host, or NULL */
+    int64_t n;
+};
+typedef void device_watch_fn(void *arg, const struct device_watched *v);
+void device_set_watch(struct device *d, device_watch_fn *fn, void *arg);
+
 /* The rows [row0, row0 + n) of a batch that are positions pos0.. of one timeline. */
 struct device_span {
     int64_t row0, n, pos0;

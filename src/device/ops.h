@@ -106,6 +106,8 @@ struct device {
     struct err err;           /* status INGLE_OK: none yet */
     const atomic_bool *cancel;
     struct device_between *between; /* or NULL */
+    device_watch_fn *watch;         /* or NULL */
+    void *watch_arg;
     /* Profile. */
     bool profiled;
     uint64_t op_ns[DEVICE_OPS], op_calls[DEVICE_OPS];
@@ -116,6 +118,10 @@ extern const struct device_ops device_cpu_ops;
 
 /* A recipe of fast numerics is used. */
 void device_note_recipe(struct device *d, const char *recipe);
+
+/* watch.c: of a device that is watched. */
+void device_watch_products(struct device *d, const struct device_product *p, int64_t n);
+void device_watch_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
 
 /* The other step, if there may be one now; it may again after next_ns, 0: not known. */
 void device_may_stop(struct device *d, uint64_t next_ns);

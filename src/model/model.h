@@ -50,6 +50,8 @@ int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most)
 MUST_CHECK ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows,
                                      int64_t in, int64_t n_stack,
                                      const struct device_matrix **out, struct err *err);
+/* The (GGUF) name of the tensor of a bound matrix, of a stack of tensors that of the first; NULL: it is none of m's. */
+const char *model_matrix_name(const struct model *m, const struct device_matrix *w);
 /* Binds the n weights of a norm (F32, F16 or BF16 in the file).  Loaded at once.  All of them 0: INGLE_FORMAT. */
 MUST_CHECK ingle_status model_vector(struct model *m, const char *name, int64_t n,
                                      const struct device_vector **out, struct err *err);

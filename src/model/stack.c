@@ -29,6 +29,17 @@ const char *model_name_at(const struct model *m, size_t i, const struct io_tenso
     return m->entry[i].name;
 }
 
+const char *model_matrix_name(const struct model *m, const struct device_matrix *w)
+{
+    const struct io_tensor *t = NULL;
+    for (size_t i = 0; i < m->n_matrices && !t; i++)
+        t = m->matrix[i].m == w ? m->matrix[i].part[0].t : NULL;
+    for (size_t i = 0; t && i < m->n_entries; i++)
+        if (m->entry[i].t == t)
+            return m->entry[i].name;
+    return NULL;
+}
+
 static struct entry *member(const struct model *m, const char *base, uint64_t i)
 {
     static const char *const ends[] = {".weight", ".weight_packed"};

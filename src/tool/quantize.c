@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "io/io.h"
 #include "tool/budget.h"
+#include "tool/importance.h"
 #include "tool/recipe.h"
 #include "tool/source.h"
 #include <math.h>
@@ -33,7 +34,8 @@ struct job {
     const struct tool_quantize_options *o;
     const struct report_sink *sink;
     struct tool_source *in;
-    struct io_file *like, *importance;
+    struct io_file *like;
+    struct tool_importance *importance;
     struct io_gguf *out;
     const struct tool_recipe *recipe;
     struct plan *plan;
@@ -230,39 +232,25 @@ static ingle_status fit_plan(struct job *j, struct err *err)
  * with; matrices that never were have ones. */
 static ingle_status take_importance(struct job *j, const struct io_tensor *t, uint64_t n_matrices, struct err *err)
 {
-    char name[256];
-    snprintf(name, sizeof name, "%s.in_sum2", t->name);
-    const struct io_tensor *sum = io_tensor_find(j->importance, name);
-    snprintf(name, sizeof name, "%s.counts", t->name);
-    const struct io_tensor *counts = io_tensor_find(j->importance, name);
-    if (!sum || !counts) {
+    const struct tool_importance_entry *e = tool_importance_find(j->importance, t->name);
+    if (!e) {
         report(j->sink, INGLE_REPORT_NOTE, "quantize", t->name, "%s has no importance for it", j->o->imatrix);
         return INGLE_OK;
     }
-    uint64_t n;
-    if (sum->type != QUANT_F32 || counts->type != QUANT_F32 || sum->ne[0] != t->ne[0] || sum->ne[1] != n_matrices ||
-        sum->n_dims > 2 || !num_mul_u64(t->ne[0], n_matrices, &n) || counts->n_bytes != n_matrices * sizeof(float))
+    const uint64_t n = t->ne[0] * n_matrices; /* the reader has checked the product */
+    const bool joined = e->n_matrices == 1 && e->width == n; /* of the older form */
+    if (!joined && (e->width != t->ne[0] || e->n_matrices != n_matrices))
         return err_set(err, INGLE_FORMAT, "%s: importance of tensor '%s' is %llu x %llu, not %llu x %llu", j->o->imatrix,
-                       t->name, (unsigned long long)sum->ne[0], (unsigned long long)sum->ne[1],
+                       t->name, (unsigned long long)e->width, (unsigned long long)e->n_matrices,
                        (unsigned long long)t->ne[0], (unsigned long long)n_matrices);
     j->weight = mem_calloc((size_t)n, sizeof(float));
-    float *count = mem_calloc((size_t)n_matrices, sizeof(float));
-    ingle_status s = INGLE_OK;
-    if (!j->weight || !count)
-        s = err_set(err, INGLE_NOMEM, "no memory for the importance of tensor '%s'", t->name);
-    if (!s)
-        s = io_read(j->importance, sum, 0, j->weight, (size_t)n * sizeof(float), err);
-    if (!s)
-        s = io_read(j->importance, counts, 0, count, (size_t)n_matrices * sizeof(float), err);
-    for (uint64_t k = 0; k < n && !s; k++) {
-        const float c = count[k / t->ne[0]];
-        if (!(j->weight[k] >= 0) || isinf(j->weight[k]) || !(c >= 0))
-            s = err_set(err, INGLE_FORMAT, "%s: tensor '%s' has importance %g at %llu", j->o->imatrix, t->name,
-                        (double)j->weight[k], (unsigned long long)k);
-        j->weight[k] = c > 0 ? j->weight[k] / c : 1;
+    if (!j->weight)
+        return err_set(err, INGLE_NOMEM, "no memory for the importance of tensor '%s'", t->name);
+    for (uint64_t k = 0; k < n; k++) {
+        const float c = e->count[joined ? 0 : k / t->ne[0]];
+        j->weight[k] = c > 0 ? e->sum2[k] / c : 1;
     }
-    mem_free(count);
-    return s;
+    return INGLE_OK;
 }
 
 /* ---- the work ---- */
@@ -426,20 +414,6 @@ static void summary(const struct job *j, struct str *out)
     str_adds(out, "\n");
 }
 
-static ingle_status open_side(struct io_file **out, const char *path, const char *general_type,
-                              const struct report_sink *sink, struct err *err)
-{
-    const char *type = NULL;
-    size_t n = 0;
-    ingle_status s = io_open(out, path, sink, err);
-    if (s || !general_type)
-        return s;
-    if (io_get_str(io_metadata(*out), "general.type", &type, &n, NULL) || n != strlen(general_type) ||
-        memcmp(type, general_type, n) != 0)
-        return err_set(err, INGLE_FORMAT, "%s: is no file of importance (general.type is not '%s')", path, general_type);
-    return INGLE_OK;
-}
-
 static ingle_status open_all(struct job *j, const char *in, const char *out, struct err *err)
 {
     struct stat a, b;
@@ -447,9 +421,11 @@ static ingle_status open_all(struct job *j, const char *in, const char *out, str
     if (!s && stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         s = err_set(err, INGLE_ARG, "%s: is the file that is read", out);
     if (!s && j->o->like)
-        s = open_side(&j->like, j->o->like, NULL, j->sink, err);
+        s = io_open(&j->like, j->o->like, j->sink, err);
     if (!s && j->o->imatrix)
-        s = open_side(&j->importance, j->o->imatrix, "imatrix", j->sink, err);
+        s = tool_importance_create(&j->importance, err);
+    if (!s && j->o->imatrix)
+        s = tool_importance_read(j->importance, j->o->imatrix, j->sink, err);
     if (!s && j->o->code && !(j->recipe = tool_recipe_find(j->o->code))) {
         struct str names;
         str_init(&names);
@@ -512,6 +488,6 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
         tool_source_say(j.in);
     tool_source_close(j.in);
     io_close(j.like);
-    io_close(j.importance);
+    tool_importance_free(j.importance);
     return s;
 }

@@ -7,7 +7,7 @@
 #include <strings.h>
 
 /* When a row of a recipe holds: i is the layer (of attn_v: the number among them) of n. */
-enum when { ALWAYS, MORE_BITS, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, FIRST_FOUR, MANY_HEADS, IMPORTANCE_FIRST_EIGHTH };
+enum when { ALWAYS, MORE_BITS, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, FIRST_FOUR, MANY_HEADS, IMPORTANCE_FIRST_EIGHTH, MIDDLE };
 
 struct row {
     const char *part; /* of the name */
@@ -69,6 +69,9 @@ static const struct tool_recipe recipes[] = {
     {"IQ3_XXS", QUANT_IQ3_XXS, 23, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
                                     {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH}, {"ffn_down", QUANT_Q3_K, ALWAYS},
                                     {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ3_XS", QUANT_IQ3_S, 22, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+                                 {"attn_k.", QUANT_IQ3_XXS, ALWAYS}, {"attn_q.", QUANT_IQ3_XXS, ALWAYS},
+                                 {"ffn_gate", QUANT_IQ3_XXS, MIDDLE}, {"ffn_up", QUANT_IQ3_XXS, MIDDLE}}},
     {"IQ3_S", QUANT_IQ3_S, 26, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}}},
     {"IQ3_M", QUANT_IQ3_S, 27, {OUT6, {"attn_v.", QUANT_Q4_K, ALWAYS}, {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH},
                                 {"attn_output", QUANT_Q4_K, ALWAYS}, {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
@@ -162,6 +165,8 @@ static bool holds(const struct row *r, const struct tool_recipe_model *m, uint64
         return i < n / 8;
     case IMPORTANCE_FIRST_EIGHTH:
         return m->has_importance && i < n / 8;
+    case MIDDLE:
+        return i >= n / 8 && i < 7 * n / 8;
     case FIRST_SIXTEENTH:
         return i < n / 16;
     case FIRST_TWO:

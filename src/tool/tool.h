@@ -118,6 +118,50 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
                                      struct tool_kernel *out, size_t n_max, size_t *n,
                                      int *n_failed, struct err *err);
 
+/* ---- check.c, files.c: what a model file holds ---- */
+
+struct tool_check {
+    size_t n_problems, n_warnings; /* something is wrong; something is unusual */
+    char arch[48], size[80];       /* "gemma4"; "Gemma 4 31B", or a shape */
+    bool published;                /* the shape is one of a published model */
+    bool supported;                /* ingle computes this family */
+    bool instruction;              /* it has a chat template ... */
+    char chat[64];                 /* ... of this name, or "unknown" */
+    size_t n_tensors, n_files;
+    uint64_t n_bytes, sum;         /* sum: of all values, as they are stored */
+};
+/* Reads all of it.  *text: a line each finding and one for the model, or JSON.  A file that cannot be read as a model is a
+ * finding, not an error. */
+MUST_CHECK ingle_status tool_check(struct pool *p, const char *path, bool json, const struct report_sink *sink, struct tool_check *out,
+                                   struct str *text, struct err *err);
+/* The tensors of two GGUF files or checkpoints (names of GGUF) that have the same shape: error of a against b.
+ * *n_other: tensors that only one of them has, or that differ in shape. */
+MUST_CHECK ingle_status tool_compare_files(struct pool *p, const char *a, const char *b, bool json, const struct report_sink *sink,
+                                           struct str *out, int64_t *n_other, struct err *err);
+
+/* ---- imatrix.c: importance of columns ---- */
+
+enum { TOOL_IMATRIX_CTX = 8192 }; /* tokens of a chunk, at most */
+struct tool_imatrix_options {
+    const char *model;        /* GGUF file */
+    const char *dataset;      /* the text's name */
+    const char *out;
+    int64_t n_ctx;            /* tokens of a chunk */
+    uint64_t n_chunks;        /* 0: all */
+    uint64_t save_every;      /* chunks */
+    int n_threads;            /* 0: one for each physical core */
+    const char *const *in;    /* [n_in]: files that are added */
+    size_t n_in;
+    int32_t bos;              /* replaces the first token of each chunk; -1: none does */
+};
+/* Sums of squares of what each matrix of the layers is multiplied with, over the chunks of ids, into a file as llama-imatrix
+ * writes it; a file of the same text and model that is there already is continued. */
+MUST_CHECK ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatrix_options *o,
+                                     const struct report_sink *sink, struct str *text, struct err *err);
+/* The sums of n files together; GGUF or the older .dat. */
+MUST_CHECK ingle_status tool_imatrix_merge(const char *const *in, size_t n, const char *out, const struct report_sink *sink,
+                                           struct str *text, struct err *err);
+
 /* ---- quantize.c: another code for the tensors of a file ---- */
 
 /* Which part of a checkpoint (tool/source.h) is read. */

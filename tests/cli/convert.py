@@ -69,7 +69,7 @@ def save(path, tensors):
     open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
 
 
-class Case(unittest.TestCase):
+class Base(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory()
         self.dir = self.tmp.name
@@ -118,6 +118,8 @@ class Case(unittest.TestCase):
                 self.assertEqual(ours[name][:2], list(t[:2]), name)
                 self.assertEqual(ours[name][2], t[2], name)
 
+
+class Case(Base):
     def test_tensors_are_those_of_the_other_converter(self):
         for golden in ("gemma4_dense", "gemma4_moe", "gemma4_assistant_dense", "gemma4_assistant_ordered"):
             with self.subTest(golden=golden):
@@ -301,6 +303,61 @@ class Case(unittest.TestCase):
     def test_quantize_takes_checkpoints(self):
         self.run_it("quantize", "--threads", "2", f"{GOLDENS}/gemma4_dense", self.out, "Q8_0")
         self.same_tensors(f"{GOLDENS}/gemma4_dense/model-Q8_0.gguf", besides=[n for n in gguf(self.out)[1]])
+
+
+    def damaged(self, name, change, source="assets/nano-gemma4-Q8_0.gguf"):
+        """A copy of a file with the bytes of one tensor changed."""
+        raw = gguf(source)[1][name][2]
+        d = open(source, "rb").read()
+        at = d.index(raw)
+        to = f"{self.dir}/damaged.gguf"
+        open(to, "wb").write(d[:at] + change(raw) + d[at + len(raw):])
+        return to
+
+    def test_check(self):
+        def check(path, code):
+            text = self.run_it("check", "-q", "--threads", "2", path, code=code).stdout.decode()
+            found = json.loads(self.run_it("check", "-q", "--json", "--threads", "2", path, code=code).stdout)
+            self.assertEqual(found.get("problems", 1) > 0, code == 1)
+            return text, found
+
+        text, found = check("assets/nano-gemma4-Q8_0.gguf", 0)
+        self.assertEqual((found["architecture"], found["supported"], found["instruction"]), ("gemma4", True, False))
+        found = check("tests/data/nano-v4/nano-v4-MXFP4.gguf", 0)[1]
+        self.assertEqual((found["architecture"], found["instruction"], found["chat"]), ("deepseek4", True, "deepseek4 nano"))
+        check(f"{GOLDENS}/gemma4_moe", 0)
+        self.convert(f"{GOLDENS}/gemma4_moe")
+        check(self.out, 3)  # it has no vocabulary
+        name = "blk.3.ffn_up.weight"
+        text, found = check(self.damaged(name, lambda raw: raw[:340] + b"\0\x7e" + raw[342:]), 1)
+        self.assertIn(f"'{name}' of Q8_0 has 32 elements", text)
+        self.assertIn("is zero everywhere", check(self.damaged(name, lambda raw: bytes(len(raw))), 1)[0])
+        big = lambda raw: b"".join(struct.pack("<e", struct.unpack("<e", raw[i:i + 2])[0] * 500) + raw[i + 2:i + 34] for i in range(0, len(raw), 34))
+        self.assertIn("scales may be wrong", check(self.damaged(name, big), 3)[0])
+        d = open("assets/nano-gemma4-Q8_0.gguf", "rb").read()
+        for cut in (40, 5000, len(d) - 4000):
+            open(self.out, "wb").write(d[:cut])
+            self.assertIn("problem: ", check(self.out, 1)[0])
+        a = d.replace(b"gemma4.attention.key_length_swa\4\0\0\0\x20", b"gemma4.attention.key_length_swa\4\0\0\0\x30")
+        open(self.out, "wb").write(a)
+        self.assertNotEqual(a, d)
+        self.assertIn("supported is 48", check(self.out, 1)[0])
+        self.run_it("check", f"{self.dir}/none", code=1)
+        self.run_it("check", code=2)
+
+    def test_compare(self):
+        """Files of any two kinds: equal where one was made of the other, with the error of a code where it was encoded."""
+        source = f"{GOLDENS}/deepseek_v4_published"
+        self.convert(source)
+        r = json.loads(self.run_it("compare", "-q", "--json", source, self.out).stdout)
+        self.assertEqual({v["relative_rms"] for v in r.values()}, {0})
+        self.assertEqual(r["blk.0.ffn_up_exps.weight"]["types"], ["MXFP4", "MXFP4"])
+        self.run_it("quantize", "--threads", "2", self.out, f"{self.dir}/small.gguf", "Q4_0")
+        r = json.loads(self.run_it("compare", "-q", "--json", f"{self.dir}/small.gguf", source).stdout)
+        self.assertTrue(0.02 < r["blk.0.attn_q_a.weight"]["relative_rms"] < 0.15, r["blk.0.attn_q_a.weight"])
+        self.assertEqual(r["blk.0.attn_norm.weight"]["relative_rms"], 0)
+        text = self.run_it("compare", f"{self.dir}/small.gguf", self.out).stdout.decode()
+        self.assertIn("all matrices: relative RMS 0.", text)
 
 
 if __name__ == "__main__":

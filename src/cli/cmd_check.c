@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include "base/cpu.h"
+#include "base/pool.h"
+#include "tool/tool.h"
+
+enum { WARNINGS = 3 }; /* the exit code: nothing is wrong, something is unusual */
+
+int cli_pool(struct cli *c, struct pool **out)
+{
+    struct cpu_machine machine;
+    struct err err;
+    cpu_machine_read(&machine);
+    const int threads = (int)ingle_config_number(c->config, "threads");
+    return pool_create(out, threads ? threads : cpu_default_threads(&machine), false, &err) ? cli_fail_err(c, &err) : CLI_OK;
+}
+
+int cli_check(struct cli *c)
+{
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
+    struct tool_check seen;
+    struct pool *pool = NULL;
+    struct str text;
+    struct err err;
+    if (c->n_arg != 1)
+        return cli_usage(c, "wanted is one FILE");
+    int rc = cli_pool(c, &pool);
+    if (rc)
+        return rc;
+    str_init(&text);
+    const ingle_status s = tool_check(pool, c->arg[0], ingle_config_flag(c->config, "json"), &sink, &seen, &text, &err);
+    pool_free(pool);
+    cli_screen_clear(&c->screen);
+    if (!s) {
+        fwrite(text.at, 1, text.n, stdout);
+        rc = seen.n_problems ? CLI_FAILURE : seen.n_warnings ? WARNINGS : CLI_OK;
+    }
+    str_release(&text);
+    return s ? cli_fail_err(c, &err) : rc;
+}
