@@ -55,8 +55,13 @@ static void on_report(void *arg, ingle_report_level level, const char *kind, con
     pthread_mutex_unlock(&c->screen.lock);
 }
 
-/* "load  [#####.....]  52 %  3 s left" */
-static void draw_bar(const struct cli_screen *s, double share, double elapsed_s)
+static bool counts_bytes(const char *job)
+{
+    return strcmp(job, "load") == 0 || strcmp(job, "read") == 0 || strcmp(job, "write") == 0;
+}
+
+/* "load  [#####.....]  52 %, 1.80 GB/s, 3 s left" */
+static void draw_bar(const struct cli_screen *s, double share, double done, double elapsed_s)
 {
     enum { WIDTH = 30 };
     char bar[WIDTH + 1];
@@ -65,7 +70,10 @@ static void draw_bar(const struct cli_screen *s, double share, double elapsed_s)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = 0;
     const double left = share > 0.01 ? elapsed_s * (1 - share) / share : 0;
-    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%, %.0f s left", s->job, bar, share * 100, left);
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f %%", s->job, bar, share * 100);
+    if (counts_bytes(s->job) && elapsed_s > 0)
+        fprintf(stderr, ", %.2f GB/s", done / elapsed_s * 1e-9);
+    fprintf(stderr, ", %.0f s left", left);
     fflush(stderr);
 }
 
@@ -90,12 +98,15 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
     /* A job that will be over within a second is not worth a line. */
     const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2);
     if (s->terminal && is_long && now - s->drawn > SECOND / 10) {
-        draw_bar(s, share, elapsed);
+        draw_bar(s, share, done, elapsed);
         s->line_open = true;
         s->drawn = now;
     } else if (!s->terminal && is_long && (int)(share * 10) > s->tenth) {
         s->tenth = (int)(share * 10);
-        fprintf(stderr, "%s: %.0f %%\n", job, share * 100);
+        fprintf(stderr, "%s: %.0f %%", job, share * 100);
+        if (counts_bytes(job) && elapsed > 0)
+            fprintf(stderr, ", %.2f GB/s, %.0f s left", done / elapsed * 1e-9, share > 0.01 ? elapsed * (1 - share) / share : 0);
+        fputc('\n', stderr);
     }
 }
 

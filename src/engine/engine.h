@@ -122,6 +122,8 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
 
+/* experts.c: between steps; gives memory back where it is short. */
+void engine_experts_tend(struct ingle_engine *e);
 /* experts.c: what was used since the engine was opened; zeros where all are in memory. */
 struct ingle_expert_use engine_experts_used(const struct ingle_engine *e);
 /* What came between `from` and `to`, added. */

@@ -2,6 +2,7 @@
 /* experts - those that are not all in memory: what was asked for, and what became of it. */
 #include "engine/engine.h"
 
+#include "base/clock.h"
 #include "expert/store.h"
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,12 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
                                   n.stall_ns, n.bad, n.stuck, n.direct, n.packed, ""};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
+}
+
+void engine_experts_tend(struct ingle_engine *e)
+{
+    if (e->experts)
+        expert_store_tend(e->experts, clock_now());
 }
 
 struct ingle_expert_use engine_experts_used(const struct ingle_engine *e)

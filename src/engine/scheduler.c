@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "expert/store.h"
 
 #include <string.h>
 #include <time.h>
@@ -172,10 +173,12 @@ static void rest(struct ingle_scheduler *s)
         engine_take_snapshot(s);
     s->settled = !busy;
     const bool fills = session_runner_fill(s->e->runner);
+    engine_experts_tend(s->e);
     pthread_mutex_lock(&s->lock);
     if (fills || !is_idle(s))
         return;
-    const uint64_t deadline = next_deadline(s), look = busy ? clock_now() + REST_NS : UINT64_MAX;
+    const uint64_t deadline = next_deadline(s);
+    const uint64_t look = busy ? clock_now() + REST_NS : s->e->experts ? clock_now() + EXPERT_LOOK_NS : UINT64_MAX;
     sleep_until(s, deadline < look ? deadline : look);
 }
 
@@ -222,6 +225,7 @@ static void *thread_main(void *arg)
         const bool computes = engine_step(s);
         s->stuck = !computes && s->n_ended == n_ended; /* who has ended left room for others */
         engine_take_snapshot(s);
+        engine_experts_tend(s->e);
     }
     end_all(s);
     return NULL;

@@ -5,6 +5,7 @@
  * A slot is a ticket of fetch.h.  An expert that a step at work needs is pinned: its slot stays what it is.  A slot whose
  * expert has gone while its read is under way has no expert; it is free when the read ends.
  */
+#define _GNU_SOURCE
 #include "expert/tiered.h"
 
 #include "base/bug.h"
@@ -244,7 +245,7 @@ static struct store_layer *layer_of(struct expert_store *s, const struct store_c
 /* So many residents as there are slots for them; those with the least keys leave. */
 static void set_most(struct expert_store *s, struct store_class *c)
 {
-    const int64_t most = num_max(0, c->n_slots - c->n_stage - c->n_lost);
+    const int64_t most = num_max(0, c->n_slots - c->n_stage - c->n_lost - c->n_to_give);
     expert_policy_limit(c->policy, most);
     while (expert_policy_count(c->policy) > most) {
         const int64_t i = expert_policy_give(c->policy, c->pins);
@@ -387,6 +388,84 @@ int expert_store_poll(struct expert_store *s, uint64_t until_ns)
     return n;
 }
 
+/* ---- memory that others need ---- */
+
+/* Free slots lose their memory, or get it back, until there are as many as there should be.  Those that are in use now
+ * follow later. */
+static void settle(struct expert_store *s, struct store_class *c)
+{
+    while (c->n_given < c->n_to_give && c->free >= 0) {
+        struct store_slot *x = &s->slot[c->free];
+        c->free = x->next;
+        x->state = SLOT_GIVEN;
+        x->next = -1;
+        (void)madvise(x->at, (size_t)c->bytes, MADV_DONTNEED);
+        c->n_given++;
+    }
+    for (int t = c->first_slot; c->n_given > c->n_to_give && t < c->first_slot + c->n_slots; t++) {
+        if (s->slot[t].state != SLOT_GIVEN)
+            continue;
+        c->n_given--;
+        free_slot(s, t);
+    }
+}
+
+/* Some more slots are given, or fewer (by < 0), of each class.  Returns the bytes by which memory changes. */
+static uint64_t give_more(struct expert_store *s, int by)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < s->n_classes; k++) {
+        struct store_class *c = &s->class[k];
+        const int64_t tenth = num_max(1, c->n_slots / 10), most = num_min(c->n_slots / 2, c->n_slots - c->n_stage);
+        const int to_give = (int)num_max(0, num_min(most, c->n_to_give + by * tenth));
+        bytes += (uint64_t)(to_give > c->n_to_give ? to_give - c->n_to_give : c->n_to_give - to_give) * c->bytes;
+        c->n_to_give = to_give;
+        set_most(s, c);
+        settle(s, c);
+    }
+    return bytes;
+}
+
+static void tell_given(struct expert_store *s, const char *what, uint64_t bytes, const char *why)
+{
+    uint64_t given = 0;
+    for (int k = 0; k < s->n_classes; k++)
+        given += (uint64_t)s->class[k].n_to_give;
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s: %.2f GB of places for experts are %s; %llu of %d are without memory",
+           why, (double)bytes * 1e-9, what, (unsigned long long)given, s->n_slots);
+}
+
+void expert_store_tend(struct expert_store *s, uint64_t now)
+{
+    char why[96] = "";
+    if (s->o.lock || now - s->looked_ns < EXPERT_LOOK_NS)
+        return;
+    s->looked_ns = now;
+    (void)expert_store_poll(s, 0);
+    if (s->o.is_short ? s->o.is_short(s->o.short_arg, why, sizeof why) : expert_memory_is_short(why, sizeof why)) {
+        s->short_ns = now;
+        const uint64_t bytes = give_more(s, 1);
+        if (bytes)
+            tell_given(s, "given back", bytes, why);
+    } else if (s->short_ns && now - s->short_ns >= EXPERT_QUIET_NS) {
+        const uint64_t bytes = give_more(s, -1);
+        if (bytes)
+            tell_given(s, "taken again", bytes, "memory was not short for a while");
+        s->short_ns = bytes ? s->short_ns : 0;
+    }
+    uint64_t slots = 0, given = 0;
+    for (int k = 0; k < s->n_classes; k++) {
+        struct store_class *c = &s->class[k];
+        settle(s, c);
+        slots += (uint64_t)c->n_given;
+        given += (uint64_t)c->n_given * c->bytes;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->given_slots = slots;
+    s->given_bytes = given;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- counts ---- */
 
 void expert_store_show(struct expert_store *s, struct store_layer *l)
@@ -417,10 +496,11 @@ void expert_store_count(struct expert_store *s, struct expert_store_counts *out)
     pthread_mutex_lock(&s->lock);
     *out = s->shown;
     memcpy(out->trouble, s->trouble, sizeof out->trouble);
+    out->slots = (uint64_t)s->n_slots - s->given_slots;
+    out->slot_bytes = 0 - s->given_bytes;
     pthread_mutex_unlock(&s->lock);
     for (int k = 0; k < s->n_classes; k++) {
         const struct store_class *c = &s->class[k];
-        out->slots += (uint64_t)c->n_slots;
         out->slot_bytes += (uint64_t)c->n_slots * c->bytes;
         out->expert_bytes += (uint64_t)c->n_experts * c->bytes;
     }

@@ -30,6 +30,9 @@ struct expert_store_options {
     uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
     const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
     const struct report_sink *sink;
+    /* For tests: instead of what the system says of memory: short, and why. */
+    bool (*is_short)(void *arg, char *why, size_t n);
+    void *short_arg;
     /* For tests: instead of pread(), any thread; and when set, experts leave at random. */
     ssize_t (*read)(void *arg, int fd, void *to, size_t n, off_t at);
     void *read_arg;
@@ -42,6 +45,13 @@ uint64_t expert_store_least(const struct model *m);
 MUST_CHECK ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o,
                                           struct err *err);
 void expert_store_close(struct expert_store *s);
+
+/* Between steps, at any time now (clock_now()); looks at memory once in EXPERT_LOOK_NS.  Where it is short, a tenth of the slots is
+ * given back to the system, at most half of all; after EXPERT_QUIET_NS in which it was not, a tenth is taken again at each look.
+ * Both are reported.  Not with lock. */
+#define EXPERT_LOOK_NS ((uint64_t)2000000000)
+#define EXPERT_QUIET_NS ((uint64_t)300000000000)
+void expert_store_tend(struct expert_store *s, uint64_t now);
 
 struct expert_store_counts {
     uint64_t slots, resident, experts;

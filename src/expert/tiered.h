@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum { STORE_CLASSES = 16 };
-enum store_state { SLOT_FREE, SLOT_READING, SLOT_READY };
+enum store_state { SLOT_FREE, SLOT_READING, SLOT_READY, SLOT_GIVEN };
 
 /* Experts of one size.  Their indices run over the layers of the class. */
 struct store_class {
@@ -21,6 +21,7 @@ struct store_class {
     int first_slot, free; /* free: head of a list; -1 */
     int n_staged;
     int n_lost;           /* slots whose read does not end */
+    int n_given, n_to_give; /* slots without memory; how many there should be */
     uint8_t *memory;      /* [n_slots][bytes] */
     uint16_t *pins;       /* [n_experts]: evaluations that need it */
     int32_t *slot_of;     /* [n_experts]: or -1 */
@@ -72,14 +73,18 @@ struct expert_store {
     size_t last_layer; /* that was evaluated */
     int depth;         /* evaluations at work */
     bool stalled;      /* one of them has waited in vain */
+    uint64_t looked_ns, short_ns; /* when memory was looked at, and was short */
     uint64_t shake;
     FILE *trace;
     struct expert_store_counts n, shown; /* Sync: shown: lock */
     pthread_mutex_t lock;                /* other threads read what is shown */
     uint64_t n_bad;
+    uint64_t given_slots, given_bytes; /* Sync: lock */
     char trouble[320]; /* Sync: lock.  The message of the last step that failed */
 };
 
+/* Whether memory is short, and why: for people. */
+bool expert_memory_is_short(char *why, size_t n);
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
 /* Behind a stall: slots whose reads do not end are counted out, and fewer experts stay. */
 void expert_store_lose(struct expert_store *s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The container: its files, its tensors by name, reading. */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include "io/inner.h"
 
 #include "base/clock.h"
@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -186,6 +187,15 @@ ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_
     if (n)
         memcpy(dst, (const char *)p->map + t->offset + offset, n);
     return INGLE_OK;
+}
+
+void io_will_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, uint64_t n)
+{
+    const struct io_part *p = &f->part[t->file];
+    if (p->fd < 0 || offset >= t->n_bytes)
+        return;
+    n = n < t->n_bytes - offset ? n : t->n_bytes - offset;
+    (void)posix_fadvise(p->fd, (off_t)(t->offset + offset), (off_t)n, POSIX_FADV_WILLNEED);
 }
 
 const void *io_mapped(const struct io_file *f, const struct io_tensor *t)

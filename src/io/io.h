@@ -117,6 +117,8 @@ bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out);
 
 /* Bytes [offset, offset + n) of a tensor into dst.  Any thread. */
 MUST_CHECK ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);
+/* The same bytes are read soon: a hint, by which the disk works while others are packed.  Bytes beyond the tensor are left out. */
+void io_will_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, uint64_t n);
 /* The tensor's bytes in a read-only map (any alignment), or NULL if the file is not mapped.
  * A file that somebody cuts short while it is mapped ends the process; io_read() returns an
  * error then. */

@@ -16,6 +16,8 @@
 #include <sys/resource.h>
 
 enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20 };
+/* What the disk reads before it is wanted, in pieces large enough for it. */
+enum { AHEAD_BYTES = 32 << 20, AHEAD_PIECE = 4 << 20 };
 
 /* How rows of a matrix go through a buffer: stored rows, work memory, then converted rows. */
 struct form {
@@ -96,6 +98,23 @@ static const uint8_t *read_rows(const struct model *m, const struct bound_matrix
     return NULL;
 }
 
+/* Bytes of the part of a matrix in which row r.row0 of matrix r.index lies, from it on. */
+static void look_ahead(const struct load *l, const struct bound_matrix *b, const struct form *f, struct range r, uint64_t from, uint64_t n)
+{
+    const int64_t out = device_matrix_out(b->m), of_part = b->n_parts > 1 ? 0 : r.index;
+    const uint64_t at = (uint64_t)(of_part * out + r.row0) * f->stored_bytes;
+    io_will_read(l->m->file, b->part[b->n_parts > 1 ? r.index : 0].t, at + from, n);
+}
+
+/* Whoever takes the first chunk of a piece asks for the piece that is AHEAD_BYTES behind it. */
+static void keep_ahead(const struct load *l, const struct bound_matrix *b, struct range r)
+{
+    const int64_t rows = num_max(1, (int64_t)(AHEAD_PIECE / l->form.stored_bytes) / l->form.rows_per_chunk) * l->form.rows_per_chunk;
+    const int64_t row = (b->n_parts > 1 ? 0 : r.index * device_matrix_out(b->m)) + r.row0;
+    if (row % rows < l->form.rows_per_chunk)
+        look_ahead(l, b, &l->form, r, AHEAD_BYTES, (uint64_t)(rows + l->form.rows_per_chunk) * l->form.stored_bytes);
+}
+
 static void load_chunk(void *arg, int64_t chunk, int worker)
 {
     struct load *l = arg;
@@ -104,6 +123,7 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
         return;
     struct range r = {chunk / l->form.chunks, chunk % l->form.chunks * l->form.rows_per_chunk, 0};
     r.n = num_min(l->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
+    keep_ahead(l, b, r);
     const uint8_t *rows = read_rows(l->m, b, &l->form, r, l->buffer + (size_t)worker * l->buffer_bytes, &b->seen[chunk],
                                     l->only_sum, &l->rounded[worker], &l->err[worker]);
     if (rows)
@@ -184,14 +204,27 @@ static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
     return s;
 }
 
+/* The beginning of the matrix behind matrix i, while that is loaded. */
+static void look_at_next(const struct load *l, size_t i, bool dense)
+{
+    const struct model *m = l->m;
+    struct form f;
+    for (i++; i < m->n_matrices && dense && m->matrix[i].group; i++)
+        ;
+    if (i < m->n_matrices && !form_of(&m->matrix[i], &f, NULL))
+        look_ahead(l, &m->matrix[i], &f, (struct range){0}, 0, AHEAD_BYTES);
+}
+
 /* dense: without experts. */
 static ingle_status load_all(struct model *m, bool only_sum, bool dense, struct err *err)
 {
     struct load l;
     ingle_status s = load_open(&l, m, only_sum, err);
     for (size_t i = 0; !s && i < m->n_matrices; i++)
-        if (!dense || !m->matrix[i].group)
+        if (!dense || !m->matrix[i].group) {
+            look_at_next(&l, i, dense);
             s = load_matrix(&l, &m->matrix[i], err);
+        }
     return load_close(&l, s, err);
 }
 

@@ -6,7 +6,8 @@
 
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "expert/store.h"
+#include "base/clock.h"
+#include "expert/tiered.h"
 #include "model/packed.h"
 
 #include <dirent.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -623,6 +625,73 @@ static void a_budget_beyond_memory_is_refused(void **state)
     close_world(&w);
 }
 
+/* ---- memory ---- */
+
+/* Bytes of all slots that are in memory, as the system tells. */
+static uint64_t resident_bytes(const struct expert_store *s)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t n = 0;
+    for (int k = 0; k < s->n_classes; k++) {
+        const struct store_class *c = &s->class[k];
+        const size_t n_pages = ((size_t)c->n_slots * c->bytes + page - 1) / page;
+        unsigned char *in = mem_alloc(n_pages);
+        assert_int_equal(mincore(c->memory, n_pages * page, in), 0);
+        for (size_t i = 0; i < n_pages; i++)
+            n += in[i] & 1 ? page : 0;
+        mem_free(in);
+    }
+    return n;
+}
+
+static bool is_short(void *arg, char *why, size_t n)
+{
+    snprintf(why, n, "a test");
+    return *(bool *)arg;
+}
+
+static void memory_is_given_back_and_taken_again(void **state)
+{
+    (void)state;
+    uint64_t all, now = clock_now() + EXPERT_QUIET_NS;
+    const char *model = models[3];
+    (void)least_of(model, &all);
+    const uint64_t plain = in_memory(model);
+    struct world w;
+    struct ingle_experts full, x;
+    bool pressed = false;
+    open_world(&w, model, all - 1, true);
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .is_short = is_short, .short_arg = &pressed,
+                                              .sink = &w.e->sink});
+    assert_true(compute(&w) == plain);
+    expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
+    assert_true(ingle_engine_experts(w.e, &full) && full.memory_bytes < all);
+    assert_true(resident_bytes(w.e->experts) <= full.memory_bytes);
+    pressed = true;
+    uint64_t last = full.memory_bytes;
+    for (int i = 0; i < 8; i++) {
+        expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
+        assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= last && (i > 3 || x.memory_bytes < last));
+        assert_true(resident_bytes(w.e->experts) <= x.memory_bytes && x.resident <= x.slots);
+        last = x.memory_bytes;
+        assert_true(compute(&w) == plain);
+        assert_true(resident_bytes(w.e->experts) <= x.memory_bytes);
+    }
+    assert_true(2 * x.slots >= full.slots); /* at most half */
+    assert_non_null(strstr(said, "given back"));
+    pressed = false;
+    expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
+    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == last); /* not before it is quiet */
+    now += EXPERT_QUIET_NS;
+    for (int i = 0; i < 8; i++)
+        expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
+    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == full.memory_bytes && x.slots == full.slots);
+    assert_non_null(strstr(said, "taken again"));
+    assert_true(compute(&w) == plain && compute(&w) == plain);
+    assert_true(resident_bytes(w.e->experts) <= x.memory_bytes);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -637,6 +706,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_damaged_file_is_packed_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_that_is_replaced_or_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(a_budget_beyond_memory_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_is_given_back_and_taken_again, setup, teardown),
         cmocka_unit_test_setup_teardown(early_reads_change_no_hit, setup, teardown),
         cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),
