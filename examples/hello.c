@@ -52,13 +52,12 @@ int main(int argc, char **argv)
 
     must(ingle_chat_render(model, &chat, &prompt, &error));
     must(ingle_session_sync(session, prompt.ids, (int64_t)prompt.n_ids, NULL, &error));
-    for (int n = 0; n < 500 && end == INGLE_END_NONE; n++) {
-        const float *logits;
-        struct ingle_token token;
-        must(ingle_session_finish(session, &logits, &error));
-        must(ingle_sample(sampler, logits, session, &token, &error));
-        must(ingle_reader_token(reader, token.id, &end, &error));
-        must(ingle_session_append(session, &token.id, 1, &error));
+    for (int drawn = 0; drawn < 500 && end == INGLE_END_NONE;) {
+        struct ingle_token token[16]; /* several at a time where they can be drafted: docs/drafting.md */
+        int64_t n;
+        must(ingle_session_draw(session, sampler, token, 16, &n, &error));
+        for (int64_t i = 0; i < n && end == INGLE_END_NONE; i++, drawn++)
+            must(ingle_reader_token(reader, token[i].id, &end, &error));
     }
     must(ingle_reader_finish(reader, &error));
     puts("");

@@ -610,6 +610,15 @@ struct ingle_token {
 INGLE_API ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                                     const struct ingle_session *session, struct ingle_token *out,
                                     struct ingle_error *error);
+/* Draws the next 1 to `most` tokens: computes what waits in the session (at least one token), draws, and appends what it drew.
+ * They are those that ingle_session_finish(), ingle_sample() and ingle_session_append() give one by one, bit for bit; where the
+ * engine drafts (a network, the text, a grammar) several come out of one step.  It stops behind a token that ends generation.
+ * token [most]; *n: how many were drawn, the last of which waits for the next step, as after an append.  On failure nothing was
+ * drawn: INGLE_ARG: nothing waits, or most is below 1; else as those calls.  Logits of earlier steps are gone. */
+INGLE_API ingle_status ingle_session_draw(struct ingle_session *session, struct ingle_sampler *s, struct ingle_token *token,
+                                          int64_t most, int64_t *n, struct ingle_error *error);
+/* Tokens that were drafted for its draws since the session was opened, and those of them that were drawn. */
+INGLE_API void ingle_session_drafted(const struct ingle_session *session, int64_t *n_drafted, int64_t *n_accepted);
 
 /* ---- grammars ---- */
 

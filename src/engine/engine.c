@@ -789,6 +789,7 @@ void ingle_engine_close(struct ingle_engine *e)
     device_free(e->device);
     io_meta_free(e->own_meta);
     text_avoid_free(e->no_calls);
+    mem_free(e->drawn);
     mem_free(e);
 }
 

@@ -75,6 +75,7 @@ struct ingle_engine {
     int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
     int draft_force_by;         /* ... and by whom if it offers any; INGLE_DRAFTERS: in turn */
     char draft_why[240];        /* why no network drafts, or "" */
+    struct sched_draft *drawn;   /* of ingle_session_draw(): what steps and drafts were like; NULL: none yet */
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;
     void *tap_arg;
@@ -107,10 +108,15 @@ uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t
 
 enum { ENGINE_MAX_TOP = 64 }; /* probabilities that are reported with a token */
 
+struct engine_drawing;
 struct ingle_session {
     struct ingle_engine *e;
     struct session *s;
+    struct engine_drawing *drawing; /* of ingle_session_draw(); NULL: none yet */
 };
+void engine_drawing_free(struct engine_drawing *d);
+/* The session has other tokens from now on. */
+void engine_drawing_turn(const struct ingle_session *s);
 
 /* Where the first tokens of n came from, and why there are not more of them. */
 void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out);
@@ -184,6 +190,12 @@ MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const floa
  * asked. */
 MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
                                             float sharp, int32_t *token, struct err *err);
+/* Whether its draws need no random numbers. */
+bool engine_sampler_is_greedy(const struct ingle_sampler *s);
+/* So many of n tokens may come one after the other, for all that the answer's grammar says. */
+int64_t engine_sampler_fit(const struct ingle_sampler *s, const int32_t *token, int64_t n);
+/* engine_rule_forced() of its grammar, within some thousand steps; 0: there is none. */
+int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token, float *confidence, struct text_ids *scratch);
 struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *logits);
 struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s); /* NULL: none */
 const float *engine_sampler_kept(const struct ingle_sampler *s);

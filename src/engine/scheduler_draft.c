@@ -15,7 +15,6 @@
 /* Numbers of proposers. */
 enum { BY_NETWORK = INGLE_DRAFTER_NETWORK, BY_TEXT = INGLE_DRAFTER_TEXT, BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR, PROPOSERS = INGLE_DRAFTERS };
 enum { MEMORY_USERS = 16, MEMORY_TOKENS = 8192 };
-enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
 enum { FOLLOWED = 4096 };     /* tokens of all texts that are taken up before a step, about half a millisecond */
 enum { WHYS = SCHED_DRAFT_OTHERS + 1 };
 
@@ -28,6 +27,7 @@ struct slot_draft {
     int proposer;
     bool sure;               /* confidence[proposer] is known */
     float sharp;             /* what the network's logits are multiplied by in this round */
+    bool bad;                /* some of them were no numbers */
     int32_t token[PROPOSERS][SCHED_DRAFT_DEPTH];
     float confidence[PROPOSERS][SCHED_DRAFT_DEPTH];
 };
@@ -44,6 +44,7 @@ struct engine_drafts {
     int64_t work;                   /* tokens of texts that may still be taken up before this step */
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
+    bool told;                      /* that the network's logits were no numbers */
     const struct family_draft_info *network; /* NULL: there is none */
     const struct ingle_scheduler *s;
 };
@@ -163,18 +164,6 @@ static void know_prompts(struct ingle_scheduler *s)
     }
 }
 
-/* Where the grammar has one way to go on, its tokens. */
-static void offer_forced(struct engine_drafts *d, struct slot_draft *t, const struct engine_answer *a, int64_t most,
-                         struct sched_draft_item *item)
-{
-    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
-    struct engine_rule *rule = engine_sampler_rule(a->r->sampler[a->index]);
-    if (rule && d->s->e->draft_text)
-        item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
-            engine_rule_forced(rule, &pause, most, t->token[BY_GRAMMAR], t->confidence[BY_GRAMMAR], &d->forced),
-            t->confidence[BY_GRAMMAR]};
-}
-
 static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sched_draft_item *item)
 {
     struct engine_drafts *d = s->drafts;
@@ -184,8 +173,10 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     *item = (struct sched_draft_item){.s = &t->sched};
     if (a->plain)
         most = 0;
-    if (most > 0)
-        offer_forced(d, t, a, most, item);
+    if (most > 0 && s->e->draft_text)
+        item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
+            engine_sampler_forced(a->r->sampler[a->index], most, t->token[BY_GRAMMAR], t->confidence[BY_GRAMMAR], &d->forced),
+            t->confidence[BY_GRAMMAR]};
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
     if (most <= 0 || !t->text || !know_text(d, t, a))
@@ -246,12 +237,28 @@ static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *
     const struct ingle_scheduler *s = arg;
     const struct engine_drafts *d = s->drafts;
     const struct engine_answer *a = d->who[d->item_of[i]];
+    struct slot_draft *t = slot_of(s, a);
     struct err err;
     if (!a->r) /* it has left meanwhile */
         return false;
     const int64_t n = session_length(a->session.s) + 1 + j;
-    return engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, slot_of(s, a)->sharp, token,
-                               &err) == INGLE_OK;
+    const ingle_status st = engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, t->sharp, token, &err);
+    t->bad |= st == INGLE_NUMERIC;
+    return st == INGLE_OK;
+}
+
+/* Logits that are no numbers end a draft; without a token before them it counts as a wrong one. */
+static void note_bad(struct ingle_scheduler *s, struct slot_draft *t, int64_t n)
+{
+    struct engine_drafts *d = s->drafts;
+    if (!t->bad)
+        return;
+    if (!n)
+        sched_draft_note(&d->sched, &t->sched, BY_NETWORK, 1, 0, NULL);
+    if (!d->told)
+        report(&s->e->sink, INGLE_REPORT_WARN, "draft", s->e->draft ? s->e->draft->path : "network",
+               "its logits are no numbers: such drafts are dropped");
+    d->told = true;
 }
 
 static void run_round(struct ingle_scheduler *s, int64_t n)
@@ -266,6 +273,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         if (!item->width || item->proposer != BY_NETWORK)
             continue;
         t->sharp = d->who[i]->r->o.sampling.temperature > 0 ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK) : 1;
+        t->bad = false;
         d->item_of[k] = i;
         d->round[k++] = (struct session_draft){.s = d->who[i]->session.s, .width = item->width, .token = t->token[BY_NETWORK],
                                                .confidence = d->network->confidence ? t->confidence[BY_NETWORK] : NULL};
@@ -282,6 +290,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         item->width = a->r ? d->round[i].n : 0;
         deep = num_max(deep, d->round[i].n);
         all += d->round[i].n;
+        note_bad(s, slot_of(s, a), d->round[i].n);
         slot_of(s, a)->sure = d->network->confidence;
         if (d->network->confidence)
             item->offer[BY_NETWORK].confidence = slot_of(s, a)->confidence[BY_NETWORK];
@@ -289,8 +298,8 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
             engine_slot_free(s, a, true);
     }
     const double seconds = (double)(clock_now() - began) * 1e-9;
-    if (!st && all)
-        sched_draft_note_round(&d->sched, BY_NETWORK, k, deep, all, seconds);
+    if (!st)
+        sched_draft_note_round(&d->sched, BY_NETWORK, k, num_max(deep, 1), num_max(all, 1), seconds);
     pthread_mutex_lock(&s->lock);
     s->status.generated_seconds += seconds;
     pthread_mutex_unlock(&s->lock);
@@ -301,13 +310,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
 /* Drafts end where they would leave the grammar. */
 static int64_t fitting(const struct engine_answer *a, const int32_t *token, int64_t n)
 {
-    struct err err;
-    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
-    struct engine_rule *rule = engine_sampler_rule(a->r->sampler[a->index]);
-    int64_t fit = 0;
-    if (!rule)
-        return n;
-    return engine_rule_fits(rule, &pause, token, n, &fit, &err) ? 0 : fit;
+    return engine_sampler_fit(a->r->sampler[a->index], token, n);
 }
 
 static void append(struct ingle_scheduler *s, struct engine_answer *a, const struct sched_draft_item *item)

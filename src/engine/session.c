@@ -18,7 +18,7 @@ struct ingle_sampler {
     struct engine_rule *rule; /* NULL: tokens are free */
     const struct text_avoid *no_calls; /* the engine's; NULL: calls may be drawn */
     float *kept;              /* [n_vocab] logits of a draw that waits for its mask; NULL: never had a rule */
-    bool logprobs;
+    bool logprobs, greedy;
     bool free;                /* a drawn token is the one that is drawn with a mask, if it fits */
 };
 
@@ -42,6 +42,7 @@ void ingle_session_close(struct ingle_session *s)
 {
     if (!s)
         return;
+    engine_drawing_free(s->drawing);
     session_free(s->s);
     mem_free(s);
 }
@@ -63,6 +64,7 @@ uint64_t engine_salt_of(const char *user)
 void ingle_session_set_user(struct ingle_session *s, const char *user)
 {
     session_set_salt(s->s, engine_salt_of(user));
+    engine_drawing_turn(s);
 }
 
 static ingle_status check_tokens(const struct ingle_session *s, const int32_t *token, int64_t n,
@@ -108,6 +110,7 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     struct err err;
     struct session_reuse r;
     struct session_borders borders;
+    engine_drawing_turn(s);
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
@@ -133,6 +136,7 @@ ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens
 ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n, struct ingle_error *error)
 {
     struct err err;
+    engine_drawing_turn(s);
     return engine_say(error, session_rewind(s->s, n, &err), &err);
 }
 
@@ -143,6 +147,7 @@ ingle_status ingle_session_fork(struct ingle_session *dst, const struct ingle_se
     if (dst->e != src->e)
         return engine_say(
             error, err_set(&err, INGLE_ARG, "a session of another engine cannot be forked"), &err);
+    engine_drawing_turn(dst);
     return engine_say(error, session_fork(dst->s, src->s, &err), &err);
 }
 
@@ -163,6 +168,7 @@ ingle_status ingle_session_load(struct ingle_session *s, const char *path,
                                 struct ingle_error *error)
 {
     struct err err;
+    engine_drawing_turn(s);
     return engine_say(error, session_load(s->s, path, &err), &err);
 }
 
@@ -368,6 +374,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     p.bias = bias;
     s->e = e;
     s->logprobs = o->logprobs;
+    s->greedy = !(o->temperature > 0);
     s->no_calls = o->no_calls ? e->no_calls : NULL;
     ingle_status st = INGLE_OK;
     if (o->dry_multiplier > 0 && e->model->tokenizer)
@@ -525,6 +532,29 @@ struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *lo
 struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s)
 {
     return s->rule;
+}
+
+enum { FIT_STEPS = 1 << 14 }; /* of a grammar, for the tokens of a draft */
+
+bool engine_sampler_is_greedy(const struct ingle_sampler *s)
+{
+    return s->greedy;
+}
+
+int64_t engine_sampler_fit(const struct ingle_sampler *s, const int32_t *token, int64_t n)
+{
+    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
+    struct err err;
+    int64_t fit = 0;
+    if (!s->rule)
+        return n;
+    return engine_rule_fits(s->rule, &pause, token, n, &fit, &err) ? 0 : fit;
+}
+
+int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token, float *confidence, struct text_ids *scratch)
+{
+    const struct grammar_pause pause = {.max_steps = FIT_STEPS};
+    return s->rule ? engine_rule_forced(s->rule, &pause, width, token, confidence, scratch) : 0;
 }
 
 const float *engine_sampler_kept(const struct ingle_sampler *s)

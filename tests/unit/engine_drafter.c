@@ -284,8 +284,7 @@ static void parked_answers_draft_again(void **state)
         sum.n_accepted += alone[i]->usage.n_accepted;
     }
     ingle_scheduler_call(p.s, leave_little, &hog);
-    for (int i = 0; i < N; i++)
-        submit(&p, a[i]);
+    submit_together(&p, a, N);
     for (int i = 0; i < N; i++) {
         wait_done(a[i]);
         same_answer(a[i], alone[i]);
@@ -361,12 +360,94 @@ static void what_a_grammar_forces_is_drafted(void **state)
     close_place(&p);
 }
 
+/* ---- one session ---- */
+
+/* An answer by ingle_session_draw(); returns how many tokens. */
+static int64_t draw_alone(const struct place *p, struct ingle_session *session, const struct asked *a, int64_t most, int32_t *out)
+{
+    struct ingle_sampler *sampler;
+    struct ingle_token token[24];
+    int64_t n = 0, k = 0;
+    must(ingle_sampler_open(&sampler, p->e, &a->o.sampling, &error));
+    must(ingle_sampler_constrain(sampler, a->o.grammar, &error));
+    must(ingle_session_sync(session, a->o.prompt, a->o.n_prompt, NULL, &error));
+    for (bool ends = false; n < ANSWER && !ends; n += k) {
+        must(ingle_session_draw(session, sampler, token, most < ANSWER - n ? most : ANSWER - n, &k, &error));
+        assert_true(k >= 1 && k <= most);
+        for (int64_t i = 0; i < k; i++) {
+            assert_false(ends);
+            out[n + i] = token[i].id;
+            ends = ingle_model_is_end(p->m, token[i].id);
+        }
+        int64_t n_all;
+        assert_int_equal(ingle_session_tokens(session, &n_all)[a->o.n_prompt + n + k - 1], token[k - 1].id);
+        assert_int_equal(n_all, a->o.n_prompt + n + k);
+        assert_int_equal(ingle_session_pending(session), 1);
+    }
+    ingle_sampler_close(sampler);
+    return n;
+}
+
+static void check_draws(struct place *p, struct ingle_session *session, const struct ingle_grammar *g, int64_t most)
+{
+    for (int q = 0; q < N_QUESTIONS; q++) {
+        int32_t want[MAX_TOKENS], got[MAX_TOKENS];
+        struct asked *a = ask(p, QUESTIONS[q], q, q % 2 ? 0.8f : 0);
+        a->o.sampling.repeat_penalty = q % 3 ? 1 : 1.2f;
+        a->o.sampling.penalty_window = 64;
+        a->o.grammar = g;
+        p->e->draft_force = 0;
+        const int64_t n = draw_alone(p, session, a, 1, want);
+        p->e->draft_force = FORCE;
+        assert_int_equal(draw_alone(p, session, a, most, got), n);
+        assert_memory_equal(got, want, (size_t)n * sizeof *want);
+        free_asked(a);
+    }
+}
+
+static void one_session_draws_several_tokens(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_KINDS; k += 3) {
+        struct place p;
+        struct ingle_session *session;
+        struct ingle_sampler *sampler;
+        struct ingle_grammar *g;
+        struct ingle_token token[4];
+        int64_t n = 0, drafted, accepted;
+        open_drafter(&p, &KINDS[k], &(struct ingle_engine_options){0}, FORCE);
+        ingle_scheduler_close(p.s);
+        p.s = NULL;
+        p.e->draft_text = true;
+        p.e->draft_force_by = INGLE_DRAFTERS;
+        open_grammar(&p, &g, INGLE_GRAMMAR_JSON_SCHEMA, 0);
+        must(ingle_session_open(&session, p.e, &error));
+        check_draws(&p, session, NULL, 24);
+        check_draws(&p, session, g, 3);
+        ingle_session_drafted(session, &drafted, &accepted);
+        print_message("one session: %lld of %lld drafts accepted\n", (long long)accepted, (long long)drafted);
+        assert_true(drafted > 120 && accepted > drafted / 4);
+        must(ingle_sampler_open(&sampler, p.e, &(struct ingle_sampling){.repeat_penalty = 1, .top_p = 1, .typical_p = 1}, &error));
+        assert_int_equal(ingle_session_draw(session, sampler, token, 0, &n, &error), INGLE_ARG);
+        must(ingle_session_rewind(session, 3, &error));
+        must(ingle_session_append(session, &token[0].id, 0, &error));
+        if (!ingle_session_pending(session))
+            assert_int_equal(ingle_session_draw(session, sampler, token, 4, &n, &error), INGLE_ARG);
+        ingle_sampler_close(sampler);
+        ingle_session_close(session);
+        ingle_grammar_close(g);
+        ingle_engine_close(p.e);
+        ingle_model_close(p.m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_at_a_temperature_are_sharpened),
         cmocka_unit_test(parked_answers_draft_again),
         cmocka_unit_test(what_a_grammar_forces_is_drafted),
+        cmocka_unit_test(one_session_draws_several_tokens),
         cmocka_unit_test(known_conversations_draft_as_cold_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "unit/scheduler_world.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ struct kind {
 
 struct bench {
     struct place p;
-    struct ingle_grammar *grammar[3];
+    struct ingle_grammar *grammar[4];
     struct kind kind[KINDS];
     struct fake fake;
     char dir[64];
@@ -41,6 +42,12 @@ struct bench {
 };
 
 /* ---- the requests ---- */
+
+/* Sequences that answers may not have: words, pairs of bytes. */
+static const int32_t BANNED[] = {200, -1, 201, 202, -1, 210, -1, 250, 251, -1, 290, -1, 300, 301, 302, -1};
+static const char TOOLS[] =
+    "{\"tools\": [{\"function\": {\"name\": \"get_weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": "
+    "\"string\"}, \"unit\": {\"enum\": [\"celsius\", \"kelvin\"]}}, \"required\": [\"city\", \"unit\"]}}}], \"choice\": \"required\"}";
 
 static void set_sampling(const struct bench *b, int i, struct ingle_request_options *o)
 {
@@ -55,8 +62,13 @@ static void set_sampling(const struct bench *b, int i, struct ingle_request_opti
     case 6: s->typical_p = 0.5f, s->min_p = 0.02f; break;
     case 7: s->logprobs = true, o->n_top = 5; break;
     case 8: o->drawn_from = true, o->n_top = 3, s->top_k = 40; break;
-    case 9: case 10: case 11: o->grammar = b->grammar[i % 12 - 9]; break;
+    case 9: case 10: o->grammar = b->grammar[i % 12 - 9]; break;
+    case 11: o->grammar = b->grammar[i < 24 ? 2 : 3]; break;
     default: break;
+    }
+    if (i % 3 == 1) {
+        s->banned = BANNED;
+        s->n_banned = sizeof BANNED / sizeof *BANNED;
     }
     s->min_tokens = i % 5 == 1 ? 8 : 0;
     o->ignore_end = i % 4 == 2;
@@ -138,7 +150,7 @@ static void learn_kinds(struct bench *b)
     ingle_scheduler_close(b->p.s);
 }
 
-static struct bench *open_bench(const char *path)
+static struct bench *open_bench_with(const char *path, enum kern_kv_codec codec)
 {
     static const char gbnf[] = "root ::= (\"one\" | \"two \" [a-f]{1,9} | \"{\" [0-9]+ \"}\" | \"the same words again; \")+";
     static const char regex[] = "[a-z ]{4,30}(yes|no|perhaps)";
@@ -147,18 +159,25 @@ static struct bench *open_bench(const char *path)
     strcpy(b->dir, "/tmp/ingle-drafts-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     b->fake.most = FAKE_MOST;
+    b->fake.codec = codec;
     must(ingle_model_open(&b->p.m, path, NULL, &error));
     must(ingle_engine_open(&b->p.e, b->p.m, &(struct ingle_engine_options){.n_ctx = 512, .n_sessions = 1, .threads = 2}, &error));
     must(ingle_grammar_open(&b->grammar[0], b->p.m, INGLE_GRAMMAR_REGEX, regex, sizeof regex - 1, &error));
     must(ingle_grammar_open(&b->grammar[1], b->p.m, INGLE_GRAMMAR_JSON, NULL, 0, &error));
     must(ingle_grammar_open(&b->grammar[2], b->p.m, INGLE_GRAMMAR_GBNF, gbnf, sizeof gbnf - 1, &error));
+    must(ingle_grammar_open(&b->grammar[3], b->p.m, INGLE_GRAMMAR_TOOLS, TOOLS, sizeof TOOLS - 1, &error));
     learn_kinds(b);
     return b;
 }
 
+static struct bench *open_bench(const char *path)
+{
+    return open_bench_with(path, KERN_KV_F16);
+}
+
 static void close_bench(struct bench *b)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         ingle_grammar_close(b->grammar[i]);
     ingle_engine_close(b->p.e);
     ingle_model_close(b->p.m);
@@ -241,9 +260,9 @@ static uint32_t n_schedules(uint32_t usual)
     return n ? (uint32_t)atoi(n) : usual;
 }
 
-static void play_all(const char *path, uint32_t n, uint32_t seed)
+static void play_all(const char *path, enum kern_kv_codec codec, uint32_t n, uint32_t seed)
 {
-    struct bench *b = open_bench(path);
+    struct bench *b = open_bench_with(path, codec);
     for (uint32_t i = 0; i < n; i++)
         play(b, i * 7919 + seed);
     print_message("%lld answers, %lld rounds, %lld tokens drafted\n", (long long)b->n_answers, (long long)b->fake.n_rounds,
@@ -255,13 +274,22 @@ static void play_all(const char *path, uint32_t n, uint32_t seed)
 static void random_schedules_change_no_token(void **state)
 {
     (void)state;
-    play_all(NULL, n_schedules(SCHEDULES), 1);
+    play_all(NULL, KERN_KV_F16, n_schedules(SCHEDULES), 1);
 }
 
 static void neither_with_compressed_rows(void **state)
 {
     (void)state;
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 6), 5);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", KERN_KV_F16, n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 6), 5);
+}
+
+static void nor_with_other_keys_and_values(void **state)
+{
+    (void)state;
+    static const enum kern_kv_codec other[] = {KERN_KV_F32, KERN_KV_BF16, KERN_KV_Q8_0};
+    for (uint32_t i = 0; i < (UNIT_TSAN ? 1 : 3); i++)
+        play_all(NULL, other[i], n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 12), 90 + i);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", KERN_KV_FP8, n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 24), 7);
 }
 
 /* ---- what is drafted and counted ---- */
@@ -308,6 +336,39 @@ static void drafts_are_counted(void **state)
         assert_int_equal(status_of(&b->p).accepted_tokens, u.n_accepted);
         close_drafting(b);
     }
+    close_bench(b);
+}
+
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    (void)subject;
+    *(int64_t *)arg += level <= INGLE_REPORT_WARN && strcmp(kind, "draft") == 0 && strstr(text, "no numbers");
+}
+
+/* Rounds whose logits are no numbers draft nothing, which is said once. */
+static void drafts_that_are_no_numbers_are_dropped(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY};
+    struct bench *b = open_bench(NULL);
+    struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
+    const struct report_sink before = b->p.e->sink;
+    for (int i = 0; i < 4; i++) {
+        int64_t n_heard = 0;
+        b->p.e->sink = (struct report_sink){.report = hear, .arg = &n_heard};
+        b->fake.bad = bad[i % 2];
+        open_drafting(b, &o, NULL, false, i / 2 ? 4 : 0);
+        const int64_t rounds = b->fake.n_rounds;
+        for (int k = 0; k < 12; k++) {
+            const struct ingle_usage u = usage_of(b, k);
+            assert_int_equal(u.n_drafted, 0);
+        }
+        assert_true(b->fake.n_rounds > rounds);
+        assert_int_equal(n_heard, 1);
+        close_drafting(b);
+    }
+    b->p.e->sink = before;
+    b->fake.bad = 0;
     close_bench(b);
 }
 
@@ -384,8 +445,8 @@ static void parked_answers_go_on(void **state)
             a[i] = make_asked(&b->p, i, 20 + i, i ? SOME : -1);
             a[i]->o.ignore_end = true;
             a[i]->o.priority = i == 2;
-            submit(&b->p, a[i]);
         }
+        submit_together(&b->p, a, N);
         for (int i = 0; i < N; i++)
             wait_done(a[i]);
         if (drafts)
@@ -414,6 +475,8 @@ int main(void)
         cmocka_unit_test(drafts_are_counted),
         cmocka_unit_test(random_schedules_change_no_token),
         cmocka_unit_test(neither_with_compressed_rows),
+        cmocka_unit_test(nor_with_other_keys_and_values),
+        cmocka_unit_test(drafts_that_are_no_numbers_are_dropped),
         cmocka_unit_test(an_answer_gets_as_far_as_without),
         cmocka_unit_test(parked_answers_go_on),
     };

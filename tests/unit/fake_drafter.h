@@ -25,8 +25,10 @@ struct fake {
     } text[FAKE_TEXTS];
     int n_texts;
     int64_t most, n_vocab;
+    float bad;         /* not 0: the logits of all rows, NaN or infinite */
     double right;      /* how often a drafted token is the text's next one */
     bool confidence;
+    enum kern_kv_codec codec; /* of the model's keys and values */
     int64_t n_rounds, n_drafted, n_lost, n_wrong_rows; /* lost: in none of the texts */
     int64_t n_steps, n_taps;
     int64_t found[FAKE_SPANS], at[FAKE_SPANS]; /* of the round: text and anchor */
@@ -145,6 +147,8 @@ static inline void fake_next(const void *self, struct family_round *r, int64_t j
         const bool right = (double)(x >> 40) / (double)(1 << 24) < k->right && k->found[i] >= 0 && at < k->text[k->found[i]].n;
         memset(row, 0, (size_t)k->n_vocab * sizeof *row);
         row[right ? k->text[k->found[i]].token[at] : (int32_t)(x % (uint64_t)k->n_vocab)] = 60;
+        for (int64_t v = 0; v < k->n_vocab && !(k->bad == 0); v++)
+            row[v] = k->bad;
         if (confidence)
             confidence[i] = (float)k->right;
         k->n_drafted++;
@@ -186,7 +190,7 @@ static inline struct runner_options fake_options(const struct ingle_engine *e, s
     struct runner_plan plan;
     struct err err;
     k->n_vocab = e->info.n_vocab;
-    o.kv_codec = KERN_KV_F16;
+    o.kv_codec = k->codec;
     o.sink = &e->sink;
     o.draft = &fake_family;
     o.draft_self = k;

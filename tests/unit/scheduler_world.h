@@ -175,6 +175,22 @@ static inline void submit(struct place *p, struct asked *a)
     must(ingle_scheduler_submit(p->s, &a->o, &a->r, NULL, &error));
 }
 
+/* So that none has ended before the last one comes. */
+struct together { struct place *p; struct asked **a; int n; };
+
+static inline void submit_each(struct ingle_engine *e, void *arg)
+{
+    const struct together *t = arg;
+    (void)e;
+    for (int i = 0; i < t->n; i++)
+        submit(t->p, t->a[i]);
+}
+
+static inline void submit_together(struct place *p, struct asked **a, int n)
+{
+    ingle_scheduler_call(p->s, submit_each, &(struct together){p, a, n});
+}
+
 static inline void wait_done(struct asked *a)
 {
     pthread_mutex_lock(&a->lock);
