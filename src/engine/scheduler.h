@@ -1,11 +1,13 @@
 /*
  * scheduler - the thread behind ingle_scheduler_*; only scheduler*.c include this.
  *
- * scheduler.c          the calls from outside, the thread's loop, the snapshot
- * scheduler_request.c  a request: checked and copied, its end
- * scheduler_admit.c    who begins, memory, prefixes that requests share
+ * Each calls those below it alone:
+ * scheduler.c          the calls from outside, the thread's loop
  * scheduler_step.c     one step: who takes part, what comes of it
+ * scheduler_admit.c    who begins, who makes room, prefixes that requests share
+ * scheduler_request.c  a request: checked and copied, its memory, its end
  * scheduler_draft.c    tokens that are guessed before a step, and verified in it
+ * scheduler_status.c   what it tells
  *
  * A request has one or more answers.  An answer that has begun has a slot with a session;
  * the first one computes the prompt, the others fork from it.  What no comment says is
@@ -182,15 +184,20 @@ void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum
 void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool remember);
 /* Slots that a request has. */
 int64_t engine_n_running(const struct ingle_scheduler *s);
-
-/* ---- admission ---- */
-
 /* KV pages of a request whose answers have up to `planned` tokens each. */
 MUST_CHECK ingle_status engine_request_plan(const struct ingle_scheduler *s,
                                             struct ingle_request *r, int64_t planned,
                                             struct err *err);
 /* The reservation of an answer that outgrows it follows. */
 void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated);
+/* What an answer that is MASKS waits for is given up. */
+void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a);
+/* Requests that were cancelled or are too late end, wherever they are.  One that the step
+ * which runs computes ends that step first. */
+void engine_end_those_over(struct ingle_scheduler *s);
+
+/* ---- admission ---- */
+
 /* Parked requests go on, waiting ones begin, while there are slots and memory. */
 void engine_admit(struct ingle_scheduler *s);
 /* Answers whose shared or stored prefix is there (or will not come) start. */
@@ -204,8 +211,6 @@ bool engine_park_one(struct ingle_scheduler *s);
 static inline bool engine_is_held(const struct ingle_request *r) { return atomic_load(&r->held); }
 /* False: nobody could take part. */
 bool engine_step(struct ingle_scheduler *s);
-/* What an answer that is MASKS waits for is given up. */
-void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a);
 /* In the middle of a step: those who are over end, if it is time to look. */
 void engine_look(void *scheduler);
 
@@ -225,11 +230,8 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
 /* The answer has ended: others of its user may go on as it did. */
 void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a);
 
-/* ---- the loop ---- */
+/* ---- what it tells ---- */
 
-/* Requests that were cancelled or are too late end, wherever they are.  One that the step
- * which runs computes ends that step first. */
-void engine_end_those_over(struct ingle_scheduler *s);
 /* What ingle_scheduler_status() tells. */
 void engine_take_snapshot(struct ingle_scheduler *s);
 

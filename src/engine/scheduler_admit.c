@@ -16,41 +16,6 @@ enum { LEAST_SHARE = 128 };
 
 /* ---- memory ---- */
 
-/* The first answer has the prompt; the others have what comes behind its whole pages. */
-ingle_status engine_request_plan(const struct ingle_scheduler *s, struct ingle_request *r,
-                                 int64_t planned, struct err *err)
-{
-    const int64_t n_prompt = r->o.n_prompt;
-    uint64_t first = 0, other = 0, others = 0, sum = UINT64_MAX;
-    const bool ok =
-        session_runner_kv_bytes(s->e->runner, n_prompt + planned, &first) &&
-        session_runner_kv_bytes(s->e->runner, n_prompt % KV_PAGE + planned, &other) &&
-        num_mul_u64(other, (uint64_t)(r->o.n - 1), &others) && num_add_u64(first, others, &sum);
-    if (!ok || sum > s->budget_bytes)
-        return err_set(err, INGLE_LIMIT,
-                       "%d answers of %lld tokens after a prompt of %lld need %llu bytes of KV "
-                       "pages, there are %llu",
-                       r->o.n, (long long)planned, (long long)n_prompt, (unsigned long long)sum,
-                       (unsigned long long)s->budget_bytes);
-    r->reserve_bytes = sum;
-    r->planned = planned;
-    return INGLE_OK;
-}
-
-/* Room for half as much again.  More than there is cannot be planned: then the answer goes on
- * while there are pages. */
-void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated)
-{
-    struct err err;
-    const uint64_t before = r->reserve_bytes;
-    if (n_generated < r->planned || r->planned >= r->max_tokens)
-        return;
-    const int64_t more = num_min(r->max_tokens, n_generated + n_generated / 2 + KV_PAGE);
-    if (engine_request_plan(s, r, more, &err))
-        r->planned = r->max_tokens;
-    s->reserved_bytes += r->reserve_bytes - before;
-}
-
 static bool has_room(const struct ingle_scheduler *s, const struct ingle_request *r)
 {
     return s->reserved_bytes <= s->budget_bytes &&

@@ -294,8 +294,6 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         slot_of(s, a)->sure = d->network->confidence;
         if (d->network->confidence)
             item->offer[BY_NETWORK].confidence = slot_of(s, a)->confidence[BY_NETWORK];
-        if (a->state == ENGINE_ANSWER_LEAVES)
-            engine_slot_free(s, a, true);
     }
     const double seconds = (double)(clock_now() - began) * 1e-9;
     if (!st)

@@ -10,6 +10,43 @@
 /* What an answer without max_tokens is taken to need at first; it may become longer. */
 enum { EXPECTED_TOKENS = 1024 };
 
+/* ---- its memory ---- */
+
+/* The first answer has the prompt; the others have what comes behind its whole pages. */
+ingle_status engine_request_plan(const struct ingle_scheduler *s, struct ingle_request *r,
+                                 int64_t planned, struct err *err)
+{
+    const int64_t n_prompt = r->o.n_prompt;
+    uint64_t first = 0, other = 0, others = 0, sum = UINT64_MAX;
+    const bool ok =
+        session_runner_kv_bytes(s->e->runner, n_prompt + planned, &first) &&
+        session_runner_kv_bytes(s->e->runner, n_prompt % KV_PAGE + planned, &other) &&
+        num_mul_u64(other, (uint64_t)(r->o.n - 1), &others) && num_add_u64(first, others, &sum);
+    if (!ok || sum > s->budget_bytes)
+        return err_set(err, INGLE_LIMIT,
+                       "%d answers of %lld tokens after a prompt of %lld need %llu bytes of KV "
+                       "pages, there are %llu",
+                       r->o.n, (long long)planned, (long long)n_prompt, (unsigned long long)sum,
+                       (unsigned long long)s->budget_bytes);
+    r->reserve_bytes = sum;
+    r->planned = planned;
+    return INGLE_OK;
+}
+
+/* Room for half as much again.  More than there is cannot be planned: then the answer goes on
+ * while there are pages. */
+void engine_request_grow(struct ingle_scheduler *s, struct ingle_request *r, int64_t n_generated)
+{
+    struct err err;
+    const uint64_t before = r->reserve_bytes;
+    if (n_generated < r->planned || r->planned >= r->max_tokens)
+        return;
+    const int64_t more = num_min(r->max_tokens, n_generated + n_generated / 2 + KV_PAGE);
+    if (engine_request_plan(s, r, more, &err))
+        r->planned = r->max_tokens;
+    s->reserved_bytes += r->reserve_bytes - before;
+}
+
 /* ---- what is asked ---- */
 
 static ingle_status check_numbers(const struct ingle_scheduler *s,
@@ -158,6 +195,12 @@ ingle_status ingle_request_constrain_behind(struct ingle_request *r, int index,
 
 /* ---- its end ---- */
 
+void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a)
+{
+    if (a->state == ENGINE_ANSWER_MASKS)
+        engine_masks_drop(s->masks, (size_t)(a - s->slot));
+}
+
 static void count_end(struct ingle_scheduler *s, const struct ingle_request *r,
                       enum ingle_finish why)
 {
@@ -273,4 +316,52 @@ void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum
             left--;
             engine_answer_end(s, &s->slot[i], why, err);
         }
+}
+
+/* Whether r must end now, and how. */
+static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_finish *why)
+{
+    const bool cancelled = atomic_load(&r->cancelled);
+    *why = cancelled ? INGLE_FINISH_CANCEL : INGLE_FINISH_DEADLINE;
+    return cancelled || (r->deadline && now >= r->deadline);
+}
+
+/* Whether its end is that of the step that runs: it is r's, or prompts' that would go on for long. */
+static bool ends_step(const struct ingle_scheduler *s, const struct ingle_request *r)
+{
+    for (int64_t i = 0; i < s->step.n; i++)
+        if (s->step.item[i]->r == r && s->step.item[i]->step_rows)
+            return r == s->step.owner || s->pieces.piece_ns;
+    return false;
+}
+
+void engine_end_those_over(struct ingle_scheduler *s)
+{
+    const uint64_t now = clock_now();
+    enum ingle_finish why = INGLE_FINISH_CANCEL;
+    for (struct ingle_request *r = s->begun, *next; r; r = next) {
+        next = r->next;
+        if (!is_over(r, now, &why))
+            continue;
+        if (ends_step(s, r))
+            atomic_store(&s->abort, true);
+        else
+            engine_request_end(s, r, why, NULL);
+    }
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        struct sched_ticket *t = sched_queue_first(s->queue);
+        while (t && !is_over(engine_request_of(t), now, &why))
+            t = t->next;
+        if (t) {
+            sched_queue_take(s->queue, t);
+        } else if ((t = sched_queue_displaced(s->queue))) {
+            why = INGLE_FINISH_BUSY;
+            s->status.n_refused++;
+        }
+        pthread_mutex_unlock(&s->lock);
+        if (!t)
+            return;
+        engine_request_end(s, engine_request_of(t), why, NULL);
+    }
 }

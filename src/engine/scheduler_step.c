@@ -105,11 +105,14 @@ static void list_rows(struct ingle_scheduler *s, struct engine_lane *l, int64_t 
     engine_draft(s, max_rows);
     l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
     l->owner = NULL;
-    for (int64_t i = 0; i < s->o.max_running; i++)
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        if (s->slot[i].state == ENGINE_ANSWER_LEAVES && !s->slot[i].step_rows) /* it ended while its round ran */
+            engine_slot_free(s, &s->slot[i], true);
         if (takes_part(&s->slot[i]) && !s->slot[i].step_rows && !engine_is_held(s->slot[i].r)) {
             fill_row(s, &s->slot[i], &l->row[l->n_rows]);
             l->who[l->n_rows++] = &s->slot[i];
         }
+    }
 }
 
 /* Answers come first, so that prompts cannot take their pages. */
@@ -412,12 +415,6 @@ static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
     settle(s, d, right);
     engine_answer_end(s, a, ends ? INGLE_FINISH_END : asked ? INGLE_FINISH_ASKED : INGLE_FINISH_LENGTH, NULL);
     return false;
-}
-
-void engine_leave_mask(struct ingle_scheduler *s, struct engine_answer *a)
-{
-    if (a->state == ENGINE_ANSWER_MASKS)
-        engine_masks_drop(s->masks, (size_t)(a - s->slot));
 }
 
 /* A token of each, then the next one of those whose drafts were right so far. */
