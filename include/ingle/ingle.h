@@ -299,7 +299,7 @@ struct ingle_engine_options {
     bool lock;             /* keep weights, keys and values in memory; what forbids it is reported */
     /* Drafting: several tokens are guessed and verified in one step.  The text is the same, in bits. */
     const char *const *draft; /* [n_draft]: files or folders of drafters for this model, "auto" (in the model's file, beside
-                            * it by name, or none but the text itself) or "off"; 0: "auto" */
+                            * it by name, or none but the text itself), "ngram" (the text itself) or "off"; 0: "auto" */
     size_t n_draft;
     const char *draft_method; /* of those at hand: "auto" (or NULL), "dflash", "mtp", "dspark", "model", "ngram", "none" */
     int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
@@ -734,6 +734,15 @@ struct ingle_usage {
     double queue_seconds, prefill_seconds, decode_seconds;
 };
 
+/* For measurements of a request whose tokens are known: what would be drafted is replaced, by the right token with this
+ * likelihood at each place, else by a wrong one.  The drafter runs all the same, and the text is the same. */
+struct ingle_draft_trial {
+    const int32_t *answer; /* [n]: of each answer; borrowed until done() */
+    int64_t n;
+    double right;          /* 0 to 1 */
+    uint64_t seed;         /* of the places where it is */
+};
+
 struct ingle_request_options {
     const int32_t *prompt; /* copied */
     int64_t n_prompt;
@@ -748,6 +757,7 @@ struct ingle_request_options {
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
     int64_t draft_max;     /* tokens that are drafted for a step, at most; 0: as many as pay, -1: none */
     int64_t draft_min;     /* so many at least where something can be drafted; 0: as ingle_engine_options.draft_min says */
+    const struct ingle_draft_trial *draft_trial; /* NULL: drafts are the drafter's */
     bool anew;             /* all of the prompt is computed, whatever is known of it */
     int priority;          /* -10 to 10: higher first */
     const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */
@@ -816,6 +826,8 @@ struct ingle_scheduler_status {
                                                   * places count with the last one */
     int64_t drafted_by[INGLE_DRAFTERS], accepted_by[INGLE_DRAFTERS]; /* tokens by who drafted them */
     double draft_saved_seconds;                  /* by drafting, as measured beside plain steps; below 0: lost */
+    int64_t n_rounds, n_verified, n_plain;       /* rounds of a network; steps of answers alone with drafts, and without */
+    double round_seconds, verified_seconds, plain_seconds; /* what those took */
     char draft_why[96];                          /* why no answer is drafted for now; "" */
     double prompt_seconds, generated_seconds;
     int64_t n_done, n_cancelled, n_failed, n_refused;

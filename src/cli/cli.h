@@ -215,6 +215,10 @@ enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a ti
 int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **engine,
                    const struct ingle_engine_options *o, const int32_t *ids, int64_t n, bool json);
 
+/* bench_draft.c */
+/* Answers with and without drafts in turn: how often drafts are right, what they cost and bring; the exit code. */
+int cli_bench_draft(struct cli *c);
+
 /* cmd_cache.c */
 /* Unless the options say where files of packed weights are: in the user's cache. */
 MUST_CHECK ingle_status cli_pack_default(struct cli *c, struct ingle_error *error);

@@ -22,7 +22,8 @@ static const struct cli_command commands[] = {
      cli_eval},
     {"bench", "", "measure the speed of prefill and decode",
      "Prefill computes a prompt at once, decode one token after the other, both behind --depth tokens.\n"
-     "read share: weights read per second, over the read rate of this machine.\n",
+     "read share: weights read per second, over the read rate of this machine.\n"
+     "With --draft or --draft-method: answers with and without drafts in turn (docs/drafting.md).\n",
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},

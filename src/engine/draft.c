@@ -418,10 +418,18 @@ static ingle_status gather(struct choice *c, bool *named, struct err *err)
     return st;
 }
 
+/* '--draft ngram' is '--draft-method ngram'. */
+static const char *method_of(const struct ingle_engine_options *o)
+{
+    if (o->n_draft == 1 && strcmp(o->draft[0], "ngram") == 0)
+        return "ngram";
+    return o->draft_method ? o->draft_method : "auto";
+}
+
 static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine_options *o, bool *off, struct err *err)
 {
     static const char *const methods[] = {"auto", "dflash", "mtp", "dspark", "model", "ngram", "none"};
-    const char *method = o->draft_method ? o->draft_method : "auto";
+    const char *method = method_of(o);
     size_t i = 0;
     while (i < 7 && strcmp(methods[i], method) != 0)
         i++;
@@ -451,7 +459,7 @@ static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine
 
 ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits, struct err *err)
 {
-    struct choice c = {.e = e, .o = o, .method = o->draft_method ? o->draft_method : "auto"};
+    struct choice c = {.e = e, .o = o, .method = method_of(o)};
     bool off = false, named = false;
     ingle_status st = read_words(e, o, &off, err);
     if (st || off)

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* Numbers of proposers. */
 enum { BY_NETWORK = INGLE_DRAFTER_NETWORK, BY_TEXT = INGLE_DRAFTER_TEXT, BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR, PROPOSERS = INGLE_DRAFTERS };
@@ -133,6 +134,19 @@ static int64_t most_of(const struct ingle_scheduler *s, const struct engine_answ
     return s->e->draft_most ? num_min(n, s->e->draft_most) : n;
 }
 
+/* The j-th token of a draft for an answer that is known: right as often as was asked for, each place by itself. */
+static void replace(const struct engine_answer *a, int64_t j, int64_t n_vocab, int32_t *token)
+{
+    const struct ingle_draft_trial *t = a->r->o.draft_trial;
+    const int64_t at = a->n_generated + j;
+    if (!t)
+        return;
+    const int32_t known = at < t->n ? t->answer[at] : 0;
+    const uint64_t key[] = {t->seed, (uint64_t)at};
+    const bool right = at < t->n && (double)(XXH3_64bits(key, sizeof key) >> 11) * 0x1p-53 < t->right;
+    *token = right ? known : (int32_t)((known + 1) % n_vocab);
+}
+
 static void begin(struct slot_draft *t)
 {
     if (t->begun)
@@ -179,6 +193,12 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
             t->confidence[BY_GRAMMAR]};
     if (most > 0 && d->network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
+    if (most > 0 && a->r->o.draft_trial && t->text && !d->network) {
+        item->offer[BY_TEXT].most = num_min(most, NGRAM_MOST);
+        for (int64_t j = 0; j < item->offer[BY_TEXT].most; j++)
+            replace(a, j, s->n_vocab, &t->token[BY_TEXT][j]);
+        return;
+    }
     if (most <= 0 || !t->text || !know_text(d, t, a))
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
@@ -244,6 +264,8 @@ static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *
     const int64_t n = session_length(a->session.s) + 1 + j;
     const ingle_status st = engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, t->sharp, token, &err);
     t->bad |= st == INGLE_NUMERIC;
+    if (!st)
+        replace(a, j, s->n_vocab, token);
     return st == INGLE_OK;
 }
 
@@ -269,7 +291,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_item *item = &d->item[i];
         struct slot_draft *t = slot_of(s, d->who[i]);
-        t->sure = item->proposer != BY_NETWORK;
+        t->sure = item->proposer != BY_NETWORK && !d->who[i]->r->o.draft_trial;
         if (!item->width || item->proposer != BY_NETWORK)
             continue;
         t->sharp = d->who[i]->r->o.sampling.temperature > 0 ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK) : 1;
@@ -300,6 +322,8 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         sched_draft_note_round(&d->sched, BY_NETWORK, k, num_max(deep, 1), num_max(all, 1), seconds);
     pthread_mutex_lock(&s->lock);
     s->status.generated_seconds += seconds;
+    s->status.n_rounds++;
+    s->status.round_seconds += seconds;
     pthread_mutex_unlock(&s->lock);
     if (st)
         report(&s->e->sink, INGLE_REPORT_WARN, "draft", "round", "%s", err.msg);
@@ -415,9 +439,17 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
         }
     }
     d->prompt_rows = prompts;
-    if (answers)
-        sched_draft_note_step(&d->sched, rows, context / answers, seconds);
+    if (!answers)
+        return;
+    sched_draft_note_step(&d->sched, rows, context / answers, seconds);
     share_time(l, d->sched.saved_seconds - saved);
+    if (prompts)
+        return;
+    const bool plain = rows == answers;
+    pthread_mutex_lock(&s->lock);
+    *(plain ? &s->status.n_plain : &s->status.n_verified) += 1;
+    *(plain ? &s->status.plain_seconds : &s->status.verified_seconds) += seconds;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t n_right)

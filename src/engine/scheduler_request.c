@@ -70,6 +70,13 @@ static ingle_status check_numbers(const struct ingle_scheduler *s,
     if (o->n_top < 0 || o->n_top > ENGINE_MAX_TOP || o->n_top > s->n_vocab)
         return err_set(err, INGLE_ARG, "n_top is %d, outside 0 to %lld", o->n_top,
                        (long long)num_min(ENGINE_MAX_TOP, s->n_vocab));
+    if (o->draft_trial && !(o->draft_trial->n >= 0 && o->draft_trial->right >= 0 && o->draft_trial->right <= 1))
+        return err_set(err, INGLE_ARG, "draft_trial: %lld tokens, right with probability %g", (long long)o->draft_trial->n,
+                       o->draft_trial->right);
+    for (int64_t i = 0; o->draft_trial && i < o->draft_trial->n; i++)
+        if (o->draft_trial->answer[i] < 0 || o->draft_trial->answer[i] >= s->n_vocab)
+            return err_set(err, INGLE_ARG, "draft_trial: token %lld is %d, outside the vocabulary of %lld", (long long)i,
+                           o->draft_trial->answer[i], (long long)s->n_vocab);
     if (o->priority < -10 || o->priority > 10)
         return err_set(err, INGLE_ARG, "priority is %d, outside -10 to 10", o->priority);
     if (!(o->deadline_seconds >= 0 && o->deadline_seconds < 1e9))

@@ -515,5 +515,43 @@ class Text(Case):
         self.same(V4, ("--draft", "auto"))
 
 
+class Bench(Case):
+    """ingle bench --draft: its counts, and drafts that are right as often as they are to be."""
+    def bench(self, *a, n=24):
+        rc, out, err = ingle("bench", "--json", "-g", str(n), "-r", "1", *a)
+        self.assertEqual(rc, 0, err)
+        found = [json.loads(line) for line in out.splitlines()]
+        for e in found:
+            self.assertTrue(e["same_text"])
+            self.assertEqual(e["tokens"], (n - 1) * e["clients"])
+            self.assertEqual((sum(e["drafted_at"]), sum(e["accepted_at"])), (e["drafted"], e["accepted"]))
+            self.assertLessEqual(e["accepted"], e["drafted"])
+        return found
+
+    def test_kinds_and_clients(self):
+        for d in (DRAFTERS["dflash"], "ngram"):
+            found = self.bench("-m", TARGET, "--draft", d, "--clients", "1", "--clients", "4", "--kind", "repeat", "--kind", "list")
+            self.assertEqual([(e["kind"], e["clients"]) for e in found], [("repeat", 1), ("list", 1), ("mixed", 4)])
+        self.bench("-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft-rule", "bidir", "--draft-ctx", "64", "--kind", "code",
+                   "--depth", "300", "--temp", "1", "--seed", "3")
+
+    def test_acceptance_as_asked_for(self):
+        drafters = [("-m", TARGET, "--draft", p, "--draft-method", m) for m, p in DRAFTERS.items()]
+        drafted = 0
+        for a in (*drafters, ("-m", V4, "--draft-method", "mtp"), ("-m", TARGET, "--draft", "ngram")):
+            wrong, right = self.bench(*a, "--draft-accept", "0", "--draft-accept", "1", n=150)
+            self.assertEqual(wrong["accepted"], 0, a)
+            self.assertEqual(right["accepted"], right["drafted"], a)
+            drafted += right["drafted"]
+        self.assertGreater(drafted, 0)  # each drafts when it finds that it pays
+
+    def test_wrong_use(self):
+        for a, word in ((("--draft-accept", "1.5"), "1.5"), (("--clients", "0"), "--clients"), (("--kind", "poem"), "poem")):
+            rc, _, err = ingle("bench", "-m", TARGET, "--draft", "ngram", *a)
+            self.assertEqual(rc, 2)
+            self.assertIn(word, err)
+        self.assertEqual(ingle("bench", "-m", TARGET, "--draft", "off")[0], 2)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
