@@ -100,6 +100,8 @@ class File:
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys))
         for name, value in self.keys:
             kind, data = typed(value)
+            if name.endswith("token_type"):  # signed, as llama.cpp wants them
+                data = struct.pack("<I", 5) + data[4:]
             head += text(name) + struct.pack("<I", kind) + data
         at, sizes = 0, []
         for name, code, shape, data in self.tensors:
