@@ -49,7 +49,7 @@ def probe(folder, what, *options):
     """True: no answer was a server's error or broke the description."""
     with client.Server(sys.argv[1], *SMALL, "--slot-save-path", folder, *options) as server:
         command = [os.path.join(os.path.dirname(sys.executable), "st"), "run", spec(folder),
-                   "--url", server.url + "/v1", "--exclude-tag", "unsupported", "--seed", SEED,
+                   "--url", server.url + "/v1", "--exclude-tag", "unsupported", "--exclude-tag", "router", "--seed", SEED,
                    # What fits may still be refused: a tool that is not there, a prompt that is too long.
                    "--exclude-checks", "positive_data_acceptance",
                    "--phases", "coverage,fuzzing" if SECONDS else "coverage",
