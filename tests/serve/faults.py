@@ -494,11 +494,17 @@ class Starting(unittest.TestCase):
             s.settimeout(60)
             p = subprocess.Popen([INGLE, "serve", "--port", "0"], stdout=subprocess.DEVNULL,
                                  env={**os.environ, "NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
-            self.assertEqual([s.recv(99) for _ in range(3)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
-            p.terminate()
-            while (word := s.recv(99)) != b"STOPPING=1":
-                self.assertEqual(word, b"WATCHDOG=1")
-            self.assertEqual(p.wait(60), 0)
+            try:
+                while (word := s.recv(99)).startswith(b"STATUS="):  # how far it has loaded
+                    pass
+                self.assertEqual([word, s.recv(99), s.recv(99)], [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+                p.terminate()
+                while (word := s.recv(99)) != b"STOPPING=1":
+                    self.assertEqual(word, b"WATCHDOG=1")
+                self.assertEqual(p.wait(60), 0)
+            finally:
+                p.kill()
+                p.wait()
 
     def test_sockets_of_systemd(self):
         with socket.create_server(("127.0.0.1", 0)) as one, tempfile.TemporaryDirectory() as folder, \
