@@ -207,7 +207,12 @@ class Run:
             self.counts[what] = self.counts.get(what, 0) + 1
 
     def prepare(self):
-        """A conversation of many parts."""
+        """The honest prompts, and a conversation of many parts."""
+        self.prompts = {}
+        for text in ASKED:
+            status, _, r = self.server.post("/apply-template", {"messages": [{"role": "user", "content": text}]})
+            assert status == 200, r
+            self.prompts[text] = r["prompt"]
         parts = [{"type": "input_text", "text": "x"}] * (self.o.size * 2)
         status, _, c = self.server.post("/v1/conversations", {})
         assert status == 200, c
@@ -220,7 +225,7 @@ class Run:
 
     def ask(self, text):
         """One stream; its text, the time to its first token and the gaps between them."""
-        body = {"prompt": text, "temperature": 1, "seed": 7, "n_predict": TOKENS, "ignore_eos": True, "stream": True, "draft": False,
+        body = {"prompt": self.prompts[text], "temperature": 1, "seed": 7, "n_predict": TOKENS, "ignore_eos": True, "stream": True, "draft": False,
                 "return_tokens": True}
         begun, last, first, gaps, said = time.monotonic(), None, None, [], []
         c, r = self.server.open("POST", "/completion", body)
@@ -253,7 +258,8 @@ class Run:
                 return
             with self.lock:
                 self.gaps += gaps
-                self.first.append(first)
+                if first is not None:  # else its time was over before it had a token
+                    self.first.append(first)
                 if self.answers.setdefault(text, said) != said:
                     self.bad.append(f"'{text}' got {said!r}, not {self.answers[text]!r}")
 
