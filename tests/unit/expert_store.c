@@ -491,7 +491,7 @@ static void a_file_cut_short_is_an_error(void **state)
 
 static void flip(const char *path, off_t at)
 {
-    uint8_t b;
+    uint8_t b = 0;
     const int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &b, 1, at) == 1);
     b ^= 0x41;
