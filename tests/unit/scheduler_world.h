@@ -45,7 +45,7 @@ struct asked {
     struct ingle_usage usage;
     int64_t stop_after;   /* token() asks for the end then; 0: never */
     int64_t cancel_after; /* token() cancels the request then; 0: never */
-    int64_t hold_after;   /* token() has it held then; 0: never */
+    int64_t hold_after;   /* token() has it held when the first of its answers has so many; once; 0: never */
     bool hold_prompt;     /* progress() does so at once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -84,8 +84,10 @@ static inline int on_token(void *arg, int index, const struct ingle_drawn *t)
     w->id[w->n++] = t->id;
     if (a->cancel_after && w->n == a->cancel_after)
         ingle_request_cancel(a->s, a->r);
-    if (a->hold_after && w->n == a->hold_after)
+    if (a->hold_after && w->n == a->hold_after) {
+        a->hold_after = 0; /* another answer comes to that place when the request goes on again */
         ingle_request_hold(a->s, a->r, true);
+    }
     return a->stop_after && w->n >= a->stop_after;
 }
 
