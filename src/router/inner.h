@@ -185,6 +185,8 @@ void router_child_clear(struct router *r, struct router_model *m);
 
 /* start.c.  Sync: lock */
 void router_ask(struct router *r, struct router_model *m, bool preload);
+/* A request waits for m: it is loaded as long as one does. */
+void router_want(struct router *r, struct router_model *m);
 void router_unload(struct router *r, struct router_model *m, enum router_state then);
 void router_settle(struct router *r);
 /* The time of the next thing that router_settle() has to do; 0: none. */

@@ -147,8 +147,8 @@ static void take_job(struct router *r, struct router_job *j)
         return;
     }
     router_job_wait(j, m);
-    if (m->waiting.first && (m->state == ROUTER_UNLOADED || m->state == ROUTER_SLEEPING))
-        router_ask(r, m, false);
+    if (m->waiting.first)
+        router_want(r, m);
 }
 
 static void take_commands(struct router *r)

@@ -44,12 +44,19 @@ static void enqueue(struct router *r, struct router_model *m)
     router_set_state(r, m, ROUTER_QUEUED);
 }
 
+void router_want(struct router *r, struct router_model *m)
+{
+    if (m->state != ROUTER_UNLOADED && m->state != ROUTER_SLEEPING)
+        return;
+    m->then = m->state;
+    enqueue(r, m);
+}
+
 void router_ask(struct router *r, struct router_model *m, bool preload)
 {
     m->preload = preload && !is_wanted(m);
     m->asked = true;
-    if (m->state == ROUTER_UNLOADED || m->state == ROUTER_SLEEPING)
-        enqueue(r, m);
+    router_want(r, m);
 }
 
 /* ---- ends ---- */
@@ -219,9 +226,9 @@ static void start(struct router *r, struct router_model *m, bool plan)
 static bool advance(struct router *r, struct router_model *m)
 {
     uint64_t used;
-    if (!is_wanted(m)) {
+    if (!is_wanted(m)) { /* who has waited for it has left */
         unqueue(r, m);
-        router_set_state(r, m, ROUTER_UNLOADED);
+        router_set_state(r, m, m->then == ROUTER_SLEEPING ? ROUTER_SLEEPING : ROUTER_UNLOADED);
         return true;
     }
     if (r->planning)

@@ -351,6 +351,20 @@ class Room(unittest.TestCase):
             s.post("/models/unload", {"model": "gem"})  # a request to one that ends waits for its next process
             self.assertEqual(s.chat("gem")[0], 200)
 
+    def test_who_waits_leaves(self):
+        """A client that goes while its request waits costs nobody the room."""
+        with Router(PRESETS, "--models-max", "1") as s:
+            s.load("small")
+            with s.begin("/v1/chat/completions", dict(LONG, model="small")) as busy:
+                self.assertIn(b"data:", busy.recv(4096) + busy.recv(4096))
+                with s.begin("/v1/chat/completions", dict(CHAT, model="gem")):
+                    until(lambda: s.state("gem"), "loading")
+                until(lambda: s.state("gem"), "unloaded")
+            until(lambda: s.running("small"), 0)
+            self.assertEqual(s.chat("small")[0], 200)
+            self.assertEqual(s.state("small"), "loaded")
+            self.assertIn('ingle_model_starts_total{model="small"} 1\n', s.get("/metrics")[2])
+
     def test_memory(self):
         with Router(PRESETS, "--memory", "70M", "--models-max", "0") as s:
             self.assertEqual(s.chat("gem")[0], 200)

@@ -13,12 +13,11 @@ FILES = {
     "test_lora.py": "no adapters",
     "test_vision_api.py": "no images",
     "test_speculative.py": "no drafting by a second model file",
-    "test_router.py": "one model a server",
     "test_proxy.py": "no fetching for web pages",
     "test_mcp_servers.py": "no tools that the server runs",
     "test_tools_builtin.py": "no tools that the server runs",
     "test_compat_gcp.py": "no words of Vertex AI",
-    "test_sleep.py": "no unloading of an idle model",
+    "test_sleep.py": "no unloading of the only model of a server (several models: ttl)",
     "test_kv_keep_only_active.py": "reads llama-server's log",
 }
 
@@ -87,7 +86,15 @@ EXPECTED = [
     ("test_compat_anthropic.py::test_anthropic_empty_messages", "choice", "no messages are a 400, as at Anthropic"),
     ("test_compat_anthropic.py::test_anthropic_thinking_with_reasoning_model*", "absent",
      "a model that is not here"),
-    ("test_stream.py::*", "absent", "one model a server: no loading at the first request"),
+    ("test_stream.py::test_stream_stop_during_model_load", "choice",
+     "a request that waits for its model is ended by its client; a stream begins when the model is loaded"),
+    ("test_stream.py::test_stream_resumes_after_reload_during_model_load", "choice",
+     "a request that waits for its model ends with its client"),
+    ("test_router.py::test_router_dedup_cache_models", "choice",
+     "models that were pulled are not listed by themselves: a section or a folder names them"),
+    ("test_router.py::test_router_remote_preset", "absent", "no lists of models from a hub"),
+    ("test_router.py::test_router_download_model", "absent", "no downloads by request: ingle pull, or a model hf:OWNER/NAME"),
+    ("test_router.py::test_router_delete_model", "absent", "no downloads by request, and no files are deleted"),
 ]
 
 # The model may end these by itself.

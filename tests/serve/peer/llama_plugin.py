@@ -1,6 +1,8 @@
 """llama_plugin.py - for pytest beside llama.cpp's server tests: expected failures, a table at the end.
 
-With --any-text what the model writes counts as right, so that what the tests look at behind it is seen."""
+With --any-text what the model writes counts as right, so that what the tests look at behind it is seen.
+Where a test of several models counts on llama-server's delay for tests (LLAMA_SERVER_DEBUG_FAKE_TIMING: two seconds
+before each request), the request is an answer that takes so long."""
 import collections, fnmatch, os, re
 
 import pytest
@@ -38,7 +40,15 @@ def pytest_collection_modifyitems(config, items):
                 break
 
 
+def busy(server, model, timeout=600):
+    """In the place of the tests' _tokenize(): the model is at work for two seconds."""
+    body = {"model": model, "prompt": "Say 1 to 1000", "n_predict": 30000, "t_max_predict_ms": 2000, "logit_bias": [[107, 100]]}
+    return server.make_request("POST", "/completion", data=body, timeout=timeout)
+
+
 def pytest_runtest_setup(item):
+    if "test_router_queue" in item.name:
+        item.module._tokenize = lambda model, timeout=600: busy(item.module.server, model, timeout)
     free = any(fnmatch.fnmatchcase(name(item), p) for p in FREE)
     os.environ["INGLE_PEER_ENDS"] = "free" if free else ""
 

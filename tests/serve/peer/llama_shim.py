@@ -9,15 +9,17 @@ missing is listed in llama_expected.py.
 import http.server, os, pathlib, sys
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
+NANO = "ggml-org/test-model-stories260K"
 MODELS = {
-    "ggml-org/test-model-stories260K": "nano/nano-gemma4-Q4_K_M.gguf",
+    NANO: "nano/nano-gemma4-Q4_K_M.gguf",
     "ggml-org/test-model-stories260K-infill": "nano/nano-gemma4-Q4_K_M.gguf",
-    None: "nano/nano-gemma4-Q4_K_M.gguf",  # the router's, which has no model of its own
 }
 SAME = {"--host", "--temp", "--seed", "--threads", "--cors-origins", "--no-slots", "--no-ui",
-        "--slot-save-path"}
+        "--slot-save-path", "--models-max", "--no-models-autoload"}
 RENAMED = {"--n-predict": "--predict", "--batch-size": "--chunk", "--alias": "--alias", "--tags": "--tag"}
 LISTS = {"--host", "--alias", "--tags"}
+# What their cache has when the tests of several models run, and the repositories of their presets.
+CACHED = ["ggml-org/tinygemma3-GGUF:Q8_0", "ggml-org/test-model-stories260K:F32", "ggml-org/test-model-stories260K-infill:F32"]
 ENDS = (1, 106, 50)  # of the nano model; the suite's own model hardly ever ends an answer
 FLAGS = {"--slots", "--no-slots", "--no-ui", "--jinja", "--no-jinja", "--metrics", "--verbose", "--offline",
          "--cont-batching", "--embedding", "--reranking", "--kv-unified", "--swa-full", "--context-shift",
@@ -38,11 +40,11 @@ def read(argv):
     return out
 
 
-def keys(text):
-    """A file with the keys that nobody else can read, and that is gone with the server."""
-    fd = os.memfd_create("keys")
+def lines(text):
+    """A file with these lines that nobody else can read, and that is gone with the server."""
+    fd = os.memfd_create("lines")
     os.fchmod(fd, 0o600)
-    os.write(fd, text.replace(",", "\n").encode() + b"\n")
+    os.write(fd, text.encode() + b"\n")
     os.set_inheritable(fd, True)
     return f"/proc/self/fd/{fd}"
 
@@ -50,13 +52,18 @@ def keys(text):
 def translate(options):
     """The arguments of `ingle serve`, or None: this model is not served."""
     given = dict(options)
-    model = given.get("--model")
-    if not model:
-        repo = given.get("--hf-repo")
-        if not MODELS.get(repo):
-            return None
-        model = str(DATA / MODELS[repo])
-    out = ["-m", model, "--port", given["--port"]]
+    model, repo = given.get("--model"), given.get("--hf-repo")
+    several = not model and not repo
+    if several:
+        presets = "".join(f"[{name}]\nmodel = {DATA / MODELS[NANO]}\n" for name in CACHED)
+        out = ["--models", lines(presets), "--resumable", "8"]
+        if "--models-preset" in given:
+            out += ["--models", given["--models-preset"]]
+    elif model or MODELS.get(repo):
+        out = ["-m", model or str(DATA / MODELS[repo])]
+    else:
+        return None
+    out += ["--port", given["--port"]]
     for token in () if os.environ.get("INGLE_PEER_ENDS") else ENDS:
         out += ["--logit-bias", f"{token}=-100"]
     slots = int(given.get("--parallel", 4))
@@ -64,6 +71,8 @@ def translate(options):
     if "--ctx-size" in given:
         # There the slots share the context; here each conversation has its own.
         n = int(given["--ctx-size"])
+        if several:
+            n = max(n, 32768)  # an answer that keeps a model busy for two seconds
         out += ["--ctx", str(n if "--kv-unified" in given else n // slots)]
     for name, value in options:
         if name in SAME or name in RENAMED:
@@ -72,7 +81,7 @@ def translate(options):
             for v in values:
                 out += [RENAMED.get(name, name)] + ([] if v is None else [v])
         elif name == "--api-key":
-            out += ["--api-key-file", keys(value)]
+            out += ["--api-key-file", lines(value.replace(",", "\n"))]
         elif name == "--verbose":
             out += ["--verbose-replies"]
         elif name == "--reasoning" and value == "on":

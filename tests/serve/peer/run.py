@@ -13,6 +13,7 @@ def llama(o):
     tests = pathlib.Path(o.llama_tests)
     if (tests / "tools/server/tests").is_dir():
         tests /= "tools/server/tests"
+    (tests / "tmp").mkdir(exist_ok=True)  # llama-server makes it, for its models
     files = o.file or sorted(f.name for f in (tests / "unit").glob("test_*.py") if f.name not in FILES)
     env = dict(os.environ, INGLE=os.path.abspath(o.ingle), LLAMA_SERVER_BIN_PATH=str(HERE / "llama_shim.py"), PORT=str(o.port),
                PYTHONPATH=str(HERE), PYTHONDONTWRITEBYTECODE="1")
