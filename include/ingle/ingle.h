@@ -882,6 +882,9 @@ INGLE_API void ingle_config_close(struct ingle_config *c);
 INGLE_API ingle_status ingle_config_set(struct ingle_config *c, const char *where,
                                         const char *name, const char *value,
                                         struct ingle_error *error);
+/* Another text in the place of the i-th one that was set for a TEXT or LIST; INGLE_NOTFOUND: there is none. */
+INGLE_API ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i, const char *value,
+                                            struct ingle_error *error);
 /* The value as text: what was set, else the default, else NULL; of a LIST the i-th. */
 INGLE_API const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i);
 INGLE_API double ingle_config_number(const struct ingle_config *c, const char *name); /* 0: unset */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull - files from a hub, for `ingle pull` and for -m hf:OWNER/NAME:CODE. */
+/* pull - files from a hub, for `ingle pull` and for -m and --draft hf:OWNER/NAME:CODE. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -95,17 +95,26 @@ static ingle_status pull(struct cli *c, const char *name, char **path, struct er
     return st;
 }
 
-ingle_status cli_hub_model(struct cli *c, struct err *err)
+/* The i-th value of an option, if it is of a hub, becomes a path. */
+static ingle_status resolve(struct cli *c, const char *option, size_t i, struct err *err)
 {
     struct ingle_error error;
     char *path = NULL;
-    const char *model = ingle_config_text(c->config, "model", 0);
-    if (!model || strncmp(model, "hf:", 3) != 0)
+    const char *value = ingle_config_text(c->config, option, i);
+    if (!value || strncmp(value, "hf:", 3) != 0)
         return INGLE_OK;
-    ingle_status st = pull(c, model + 3, &path, err);
-    if (!st && ingle_config_set(c->config, c->command, "model", path, &error))
+    ingle_status st = pull(c, value + 3, &path, err);
+    if (!st && ingle_config_replace(c->config, option, i, path, &error))
         st = err_set(err, error.status, "%s", error.text);
     mem_free(path);
+    return st;
+}
+
+ingle_status cli_hub_model(struct cli *c, struct err *err)
+{
+    ingle_status st = resolve(c, "model", 0, err);
+    for (size_t i = 0; !st && ingle_config_text(c->config, "draft", i); i++)
+        st = resolve(c, "draft", i, err);
     return st;
 }
 

@@ -234,6 +234,22 @@ ingle_status ingle_config_set(struct ingle_config *c, const char *where, const c
     return engine_say(error, set(c, where, name, value, &err), &err);
 }
 
+ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i, const char *value,
+                                  struct ingle_error *error)
+{
+    struct err err;
+    const struct ingle_option *o = find(name);
+    const size_t at = o ? (size_t)(o - table) : 0;
+    if (!o || (o->kind != INGLE_OPTION_TEXT && o->kind != INGLE_OPTION_LIST) || i >= c->value[at].n)
+        return engine_say(error, err_set(&err, INGLE_NOTFOUND, "option '--%s' has no value %zu that is a text", name, i), &err);
+    char *copy = mem_strdup(value);
+    if (!copy)
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for option '--%s'", name), &err);
+    mem_free(c->value[at].text[i]);
+    c->value[at].text[i] = copy;
+    return INGLE_OK;
+}
+
 const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i)
 {
     const size_t at = index_of(name);
