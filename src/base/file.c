@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -211,6 +212,62 @@ ingle_status file_new_open(struct file_new *f, const char *path, struct err *err
     return s;
 }
 
+/* Opens f->tmp and locks it; *same: nobody renamed it in between. */
+static ingle_status open_locked(struct file_new *f, bool *same, struct err *err)
+{
+    struct stat open_one, named;
+    *same = false;
+    f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (f->fd < 0)
+        return file_errno(err, f->tmp, "cannot create");
+    ingle_status s = INGLE_OK;
+    if (fstat(f->fd, &open_one) != 0)
+        s = file_errno(err, f->tmp, "cannot read");
+    else if (!S_ISREG(open_one.st_mode))
+        s = err_set(err, INGLE_IO, "%s: is no regular file", f->tmp);
+    else if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
+        s = errno == EWOULDBLOCK ? err_set(err, INGLE_IO, "%s: another process writes it", f->tmp) : file_errno(err, f->tmp, "cannot lock");
+    else
+        *same = stat(f->tmp, &named) == 0 && named.st_dev == open_one.st_dev && named.st_ino == open_one.st_ino;
+    if (s || !*same) {
+        close(f->fd);
+        f->fd = -1;
+    }
+    return s;
+}
+
+ingle_status file_new_again(struct file_new *f, const char *path, struct err *err)
+{
+    enum { TRIES = 16 };
+    struct str tmp;
+    bool same = false;
+    str_init(&tmp);
+    str_addf(&tmp, "%s.part", path);
+    *f = (struct file_new){.fd = -1, .path = mem_strdup(path), .tmp = str_detach(&tmp), .again = true};
+    ingle_status s = f->path && f->tmp ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+    for (int i = 0; i < TRIES && !s && !same; i++)
+        s = open_locked(f, &same, err);
+    if (!s && !same)
+        s = err_set(err, INGLE_IO, "%s: another process writes it", f->tmp);
+    if (s)
+        file_new_leave(f);
+    return s;
+}
+
+ingle_status file_new_empty(const struct file_new *f, struct err *err)
+{
+    return ftruncate(f->fd, 0) == 0 ? INGLE_OK : file_errno(err, f->tmp, "cannot truncate");
+}
+
+void file_new_leave(struct file_new *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    mem_free(f->tmp);
+    mem_free(f->path);
+    *f = (struct file_new){.fd = -1};
+}
+
 ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n, struct err *err)
 {
     const char *at = bytes;
@@ -235,11 +292,14 @@ ingle_status file_new_finish(struct file_new *f, struct err *err)
     ingle_status s = INGLE_OK;
     if (fsync(f->fd) != 0)
         s = file_errno(err, f->tmp, "cannot sync");
-    if (close(f->fd) != 0 && !s)
+    const int locked = f->again ? f->fd : -1; /* nobody may take it before it has its name */
+    if (!f->again && close(f->fd) != 0 && !s)
         s = file_errno(err, f->tmp, "cannot close");
     f->fd = -1;
     if (!s && rename(f->tmp, f->path) != 0)
         s = file_errno(err, f->path, "cannot rename into place");
+    if (locked >= 0)
+        close(locked);
     if (!s) {
         sync_parent(f->path);
         mem_free(f->tmp);

@@ -41,8 +41,14 @@ void file_limit_drop(const struct file_limit *l); /* errno stays */
 struct file_new {
     char *path, *tmp;
     int fd; /* valid while tmp is set */
+    bool again;
 };
 MUST_CHECK ingle_status file_new_open(struct file_new *f, const char *path, struct err *err);
+/* The temporary name is PATH.part, and what a file of that name has is kept: that of a call that was ended.  Another process
+ * that writes it is an error. */
+MUST_CHECK ingle_status file_new_again(struct file_new *f, const char *path, struct err *err);
+MUST_CHECK ingle_status file_new_empty(const struct file_new *f, struct err *err);
+void file_new_leave(struct file_new *f); /* PATH.part stays, for file_new_again() */
 /* Any thread. */
 MUST_CHECK ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n,
                                        struct err *err);

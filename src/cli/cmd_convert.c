@@ -6,6 +6,27 @@
 #include "tool/tool.h"
 #include <string.h>
 
+static bool is_gguf(const char *path)
+{
+    static const char end[] = ".gguf";
+    const size_t n = strlen(path), k = sizeof end - 1;
+    return n > k && strcmp(path + n - k, end) == 0;
+}
+
+/* A GGUF file to a checkpoint. */
+static int back(struct cli *c, struct tool_quantize_options *o, const char *out, const char *type)
+{
+    const bool plain = type && (strcmp(type, "f32") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0);
+    const struct tool_source_options source = {.back = true, .back_type = plain ? type : NULL};
+    if (o->source->part != TOOL_SOURCE_MAIN || o->source->target || o->source->name)
+        return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for checkpoints, not for GGUF files");
+    if (type && !plain && strcmp(type, "auto") != 0)
+        return cli_usage(c, "--outtype %s: a checkpoint that is made of a GGUF file has auto, f32, f16 or bf16", type);
+    o->source = &source;
+    o->code = NULL;
+    return cli_write_codes(c, c->arg[0], out ? out : "", o);
+}
+
 int cli_convert(struct cli *c)
 {
     struct tool_rule rule[CLI_MAX_RULES];
@@ -33,5 +54,5 @@ int cli_convert(struct cli *c)
         return cli_usage(c, "wanted are a checkpoint's directory and -o FILE");
     if (mtp && dspark)
         return cli_usage(c, "--mtp and --dspark are two drafters: one at a time");
-    return cli_write_codes(c, c->arg[0], out ? out : "", &o);
+    return is_gguf(c->arg[0]) ? back(c, &o, out, type) : cli_write_codes(c, c->arg[0], out ? out : "", &o);
 }

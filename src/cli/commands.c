@@ -28,9 +28,9 @@ static const struct cli_command commands[] = {
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
     {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
-    {"convert", "DIR", "write a checkpoint of safetensors as a GGUF file",
+    {"convert", "DIR|FILE", "write a checkpoint of safetensors as a GGUF file, or a GGUF file as a checkpoint",
      "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
-     "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise: docs/convert.md.\n", cli_convert},
+     "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/convert.md.\n", cli_convert},
     {"pull", "OWNER/NAME[:CODE]", "fetch a model from a hub and print its path",
      "CODE is that of the weights (Q4_K_M).  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n", cli_pull},
     {"imatrix", "", "measure the importance of columns for quantize, from a text",

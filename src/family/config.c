@@ -2,6 +2,7 @@
 #include "family/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool family_config_is_weight(const char *end)
@@ -115,4 +116,86 @@ void family_config_tie(struct family_config *c, struct json_object *whole, const
     c->s = io_meta_set_bool(c->out, gguf, tied);
     if (c->s)
         err_set(c->err, c->s, "no memory for config.json");
+}
+
+/* ---- the other way ---- */
+
+void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v)
+{
+    if (!b->s && (!o || !v || json_object_object_add(o, key, v)))
+        b->s = err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+    else if (b->s)
+        json_object_put(v);
+}
+
+void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v)
+{
+    family_back_put(b, o, key, json_object_new_string(v));
+}
+
+uint64_t family_back_get(const struct family_back *b, const char *gguf, uint64_t other)
+{
+    uint64_t v;
+    return io_get_u64(io_metadata(b->file), gguf, 0, INT64_MAX, &v, NULL) ? other : v;
+}
+
+void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
+{
+    const uint64_t v = family_back_get(b, gguf, UINT64_MAX);
+    if (v != UINT64_MAX)
+        family_back_put(b, o, key, json_object_new_int64((int64_t)v));
+}
+
+struct json_object *family_back_decimal(double v)
+{
+    enum { DIGITS = 9 };
+    char text[40];
+    for (int n = 1; n <= DIGITS; n++) {
+        snprintf(text, sizeof text, "%.*g", n, v);
+        const float back = strtof(text, NULL);
+        if (!(back < (float)v) && !(back > (float)v))
+            break;
+    }
+    if (strchr(text, 'e') && (v >= 1 || v <= -1) && v < 1e9 && v > -1e9) { /* 30.0, not 3e+01 */
+        char plain[40];
+        snprintf(plain, sizeof plain, "%.1f", v);
+        if (!(strtof(plain, NULL) < (float)v) && !(strtof(plain, NULL) > (float)v))
+            memcpy(text, plain, sizeof text);
+    }
+    if (!strpbrk(text, ".e"))
+        snprintf(text + strlen(text), sizeof text - strlen(text), ".0");
+    return json_object_new_double_s(v, text);
+}
+
+void family_back_number(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
+{
+    double v;
+    if (!io_get_f64(io_metadata(b->file), gguf, -1e30, 1e30, &v, NULL))
+        family_back_put(b, o, key, family_back_decimal(v));
+}
+
+struct json_object *family_back_object(struct family_back *b, struct json_object *o, const char *key)
+{
+    struct json_object *v = json_object_new_object();
+    family_back_put(b, o, key, v);
+    return b->s ? NULL : v;
+}
+
+void family_back_begin(struct family_back *b, const char *architecture, const char *model_type)
+{
+    struct json_object *list = json_object_new_array();
+    if (list)
+        (void)json_object_array_add(list, json_object_new_string(architecture));
+    family_back_put(b, b->json, "architectures", list);
+    family_back_text(b, b->json, "model_type", model_type);
+    family_back_text(b, b->json, "torch_dtype", "bfloat16");
+    family_back_put(b, b->json, "tie_word_embeddings", json_object_new_boolean(!io_tensor_find(b->file, "output.weight")));
+    family_back_whole(b, b->json, "bos_token_id", "tokenizer.ggml.bos_token_id");
+    family_back_whole(b, b->json, "eos_token_id", "tokenizer.ggml.eos_token_id");
+    family_back_whole(b, b->json, "pad_token_id", "tokenizer.ggml.padding_token_id");
+    const struct io_tensor *t = io_tensor_find(b->file, "token_embd.weight");
+    if (!t && !b->s)
+        b->s = err_set(b->err, INGLE_FORMAT, "%s: has no tensor 'token_embd.weight'", io_path(b->file));
+    else if (t)
+        family_back_put(b, b->json, "vocab_size", json_object_new_int64((int64_t)t->ne[1]));
 }

@@ -39,4 +39,28 @@ void family_config_number(struct family_config *c, struct json_object *o, const 
 void family_config_tie(struct family_config *c, struct json_object *whole, const char *gguf);
 void family_config_set(struct family_config *c, const char *gguf, uint64_t v);
 
+/* ---- the other way: a config.json from the keys of a GGUF file ---- */
+
+struct family_back {
+    const struct io_file *file;
+    struct json_object *json; /* the config */
+    ingle_status s;           /* the first error; later calls do nothing */
+    struct err *err;
+};
+
+/* Takes v; NULL: no memory. */
+void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v);
+void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v);
+/* The value of a key of the file, if it has it. */
+void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf);
+void family_back_number(struct family_back *b, struct json_object *o, const char *key, const char *gguf);
+/* An object in o. */
+struct json_object *family_back_object(struct family_back *b, struct json_object *o, const char *key);
+/* That of a key, or other. */
+uint64_t family_back_get(const struct family_back *b, const char *gguf, uint64_t other);
+/* With the digits that a float of 32 bits needs. */
+struct json_object *family_back_decimal(double v);
+/* What all models have: types, ends, ties. */
+void family_back_begin(struct family_back *b, const char *architecture, const char *model_type);
+
 #endif

@@ -57,6 +57,8 @@ struct deepseek4 {
 ingle_status family_deepseek4_config(struct json_object *config, struct io_meta *out,
                                      const struct report_sink *sink, struct err *err);
 bool family_deepseek4_rename(const char *name, char *out, size_t n_out);
+bool family_deepseek4_hf_name(const char *name, char *out, size_t n_out);
+ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out, struct err *err);
 /* Names that early or private converters wrote into GGUF files. */
 bool family_deepseek4_alias(const char *name, char *out, size_t n_out);
 

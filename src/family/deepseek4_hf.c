@@ -121,6 +121,62 @@ bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
     return false;
 }
 
+static bool hf_in_layer(const char *name, const char *prefix, char *out, size_t n_out)
+{
+    static const char *const part[] = {"gate", "down", "up"};
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        if (!strcmp(name, wholes[i].gguf)) {
+            snprintf(out, n_out, "%s%s", prefix, wholes[i].hf);
+            return true;
+        }
+    for (unsigned w = 0; w < 3; w++) {
+        char stack[32];
+        unsigned expert;
+        int used = 0;
+        const size_t n = (size_t)snprintf(stack, sizeof stack, "ffn_%s_exps", part[w]);
+        if (!strncmp(name, stack, n) && sscanf(name + n, ".%5u%n", &expert, &used) == 1 && used && name[n + (size_t)used] == '.') {
+            snprintf(out, n_out, "%sffn.experts.%u.w%u%s", prefix, expert, w + 1, name + n + used);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
+        const size_t n = strlen(stems[i].gguf);
+        if (!strncmp(name, stems[i].gguf, n) && (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
+            snprintf(out, n_out, "%s%s%s", prefix, stems[i].hf, name + n);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool family_deepseek4_hf_name(const char *name, char *out, size_t n_out)
+{
+    unsigned layer;
+    int used = 0;
+    char prefix[32];
+    if (sscanf(name, "blk.%5u.%n", &layer, &used) == 1 && used) {
+        snprintf(prefix, sizeof prefix, "layers.%u.", layer);
+        return hf_in_layer(name + used, prefix, out, n_out);
+    }
+    if (sscanf(name, "mtp.%5u.%n", &layer, &used) == 1 && used) {
+        snprintf(prefix, sizeof prefix, "mtp.%u.", layer);
+        for (size_t i = 0; i < sizeof draft / sizeof *draft; i++)
+            if (!strcmp(name + used, draft[i].gguf)) {
+                snprintf(out, n_out, "%s%s", prefix, draft[i].hf);
+                return true;
+            }
+        if (!hf_in_layer(name + used, prefix, out, n_out))
+            snprintf(out, n_out, "%s", name);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i].gguf)) {
+            snprintf(out, n_out, "%s", names[i].hf);
+            return true;
+        }
+    return false;
+}
+
 /* Parts of names that were written differently, without what follows them. */
 static const struct pair aliases[] = {
     {"indexer.compress_", "indexer_compressor_"},
@@ -331,4 +387,55 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
     if (!c.s)
         c.s = io_meta_set_bool(out, "deepseek4.expert_weights_norm", !norm || json_object_get_boolean(norm));
     return c.s;
+}
+
+/* ---- and back ---- */
+
+static void put_ratios(struct family_back *b)
+{
+    const struct io_value *v = io_meta_find(io_metadata(b->file), "deepseek4.attention.compress_ratios");
+    struct json_object *list = json_object_new_array();
+    for (size_t i = 0; list && v && v->kind == IO_ARRAY && i < v->n; i++)
+        (void)json_object_array_add(list, json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i)));
+    family_back_put(b, b->json, "compress_ratios", list);
+}
+
+static void put_rope(struct family_back *b)
+{
+    const char *type;
+    size_t n;
+    family_back_number(b, b->json, "rope_theta", "deepseek4.rope.freq_base");
+    family_back_number(b, b->json, "compress_rope_theta", "deepseek4.attention.compress_rope_freq_base");
+    if (io_get_str(io_metadata(b->file), "deepseek4.rope.scaling.type", &type, &n, NULL) || (n == 4 && !memcmp(type, "none", 4)))
+        return;
+    struct json_object *r = family_back_object(b, b->json, "rope_scaling");
+    family_back_put(b, r, "type", json_object_new_string_len(type, (int)n));
+    family_back_number(b, r, "factor", "deepseek4.rope.scaling.factor");
+    family_back_whole(b, r, "original_max_position_embeddings", "deepseek4.rope.scaling.original_context_length");
+    family_back_number(b, r, "beta_fast", "deepseek4.rope.scaling.yarn_beta_fast");
+    family_back_number(b, r, "beta_slow", "deepseek4.rope.scaling.yarn_beta_slow");
+}
+
+ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    double limit;
+    bool norm = true;
+    family_back_begin(&b, "DeepseekV4ForCausalLM", "deepseek_v4");
+    for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
+        if (strcmp(whole_keys[i].hf, "vocab_size") != 0)
+            family_back_whole(&b, out, whole_keys[i].hf, whole_keys[i].gguf);
+    for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
+        family_back_number(&b, out, number_keys[i].hf, number_keys[i].gguf);
+    put_ratios(&b);
+    put_rope(&b);
+    if (!io_get_f64s(io_metadata(file), "deepseek4.swiglu_clamp_exp", 1, 0, 1e30, &limit, NULL) && limit > 0)
+        family_back_put(&b, out, "swiglu_limit", family_back_decimal(limit));
+    if (io_get_bool(io_metadata(file), "deepseek4.expert_weights_norm", &norm, NULL))
+        norm = true;
+    family_back_put(&b, out, "norm_topk_prob", json_object_new_boolean(norm));
+    family_back_text(&b, out, "scoring_func", "sqrtsoftplus");
+    family_back_text(&b, out, "topk_method", "noaux_tc");
+    family_back_text(&b, out, "hidden_act", "silu");
+    return b.s;
 }

@@ -185,6 +185,11 @@ struct family {
     void (*ends)(const void *self, struct family_ends *out);
     /* The factor on the stream at a layer's end, which its tap has; NULL: there is none. */
     float (*layer_scale)(const void *self, int64_t layer);
+    /* GGUF name to safetensors name, the inverse of rename; "blk.3.ffn_up_exps.5.weight" is an expert that is a tensor of
+     * its own. */
+    model_rename_fn *hf_name;
+    /* The config.json of such a checkpoint, from the keys and tensors of a GGUF file. */
+    ingle_status (*to_config)(const struct io_file *file, struct json_object *out, struct err *err);
 };
 
 /* NULL when there is no such family. */

@@ -57,19 +57,20 @@ static bool stack_end(const char *end, char *out, size_t n_out)
     return family_config_is_weight(out);
 }
 
+static const struct { const char *hf, *gguf; } expert_names[] = {
+    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}, {"gate_up_proj", "ffn_gate_up_exps"}};
+
 /* Experts that are tensors of their own. */
 static bool rename_expert(const char *name, const char *prefix, char *out, size_t n_out)
 {
-    static const struct { const char *hf, *gguf; } parts[] = {
-        {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}, {"gate_up_proj", "ffn_gate_up_exps"}};
     unsigned expert;
     int used = 0;
     if (sscanf(name, "experts.%5u.%n", &expert, &used) != 1 || !used)
         return false;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const size_t n = strlen(parts[i].hf);
-        if (!strncmp(name + used, parts[i].hf, n) && family_config_is_weight(name + used + n)) {
-            snprintf(out, n_out, "%s%s.%u%s", prefix, parts[i].gguf, expert, name + used + n);
+    for (size_t i = 0; i < sizeof expert_names / sizeof *expert_names; i++) {
+        const size_t n = strlen(expert_names[i].hf);
+        if (!strncmp(name + used, expert_names[i].hf, n) && family_config_is_weight(name + used + n)) {
+            snprintf(out, n_out, "%s%s.%u%s", prefix, expert_names[i].gguf, expert, name + used + n);
             return true;
         }
     }
@@ -111,6 +112,34 @@ bool family_gemma4_rename(const char *name, char *out, size_t n_out)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (rename_one(name, names[i].hf, names[i].gguf, "", out, n_out))
             return true;
+    return false;
+}
+
+bool family_gemma4_hf_name(const char *name, char *out, size_t n_out)
+{
+    unsigned layer, expert;
+    int used = 0, end = 0;
+    if (sscanf(name, "blk.%5u.%n", &layer, &used) != 1 || !used) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (!strcmp(name, names[i].gguf)) {
+                snprintf(out, n_out, "%s%s", strcmp(names[i].hf, "lm_head.weight") ? "model." : "", names[i].hf);
+                return true;
+            }
+        return false;
+    }
+    for (size_t i = 0; i < sizeof expert_names / sizeof *expert_names; i++) {
+        const size_t n = strlen(expert_names[i].gguf);
+        if (!strncmp(name + used, expert_names[i].gguf, n) && sscanf(name + used + n, ".%5u.weight%n", &expert, &end) == 1 && end &&
+            !name[used + (int)n + end]) {
+            snprintf(out, n_out, "model.layers.%u.experts.%u.%s.weight", layer, expert, expert_names[i].hf);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
+        if (!strcmp(name + used, layer_names[i].gguf)) {
+            snprintf(out, n_out, "model.layers.%u.%s", layer, layer_names[i].hf);
+            return true;
+        }
     return false;
 }
 
@@ -298,4 +327,147 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
     rope(&c);
     family_config_tie(&c, config, "gemma4.tie_word_embeddings");
     return c.s;
+}
+
+/* ---- and back ---- */
+
+struct back_layers {
+    uint64_t n, n_shared;
+    bool *sliding;
+    uint64_t *heads, *ff;
+};
+
+static void put_override(struct family_back *b, uint64_t layer, const char *key, uint64_t v)
+{
+    char name[24];
+    struct json_object *all = family_config_get(b->json, "per_layer_config"), *one = NULL;
+    snprintf(name, sizeof name, "%llu", (unsigned long long)layer);
+    all = all ? all : family_back_object(b, b->json, "per_layer_config");
+    if (all && !json_object_object_get_ex(all, name, &one))
+        one = family_back_object(b, all, name);
+    family_back_put(b, one, key, json_object_new_int64((int64_t)v));
+}
+
+/* The first layer of a kind that has keys and values of its own; n: there is none. */
+static uint64_t first_of(const struct back_layers *l, bool sliding)
+{
+    uint64_t i = 0;
+    while (i < l->n && l->sliding[i] != sliding)
+        i++;
+    return i;
+}
+
+static void put_heads(struct family_back *b, const struct back_layers *l)
+{
+    const uint64_t full = first_of(l, false), near = first_of(l, true);
+    char name[48];
+    snprintf(name, sizeof name, "blk.%llu.attn_v.weight", (unsigned long long)full);
+    const bool k_is_v = full < l->n && !io_tensor_find(b->file, name);
+    const uint64_t kv = l->heads[near < l->n ? near : 0], kv_full = k_is_v ? l->heads[full] : kv;
+    family_back_put(b, b->json, "num_key_value_heads", json_object_new_int64((int64_t)kv));
+    family_back_put(b, b->json, "attention_k_eq_v", json_object_new_boolean(k_is_v));
+    if (k_is_v)
+        family_back_put(b, b->json, "num_global_key_value_heads", json_object_new_int64((int64_t)kv_full));
+    for (uint64_t i = 0; i < l->n; i++)
+        if (l->heads[i] != (l->sliding[i] ? kv : kv_full))
+            put_override(b, i, "num_key_value_heads", l->heads[i]);
+}
+
+static void put_widths(struct family_back *b, const struct back_layers *l)
+{
+    const uint64_t ff = l->ff[0];
+    const bool wide = l->n_shared && l->n_shared < l->n && l->ff[l->n - 1] == 2 * ff;
+    family_back_put(b, b->json, "intermediate_size", json_object_new_int64((int64_t)ff));
+    family_back_put(b, b->json, "use_double_wide_mlp", json_object_new_boolean(wide));
+    for (uint64_t i = 0; i < l->n; i++)
+        if (l->ff[i] != (wide && i + l->n_shared >= l->n ? 2 * ff : ff))
+            put_override(b, i, "intermediate_size", l->ff[i]);
+}
+
+static void put_layers(struct family_back *b)
+{
+    const struct io_meta *meta = io_metadata(b->file);
+    struct back_layers l = {.n_shared = family_back_get(b, "gemma4.attention.shared_kv_layers", 0)};
+    if (b->s)
+        return;
+    b->s = io_get_u64(meta, "gemma4.block_count", 1, 1024, &l.n, b->err);
+    if (b->s)
+        return;
+    l.sliding = mem_calloc(l.n, sizeof *l.sliding);
+    l.heads = mem_calloc(2 * l.n, sizeof *l.heads);
+    l.ff = l.heads ? l.heads + l.n : NULL;
+    struct json_object *types = json_object_new_array();
+    b->s = l.sliding && l.heads && types ? INGLE_OK : err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+    if (!b->s)
+        b->s = io_get_bools(meta, "gemma4.attention.sliding_window_pattern", l.n, l.sliding, b->err);
+    if (!b->s)
+        b->s = io_get_u64s(meta, "gemma4.attention.head_count_kv", l.n, 1, 65536, l.heads, b->err);
+    if (!b->s)
+        b->s = io_get_u64s(meta, "gemma4.feed_forward_length", l.n, 1, UINT32_MAX, l.ff, b->err);
+    for (uint64_t i = 0; i < l.n && !b->s; i++)
+        (void)json_object_array_add(types, json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
+    family_back_put(b, b->json, "layer_types", types);
+    if (!b->s) {
+        put_heads(b, &l);
+        put_widths(b, &l);
+    }
+    mem_free(l.sliding);
+    mem_free(l.heads);
+}
+
+/* How many of a head's pairs turn: those whose frequency is not divided by a large number. */
+static double turning_share(struct family_back *b)
+{
+    enum { MOST = 65536 };
+    const struct io_tensor *t = io_tensor_find(b->file, "rope_freqs.weight");
+    double share = 0.25;
+    if (io_get_f64(io_metadata(b->file), "gemma4.rope.partial_rotary_factor", 0, 1, &share, NULL))
+        share = 0.25;
+    if (b->s || !t || t->type != QUANT_F32 || !t->ne[0] || t->ne[0] > MOST)
+        return share;
+    float *f = mem_calloc((size_t)t->ne[0], sizeof *f);
+    b->s = f ? io_read(b->file, t, 0, f, (size_t)t->ne[0] * sizeof *f, b->err) : err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+    uint64_t turns = 0;
+    for (uint64_t i = 0; i < t->ne[0] && !b->s; i++)
+        turns += f[i] < 1e20f;
+    mem_free(f);
+    return (double)turns / (double)t->ne[0];
+}
+
+static void put_rope(struct family_back *b)
+{
+    struct json_object *r = family_back_object(b, b->json, "rope_parameters");
+    struct json_object *full = family_back_object(b, r, "full_attention"), *near = family_back_object(b, r, "sliding_attention");
+    const bool scaled = io_meta_find(io_metadata(b->file), "gemma4.rope.linear_factor_swa") != NULL;
+    family_back_text(b, full, "rope_type", "proportional");
+    family_back_put(b, full, "partial_rotary_factor", family_back_decimal(turning_share(b)));
+    family_back_number(b, full, "rope_theta", "gemma4.rope.freq_base");
+    family_back_number(b, full, "factor", "gemma4.rope.proportional_factor");
+    family_back_text(b, near, "rope_type", scaled ? "linear" : "default");
+    family_back_number(b, near, "rope_theta", "gemma4.rope.freq_base_swa");
+    family_back_number(b, near, "factor", "gemma4.rope.linear_factor_swa");
+}
+
+ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    const bool experts = family_back_get(&b, "gemma4.expert_count", 0) > 0;
+    family_back_begin(&b, "Gemma4ForCausalLM", "gemma4_text");
+    family_back_whole(&b, out, "num_hidden_layers", "gemma4.block_count");
+    for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
+        if (strcmp(whole_keys[i].hf, "vocab_size") != 0)
+            family_back_whole(&b, out, whole_keys[i].hf, whole_keys[i].gguf);
+    family_back_whole(&b, out, "head_dim", "gemma4.attention.key_length_swa");
+    family_back_whole(&b, out, "global_head_dim", "gemma4.attention.key_length");
+    family_back_put(&b, out, "num_kv_shared_layers", json_object_new_int64((int64_t)family_back_get(&b, "gemma4.attention.shared_kv_layers", 0)));
+    family_back_number(&b, out, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon");
+    family_back_number(&b, out, "final_logit_softcapping", "gemma4.final_logit_softcapping");
+    family_back_text(&b, out, "hidden_activation", "gelu_pytorch_tanh");
+    family_back_put(&b, out, "enable_moe_block", json_object_new_boolean(experts));
+    family_back_whole(&b, out, "num_experts", "gemma4.expert_count");
+    family_back_whole(&b, out, "top_k_experts", "gemma4.expert_used_count");
+    family_back_whole(&b, out, "moe_intermediate_size", "gemma4.expert_feed_forward_length");
+    put_layers(&b);
+    put_rope(&b);
+    return b.s;
 }

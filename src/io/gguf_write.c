@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a GGUF file of version 3. */
+/* Writes a GGUF file of version 3, or safetensors, in parts that can be continued after an end of the program. */
+#define _POSIX_C_SOURCE 200809L
 #include "io/inner.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
 
-enum { VERSION = 3, ALIGNMENT = 32, MAX_NAME = 63, MAX_DIMS = 4, MAX_PARTS = 1024 }; /* llama.cpp reads names of 63 bytes */
+enum {
+    VERSION = 3,
+    ALIGNMENT = 32,
+    MAX_NAME = 63,         /* llama.cpp reads no longer ones */
+    MAX_NAME_SAFE = 127,   /* of safetensors */
+    MAX_DIMS = 4,
+    MAX_PARTS = 1024,
+    HEAD_SAFE = 8,         /* its head ends at a multiple of this */
+    STATE_LIMIT = 64 << 20,
+};
 
 #define MAX_BYTES ((uint64_t)1 << 44) /* of a tensor: sums of 2^18 of them are no more than 2^62 */
 
@@ -36,14 +50,25 @@ struct io_gguf {
     size_t n_tensors, cap;
     uint64_t n_values;
     uint64_t most_bytes, most_tensors; /* of a part; 0: any */
+    bool safe;                         /* safetensors */
+    bool keep;                         /* ... and what an earlier call has written */
+    uint64_t source;                   /* what the tensors' bytes come from */
+    char *state_path;                  /* the list of tensors that are written */
+    struct known { uint64_t sum; bool is; } *known; /* [n_tensors] */
 };
 
-void io_gguf_drop(struct io_gguf *w)
+static const char ending[] = ".gguf", ending_safe[] = ".safetensors";
+
+static void end(struct io_gguf *w, bool leave)
 {
     if (!w)
         return;
     for (size_t i = 0; i < w->n_parts; i++)
-        file_new_drop(&w->part[i].file);
+        (leave && w->part[i].file.again ? file_new_leave : file_new_drop)(&w->part[i].file);
+    if (w->state_path && !leave)
+        (void)unlink(w->state_path);
+    mem_free(w->state_path);
+    mem_free(w->known);
     str_release(&w->values);
     io_meta_free(w->names);
     mem_free(w->part);
@@ -51,6 +76,10 @@ void io_gguf_drop(struct io_gguf *w)
     mem_free(w->path);
     mem_free(w);
 }
+
+void io_gguf_drop(struct io_gguf *w) { end(w, false); }
+
+void io_gguf_leave(struct io_gguf *w) { end(w, true); }
 
 ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *err)
 {
@@ -66,6 +95,14 @@ ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *
     }
     *out = w;
     return INGLE_OK;
+}
+
+void io_gguf_safetensors(struct io_gguf *w) { w->safe = true; }
+
+void io_gguf_keep(struct io_gguf *w, uint64_t source)
+{
+    w->keep = true;
+    w->source = source;
 }
 
 void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors)
@@ -239,10 +276,14 @@ ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, 
                             struct err *err)
 {
     const size_t n_name = strlen(name);
+    const int most = w->safe ? MAX_NAME_SAFE : MAX_NAME;
     uint64_t rows = 1, n_bytes;
-    if (n_name < 1 || n_name > MAX_NAME)
+    if (n_name < 1 || n_name > (size_t)most)
         return err_set(err, INGLE_ARG, "%s: tensor name '%s' has %zu bytes, the limits are 1 and %d", w->path,
-                       io_show(name, n_name).text, n_name, MAX_NAME);
+                       io_show(name, n_name).text, n_name, most);
+    if (w->safe && !io_dtype_name(type))
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': type %s cannot be in safetensors", w->path, name,
+                       quant_info(type) ? quant_info(type)->name : "that is unknown");
     if (io_meta_find(w->names, name))
         return err_set(err, INGLE_ARG, "%s: tensor '%s' is there twice", w->path, name);
     if (n_dims < 1 || n_dims > MAX_DIMS)
@@ -263,9 +304,10 @@ ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, 
     return INGLE_OK;
 }
 
-static uint64_t padded(uint64_t n)
+/* Safetensors has no room between tensors. */
+static uint64_t padded(const struct io_gguf *w, uint64_t n)
 {
-    return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return w->safe ? n : (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* Gives each tensor its part and its place there; the parts' number. */
@@ -283,28 +325,35 @@ static size_t place_tensors(struct io_gguf *w)
         }
         p->part = (uint32_t)part;
         p->at = bytes;
-        bytes += padded(p->n_bytes);
+        bytes += padded(w, p->n_bytes);
         n++;
     }
     return part + 1;
 }
 
-/* "PREFIX-00001-of-00003.gguf" of "PREFIX.gguf". */
+/* "PREFIX-00001-of-00003.gguf" of "PREFIX.gguf", if there are several. */
+static void part_path(const struct io_gguf *w, size_t i, size_t n_parts, struct str *path)
+{
+    const char *last = w->safe ? ending_safe : ending;
+    const size_t k = strlen(last);
+    size_t n = strlen(w->path);
+    if (n_parts == 1) {
+        str_adds(path, w->path);
+        return;
+    }
+    if (n > k && strcmp(w->path + n - k, last) == 0)
+        n -= k;
+    str_add(path, w->path, n);
+    str_addf(path, "-%05zu-of-%05zu%s", i + 1, n_parts, last);
+}
+
 static ingle_status open_part(struct io_gguf *w, size_t i, struct err *err)
 {
     struct str path;
-    size_t n = strlen(w->path);
     w->part[i].file.fd = -1;
     str_init(&path);
-    if (w->n_parts == 1) {
-        str_adds(&path, w->path);
-    } else {
-        if (n > 5 && strcmp(w->path + n - 5, ".gguf") == 0)
-            n -= 5;
-        str_add(&path, w->path, n);
-        str_addf(&path, "-%05zu-of-%05zu.gguf", i + 1, w->n_parts);
-    }
-    ingle_status s = str_ok(&path) ? file_new_open(&w->part[i].file, path.at, err)
+    part_path(w, i, w->n_parts, &path);
+    ingle_status s = str_ok(&path) ? (w->keep ? file_new_again : file_new_open)(&w->part[i].file, path.at, err)
                                    : err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path);
     str_release(&path);
     return s;
@@ -333,43 +382,184 @@ static void add_values(const struct io_gguf *w, size_t i, struct str *head)
     add_u32(head, (uint32_t)w->n_tensors);
 }
 
-static ingle_status begin_part(struct io_gguf *w, size_t i, struct err *err)
+static void add_head(const struct io_gguf *w, size_t i, struct str *head)
+{
+    const struct part *part = &w->part[i];
+    str_adds(head, "GGUF");
+    add_u32(head, VERSION);
+    add_u64(head, part->n_tensors);
+    add_values(w, i, head);
+    for (size_t k = part->first; k < part->first + part->n_tensors; k++) {
+        const struct placed *p = &w->place[k];
+        add_string(head, p->name, strlen(p->name));
+        add_u32(head, p->n_dims);
+        for (uint32_t d = 0; d < p->n_dims; d++)
+            add_u64(head, p->ne[d]);
+        add_u32(head, p->type);
+        add_u64(head, p->at);
+    }
+    while (head->n % ALIGNMENT && str_ok(head))
+        str_addc(head, 0);
+}
+
+/* The length, and JSON. */
+static void add_head_safe(const struct io_gguf *w, size_t i, struct str *head)
+{
+    const struct part *part = &w->part[i];
+    struct str json;
+    str_init(&json);
+    str_adds(&json, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t k = part->first; k < part->first + part->n_tensors; k++) {
+        const struct placed *p = &w->place[k];
+        str_addc(&json, ',');
+        str_add_json(&json, p->name, strlen(p->name));
+        str_addf(&json, ":{\"dtype\":\"%s\",\"shape\":[", io_dtype_name(p->type));
+        for (uint32_t d = p->n_dims; d-- > 0;)
+            str_addf(&json, "%llu%s", (unsigned long long)p->ne[d], d ? "," : "");
+        str_addf(&json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)p->at, (unsigned long long)(p->at + p->n_bytes));
+    }
+    str_addc(&json, '}');
+    while (json.n % HEAD_SAFE && str_ok(&json))
+        str_addc(&json, ' ');
+    add_u64(head, json.n);
+    str_add(head, json.at, json.n);
+    head->failed = head->failed || !str_ok(&json);
+    str_release(&json);
+}
+
+static ingle_status begin_part(struct io_gguf *w, size_t i, XXH3_state_t *identity, struct err *err)
 {
     struct part *part = &w->part[i];
     struct str head;
-    ingle_status s = open_part(w, i, err);
-    if (s)
-        return s;
     str_init(&head);
-    str_adds(&head, "GGUF");
-    add_u32(&head, VERSION);
-    add_u64(&head, part->n_tensors);
-    add_values(w, i, &head);
-    for (size_t k = part->first; k < part->first + part->n_tensors; k++) {
-        const struct placed *p = &w->place[k];
-        add_string(&head, p->name, strlen(p->name));
-        add_u32(&head, p->n_dims);
-        for (uint32_t d = 0; d < p->n_dims; d++)
-            add_u64(&head, p->ne[d]);
-        add_u32(&head, p->type);
-        add_u64(&head, p->at);
-        part->n_data = p->at + padded(p->n_bytes);
-    }
-    while (head.n % ALIGNMENT && str_ok(&head))
-        str_addc(&head, 0);
-    s = str_ok(&head) ? file_new_write(&part->file, 0, head.at, head.n, err)
-                      : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    (w->safe ? add_head_safe : add_head)(w, i, &head);
+    for (size_t k = part->first; k < part->first + part->n_tensors; k++)
+        part->n_data = w->place[k].at + padded(w, w->place[k].n_bytes);
     part->data = head.n;
+    ingle_status s = str_ok(&head) ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    if (!s && identity)
+        (void)XXH3_64bits_update(identity, head.at, head.n);
+    else if (!s)
+        s = file_new_write(&part->file, 0, head.at, head.n, err);
     str_release(&head);
-    static const char zero[1] = {0};
-    if (!s && part->n_data) /* the last tensor is padded, and the whole length is known to be there */
-        s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
+    return s;
+}
+
+/* ---- what an earlier call has written ---- */
+
+/* Removes the parts of a call that made another number of them. */
+static void remove_parts(const struct io_gguf *w, size_t n_parts)
+{
+    for (size_t i = 0; i < n_parts && n_parts <= MAX_PARTS && n_parts != w->n_parts; i++) {
+        struct str path;
+        str_init(&path);
+        part_path(w, i, n_parts, &path);
+        str_adds(&path, ".part");
+        if (str_ok(&path))
+            (void)unlink(path.at);
+        str_release(&path);
+    }
+}
+
+/* "ingle 1 IDENTITY PARTS", then "TENSOR SUM" of each that is whole; a line that was not written to its end ends it. */
+static bool read_state(struct io_gguf *w, const char *text, uint64_t identity)
+{
+    static const char mark[] = "ingle 1 ";
+    char *at;
+    if (strncmp(text, mark, sizeof mark - 1) != 0)
+        return false;
+    const uint64_t is = strtoull(text + sizeof mark - 1, &at, 16), n_parts = strtoull(at, &at, 10);
+    if (is != identity || *at != '\n') {
+        remove_parts(w, (size_t)n_parts);
+        return false;
+    }
+    while (*at == '\n' && at[1]) {
+        char *next;
+        const uint64_t i = strtoull(at + 1, &next, 10), sum = strtoull(next, &at, 16);
+        if (*at == '\n' && next > text && i < w->n_tensors)
+            w->known[i] = (struct known){sum, true};
+    }
+    return true;
+}
+
+static ingle_status append_state(const struct io_gguf *w, const struct str *line, const char *how, struct err *err)
+{
+    struct file_limit limit;
+    file_limit_hold(&limit);
+    FILE *f = str_ok(line) ? fopen(w->state_path, how) : NULL;
+    const bool ok = f && fwrite(line->at, 1, line->n, f) == line->n;
+    const bool closed = f && fclose(f) == 0;
+    file_limit_drop(&limit);
+    return ok && closed ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot write", w->state_path);
+}
+
+static ingle_status take_state(struct io_gguf *w, uint64_t identity, struct err *err)
+{
+    struct str path, line;
+    char *text;
+    size_t n;
+    str_init(&path);
+    str_addf(&path, "%s.part.state", w->path);
+    w->state_path = str_detach(&path);
+    w->known = mem_calloc(w->n_tensors ? w->n_tensors : 1, sizeof *w->known);
+    if (!w->state_path || !w->known)
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", w->path, w->n_tensors);
+    ingle_status s = file_slurp(w->state_path, STATE_LIMIT, &text, &n, NULL);
+    const bool goes_on = !s && read_state(w, text, identity);
+    if (!s)
+        mem_free(text);
+    if (goes_on)
+        return INGLE_OK;
+    s = INGLE_OK;
+    for (size_t i = 0; i < w->n_parts && !s; i++)
+        s = file_new_empty(&w->part[i].file, err);
+    str_init(&line);
+    str_addf(&line, "ingle 1 %016llx %zu\n", (unsigned long long)identity, w->n_parts);
+    if (!s)
+        s = append_state(w, &line, "we", err);
+    str_release(&line);
+    return s;
+}
+
+bool io_gguf_known(const struct io_gguf *w, size_t tensor, uint64_t *sum)
+{
+    if (!w->known || !w->known[tensor].is)
+        return false;
+    *sum = w->known[tensor].sum;
+    return true;
+}
+
+ingle_status io_gguf_note(struct io_gguf *w, size_t tensor, uint64_t sum, struct err *err)
+{
+    struct str line;
+    if (!w->keep)
+        return INGLE_OK;
+    str_init(&line);
+    str_addf(&line, "%zu %016llx\n", tensor, (unsigned long long)sum);
+    const ingle_status s = append_state(w, &line, "ae", err);
+    str_release(&line);
+    return s;
+}
+
+/* Everything that decides the bytes of the file. */
+static ingle_status identity_of(struct io_gguf *w, uint64_t *out, struct err *err)
+{
+    XXH3_state_t *h = XXH3_createState();
+    ingle_status s = h ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    if (!s)
+        (void)XXH3_64bits_reset_withSeed(h, w->source);
+    for (size_t i = 0; i < w->n_parts && !s; i++)
+        s = begin_part(w, i, h, err);
+    if (!s)
+        *out = XXH3_64bits_digest(h);
+    (void)XXH3_freeState(h);
     return s;
 }
 
 ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
 {
     const size_t n = place_tensors(w);
+    uint64_t identity = 0;
     if (n > MAX_PARTS)
         return err_set(err, INGLE_LIMIT, "%s: it would have %zu parts, the limit is %d", w->path, n, MAX_PARTS);
     w->part = mem_calloc(n, sizeof *w->part);
@@ -382,9 +572,22 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
     w->n_parts = n;
     for (size_t i = 0; i < n; i++)
         w->part[i].file.fd = -1;
-    ingle_status s = INGLE_OK;
+    ingle_status s = w->keep ? identity_of(w, &identity, err) : INGLE_OK;
     for (size_t i = 0; i < n && !s; i++)
-        s = begin_part(w, i, err);
+        s = open_part(w, i, err);
+    if (!s && w->keep)
+        s = take_state(w, identity, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        static const char zero[1] = {0};
+        const struct part *part = &w->part[i];
+        const struct placed *last = part->n_tensors ? &w->place[part->first + part->n_tensors - 1] : NULL;
+        s = begin_part(w, i, NULL, err);
+        /* The whole length is known to be there, with the padding behind the last tensor. */
+        if (!s && last && last->at + last->n_bytes < part->n_data)
+            s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
+        else if (!s && !w->keep && part->n_data)
+            s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
+    }
     return s;
 }
 
@@ -412,12 +615,58 @@ ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, co
     return file_new_write(&part->file, part->data + p->at + offset, bytes, n, err);
 }
 
+ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uint64_t offset, void *bytes, size_t n, struct err *err)
+{
+    const struct placed *p = &w->place[tensor];
+    const struct part *part = &w->part[p->part];
+    return file_read_at(part->file.fd, part->file.tmp, part->data + p->at + offset, bytes, n, err);
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* "PREFIX.safetensors.index.json": which part has a tensor. */
+static ingle_status write_index(const struct io_gguf *w, struct err *err)
+{
+    struct str json, path, part;
+    uint64_t n_bytes = 0;
+    str_init(&json);
+    str_init(&path);
+    str_addf(&path, "%s.index.json", w->path);
+    for (size_t i = 0; i < w->n_tensors; i++)
+        n_bytes += w->place[i].n_bytes;
+    str_addf(&json, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {", (unsigned long long)n_bytes);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        str_init(&part);
+        part_path(w, w->place[i].part, w->n_parts, &part);
+        str_adds(&json, i ? ",\n    " : "\n    ");
+        str_add_json(&json, w->place[i].name, strlen(w->place[i].name));
+        str_adds(&json, ": ");
+        if (str_ok(&part))
+            str_add_json(&json, base_name(part.at), strlen(base_name(part.at)));
+        else
+            json.failed = true;
+        str_release(&part);
+    }
+    str_adds(&json, "\n  }\n}\n");
+    const ingle_status s = str_ok(&json) && str_ok(&path) ? file_write_atomic(path.at, json.at, json.n, err)
+                                                          : err_set(err, INGLE_NOMEM, "%s: no memory for the index", w->path);
+    str_release(&json);
+    str_release(&path);
+    return s;
+}
+
 /* The first part is the last to appear: a reader begins with it. */
 ingle_status io_gguf_finish(struct io_gguf *w, struct err *err)
 {
     ingle_status s = INGLE_OK;
     for (size_t i = w->n_parts; i-- > 0 && !s;)
         s = file_new_finish(&w->part[i].file, err);
+    if (!s && w->safe && w->n_parts > 1)
+        s = write_index(w, err);
     io_gguf_drop(w);
     return s;
 }

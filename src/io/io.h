@@ -156,6 +156,17 @@ MUST_CHECK ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const c
 /* Before io_gguf_begin(): parts "PREFIX-00001-of-00003.gguf" of at most so many bytes of tensors (a larger tensor has a part
  * of its own) and so many tensors; 0: any.  What fits into one part is one file under its own name. */
 void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors);
+/* Before the first tensor: the file becomes safetensors, without the metadata; types are those that safetensors has, and parts
+ * get an index. */
+void io_gguf_safetensors(struct io_gguf *w);
+/* Before io_gguf_begin(): parts are called "PART.part" until they are whole, and what an earlier call has written of the same
+ * file (metadata, tensors, types) from the same source (a hash) is kept. */
+void io_gguf_keep(struct io_gguf *w, uint64_t source);
+/* Whether an earlier call has noted the tensor as written, with this sum: of the caller's choice, who reads and compares. */
+bool io_gguf_known(const struct io_gguf *w, size_t tensor, uint64_t *sum);
+MUST_CHECK ingle_status io_gguf_note(struct io_gguf *w, size_t tensor, uint64_t sum, struct err *err);
+/* What was written; any thread. */
+MUST_CHECK ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uint64_t offset, void *bytes, size_t n, struct err *err);
 /* ne[0] is the contiguous one, as in struct io_tensor; tensors are numbered from 0. */
 MUST_CHECK ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims,
                                        const uint64_t *ne, struct err *err);
@@ -166,5 +177,6 @@ MUST_CHECK ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t
                                       struct err *err);
 MUST_CHECK ingle_status io_gguf_finish(struct io_gguf *w, struct err *err); /* frees w on every path */
 void io_gguf_drop(struct io_gguf *w); /* leaves nothing; NULL is fine */
+void io_gguf_leave(struct io_gguf *w); /* after io_gguf_keep(): what was written stays for a later call */
 
 #endif

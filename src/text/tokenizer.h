@@ -60,6 +60,8 @@ MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const c
 typedef ingle_status text_vocab_fn(void *arg, const struct text_vocab *v, struct err *err);
 MUST_CHECK ingle_status text_vocab_from_json(const char *source, const char *text, size_t n, text_vocab_fn *fn, void *arg,
                                              struct err *err);
+/* The patterns at which such a file of DeepSeek splits a text; i: 0 to 2. */
+const char *text_deepseek_split(int i);
 void text_tokenizer_free(struct tokenizer *t);
 
 enum text_tokenizer_kind text_tokenizer_kind(const struct tokenizer *t);

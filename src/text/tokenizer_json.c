@@ -20,6 +20,8 @@ static const char *const deepseek_split[3][2] = {
     {SPLIT_WORDS("\r\n"), SPLIT_WORDS("\\r\\n")},
 };
 
+const char *text_deepseek_split(int i) { return deepseek_split[i][1]; }
+
 struct reader {
     const char *source;
     json_object *root, *model;

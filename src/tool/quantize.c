@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a model file with other codes.  Workers read, decode, encode and write rows of one tensor at a time. */
+#define _POSIX_C_SOURCE 200809L
 #include "tool/tool.h"
 
 #include "base/mem.h"
@@ -10,10 +11,12 @@
 #include "tool/importance.h"
 #include "tool/recipe.h"
 #include "tool/source.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { CHUNK = 1 << 18 }; /* elements that a worker holds */
 
@@ -39,7 +42,7 @@ struct job {
     struct io_gguf *out;
     const struct tool_recipe *recipe;
     struct plan *plan;
-    size_t n;
+    size_t n, n_kept;                         /* kept: of an earlier call */
     uint64_t in_bytes, out_bytes, done_bytes; /* of tensors; done: of out_bytes */
     /* the tensor at work */
     const struct plan *now;
@@ -54,6 +57,7 @@ struct worker {
     float *x;
     unsigned char *raw, *code, *work;
     size_t raw_cap, code_cap, work_cap;
+    uint64_t sum; /* of what it wrote, or read again, of the tensor */
     ingle_status status;
     struct err err;
 };
@@ -170,7 +174,7 @@ static ingle_status make_plan(struct job *j, struct err *err)
         j->out_bytes += j->plan[i].n_bytes;
     }
     size_t n_rounded = 0;
-    for (size_t i = 0; i < j->n && !s && !j->recipe && !j->like && !j->o->fit_bytes; i++)
+    for (size_t i = 0; i < j->n && !s && !j->recipe && !j->like && !j->o->fit_bytes && !tool_source_is_back(j->in); i++)
         n_rounded += !j->plan[i].ruled && tool_source_type(j->in, i) != j->plan[i].t->type;
     if (n_rounded)
         report(j->sink, INGLE_REPORT_WARN, "convert", j->in_name,
@@ -265,6 +269,23 @@ static ingle_status worker_room(struct job *j, struct worker *w, uint64_t rows)
     return INGLE_OK;
 }
 
+/* Sums of pieces are added: workers end in any order. */
+static ingle_status put(struct job *j, struct worker *w, uint64_t at, const void *bytes, size_t n)
+{
+    w->sum += XXH3_64bits_withSeed(bytes, n, at);
+    return io_gguf_write(j->out, j->i_now, at, bytes, n, &w->err);
+}
+
+/* The same pieces as they are in the file. */
+static ingle_status read_again(struct job *j, struct worker *w, uint64_t first, uint64_t rows)
+{
+    const size_t n = (size_t)(rows * j->row_out);
+    const ingle_status s = io_gguf_read(j->out, j->i_now, first * j->row_out, w->code, n, &w->err);
+    if (!s)
+        w->sum += XXH3_64bits_withSeed(w->code, n, first * j->row_out);
+    return s;
+}
+
 /* Rows of one matrix: they have the same importance. */
 static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first, uint64_t rows)
 {
@@ -279,7 +300,7 @@ static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first,
         return err_set(&w->err, INGLE_FORMAT, "%s: tensor '%s': element %llu is no finite number", j->in_name, t->name,
                        (unsigned long long)(first * n + (uint64_t)bad * info->n));
     if (t->type == j->now->type)
-        return io_gguf_write(j->out, j->i_now, first * j->row_in, w->raw, (size_t)(rows * j->row_in), &w->err);
+        return put(j, w, first * j->row_in, w->raw, (size_t)(rows * j->row_in));
     quant_decode(t->type, w->raw, w->x, (size_t)rows * n);
     quant_fit(j->cpu, j->now->type, w->x, j->weight ? j->weight + first / j->matrix_rows * n : NULL, w->code, n,
               (size_t)rows);
@@ -288,13 +309,13 @@ static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first,
         return err_set(&w->err, INGLE_LIMIT, "%s: tensor '%s': values about element %llu are too large for %s", j->in_name,
                        t->name, (unsigned long long)(first * n + (uint64_t)large * quant_info(j->now->type)->n),
                        code_name(j->now->type));
-    return io_gguf_write(j->out, j->i_now, first * j->row_out, w->code, (size_t)(rows * j->row_out), &w->err);
+    return put(j, w, first * j->row_out, w->code, (size_t)(rows * j->row_out));
 }
 
-static void work(void *arg, int64_t chunk, int worker)
+typedef ingle_status rows_fn(struct job *j, struct worker *w, uint64_t first, uint64_t rows);
+
+static void work_on(struct job *j, int64_t chunk, struct worker *w, rows_fn *fn)
 {
-    struct job *j = arg;
-    struct worker *w = &j->worker[worker];
     uint64_t first = (uint64_t)(j->chunk + chunk) * j->rows_per_chunk;
     const uint64_t left = j->now->n_rows - first, end = first + (left < j->rows_per_chunk ? left : j->rows_per_chunk);
     if (w->status)
@@ -303,9 +324,58 @@ static void work(void *arg, int64_t chunk, int worker)
     while (first < end && !w->status) {
         const uint64_t in_matrix = j->matrix_rows - first % j->matrix_rows;
         const uint64_t rows = in_matrix < end - first ? in_matrix : end - first;
-        w->status = encode_rows(j, w, first, rows);
+        w->status = fn(j, w, first, rows);
         first += rows;
     }
+}
+
+static void work(void *arg, int64_t chunk, int worker)
+{
+    struct job *j = arg;
+    work_on(j, chunk, &j->worker[worker], encode_rows);
+}
+
+static void look(void *arg, int64_t chunk, int worker)
+{
+    struct job *j = arg;
+    work_on(j, chunk, &j->worker[worker], read_again);
+}
+
+/* All chunks of the tensor at work. */
+static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn, uint64_t *sum, struct err *err)
+{
+    const int64_t n_chunks = num_div_up((int64_t)p->n_rows, (int64_t)j->rows_per_chunk), batch = 8 * (int64_t)j->n_workers;
+    ingle_status s = INGLE_OK;
+    for (size_t k = 0; k < j->n_workers; k++)
+        j->worker[k].sum = 0;
+    for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) { /* progress is told between batches */
+        const int64_t n = num_min(batch, n_chunks - j->chunk);
+        pool_run(j->pool, n, fn, j);
+        for (size_t k = 0; k < j->n_workers && !s; k++)
+            if (j->worker[k].status) {
+                s = j->worker[k].status;
+                j->worker[k].status = INGLE_OK;
+                if (err)
+                    *err = j->worker[k].err;
+            }
+        const double part = (double)(j->chunk + n) / (double)n_chunks * (double)p->n_bytes;
+        if (!s && report_progress(j->sink, j->o->job ? j->o->job : "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
+            s = err_set(err, INGLE_CANCEL, "%s: stopped: the same command goes on", j->in_name);
+    }
+    *sum = 0;
+    for (size_t k = 0; k < j->n_workers; k++)
+        *sum += j->worker[k].sum;
+    return s;
+}
+
+/* Whether an earlier call has written the tensor, and it is there as it was written. */
+static bool is_written(struct job *j, size_t i)
+{
+    uint64_t noted, sum;
+    if (!io_gguf_known(j->out, i, &noted) || run_chunks(j, j->now, look, &sum, NULL) || sum != noted)
+        return false;
+    j->n_kept++;
+    return true;
 }
 
 static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
@@ -322,6 +392,10 @@ static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
     j->row_out = p->n_bytes / p->n_rows;
     j->matrix_rows = p->n_rows / n_matrices;
     j->rows_per_chunk = t->ne[0] >= CHUNK ? 1 : CHUNK / t->ne[0];
+    if (is_written(j, i)) {
+        j->done_bytes += p->n_bytes;
+        return INGLE_OK;
+    }
     if (j->importance && quant_info(p->type)->quantised && p->type != t->type)
         s = take_importance(j, t, n_matrices, err);
     /* a row that is longer than a chunk */
@@ -330,20 +404,11 @@ static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
         if (!(j->worker[k].x = mem_calloc((size_t)t->ne[0], sizeof(float))))
             s = err_set(err, INGLE_NOMEM, "no memory for a row of tensor '%s'", t->name);
     }
-    const int64_t n_chunks = num_div_up((int64_t)p->n_rows, (int64_t)j->rows_per_chunk), batch = 8 * (int64_t)j->n_workers;
-    for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) { /* progress is told between batches */
-        const int64_t n = num_min(batch, n_chunks - j->chunk);
-        pool_run(j->pool, n, work, j);
-        for (size_t k = 0; k < j->n_workers && !s; k++)
-            if (j->worker[k].status) {
-                s = j->worker[k].status;
-                if (err)
-                    *err = j->worker[k].err;
-            }
-        const double part = (double)(j->chunk + n) / (double)n_chunks * (double)p->n_bytes;
-        if (!s && report_progress(j->sink, j->o->job ? j->o->job : "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
-            s = err_set(err, INGLE_CANCEL, "%s: stopped", j->in_name);
-    }
+    uint64_t sum = 0;
+    if (!s)
+        s = run_chunks(j, p, work, &sum, err);
+    if (!s)
+        s = io_gguf_note(j->out, i, sum, err);
     j->done_bytes += p->n_bytes;
     mem_free(j->weight);
     j->weight = NULL;
@@ -369,9 +434,21 @@ static uint32_t file_type(const struct job *j)
     return is;
 }
 
+static ingle_status write_tensors(struct job *j, struct err *err)
+{
+    ingle_status s = INGLE_OK;
+    for (size_t i = 0; i < j->n && !s; i++) {
+        const struct io_tensor *t = j->plan[i].t;
+        s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
+    }
+    return s ? s : io_gguf_begin(j->out, err);
+}
+
 static ingle_status write_head(struct job *j, struct err *err)
 {
     uint64_t type = 0;
+    if (tool_source_is_back(j->in))
+        return write_tensors(j, err);
     ingle_status s = tool_source_head(j->in, j->out, err);
     if (j->recipe)
         type = tool_recipe_file_type(j->recipe);
@@ -383,11 +460,7 @@ static ingle_status write_head(struct job *j, struct err *err)
         s = io_gguf_u32(j->out, "general.quantization_version", 2, err);
     if (!s && j->importance)
         s = io_gguf_str(j->out, "quantize.imatrix.file", j->o->imatrix, strlen(j->o->imatrix), err);
-    for (size_t i = 0; i < j->n && !s; i++) {
-        const struct io_tensor *t = j->plan[i].t;
-        s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
-    }
-    return s ? s : io_gguf_begin(j->out, err);
+    return s ? s : write_tensors(j, err);
 }
 
 static void summary(const struct job *j, struct str *out)
@@ -411,6 +484,8 @@ static void summary(const struct job *j, struct str *out)
     if (fallbacks)
         str_addf(out, "; %llu tensors have another code than asked, for the length of their rows",
                  (unsigned long long)fallbacks);
+    if (j->n_kept)
+        str_addf(out, "; %zu of %zu tensors were written by an earlier call", j->n_kept, j->n);
     str_adds(out, "\n");
 }
 
@@ -436,6 +511,41 @@ static ingle_status open_all(struct job *j, const char *in, const char *out, str
     return s;
 }
 
+static void add_stat(XXH3_state_t *h, const char *path)
+{
+    struct stat st = {0};
+    const bool is = stat(path, &st) == 0;
+    const int64_t v[] = {is, (int64_t)st.st_size, (int64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
+                         (int64_t)st.st_ctim.tv_sec, (int64_t)st.st_ctim.tv_nsec};
+    (void)XXH3_64bits_update(h, v, sizeof v);
+}
+
+/* What the values come from: files that are other ones make another file. */
+static ingle_status source_hash(const struct job *j, uint64_t *out, struct err *err)
+{
+    static const char *const side[] = {"config.json", "hf_quant_config.json"};
+    const struct io_file *f = tool_source_file(j->in);
+    XXH3_state_t *h = XXH3_createState();
+    if (!h)
+        return err_set(err, INGLE_NOMEM, "%s: no memory to write from it", j->in_name);
+    (void)XXH3_64bits_reset(h);
+    for (size_t i = 0; i < io_n_files(f); i++) {
+        struct io_stamp stamp = {0};
+        (void)io_stamp(f, i, &stamp);
+        (void)XXH3_64bits_update(h, &stamp, sizeof stamp);
+    }
+    for (size_t i = 0; i < sizeof side / sizeof *side; i++) {
+        char path[4096];
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", j->in_name, side[i]) < sizeof path)
+            add_stat(h, path);
+    }
+    if (j->o->imatrix)
+        add_stat(h, j->o->imatrix);
+    *out = XXH3_64bits_digest(h);
+    (void)XXH3_freeState(h);
+    return INGLE_OK;
+}
+
 static ingle_status convert_all(struct job *j, const char *out, struct err *err)
 {
     ingle_status s = INGLE_OK;
@@ -448,16 +558,57 @@ static ingle_status convert_all(struct job *j, const char *out, struct err *err)
             s = err_set(err, INGLE_NOMEM, "no memory for %zu threads", j->n_workers);
     if (!s)
         s = io_gguf_create(&j->out, out, err);
+    uint64_t source = 0;
     if (!s)
+        s = source_hash(j, &source, err);
+    if (!s) {
         io_gguf_split(j->out, j->o->split_bytes, j->o->split_tensors);
-    if (!s)
+        io_gguf_keep(j->out, source);
+        if (tool_source_is_back(j->in))
+            io_gguf_safetensors(j->out);
         s = write_head(j, err);
+    }
     for (size_t i = 0; i < j->n && !s; i++)
         s = convert_tensor(j, i, err);
     if (!s) {
         s = io_gguf_finish(j->out, err);
         j->out = NULL;
     }
+    return s;
+}
+
+/* Weights of another checkpoint are not written over, and would be read with the new ones. */
+static ingle_status refuse_weights(const char *dir, struct err *err)
+{
+    static const char end[] = ".safetensors";
+    const size_t k = sizeof end - 1;
+    ingle_status s = INGLE_OK;
+    DIR *d = opendir(dir);
+    if (!d)
+        return err_set(err, INGLE_IO, "%s: cannot create a folder of this name", dir);
+    for (struct dirent *e; !s && (e = readdir(d));) {
+        const size_t n = strlen(e->d_name);
+        if (n > k && !strcmp(e->d_name + n - k, end))
+            s = err_set(err, INGLE_ARG, "%s: has a checkpoint already: %s", dir, e->d_name);
+    }
+    closedir(d);
+    return s;
+}
+
+/* A directory: the weights are the last to appear. */
+static ingle_status convert_back(struct job *j, const char *dir, struct err *err)
+{
+    struct str path;
+    (void)mkdir(dir, 0777); /* it may be there */
+    const ingle_status there = refuse_weights(dir, err);
+    if (there)
+        return there;
+    str_init(&path);
+    str_addf(&path, "%s/model.safetensors", dir);
+    ingle_status s = str_ok(&path) ? tool_source_side_files(j->in, dir, err) : err_set(err, INGLE_NOMEM, "%s: no memory", dir);
+    if (!s)
+        s = convert_all(j, path.at, err);
+    str_release(&path);
     return s;
 }
 
@@ -471,11 +622,16 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
         s = make_plan(&j, err);
     if (!s && o->fit_bytes)
         s = fit_plan(&j, err);
-    if (!s && !o->dry)
+    if (!s && !o->dry && tool_source_is_back(j.in))
+        s = convert_back(&j, out, err);
+    else if (!s && !o->dry)
         s = convert_all(&j, out, err);
     if (!s)
         summary(&j, text);
-    io_gguf_drop(j.out);
+    if (s == INGLE_CANCEL)
+        io_gguf_leave(j.out);
+    else
+        io_gguf_drop(j.out);
     for (size_t i = 0; j.worker && i < j.n_workers; i++) {
         mem_free(j.worker[i].x);
         mem_free(j.worker[i].raw);

@@ -24,6 +24,11 @@ bool tool_source_is_gguf(const struct tool_source *s)
     return s->kind == SOURCE_GGUF;
 }
 
+bool tool_source_is_back(const struct tool_source *s)
+{
+    return s->o.back;
+}
+
 const struct io_meta *tool_source_meta(const struct tool_source *s)
 {
     return s->meta ? s->meta : io_metadata(s->file);
@@ -70,7 +75,7 @@ static ingle_status no_memory(const struct tool_source *s, struct err *err)
     return err_set(err, INGLE_NOMEM, "%s: no memory for the list of its tensors", s->path);
 }
 
-static ingle_status new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err)
+ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err)
 {
     if (!mem_grow(&s->item, &s->cap, s->n + 1, sizeof *s->item))
         return no_memory(s, err);
@@ -87,7 +92,7 @@ static ingle_status list_gguf(struct tool_source *s, struct err *err)
     ingle_status st = INGLE_OK;
     for (size_t i = 0; i < io_n_tensors(s->file) && !st; i++) {
         const struct io_tensor *t = io_tensor_at(s->file, i);
-        st = new_item(s, t->name, &it, err);
+        st = tool_source_new_item(s, t->name, &it, err);
         if (!st) {
             it->t = *t;
             it->written = t->type;
@@ -172,7 +177,7 @@ static ingle_status add_stack(struct tool_source *s, const char *from, const cha
     ingle_status st = model_stack_open(&a, s->model, from, err);
     if (st)
         return st;
-    st = new_item(s, name, &it, err);
+    st = tool_source_new_item(s, name, &it, err);
     if (st) {
         model_stack_close(a);
         return st;
@@ -187,7 +192,7 @@ static ingle_status add_stack(struct tool_source *s, const char *from, const cha
 static ingle_status add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err)
 {
     struct source_item *it;
-    const ingle_status st = v ? new_item(s, name, &it, err) : no_memory(s, err);
+    const ingle_status st = v ? tool_source_new_item(s, name, &it, err) : no_memory(s, err);
     if (st) {
         mem_free(v);
         return st;
@@ -498,7 +503,7 @@ size_t tool_source_work(const struct tool_source *s, size_t i, uint64_t n)
 {
     const struct source_item *it = &s->item[i];
     if (!it->a)
-        return 0;
+        return tool_source_work_back(it, n);
     size_t stack = model_stack_work(it->a, (int64_t)n);
     if (it->b) {
         const size_t b = model_stack_work(it->b, (int64_t)n);
@@ -607,6 +612,8 @@ ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uin
     bool rounded = false, exact = true;
     if (it->how == SOURCE_FILE)
         return io_read(s->file, &it->t, row * one, to, (size_t)(n * one), err);
+    if (it->how == SOURCE_LONGS || it->how == SOURCE_FP4_CODES || it->how == SOURCE_FP4_SCALES)
+        return tool_source_rows_back(s, it, row, n, work, to, err);
     if (it->how == SOURCE_CONSTANT) {
         memcpy(to, (const char *)it->constant + row * one, (size_t)(n * one));
         return INGLE_OK;
@@ -636,7 +643,9 @@ ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uin
 
 void tool_source_say(const struct tool_source *s)
 {
-    if (atomic_load(&s->rounded))
+    if (atomic_load(&s->rounded) && s->o.back)
+        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "codes became BF16 and were rounded (--outtype f32 keeps their values)");
+    else if (atomic_load(&s->rounded))
         report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "some values or scales have no exact form in the file's types and were rounded");
 }
 
@@ -746,8 +755,11 @@ ingle_status tool_source_open(struct tool_source **out, const char *path, const 
         s->o = *o;
     atomic_init(&s->rounded, false);
     ingle_status st = io_open(&s->file, path, sink, err);
-    if (!st)
-        st = io_kind(s->file) == IO_GGUF ? list_gguf(s, err) : open_checkpoint(s, err);
+    const bool gguf = !st && io_kind(s->file) == IO_GGUF;
+    if (!st && s->o.back)
+        st = gguf ? tool_source_list_back(s, err) : err_set(err, INGLE_ARG, "%s: is a checkpoint already", path);
+    else if (!st)
+        st = gguf ? list_gguf(s, err) : open_checkpoint(s, err);
     for (size_t i = 0; i < s->n; i++)
         s->item[i].t.name = s->item[i].name;
     if (st)

@@ -17,6 +17,9 @@ enum source_how {
     SOURCE_INTS,     /* I64 into I32 */
     SOURCE_JOINED,   /* rows of two stacks behind one another, as floats */
     SOURCE_CONSTANT, /* F32 in memory */
+    SOURCE_LONGS,      /* of a GGUF file: I32 into I64 */
+    SOURCE_FP4_CODES,  /* of a GGUF file: MXFP4's elements in the order of a checkpoint */
+    SOURCE_FP4_SCALES, /* of a GGUF file: MXFP4's scales */
 };
 
 struct source_item {
@@ -28,6 +31,7 @@ struct source_item {
     float *constant; /* owned */
     uint32_t written; /* tool_source_type() */
     bool coded;
+    struct io_tensor from; /* of a GGUF file, where t has another type */
 };
 
 enum source_kind { SOURCE_GGUF, SOURCE_GEMMA4, SOURCE_DEEPSEEK4, SOURCE_MTP, SOURCE_MTP_ALONE, SOURCE_ASSISTANT, SOURCE_DFLASH, SOURCE_DSPARK4 };
@@ -53,6 +57,18 @@ struct tool_source {
 
 /* Fills s->meta from config.json. */
 MUST_CHECK ingle_status tool_source_keys(struct tool_source *s, struct err *err);
+
+/* ---- source_back.c, source_config.c, source_tokenizer.c: a GGUF file as a checkpoint ---- */
+
+/* Fills the list of tensors. */
+MUST_CHECK ingle_status tool_source_list_back(struct tool_source *s, struct err *err);
+size_t tool_source_work_back(const struct source_item *it, uint64_t n);
+MUST_CHECK ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, void *work,
+                                              void *to, struct err *err);
+MUST_CHECK ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err);
+/* config.json, and tokenizer.json with what stands beside it. */
+MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct str *out, struct err *err);
+MUST_CHECK ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer, struct str *config, struct err *err);
 
 /* ---- source_vocab.c ---- */
 

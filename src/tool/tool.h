@@ -175,6 +175,8 @@ struct tool_source_options {
     enum tool_source_part part;
     const char *target; /* a drafter's: the checkpoint or GGUF file that has the vocabulary; NULL: it has its own */
     const char *name;   /* general.name; NULL: that of the directory */
+    bool back;          /* a GGUF file as the checkpoint that it could have been made of */
+    const char *back_type; /* of its floats: "f32", "f16", "bf16"; NULL: as they are, and BF16 for codes */
 };
 
 struct tool_rule { const char *pattern, *code; size_t n_pattern; }; /* "*.ffn_down*", "Q6_K" */
@@ -194,7 +196,8 @@ struct tool_quantize_options {
 };
 
 /* Writes the tensors of the GGUF file or checkpoint (tool/source.h) `in` to the GGUF `out`; *text is a summary.  The threads of p
- * work on rows; memory: a few MiB a thread. */
+ * work on rows; memory: a few MiB a thread.  With source->back `in` is a GGUF file, and `out` a directory that becomes a
+ * checkpoint.  What a call that was ended has written is not written again. */
 MUST_CHECK ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
                                       const struct tool_quantize_options *o, const struct report_sink *sink,
                                       struct str *text, struct err *err);

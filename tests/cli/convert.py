@@ -300,6 +300,64 @@ class Case(Base):
         self.assertIn(b"F32", r.stdout)
         self.run_it("convert", source, "--outfile", self.out, "--outtype", "bf16", "--no-mtp")
 
+    def values(self, path):
+        """{name: floats of all its tensors} of safetensors, codes of 4 bits with their scales as they are."""
+        out = {}
+        for name, (dtype, shape, raw) in safetensors(path).items():
+            if dtype == "BF16":
+                raw = b"".join(b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
+            if dtype in ("BF16", "F32"):
+                dtype, raw = "F", raw
+            out[name] = (dtype, shape, raw)
+        return out
+
+    def test_back(self):
+        """A checkpoint, its GGUF file, and the checkpoint made of that: the same tensors and the same logits."""
+        back = f"{self.dir}/back"
+        for golden, n_vocab in (("gemma4_dense", 512), ("gemma4_moe", 512), ("deepseek_v4_full", 320), ("deepseek_v4_published", 320)):
+            with self.subTest(golden=golden):
+                source = f"{GOLDENS}/{golden}"
+                self.convert(source)
+                shutil.rmtree(back, ignore_errors=True)
+                self.run_it("convert", "--threads", "2", self.out, "-o", back)
+                was, now = self.values(f"{source}/model.safetensors"), self.values(f"{back}/model.safetensors")
+                if golden == "deepseek_v4_full":
+                    was = {k: v for k, v in was.items() if not k.startswith("mtp.")}
+                if golden != "deepseek_v4_published":
+                    names = {k.replace("model.language_model.", "model."): v for k, v in was.items()}
+                    self.assertEqual(names, now)
+                else:  # FP8 became BF16, so its scales are gone; experts are as they were
+                    self.assertEqual({k for k in was if k not in now and not k.endswith(".scale")}, set())
+                    for name, v in was.items():
+                        if ".experts." in name or name.endswith("tid2eid") or v[0] == "F":
+                            self.assertEqual(now[name], v, name)
+                self.assertEqual(self.logits(back, n_vocab), self.logits(source, n_vocab))
+
+    def test_back_of_what_has_no_checkpoint_here(self):
+        """E-models and codes: the file, its checkpoint, and the file made of that."""
+        for source, n_tensors in ((f"{GOLDENS}/gemma4_ple_e2b/model-F32.gguf", 99), (f"{GOLDENS}/gemma4_ple_e4b/model-F32.gguf", 99),
+                                  (f"{GOLDENS}/gemma4_realhd/model-F32.gguf", 44), ("assets/nano-gemma4-Q8_0.gguf", 86)):
+            with self.subTest(source=source):
+                back = f"{self.dir}/back"
+                shutil.rmtree(back, ignore_errors=True)
+                self.run_it("convert", source, "-o", back, "--outtype", "f32", "--split-max-tensors", "40")
+                self.convert(back)
+                r = json.loads(self.run_it("compare", "-q", "--json", source, self.out).stdout)
+                self.assertEqual((len(r), {v["relative_rms"] for v in r.values()}), (n_tensors, {0}))
+                was, now = gguf(source)[0], gguf(self.out)[0]
+                for key, v in was.items():
+                    if key.startswith(("gemma4.", "tokenizer.ggml.tokens", "tokenizer.ggml.merges")) and key != "gemma4.vocab_size":
+                        self.assertEqual(now.get(key), v, key)
+        self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/back", code=1)  # there is one
+        r = self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/rounded")
+        self.assertIn(b"--outtype f32", r.stderr)
+        words = "Hello, World! 123\n  <|turn>x \xc3\xa9"
+        a, b = (self.run_it("tokenize", "--parse-special", "-m", m, words).stdout for m in ("assets/nano-gemma4-Q8_0.gguf", f"{self.dir}/rounded"))
+        self.assertEqual(a, b)
+        for args in (("tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", "-o", f"{self.dir}/x"), (GOLDENS + "/dflash_gemma4/model-F32.gguf", "-o", f"{self.dir}/x")):
+            self.run_it("convert", *args, code=1)
+        self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/x", "--outtype", "q8_0", code=2)
+
     def test_quantize_takes_checkpoints(self):
         self.run_it("quantize", "--threads", "2", f"{GOLDENS}/gemma4_dense", self.out, "Q8_0")
         self.same_tensors(f"{GOLDENS}/gemma4_dense/model-Q8_0.gguf", besides=[n for n in gguf(self.out)[1]])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """quantize.py INGLE - a model in five codes answers, tensors get the codes that were asked for, and what goes wrong
 leaves no file."""
-import json, os, resource, struct, subprocess, sys, tempfile, unittest
+import fcntl, json, os, re, resource, shutil, struct, subprocess, sys, tempfile, unittest
 
 INGLE = sys.argv[1]
 NANO = "assets/nano-gemma4-Q8_0.gguf"
@@ -139,6 +139,67 @@ class Case(unittest.TestCase):
         self.kept = ["out.gguf"]
         r = self.quantize(self.out, self.out, "Q4_0", code=1)
         self.assertIn("is the file that is read", r.stderr)
+
+    def test_killed_and_continued(self):
+        """What a killed call has written is checked and kept; what is wrong, or of another source or code, is written again."""
+        source, part, state = f"{self.dir.name}/in.gguf", f"{self.out}.part", f"{self.out}.part.state"
+        shutil.copy(NANO, source)
+        self.quantize(source, self.out, "IQ2_S")
+        with open(self.out, "rb") as f:
+            whole = f.read()
+        os.remove(self.out)
+        while not os.path.exists(part):  # a call that ends before it is killed is made again
+            with subprocess.Popen([INGLE, "quantize", "-q", "--threads", "1", source, self.out, "IQ2_S"]) as p:
+                while p.poll() is None and not (os.path.exists(state) and self.lines(state) > 8):
+                    pass
+                p.kill()
+        self.assertFalse(os.path.exists(self.out))
+        with open(part, "rb") as f, open(state, "rb") as g:
+            written, note = f.read(), g.read()
+        n = note.count(b"\n") - 1
+        self.assertGreater(n, 6)
+
+        def half():  # a line that was not written to its end
+            with open(state, "ab") as f:
+                f.write(b"3 12")
+
+        def wrong():  # the bytes of a tensor that was noted
+            at = next(i for i in range(len(written) // 2, len(written)) if written[i])
+            with open(part, "r+b") as f:
+                f.seek(at)
+                f.write(bytes([written[at] ^ 1]))
+
+        for change, least, most in ((lambda: None, n, n), (wrong, n - 1, n), (half, n, n),
+                                    (lambda: os.utime(source, (1, 1)), 0, 0), (lambda: os.remove(part), 0, 0)):
+            with self.subTest(least=least):
+                with open(part, "wb") as f, open(state, "wb") as g:
+                    f.write(written)
+                    g.write(note)
+                change()
+                r = self.quantize(source, self.out, "IQ2_S")
+                found = re.search(r"(\d+) of \d+ tensors were written by an earlier call", r.stdout)
+                kept = int(found[1]) if found else 0
+                self.assertTrue(least <= kept <= most, (kept, n))
+                with open(self.out, "rb") as f:
+                    self.assertEqual(f.read(), whole)
+                self.assertEqual(sorted(os.listdir(self.dir.name)), ["in.gguf", "out.gguf"])
+                os.remove(self.out)
+        with open(part, "wb") as f, open(state, "wb") as g:
+            f.write(written)
+            g.write(note)
+        self.assertNotIn("earlier call", self.quantize(source, self.out, "Q8_0").stdout)
+        self.assertEqual(self.answer(self.out), self.answer(NANO))
+
+    @staticmethod
+    def lines(path):
+        with open(path, "rb") as f:
+            return f.read().count(b"\n")
+
+    def test_two_at_once(self):
+        with open(f"{self.out}.part", "wb") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            self.kept = ["out.gguf.part"]
+            self.assertIn("another process writes it", self.quantize(NANO, self.out, "Q8_0", code=1).stderr)
 
     def test_values_that_are_no_numbers(self):
         path = f"{self.dir.name}/bad.gguf"

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source_back - the tensors of a GGUF file under the names of a checkpoint, in types that safetensors has. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "tool/source_impl.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { FP4_BLOCK = 32, MAX_EXPERTS = 4096 };
+
+static bool is_plain(uint32_t type)
+{
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+static bool is_v4(const struct tool_source *s) { return !strcmp(s->family->arch, "deepseek4"); }
+
+/* The type of a matrix that is no table; sets s->rounded where values may not fit. */
+static uint32_t float_type(struct tool_source *s, const struct io_tensor *t)
+{
+    static const struct { const char *name; uint32_t type; } types[] = {{"f32", QUANT_F32}, {"f16", QUANT_F16}, {"bf16", QUANT_BF16}};
+    uint32_t asked = 0;
+    bool is_asked = false;
+    for (size_t i = 0; s->o.back_type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].name, s->o.back_type)) {
+            asked = types[i].type;
+            is_asked = true;
+        }
+    const uint32_t type = is_asked ? asked : is_plain(t->type) ? t->type : (uint32_t)QUANT_BF16;
+    const bool narrow = type != QUANT_F32 && type != t->type && !(type == QUANT_BF16 && t->type == QUANT_MXFP4);
+    if (narrow && !is_asked)
+        atomic_store(&s->rounded, true);
+    return type;
+}
+
+/* Parts that are computed in floats of 32 bits keep them. */
+static bool stays(const struct io_tensor *t)
+{
+    static const char *const parts[] = {"hc_", "sinks", "_ape.", "exp_probs_b"};
+    if (t->type != QUANT_F32)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(t->name, parts[i]))
+            return true;
+    return t->n_dims < 2;
+}
+
+static ingle_status add(struct tool_source *s, const char *name, const struct io_tensor *from, uint32_t type, enum source_how how,
+                        struct source_item **out, struct err *err)
+{
+    struct source_item *it;
+    const ingle_status st = tool_source_new_item(s, name, &it, err);
+    if (st)
+        return st;
+    it->t = it->from = *from;
+    it->how = how;
+    it->written = type;
+    *out = it;
+    return INGLE_OK;
+}
+
+static ingle_status sized(struct source_item *it, struct err *err)
+{
+    uint64_t rows = 1;
+    for (uint32_t i = 1; i < it->t.n_dims; i++)
+        rows *= it->t.ne[i]; /* the reader has checked the product */
+    if (!quant_bytes(it->t.type, it->t.ne[0], rows, &it->t.n_bytes))
+        return err_set(err, INGLE_FORMAT, "tensor '%s' has no size as %s", it->name, quant_info(it->t.type)->name);
+    return INGLE_OK;
+}
+
+/* MXFP4 as a checkpoint has it: "X.weight" of two elements a byte, and "X.scale". */
+static ingle_status add_fp4(struct tool_source *s, const char *name, const struct io_tensor *from, struct err *err)
+{
+    struct source_item *it;
+    char scale[SOURCE_NAME];
+    if (from->ne[0] % FP4_BLOCK)
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has rows of %llu elements, no whole blocks", s->path, from->name,
+                       (unsigned long long)from->ne[0]);
+    ingle_status st = add(s, name, from, QUANT_I8, SOURCE_FP4_CODES, &it, err);
+    if (st)
+        return st;
+    it->t.type = QUANT_I8;
+    it->t.ne[0] = from->ne[0] / 2;
+    st = sized(it, err);
+    snprintf(scale, sizeof scale, "%.*s.scale", (int)(strlen(name) - strlen(".weight")), name);
+    if (!st)
+        st = add(s, scale, from, QUANT_E8M0, SOURCE_FP4_SCALES, &it, err);
+    if (st)
+        return st;
+    it->t.type = QUANT_E8M0;
+    it->t.ne[0] = from->ne[0] / FP4_BLOCK;
+    return sized(it, err);
+}
+
+static ingle_status add_matrix(struct tool_source *s, const char *name, const struct io_tensor *from, struct err *err)
+{
+    struct source_item *it;
+    if (strlen(name) >= SOURCE_NAME - 1)
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has too long a name", s->path, from->name);
+    if (from->type == QUANT_MXFP4 && is_v4(s) && strstr(from->name, "_exps") && !s->o.back_type)
+        return add_fp4(s, name, from, err);
+    if (from->type == QUANT_I32) {
+        const bool table = ends_in(name, "tid2eid");
+        const ingle_status st = add(s, name, from, table ? QUANT_I64 : QUANT_I32, table ? SOURCE_LONGS : SOURCE_FILE, &it, err);
+        if (st || !table)
+            return st;
+        it->t.type = QUANT_I64;
+        return sized(it, err);
+    }
+    if (!is_plain(from->type) && !quant_info(from->type)->quantised)
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of type %s is not converted", s->path, from->name, quant_info(from->type)->name);
+    return add(s, name, from, stays(from) ? from->type : float_type(s, from), SOURCE_FILE, &it, err);
+}
+
+/* A stack of experts as tensors of their own. */
+static ingle_status add_members(struct tool_source *s, const struct io_tensor *t, const char *usual, struct err *err)
+{
+    const uint64_t n = t->ne[2];
+    ingle_status st = INGLE_OK;
+    if (t->n_dims != 3 || !n || n > MAX_EXPERTS || !ends_in(usual, ".weight"))
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+    for (uint64_t i = 0; i < n && !st; i++) {
+        char member[SOURCE_NAME + 16], name[SOURCE_NAME];
+        struct io_tensor one = *t;
+        snprintf(member, sizeof member, "%.*s.%llu.weight", (int)(strlen(usual) - strlen(".weight")), usual, (unsigned long long)i);
+        if (!s->family->hf_name(member, name, sizeof name))
+            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+        one.n_dims = 2;
+        one.ne[2] = 1;
+        one.n_bytes = t->n_bytes / n;
+        one.offset = t->offset + i * one.n_bytes;
+        st = add_matrix(s, name, &one, err);
+    }
+    return st;
+}
+
+static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t, struct err *err)
+{
+    char usual[SOURCE_NAME], name[SOURCE_NAME];
+    struct io_tensor flat = *t;
+    if (!strcmp(t->name, "rope_freqs.weight"))
+        return INGLE_OK; /* config.json says it */
+    if (!s->family->alias || !s->family->alias(t->name, usual, sizeof usual))
+        snprintf(usual, sizeof usual, "%s", t->name);
+    if (t->type == QUANT_NVFP4 || (ends_in(usual, ".scale") && !s->family->hf_name(usual, name, sizeof name)))
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': NVFP4 is not converted to a checkpoint: ingle quantize writes another code first",
+                       s->path, t->name);
+    if (!s->family->hf_name(usual, name, sizeof name))
+        return add_members(s, t, usual, err);
+    if (is_v4(s) && t->n_dims == 3) { /* groups of the output matrix: rows of one */
+        flat.n_dims = 2;
+        flat.ne[1] *= flat.ne[2];
+        flat.ne[2] = 1;
+    }
+    return add_matrix(s, name, &flat, err);
+}
+
+ingle_status tool_source_list_back(struct tool_source *s, struct err *err)
+{
+    const char *arch;
+    size_t n;
+    char word[64];
+    ingle_status st = io_get_str(io_metadata(s->file), "general.architecture", &arch, &n, err);
+    if (st)
+        return st;
+    snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), arch);
+    s->family = family_by_arch(word);
+    uint64_t blocks;
+    if (!s->family || !s->family->hf_name)
+        return err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%s': checkpoints are made of %s", s->path, word, family_names());
+    if (is_v4(s) && !io_get_u64(io_metadata(s->file), "deepseek4.nextn_predict_layers", 1, 64, &blocks, NULL))
+        return err_set(err, INGLE_UNSUP, "%s: is a draft block alone: a checkpoint is made of the model's file", s->path);
+    for (size_t i = 0; i < io_n_tensors(s->file) && !st; i++)
+        st = add_tensor(s, io_tensor_at(s->file, i), err);
+    for (size_t i = 0; i < s->n && !st; i++)
+        s->item[i].t.name = s->item[i].name;
+    return st;
+}
+
+/* ---- rows ---- */
+
+static uint64_t from_row(const struct source_item *it)
+{
+    uint64_t bytes = 0;
+    return quant_bytes(it->from.type, it->from.ne[0], 1, &bytes) ? bytes : 0;
+}
+
+size_t tool_source_work_back(const struct source_item *it, uint64_t n)
+{
+    const bool other = it->how == SOURCE_LONGS || it->how == SOURCE_FP4_CODES || it->how == SOURCE_FP4_SCALES;
+    return other ? (size_t)(n * from_row(it)) : 0;
+}
+
+/* A block's elements i and i + 16 share a byte; a checkpoint's are 2 i and 2 i + 1. */
+static void put_codes(const unsigned char *block, unsigned char *to)
+{
+    const unsigned char *q = block + 1;
+    for (int i = 0; i < FP4_BLOCK / 4; i++) {
+        to[i] = (unsigned char)((q[2 * i] & 15) | (q[2 * i + 1] & 15) << 4);
+        to[i + FP4_BLOCK / 4] = (unsigned char)(q[2 * i] >> 4 | (q[2 * i + 1] & 0xF0));
+    }
+}
+
+ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, void *work,
+                                   void *to, struct err *err)
+{
+    const uint64_t one = from_row(it), count = n * it->from.ne[0];
+    const unsigned char *raw = work;
+    const ingle_status st = io_read(s->file, &it->from, row * one, work, (size_t)(n * one), err);
+    if (st)
+        return st;
+    const struct quant_info *q = quant_info(it->from.type);
+    if (it->how == SOURCE_LONGS) {
+        for (uint64_t i = 0; i < count; i++) {
+            int32_t v;
+            memcpy(&v, raw + 4 * i, sizeof v);
+            const int64_t wide = v;
+            memcpy((char *)to + 8 * i, &wide, sizeof wide);
+        }
+        return INGLE_OK;
+    }
+    for (uint64_t b = 0; b < count / FP4_BLOCK; b++) {
+        if (it->how == SOURCE_FP4_SCALES)
+            ((unsigned char *)to)[b] = raw[b * q->n_bytes];
+        else
+            put_codes(raw + b * q->n_bytes, (unsigned char *)to + b * (FP4_BLOCK / 2));
+    }
+    return INGLE_OK;
+}
+
+/* ---- what stands beside the weights ---- */
+
+static ingle_status write_file(const struct tool_source *s, const char *dir, const char *name, const struct str *text, struct err *err)
+{
+    struct str path;
+    if (!text->n && str_ok(text))
+        return INGLE_OK;
+    str_init(&path);
+    str_addf(&path, "%s/%s", dir, name);
+    const ingle_status st = str_ok(text) && str_ok(&path) ? file_write_atomic(path.at, text->at, text->n, err)
+                                                          : err_set(err, INGLE_NOMEM, "%s: no memory for %s", s->path, name);
+    str_release(&path);
+    return st;
+}
+
+ingle_status tool_source_side_files(const struct tool_source *s, const char *dir, struct err *err)
+{
+    struct str config, tokenizer, tokens, jinja;
+    const char *text;
+    size_t n;
+    str_init(&config);
+    str_init(&tokenizer);
+    str_init(&tokens);
+    str_init(&jinja);
+    ingle_status st = tool_source_config(s, &config, err);
+    if (!st)
+        st = tool_source_tokenizer(s, &tokenizer, &tokens, err);
+    if (!st && !io_get_str(io_metadata(s->file), "tokenizer.chat_template", &text, &n, NULL))
+        str_add(&jinja, text, n);
+    if (!st)
+        st = write_file(s, dir, "config.json", &config, err);
+    if (!st)
+        st = write_file(s, dir, "tokenizer.json", &tokenizer, err);
+    if (!st)
+        st = write_file(s, dir, "tokenizer_config.json", &tokens, err);
+    if (!st)
+        st = write_file(s, dir, "chat_template.jinja", &jinja, err);
+    str_release(&config);
+    str_release(&tokenizer);
+    str_release(&tokens);
+    str_release(&jinja);
+    return st;
+}
