@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/report.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
-#include "tool/tool.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,9 +26,8 @@ struct eval {
     float *last;          /* f32 [n_vocab] */
     int64_t base;         /* position of the running step's first row */
     double surprise;      /* sum of -log p of tokens 1.. */
-    struct tool_matrix *against;
-    float *reference;     /* f32 [n_vocab] */
-    struct tool_difference difference;
+    bool reports;         /* --against or --html */
+    struct cli_report report;
 };
 
 /* ---- steps ---- */
@@ -41,13 +39,14 @@ static void take_hidden(void *arg, enum ingle_tap tap, int layer, const float *x
     const int64_t part = tap == INGLE_TAP_EMBED   ? 0
                          : tap == INGLE_TAP_LAYER ? 1 + layer
                                                   : 1 + e->info.n_layers;
-    struct tool_part *p = &e->hidden[part];
-    if (!p->at) { /* the width is the family's: DeepSeek V4 has four streams */
+    cli_report_hidden(&e->report, part, e->base, x, n, width, stride);
+    struct tool_part *p = e->hidden ? &e->hidden[part] : NULL;
+    if (p && !p->at) { /* the width is the family's: DeepSeek V4 has four streams */
         *p = (struct tool_part){NULL, mem_calloc((size_t)e->n, (size_t)width * sizeof(float)),
                                 e->n, width, NULL};
         e->no_memory |= !p->at;
     }
-    for (int64_t i = 0; p->at && width == p->width && i < n && e->base + i < e->n; i++)
+    for (int64_t i = 0; p && p->at && width == p->width && i < n && e->base + i < e->n; i++)
         memcpy(p->at + (e->base + i) * width, x + i * stride, (size_t)width * sizeof *x);
 }
 
@@ -63,16 +62,12 @@ static ingle_status take_row(struct eval *e, int64_t at, const float *row,
         e->surprise += tool_surprise(row, v, e->ids[at + 1]);
     else
         memcpy(e->last, row, (size_t)v * sizeof *row);
-    if (!e->against)
-        return INGLE_OK;
-    const ingle_status st = tool_matrix_row(e->against, at, e->reference, &err);
+    const ingle_status st = e->reports ? cli_report_row(&e->report, at, row, &err) : INGLE_OK;
     if (st) {
         error->status = st;
         snprintf(error->text, sizeof error->text, "%s", err.msg);
-        return st;
     }
-    tool_difference_add(&e->difference, row, e->reference, v);
-    return INGLE_OK;
+    return st;
 }
 
 static ingle_status run_tokens(struct eval *e, struct ingle_error *error)
@@ -167,8 +162,7 @@ static int prepare_tokens(struct eval *e)
         return cli_fail_err(e->c, &err);
     }
     e->last = mem_calloc(v, sizeof(float));
-    e->reference = mem_calloc(v, sizeof(float));
-    bool ok = e->last && e->reference;
+    bool ok = e->last != NULL;
     if (taps || ingle_config_is_set(config, "logits"))
         ok = (e->logits = mem_calloc(n_logits, sizeof(float))) && ok;
     if (taps)
@@ -177,35 +171,24 @@ static int prepare_tokens(struct eval *e)
         err_set(&err, INGLE_NOMEM, "no memory for the results of %lld tokens", (long long)e->n);
         return cli_fail_err(e->c, &err);
     }
-    if (taps)
-        ingle_engine_set_tap(e->engine, take_hidden, e);
-    if (!against)
-        return CLI_OK;
-    if (tool_matrix_open(&e->against, against, "logits", &err))
+    e->reports = against || ingle_config_is_set(config, "html");
+    if (e->reports && cli_report_init(&e->report, e->model, e->engine, against, e->ids, e->n, &err))
         return cli_fail_err(e->c, &err);
-    if (tool_matrix_rows(e->against) >= e->n && tool_matrix_width(e->against) == e->info.n_vocab)
-        return CLI_OK;
-    err_set(&err, INGLE_FORMAT, "%s: 'logits' is [%lld, %lld], not [%lld, %lld]", against,
-            (long long)tool_matrix_rows(e->against), (long long)tool_matrix_width(e->against),
-            (long long)e->n, (long long)e->info.n_vocab);
-    return cli_fail_err(e->c, &err);
+    if (taps || e->report.has_layers)
+        ingle_engine_set_tap(e->engine, take_hidden, e);
+    return CLI_OK;
 }
 
-static int print_tokens(struct eval *e)
+static int print_json(struct eval *e)
 {
     const int64_t greedy = (int64_t)ingle_config_number(e->c->config, "greedy");
-    const struct tool_difference *d = &e->difference;
     struct ingle_error error;
     printf("{\"tokens\": %lld", (long long)e->n);
     if (e->n > 1) {
         const double mean = e->surprise / (double)(e->n - 1);
         printf(", \"nll\": %.9g, \"perplexity\": %.9g", mean, exp(mean));
     }
-    if (e->against)
-        printf(", \"kl\": %.9g, \"kl_max\": %.9g, \"same_top\": %.9g, \"relative_rms\": %.9g, "
-               "\"max_abs\": %.9g",
-               d->kl_sum / (double)d->n_rows, d->kl_max,
-               (double)d->n_same_top / (double)d->n_rows, tool_difference_rms(d), d->max_abs);
+    cli_report_json(&e->report);
     if (greedy && print_greedy(e, greedy, &error)) {
         putchar('\n');
         return cli_fail(e->c, &error);
@@ -214,11 +197,23 @@ static int print_tokens(struct eval *e)
     return CLI_OK;
 }
 
+/* A report is for people unless --json is given; without one there are numbers alone. */
+static int print_tokens(struct eval *e)
+{
+    if (!e->reports || ingle_config_flag(e->c->config, "json"))
+        return print_json(e);
+    const double mean = e->n > 1 ? e->surprise / (double)(e->n - 1) : 0;
+    printf("%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n", (long long)e->n, mean, exp(mean));
+    cli_report_text(&e->report);
+    return CLI_OK;
+}
+
 static int eval_tokens(struct eval *e, const char *path)
 {
     const struct ingle_config *config = e->c->config;
     const char *logits = ingle_config_text(config, "logits", 0);
     const char *taps = ingle_config_text(config, "taps", 0);
+    const char *html = ingle_config_text(config, "html", 0);
     struct err err;
     struct ingle_error error;
     size_t n;
@@ -239,7 +234,9 @@ static int eval_tokens(struct eval *e, const char *path)
         rc = save(e, logits, false);
     if (!rc && taps)
         rc = save(e, taps, true);
-    return rc ? rc : print_tokens(e);
+    if (!rc)
+        rc = print_tokens(e);
+    return rc || !html ? rc : cli_report_html(e->c, &e->report, e->engine, e->session, html);
 }
 
 /* ---- text ---- */
@@ -329,11 +326,16 @@ int cli_eval(struct cli *c)
         return cli_usage(c, "give --tokens FILE, --text FILE or --official FILE");
     if ((text || official) && (ingle_config_is_set(c->config, "against") ||
                  ingle_config_is_set(c->config, "logits") ||
-                 ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy")))
-        return cli_usage(c, "--logits, --taps, --greedy and --against go with --tokens");
+                 ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy") ||
+                 ingle_config_is_set(c->config, "html")))
+        return cli_usage(c, "--logits, --taps, --greedy, --against and --html go with --tokens");
+    const bool json = ingle_config_flag(c->config, "json");
+    if (!json && ingle_config_is_set(c->config, "greedy") && (ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "html")))
+        return cli_usage(c, "--greedy with a report needs --json");
     const bool drafts = ingle_config_is_set(c->config, "draft-at");
     if (drafts ? !tokens || ingle_config_is_set(c->config, "logits") || ingle_config_is_set(c->config, "taps") ||
-                     ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "greedy")
+                     ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "greedy") ||
+                     ingle_config_is_set(c->config, "html")
                : ingle_config_is_set(c->config, "draft-out"))
         return cli_usage(c, "--draft-out goes with --draft-at, and that with --tokens and nothing else to write");
     int rc = CLI_OK;
@@ -356,8 +358,7 @@ int cli_eval(struct cli *c)
         mem_free(e.hidden[i].at);
     mem_free(e.hidden);
     mem_free(e.last);
-    mem_free(e.reference);
-    tool_matrix_close(e.against);
+    cli_report_release(&e.report);
     ingle_session_close(e.session);
     ingle_engine_close(e.engine);
     ingle_model_close(e.model);

@@ -305,13 +305,13 @@ class Commands(unittest.TestCase):
             out = os.path.join(d, "out.safetensors")
             args = ("-m", f"{golden}/model-F32.gguf", "--tokens", f"{golden}/golden.safetensors",
                     "--kv", "f32")
-            first = json.loads(self.ok(run("eval", *args, "--taps", out, "--against",
+            first = json.loads(self.ok(run("eval", "--json", *args, "--taps", out, "--against",
                                            f"{golden}/golden.safetensors")).stdout)
             self.assertLess(first["relative_rms"], 1e-5)
             self.assertEqual(first["same_top"], 1)
             names = {t["name"] for t in json.loads(run("inspect", "--json", "--tensors", out).stdout)["list"]}
             self.assertTrue({"logits", "hidden.embed", "hidden.0", "hidden.11", "hidden.norm"} <= names)
-            again = json.loads(self.ok(run("eval", *args, "--chunk", "9", "--against", out)).stdout)
+            again = json.loads(self.ok(run("eval", "--json", *args, "--chunk", "9", "--against", out)).stdout)
             self.assertEqual(again["max_abs"], 0)
             report = json.loads(self.ok(run("compare", "--json", out, out)).stdout)
             self.assertEqual(report["hidden.3"]["max_abs"], 0)
@@ -340,7 +340,7 @@ class Commands(unittest.TestCase):
                      json.loads(self.ok(run("inspect", "--json", "--tensors", out)).stdout)["list"]}
             self.assertEqual(sorted(shape["hidden.0"])[1], 4 * sorted(shape["hidden.embed"])[1])
             self.assertEqual(shape["hidden.norm"], shape["hidden.embed"])
-            again = self.ok(run("eval", "-m", golden, "--tokens", ids, "--against", out)).stdout
+            again = self.ok(run("eval", "--json", "-m", golden, "--tokens", ids, "--against", out)).stdout
             self.assertEqual(json.loads(again)["max_abs"], 0)
             # Nothing is printed before it is known that the continuation fits.
             r = self.refuses("eval", "--tokens", ids, "--greedy", "16", "--ctx", "16", says=["16"])
