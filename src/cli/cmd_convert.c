@@ -14,7 +14,7 @@ static bool is_gguf(const char *path)
 }
 
 /* A GGUF file to a checkpoint. */
-static int back(struct cli *c, struct tool_quantize_options *o, const char *out, const char *type)
+static int back(struct cli *c, const struct tool_quantize_options *o, const char *out, const char *type)
 {
     const bool plain = type && (strcmp(type, "f32") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0);
     const struct tool_source_options source = {.back = true, .back_type = plain ? type : NULL};
@@ -22,9 +22,10 @@ static int back(struct cli *c, struct tool_quantize_options *o, const char *out,
         return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for checkpoints, not for GGUF files");
     if (type && !plain && strcmp(type, "auto") != 0)
         return cli_usage(c, "--outtype %s: a checkpoint that is made of a GGUF file has auto, f32, f16 or bf16", type);
-    o->source = &source;
-    o->code = NULL;
-    return cli_write_codes(c, c->arg[0], out ? out : "", o);
+    struct tool_quantize_options to = *o;
+    to.source = &source;
+    to.code = NULL;
+    return cli_write_codes(c, c->arg[0], out ? out : "", &to);
 }
 
 int cli_convert(struct cli *c)

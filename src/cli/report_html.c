@@ -152,11 +152,11 @@ static void plot_accepted(const struct cli_report *r, struct str *s)
 static void plot_experts(const struct cli_report *r, const struct ingle_engine *e, struct str *s)
 {
     const double width = (double)(WIDTH - LEFT - RIGHT) / (double)r->info.n_experts;
-    int64_t n_layers = 0, n_never = 0, row = 0;
+    long long n_layers = 0, n_never = 0, row = 0;
     for (int64_t l = 0; l < r->info.n_layers; l++)
         n_layers += ingle_engine_expert_hits(e, l) != NULL;
     str_addf(s, "<h2>Expert use</h2>\n<svg role=\"img\" viewBox=\"0 0 %d %lld\"><title>How often each expert of a layer was chosen</title>", WIDTH,
-             (long long)(n_layers * CELL + BOTTOM));
+             n_layers * CELL + BOTTOM);
     for (int64_t l = 0; l < r->info.n_layers; l++) {
         const uint64_t *hits = ingle_engine_expert_hits(e, l);
         uint64_t most = 1;
@@ -164,18 +164,18 @@ static void plot_experts(const struct cli_report *r, const struct ingle_engine *
             most = hits[i] > most ? hits[i] : most;
         if (!hits)
             continue;
-        str_addf(s, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">%lld</text>", LEFT - 6, (long long)(row * CELL + CELL - 3), (long long)l);
+        str_addf(s, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">%lld</text>", LEFT - 6, row * CELL + CELL - 3, (long long)l);
         for (int64_t i = 0; i < r->info.n_experts; i++) {
             n_never += !hits[i];
             if (hits[i])
                 str_addf(s, "<rect x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"%d\" opacity=\"%.2f\"><title>layer %lld, expert %lld: %llu</title></rect>",
-                         LEFT + (double)i * width, (long long)(row * CELL), width > 1.5 ? width - 0.5 : width, CELL - 1,
+                         LEFT + (double)i * width, row * CELL, width > 1.5 ? width - 0.5 : width, CELL - 1,
                          0.1 + 0.9 * (double)hits[i] / (double)most, (long long)l, (long long)i, (unsigned long long)hits[i]);
         }
         row++;
     }
     str_addf(s, "<text x=\"%d\" y=\"%lld\" text-anchor=\"middle\">expert; rows are layers; %lld of %lld were never chosen</text></svg>\n",
-             (WIDTH + LEFT) / 2, (long long)(n_layers * CELL + BOTTOM - 8), (long long)n_never, (long long)(n_layers * r->info.n_experts));
+             (WIDTH + LEFT) / 2, n_layers * CELL + BOTTOM - 8, n_never, n_layers * (long long)r->info.n_experts);
 }
 
 /* ---- the page ---- */

@@ -393,13 +393,18 @@ static void put_layers(struct family_back *b)
     b->s = io_get_u64(meta, "gemma4.block_count", 1, 1024, &l.n, b->err);
     if (b->s)
         return;
+    struct json_object *types = json_object_new_array();
     l.sliding = mem_calloc(l.n, sizeof *l.sliding);
     l.heads = mem_calloc(2 * l.n, sizeof *l.heads);
-    l.ff = l.heads ? l.heads + l.n : NULL;
-    struct json_object *types = json_object_new_array();
-    b->s = l.sliding && l.heads && types ? INGLE_OK : err_set(b->err, INGLE_NOMEM, "no memory for config.json");
-    if (!b->s)
-        b->s = io_get_bools(meta, "gemma4.attention.sliding_window_pattern", l.n, l.sliding, b->err);
+    if (!l.sliding || !l.heads || !types) {
+        b->s = err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+        json_object_put(types);
+        mem_free(l.sliding);
+        mem_free(l.heads);
+        return;
+    }
+    l.ff = l.heads + l.n;
+    b->s = io_get_bools(meta, "gemma4.attention.sliding_window_pattern", l.n, l.sliding, b->err);
     if (!b->s)
         b->s = io_get_u64s(meta, "gemma4.attention.head_count_kv", l.n, 1, 65536, l.heads, b->err);
     if (!b->s)

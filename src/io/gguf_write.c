@@ -416,7 +416,7 @@ static void add_head_safe(const struct io_gguf *w, size_t i, struct str *head)
         str_addf(&json, ":{\"dtype\":\"%s\",\"shape\":[", io_dtype_name(p->type));
         for (uint32_t d = p->n_dims; d-- > 0;)
             str_addf(&json, "%llu%s", (unsigned long long)p->ne[d], d ? "," : "");
-        str_addf(&json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)p->at, (unsigned long long)(p->at + p->n_bytes));
+        str_addf(&json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)p->at, (unsigned long long)p->at + p->n_bytes);
     }
     str_addc(&json, '}');
     while (json.n % HEAD_SAFE && str_ok(&json))

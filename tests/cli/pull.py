@@ -176,6 +176,18 @@ class Pull(unittest.TestCase):
         self.assertEqual(r.returncode, 1)
         self.assertIn("no file of the code 'Q2_K'", r.stderr)
 
+    def test_drafter_by_name(self):
+        model = str(ROOT / "tests/data/nano/nano-gemma4-Q4_K_M.gguf")
+        self.hub.files["mtp-Q5_0.gguf"] = (ROOT / "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf").read_bytes()
+        for option in "--draft=hf:o/r:Q5_0", "--spec-draft-hf=o/r:Q5_0":
+            r = self.ingle("inspect", "--plan", "--json", "-m", model, option)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertGreater(json.loads(r.stdout)["items"]["drafter"], 0)
+        self.assertTrue((self.dir / "o/r/mtp-Q5_0.gguf").is_file())
+        r = self.ingle("inspect", "--plan", "-m", model, "--draft", "off", "--draft", "hf:o/r:Q9_9")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("no file of the code 'Q9_9'", r.stderr)
+
     def test_resume(self):
         self.hub.faults["cut"] = 3
         self.assertEqual(self.pull("o/r:Q4_K_M").returncode, 0)  # cut connections are made again
