@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """convert.py INGLE - a checkpoint and the file made of it are the same model: names and bytes of tensors as llama.cpp's
 converter writes them, equal logits, equal prompts; parts, drafters, and what goes wrong."""
-import json, lzma, os, random, shutil, struct, subprocess, sys, tempfile, unittest
+import json, lzma, os, random, re, shutil, struct, subprocess, sys, tempfile, unittest
 
 INGLE = sys.argv[1]
 GOLDENS = "tests/data/goldens"
@@ -310,6 +310,63 @@ class Case(Base):
                 dtype, raw = "F", raw
             out[name] = (dtype, shape, raw)
         return out
+
+    CODED = {  # scheme: members of quantization_config, the type in the file
+        "int4": ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}, 2),
+        "int8": ({"num_bits": 8, "type": "int", "strategy": "channel"}, 8),
+        "nvfp4": ({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}, 40),
+        "mxfp4": ({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}, 39),
+        "fp8": ({"num_bits": 8, "type": "float", "strategy": "channel"}, 30)}
+
+    @staticmethod
+    def coded(scheme, rows, columns):
+        """Tensors of a matrix of random codes, behind its name without '.weight'."""
+        n = rows * columns
+        scales = lambda k: b"".join(struct.pack("<f", random.choice((1, 1.25, 1.5, 1.75)) * 2.0 ** random.randrange(-7, -4))[2:] for _ in range(k))
+        codes = bytes(random.randrange(256) for _ in range(n // 2))
+        if scheme == "int4":
+            return {".weight_packed": ["I32", [rows, columns // 8], codes], ".weight_scale": ["BF16", [rows, columns // 32], scales(n // 32)],
+                    ".weight_shape": ["I64", [2], struct.pack("<qq", rows, columns)]}
+        if scheme == "int8":
+            return {".weight": ["I8", [rows, columns], bytes(random.randrange(-127, 128) & 255 for _ in range(n))],
+                    ".weight_scale": ["BF16", [rows, 1], scales(rows)]}
+        if scheme == "fp8":
+            return {".weight": ["F8_E4M3", [rows, columns], bytes(random.choice((random.randrange(0, 100), random.randrange(128, 228))) for _ in range(n))],
+                    ".weight_scale": ["BF16", [rows, 1], b"".join(struct.pack("<f", 2.0 ** random.randrange(-9, -5))[2:] for _ in range(rows))]}
+        if scheme == "nvfp4":
+            return {".weight_packed": ["U8", [rows, columns // 2], codes],
+                    ".weight_scale": ["F8_E4M3", [rows, columns // 16], bytes(random.randrange(40, 90) for _ in range(n // 16))],
+                    ".weight_global_scale": ["F32", [1], struct.pack("<f", 24.0)]}
+        return {".weight_packed": ["U8", [rows, columns // 2], codes],
+                ".weight_scale": ["U8", [rows, columns // 32], bytes(random.randrange(118, 124) for _ in range(n // 32))]}
+
+    def test_coded_checkpoints(self):
+        """Codes of 4 and 8 bits of compressed-tensors: their type in the file, and the same values and logits from it."""
+        plain = safetensors(f"{GOLDENS}/gemma4_dense/model.safetensors")
+        config = json.load(open(f"{GOLDENS}/gemma4_dense/config.json"))
+        for scheme, (weights, kind) in self.CODED.items():
+            with self.subTest(scheme=scheme):
+                random.seed(3)
+                to = f"{self.dir}/{scheme}"
+                os.mkdir(to)
+                tensors = {}
+                for name, t in plain.items():
+                    if re.search(r"layers\.\d+\..*_proj\.weight$", name):
+                        stem = name.removesuffix(".weight")
+                        tensors.update({stem + k: v for k, v in self.coded(scheme, *t[1]).items()})
+                    else:
+                        tensors[name] = t
+                config["quantization_config"] = {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+                                                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+                json.dump(config, open(f"{to}/config.json", "w"))
+                save(f"{to}/model.safetensors", tensors)
+                self.convert(to)
+                types = {t[1] for n, t in gguf(self.out)[1].items() if re.search(r"(attn_[qkv]|attn_output|ffn_(gate|up|down))\.weight", n)}
+                self.assertEqual(types, {kind})
+                r = json.loads(self.run_it("compare", "-q", "--json", to, self.out).stdout)
+                self.assertEqual({v["relative_rms"] for v in r.values()}, {0})
+                self.assertEqual(self.logits(to, 512), self.logits(self.out, 512))
+                self.assertEqual(self.run_it("check", "-q", self.out, code=3).stdout.count(b"problem"), 1)  # "0 problems"
 
     def test_back(self):
         """A checkpoint, its GGUF file, and the checkpoint made of that: the same tensors and the same logits."""
