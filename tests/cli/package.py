@@ -66,6 +66,46 @@ class Package(unittest.TestCase):
             self.dpkg("-P", "ingle")
             self.assertFalse((self.root / "etc/ingle").exists())
 
+    @unittest.skipUnless(all(map(shutil.which, ("dpkg", "objdump", "awk"))), "dpkg, objdump and awk are needed")
+    @unittest.skipUnless(BUILD.name == "release", "sanitizers have libraries of their own")
+    def test_image(self):
+        """The image has every library that the program is linked with; its build has what the tree has."""
+        text = pathlib.Path("share/deploy/Containerfile").read_text()
+        stages = text.split("\nFROM ")
+        self.assertEqual(len(stages), 3)
+        listed = set(re.search(r"--no-install-recommends \\\n *(.*?) \\\n", stages[2])[1].split())
+        needed = re.findall(r"NEEDED +(\S+)", subprocess.run(["objdump", "-p", INGLE], capture_output=True, text=True, check=True).stdout)
+        self.assertGreater(len(needed), 5)
+        for library in needed:
+            r = subprocess.run(["dpkg", "-S", f"*/{library}"], capture_output=True, text=True, check=False)
+            owners = {line.split(":")[0] for line in r.stdout.splitlines()}
+            self.assertTrue(owners & (listed | {"libc6"}), (library, owners))
+        for command in re.findall(r"^(?:RUN|&&| &&) *(awk .*?) \|", text, re.M):
+            names = subprocess.run(["sh", "-c", command.replace("/src/", "")], capture_output=True, text=True, check=True).stdout.split()
+            self.assertIn("libcurl4-gnutls-dev", names)
+        for copied in re.findall(r"^COPY (?!--from)(\S+)", text, re.M) + ["LICENSE", "NOTICE"]:
+            self.assertTrue(os.path.exists(copied), copied)
+        self.assertIn("out\n", pathlib.Path(".dockerignore").read_text())
+        command = re.search(r"^ENTRYPOINT \[(.*)\]$", text, re.M)[1].replace('"', "").split(", ")
+        r = subprocess.run([INGLE, *command[1:], "--plan"], capture_output=True, text=True, check=False)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is needed")
+    def test_units(self):
+        """systemd understands all of the units: a word that it does not know would be left out with a line in a log."""
+        for unit in BUILD / "ingle.service", BUILD / "debian/ingle.service":
+            if not unit.exists():
+                continue
+            with self.subTest(unit=unit), tempfile.TemporaryDirectory() as d:
+                text = re.sub(r"^ExecStart=\S+", f"ExecStart={INGLE}", unit.read_text(), flags=re.M)
+                self.assertNotIn("@", text)
+                (pathlib.Path(d) / "ingle.service").write_text(text)
+                shutil.copy("share/ingle.socket", d)
+                r = subprocess.run(["systemd-analyze", "verify", "--man=no", f"{d}/ingle.service", f"{d}/ingle.socket"], capture_output=True,
+                                   text=True, check=False)
+                ours = [line for line in (r.stdout + r.stderr).splitlines() if "ingle" in line]
+                self.assertEqual((r.returncode, ours), (0, []))
+
     def test_scripts(self):
         """They are no more than a shell can read, and do nothing without systemd."""
         for name in "postinst", "prerm", "postrm":
