@@ -9,7 +9,7 @@
 #define INGLE_BASE_ERR_H
 
 #include "base/attr.h"
-#include "ingle/ingle.h" /* ingle_status */
+#include "ingle/status.h" /* ingle_status */
 
 struct err {
     ingle_status status;

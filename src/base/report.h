@@ -10,7 +10,7 @@
 #define INGLE_BASE_REPORT_H
 
 #include "base/attr.h"
-#include "ingle/ingle.h" /* ingle_report_level, ingle_report_fn, ingle_progress_fn */
+#include "ingle/status.h" /* ingle_report_level, ingle_report_fn, ingle_progress_fn */
 
 /* Borrowed by whoever holds it; must outlive them.  Any member may be NULL. */
 struct report_sink {
