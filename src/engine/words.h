@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "grammar/grammar.h"
+#include "ingle/ingle.h"
 #include <stdbool.h>
 #include <stdint.h>
 

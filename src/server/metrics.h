@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <stdint.h>
+
 struct metrics;
 struct serve;
 struct answer_record;
