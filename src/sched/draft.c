@@ -31,10 +31,10 @@ static const double HOPE = 0.3, HOPE_GAIN = 1.05;
 static const double MOST_LIKELY = 0.98;
 /* A step with drafts must promise so much more than a plain one. */
 static const double LEAST_GAIN = 1.03;
-/* Steps that do not draft may take so much longer for those that do. */
-static const double MOST_WAIT = 1.25;
-/* How far answers are ahead of plain decoding, in tokens, counts within these bounds. */
-static const double LEAST_AHEAD = -4, MOST_AHEAD = 8;
+/* Steps of answers of which nothing is known may take so much longer for those that draft. */
+static const double MOST_WAIT = 1.02;
+/* Of each answer: how far it is ahead of plain decoding, in tokens, counts up to a bound; and it is to be behind by so much at most. */
+static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009; /* ... and by as much more if what it is to get is all wrong */
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
 static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
@@ -162,13 +162,16 @@ static struct sched_draft_item *likeliest(const struct filling *f)
     return best;
 }
 
-/* The plain steps that the step may take: nobody is to fall behind by it, but by what it is ahead, or a little. */
-static double most_wait(const struct filling *f)
+/* The plain steps that the step may take: no answer is to fall behind by it further than it may be.  tokens: what it likely gets counts. */
+static double most_wait(const struct filling *f, bool tokens)
 {
     double most = f->room->n_plain > 0 ? MOST_WAIT : 1e30;
-    for (int64_t i = 0; i < f->n; i++) {
+    for (int64_t i = 0; i < f->n && f->n_answers > 1; i++) { /* of one alone the account says it */
         const struct sched_draft_item *it = &f->item[i];
-        most = fmin(most, fmax(MOST_WAIT, it->tokens + fmax(it->s->ahead, 0)));
+        const double spare = it->s->ahead + MOST_BEHIND;
+        if (spare < -MOST_WRONG)
+            return 1;
+        most = fmin(most, fmin(tokens ? it->tokens : 1, 1 + MOST_WRONG) + fmax(spare, 0));
     }
     return most;
 }
@@ -213,7 +216,7 @@ static void fill(struct filling *f)
         const double time = sched_times_of(f->t, others + rows) + f->spent + sched_times_round(f->d, f->network, drafting, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
         f->alone = fmax(f->alone, gain);
-        if (gain <= f->gain || time > plain * most_wait(f))
+        if (gain <= f->gain || time > plain * most_wait(f, true))
             continue;
         if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) > f->d->account + OVERDRAFT)
             continue;
@@ -288,9 +291,11 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
 static int64_t measure_every(const struct filling *f)
 {
     const float n = f->t->n[sched_times_class(f->n_answers + f->room->other_rows)];
-    if (n < SCHED_TIMES_FAIRLY)
-        return n < SCHED_TIMES_LITTLE ? 3 : n < 3 ? 8 : 16;
-    return f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
+    const int64_t calm = f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
+    const double sure = f->t->noise > 0 ? f->t->turns / (f->t->noise * f->t->noise) : 1e9;
+    if (n < SCHED_TIMES_LITTLE)
+        return 3;
+    return sure < 200 ? 6 : sure < 400 ? 12 : sure < 1600 ? 20 : sure < 6400 ? 32 : calm;
 }
 
 /* Has somebody who has no drafts try a proposer again that had promised nothing, if the account can pay for it. */
@@ -315,7 +320,7 @@ static void plan_trials(struct filling *f, int64_t rows)
         double price = sched_times_hope(f->t, others, others + rows + width) - sched_times_of(f->t, others + rows);
         if (f->d->network[best] && f->network < 0)
             price += sched_times_round(f->d, best, 1, width, width);
-        if (price / plain > f->d->account)
+        if (price / plain > f->d->account || price / plain > most_wait(f, rows > 0) - 1)
             return;
         if (f->d->network[best])
             f->network = best;
@@ -372,6 +377,8 @@ static int64_t find_rows(const struct filling *f, double *gain)
         const double hoped = tokens / (double)f->n_answers * plain / hope;
         if (hoped <= most || at_worst(f, rows, round, tokens) > f->d->account)
             continue;
+        if (sched_times_of(f->t, others + rows) + round > plain * most_wait(f, false))
+            continue;
         most = hoped;
         best = w;
     }
@@ -414,7 +421,7 @@ static double least_gain(const struct filling *f)
         rows += f->item[i].width;
     if (rows == others || (f->d->account > ACCOUNT / 2 && f->t->n[sched_times_class(rows)] < SCHED_TIMES_FAIRLY))
         return LEAST_GAIN;
-    return LEAST_GAIN + sched_times_doubt(f->t, others) + sched_times_doubt(f->t, rows);
+    return LEAST_GAIN + sched_times_doubt(f->t, rows);
 }
 
 static bool has_offer(const struct sched_draft_item *it)
@@ -465,7 +472,7 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_session *s = item[i].s;
         if (s->n_plan == d->n_plans && d->step.took > 0)
-            s->ahead = fmin(fmax(s->ahead - (d->step.took - 1), LEAST_AHEAD), MOST_AHEAD);
+            s->ahead = fmin(s->ahead - (d->step.took - 1) + REFILL_ONE, MOST_AHEAD);
         s->n_plan = d->n_plans + 1;
         for (int k = 0; k < SCHED_DRAFT_PROPOSERS; k++)
             s->wait[k] -= s->wait[k] > 0;
@@ -561,7 +568,7 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = sched_times_context(context);
-    sched_times_note(d, rows, class, seconds);
+    sched_times_note(d, rows, class, seconds, !d->step.n_drafts);
     struct sched_draft_times *t = sched_times_at(d, class);
     d->account += REFILL;
     d->n_steps++;
@@ -574,6 +581,16 @@ void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context,
     d->step.took = 1 + lost / d->step.plain;
     d->account -= lost / d->step.plain;
     d->saved_seconds -= lost * exp(t->log_unit);
+}
+
+void sched_draft_note_seen(struct sched_draft *d, double seconds)
+{
+    const struct sched_draft_times *t = &d->times[d->step.context];
+    if (!t->known || !(seconds > 0) || !isfinite(seconds))
+        return;
+    const double plain = sched_times_of(t, num_max(1, d->step.n_answers + d->step.other_rows));
+    d->account = fmax(d->account - seconds / exp(t->log_unit) / plain, -OVERDRAFT);
+    d->saved_seconds -= seconds;
 }
 
 static void count(float *tried, float *right, float fade, bool is_right)

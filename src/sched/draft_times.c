@@ -9,11 +9,14 @@ enum {
     SINGLE = 16,     /* rows with a class of their own */
     OCTAVE = 8,      /* classes of an octave beyond */
     WELL_KNOWN = 40, /* comparisons beyond which an old one counts less */
+    WELL_TURNED = 16, /* the same of turns */
     ROW_SCALE = 64,  /* rows of a round as what sched_cost takes for context */
     BLOCK_ROWS = 4,  /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
 };
 
 const double sched_times_prior_row = 0.12;
+static const double LITTLE_NOISE = 0.04; /* where a measure is as good as the line through the others */
+static const double FIRST_NOISE = 0.1, NOISE_PRIOR = 1, NOISE_OF = 20; /* before steps tell it, which counts as so many; of so many steps */
 static const double PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 
 static double clip(double x, double most)
@@ -53,7 +56,33 @@ static double seen(const struct sched_draft_times *t, int class)
     return (double)t->rows[class];
 }
 
-double sched_times_of(const struct sched_draft_times *t, int64_t n_rows)
+/* Of many numbers of rows that were measured a few times each, that which seems cheapest is mostly one whose measures were lucky.  So the
+ * more times differ, the more they are drawn to the line through all of them. */
+static double drawn(const struct sched_draft_times *t, double rows, double time, double n)
+{
+    const double noise = t->noise / LITTLE_NOISE, weight = noise > 1 ? noise * noise - 1 : 0;
+    return (n * time + weight * (t->at_none + t->of_row * rows)) / (n + weight);
+}
+
+static void draw_line(struct sched_draft_times *t)
+{
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int i = 0; i < SCHED_DRAFT_ROWS; i++) {
+        const double w = (double)t->n[i], rows = (double)t->rows[i], time = exp((double)t->log_time[i]);
+        if (!(w > 0))
+            continue;
+        n += w;
+        x += w * rows;
+        y += w * time;
+        xx += w * rows * rows;
+        xy += w * rows * time;
+    }
+    const double spread = xx - x * x / n;
+    t->of_row = spread > 1e-9 ? fmax(0, (xy - x * y / n) / spread) : 0;
+    t->at_none = (y - t->of_row * x) / n;
+}
+
+static double measured(const struct sched_draft_times *t, int64_t n_rows)
 {
     const double rows = (double)n_rows;
     int below = sched_times_class(n_rows), above = below;
@@ -73,6 +102,12 @@ double sched_times_of(const struct sched_draft_times *t, int64_t n_rows)
         return low;
     const double from = seen(t, below), part = (rows - from) / (seen(t, above) - from);
     return low + (high - low) * part;
+}
+
+double sched_times_of(const struct sched_draft_times *t, int64_t n_rows)
+{
+    const double time = measured(t, n_rows), n = (double)t->n[sched_times_class(n_rows)];
+    return t->of_row > 0 ? drawn(t, (double)n_rows, time, fmax(n, 0.5)) : time;
 }
 
 struct sched_draft_times *sched_times_at(struct sched_draft *d, int context)
@@ -119,7 +154,8 @@ double sched_times_doubt(const struct sched_draft_times *t, int64_t n_rows)
         below--;
     while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
         above++;
-    return 1.5 * t->noise / sqrt(fmax(1, (double)fmaxf(t->n[below], t->n[above])));
+    const double n = fmax(1, (double)fmaxf(t->n[below], t->n[above]));
+    return 1.5 * t->noise * sqrt(1 / n + 1 / fmax(1, t->turns));
 }
 
 static double median(double *x, int n)
@@ -169,13 +205,37 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
     const float n = t->n[class];
     const double most = n < SCHED_TIMES_LITTLE ? 1 : n < SCHED_TIMES_FAIRLY ? 0.4 : 0.2;
     const double error = clip(difference - (double)t->log_time[class], most);
-    if (n > 0)
-        t->noise += 0.1 * (fabs(error) - t->noise);
+    if (n > 0) {
+        t->n_noise = fmin(t->n_noise + 1, NOISE_OF);
+        t->noise += (fabs(error) - t->noise) / (t->n_noise + NOISE_PRIOR);
+    }
     t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
     if (n < SCHED_TIMES_LITTLE)
         t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
     t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;
     t->n[class] = n > 0 ? fminf(n + weight, WELL_KNOWN) : 1;
+    draw_line(t);
+}
+
+/* Steps with drafts are mostly compared with each other, and may all be off together: a step without drafts tells that of those
+ * around it.  They move as one, so that they stay apart from each other as they are. */
+static void correct(struct sched_draft *d, struct sched_draft_times *t, int class, double difference)
+{
+    static const double MOST = 0.7;
+    const double error = clip(difference - (double)t->log_time[class], MOST);
+    const int before = (int)((d->last.i + SCHED_DRAFT_LAST - 1) % SCHED_DRAFT_LAST);
+    bool moved[SCHED_DRAFT_ROWS] = {false};
+    if (!(t->n[class] > 0) || d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : before] == class)
+        return;
+    t->turns = fmin(t->turns + 1, WELL_TURNED);
+    const double part = 1 / (t->turns + 1);
+    for (int i = 0; i < d->last.n; i++) {
+        const int other = d->last.rows[i];
+        if (other == class || moved[other])
+            continue;
+        moved[other] = true;
+        t->log_time[other] -= (float)(part * error);
+    }
 }
 
 /* ---- the time of a round ---- */
@@ -207,7 +267,7 @@ double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, i
 
 /* ---- what took place ---- */
 
-static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds)
+static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds, bool plain)
 {
     struct sched_draft_times *t = sched_times_at(d, context);
     const int class = sched_times_class(rows);
@@ -215,10 +275,14 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
     if (d->last.context != context)
         d->last.n = 0;
     d->last.context = context;
-    if (!t->known)
+    if (!t->known) {
         t->log_unit = log_seconds - log(prior_time(rows_of(class)));
+        t->noise = FIRST_NOISE;
+    }
     t->known = true;
     const int n_others = unit_of(d, t, class, &unit);
+    if (n_others && plain)
+        correct(d, t, class, log_seconds - unit);
     if (n_others || !(t->n[class] > 0))
         compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
     const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
@@ -229,10 +293,10 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
         t->log_unit = unit;
 }
 
-void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds)
+void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds, bool plain)
 {
     if (seconds > 0 && isfinite(seconds) && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
-        note_time(d, rows, context, log(seconds));
+        note_time(d, rows, context, log(seconds), plain);
     else
         d->last.n = 0;
 }

@@ -34,7 +34,8 @@ double sched_times_doubt(const struct sched_draft_times *t, int64_t n_rows);
 double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens);
 /* A round took that long; returns the units that count. */
 double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens, double seconds);
-/* A step took that long; one that was not measured (0, or no number) ends the row of steps that are compared. */
-void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds);
+/* A step took that long, which had drafts or (plain) none; one that was not measured (0, or no number) ends the row of steps
+ * that are compared. */
+void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds, bool plain);
 
 #endif

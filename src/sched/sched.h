@@ -162,9 +162,10 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
  *
  * Times are compared with those of steps that ran just before or after, so that a machine that gets slower or faster
  * changes nothing.  What is lost by steps that turn out slower than plain ones is counted in an account, which is
- * refilled by a small part of every step: when it is empty, drafting waits.  So all answers together are never far
- * behind plain decoding, whatever is drafted.  An answer that has had nothing to draft for a while gets its tokens about a
- * quarter later at most while others draft.
+ * refilled by a small part of every step: when it is empty, drafting waits.  Every answer has one, too: a step whose rows would put an
+ * answer further behind than that is not taken, however much others would gain.  So neither all answers together nor any of them is
+ * more than 3 % behind plain decoding over 256 tokens, whatever is drafted; where times differ from step to step for other
+ * reasons, plain steps are measured more often, and what a step is to gain must exceed what is not known of it.
  *
  * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
  * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
@@ -205,7 +206,7 @@ struct sched_draft_session {
      * beginning (0: it promises something). */
     int64_t wait[SCHED_DRAFT_PROPOSERS], pause[SCHED_DRAFT_PROPOSERS];
     enum sched_draft_why why;   /* as of the last plan */
-    double ahead;               /* of plain decoding, in tokens, within bounds */
+    double ahead;               /* of plain decoding, in tokens, up to a bound */
     int64_t n_plan;             /* the last plan that it was in */
     int sharp[SCHED_DRAFT_PROPOSERS]; /* the factor of the last round, plus 1; 0: none was asked for */
     int64_t n_drafted, n_right; /* in all */
@@ -249,7 +250,9 @@ struct sched_draft {
         float log_time[SCHED_DRAFT_ROWS], rows[SCHED_DRAFT_ROWS];
         float n[SCHED_DRAFT_ROWS];
         double log_unit; /* of the seconds that a time of 1 takes now */
-        double noise;    /* of a step, as a part */
+        double noise, n_noise; /* of a step, as a part; comparisons that tell it */
+        double at_none, of_row; /* the line through all that was seen: units of no row, of each */
+        double turns;    /* steps without drafts behind one with them: how well both kinds are known against each other */
         bool known;
     } times[SCHED_DRAFT_CONTEXTS];
     struct { /* the last steps, of one class of context */
@@ -293,6 +296,8 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
 /* The step took that long, with so many rows in all (answers, drafts, prompts).  Also for steps without
  * drafts: what plain ones take is known from them.  seconds 0: not measured (something else ran between). */
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds);
+/* The network has read what answers had computed before, outside of its rounds and on top of what was told of steps. */
+void sched_draft_note_seen(struct sched_draft *d, double seconds);
 /* Of the drafts of an answer in that step so many were verified and so many were right.  confidence [n_tried], or NULL. */
 void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int proposer,
                       int64_t n_tried, int64_t n_right, const float *confidence);

@@ -45,7 +45,9 @@ struct world {
     int64_t most;        /* tokens that the network drafts */
     double base, deep;   /* its round, of a step of one row */
     bool text;           /* the drafts are text's: no round, sometimes there */
-    int without;         /* so many of the clients have nothing to draft */
+    int without;         /* so many of the clients have nothing to draft, */
+    int bad;             /* and of so many all drafts are wrong; */
+    int64_t until;       /* of everybody's those from that token on; 0: none */
     bool head;           /* tells how likely tokens are, one of two being easy */
     double jitter;       /* times are told with this standard deviation, as a part; */
     double pauses;       /* this part of them 2 to 6 times as long */
@@ -82,9 +84,10 @@ struct client {
 };
 
 /* What would be drafted next, and what of it is right. */
-static void imagine(struct world *w, struct client *c)
+static void imagine(struct world *w, struct client *c, int i)
 {
-    const double p = w->right[w->turn ? c->n / w->turn % 2 : 0];
+    const bool wrong = i < w->bad || (w->until && c->n >= w->until);
+    const double p = wrong ? 0 : w->right[w->turn ? c->n / w->turn % 2 : 0];
     for (int j = 0; j < SCHED_DRAFT_DEPTH; j++) {
         double q = p;
         if (w->head) /* as right as p on the whole */
@@ -97,8 +100,7 @@ static void imagine(struct world *w, struct client *c)
 struct result {
     double speed;   /* tokens a second of all, a plain engine being 1 */
     double slowest; /* the longest time for 256 tokens of each answer, of a plain engine's; */
-    double one;     /* the same of a single answer; */
-    double first;   /* and of the first one */
+    double one;     /* the same of a single answer */
 };
 
 static double round_seconds(const struct world *w, int64_t deep)
@@ -112,7 +114,7 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
     const int kind = w->text ? TEXT : NETWORK;
     int64_t rows = w->n_clients, deep = 0, drafted = 0, n_drafting = 0;
     for (int i = 0; i < w->n_clients; i++) {
-        imagine(w, &c[i]);
+        imagine(w, &c[i], i);
         item[i] = (struct sched_draft_item){.s = &c[i].s};
         if (i >= w->without && (!w->text || dice(w) < 0.5))
             item[i].offer[kind].most = w->most;
@@ -160,7 +162,7 @@ static struct result run(struct world *w)
     struct sched_draft d = {.network[NETWORK] = true};
     struct client *c = calloc((size_t)w->n_clients, sizeof *c);
     struct sched_draft_item item[MAX_CLIENTS];
-    struct result r = {0, 0, 0, 0};
+    struct result r = {0, 0, 0};
     static double at[TOKENS * MAX_CLIENTS * 2]; /* when the n-th token of all came */
     int64_t n_all = 0;
     double now = 0, n_tokens = 0;
@@ -180,7 +182,6 @@ static struct result run(struct world *w)
         n_tokens += (double)c[i].n;
         for (int64_t k = 0; k + WINDOW <= c[i].n; k++)
             r.one = fmax(r.one, (c[i].at[k + WINDOW] - c[i].at[k]) / (WINDOW * plain));
-        r.first = i ? r.first : r.one;
     }
     const int64_t window = WINDOW * w->n_clients;
     for (int64_t k = 0; k + window <= n_all; k++)
@@ -216,7 +217,7 @@ static const int CLIENTS[] = {1, 2, 8, 16};
 
 /* What a set of trips came to. */
 struct score {
-    double worst;      /* the longest time for 256 tokens */
+    double worst, one; /* the longest time for 256 tokens: of all answers, of one */
     double mean, least; /* speed, the best fixed width being 1, where that gains anything */
     int n;
 };
@@ -224,28 +225,29 @@ struct score {
 static void trip(struct score *score, const char *what, struct world w)
 {
     const struct result r = run(&w);
-    const double best = w.turn ? 1 : best_fixed(&w, w.right[0]);
+    const double best = w.turn || w.bad || w.until || w.without ? 1 : best_fixed(&w, w.right[0]);
     if (getenv("SCHED_DRAFT_SHOW"))
         printf("%s: %d clients, %.2f/%.2f right: speed %.3f (best width %.3f), slowest %.4f, one %.3f\n", what, w.n_clients,
                w.right[0], w.right[1], r.speed, best, r.slowest, r.one);
     score->worst = fmax(score->worst, r.slowest);
+    score->one = fmax(score->one, r.one);
     if (best < 1.1)
         return;
     score->mean = (score->mean * score->n + r.speed / best) / (score->n + 1);
     score->least = score->n++ ? fmin(score->least, r.speed / best) : r.speed / best;
 }
 
-static void near(struct score s, double worst, double mean, double least)
+static void near(struct score s, double worst, double one, double mean, double least)
 {
-    if (s.worst > worst || s.mean < mean || s.least < least)
-        fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f); speed of the best fixed width's: %.3f in the "
-                 "mean (at least %.2f), %.3f at least (%.2f)",
-                 s.worst, worst, s.mean, mean, s.least, least);
+    if (s.worst > worst || s.one > one || s.mean < mean || s.least < least)
+        fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f), of one answer %.4f (%.3f); speed of the best fixed "
+                 "width's: %.3f in the mean (at least %.2f), %.3f at least (%.2f)",
+                 s.worst, worst, s.one, one, s.mean, mean, s.least, least);
 }
 
 static struct score grid(struct world w)
 {
-    struct score s = {0, 0, 0, 0};
+    struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 4; k++)
         for (size_t i = 0; i < 5; i++)
             for (size_t j = 0; j < 4; j++) {
@@ -261,19 +263,19 @@ static struct score grid(struct world w)
 static void test_never_far_behind_and_near_the_best_width(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01}), 1.03, 0.9, 0.7);
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01}), 1.03, 1.03, 0.88, 0.5);
 }
 
 static void test_on_a_busy_machine(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.05, 0.85, 0.45);
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.03, 1.05, 0.8, 0.3);
 }
 
 static void test_a_dear_drafter(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 0.9, 0.6);
+    near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 1.03, 0.83, 0.5);
 }
 
 /* Steps of 1 to 8 rows as measured on two cores with AVX-512: of Gemma 31B, and of 26B-A4B, whose rows have experts of their own; and rounds
@@ -294,7 +296,7 @@ static void test_measured_shapes(void **state)
 {
     (void)state;
     static const struct { curve *cost; double base; } shape[] = {{gemma_31b, 0.15}, {gemma_a4b, 0.4}};
-    struct score s = {0, 0, 0, 0};
+    struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < 5; i++)
             for (size_t j = 0; j < 4; j++) {
@@ -302,13 +304,13 @@ static void test_measured_shapes(void **state)
                                         .base = shape[k].base, .deep = 0.004, .x = 1 + k * 100 + i * 10 + j};
                 trip(&s, k ? "26B-A4B" : "31B", w);
             }
-    near(s, 1.03, 0.9, 0.8);
+    near(s, 1.03, 1.03, 0.88, 0.7);
 }
 
 static void test_text_that_changes(void **state)
 {
     (void)state;
-    struct score s = {0, 0, 0, 0};
+    struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 4; k++)
         for (size_t j = 0; j < 4; j++)
             for (int64_t turn = 64; turn <= 1024; turn *= 4) {
@@ -316,21 +318,52 @@ static void test_text_that_changes(void **state)
                                   .base = 0.08, .deep = 0.01, .x = k * 7 + j};
                 trip(&s, CURVE_NAMES[k], w);
             }
-    near(s, 1.03, 0, 0);
+    near(s, 1.03, 1.035, 0, 0);
 }
 
-/* It waits for the others, but not for long. */
-static void test_one_without_drafts(void **state)
+/* Drafts that were right are wrong from one token on. */
+static void test_text_that_goes_wrong(void **state)
 {
     (void)state;
+    struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 4; k++)
-        for (int n = 2; n <= 8; n *= 2) {
-            struct world w = {.cost = CURVES[k], .n_clients = n, .right = {0.9, 0.9}, .most = 7, .base = 0.08, .deep = 0.01,
-                              .without = 1, .x = k};
-            const struct result r = run(&w);
-            if (r.first > 1.35 || r.slowest > 1.03)
-                fail_msg("%s, %d clients: %g times a plain step, all of them %g", CURVE_NAMES[k], n, r.first, r.slowest);
+        for (size_t j = 0; j < 4; j++) {
+            struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {0.9, 0.9}, .until = 100 + 200 * (int64_t)((k + j) % 3), .most = 15,
+                              .base = 0.4, .deep = 0.004, .x = k * 7 + j};
+            trip(&s, CURVE_NAMES[k], w);
         }
+    near(s, 1.03, 1.035, 0, 0);
+}
+
+/* One answer has no drafts, or none that is right: the others do not make it wait. */
+static void test_one_among_others(void **state)
+{
+    (void)state;
+    static const double right[] = {0.5, 0.9};
+    struct score s = {0, 0, 0, 0, 0};
+    for (size_t k = 0; k < 4; k++)
+        for (int n = 2; n <= 16; n *= 2)
+            for (int what = n == 4 ? 4 : 0; what < 4; what++) {
+                struct world w = {.cost = CURVES[k], .n_clients = n, .right = {right[what / 2], 0}, .most = 7, .base = 0.08, .deep = 0.01,
+                                  .without = what % 2, .bad = !(what % 2), .x = k};
+                trip(&s, CURVE_NAMES[k], w);
+            }
+    near(s, 1.03, 1.03, 0, 0);
+}
+
+/* The worst of a busy machine: drafts that are never right, and those that change. */
+static void test_wrong_on_a_busy_machine(void **state)
+{
+    (void)state;
+    struct score s = {0, 0, 0, 0, 0};
+    for (size_t k = 0; k < 4; k++)
+        for (size_t j = 0; j < 4; j++)
+            for (int what = j % 2 ? 2 : 0; what < (j % 2 ? 3 : 2); what++) {
+                struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {what ? 0.9 : 0, what ? 0.9 : 0}, .until = 200 * what,
+                                  .most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1, .x = k * 7 + j};
+                trip(&s, CURVE_NAMES[k], w);
+            }
+    near(s, 1.035, 1.05, 0, 0);
 }
 
 static enum sched_draft_why why(struct sched_draft *d, struct sched_draft_session *s, int64_t most, int64_t room)
@@ -457,8 +490,8 @@ static void test_odd_input(void **state)
 static void test_with_confidence(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 0.95, 0.7);
-    near(grid((struct world){.most = 15, .text = true, .head = true}), 1.03, 0.9, 0.7);
+    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 1.03, 0.93, 0.6);
+    near(grid((struct world){.most = 15, .text = true, .head = true}), 1.03, 1.03, 0.9, 0.6);
 }
 
 int main(void)
@@ -470,7 +503,9 @@ int main(void)
         cmocka_unit_test(test_measured_shapes),
         cmocka_unit_test(test_text_that_changes),
         cmocka_unit_test(test_with_confidence),
-        cmocka_unit_test(test_one_without_drafts),
+        cmocka_unit_test(test_text_that_goes_wrong),
+        cmocka_unit_test(test_one_among_others),
+        cmocka_unit_test(test_wrong_on_a_busy_machine),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_what_is_certain),
         cmocka_unit_test(test_the_best_sharpness),
