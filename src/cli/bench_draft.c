@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_CLIENTS = 64, MAX_COUNTS = 16, MAX_REPEATS = 1000, WINDOW = 256, KINDS = 5, LINES = 20 };
+enum { MAX_CLIENTS = 64, MAX_COUNTS = 16, MAX_REPEATS = 1000, WINDOW = 256, KINDS = 5, LINES = 20, MAX_OPS = 128 };
 
 /* What is asked for, by the kind of text that the answer is. */
 static const struct kind { const char *name, *ask; } kinds[KINDS] = {
@@ -71,6 +71,8 @@ struct result {
     int64_t n_plain_steps;
     int64_t tokens;    /* of drafted runs */
     bool differs;
+    struct ingle_profile op[MAX_OPS]; /* of drafted runs, with --profile */
+    int n_ops;
 };
 
 struct bench {
@@ -84,7 +86,7 @@ struct bench {
     int64_t n_answer, n_repeats;
     int64_t n_users; /* names so far */
     int n_logical;
-    bool json, raw;
+    bool json, raw, profile;
     uint64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* of one client, over all kinds */
 };
 
@@ -284,6 +286,27 @@ static void add_counts(struct result *r, const struct ingle_scheduler_status *fr
     s->draft_saved_seconds += to->draft_saved_seconds - from->draft_saved_seconds;
 }
 
+/* Operations of a drafted run, in a table of all of them. */
+static void add_profile(struct bench *b, struct result *r)
+{
+    struct ingle_profile p[MAX_OPS];
+    const int n = ingle_engine_profile_read(b->engine, p, MAX_OPS);
+    ingle_engine_profile(b->engine, false);
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < r->n_ops && strcmp(r->op[k].op, p[i].op) != 0)
+            k++;
+        if (k == MAX_OPS)
+            continue;
+        if (k == r->n_ops)
+            r->op[r->n_ops++] = (struct ingle_profile){.op = p[i].op};
+        r->op[k].calls += p[i].calls;
+        r->op[k].ns += p[i].ns;
+        r->op[k].bytes += p[i].bytes;
+        r->op[k].ops += p[i].ops;
+    }
+}
+
 /* The clients' answers once plainly and once with drafts, in turn the one or the other first. */
 static ingle_status one_repeat(struct bench *b, struct result *r, float *window, struct ingle_error *error)
 {
@@ -297,6 +320,8 @@ static ingle_status one_repeat(struct bench *b, struct result *r, float *window,
         const bool drafts = (i + k) % 2;
         struct ingle_scheduler_status from, to;
         ingle_scheduler_status(b->s, &from, NULL, 0);
+        if (drafts && b->profile)
+            ingle_engine_profile(b->engine, true);
         st = run_once(b, r->n_clients, drafts, false, drafts ? r->right : -1, error);
         if (st)
             break;
@@ -305,7 +330,9 @@ static ingle_status one_repeat(struct bench *b, struct result *r, float *window,
         windows(b, r->n_clients, r->n_windows, window + drafts * r->n_windows);
         if (drafts)
             add_counts(r, &from, &to);
-        else {
+        if (drafts && b->profile)
+            add_profile(b, r);
+        if (!drafts) {
             r->plain_step += to.plain_seconds - from.plain_seconds;
             r->n_plain_steps += to.n_plain - from.n_plain;
         }
@@ -415,6 +442,46 @@ static void print_result(const struct bench *b, const struct result *r)
     cli_push(b->c);
 }
 
+static void print_op(const struct bench *b, const char *name, uint64_t calls, double ms, double of_step, const struct ingle_profile *p)
+{
+    const double s = p ? (double)p->ns * 1e-9 : 0, gbps = ratio_of(p ? p->bytes * 1e-9 : 0, s), gops = ratio_of(p ? p->ops * 1e-9 : 0, s);
+    if (b->json) {
+        printf("{\"test\": \"draft_profile\", \"op\": \"%s\", \"calls\": %llu, \"ms\": %.4f, \"of_step\": %.5f, \"GBps\": %.3f, \"GOPs\": %.3f}\n",
+               name, (unsigned long long)calls, ms, of_step, gbps, gops);
+        return;
+    }
+    printf("  %-22s %8llu %10.3f %9.1f", name, (unsigned long long)calls, ms, of_step * 100);
+    if (gops > 0)
+        printf(" %9.1f %9.1f", gbps, gops);
+    putchar('\n');
+}
+
+/* What a round is made of, and what the drafter sees of steps, each in parts of a plain step; steps themselves are
+ * `bench --profile` without drafts. */
+static void print_profile(const struct bench *b, const struct result *r)
+{
+    static const char draft[] = "draft ", observe[] = "observe ";
+    const struct ingle_scheduler_status *s = &r->sum;
+    const double step = ratio_of(r->plain_step, (double)r->n_plain_steps);
+    double rest = s->round_seconds;
+    if (!b->json)
+        printf("\n  %-22s %8s %10s %9s %9s %9s\n", "operation", "calls", "ms", "% step", "GB/s", "GOP/s");
+    for (int i = 0; i < r->n_ops; i++) {
+        const struct ingle_profile *p = &r->op[i];
+        const bool round = !strncmp(p->op, draft, sizeof draft - 1), seen = !strncmp(p->op, observe, sizeof observe - 1);
+        const double n = round ? (double)s->n_rounds : (double)(s->n_plain + s->n_verified), seconds = ratio_of((double)p->ns * 1e-9, n);
+        if (round)
+            rest -= (double)p->ns * 1e-9;
+        if (round || seen)
+            print_op(b, p->op, p->calls, seconds * 1e3, ratio_of(seconds, step), p);
+    }
+    rest = ratio_of(rest, (double)s->n_rounds);
+    print_op(b, "draft: draws, the rest", (uint64_t)s->n_rounds, rest * 1e3, ratio_of(rest, step), NULL);
+    if (!b->json)
+        puts("  of a round (draft), of a step of any kind (observe)\n");
+    cli_push(b->c);
+}
+
 static void release_clients(struct bench *b, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -453,6 +520,8 @@ static ingle_status measure(struct bench *b, const struct kind *kind, int n_clie
         r.differs |= b->client[i].differs;
     if (!st)
         print_result(b, &r);
+    if (!st && b->profile)
+        print_profile(b, &r);
     for (int i = 0; i < INGLE_DRAFT_PLACES && n_clients == 1; i++) {
         b->drafted_at[i] += (uint64_t)r.sum.drafted_at[i];
         b->accepted_at[i] += (uint64_t)r.sum.accepted_at[i];
@@ -601,6 +670,7 @@ int cli_bench_draft(struct cli *c)
     b->c = c;
     b->n_logical = machine.n_logical;
     b->json = ingle_config_flag(c->config, "json");
+    b->profile = ingle_config_flag(c->config, "profile");
     b->n_answer = (int64_t)ingle_config_number(c->config, "answer-tokens");
     b->n_repeats = (int64_t)ingle_config_number(c->config, "repeat");
     int rc = read_plan(c, &p);

@@ -14,7 +14,7 @@
 enum {
     MAX_DEPTHS = 32,
     MAX_REPEATS = 1000,
-    MAX_OPS = 64,
+    MAX_OPS = 128,
     READ_BYTES = 256 << 20,
     STREAMS = 8,
 };

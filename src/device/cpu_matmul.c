@@ -63,10 +63,10 @@ static int64_t split(const struct device *d, const struct device_product *p, str
     int64_t n_parts = 0;
     if (prompt < n || !n)
         to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
-                                       p->row}, fast_kernel(d, p, false), NULL, NULL, false};
+                                       p->row}, fast_kernel(d, p, false), NULL, NULL, false, NULL, 0};
     if (prompt)
         to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
-                                       NULL}, fast_kernel(d, p, true), NULL, NULL, false};
+                                       NULL}, fast_kernel(d, p, true), NULL, NULL, false, NULL, 0};
     return n_parts;
 }
 
@@ -207,7 +207,7 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
-    return n + list_bytes(n_products) + device_cpu_parts_bytes(d, 2 * n_products);
+    return n + list_bytes(n_products) + device_cpu_parts_bytes(d, 2 * num_max(n_products, a->n_only));
 }
 
 /* Each matrix is read once. */
@@ -218,6 +218,13 @@ struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a)
         const struct device_product *p = &a->p[i];
         c.bytes += p->y.n ? (double)p->w->stack_bytes : 0;
         c.ops += 2.0 * (double)p->y.n * (double)p->x.width * (double)p->y.width;
+    }
+    double columns = 0;
+    for (int64_t i = 0; i < a->n_only; i++)
+        columns += (double)a->only[i].n;
+    if (a->n_only) {
+        c.bytes *= columns / (double)a->p->y.width;
+        c.ops *= columns / (double)a->p->y.width;
     }
     return c;
 }
@@ -339,13 +346,16 @@ static int64_t chunk_rows(const struct job *j, const struct task *t)
                ? n : num_max(SLICE / 4, num_min(SLICE, fair));
 }
 
-/* The panels of a product that belong to a node. */
-static void add_task(struct job *j, const struct device_part *part, int node, int64_t all_panels, int64_t *n_chunks)
+/* The panels of a product, of [first, end), that belong to a node. */
+static void add_task(struct job *j, const struct device_part *part, int node, int64_t first, int64_t end, int64_t all_panels,
+                     int64_t *n_chunks)
 {
     struct device *d = j->d;
     const struct device_product *p = &part->p;
     int64_t p0, p1;
     device_matrix_share(p->w, p->index, node, &p0, &p1);
+    p0 = num_max(p0, first);
+    p1 = num_min(p1, end);
     if (p0 >= p1)
         return;
     struct task *t = &j->task[j->n_tasks++];
@@ -369,6 +379,24 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     t->slice = chunk_rows(j, t);
     t->grain = t->slice < p->y.n ? p1 - p0 : chunk_panels(d, &t->w, p->y.n, all_panels);
     *n_chunks += num_div_up(p1 - p0, t->grain) * num_div_up(p->y.n, t->slice);
+}
+
+static void add_tasks(struct job *j, const struct device_part *part, int node, int64_t all_panels, int64_t *n_chunks)
+{
+    if (!part->n_only)
+        add_task(j, part, node, 0, part->p.w->m.n_panels, all_panels, n_chunks);
+    for (int64_t i = 0; i < part->n_only; i++)
+        add_task(j, part, node, part->only[i].first / KERN_PANEL, num_div_up(part->only[i].first + part->only[i].n, KERN_PANEL), all_panels,
+                 n_chunks);
+}
+
+/* Panels of a part that are computed. */
+static int64_t panels_of(const struct device_part *part)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < part->n_only; i++)
+        n += num_div_up(part->only[i].n, KERN_PANEL);
+    return part->n_only ? n : part->p.w->m.n_panels;
 }
 
 uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n, struct device_ready *ready, uint8_t *at)
@@ -409,14 +437,14 @@ void device_cpu_parts(struct device *d, const struct device_part *part, int64_t 
     int64_t n_chunks = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
-        all_panels += p->y.n ? p->w->m.n_panels : 0;
-        work += p->y.n * p->x.width * p->y.width;
+        all_panels += p->y.n ? panels_of(&part[i]) : 0;
+        work += p->y.n * p->x.width * panels_of(&part[i]) * KERN_PANEL;
     }
     for (int node = 0; node < pool_nodes(d->pool); node++) {
         const int64_t first = n_chunks;
         for (int64_t i = 0; i < n; i++)
             if (part[i].p.y.n)
-                add_task(&j, &part[i], node, all_panels, &n_chunks);
+                add_tasks(&j, &part[i], node, all_panels, &n_chunks);
         device_claim_share(region, d->pool, node, first, n_chunks);
     }
     device_cpu_for(d, n_chunks, work, job_chunk, &j);
@@ -427,13 +455,17 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     const struct device_matmul_args *a = args;
     struct device_ready *ready = scratch;
     struct device_part *part = (struct device_part *)(void *)(ready + 2 * (size_t)a->n);
-    uint8_t *lists = (uint8_t *)scratch + list_bytes(a->n), *at = lists + device_cpu_parts_bytes(d, 2 * a->n);
+    uint8_t *lists = (uint8_t *)scratch + list_bytes(a->n), *at = lists + device_cpu_parts_bytes(d, 2 * num_max(a->n, a->n_only));
     int64_t n_parts = 0, widest = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         BUG_IF(p->x.width != p->w->m.in || p->y.width != p->w->m.out);
         widest = num_max(widest, p->x.width);
         n_parts += split(d, p, &part[n_parts]);
+    }
+    for (int64_t i = 0; i < n_parts; i++) {
+        part[i].only = a->only;
+        part[i].n_only = a->n_only;
     }
     at = device_cpu_ready(d, part, n_parts, ready, at);
     device_cpu_parts(d, part, n_parts, lists, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,

@@ -18,6 +18,8 @@ struct device_part {
     const struct kern_act *x; /* what the rows are of */
     uint8_t *rows;        /* where they stand one after another, or NULL */
     bool fill;            /* once this part has brought them there */
+    const struct device_columns *only; /* columns of y, [n_only]; n_only 0: all */
+    int64_t n_only;
 };
 
 static inline size_t device_round64(size_t n) { return (n + 63) & ~(size_t)63; }

@@ -252,8 +252,9 @@ void device_set_between(struct device *d, struct device_between *between)
 
 void device_suspend(struct device *d, struct device_suspended *s)
 {
-    *s = (struct device_suspended){d->base, d->used, d->step_rows, d->prompt_rows, d->err, d->cancel, d->between};
+    *s = (struct device_suspended){d->base, d->used, d->step_rows, d->prompt_rows, d->err, d->cancel, d->between, d->stage};
     d->base = d->used;
+    d->stage = DEVICE_STAGE_STEP;
     d->between = NULL;
 }
 
@@ -265,6 +266,7 @@ void device_resume(struct device *d, const struct device_suspended *s)
     d->err = s->err;
     d->cancel = s->cancel;
     d->between = s->between;
+    d->stage = s->stage;
     if (d->between)
         d->between->last = clock_now();
 }
@@ -277,18 +279,26 @@ void device_profile(struct device *d, bool on)
     memset(d->op_cost, 0, sizeof d->op_cost);
 }
 
+enum device_stage device_set_stage(struct device *d, enum device_stage stage)
+{
+    const enum device_stage before = d->stage;
+    d->stage = stage;
+    return before;
+}
+
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max)
 {
-    static const char *const name[] = {
-#define X(n) #n,
+    static const char *const name[][DEVICE_STAGES] = {
+#define X(n) {#n, "draft " #n, "observe " #n},
         DEVICE_OP_LIST(X)
 #undef X
     };
     int n = 0;
-    for (int i = 0; i < DEVICE_OPS && n < n_max; i++)
-        if (d->op_calls[i])
-            out[n++] = (struct device_profile){name[i], d->op_calls[i], d->op_ns[i],
-                                               d->op_cost[i].bytes, d->op_cost[i].ops};
+    for (int s = 0; s < DEVICE_STAGES; s++)
+        for (int i = 0; i < DEVICE_OPS && n < n_max; i++)
+            if (d->op_calls[s][i])
+                out[n++] = (struct device_profile){name[i][s], d->op_calls[s][i], d->op_ns[s][i],
+                                                   d->op_cost[s][i].bytes, d->op_cost[s][i].ops};
     return n;
 }
 
@@ -303,11 +313,11 @@ static void run(struct device *d, enum device_op op, const void *args)
         const uint64_t t0 = d->profiled ? clock_now() : 0;
         d->ops->run[op](d, args, scratch);
         if (d->profiled) {
-            d->op_ns[op] += clock_now() - t0;
-            d->op_calls[op]++;
+            d->op_ns[d->stage][op] += clock_now() - t0;
+            d->op_calls[d->stage][op]++;
             const struct device_cost c = d->ops->cost(d, op, args);
-            d->op_cost[op].bytes += c.bytes;
-            d->op_cost[op].ops += c.ops;
+            d->op_cost[d->stage][op].bytes += c.bytes;
+            d->op_cost[d->stage][op].ops += c.ops;
         }
     }
     d->used = mark;
@@ -398,7 +408,15 @@ void device_matmul(struct device *d, const struct device_product *p, int64_t n)
 {
     if (d->watch)
         device_watch_products(d, p, n);
-    run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n});
+    run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n, NULL, 0});
+}
+
+void device_matmul_columns(struct device *d, const struct device_product *p, const struct device_columns *only, int64_t n_only)
+{
+    if (n_only)
+        run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, 1, only, n_only});
+    else
+        device_matmul(d, p, 1);
 }
 
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y)

@@ -161,12 +161,14 @@ struct device_between {
 };
 /* between is borrowed until the next call; NULL: nothing any more. */
 void device_set_between(struct device *d, struct device_between *between);
+enum device_stage { DEVICE_STAGE_STEP, DEVICE_STAGE_DRAFT, DEVICE_STAGE_OBSERVE, DEVICE_STAGES }; /* device_set_stage() */
 struct device_suspended {
     size_t base, used;
     int64_t step_rows, prompt_rows;
     struct err err;
     const atomic_bool *cancel;
     struct device_between *between;
+    enum device_stage stage;
 };
 void device_suspend(struct device *d, struct device_suspended *s);
 void device_resume(struct device *d, const struct device_suspended *s);
@@ -178,6 +180,9 @@ void device_fail(struct device *d, const struct err *err); /* keeps the first */
  * that have much, bytes of weights, keys and values, and multiplications and additions. */
 struct device_profile { const char *op; uint64_t calls, ns; double bytes, ops; };
 void device_profile(struct device *d, bool on);
+/* What operations from now on belong to; those of a drafter are told apart by name: "draft matmul", "observe matmul".
+ * Returns what it was before. */
+enum device_stage device_set_stage(struct device *d, enum device_stage stage);
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max);
 
 /* ---- operations ---- */
@@ -235,6 +240,11 @@ struct device_product {
 };
 /* All products as one list of tasks.  Products that read the same x share its preparation. */
 void device_matmul(struct device *d, const struct device_product *p, int64_t n);
+/* Of one product these columns of y alone, the others stay as they are.  Ascending; `first` and `n` are multiples of
+ * DEVICE_COLUMNS, but where y ends. */
+enum { DEVICE_COLUMNS = KERN_PANEL * KERN_BAND };
+struct device_columns { int64_t first, n; };
+void device_matmul_columns(struct device *d, const struct device_product *p, const struct device_columns *only, int64_t n_only);
 
 /* Gated products and the way back, y = down (act(gate x) * up x): the bits of device_matmul(), device_glu() and
  * device_matmul().  Of stacks y[i] with first[e] <= i < first[e + 1] is of matrix e and of x[row[i]]; of single

@@ -46,7 +46,7 @@ struct device_attend_latent_args { const struct device_latent *a; const struct d
 struct device_hadamard_args { struct rows x; int64_t n_heads; };
 struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
 struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
-struct device_matmul_args { const struct device_product *p; int64_t n; };
+struct device_matmul_args { const struct device_product *p; int64_t n; const struct device_columns *only; int64_t n_only; };
 struct device_mlp_args { const struct device_mlp *m; struct rows x, y; };
 struct device_kv_append_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows k, v; };
 struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
@@ -110,8 +110,9 @@ struct device {
     void *watch_arg;
     /* Profile. */
     bool profiled;
-    uint64_t op_ns[DEVICE_OPS], op_calls[DEVICE_OPS];
-    struct device_cost op_cost[DEVICE_OPS];
+    enum device_stage stage;
+    uint64_t op_ns[DEVICE_STAGES][DEVICE_OPS], op_calls[DEVICE_STAGES][DEVICE_OPS];
+    struct device_cost op_cost[DEVICE_STAGES][DEVICE_OPS];
 };
 
 extern const struct device_ops device_cpu_ops;

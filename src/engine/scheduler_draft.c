@@ -46,6 +46,7 @@ struct engine_drafts {
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
     bool told;                      /* that the network's logits were no numbers */
+    double seen;                    /* session_runner_seen_seconds() before this step */
     const struct family_draft_info *network; /* NULL: there is none */
     const struct ingle_scheduler *s;
 };
@@ -378,6 +379,17 @@ static void force(struct engine_drafts *d, int64_t n, int64_t most, int by, int6
     }
 }
 
+/* What it took the network since then to see rows outside of its rounds; returns the seconds. */
+static double note_seen(struct ingle_scheduler *s)
+{
+    struct engine_drafts *d = s->drafts;
+    const double now = session_runner_seen_seconds(s->e->runner), seconds = now - d->seen;
+    d->seen = now;
+    if (seconds > 0)
+        sched_draft_note_seen(&d->sched, seconds);
+    return seconds;
+}
+
 void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
 {
     struct engine_drafts *d = s->drafts;
@@ -385,6 +397,7 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     if (!d)
         return;
     d->work = FOLLOWED;
+    note_seen(s);
     know_prompts(s);
     const int64_t n = offer_all(s, &room.context);
     room.other_rows = d->prompt_rows;
@@ -407,6 +420,7 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
         count_why(slot_of(s, d->who[i]), d->who[i]->n_drafts > 0);
     }
     say_why(s, n);
+    d->seen = session_runner_seen_seconds(s->e->runner);
 }
 
 /* ---- what became of it ---- */
@@ -439,6 +453,8 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
         }
     }
     d->prompt_rows = prompts;
+    const double seen = note_seen(s);
+    seconds = seconds > seen ? seconds - seen : 0;
     if (!answers)
         return;
     sched_draft_note_step(&d->sched, rows, context / answers, seconds);

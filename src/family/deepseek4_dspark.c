@@ -531,16 +531,23 @@ static void dspark_observe_tap(const void *self, void *state, enum family_tap ta
     }
 }
 
-static void dspark_observe_end(const void *self, const struct family_forward *f, void *state)
+static struct rows dspark_observed(const void *self, const void *state, int64_t n_rows)
 {
     const struct dspark *s = self;
     const struct observe *o = state;
-    const int64_t n = f->step->n_rows, width = s->n_taps * s->g.n_embd;
+    const int64_t width = s->n_taps * s->g.n_embd;
+    return o ? o->taps : (struct rows){NULL, n_rows, width, width};
+}
+
+static void dspark_observe_end(const void *self, const struct family_forward *f, void *state)
+{
+    const struct dspark *s = self;
+    const int64_t n = f->step->n_rows;
     const size_t mark = device_mark(f->device);
     struct pass p = {.g = &s->g, .f = f, .d = f->device, .pos = family_positions(f)};
     struct rows m = device_rows(p.d, n, s->g.n_embd);
     family_prompt_rows(f);
-    device_matmul(p.d, &(struct device_product){s->fc, 0, o ? o->taps : (struct rows){NULL, n, width, width}, m, NULL}, 1);
+    device_matmul(p.d, &(struct device_product){s->fc, 0, dspark_observed(s, state, n), m, NULL}, 1);
     device_norm(p.d, m, m, s->context_norm, 1, s->g.eps);
     p.rope[0] = device_rope_table(p.d, p.pos, n, s->g.inv_freq[0], s->g.n_rot / 2);
     for (int64_t i = 0; i < s->g.n_layers; i++)
@@ -615,7 +622,8 @@ static void dspark_begin(const void *self, struct family_round *r)
     struct device *d = r->forward.device;
     const int64_t n_spans = r->forward.step->n_spans, n = r->n_drafts * n_spans, width = s->g.n_embd;
     struct round *round = device_bytes(d, sizeof *round);
-    struct rows h = device_rows(d, n, width), u = device_rows(d, n, s->g.n_vocab);
+    const bool wide = n <= r->wide.n;
+    struct rows h = device_rows(d, n, width), u = wide ? rows_slice(r->wide, 0, n) : device_rows(d, n, s->g.n_vocab);
     const size_t mark = device_mark(d);
     device_prompt_rows(d, 0, 0);
     const struct rows all = run_block(s, r, device_rows(d, n_spans * s->block, width));
@@ -624,7 +632,10 @@ static void dspark_begin(const void *self, struct family_round *r)
                     (struct rows){all.at ? all.at + j * all.stride : NULL, n_spans, width, s->block * all.stride});
     struct rows y = device_rows(d, n, width);
     device_norm(d, y, h, s->norm, 1, s->g.eps);
-    device_matmul(d, &(struct device_product){s->g.out, 0, y, u, NULL}, 1);
+    if (wide)
+        (void)family_draft_head(r, s->g.out, y, 0);
+    else
+        device_matmul(d, &(struct device_product){s->g.out, 0, y, u, NULL}, 1);
     device_release(d, mark);
     if (round)
         *round = (struct round){h, u, n_spans};
@@ -657,6 +668,7 @@ const struct family_draft family_deepseek4_dspark = {
     .observe_begin = dspark_observe_begin,
     .observe_tap = dspark_observe_tap,
     .observe_end = dspark_observe_end,
+    .observed = dspark_observed,
     .begin = dspark_begin,
     .next = dspark_next,
     .free = dspark_free,

@@ -273,6 +273,14 @@ static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, 
         device_copy(o->d, o->x, x);
 }
 
+static struct rows mtp_observed(const void *self, const void *state, int64_t n_rows)
+{
+    const struct mtp *t = self;
+    const struct observe *o = state;
+    const int64_t width = t->g->n_hc * t->g->n_embd;
+    return o ? o->x : (struct rows){NULL, n_rows, width, width};
+}
+
 /* The streams at the positions before rows [first, first + to.n) of the step; before: those before each span. */
 static void streams_before(const struct family_forward *f, struct rows x, struct rows before, int64_t first, struct rows to)
 {
@@ -289,9 +297,8 @@ static void streams_before(const struct family_forward *f, struct rows x, struct
 static void mtp_observe_end(const void *self, const struct family_forward *f, void *state)
 {
     const struct mtp *t = self;
-    const struct observe *o = state;
     const int64_t n = f->step->n_rows, width = t->g->n_hc * t->g->n_embd;
-    const struct rows x = o ? o->x : (struct rows){NULL, n, width, width};
+    const struct rows x = mtp_observed(t, state, n);
     const size_t mark = device_mark(f->device);
     struct rows before = device_rows(f->device, f->step->n_spans, width);
     family_rows_before(f, STREAMS, before);
@@ -373,7 +380,10 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     device_copy(d, x, z);
     struct rows h = family_deepseek4_collapse(&p, &t->hc_head, z);
     device_norm(d, h, h, t->norm, 1, t->g->eps);
-    device_matmul(d, &(struct device_product){t->g->out, 0, h, logits, NULL}, 1);
+    if (n <= r->wide.n)
+        r->out = family_draft_head(r, t->g->out, h, 0);
+    else
+        device_matmul(d, &(struct device_product){t->g->out, 0, h, logits, NULL}, 1);
     device_release(d, mark);
 }
 
@@ -388,6 +398,7 @@ const struct family_draft family_deepseek4_mtp = {
     .observe_begin = mtp_observe_begin,
     .observe_tap = mtp_observe_tap,
     .observe_end = mtp_observe_end,
+    .observed = mtp_observed,
     .begin = mtp_begin,
     .next = mtp_next,
     .free = mtp_free,

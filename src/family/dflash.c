@@ -76,7 +76,7 @@ static void dflash_next(const void *self, struct family_round *r, int64_t j, con
     (void)confidence;
     if (!d)
         family_dflash_dry(g, r, d = &dry);
-    family_dflash_put(g, r->forward.device, family_dflash_logits(g, r, d, j, n_spans), logits);
+    family_dflash_put(g, r, family_dflash_logits(g, r, d, j, n_spans), logits);
 }
 
 const struct family_draft family_dflash = {
@@ -92,6 +92,7 @@ const struct family_draft family_dflash = {
     .observe_begin = family_dflash_observe_begin,
     .observe_tap = family_dflash_observe_tap,
     .observe_end = family_dflash_observe_end,
+    .observed = family_dflash_observed,
     .begin = dflash_begin,
     .next = dflash_next,
     .free = dflash_free,

@@ -15,9 +15,6 @@
 
 enum { DFLASH_MAX_TAPS = 64, DFLASH_MAX_BLOCK = 64, DFLASH_MAX_LAYERS = 64 };
 
-/* A logit that no draw takes, and that is a number. */
-#define DFLASH_NEVER (-1e30f)
-
 /* A convolution along the block before and behind a part of a layer: taps are a learned base plus what the row says. */
 struct dflash_conv {
     const struct device_matrix *proj; /* [2 * kernel * groups][n_embd]; NULL: there is none */
@@ -120,6 +117,7 @@ ingle_status family_dflash_kv(const void *self, enum kern_kv_codec codec, struct
 void *family_dflash_observe_begin(const void *self, const struct family_forward *f);
 void family_dflash_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x);
 void family_dflash_observe_end(const void *self, const struct family_forward *f, void *state);
+struct rows family_dflash_observed(const void *self, const void *state, int64_t n_rows);
 
 /* What a round has computed. */
 struct dflash_round {
@@ -137,7 +135,7 @@ void family_dflash_dry(const struct dflash *g, const struct family_round *r, str
 struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_round *d, int64_t j, int64_t n);
 /* Their logits [n][n_out], scaled and capped. */
 struct rows family_dflash_logits(const struct dflash *g, const struct family_round *r, struct dflash_round *d, int64_t j, int64_t n);
-/* A head's logits as those of all tokens: one that a reduced head lacks has DFLASH_NEVER. */
-void family_dflash_put(const struct dflash *g, struct device *d, struct rows z, struct rows logits);
+/* A head's logits as those of all tokens: one that a reduced head lacks has FAMILY_NEVER. */
+void family_dflash_put(const struct dflash *g, struct family_round *r, struct rows z, struct rows logits);
 
 #endif

@@ -166,7 +166,7 @@ static void put_scores(const struct dflash2 *s, const struct round *round, struc
         float *to = logits.at + i * logits.stride;
         const float *a = by.at + i * by.stride;
         for (int64_t t = 0; t < logits.width; t++)
-            to[t] = DFLASH_NEVER;
+            to[t] = FAMILY_NEVER;
         for (int64_t c = 0; c < s->top; c++) {
             const float *b = round->cand.at + (i * s->top + c) * round->cand.stride;
             float sum = 0;
@@ -217,6 +217,7 @@ const struct family_draft family_dflash2 = {
     .observe_begin = family_dflash_observe_begin,
     .observe_tap = family_dflash_observe_tap,
     .observe_end = family_dflash_observe_end,
+    .observed = family_dflash_observed,
     .begin = dflash2_begin,
     .next = dflash2_next,
     .free = dflash2_free,

@@ -108,16 +108,23 @@ void family_dflash_observe_tap(const void *self, void *state, enum family_tap ta
     }
 }
 
+struct rows family_dflash_observed(const void *self, const void *state, int64_t n_rows)
+{
+    const struct dflash *g = self;
+    const struct observe *o = state;
+    const int64_t width = g->n_taps * g->n_embd;
+    return o ? o->taps : (struct rows){NULL, n_rows, width, width};
+}
+
 void family_dflash_observe_end(const void *self, const struct family_forward *f, void *state)
 {
     const struct dflash *g = self;
     struct device *d = f->device;
-    const int64_t n = f->step->n_rows, width = g->n_taps * g->n_embd;
-    const struct observe *o = state;
+    const int64_t n = f->step->n_rows;
     const size_t mark = device_mark(d);
     struct rows c = device_rows(d, n, g->n_embd);
     family_prompt_rows(f);
-    one_matmul(d, g->fc, o ? o->taps : (struct rows){NULL, n, width, width}, c);
+    one_matmul(d, g->fc, family_dflash_observed(g, state, n), c);
     device_norm(d, c, c, g->context_norm, 1, g->eps);
     const struct device_rope rope = device_rope_table(d, family_positions(f), n, g->inv_freq, g->n_pairs);
     for (int64_t il = 0; il < g->n_layers; il++) {
@@ -345,11 +352,19 @@ static int64_t head_rows(const struct family_round *r)
     return num_max(n_spans, num_min(HEAD_ROWS, n_spans * r->n_drafts));
 }
 
+/* Whether the head's logits are the round's own rows. */
+static bool is_wide(const struct dflash *g, const struct family_round *r)
+{
+    return !g->to && r->wide.n >= head_rows(r);
+}
+
 void family_dflash_dry(const struct dflash *g, const struct family_round *r, struct dflash_round *out)
 {
     const int64_t n = r->forward.step->n_spans * block_of(g, r), most = head_rows(r);
     *out = (struct dflash_round){.y = {NULL, n, g->n_embd, g->n_embd}, .x = {NULL, most, g->n_embd, g->n_embd},
                                  .logits = {NULL, most, g->n_out, g->n_out}, .most = r->n_drafts, .block = block_of(g, r)};
+    if (is_wide(g, r))
+        out->logits = r->wide;
 }
 
 void family_dflash_block(const struct dflash *g, struct family_round *r, struct dflash_round *out)
@@ -357,7 +372,8 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
     struct device *d = r->forward.device;
     const int64_t n_spans = r->forward.step->n_spans, n = n_spans * block_of(g, r);
     struct rows y = device_rows(d, n, g->n_embd);
-    *out = (struct dflash_round){.y = y, .x = device_rows(d, head_rows(r), g->n_embd), .logits = device_rows(d, head_rows(r), g->n_out),
+    *out = (struct dflash_round){.y = y, .x = device_rows(d, head_rows(r), g->n_embd),
+                                 .logits = is_wide(g, r) ? r->wide : device_rows(d, head_rows(r), g->n_out),
                                  .most = r->n_drafts, .block = block_of(g, r)};
     const size_t mark = device_mark(d);
     struct family_forward f = r->forward;
@@ -389,6 +405,15 @@ struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_rou
     return (struct rows){y.at ? y.at + (g->first + j) * y.stride : NULL, n, y.width, d->block * y.stride};
 }
 
+/* Logits as the drafter means them: of these columns. */
+static void finish(const struct dflash *g, struct device *d, struct rows z)
+{
+    if (g->logit_scale < 1.0f || g->logit_scale > 1.0f)
+        device_scale(d, z, z, g->logit_scale);
+    if (g->softcap > 0)
+        device_softcap(d, z, g->softcap);
+}
+
 struct rows family_dflash_logits(const struct dflash *g, const struct family_round *r, struct dflash_round *d, int64_t j, int64_t n)
 {
     struct device *dev = r->forward.device;
@@ -398,18 +423,27 @@ struct rows family_dflash_logits(const struct dflash *g, const struct family_rou
         d->n = num_max(1, num_min(d->most - j, d->x.n / n));
         for (int64_t k = 0; k < d->n; k++)
             device_copy(dev, rows_slice(d->x, k * n, n), family_dflash_hidden(g, d, j + k, n));
-        struct rows z = rows_slice(d->logits, 0, d->n * n);
-        one_matmul(dev, g->head_matrix, rows_slice(d->x, 0, d->n * n), z);
-        if (g->logit_scale < 1.0f || g->logit_scale > 1.0f)
-            device_scale(dev, z, z, g->logit_scale);
-        if (g->softcap > 0)
-            device_softcap(dev, z, g->softcap);
+        const struct rows x = rows_slice(d->x, 0, d->n * n), z = rows_slice(d->logits, 0, d->n * n);
+        const bool wide = is_wide(g, r);
+        if (wide)
+            (void)family_draft_head(r, g->head_matrix, x, 0);
+        else
+            one_matmul(dev, g->head_matrix, x, z);
+        if (!wide || !r->n_only)
+            finish(g, dev, z);
+        for (int64_t i = 0; wide && i < r->n_only; i++)
+            finish(g, dev, rows_columns(z, r->only[i].first, r->only[i].n));
     }
     return rows_slice(d->logits, (j - d->first) * d->n_spans, n);
 }
 
-void family_dflash_put(const struct dflash *g, struct device *d, struct rows z, struct rows logits)
+void family_dflash_put(const struct dflash *g, struct family_round *r, struct rows z, struct rows logits)
 {
+    struct device *d = r->forward.device;
+    if (is_wide(g, r)) {
+        r->out = z;
+        return;
+    }
     if (!g->to) {
         device_copy(d, logits, z);
         return;
@@ -417,7 +451,7 @@ void family_dflash_put(const struct dflash *g, struct device *d, struct rows z, 
     for (int64_t i = 0; i < z.n && device_runs(d); i++) {
         float *to = logits.at + i * logits.stride;
         for (int64_t t = 0; t < logits.width; t++)
-            to[t] = DFLASH_NEVER;
+            to[t] = FAMILY_NEVER;
         for (int64_t t = 0; t < g->n_out; t++)
             to[g->to[t]] = z.at[i * z.stride + t];
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draft_model - a model of a known family that drafts for a larger one with its vocabulary.  Its keys and values are
- * the drafter's streams; it reads the rows of every step with the target, and writes a token a row in a round.
+ * the drafter's streams; it reads what the target has read, and writes a token a row in a round.
  */
 #include "family/drafts.h"
 
@@ -94,6 +94,14 @@ static void plain_tap(const void *self, void *state, enum family_tap tap, int la
     (void)x;
 }
 
+/* The tokens alone. */
+static struct rows plain_observed(const void *self, const void *state, int64_t n_rows)
+{
+    (void)self;
+    (void)state;
+    return (struct rows){NULL, n_rows, 0, 0};
+}
+
 /* The step's rows once more, without logits. */
 static void plain_end(const void *self, const struct family_forward *f, void *state)
 {
@@ -163,6 +171,7 @@ const struct family_draft family_draft_model = {
     .observe_begin = plain_begin,
     .observe_tap = plain_tap,
     .observe_end = plain_end,
+    .observed = plain_observed,
     .begin = plain_round,
     .next = plain_next,
     .free = plain_free,

@@ -146,9 +146,9 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
         const struct rows z = s->g.to ? rows_slice(round->z, 0, n_spans) : logits;
         family_markov_add(&s->chain, d, u, token, z);
         if (s->g.to)
-            family_dflash_put(&s->g, d, z, logits);
+            family_dflash_put(&s->g, r, z, logits);
     } else {
-        family_dflash_put(&s->g, d, u, logits);
+        family_dflash_put(&s->g, r, u, logits);
     }
     family_markov_sure(&s->chain, d, family_dflash_hidden(&s->g, &round->d, j, n_spans), token, confidence);
     device_release(d, mark);
@@ -167,6 +167,7 @@ const struct family_draft family_dspark_gemma4 = {
     .observe_begin = family_dflash_observe_begin,
     .observe_tap = family_dflash_observe_tap,
     .observe_end = family_dflash_observe_end,
+    .observed = family_dflash_observed,
     .begin = dspark_begin,
     .next = dspark_next,
     .free = dspark_free,

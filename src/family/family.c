@@ -36,6 +36,13 @@ const char *family_names(void)
     return "Gemma 4 (gemma4) and DeepSeek V4 Flash (deepseek4)";
 }
 
+struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w, struct rows x, int64_t first)
+{
+    const struct rows y = rows_slice(r->wide, first, x.n);
+    device_matmul_columns(r->forward.device, &(struct device_product){w, 0, x, y, NULL}, r->only, r->n_only);
+    return y;
+}
+
 int64_t *family_positions(const struct family_forward *f)
 {
     int64_t *pos = device_bytes(f->device, (size_t)f->step->n_rows * sizeof *pos);

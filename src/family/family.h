@@ -75,6 +75,10 @@ struct family_draft_target {
     const struct family_info *info;
 };
 
+/* A logit that no draw takes, and that is a number. */
+#define FAMILY_NEVER (-1e30f)
+enum { FAMILY_MOST_COLUMNS = 64 }; /* n_only of a round, at most */
+
 /* What a drafter tells about itself. */
 struct family_draft_info {
     int64_t most;       /* tokens that a round drafts, at most */
@@ -106,6 +110,12 @@ struct family_round {
     const struct kv_spec *target; /* the target's streams */
     const int64_t *from; /* [n_spans]: what the drafter keeps of positions [from, at) is there */
     int64_t n_drafts;    /* tokens of the widest span: 1 .. info.most */
+    /* Rows for logits of several drafts, [n][n_vocab]; n = 0: there are none.  Of each row the columns `only` are wanted (n_only
+     * 0: all), the tokens that texts have here; the others say FAMILY_NEVER, and stay so. */
+    struct rows wide;
+    const struct device_columns *only;
+    int64_t n_only;
+    struct rows out;     /* what next() gets as logits, before it; a drafter may leave those in rows of `wide` and name them here */
     void *state;         /* the drafter's own, in the arena */
 };
 
@@ -131,12 +141,16 @@ struct family_draft {
     /* Before kv(), for experiments; NULL: nothing can be set. */
     ingle_status (*set)(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err);
     ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err);
-    /* In every step of the target.  begin() before its forward(): takes from the arena what tap() fills; tap() gets
-     * the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the drafter's
-     * streams.  Rows that are rejected later are written again.  In a dry run nothing is read or written. */
+    /* Of every row of the target, with its step or later.  begin() before its forward(): takes from the arena what tap()
+     * fills; tap() gets the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the
+     * drafter's streams.  Rows that are rejected later are written again.  In a dry run nothing is read or written. */
     void *(*observe_begin)(const void *self, const struct family_forward *f);
     void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer, struct rows x);
     void (*observe_end)(const void *self, const struct family_forward *f, void *state);
+    /* What tap() has filled, [n_rows][width]; state NULL: without memory.  Rows can be observed later, those of several steps
+     * at once: begin(), these rows as they were, end(), f being a step of theirs.  Width 0: their tokens are enough.
+     * NULL: rows are observed with their step. */
+    struct rows (*observed)(const void *self, const void *state, int64_t n_rows);
     /* A round: begin(), then next() for j = 0, 1, ... while anybody drafts.  next(): logits [n_spans][n_vocab] of the
      * j-th drafted token of the first n_spans spans, token[i] being what span i has as its token before it (j = 0:
      * the anchor).  confidence [n_spans] (or NULL): how likely the target is to draw it, given the ones before. */
@@ -203,6 +217,9 @@ const char *family_names(void);
 /* A drafter that does not fit: "'PATH': 'FIELD' is IS, but WHAT WANT: what fits is ..." ("the target's width is"). */
 MUST_CHECK ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path, const char *field, int64_t is,
                                            const char *what, int64_t want, struct err *err);
+
+/* Logits of rows x with the head w in rows [first, first + x.n) of r->wide, which are returned. */
+struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w, struct rows x, int64_t first);
 
 /* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
 int64_t *family_positions(const struct family_forward *f);

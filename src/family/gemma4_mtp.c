@@ -678,6 +678,8 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     one_matmul(d, g->post, x, rows_columns(join, g->n_back, g->n_back));
     if (g->centroids)
         ordered_head(g, d, x, logits);
+    else if (n <= r->wide.n)
+        r->out = family_draft_head(r, g->embed, x, 0);
     else
         one_matmul(d, g->embed, x, logits);
     device_release(d, mark);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { ROUND_SPANS = 16 };
+enum { NOTED = 4096 }; /* tokens of a session that are counted before a round, at most: the newest */
 
 /* ---- its streams ---- */
 
@@ -40,6 +41,8 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
     if (!o->draft)
         return INGLE_OK;
     d->info = o->draft_info;
+    d->waits = o->draft->observed;
+    d->late_width = d->waits ? o->draft->observed(o->draft_self, NULL, 1).width : 0;
     ingle_status s = d->draft->kv(d->self, o->kv_codec, &own, err);
     if (!s && own.n_streams)
         s = append(target, &own, err);
@@ -51,6 +54,58 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
     d->spec.stream += n_target;
     d->spec.n_streams -= n_target;
     return INGLE_OK;
+}
+
+/* ---- what drafts come from ---- */
+
+/* A whole model has a head of its own. */
+static bool has_wide(const struct rider *d, int64_t n_vocab)
+{
+    return d->draft && n_vocab >= WORDS_LEAST && !(d->waits && !d->late_width);
+}
+
+uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab)
+{
+    return has_wide(d, n_vocab) ? (uint64_t)ROUND_SPANS * (uint64_t)n_vocab * sizeof(float) + session_words_bytes(n_vocab) : 0;
+}
+
+ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err)
+{
+    if (!has_wide(d, n_vocab))
+        return INGLE_OK;
+    d->wide_bytes = (size_t)(ROUND_SPANS * n_vocab) * sizeof *d->wide;
+    d->wide = mem_big_alloc(d->wide_bytes);
+    if (!d->wide)
+        return err_set(err, INGLE_NOMEM, "no %zu bytes for logits of drafts", d->wide_bytes);
+    mem_fill(d->wide, d->wide_bytes); /* no round waits for the system */
+    return session_words_create(&d->words, n_vocab, err);
+}
+
+void session_rider_close(struct rider *d)
+{
+    mem_big_free(d->wide, d->wide_bytes);
+    session_words_free(d->words);
+}
+
+static void note_words(const struct rider *d, struct session *s)
+{
+    if (!d->words)
+        return;
+    s->n_noted = s->n_noted < s->n_tokens ? s->n_noted : s->n_tokens;
+    if (s->n_tokens - s->n_noted > NOTED)
+        s->n_noted = s->n_tokens - NOTED;
+    session_words_note(d->words, s->token + s->n_noted, (int64_t)(s->n_tokens - s->n_noted));
+    s->n_noted = s->n_tokens;
+}
+
+static void choose_words(const struct rider *d, int64_t n_vocab, struct family_round *r)
+{
+    if (!d->words)
+        return;
+    if (session_words_choose(d->words, &r->only, &r->n_only))
+        for (int64_t i = 0; i < ROUND_SPANS * n_vocab && r->n_only; i++)
+            d->wide[i] = FAMILY_NEVER;
+    r->wide = (struct rows){d->wide, ROUND_SPANS, n_vocab, n_vocab};
 }
 
 const struct family_draft_info *session_runner_draft(const struct runner *r)
@@ -73,6 +128,7 @@ void session_rider_restored(struct runner *r, const struct kv_timeline *t, const
 
 struct seen {
     const struct rider *rider;
+    struct device *device;
     void *state;
     family_tap_fn *tap; /* somebody else's, or NULL */
     void *tap_arg;
@@ -81,12 +137,15 @@ struct seen {
 static void see(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     const struct seen *s = arg;
+    const enum device_stage stage = device_set_stage(s->device, DEVICE_STAGE_OBSERVE);
     s->rider->draft->observe_tap(s->rider->self, s->state, tap, layer, x);
+    device_set_stage(s->device, stage);
     if (s->tap)
         s->tap(s->tap_arg, tap, layer, x);
 }
 
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f)
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f,
+                           const struct lane *l)
 {
     if (!d->draft) {
         family->forward(self, f);
@@ -94,11 +153,18 @@ void session_rider_forward(const struct rider *d, const struct family *family, c
     }
     struct family_forward own = *f, target = *f;
     own.kv = &d->spec;
-    struct seen s = {d, d->draft->observe_begin(d->self, &own), f->tap, f->tap_arg};
+    struct seen s = {d, f->device, d->draft->observe_begin(d->self, &own), f->tap, f->tap_arg};
     target.tap = see;
     target.tap_arg = &s;
     family->forward(self, &target);
+    if (l && l->late) {
+        if (device_runs(f->device))
+            session_late_keep(l, f->step, d->draft->observed(d->self, s.state, f->step->n_rows));
+        return;
+    }
+    const enum device_stage stage = device_set_stage(f->device, DEVICE_STAGE_OBSERVE);
     d->draft->observe_end(d->self, &own, s.state);
+    device_set_stage(f->device, stage);
 }
 
 /* ---- a round ---- */
@@ -113,6 +179,14 @@ size_t session_rider_dry_run(const struct rider *d, struct device *device, const
     const struct family_step step = {span, d->n_spans, d->n_spans, 0};
     struct family_round round = {.forward = {.device = device, .step = &step, .kv = &d->spec, .n_ctx = n_ctx}, .target = target,
                                  .n_drafts = d->info.most};
+    struct device_columns only[FAMILY_MOST_COLUMNS];
+    if (has_wide(d, n_vocab)) {
+        for (int64_t i = 0; i < FAMILY_MOST_COLUMNS; i++)
+            only[i] = (struct device_columns){i * DEVICE_COLUMNS, DEVICE_COLUMNS};
+        round.wide = (struct rows){NULL, ROUND_SPANS, n_vocab, n_vocab};
+        round.only = only;
+        round.n_only = FAMILY_MOST_COLUMNS;
+    }
     device_dry_begin(device);
     d->draft->begin(d->self, &round);
     for (int64_t j = 0; j < d->info.most; j++)
@@ -182,6 +256,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     struct device_suspended first;
     for (int64_t i = 0; i < d->n; i++) {
         struct session *s = d->item[i]->s;
+        note_words(rider, s);
         const int64_t at = session_length(s);
         l->span[i] = (struct family_span){.timeline = s->timeline, .token = s->token + at, .n = 1, .at = at, .want = FAMILY_LOGITS_NONE};
         d->before[i] = s->token[at];
@@ -191,18 +266,22 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     const struct family_step step = {l->span, d->n, d->n, 0};
     struct family_round round = {.forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
                                  .target = &r->spec, .from = from, .n_drafts = d->item[0]->width};
+    choose_words(rider, n_vocab, &round);
     r->depth++;
     session_device_begin(r, &first, cancel);
+    const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_DRAFT);
     rider->draft->begin(rider->self, &round);
-    d->logits = l->logits;
     for (d->j = 0; d->j < round.n_drafts; d->j++) {
         const int64_t n = drafting(d);
         if (!n || device_status(r->device, err))
             break;
-        rider->draft->next(rider->self, &round, d->j, d->before, n, (struct rows){l->logits, n, n_vocab, n_vocab}, d->confidence);
+        round.out = (struct rows){l->logits, n, n_vocab, n_vocab};
+        rider->draft->next(rider->self, &round, d->j, d->before, n, round.out, d->confidence);
+        d->logits = round.out.at;
         if (!device_status(r->device, err))
             pool_run(device_pool(r->device), n, draw_one, d);
     }
+    device_set_stage(r->device, stage);
     const ingle_status s = session_device_end(r, &first, err);
     r->depth--;
     return s;
@@ -227,6 +306,10 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
                 continue;
             add(&d, &item[i], i);
         }
+        const struct session *of[ROUND_SPANS];
+        for (int64_t k = 0; k < d.n; k++)
+            of[k] = d.item[k]->s;
+        session_late_see(r, of, d.n);
         const ingle_status s = d.n ? run(&d, cancel, err) : INGLE_OK;
         if (s)
             return s;

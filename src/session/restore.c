@@ -122,8 +122,10 @@ ingle_status session_restore_near(struct session *s, const int32_t *want, int64_
                                   struct err *err)
 {
     const int64_t length = session_length(s);
+    const struct session *one = s;
     int64_t own = 0;
     session_restore_drop(s);
+    session_late_see(s->r, &one, 1);
     while (own < num_min(length, n_want) && s->token[own] == want[own])
         own++;
     s->restore = (struct restore){.n_want = n_want, .keep = keep};
@@ -167,6 +169,7 @@ static struct kv_save_options save_options(const struct runner *r)
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
     const struct kv_save_options o = save_options(s->r);
+    session_late_see(s->r, &s, 1);
     return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
 }
 
@@ -215,6 +218,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
     mem_free(s->token);
+    session_late_cut(s, 0);
     s->timeline = t;
     session_rider_restored(s->r, t, "file");
     s->token = token;

@@ -3,6 +3,7 @@
 #define INGLE_SESSION_RUN_H
 
 #include "session/session.h"
+#include "session/words.h"
 
 /* What a step is made of while it runs; filled again for each. */
 struct lane {
@@ -10,6 +11,7 @@ struct lane {
     struct family_span *span;    /* [max_rows] */
     struct session_work **item;  /* [max_rows]: whose span it is */
     float *logits;               /* f32 [max_logits][n_vocab] */
+    bool late;                   /* the drafter sees its rows later */
 };
 
 /* Steps that may run at a time: one, and one between its pieces. */
@@ -23,6 +25,19 @@ struct rider {
     struct kv_spec spec; /* its streams alone, in the groups of the runner's; borrows from it */
     int64_t n_spans;     /* sessions of a round at most */
     bool told;           /* that a file had nothing of it */
+    bool waits;          /* it can see rows later, */
+    int64_t late_width;  /* from so many floats of each that are kept */
+    double seen_seconds; /* in all: seeing rows later */
+    /* NULL: none, or a drafter with a head of its own */
+    struct words *words; /* owned: what drafts come from */
+    float *wide;         /* owned: f32 [ROUND_SPANS][n_vocab] */
+    size_t wide_bytes;
+};
+
+/* What the drafter has not seen yet: rows of positions [at, at + n), the session's newest ones. */
+struct late {
+    int64_t at, n;
+    float *row; /* [n][late_width], owned; NULL: tokens are enough */
 };
 
 struct runner {
@@ -71,6 +86,8 @@ struct session {
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
+    size_t n_noted;    /* tokens that the drafter's words have counted */
+    struct late *late; /* owned; NULL: the drafter sees all with their step, or there is none */
 };
 
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
@@ -88,14 +105,34 @@ void session_restore_drop(struct session *s);
 
 /* Appends the drafter's groups and streams to the target's. */
 ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err);
+/* Bytes of logits of several drafts. */
+uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab);
+ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err);
+void session_rider_close(struct rider *d);
 /* Scratch of a round. */
 size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
 
 /* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said once. */
 void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what);
 
-/* The target's forward pass, and what the drafter sees of it. */
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f);
+/* The target's forward pass, and what the drafter sees of it, now or (l->late) later.  l: whose rows they are; NULL in a dry run. */
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f,
+                           const struct lane *l);
+
+/* ---- late.c: rows that the drafter sees later ---- */
+
+uint64_t session_late_bytes(const struct rider *d); /* of a session */
+ingle_status session_late_create(struct session *s, struct err *err);
+void session_late_free(struct session *s);
+/* Those from `length` on are gone. */
+void session_late_cut(const struct session *s, int64_t length);
+/* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.  Before their pages get other owners. */
+void session_late_see(struct runner *r, const struct session *const *s, int64_t n);
+/* Whether it sees the rows of the next step later, which r->lane[r->depth] has; makes room for them. */
+bool session_late_plan(struct runner *r, int64_t n_spans);
+/* Keeps what it would have seen of such a step; then, of each session that moved by it. */
+void session_late_keep(const struct lane *l, const struct family_step *step, struct rows seen);
+void session_late_commit(const struct session *s, int64_t at, int64_t n);
 
 /* Between these two a step runs on the device, which may lie between the pieces of another one.  The lane is
  * r->lane[r->depth - 1]. */

@@ -45,7 +45,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         device_dry_begin(d);
         if (shape) /* the tables of that many spans */
             (void)device_bytes(d, (size_t)max_rows * (2 * sizeof(struct device_span) + sizeof(struct family_span)));
-        session_rider_forward(rider, fam, self, &f);
+        session_rider_forward(rider, fam, self, &f, NULL);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
         *held = device_dry_held(d) > *held ? device_dry_held(d) : *held;
@@ -69,8 +69,8 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.logits_bytes = logits;
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
-                    (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *);
-    p.logits_bytes *= SESSION_LANES;
+                    (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *) + session_late_bytes(rider);
+    p.logits_bytes = p.logits_bytes * SESSION_LANES + session_rider_wide_bytes(rider, info->n_vocab);
     const size_t round = session_rider_dry_run(rider, d, spec, o->n_ctx, info->n_vocab);
     const size_t between = dry_run(fam, self, info, d, spec, rider, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
     const size_t step = dry_run(fam, self, info, d, spec, rider, o, o->max_rows, &held);
@@ -176,9 +176,11 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = open_store(r, &o, err);
     if (!s) {
         r->held_bytes = (size_t)p.held_bytes;
-        r->logits_bytes = (size_t)p.logits_bytes / SESSION_LANES;
+        r->logits_bytes = (size_t)(p.logits_bytes - session_rider_wide_bytes(&r->rider, info->n_vocab)) / SESSION_LANES;
         s = make_lanes(r, err);
     }
+    if (!s)
+        s = session_rider_open(&r->rider, info->n_vocab, err);
     if (s)
         session_runner_free(r);
     else
@@ -191,6 +193,7 @@ void session_runner_free(struct runner *r)
     if (!r)
         return;
     kv_store_close(r->store);
+    session_rider_close(&r->rider);
     kv_timeline_free(r->behind);
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
@@ -223,6 +226,11 @@ int64_t session_runner_max_rows(const struct runner *r)
 int64_t session_runner_between_rows(const struct runner *r)
 {
     return r->lane[1].max_rows;
+}
+
+double session_runner_seen_seconds(const struct runner *r)
+{
+    return r->rider.seen_seconds;
 }
 
 void session_runner_set_between(struct runner *r, struct device_between *b)
@@ -349,7 +357,7 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
     struct device_suspended first;
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
-    session_rider_forward(&r->rider, r->family, r->self, &f);
+    session_rider_forward(&r->rider, r->family, r->self, &f, l);
     return session_device_end(r, &first, err);
 }
 

@@ -12,9 +12,11 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
         return err_set(err, INGLE_NOMEM, "no memory for a session");
     s->r = r;
     s->prompt_end = -1;
-    const ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
+    ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
+    if (!status)
+        status = session_late_create(s, err);
     if (status)
-        mem_free(s);
+        session_free(s);
     else
         *out = s;
     return status;
@@ -26,6 +28,7 @@ void session_free(struct session *s)
         return;
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
+    session_late_free(s);
     mem_free(s->token);
     mem_free(s);
 }
@@ -36,6 +39,7 @@ void session_set_salt(struct session *s, uint64_t salt)
         return;
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
+    session_late_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
 }
@@ -188,6 +192,7 @@ void session_keep(struct session *s, int64_t length)
     BUG_IF(length > (int64_t)s->n_tokens);
     if (length < session_length(s))
         BUG_IF(kv_timeline_rewind(s->timeline, length, &err));
+    session_late_cut(s, length);
     s->n_tokens = (size_t)length;
     if (length && length == session_length(s) && length % s->r->restore_every == 0)
         tell_lost(s, session_remember(s, &err), &err);
@@ -202,6 +207,7 @@ void session_park(struct session *s)
 {
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
+    session_late_cut(s, 0);
 }
 
 ingle_status session_fork(struct session *dst, const struct session *src, struct err *err)
@@ -211,6 +217,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     session_restore_drop(dst);
     if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token))
         return err_set(err, INGLE_NOMEM, "no memory for %zu tokens", src->n_tokens);
+    session_late_see(src->r, &src, 1);
+    session_late_cut(dst, 0);
     const ingle_status status = kv_timeline_fork(dst->timeline, src->timeline, err);
     if (status)
         return status;
@@ -281,6 +289,8 @@ bool session_runner_settle(struct runner *r)
 
 ingle_status session_remember(struct session *s, struct err *err)
 {
+    const struct session *one = s;
+    session_late_see(s->r, &one, 1);
     return remember(s, s->timeline, false, err);
 }
 
@@ -405,12 +415,14 @@ static bool is_far_end(const struct session *s, int64_t at)
 }
 
 /* n more tokens have been computed. */
-static void commit(struct session *s, int64_t n, bool guessed)
+static void commit(struct session *s, int64_t n, bool guessed, bool late)
 {
     struct err why;
     const int64_t at = session_length(s) + n;
     if (!guessed)
         set_borders(s, at);
+    if (late)
+        session_late_commit(s, at - n, n);
     kv_timeline_commit(s->timeline, n);
     if (guessed)
         return;
@@ -423,10 +435,11 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
 {
     struct built b;
     BUG_IF(r->depth >= SESSION_LANES);
-    const struct lane *l = &r->lane[r->depth];
+    struct lane *l = &r->lane[r->depth];
     ingle_status s = build(r, work, n, &b, err);
     if (s || !b.n_spans)
         return s;
+    l->late = session_late_plan(r, b.n_spans);
     r->depth++;
     s = session_forward(r, b.n_spans, b.n_rows, b.n_logits, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
@@ -445,7 +458,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             continue;
         }
         w->n_done = l->span[i].n;
-        commit(w->s, w->n_done, w->guessed);
+        commit(w->s, w->n_done, w->guessed, l->late);
     }
     return s;
 }

@@ -211,6 +211,8 @@ void session_keep(struct session *s, int64_t length);
 
 /* The network that drafts here; NULL: there is none. */
 const struct family_draft_info *session_runner_draft(const struct runner *r);
+/* In all: what it took the network to see rows that it had not seen with their step; in steps, rounds and between them. */
+double session_runner_seen_seconds(const struct runner *r);
 
 struct session_draft {
     struct session *s; /* exactly one token is pending: the anchor */

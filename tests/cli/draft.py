@@ -535,6 +535,15 @@ class Bench(Case):
         self.bench("-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft-rule", "bidir", "--draft-ctx", "64", "--kind", "code",
                    "--depth", "300", "--temp", "1", "--seed", "3")
 
+    def test_profile(self):
+        rc, out, err = ingle("bench", "-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft-min", "2", "--kind", "code", "-g", "80", "-r", "1", "--json", "--profile")
+        self.assertEqual(rc, 0, err)
+        found = [json.loads(line) for line in out.splitlines()]
+        ops = {e["op"]: e for e in found if e["test"] == "draft_profile"}
+        self.assertGreater(ops["draft matmul"]["ms"], 0)
+        self.assertGreater(ops["observe matmul"]["calls"], 0)
+        self.assertEqual(ops["draft: draws, the rest"]["calls"], found[0]["rounds"])
+
     def test_acceptance_as_asked_for(self):
         drafters = [("-m", TARGET, "--draft", p, "--draft-method", m) for m, p in DRAFTERS.items()]
         drafted = 0

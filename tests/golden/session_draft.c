@@ -158,6 +158,38 @@ static void expect_drafts(struct bench *b, struct session *s, const int32_t *wan
     assert_memory_equal(got, want, (size_t)n_want * sizeof *got);
 }
 
+/* As an answer is computed, whose rows the network sees later: when it drafts, and before they are forked, saved or remembered. */
+static void one_by_one(struct bench *b, const int32_t *tokens, int64_t n, const int32_t *want, int64_t n_want)
+{
+    struct err e;
+    struct session_reuse reuse;
+    for (int way = 0; way < 4; way++) {
+        struct session *s = open_session(b->r, NULL, 0), *f = open_session(b->r, NULL, 0);
+        session_runner_clear_tree(b->r);
+        GOLDEN_OK(session_append(s, tokens, n + 1, &e));
+        while (session_pending(s) > 1) {
+            struct session_work w = {.s = s, .max_tokens = 1};
+            GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
+        }
+        if (way == 1)
+            GOLDEN_OK(session_fork(f, s, &e));
+        if (way == 2) {
+            GOLDEN_OK(session_remember(s, &e));
+            GOLDEN_OK(session_sync(f, tokens, n + 1, &reuse, &e));
+            assert_int_equal(reuse.kept, n);
+        }
+        if (way == 3 && n > 20) { /* back by some of them and on again */
+            session_keep(s, n - 15);
+            GOLDEN_OK(session_append(s, tokens + n - 15, 16, &e));
+            struct session_work w = {.s = s, .max_tokens = 15, .want = FAMILY_LOGITS_ALL};
+            GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
+        }
+        expect_drafts(b, way == 1 || way == 2 ? f : s, want, n_want);
+        session_free(f);
+        session_free(s);
+    }
+}
+
 /* The tokens [0, n) and the one behind them as the anchor, however they came there. */
 static void ways(struct bench *b, const int32_t *tokens, int64_t n)
 {
@@ -208,6 +240,7 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
     }
     expect_drafts(b, s, want, n_want);
     session_free(s);
+    one_by_one(b, tokens, n, want, n_want);
 }
 
 /* A prompt of the built-in tokenizer's ids that repeats itself somewhat. */

@@ -71,6 +71,38 @@ static void check(struct device *d, uint32_t type)
     mem_big_free(w.packed, w.n_bytes);
 }
 
+/* Some columns of a product are those of the whole, and the others stay as they are. */
+static void columns(struct device *d, uint32_t type)
+{
+    static const struct device_columns lists[][2] = {{{0, 64}, {0, 0}}, {{64, 40}, {0, 0}}, {{0, 104}, {0, 0}}, {{0, 64}, {64, 40}}};
+    static const int n_list[] = {1, 1, 1, 2};
+    static float x[40 * IN], whole[40 * OUT], some[40 * OUT];
+    struct noise r = {type + 5};
+    struct weights w;
+    load(&w, d, type, &r);
+    for (int i = 0; i < 40 * IN; i++)
+        x[i] = noise_unit(&r);
+    for (int64_t n = 1; n <= 40; n += 13)
+        for (int k = 0; k < 4; k++) {
+            const struct device_product p = {w.m, 2, {x, n, IN, IN}, {some, n, OUT, OUT}, NULL};
+            run(d, &(struct device_product){w.m, 2, {x, n, IN, IN}, {whole, n, OUT, OUT}, NULL}, 1);
+            for (int64_t i = 0; i < n * OUT; i++)
+                some[i] = -7;
+            device_begin(d, NULL);
+            device_matmul_columns(d, &p, lists[k], n_list[k]);
+            assert_int_equal(device_status(d, NULL), INGLE_OK);
+            for (int64_t i = 0; i < n * OUT; i++) {
+                bool in = false;
+                for (int c = 0; c < n_list[k]; c++)
+                    in |= i % OUT >= lists[k][c].first && i % OUT < lists[k][c].first + lists[k][c].n;
+                const float want = in ? whole[i] : -7;
+                assert_memory_equal(&some[i], &want, sizeof want);
+            }
+        }
+    device_matrix_free(w.m);
+    mem_big_free(w.packed, w.n_bytes);
+}
+
 static void test_rows(void **state)
 {
     (void)state;
@@ -81,6 +113,8 @@ static void test_rows(void **state)
         assert_int_equal(device_arena_reserve(d, 8 << 20, NULL), INGLE_OK);
         check(d, QUANT_F32);
         check(d, QUANT_Q4_0);
+        columns(d, QUANT_F32);
+        columns(d, QUANT_Q4_0);
         device_free(d);
     }
 }

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * late - rows that the drafter sees later, those of several steps at once.
+ *
+ * What a drafter computes of a row reads its weights, as a step reads the model's: with one row a step that would be a part
+ * of every step, whether anything is drafted or not.  So what the model's layers have said of an answer's newest rows is
+ * kept, and the drafter sees them when a round begins, when there are too many, or before somebody else gets the pages.
+ * Prompts have many rows, and are seen with their step.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "session/run.h"
+
+#include <string.h>
+
+enum {
+    LATE_ROWS = 40, /* of a session; windows keep KV_REWIND positions behind what they need */
+    SEEN_ROWS = 64, /* at once */
+    SEEN_SPANS = 16,
+};
+_Static_assert((int)LATE_ROWS < (int)KV_REWIND, "rows that were not seen yet lie in pages that are there");
+
+uint64_t session_late_bytes(const struct rider *d)
+{
+    return d->waits ? (uint64_t)LATE_ROWS * (uint64_t)d->late_width * sizeof(float) : 0;
+}
+
+ingle_status session_late_create(struct session *s, struct err *err)
+{
+    const struct rider *d = &s->r->rider;
+    if (!d->waits)
+        return INGLE_OK;
+    s->late = mem_zalloc(sizeof *s->late);
+    if (s->late && d->late_width)
+        s->late->row = mem_calloc((size_t)LATE_ROWS, (size_t)d->late_width * sizeof *s->late->row);
+    if (!s->late || (d->late_width && !s->late->row))
+        return err_set(err, INGLE_NOMEM, "no memory for what a drafter sees of a session");
+    return INGLE_OK;
+}
+
+void session_late_free(struct session *s)
+{
+    if (s->late)
+        mem_free(s->late->row);
+    mem_free(s->late);
+    s->late = NULL;
+}
+
+void session_late_cut(const struct session *s, int64_t length)
+{
+    struct late *l = s->late;
+    if (l && l->n)
+        l->n = num_max(0, num_min(l->n, length - l->at));
+}
+
+/* ---- seeing ---- */
+
+/* The beginnings of some sessions' rows, as spans of a step. */
+struct seeing {
+    struct late *late[SEEN_SPANS];
+    struct family_span span[SEEN_SPANS];
+    int64_t n_spans, n_rows;
+};
+
+static void add(struct seeing *v, const struct session *s, int64_t most_rows)
+{
+    struct late *l = s->late;
+    const int64_t n = l ? num_min(l->n, most_rows - v->n_rows) : 0;
+    if (n <= 0)
+        return;
+    v->late[v->n_spans] = l;
+    v->span[v->n_spans++] = (struct family_span){.timeline = s->timeline, .token = s->token + l->at, .n = n, .at = l->at,
+                                                 .want = FAMILY_LOGITS_NONE};
+    v->n_rows += n;
+}
+
+static void put_rows(const struct seeing *v, struct rows to)
+{
+    for (int64_t i = 0, row = 0; i < v->n_spans && to.width; row += v->span[i++].n)
+        for (int64_t k = 0; k < v->span[i].n; k++)
+            memcpy(to.at + (row + k) * to.stride, v->late[i]->row + k * to.width, (size_t)to.width * sizeof(float));
+}
+
+static void see(struct runner *r, const struct seeing *v)
+{
+    const struct rider *d = &r->rider;
+    const struct family_step step = {v->span, v->n_spans, v->n_rows, 0};
+    const struct family_forward f = {.device = r->device, .step = &step, .kv = &d->spec, .n_ctx = r->n_ctx};
+    struct device_suspended first;
+    r->depth++;
+    session_device_begin(r, &first, NULL);
+    const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_OBSERVE);
+    void *state = d->draft->observe_begin(d->self, &f);
+    if (device_runs(r->device))
+        put_rows(v, d->draft->observed(d->self, state, v->n_rows));
+    d->draft->observe_end(d->self, &f, state);
+    device_set_stage(r->device, stage);
+    (void)session_device_end(r, &first, NULL); /* what could not be seen makes worse drafts */
+    r->depth--;
+}
+
+/* They were seen. */
+static void drop(const struct seeing *v, int64_t width)
+{
+    for (int64_t i = 0; i < v->n_spans; i++) {
+        struct late *l = v->late[i];
+        const int64_t n = v->span[i].n;
+        l->at += n;
+        l->n -= n;
+        if (width && l->n)
+            memmove(l->row, l->row + n * width, (size_t)(l->n * width) * sizeof *l->row);
+    }
+}
+
+void session_late_see(struct runner *r, const struct session *const *s, int64_t n)
+{
+    struct rider *d = &r->rider;
+    const int64_t most = num_min(SEEN_ROWS, r->lane[r->depth].max_rows);
+    if (!d->waits)
+        return;
+    const uint64_t began = clock_now();
+    bool any = false;
+    for (;;) {
+        struct seeing v = {.n_spans = 0};
+        for (int64_t i = 0; i < n && v.n_spans < SEEN_SPANS; i++)
+            add(&v, s[i], most);
+        if (!v.n_spans)
+            break;
+        see(r, &v);
+        drop(&v, d->late_width);
+        any = true;
+    }
+    if (any)
+        d->seen_seconds += (double)(clock_now() - began) * 1e-9;
+}
+
+/* ---- a step ---- */
+
+/* A prompt's rows are many, and restore points lie on the way. */
+static bool may_wait(const struct session *s, const struct family_span *span)
+{
+    return span->n <= LATE_ROWS && span->at >= s->prompt_end;
+}
+
+bool session_late_plan(struct runner *r, int64_t n_spans)
+{
+    const struct lane *l = &r->lane[r->depth];
+    bool waits = r->rider.waits;
+    for (int64_t i = 0; i < n_spans && waits; i++)
+        waits = may_wait(l->item[i]->s, &l->span[i]);
+    for (int64_t i = 0; i < n_spans && r->rider.waits; i++) {
+        const struct session *s = l->item[i]->s;
+        if (s->late->n && (!waits || s->late->n > LATE_ROWS - l->span[i].n || s->late->at + s->late->n != l->span[i].at))
+            session_late_see(r, &s, 1);
+    }
+    return waits;
+}
+
+void session_late_keep(const struct lane *l, const struct family_step *step, struct rows seen)
+{
+    for (int64_t i = 0, row = 0; i < step->n_spans && seen.width; row += step->span[i++].n) {
+        const struct late *to = l->item[i]->s->late;
+        for (int64_t k = 0; k < step->span[i].n; k++)
+            memcpy(to->row + (to->n + k) * seen.width, seen.at + (row + k) * seen.stride, (size_t)seen.width * sizeof(float));
+    }
+}
+
+void session_late_commit(const struct session *s, int64_t at, int64_t n)
+{
+    struct late *l = s->late;
+    if (!l->n)
+        l->at = at;
+    l->n += n;
+}
