@@ -5,6 +5,7 @@ Each model, exact and fast, is held against itself with --numerics reference and
 golden conversations of the nano model: KL divergence, equal best tokens, relative RMS of logits."""
 import json, pathlib, subprocess, sys, tempfile
 
+KINDS = "f32", "f16", "bf16", "q8_0", "f16v", "q8_0v", "q8r", "q8r:n4r", "n4r:q8r", "n4r"
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests/data/nano/golden.json"
 
 
@@ -20,7 +21,7 @@ def main(ingle, models):
             base = [ingle, "eval", "-q", "-m", model, "--tokens", tokens]
             subprocess.run(base + ["--numerics", "reference", "--kv", "f32", "--logits", saved],
                            check=True, stdout=subprocess.DEVNULL)
-            for numerics, kv in [("exact", k) for k in ("f32", "f16", "bf16", "q8_0")] + [("fast", "f32")]:
+            for numerics, kv in [("exact", k) for k in KINDS] + [("fast", "f32")]:
                 out = subprocess.run(base + ["--numerics", numerics, "--kv", kv, "--against", saved, "--json"],
                                      check=True, capture_output=True, text=True).stdout
                 r = json.loads(out)

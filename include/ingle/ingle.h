@@ -250,7 +250,8 @@ struct ingle_engine_options {
     const char *numa;      /* memory nodes: "auto" (or NULL), "off", "interleave" */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
-    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8" */
+    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8", "q8r", "n4r", "tq3_0"; "K:V": of keys and of values;
+                            * "f16v", "q8_0v": keys are made of values.  docs/long-context.md */
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
     int64_t max_rows;      /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
@@ -287,6 +288,8 @@ struct ingle_engine_options {
     const char *experts_verify; /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
     const char *experts_trace;  /* file for lines "step,layer,expert"; NULL: none */
     struct ingle_callbacks callbacks; /* copied */
+    const char *kv_k, *kv_v;          /* of keys or values alone, instead of `kv`; NULL: as it says */
+    const char *kv_layers;            /* "full=K:V,sliding=TYPE": by kind of layer, instead of the others; NULL: as they say */
 };
 
 enum { INGLE_PLAN_ITEMS = 11 };
@@ -302,8 +305,8 @@ struct ingle_plan {
                            * the windows of several meet they share pages */
     bool fits;
     int64_t n_ctx, max_rows;
-    const char *kv;
-    char advice[256]; /* when it does not fit: what would; else "" */
+    char kv[48];
+    char advice[256]; /* when it does not fit: what would; when the context was cut: what would hold all of it, if anything; else "" */
     const char *numerics;
     bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
     int n_nodes;       /* memory nodes that weights, keys and values lie on */

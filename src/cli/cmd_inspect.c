@@ -63,7 +63,7 @@ static void print_plan_text(const struct ingle_plan *p)
     printf("%-18s %14.2f MiB\n%-18s %14.2f MiB\n", "together", (double)p->total_bytes / mib,
            "free", (double)p->limit_bytes / mib);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
-           (long long)p->max_rows, p->kv, p->fits ? "fits" : "does not fit; ", p->advice);
+           (long long)p->max_rows, p->kv, !p->fits ? "does not fit; " : *p->advice ? "fits; " : "fits", p->advice);
     printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie together\n",
            (double)p->point_bytes / mib);
     if (p->expert_memory_bytes < p->expert_bytes)

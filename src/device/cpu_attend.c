@@ -19,6 +19,11 @@ enum {
     OPS_NS = 30             /* multiplications and additions of a slow thread in a nanosecond */
 };
 
+static bool is_coded(const struct device_kv *kv)
+{
+    return kern_kv_needs_coded(kv->k_codec, kv->v_codec);
+}
+
 /* ---- appending ---- */
 
 struct append {
@@ -34,16 +39,18 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
     const struct device_kv *kv = a->kv;
     const struct device_span *s = &a->span[chunk / kv->n_heads];
     const int64_t h = chunk % kv->n_heads;
+    const struct kern_attend_kernels *kern = &d->kern.attend;
+    kern_kv_write_fn *const write = is_coded(kv) ? kern->coded.kv_write : kern->exact.kv_write;
     for (int64_t i = 0; i < s->n;) {
         const int64_t pos = s->pos0 + i, slot = pos % KERN_PAGE;
         const int64_t n = num_min(s->n - i, KERN_PAGE - slot);
         uint8_t *page = s->page[pos / KERN_PAGE];
         BUG_IF(!page);
         uint8_t *block = page + kv->at + (size_t)h * kv->head_bytes;
-        d->kern.attend.exact.kv_write(kv->k_codec, true, kv->k_width, block, slot,
+        write(kv->k_codec, true, kv->k_width, block, slot,
                                 a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width, n,
                                 a->k.stride);
-        d->kern.attend.exact.kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
+        write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
                                 a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width, n,
                                 a->v.stride);
         i += n;
@@ -77,9 +84,13 @@ struct attend {
     size_t worker_bytes;
 };
 
-static const struct kern_attend_table *attend_kernels(const struct device *d, const struct device_span *s)
+/* Reference numerics compute with what codes stand for. */
+static const struct kern_attend_table *attend_kernels(const struct attend *t, const struct device_span *s)
 {
-    return device_cpu_attend_kernels(d, s->prompt);
+    const struct device_kv *kv = t->a->kv;
+    if (!is_coded(kv) || (t->d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V))
+        return device_cpu_attend_kernels(t->d, s->prompt);
+    return &t->d->kern.attend.coded;
 }
 
 static int64_t window_of(const struct device_attend_args *a, const struct device_span *s)
@@ -109,6 +120,7 @@ static struct kern_attend job(const struct attend *t, const struct device_span *
         .pos0 = s->pos0 + row,
         .window = window_of(a, s),
         .scale = a->scale,
+        .from_v = kv->from_v,
     };
 }
 
@@ -157,7 +169,7 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     const int64_t row = (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
     const struct kern_attend k =
         job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
-    attend_kernels(t->d, s)->rows(&k, t->worker + (size_t)worker * t->worker_bytes);
+    attend_kernels(t, s)->rows(&k, t->worker + (size_t)worker * t->worker_bytes);
 }
 
 static float *span_state(const struct attend *t, const struct device_span *s, int64_t h)
@@ -174,7 +186,7 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const struct device_span *s = find_span(t, &chunk, split_tasks);
     const int64_t h = chunk / n_splits(s), split = chunk % n_splits(s);
     const struct kern_attend k = job(t, s, h, 0, s->n);
-    attend_kernels(t->d, s)->split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
+    attend_kernels(t, s)->split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
                             t->worker + (size_t)worker * t->worker_bytes);
 }
 
@@ -183,7 +195,7 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     const struct attend *t = arg;
     const struct device_span *s = find_span(t, &chunk, head_tasks);
     const struct kern_attend k = job(t, s, chunk, 0, s->n);
-    t->d->kern.attend.exact.merge(&k, n_splits(s), span_state(t, s, chunk),
+    attend_kernels(t, s)->merge(&k, n_splits(s), span_state(t, s, chunk),
                             t->worker + (size_t)worker * t->worker_bytes);
 }
 

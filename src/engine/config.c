@@ -48,6 +48,15 @@ static bool has_word(const char *list, const char *word, size_t n_word)
     return false;
 }
 
+/* A word of `choices`, or with "K:V" among them two with a colon between. */
+static bool is_choice(const char *choices, const char *text)
+{
+    const size_t n = strlen(text), first = strcspn(text, ":");
+    if (has_word(choices, text, n))
+        return true;
+    return first < n && has_word(choices, "K:V", 3) && has_word(choices, text, first) && has_word(choices, text + first + 1, n - first - 1);
+}
+
 static bool applies(const struct ingle_option *o, const char *where)
 {
     return !where || strcmp(o->where, "*") == 0 || has_word(o->where, where, strlen(where));
@@ -148,7 +157,7 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
                            text, o->min, o->max);
         return INGLE_OK;
     case INGLE_OPTION_CHOICE:
-        if (!text || !has_word(o->choices, text, strlen(text)))
+        if (!text || !is_choice(o->choices, text))
             return err_set(err, INGLE_ARG, "option '--%s': '%s' is none of %s", o->name,
                            text ? text : "", o->choices);
         return INGLE_OK;
@@ -283,6 +292,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->cpu = ingle_config_text(c, "cpu", 0);
     out->numerics = ingle_config_text(c, "numerics", 0);
     out->kv = ingle_config_text(c, "kv", 0);
+    out->kv_k = ingle_config_text(c, "kv-k", 0);
+    out->kv_v = ingle_config_text(c, "kv-v", 0);
+    out->kv_layers = ingle_config_text(c, "kv-layers", 0);
     out->n_ctx = (int64_t)ingle_config_number(c, "ctx");
     out->max_rows = (int64_t)ingle_config_number(c, "chunk");
     out->memory_bytes = (uint64_t)ingle_config_number(c, "memory");

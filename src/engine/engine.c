@@ -73,9 +73,9 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
         out->draft_self = e->draft->self;
         out->draft_info = e->draft->info;
     }
-    const char *kv = o->kv ? o->kv : "f16";
-    if (!kern_kv_by_name(kv, &out->kv_codec))
-        return err_set(err, INGLE_ARG, "there is no KV format '%s'", kv);
+    const ingle_status kv = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &out->kv, err);
+    if (kv)
+        return kv;
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
@@ -255,23 +255,23 @@ struct search {
     uint64_t limit;
 };
 
-static bool fits(const struct search *s, int64_t n_ctx, enum kern_kv_codec codec)
+static bool fits(const struct search *s, int64_t n_ctx, const struct kv_types *types)
 {
     struct runner_options r = s->r;
     struct need n;
     r.n_ctx = n_ctx;
-    r.kv_codec = codec;
+    r.kv = *types;
     return compute_need(s->e, &r, s->n_sessions, s->own_cache, &n, NULL) == INGLE_OK &&
            n.total <= s->limit;
 }
 
 /* The longest context below `most` that fits, in steps of 512; 0: none. */
-static int64_t longest(const struct search *s, int64_t most, enum kern_kv_codec codec)
+static int64_t longest(const struct search *s, int64_t most, const struct kv_types *types)
 {
     int64_t low = 0, high = (most - 1) / LEAST_CTX;
     while (low < high) {
         const int64_t mid = (low + high + 1) / 2;
-        if (fits(s, mid * LEAST_CTX, codec))
+        if (fits(s, mid * LEAST_CTX, types))
             low = mid;
         else
             high = mid - 1;
@@ -288,14 +288,14 @@ static bool is_half_enough(const struct search *s, int64_t rows)
  * never used, or if they cost the wanted context, or more than a sixteenth of one that is cut anyway. */
 static int64_t choose_rows(const struct search *s, bool may_cut)
 {
-    const enum kern_kv_codec codec = s->r.kv_codec;
+    const struct kv_types *types = &s->r.kv;
     struct search some = *s;
     some.r.max_rows = LEAST_CHUNK;
-    const int64_t most = may_cut && !fits(&some, s->r.n_ctx, codec) ? longest(&some, s->r.n_ctx, codec) : s->r.n_ctx;
+    const int64_t most = may_cut && !fits(&some, s->r.n_ctx, types) ? longest(&some, s->r.n_ctx, types) : s->r.n_ctx;
     int64_t rows = session_default_rows(&s->e->info);
     for (; rows > LEAST_CHUNK; rows /= 2) {
         some.r.max_rows = rows;
-        if (!is_half_enough(s, rows) && fits(&some, most < s->r.n_ctx ? most - most / 16 : most, codec))
+        if (!is_half_enough(s, rows) && fits(&some, most < s->r.n_ctx ? most - most / 16 : most, types))
             break;
     }
     if (rows < session_default_rows(&s->e->info) && !is_half_enough(s, 2 * rows))
@@ -309,7 +309,7 @@ static bool fits_with_rows(const struct search *s, int64_t rows)
 {
     struct search smaller = *s;
     smaller.r.max_rows = rows;
-    return fits(&smaller, LEAST_CTX, s->r.kv_codec);
+    return fits(&smaller, LEAST_CTX, &s->r.kv);
 }
 
 /* "12.34 GiB", "5.6 MiB": text for a message. */
@@ -328,22 +328,40 @@ static struct size size_of(uint64_t n)
     return s;
 }
 
-/* The kind of keys and values that takes less and that the family can keep, or what was
- * asked for. */
-static enum kern_kv_codec smaller(const struct search *s)
+/* Kinds of keys and values, the best first; what the family or its widths cannot have is passed over. */
+static const struct kind {
+    const char *name;
+    bool fine; /* 8 bits or more */
+    const char *why;
+} kinds[] = {
+    {"f16v", true, "keys are made of values, which are kept as they are"},
+    {"q8_0v", true, "keys are made of values, which are kept in 8.5 bits"},
+    {"q8r", true, "8 bits, turned first: about as near as q8_0, and fast at long contexts"},
+    {"q8_0", true, "8.5 bits"},
+    {"fp8", true, "the form that the model was trained with"},
+    {"q8r:n4r", false, "keys in 8 bits and values in 4.1: answers change a little"},
+    {"n4r", false, "4.1 bits: answers change"},
+    {"n4r:tq3_0", false, "keys in 4.1 bits and values in 3.1: answers change, only where nothing else fits"},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+/* The best kind that the family can have and with which n_ctx tokens fit, but for what was asked for.  A drafter's drafts are verified against these keys and values: what rounds them more than its own are
+ * rounded makes the two disagree, so with one there are no fewer than 8 bits. */
+static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struct kv_types *types)
 {
-    static const enum kern_kv_codec small[] = {KERN_KV_Q8_0, KERN_KV_FP8};
-    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+    for (int i = 0; i < N_KINDS; i++) {
         struct kv_spec spec;
-        if (s->e->family->kv(s->e->self, small[i], &spec, NULL))
+        if ((s->e->draft && !kinds[i].fine) || kv_types_parse(kinds[i].name, NULL, NULL, NULL, types, NULL) ||
+            s->e->family->kv(s->e->self, types, &spec, NULL))
             continue;
         kv_spec_release(&spec);
-        return small[i];
+        if (fits(s, n_ctx, types) && memcmp(types, &s->r.kv, sizeof *types) != 0)
+            return &kinds[i];
     }
-    return s->r.kv_codec;
+    return NULL;
 }
 
-static bool fits_alone(const struct search *s, int64_t n_ctx, enum kern_kv_codec codec)
+static bool fits_alone(const struct search *s, int64_t n_ctx)
 {
     struct ingle_engine alone = *s->e;
     struct search without = *s;
@@ -351,28 +369,43 @@ static bool fits_alone(const struct search *s, int64_t n_ctx, enum kern_kv_codec
     alone.draft_text = false;
     without.e = &alone;
     without.r.draft = NULL;
-    return fits(&without, n_ctx, codec);
+    return fits(&without, n_ctx, &s->r.kv);
+}
+
+static const char *of_drafter(const struct search *s)
+{
+    return s->e->draft ? "; with a drafter no fewer than 8 bits, or more of its drafts are wrong" : "";
+}
+
+/* The context had to be cut: what would hold all of it. */
+static void advise_whole(const struct search *s, int64_t n_ctx, char *out, size_t n)
+{
+    struct kv_types types;
+    const struct kind *k = best_kind(s, n_ctx, &types);
+    if (k)
+        snprintf(out, n, "keys and values as %s (--kv %s) would hold %lld tokens: %s%s", k->name, k->name, (long long)n_ctx, k->why,
+                 of_drafter(s));
 }
 
 static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
 {
-    const enum kern_kv_codec codec = s->r.kv_codec, small = smaller(s);
-    const char *name = kern_kv_name(small);
+    struct kv_types types;
+    const struct kind *k;
     int64_t shorter;
     out[0] = 0;
-    if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, codec))
-        snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
-    else if (s->e->weight_bytes > s->limit)
+    if (s->e->weight_bytes > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
                  size_of(s->e->weight_bytes).text);
-    else if (codec != small && fits(s, n_ctx, small))
-        snprintf(out, n, "keys and values as %s (--kv %s) would fit", name, name);
-    else if ((shorter = longest(s, n_ctx, codec)) > 0)
+    else if ((k = best_kind(s, n_ctx, &types)))
+        snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name, k->why, of_drafter(s));
+    else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx))
+        snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
+    else if ((shorter = longest(s, n_ctx, &s->r.kv)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
-    else if ((shorter = longest(s, n_ctx, small)) > 0)
+    else if ((k = best_kind(s, LEAST_CTX, &types)) && (shorter = longest(s, n_ctx, &types)) > 0)
         snprintf(out, n, "%s keys and values and a context of %lld tokens (--kv %s --ctx "
-                 "%lld) would fit", name, (long long)shorter, name, (long long)shorter);
+                 "%lld) would fit", k->name, (long long)shorter, k->name, (long long)shorter);
     else if (fits_with_rows(s, SMALL_CHUNK))
         snprintf(out, n, "steps of %d tokens (--chunk %d) and a context of %d (--ctx %d) would fit",
                  SMALL_CHUNK, SMALL_CHUNK, LEAST_CTX, LEAST_CTX);
@@ -498,7 +531,7 @@ static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_eng
         s->r.max_rows = r->max_rows = LEAST_CHUNK;
     if (!o->n_ctx) {
         s->limit = dense + least + (usable - dense - least) / 8;
-        const int64_t most = fits(s, r->n_ctx, r->kv_codec) ? r->n_ctx : longest(s, r->n_ctx, r->kv_codec);
+        const int64_t most = fits(s, r->n_ctx, &r->kv) ? r->n_ctx : longest(s, r->n_ctx, &r->kv);
         s->limit = limit;
         r->n_ctx = most > LEAST_CTX ? most : r->n_ctx < LEAST_CTX ? r->n_ctx : LEAST_CTX;
     }
@@ -557,12 +590,12 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     if (st)
         return st;
     *out = (struct ingle_plan){.limit_bytes = search.limit,
-                               .kv = kern_kv_name(r->kv_codec),
                                .numerics = e->numerics,
                                .n_nodes = device_nodes(e->device)->n};
     if (need.total > search.limit && !o->n_ctx) {
-        const int64_t shorter = longest(&search, r->n_ctx, r->kv_codec);
+        const int64_t shorter = longest(&search, r->n_ctx, &r->kv);
         if (shorter > 0) {
+            advise_whole(&search, r->n_ctx, out->advice, sizeof out->advice);
             report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
                    "%lld of the model's %lld tokens fit in %s", (long long)shorter,
                    (long long)r->n_ctx, size_of(search.limit).text);
@@ -577,6 +610,7 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
         if (st)
             return st;
     }
+    snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
     fill_plan(e, &need, out);
     out->expert_bytes = model_expert_bytes(e->weights);
     out->expert_memory_bytes = e->expert_budget ? e->expert_budget : out->expert_bytes;
@@ -718,6 +752,33 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     return INGLE_OK;
 }
 
+/* Of layers that keep everything. */
+static double kv_bits(const struct ingle_engine *e, const struct kv_types *types)
+{
+    struct kv_spec spec;
+    double least = 32;
+    if (e->family->kv(e->self, types, &spec, NULL))
+        return least;
+    for (uint32_t i = 0; i < spec.n_streams; i++) {
+        const struct kv_stream *s = &spec.stream[i];
+        if (s->kind != KV_HEADS || spec.group[s->group].window)
+            continue;
+        const double v = kern_kv_bits(s->v_codec, s->v_width), k = s->k_codec == KERN_KV_FROM_V ? v : kern_kv_bits(s->k_codec, s->k_width);
+        least = (k + v) / 2 < least ? (k + v) / 2 : least;
+    }
+    kv_spec_release(&spec);
+    return least;
+}
+
+/* Fewer than 8 bits change answers, which nobody should have to find out. */
+static void report_rounding(const struct ingle_engine *e, const struct kv_types *types)
+{
+    const double bits = kv_bits(e, types);
+    if (bits < 8)
+        report(&e->sink, INGLE_REPORT_WARN, "kv", "keys and values of full layers",
+               "%.1f bits: answers change (KL about %s in attention)", bits, bits < 4 ? "5e-2" : "1e-2");
+}
+
 static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
                                 struct err *err)
 {
@@ -735,7 +796,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
            "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
            size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);
-    e->kv = plan.kv;
+    snprintf(e->kv, sizeof e->kv, "%s", plan.kv);
+    report_rounding(e, &r.kv);
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
         r.tree_budget_bytes = r.kv_budget_bytes;
     const struct model_load_options load = load_options(e, o);

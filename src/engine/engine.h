@@ -64,7 +64,8 @@ struct ingle_engine {
     void *self; /* the family's */
     struct family_info info;
     struct runner *runner;
-    const char *cpu, *numerics, *kv;
+    const char *cpu, *numerics;
+    char kv[48]; /* what keys and values are kept as */
     uint64_t weight_bytes, identity, form; /* weight_bytes: in memory */
     uint64_t expert_budget;     /* of the weights: what experts take that are not all in memory; 0: they are */
     struct expert_store *experts; /* or NULL */

@@ -45,12 +45,16 @@ static enum kern_kv_codec key_codec(const struct deepseek4 *g, enum kern_kv_code
     return codec == KERN_KV_FP8 && (n & (n - 1)) == 0 && kern_row_bytes(KERN_KV_FP4, n, 0) ? KERN_KV_FP4 : codec;
 }
 
-static ingle_status deepseek4_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+static ingle_status deepseek4_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                                  struct err *err)
 {
     const struct deepseek4 *g = self;
     bool has[GROUPS] = {false, true};
     struct kv_spec spec = {0};
+    enum kern_kv_codec codec;
+    const ingle_status fits = kv_types_of_rows(types, &codec, err);
+    if (fits)
+        return fits;
     spec.stream = mem_calloc((size_t)g->n_layers * 5, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");

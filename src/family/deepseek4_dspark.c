@@ -484,11 +484,15 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status dspark_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+static ingle_status dspark_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     const struct dspark *s = self;
     struct kv_spec spec = {.n_groups = 1, .n_streams = (uint32_t)s->g.n_layers};
     spec.group[0].window = s->g.window;
+    enum kern_kv_codec codec;
+    const ingle_status fits = kv_types_of_rows(types, &codec, err);
+    if (fits)
+        return fits;
     spec.stream = mem_calloc(spec.n_streams, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");

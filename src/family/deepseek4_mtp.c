@@ -197,7 +197,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o, st
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status mtp_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     const struct mtp *t = self;
     const struct deepseek4 *g = t->g;
@@ -205,6 +205,10 @@ static ingle_status mtp_kv(const void *self, enum kern_kv_codec codec, struct kv
     spec.group[LATENTS].window = g->window;
     spec.group[STREAMS].window = 1;
     spec.group[STREAMS].ends = true;
+    enum kern_kv_codec codec;
+    const ingle_status fits = kv_types_of_rows(types, &codec, err);
+    if (fits)
+        return fits;
     spec.stream = mem_calloc(2, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");

@@ -20,7 +20,7 @@ static bool has_window(const struct dflash *g, const struct dflash_layer *l)
     return l->sliding && !g->no_window;
 }
 
-ingle_status family_dflash_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+ingle_status family_dflash_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     const struct dflash *g = self;
     struct kv_spec spec = {0};
@@ -43,8 +43,8 @@ ingle_status family_dflash_kv(const void *self, enum kern_kv_codec codec, struct
             .n_heads = (uint32_t)g->n_kv_heads,
             .k_width = g->head,
             .v_width = g->head,
-            .k_codec = codec,
-            .v_codec = codec,
+            .k_codec = types->k[has_window(g, &g->layer[i])],
+            .v_codec = types->v[has_window(g, &g->layer[i])],
             .every = 1,
         };
     const ingle_status s = kv_layout(&spec, err);

@@ -72,10 +72,10 @@ static ingle_status plain_bind(void **self, const struct family_draft_target *ta
     return INGLE_OK;
 }
 
-static ingle_status plain_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+static ingle_status plain_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     const struct plain *p = self;
-    return p->family->kv(p->self, codec, out, err);
+    return p->family->kv(p->self, types, out, err);
 }
 
 static void *plain_begin(const void *self, const struct family_forward *f)

@@ -164,7 +164,7 @@ static struct device_kv stream_of(const struct family_forward *f, uint32_t strea
 {
     const struct kv_stream *s = &f->kv->stream[stream];
     return (struct device_kv){s->k_codec, s->v_codec, s->n_heads, s->k_width,
-                              s->v_width, s->at,      s->head_bytes, s->v_at};
+                              s->v_width, s->at,      s->head_bytes, s->v_at, s->from_v};
 }
 
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,

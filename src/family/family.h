@@ -140,7 +140,7 @@ struct family_draft {
                          const struct io_meta *meta, struct family_draft_info *info, struct err *err);
     /* Before kv(), for experiments; NULL: nothing can be set. */
     ingle_status (*set)(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err);
-    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err);
+    ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err);
     /* Of every row of the target, with its step or later.  begin() before its forward(): takes from the arena what tap()
      * fills; tap() gets the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the
      * drafter's streams.  Rows that are rejected later are written again.  In a dry run nothing is read or written. */
@@ -190,7 +190,7 @@ struct family {
     /* Reads and checks the hyper-parameters, binds the weights.  *self ends with free(). */
     ingle_status (*bind)(void **self, struct model *m, const struct io_meta *meta,
                          struct family_info *info, struct err *err);
-    ingle_status (*kv)(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+    ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out,
                        struct err *err);
     void (*forward)(const void *self, const struct family_forward *f); /* errors stay in the device */
     void (*free)(void *self);

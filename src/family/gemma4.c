@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "family/keys.h"
 #include "family/table.h"
+#include "kern/kv_code.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,9 @@ struct layer {
     const struct device_matrix *ple_gate, *ple_proj;
     const struct device_vector *ple_norm;
     float scale;               /* of the whole stream, at the end */
+    /* own, without V: how keys are made of values */
+    struct kern_from_v from_v;
+    float *k_weight;           /* f32 [head], what k_norm has */
 };
 
 struct gemma4 {
@@ -47,6 +51,7 @@ struct gemma4 {
     float eps, softcap, scale; /* scale: of the products of queries and keys */
     int64_t pairs[2];          /* rotating pairs of a head: [full, sliding] */
     double *inv_freq[2];       /* f64 [pairs] */
+    float *slot[2];            /* f32 [KERN_PAGE][pairs][2]: cos and sin of positions in a page */
     struct layer *layer;
     const struct device_matrix *embed, *out; /* out: the embedding, where they are tied */
     const struct device_vector *out_norm;
@@ -359,6 +364,31 @@ static ingle_status share_streams(struct gemma4 *g, struct err *err)
     return INGLE_OK;
 }
 
+/* Where a layer has no V of its own: values are keys without the weight of their norm and without rotation. */
+static ingle_status keys_from_values(struct gemma4 *g, struct model *m, struct err *err)
+{
+    for (int64_t i = 0; i < g->first_shared; i++) {
+        struct layer *l = &g->layer[i];
+        const int t = l->sliding;
+        char name[64];
+        if (!l->owns_kv || l->v)
+            continue;
+        if (!g->slot[t] && !(g->slot[t] = mem_calloc((size_t)KERN_PAGE * 2 * (size_t)(g->pairs[t] + 1), sizeof(float))))
+            return err_set(err, INGLE_NOMEM, "no memory for rotations");
+        for (int64_t j = 0; j < KERN_PAGE; j++)
+            kern_rope_angles(g->slot[t] + j * 2 * g->pairs[t], j, g->inv_freq[t], g->pairs[t]);
+        if (!(l->k_weight = mem_calloc((size_t)l->head, sizeof *l->k_weight)))
+            return err_set(err, INGLE_NOMEM, "no memory for a norm");
+        snprintf(name, sizeof name, "blk.%lld.attn_k_norm.weight", (long long)i);
+        const ingle_status s = model_floats(m, name, l->head, l->k_weight, err);
+        if (s)
+            return s;
+        l->from_v = (struct kern_from_v){.weight = l->k_weight, .inv_freq = g->inv_freq[t], .slot = g->slot[t],
+                                         .n_pairs = g->pairs[t], .half = l->head / 2};
+    }
+    return INGLE_OK;
+}
+
 static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
@@ -400,11 +430,14 @@ static void gemma4_free(void *self)
         return;
     for (int64_t i = 0; g->layer && i < g->n_layers; i++) {
         mem_free(g->layer[i].expert_scale);
+        mem_free(g->layer[i].k_weight);
         expert_layer_release(&g->layer[i].experts);
     }
     mem_free(g->layer);
     mem_free(g->inv_freq[0]);
     mem_free(g->inv_freq[1]);
+    mem_free(g->slot[0]);
+    mem_free(g->slot[1]);
     mem_free(g);
 }
 
@@ -430,6 +463,8 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
                          &(uint64_t){0}, err);
     if (!s)
         s = share_streams(g, err);
+    if (!s)
+        s = keys_from_values(g, m, err);
     mem_free(h);
     if (s) {
         if (s != INGLE_NOMEM && err && !strstr(err->msg, path))
@@ -445,7 +480,7 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status gemma4_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out,
+static ingle_status gemma4_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                               struct err *err)
 {
     const struct gemma4 *g = self;
@@ -468,9 +503,10 @@ static ingle_status gemma4_kv(const void *self, enum kern_kv_codec codec, struct
             .n_heads = (uint32_t)l->n_kv_heads,
             .k_width = l->head,
             .v_width = l->head,
-            .k_codec = codec,
-            .v_codec = codec,
+            .k_codec = types->k[l->sliding],
+            .v_codec = types->v[l->sliding],
             .every = 1,
+            .from_v = l->v ? NULL : &l->from_v,
         };
     }
     const ingle_status s = kv_layout(&spec, err);

@@ -290,10 +290,11 @@ static void check_pairing(struct mtp *g, struct dflash_keys *k, const struct fam
 static void find_donors(struct mtp *g, struct dflash_keys *k, const struct family_draft_target *t)
 {
     struct kv_spec spec = {0};
+    const struct kv_types plain = kv_types_of(KERN_KV_F32);
     int64_t donor[2] = {-1, -1};
     char full[128];
     if (!k->s)
-        k->s = t->family->kv(t->self, KERN_KV_F32, &spec, k->err);
+        k->s = t->family->kv(t->self, &plain, &spec, k->err);
     for (uint32_t i = 0; !k->s && i < spec.n_streams; i++)
         if (spec.stream[i].kind == KV_HEADS)
             donor[spec.group[spec.stream[i].group].window > 0] = i;
@@ -469,11 +470,11 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o, st
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status mtp_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     const struct mtp *g = self;
     struct kv_spec spec = {.n_groups = 1, .n_streams = 1};
-    (void)codec;
+    (void)types;
     spec.group[0].window = 1;
     spec.group[0].ends = true;
     spec.stream = mem_calloc(1, sizeof *spec.stream);

@@ -2,12 +2,16 @@
 /* attend - names and sizes of key and value blocks, scratch, and the choice of kernels. */
 #include "kern/attend.h"
 #include "base/cpu.h"
+#include "kern/attend_coded.h"
 #include "kern/attend_part.h"
+#include "kern/kv_code.h"
 #include "quant/quant.h"
 #include <string.h>
 
 static const char *const codec_name[KERN_KV_CODECS] = {
-    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8", [KERN_KV_FP4] = "fp4"};
+    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8", [KERN_KV_FP4] = "fp4",
+    [KERN_KV_Q8R] = "q8r", [KERN_KV_N4R] = "n4r", [KERN_KV_TQ3_0] = "tq3_0", [KERN_KV_FROM_V] = "v"};
+const char kern_kv_names[] = "f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0";
 
 const char *kern_kv_name(enum kern_kv_codec c)
 {
@@ -16,12 +20,32 @@ const char *kern_kv_name(enum kern_kv_codec c)
 
 bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
 {
-    for (int i = 0; i <= KERN_KV_FP8; i++)
-        if (!strcmp(name, codec_name[i])) {
+    for (int i = 0; i < KERN_KV_CODECS; i++)
+        if (i != KERN_KV_FP4 && i != KERN_KV_FROM_V && !strcmp(name, codec_name[i])) {
             *c = (enum kern_kv_codec)i;
             return true;
         }
     return false;
+}
+
+/* 0: the codec does not hold heads of that width. */
+static size_t coded_bytes(enum kern_kv_codec c, int64_t width)
+{
+    const int64_t least = c == KERN_KV_TQ3_0 ? KERN_KV_GROUP : ATTEND_LANES;
+    if (width < least || width > KERN_KV_WIDE || (width & (width - 1)))
+        return 0;
+    const size_t n = (size_t)width * KERN_PAGE, norms = (size_t)(width / kern_kv_group(c, width)) * KERN_PAGE * 2;
+    return norms + (c == KERN_KV_Q8R ? n : c == KERN_KV_N4R ? n / 2 : n / 8 * 3);
+}
+
+double kern_kv_bits(enum kern_kv_codec c, int64_t width)
+{
+    return width > 0 ? 8.0 * (double)kern_kv_block_bytes(c, true, width) / (double)(width * KERN_PAGE) : 0;
+}
+
+bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v)
+{
+    return kern_kv_is_coded(k) || kern_kv_is_coded(v) || k == KERN_KV_FROM_V;
 }
 
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
@@ -38,8 +62,13 @@ size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
         return n * 2;
     case KERN_KV_Q8_0:
         return width % ATTEND_QUANT ? 0 : n + n / ATTEND_QUANT * 2;
+    case KERN_KV_Q8R:
+    case KERN_KV_N4R:
+    case KERN_KV_TQ3_0:
+        return coded_bytes(c, width);
     case KERN_KV_FP8:
     case KERN_KV_FP4:
+    case KERN_KV_FROM_V:
     case KERN_KV_CODECS:
         break;
     }
@@ -53,6 +82,11 @@ void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *blo
     const uint16_t *h = block;
     const int8_t *q = block;
     const uint16_t *scale = (const uint16_t *)(const void *)(q + width * KERN_PAGE);
+    if (kern_kv_is_coded(c)) {
+        kern_attend_coded_read(c, key, width, block, slot, row);
+        kern_kv_turn_back(c, row, width);
+        return;
+    }
     for (int64_t k = 0; k < width; k++) {
         int64_t i = key ? attend_key_at(width, slot, k) : slot * width + k;
         int64_t g = k / ATTEND_QUANT, n_groups = width / ATTEND_QUANT;
@@ -75,6 +109,8 @@ size_t kern_attend_scratch(const struct kern_attend *a)
 {
     size_t pairs, kw = (size_t)attend_whole(a->k_width), vw = (size_t)attend_whole(a->v_width);
     size_t pair, n, page;
+    if (kern_kv_needs_coded(a->k_codec, a->v_codec))
+        return kern_attend_coded_scratch(a);
     if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs))
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
@@ -89,9 +125,11 @@ size_t kern_attend_scratch(const struct kern_attend *a)
 
 #define KERN_ATTEND(needs, table)                         extern const struct kern_attend_table table;
 #define KERN_ATTEND_FAST(needs, recipe, law, table)       extern const struct kern_attend_table table;
+#define KERN_ATTEND_CODED(needs, table)                   extern const struct kern_attend_table table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
+#undef KERN_ATTEND_CODED
 
 void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu)
 {
@@ -107,7 +145,13 @@ void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu)
         t->fast_name = #table;                                                                     \
         t->recipe = name;                                                                          \
     }
+#define KERN_ATTEND_CODED(needs, table)                                                            \
+    if (((needs) & ~cpu) == 0) {                                                                   \
+        t->coded = table;                                                                          \
+        t->coded_name = #table;                                                                    \
+    }
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
+#undef KERN_ATTEND_CODED
 }

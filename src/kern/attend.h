@@ -46,20 +46,30 @@
 #include <stdint.h>
 
 struct report_sink;
+struct kern_from_v;
 
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
-/* FP8 and FP4 are for rows alone (kern/row.h); blocks of keys and values have one of those
- * before them.  FP4 cannot be asked for by name: it is what goes with FP8 rows. */
-enum kern_kv_codec { KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4, KERN_KV_CODECS };
+/* FP8 and FP4 are for rows alone (kern/row.h); the ones before them are plain blocks of keys and values, the ones
+ * behind them are for kern_attend_kernels.coded.  FP4 and FROM_V have no names that can be asked for. */
+enum kern_kv_codec {
+    KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4,
+    KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, /* kern/kv_code.h; heads of a power of two, at most 512, tq3_0 of at least 128 */
+    KERN_KV_FROM_V, /* of keys alone: none are stored, kern_attend.from_v says how they are made of values that are plain */
+    KERN_KV_CODECS
+};
 enum { KERN_KV_BLOCK_CODECS = KERN_KV_FP8 };
 
 const char *kern_kv_name(enum kern_kv_codec c);             /* "f16" */
 bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
 
 /* Bytes of one head's block of 128 positions (a multiple of 64); 0 if the codec cannot
- * hold that width (Q8_0: a multiple of 32). */
+ * hold that width (Q8_0: a multiple of 32).  FROM_V: 0, it has no block. */
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
+/* The names that can be asked for, for messages: "f32, f16, ...". */
+extern const char kern_kv_names[];
+/* Bits of a number, its scale included, of a head of that width. */
+double kern_kv_bits(enum kern_kv_codec c, int64_t width);
 
 /* One attention task: n_rows consecutive positions pos0.. of one sequence, the n_heads
  * query heads that share one key/value head. */
@@ -76,6 +86,7 @@ struct kern_attend {
     int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
     float scale;
     const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
+    const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V */
 };
 
 /* Partial results: f32 [n_rows][n_heads][kern_attend_state(v_width)] (maximum, sum, then
@@ -85,9 +96,12 @@ static inline int64_t kern_attend_state(int64_t v_width) { return (v_width + 2 +
 /* Bytes of scratch (64-byte aligned) that one running task needs; 0: more than memory. */
 size_t kern_attend_scratch(const struct kern_attend *a);
 
+/* Writes n rows f32 [n][stride] at slots slot.. (slot + n <= 128) of a block. */
+typedef void kern_kv_write_fn(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
+                              int64_t stride);
+
 struct kern_attend_table {
-    /* Writes n rows f32 [n][stride] at slots slot.. (slot + n <= 128) of a block. */
-    void (*kv_write)(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n, int64_t stride);
+    kern_kv_write_fn *kv_write;
     /* The whole task: every split, merged, finished into a->out. */
     void (*rows)(const struct kern_attend *a, void *scratch);
     /* One split into state (rows that see nothing of it: maximum -inf, sum 0). */
@@ -101,7 +115,11 @@ struct kern_attend_kernels {
     struct kern_attend_table exact, fast;
     const char *name, *fast_name;
     const char *recipe; /* of fast; NULL: there is none */
+    /* Every row of a task of which keys or values are Q8R, N4R, TQ3_0 or FROM_V (attend_coded.h): kern_kv_needs_coded(). */
+    struct kern_attend_table coded;
+    const char *coded_name;
 };
+bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v);
 
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
 void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu);
@@ -109,7 +127,7 @@ void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu);
 /* Part of kern_self_test(): each operation of t against its plain twin. */
 int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu, const struct report_sink *sink);
 
-/* The row at slot, decoded: f32 [width].  For tests and restores. */
+/* The row at slot, decoded and turned back: f32 [width].  For tests, reference numerics and restores. */
 void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);
 
 #endif

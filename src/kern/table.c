@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of kernels and its self-test. */
 #include "kern/kern.h"
+#include "kern/attend_coded.h"
 
 void kern_table_init(struct kern_table *t, uint32_t cpu)
 {
@@ -16,5 +17,6 @@ int kern_self_test(struct kern_table *t, const struct report_sink *sink)
     return kern_matmul_self_test(&t->matmul, t->cpu, sink) +
            kern_math_self_test(&t->math, t->cpu, sink) +
            kern_attend_self_test(&t->attend, t->cpu, sink) +
+           kern_attend_coded_self_test(&t->attend, t->cpu, sink) +
            kern_latent_self_test(&t->latent, t->cpu, sink);
 }

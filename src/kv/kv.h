@@ -50,6 +50,7 @@ struct kv_stream {
                                * last v_width of them its tail */
     enum kern_kv_codec k_codec, v_codec;
     uint32_t every; /* 1, or KV_ROWS: 4, 128 */
+    const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V: how; borrowed while the spec is used */
     /* Filled by kv_layout(): bytes in a page. */
     size_t at;         /* where the stream begins */
     size_t head_bytes; /* from one head's key block to the next one's */
@@ -89,6 +90,28 @@ MUST_CHECK bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t
 /* Bytes of pages of a restore point at n_tokens that shares none with others, but for those of groups that
  * keep everything: its windows, and its last page.  False: no such number. */
 MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out);
+
+/* ---- what keys and values are kept as ---- */
+
+enum { KV_FULL, KV_SLIDING, KV_TYPE_KINDS }; /* layers that see everything, and those with a window */
+struct kv_types {
+    enum kern_kv_codec k[KV_TYPE_KINDS], v[KV_TYPE_KINDS];
+};
+/* The same for all. */
+struct kv_types kv_types_of(enum kern_kv_codec c);
+/* both: "TYPE", "K:V" or "TYPEv" (keys are made of values); keys, values: of one side, instead; layers:
+ * "full=BOTH,sliding=BOTH", instead of what else was said of such layers.  Any may be NULL; F16 where nothing is said.
+ * Layers with windows have coded types only where `layers` says so, else F16 instead. */
+MUST_CHECK ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers, struct kv_types *out,
+                                       struct err *err);
+struct kv_types_text {
+    char at[48];
+};
+struct kv_types_text kv_types_name(const struct kv_types *t);
+/* A drafter's: F16 where the model's are coded. */
+struct kv_types kv_types_of_drafter(const struct kv_types *t);
+/* Of a family that keeps rows (KV_ROWS), which have one type. */
+MUST_CHECK ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err);
 
 /* ---- the pool: pages with a budget ---- */
 

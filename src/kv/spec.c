@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kern/kv_code.h"
 
 enum { SPEC_ALIGN = 64, SPEC_HEADS_MAX = 1 << 16 };
 
@@ -21,6 +22,17 @@ static ingle_status spec_too_large(const struct kv_stream *st, struct err *err)
                    st->layer);
 }
 
+static ingle_status made_of_values(const struct kv_stream *st, struct err *err)
+{
+    if (!st->from_v)
+        return err_set(err, INGLE_UNSUP, "layer %u has values of its own: its keys are not made of them ('%sv')", st->layer,
+                       kern_kv_name(st->v_codec));
+    if (st->k_width != st->v_width || st->k_width > KERN_KV_WIDE || (int)st->v_codec >= KERN_KV_BLOCK_CODECS)
+        return err_set(err, INGLE_UNSUP, "layer %u: keys of width %lld cannot be made of values of width %lld as '%s'", st->layer,
+                       (long long)st->k_width, (long long)st->v_width, kern_kv_name(st->v_codec));
+    return INGLE_OK;
+}
+
 /* Block bytes of one head; 0 is the width's own size when a stream has no values. */
 static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out, struct err *err)
 {
@@ -34,6 +46,8 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
     if (width < 1 || width > INT32_MAX)
         return err_set(err, INGLE_ARG, "layer %u: %s width %lld is not in 1..%d", st->layer,
                        key ? "key" : "value", (long long)width, INT32_MAX);
+    if (key && codec == KERN_KV_FROM_V) /* kept nowhere */
+        return made_of_values(st, err);
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
         return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld",

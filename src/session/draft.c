@@ -43,7 +43,8 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
     d->info = o->draft_info;
     d->waits = o->draft->observed;
     d->late_width = d->waits ? o->draft->observed(o->draft_self, NULL, 1).width : 0;
-    ingle_status s = d->draft->kv(d->self, o->kv_codec, &own, err);
+    const struct kv_types types = kv_types_of_drafter(&o->kv);
+    ingle_status s = d->draft->kv(d->self, &types, &own, err);
     if (!s && own.n_streams)
         s = append(target, &own, err);
     target->guest = o->draft_identity;

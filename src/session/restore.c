@@ -162,7 +162,7 @@ static struct kv_save_options save_options(const struct runner *r)
     return (struct kv_save_options){.identity = r->identity,
                                     .model = r->model,
                                     .numerics = r->numerics,
-                                    .codec = kern_kv_name(r->codec),
+                                    .codec = r->kv.at,
                                     .gentle = &r->gentle};
 }
 

@@ -55,7 +55,7 @@ struct runner {
     atomic_bool gentle;     /* Sync: atomic; who reads and writes files leaves room for answers */
     uint64_t identity;
     char *model, *numerics; /* for files */
-    enum kern_kv_codec codec;
+    struct kv_types_text kv;    /* what keys and values are kept as */
     int64_t n_ctx, max_rows, max_logits, restore_every;
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */

@@ -91,7 +91,7 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     struct kv_spec spec = {0};
     struct rider rider;
     defaults(&o, info);
-    ingle_status s = fam->kv(self, o.kv_codec, &spec, err);
+    ingle_status s = fam->kv(self, &o.kv, &spec, err);
     if (!s)
         s = session_rider_init(&rider, &o, &spec, err);
     if (!s)
@@ -108,7 +108,7 @@ static ingle_status open_store(struct runner *r, const struct runner_options *o,
                                        .identity = r->identity,
                                        .model = r->model,
                                        .numerics = r->numerics,
-                                       .codec = kern_kv_name(r->codec)};
+                                       .codec = r->kv.at};
     return kv_store_open(&r->store, r->pool, &k, err);
 }
 
@@ -147,14 +147,14 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->max_logits = o.max_logits;
     r->restore_every = o.restore_every;
     r->identity = o.identity;
-    r->codec = o.kv_codec;
+    r->kv = kv_types_name(&o.kv);
     r->model = mem_strdup(o.model ? o.model : "");
     r->numerics = mem_strdup(o.numerics ? o.numerics : "exact");
     ingle_status s = INGLE_OK;
     if (!r->model || !r->numerics)
         s = err_set(err, INGLE_NOMEM, "no memory for a runner");
     if (!s)
-        s = fam->kv(self, o.kv_codec, &r->spec, err);
+        s = fam->kv(self, &o.kv, &r->spec, err);
     if (!s)
         s = session_rider_init(&r->rider, &o, &r->spec, err);
     if (!s)

@@ -20,7 +20,7 @@ struct runner_options {
     int64_t max_rows;           /* rows of the largest step; 0: session_default_rows() */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
-    enum kern_kv_codec kv_codec;
+    struct kv_types kv;         /* what keys and values are kept as */
     uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
     uint64_t tree_budget_bytes; /* prefix tree's share */
     const char *store;          /* directory of the store on disk; NULL: none */

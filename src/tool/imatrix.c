@@ -93,7 +93,7 @@ static ingle_status open_model(struct job *j, struct err *err)
         st = model_check_unused(j->model, err);
     if (!st)
         st = model_load(j->model, err);
-    const struct runner_options r = {.n_ctx = j->o->n_ctx, .max_rows = j->o->n_ctx, .max_logits = 1, .kv_codec = KERN_KV_F16,
+    const struct runner_options r = {.n_ctx = j->o->n_ctx, .max_rows = j->o->n_ctx, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16),
                                      .numerics = device_numerics_name(j->device), .model = j->o->model, .sink = j->sink};
     if (!st)
         st = session_runner_create(&j->runner, j->family, j->self, &j->info, j->device, &r, err);

@@ -88,7 +88,7 @@ static void open_world(struct world *w, const char *path)
     must(model_create(&w->m, w->f, w->d, w->family->alias, NULL, &e), &e);
     must(w->family->bind(&w->self, w->m, io_metadata(w->f), &info, &e), &e);
     must(model_load(w->m, &e), &e);
-    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv_codec = KERN_KV_F16};
+    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16)};
     must(session_runner_create(&w->runner, w->family, w->self, &info, w->d, &r, &e), &e);
     must(session_create(&w->s, w->runner, &e), &e);
 }

@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     }
     drafter_open(&x.d, argv[1], argv[2], &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
     struct golden_model *g = &x.d.g;
-    const struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .kv_codec = KERN_KV_F16, .kv_budget_bytes = (uint64_t)1 << 29,
+    const struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .kv = kv_types_of(KERN_KV_F16), .kv_budget_bytes = (uint64_t)1 << 29,
                                      .tree_budget_bytes = (uint64_t)1 << 27, .sink = &g->sink, .draft = x.d.kind,
                                      .draft_self = x.d.self, .draft_info = x.d.info};
     GOLDEN_OK(session_runner_create(&x.r, g->family, g->self, &g->info, g->device, &o, &e));

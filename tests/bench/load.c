@@ -69,7 +69,7 @@ static void run(const char *path, int threads, const struct model_load_options *
     t.bind = since(&start);
     must(model_load_with(m, &options, &e), &e);
     t.load = since(&start);
-    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv_codec = KERN_KV_F16, .sink = &sink};
+    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16), .sink = &sink};
     struct session_work w = {.want = FAMILY_LOGITS_LAST};
     must(session_runner_create(&runner, family, self, &info, d, &r, &e), &e);
     must(session_create(&session, runner, &e), &e);

@@ -38,7 +38,7 @@ struct options {
     int n_threads;
     int64_t n_ctx, chunk;
     bool pin, profile, fast, synthetic;
-    enum kern_kv_codec codec;
+    struct kv_types types;
 };
 
 struct bench {
@@ -164,7 +164,7 @@ static void open_model(struct bench *b)
                                      .max_rows = b->o.chunk,
                                      .max_logits = 16,
                                      .restore_every = (int64_t)1 << 40,
-                                     .kv_codec = b->o.codec,
+                                     .kv = b->o.types,
                                      .sink = &sink};
     must(session_runner_create(&b->runner, b->family, b->self, &b->info, b->device, &r, &e), &e);
     must(session_create(&b->session, b->runner, &e), &e);
@@ -362,7 +362,7 @@ static const char usage[] =
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.o = {.n_ctx = 4096, .pin = true, .codec = KERN_KV_F16}};
+    struct bench b = {.o = {.n_ctx = 4096, .pin = true, .types = kv_types_of(KERN_KV_F16)}};
     static const char *const nano[] = {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "read", "decode:256@64",
                            "rows:4@64", "prefill:512"};
     int i = 2;
@@ -391,7 +391,7 @@ int main(int argc, char **argv)
             b.o.n_ctx = atoll(argv[++i]);
         else if (c == 'k')
             b.o.chunk = atoll(argv[++i]);
-        else if (c == 'v' && !kern_kv_by_name(argv[++i], &b.o.codec))
+        else if (c == 'v' && kv_types_parse(argv[++i], NULL, NULL, NULL, &b.o.types, NULL))
             break;
     }
     open_model(&b);

@@ -55,7 +55,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", "--tmep", "1", code=2, says=["did you mean '--temp'"])
         self.refuses("run", "--top-p", "1.5", code=2, says=["--top-p", "1.5", "0 to 1"])
         self.refuses("run", "--top-k", "2.5", code=2, says=["whole number"])
-        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8"])
+        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v K:V"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
         self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
         for fault in (["--grammar", "nowhere"], ["--regex", "("], ["--tools", "nowhere"], ["-f", "nowhere"],

@@ -26,7 +26,7 @@ class Completion(unittest.TestCase):
         self.assertIn("quantize", self.offered(""))
         self.assertEqual(self.offered("serve", "--models"), ["--models", "--models-max"])
         self.assertEqual(self.offered("chat", "--models"), [])
-        self.assertEqual(self.offered("chat", "--kv", "f"), ["f32", "f16", "fp8"])
+        self.assertEqual(self.offered("chat", "--kv", "f"), ["f32", "f16", "fp8", "f16v"])
         self.assertEqual(self.offered("chat", "--kv", "=", "f3"), ["f32"])
         self.assertEqual(self.offered("chat", "--ctx", ""), [])
         self.assertIn("zsh", self.offered("help", ""))

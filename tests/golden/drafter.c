@@ -56,7 +56,8 @@ static void reserve(struct drafter *d)
     device_dry_begin(d->g.device);
     f.step = &some;
     struct kv_spec target;
-    GOLDEN_OK(d->g.family->kv(d->g.self, KERN_KV_F32, &target, &e));
+    const struct kv_types wide = kv_types_of(KERN_KV_F32);
+    GOLDEN_OK(d->g.family->kv(d->g.self, &wide, &target, &e));
     struct family_round r = {.forward = f, .target = &target, .n_drafts = d->info.most};
     d->kind->begin(d->self, &r);
     d->kind->next(d->self, &r, 0, NULL, DRAFTER_TIMELINES, (struct rows){NULL, DRAFTER_TIMELINES, d->g.info.n_vocab, d->g.info.n_vocab}, NULL);
@@ -76,7 +77,8 @@ void drafter_open(struct drafter *d, const char *target, const char *path, const
         GOLDEN_OK(d->kind->set(d->self, &o->draft, &d->info, &e));
     GOLDEN_OK(model_check_unused(d->model, &e));
     GOLDEN_OK(model_load(d->model, &e));
-    GOLDEN_OK(d->kind->kv(d->self, o->target.codec, &d->spec, &e));
+    const struct kv_types types = kv_types_of(o->target.codec);
+    GOLDEN_OK(d->kind->kv(d->self, &types, &d->spec, &e));
     GOLDEN_OK(kv_pool_create(&d->pool, &d->spec, (uint64_t)1 << 28, NULL, &e));
     for (int i = 0; i < DRAFTER_TIMELINES; i++)
         GOLDEN_OK(kv_timeline_create(&d->timeline[i], d->pool, DRAFTER_CTX, &e));

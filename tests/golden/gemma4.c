@@ -144,7 +144,7 @@ static void q4_0_reference(void **state)
 }
 
 /* Another numerics or codec than the golden's: bounds on error and on equal best tokens. */
-static void check_loose(const char *model, const char *golden, enum kern_kv_codec codec,
+static void check_loose(const char *model, const char *golden, const char *kv,
                         double bound, double agree)
 {
     struct err e;
@@ -154,8 +154,8 @@ static void check_loose(const char *model, const char *golden, enum kern_kv_code
     int64_t n, n_logits, equal = 0;
     snprintf(path, sizeof path, "%s%s", data, model);
     snprintf(ref, sizeof ref, "%s%s", data, golden);
-    snprintf(what, sizeof what, "%s kv %s", model, kern_kv_name(codec));
-    golden_open(&g, path, &(struct golden_options){.codec = codec});
+    snprintf(what, sizeof what, "%s kv %s", model, kv);
+    golden_open(&g, path, &(struct golden_options){.kv = kv});
     GOLDEN_OK(session_create(&s, g.runner, &e));
     int32_t *tokens = golden_ints(ref, "input_ids", &n);
     float *want = golden_floats(ref, "logits", &n_logits);
@@ -179,9 +179,9 @@ static void int8_activations_stay_close(void **state)
 {
     (void)state;
     check_loose("gemma4_dense/model-Q8_0.gguf", "gemma4_dense/golden-Q8_0.safetensors",
-                KERN_KV_F32, 0.15, 0.85);
+                "f32", 0.15, 0.85);
     check_loose("gemma4_dense/model-Q4_0.gguf", "gemma4_dense/golden-Q4_0.safetensors",
-                KERN_KV_F32, 0.15, 0.85);
+                "f32", 0.15, 0.85);
 }
 
 /* Random weights with an attention scale of 1 make these nets far more sensitive to the
@@ -189,12 +189,34 @@ static void int8_activations_stay_close(void **state)
 static void narrower_kv_stays_close(void **state)
 {
     (void)state;
-    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", KERN_KV_F16,
+    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", "f16",
                 0.01, 0.97);
-    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", KERN_KV_F16, 0.01,
+    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "f16", 0.01,
                 0.97);
-    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", KERN_KV_BF16,
+    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", "bf16",
                 0.08, 0.9);
+}
+
+/* Keys that are made of values are those that would be kept, but for the last bits. */
+static void keys_of_values_are_the_keys(void **state)
+{
+    (void)state;
+    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_realhd/model-F32.gguf", "gemma4_realhd/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "f16v", 0.01, 0.97);
+}
+
+/* Codes of the real head widths; sliding layers are F16. */
+static void coded_kv_stays_close(void **state)
+{
+    (void)state;
+    static const char model[] = "gemma4_realhd/model-F32.gguf", golden[] = "gemma4_realhd/golden.safetensors";
+    check_loose(model, golden, "q8_0", 0.02, 0.95);
+    check_loose(model, golden, "q8r", 0.02, 0.95);
+    check_loose(model, golden, "q8r:n4r", 0.1, 0.9);
+    check_loose(model, golden, "n4r", 0.12, 0.88);
+    check_loose(model, golden, "f16:tq3_0", 0.15, 0.85);
 }
 
 int main(void)
@@ -205,7 +227,7 @@ int main(void)
         cmocka_unit_test(realhd_gguf),     cmocka_unit_test(dense_checkpoint),
         cmocka_unit_test(moe_checkpoint),  cmocka_unit_test(q8_0_reference),
         cmocka_unit_test(q4_0_reference),  cmocka_unit_test(int8_activations_stay_close),
-        cmocka_unit_test(narrower_kv_stays_close),
+        cmocka_unit_test(narrower_kv_stays_close), cmocka_unit_test(keys_of_values_are_the_keys), cmocka_unit_test(coded_kv_stays_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

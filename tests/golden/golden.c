@@ -127,11 +127,14 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     GOLDEN_OK(model_check_unused(g->model, &e));
     GOLDEN_OK(model_load(g->model, &e));
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
+    struct kv_types types = kv_types_of(o->codec);
+    if (o->kv)
+        GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e) : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
     const struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
                                      .max_rows = max_rows,
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
-                                     .kv_codec = o->codec,
+                                     .kv = types,
                                      .kv_budget_bytes = (uint64_t)1 << 30,
                                      .tree_budget_bytes = o->tree_bytes,
                                      .store = o->store,

@@ -13,6 +13,7 @@
 struct golden_options {
     enum device_numerics numerics;
     enum kern_kv_codec codec;
+    const char *kv; /* instead of codec, as --kv or --kv-layers; NULL: codec */
     int n_threads;     /* 0: 2 */
     uint32_t cpu;      /* 0: all */
     int64_t max_rows;  /* 0: 512 */

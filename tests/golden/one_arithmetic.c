@@ -20,14 +20,18 @@
 static const struct {
     const char *path, *golden;
     enum device_numerics numerics;
+    const char *kv; /* NULL: f16 */
 } models[] = {
-    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT},
-    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", DEVICE_EXACT},
-    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT},
-    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT},
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT, NULL},
     /* FP8 and BF16: another arithmetic, the same contract */
-    {"tests/data/goldens/deepseek_v4_published/model.safetensors", "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST},
+    {"tests/data/goldens/deepseek_v4_published/model.safetensors", "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST, NULL},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "q8r:n4r"},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "full=tq3_0,sliding=q8r"},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, "q8_0v"},
 };
 enum { N_MODELS = sizeof models / sizeof *models, N = 300 };
 
@@ -44,7 +48,7 @@ static void prompt(int model, int32_t out[N])
 static struct golden_options plain(int model)
 {
     return (struct golden_options){
-        .numerics = models[model].numerics, .codec = KERN_KV_F16, .tree_bytes = 64 << 20};
+        .numerics = models[model].numerics, .codec = KERN_KV_F16, .kv = models[model].kv, .tree_bytes = 64 << 20};
 }
 
 static void open_plain(struct golden_model *g, int model)
@@ -421,16 +425,31 @@ static void restored_from_the_tree(void **state)
     }
 }
 
+/* Not all kinds of keys and values are for all models. */
+static bool holds(int model, const char *kv)
+{
+    struct golden_model g;
+    struct kv_types types;
+    struct kv_spec spec;
+    struct err e;
+    open_plain(&g, model);
+    GOLDEN_OK(kv_types_parse(kv, NULL, NULL, NULL, &types, &e));
+    const bool ok = g.family->kv(g.self, &types, &spec, &e) == INGLE_OK;
+    if (ok)
+        kv_spec_release(&spec);
+    golden_close(&g);
+    return ok;
+}
+
 /* What a process leaves behind another one goes on with: the bits are those of a cold run. */
 static void restored_from_disk(void **state)
 {
     (void)state;
-    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16,
-                                                KERN_KV_Q8_0, KERN_KV_FP8};
+    static const char *const kinds[] = {"f32", "f16", "bf16", "q8_0", "fp8", "q8r", "f16:n4r", "tq3_0", "f16v", "q8_0v"};
     static const struct { int64_t n, kept; } again[] = {
         {150, 149}, {151, 150}, {N, 151}, {120, 96}, {96, 95}, {40, 0}};
     for (int m = 0; m < N_MODELS; m++)
-        for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+        for (size_t c = 0; c < sizeof kinds / sizeof *kinds; c++) {
             struct err e;
             struct golden_model g;
             struct session *s;
@@ -439,14 +458,9 @@ static void restored_from_disk(void **state)
             const float *last;
             char dir[] = "/tmp/ingle-store-XXXXXX";
             struct golden_options o = plain(m);
-            const bool latent = strstr(models[m].path, "deepseek") != NULL;
-            /* q8_0 wants heads of a multiple of 32; fp8 is for latent rows alone */
-            const bool q8_0 = strstr(models[m].path, "nano-gemma4") != NULL;
-            if ((codecs[c] == KERN_KV_Q8_0 && !q8_0) || (codecs[c] == KERN_KV_FP8 && !latent))
+            if (models[m].kv || !holds(m, kinds[c]) || (UNIT_TSAN && strcmp(kinds[c], "f16")))
                 continue;
-            if (UNIT_TSAN && codecs[c] != KERN_KV_F16)
-                continue;
-            o.codec = codecs[c];
+            o.kv = kinds[c];
             o.restore_every = 96;
             o.store_min = 1;
             assert_non_null(mkdtemp(dir));

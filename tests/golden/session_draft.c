@@ -28,7 +28,7 @@ static bool bench_open(struct bench *b, const char *target, const char *path)
     }
     drafter_open(&b->d, target, path, &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
     struct golden_model *g = &b->d.g;
-    struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .max_logits = 64, .kv_codec = KERN_KV_F16, .kv_budget_bytes = (uint64_t)1 << 30,
+    struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .max_logits = 64, .kv = kv_types_of(KERN_KV_F16), .kv_budget_bytes = (uint64_t)1 << 30,
                                .tree_budget_bytes = (uint64_t)1 << 28, .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&b->plain, g->family, g->self, &g->info, g->device, &o, &e));
     o.draft = b->d.kind;

@@ -15,22 +15,33 @@
 
 #define KERN_ATTEND(needs, table)                   extern const struct kern_attend_table table;
 #define KERN_ATTEND_FAST(needs, recipe, law, table) extern const struct kern_attend_table table;
+#define KERN_ATTEND_CODED(needs, table)             extern const struct kern_attend_table table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
+#undef KERN_ATTEND_CODED
 
 static const struct set {
     const char *name;
     uint32_t needs;
-    bool fast; /* for prompts alone */
+    bool fast;  /* for prompts alone */
+    bool coded; /* for keys and values of kern/kv_code.h alone */
     const struct kern_attend_table *t;
 } sets[] = {
-#define KERN_ATTEND(needs, table)                   {#table, needs, false, &table},
-#define KERN_ATTEND_FAST(needs, recipe, law, table) {#table, needs, true, &table},
+#define KERN_ATTEND(needs, table)                   {#table, needs, false, false, &table},
+#define KERN_ATTEND_FAST(needs, recipe, law, table) {#table, needs, true, false, &table},
+#define KERN_ATTEND_CODED(needs, table)             {#table, needs, false, true, &table},
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
+#undef KERN_ATTEND_CODED
 };
+
+/* What a set reads; the first ones for decoding. */
+static const enum kern_kv_codec plain_codecs[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_BF16},
+                                coded_codecs[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_CODECS};
+enum { N_CODECS = 4, N_DECODE = 2 };
+static const enum kern_kv_codec *codecs_of(const struct set *s) { return s->coded ? coded_codecs : plain_codecs; }
 
 enum { MAX_PAGES = 1 << 16, MAX_OUT = 4 << 20 };
 static const size_t pool_bytes = (size_t)320 << 20;
@@ -77,8 +88,8 @@ static void fill(struct bench *b, enum kern_kv_codec c, int64_t width)
             memcpy(b->pool + at, b->pool, 2 * bytes);
             continue;
         }
-        sets[0].t->kv_write(c, true, width, b->pool, 0, b->out, KERN_PAGE, width);
-        sets[0].t->kv_write(c, false, width, b->pool + bytes, 0, b->out, KERN_PAGE, width);
+        kern_attend_coded_ref.kv_write(c, true, width, b->pool, 0, b->out, KERN_PAGE, width);
+        kern_attend_coded_ref.kv_write(c, false, width, b->pool + bytes, 0, b->out, KERN_PAGE, width);
     }
 }
 
@@ -157,10 +168,10 @@ static const struct layer {
 static void decode(struct bench *b, struct pool *threads, const struct tool_memory *read, const struct set *s)
 {
     static const int64_t at[] = {8192, 32768, 131072};
-    static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_Q8_0};
+    const enum kern_kv_codec *codecs = codecs_of(s);
     enum { ROUNDS = 5 };
     for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
-        for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
+        for (size_t c = 0; c < N_DECODE; c++) {
             fill(b, codecs[c], layers[l].width);
             printf("%s decode, %s, %s:", s->name, layers[l].name, kern_kv_name(codecs[c]));
             for (int i = 0; i < (layers[l].window ? 1 : 3); i++) {
@@ -180,7 +191,8 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
                 }
                 qsort(rate, ROUNDS, sizeof *rate, compare);
                 qsort(share, ROUNDS, sizeof *share, compare);
-                printf("  %dk %.1f GB/s %.2f of read", (int)(at[i] / 1024), rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2]);
+                printf("  %dk %.1f GB/s %.2f of read, %.0f ns a position", (int)(at[i] / 1024), rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2],
+                       1e9 * 2 * (double)kern_kv_block_bytes(codecs[c], true, layers[l].width) / KERN_PAGE / rate[ROUNDS / 2]);
             }
             printf("\n");
             fflush(stdout);
@@ -197,8 +209,10 @@ static void prompt(struct bench *b, const struct set *s)
         const struct shape *p = &shapes[i];
         printf("%s prompt, width %d, %d heads, %d rows at %d, window %d:", s->name, (int)p->width,
                (int)p->heads, (int)p->rows, (int)p->pos0, (int)p->window);
-        for (int c = 0; c < KERN_KV_BLOCK_CODECS; c++) {
-            enum kern_kv_codec codec = (enum kern_kv_codec)c;
+        for (int c = 0; c < N_CODECS; c++) {
+            const enum kern_kv_codec codec = codecs_of(s)[c];
+            if (codec == KERN_KV_CODECS || !kern_kv_block_bytes(codec, true, p->width))
+                continue;
             fill(b, codec, p->width);
             struct kern_attend a = {.k_codec = codec,
                                     .v_codec = codec,
@@ -241,7 +255,7 @@ void bench_attend(uint32_t cpu, int n_threads)
     for (int64_t i = 0; i < MAX_OUT; i++)
         b.q[i] = noise_unit(&r);
     for (size_t i = 1; i < sizeof sets / sizeof *sets; i++)
-        if ((sets[i].needs & ~cpu) == 0) {
+        if (sets[i].needs && (sets[i].needs & ~cpu) == 0) {
             if (!sets[i].fast)
                 decode(&b, threads, &read, &sets[i]);
             prompt(&b, &sets[i]);

@@ -20,6 +20,7 @@ enum { CHECK_SMALL = 0 };
 int check_matmul(uint64_t seed, uint32_t cpu);
 int check_math(uint64_t seed, uint32_t cpu);
 int check_attend(uint64_t seed, uint32_t cpu);
+int check_attend_coded(uint64_t seed, uint32_t cpu);
 int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */

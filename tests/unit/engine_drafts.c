@@ -150,7 +150,7 @@ static void learn_kinds(struct bench *b)
     ingle_scheduler_close(b->p.s);
 }
 
-static struct bench *open_bench_with(const char *path, enum kern_kv_codec codec)
+static struct bench *open_bench_with(const char *path, const char *kv)
 {
     static const char gbnf[] = "root ::= (\"one\" | \"two \" [a-f]{1,9} | \"{\" [0-9]+ \"}\" | \"the same words again; \")+";
     static const char regex[] = "[a-z ]{4,30}(yes|no|perhaps)";
@@ -159,7 +159,9 @@ static struct bench *open_bench_with(const char *path, enum kern_kv_codec codec)
     strcpy(b->dir, "/tmp/ingle-drafts-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
     b->fake.most = FAKE_MOST;
-    b->fake.codec = codec;
+    struct err err;
+    if (kv_types_parse(kv, NULL, NULL, NULL, &b->fake.types, &err))
+        fail_msg("%s", err.msg);
     must(ingle_model_open(&b->p.m, path, NULL, &error));
     must(ingle_engine_open(&b->p.e, b->p.m, &(struct ingle_engine_options){.n_ctx = 512, .n_sessions = 1, .threads = 2}, &error));
     must(ingle_grammar_open(&b->grammar[0], b->p.m, INGLE_GRAMMAR_REGEX, regex, sizeof regex - 1, &error));
@@ -172,7 +174,7 @@ static struct bench *open_bench_with(const char *path, enum kern_kv_codec codec)
 
 static struct bench *open_bench(const char *path)
 {
-    return open_bench_with(path, KERN_KV_F16);
+    return open_bench_with(path, "f16");
 }
 
 static void close_bench(struct bench *b)
@@ -260,9 +262,9 @@ static uint32_t n_schedules(uint32_t usual)
     return n ? (uint32_t)atoi(n) : usual;
 }
 
-static void play_all(const char *path, enum kern_kv_codec codec, uint32_t n, uint32_t seed)
+static void play_all(const char *path, const char *kv, uint32_t n, uint32_t seed)
 {
-    struct bench *b = open_bench_with(path, codec);
+    struct bench *b = open_bench_with(path, kv);
     for (uint32_t i = 0; i < n; i++)
         play(b, i * 7919 + seed);
     print_message("%lld answers, %lld rounds, %lld tokens drafted\n", (long long)b->n_answers, (long long)b->fake.n_rounds,
@@ -274,24 +276,25 @@ static void play_all(const char *path, enum kern_kv_codec codec, uint32_t n, uin
 static void random_schedules_change_no_token(void **state)
 {
     (void)state;
-    play_all(NULL, KERN_KV_F16, n_schedules(SCHEDULES), 1);
+    play_all(NULL, "f16", n_schedules(SCHEDULES), 1);
 }
 
 static void neither_with_compressed_rows(void **state)
 {
     (void)state;
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", KERN_KV_F16, n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 6), 5);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "f16", n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 6), 5);
 }
 
 static void nor_with_other_keys_and_values(void **state)
 {
     (void)state;
-    static const enum kern_kv_codec other[] = {KERN_KV_F32, KERN_KV_BF16, KERN_KV_Q8_0};
+    static const char *const other[] = {"f32", "bf16", "q8_0", "q8r", "n4r", "f16:q8r", "n4r:f16"};
+    enum { N_OTHER = sizeof other / sizeof *other };
     if (UNIT_TSAN) /* threads do the same with any codec */
         return;
-    for (uint32_t i = 0; i < 3; i++)
-        play_all(NULL, other[i], n_schedules(SCHEDULES / 12), 90 + i);
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", KERN_KV_FP8, n_schedules(SCHEDULES / 24), 7);
+    for (uint32_t i = 0; i < N_OTHER; i++)
+        play_all(NULL, other[i], n_schedules(i < 3 ? SCHEDULES / 12 : SCHEDULES / 24), 90 + i);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "fp8", n_schedules(SCHEDULES / 24), 7);
 }
 
 /* ---- what is drafted and counted ---- */

@@ -28,7 +28,7 @@ struct fake {
     float bad;         /* not 0: the logits of all rows, NaN or infinite */
     double right;      /* how often a drafted token is the text's next one */
     bool confidence;
-    enum kern_kv_codec codec; /* of the model's keys and values */
+    struct kv_types types; /* of the model's keys and values */
     int64_t n_rounds, n_drafted, n_lost, n_wrong_rows; /* lost: in none of the texts */
     int64_t n_steps, n_taps;
     int64_t found[FAKE_SPANS], at[FAKE_SPANS]; /* of the round: text and anchor */
@@ -36,11 +36,11 @@ struct fake {
 
 /* ---- what it keeps: the token of a position, in pages that stay and in a window ---- */
 
-static inline ingle_status fake_kv(const void *self, enum kern_kv_codec codec, struct kv_spec *out, struct err *err)
+static inline ingle_status fake_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
 {
     struct kv_spec spec = {.n_groups = 2, .n_streams = 2, .stream = mem_calloc(2, sizeof *spec.stream)};
     (void)self;
-    (void)codec;
+    (void)types;
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory");
     spec.group[1].window = FAKE_WINDOW;
@@ -190,7 +190,7 @@ static inline struct runner_options fake_options(const struct ingle_engine *e, s
     struct runner_plan plan;
     struct err err;
     k->n_vocab = e->info.n_vocab;
-    o.kv_codec = k->codec;
+    o.kv = k->types;
     o.sink = &e->sink;
     o.draft = &fake_family;
     o.draft_self = k;

@@ -8,8 +8,11 @@
 static void names(void **state)
 {
     (void)state;
-    for (int i = 0; i <= KERN_KV_FP8; i++) {
+    for (int i = 0; i < KERN_KV_CODECS; i++) {
         enum kern_kv_codec c = KERN_KV_CODECS;
+        if (i == KERN_KV_FP4 || i == KERN_KV_FROM_V)
+            continue;
+        assert_non_null(strstr(kern_kv_names, kern_kv_name((enum kern_kv_codec)i)));
         assert_true(kern_kv_by_name(kern_kv_name((enum kern_kv_codec)i), &c));
         assert_int_equal(c, i);
     }
@@ -17,6 +20,7 @@ static void names(void **state)
     assert_false(kern_kv_by_name("q3", &c));
     assert_string_equal(kern_kv_name(KERN_KV_FP4), "fp4");
     assert_false(kern_kv_by_name("fp4", &c));
+    assert_false(kern_kv_by_name("v", &c));
 }
 
 static void sizes(void **state)
@@ -27,6 +31,15 @@ static void sizes(void **state)
     assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8_0, true, 64), 128 * (64 + 4));
     assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8_0, true, 48), 0);
     assert_int_equal(kern_kv_block_bytes(KERN_KV_F32, true, 0), 0);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R, true, 512), 128 * (512 + 2));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_N4R, false, 512), 128 * (256 + 8));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_TQ3_0, false, 512), 128 * (192 + 8));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R, true, 96), 0);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R, true, 1024), 0);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_TQ3_0, true, 64), 0);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_FROM_V, true, 512), 0);
+    assert_true(kern_kv_bits(KERN_KV_N4R, 512) == 4.125);
+    assert_true(kern_kv_bits(KERN_KV_TQ3_0, 256) == 3.125);
 }
 
 /* One position: its value comes back as it is, whatever the score. */
@@ -73,9 +86,15 @@ static void kernels(void **state)
     assert_int_equal(check_attend(4, cpu_detect()), 0);
 }
 
+static void coded_kernels(void **state)
+{
+    (void)state;
+    assert_int_equal(check_attend_coded(5, cpu_detect()), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(sizes),
-                                       cmocka_unit_test(alone), cmocka_unit_test(kernels)};
+                                       cmocka_unit_test(alone), cmocka_unit_test(kernels), cmocka_unit_test(coded_kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attend_coded_ref - attention over codes to read: one row, one head, one position after the other, as attend_coded.h
+ * lists the steps. */
+#include "kern/attend_coded.h"
+#include "kern/attend_part.h"
+#include "kern/kernels.h"
+#include "kern/math.h"
+#include "quant/quant.h"
+#include <math.h>
+
+extern const struct kern_attend_table kern_attend_ref;
+
+/* What a row has collected of a part, a split or several of them. */
+struct part {
+    float max, sum;
+    float *acc; /* f32 [v_width] */
+};
+
+/* A row and head at work. */
+struct query {
+    const struct kern_attend *a;
+    int64_t pos;
+    float *turned; /* f32 [k_width] */
+    float *page;   /* f32 [k_width]: turned for a page; keys made of values */
+    float *row;    /* f32: a key, a value */
+    int64_t at;    /* of what page, by its first position; below 0: none */
+    int8_t x[KERN_KV_WIDE];
+    float by;
+};
+
+static float max_of(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
+                     int64_t stride)
+{
+    if (kern_kv_is_coded(c))
+        kern_kv_codes_write(c, key, width, block, slot, rows, n, stride);
+    else if (c != KERN_KV_FROM_V)
+        kern_attend_ref.kv_write(c, key, width, block, slot, rows, n, stride);
+}
+
+static void query_init(struct query *q, const struct kern_attend *a, int64_t row, int64_t head, float *room)
+{
+    const float *from = a->q + row * a->q_stride + head * a->k_width;
+    *q = (struct query){.a = a, .pos = a->pos0 + row, .turned = room, .page = room + a->k_width, .row = room + 2 * a->k_width, .at = -1};
+    for (int64_t i = 0; i < a->k_width; i++)
+        q->turned[i] = from[i];
+    kern_kv_turn(a->k_codec, q->turned, a->k_width);
+    if (a->k_codec == KERN_KV_Q8R || a->k_codec == KERN_KV_N4R)
+        q->by = kern_attend_coded_query(q->turned, a->k_width, q->x);
+}
+
+static float score_codes(const struct query *q, const uint8_t *block, int64_t slot)
+{
+    const struct kern_attend *a = q->a;
+    const int64_t group = kern_kv_group(a->k_codec, a->k_width);
+    uint16_t norm[KERN_KV_WIDE / KERN_KV_GROUP];
+    int8_t code[KERN_KV_WIDE];
+    float f = 0.0f;
+    kern_kv_codes_read(a->k_codec, true, a->k_width, block, slot, norm, code);
+    for (int64_t g = 0; g < a->k_width / group; g++) {
+        int32_t dot = 0;
+        for (int64_t i = g * group; i < (g + 1) * group; i++)
+            dot += q->x[i] * (a->k_codec == KERN_KV_Q8R ? code[i] : kern_n4r_level[code[i] & 15]);
+        if (a->k_codec == KERN_KV_Q8R)
+            return (float)dot * ((q->by * a->scale) * quant_f16_to_f32(norm[0]));
+        f = fmaf(quant_f16_to_f32(norm[g]), (float)dot, f);
+    }
+    return (q->by * a->scale) * f;
+}
+
+/* The key of a value: pairs are turned, else the weight is with the query. */
+static void key_of(const struct kern_from_v *f, int64_t slot, float *x)
+{
+    const float *cs = f->slot + slot * f->n_pairs * 2;
+    for (int64_t i = 0; i < f->n_pairs; i++) {
+        const float a = x[i] * f->weight[i], b = x[i + f->half] * f->weight[i + f->half];
+        x[i] = fmaf(-b, cs[2 * i + 1], a * cs[2 * i]);
+        x[i + f->half] = fmaf(a, cs[2 * i + 1], b * cs[2 * i]);
+    }
+}
+
+static float score_made(const struct query *q, const uint8_t *page, int64_t slot)
+{
+    const struct kern_attend *a = q->a;
+    float lane[ATTEND_LANES] = {0};
+    kern_kv_read(a->v_codec, false, a->v_width, page + a->v_at, slot, q->row);
+    key_of(a->from_v, slot, q->row);
+    for (int64_t i = 0; i < a->k_width; i++)
+        lane[i % ATTEND_LANES] = fmaf(q->page[i], q->row[i], lane[i % ATTEND_LANES]);
+    for (int half = ATTEND_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return a->scale * lane[0];
+}
+
+static float score(struct query *q, int64_t pos)
+{
+    const struct kern_attend *a = q->a;
+    const uint8_t *page = a->page[pos / KERN_PAGE];
+    const int64_t slot = pos % KERN_PAGE;
+    if (a->k_codec == KERN_KV_FROM_V) {
+        if (q->at != pos - slot)
+            kern_attend_coded_page(a->from_v, pos - slot, q->turned, a->k_width, q->page);
+        q->at = pos - slot;
+        return score_made(q, page, slot);
+    }
+    if (a->k_codec == KERN_KV_Q8R || a->k_codec == KERN_KV_N4R)
+        return score_codes(q, page + a->k_at, slot);
+    float dot = 0.0f;
+    kern_attend_coded_read(a->k_codec, true, a->k_width, page + a->k_at, slot, q->row);
+    for (int64_t i = 0; i < a->k_width; i++)
+        dot = fmaf(q->turned[i], q->row[i], dot);
+    return a->scale * dot;
+}
+
+/* Positions [lo, hi) of a block of 32, of which p are the weights. */
+static void mix_codes(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi, float *acc)
+{
+    const int64_t group = kern_kv_group(a->v_codec, a->v_width), n = hi - lo;
+    uint16_t norm[KERN_ATTEND_BLOCK][KERN_KV_WIDE / KERN_KV_GROUP];
+    int8_t code[KERN_ATTEND_BLOCK][KERN_KV_WIDE];
+    for (int64_t j = 0; j < n; j++)
+        kern_kv_codes_read(a->v_codec, false, a->v_width, a->page[(lo + j) / KERN_PAGE] + a->v_at, (lo + j) % KERN_PAGE, norm[j], code[j]);
+    for (int64_t g = 0; g < a->v_width / group; g++) {
+        float w[KERN_ATTEND_BLOCK], top = 0.0f;
+        int32_t u[KERN_ATTEND_BLOCK];
+        bool finite = true;
+        for (int64_t j = 0; j < n; j++) {
+            w[j] = p[j] * quant_f16_to_f32(norm[j][g]);
+            finite &= w[j] < INFINITY;
+            top = max_of(w[j], top);
+        }
+        const bool some = finite && top >= CODED_LEAST;
+        for (int64_t j = 0; j < n; j++)
+            u[j] = some ? (int32_t)rintf(w[j] * (255.0f / top)) : 0;
+        const float t = !finite ? NAN : some ? top / 255.0f : 0.0f;
+        for (int64_t d = g * group; d < (g + 1) * group; d++) {
+            int32_t sum = 0;
+            for (int64_t j = 0; j < n; j++)
+                sum += u[j] * (a->v_codec == KERN_KV_Q8R ? code[j][d] : kern_n4r_level[code[j][d] & 15]);
+            acc[d] = fmaf((float)sum, t, acc[d]);
+        }
+    }
+}
+
+static void mix_values(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi, float *acc, float *row)
+{
+    for (int64_t pos = lo; pos < hi; pos++) {
+        kern_attend_coded_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
+        for (int64_t d = 0; d < a->v_width; d++)
+            acc[d] = fmaf(p[pos - lo], row[d], acc[d]);
+    }
+}
+
+/* Positions [from, to) of one part, which a row sees. */
+static void one_part(struct query *q, int64_t from, int64_t to, struct part *part)
+{
+    const struct kern_attend *a = q->a;
+    float p[CODED_PART], lane[ATTEND_LANES] = {0};
+    part->max = -INFINITY;
+    for (int64_t d = 0; d < a->v_width; d++)
+        part->acc[d] = 0.0f;
+    for (int64_t pos = from; pos < to; pos++) {
+        p[pos - from] = score(q, pos);
+        part->max = max_of(p[pos - from], part->max);
+    }
+    for (int64_t pos = from; pos < to; pos++) {
+        p[pos - from] = kern_exp(p[pos - from] - part->max);
+        lane[pos % ATTEND_LANES] += p[pos - from];
+    }
+    for (int half = ATTEND_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    part->sum = lane[0];
+    for (int64_t lo = from, hi; lo < to; lo = hi) {
+        hi = num_min(to, (lo / KERN_ATTEND_BLOCK + 1) * KERN_ATTEND_BLOCK);
+        if (a->v_codec == KERN_KV_Q8R || a->v_codec == KERN_KV_N4R)
+            mix_codes(a, p + (lo - from), lo, hi, part->acc);
+        else
+            mix_values(a, p + (lo - from), lo, hi, part->acc, q->row);
+    }
+}
+
+static void clear(struct part *all, int64_t width)
+{
+    all->max = -INFINITY;
+    all->sum = 0.0f;
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = 0.0f;
+}
+
+/* all takes in the next one; acc NULL: zeros. */
+static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
+{
+    if (sum == 0.0f)
+        return;
+    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
+    all->max = top;
+    all->sum = fmaf(sum, y, all->sum * x);
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
+}
+
+static void one_split(struct query *q, int64_t split, struct part *all, struct part *part)
+{
+    int64_t from = num_max(attend_first(q->a, q->pos), split * KERN_SPLIT);
+    const int64_t end = num_min(q->pos + 1, (split + 1) * KERN_SPLIT);
+    clear(all, q->a->v_width);
+    for (int64_t to; from < end; from = to) {
+        to = num_min(end, (from / CODED_PART + 1) * CODED_PART);
+        one_part(q, from, to, part);
+        join(all, part->max, part->sum, part->acc, q->a->v_width);
+    }
+}
+
+static void finish(const struct kern_attend *a, int64_t row, int64_t head, struct part *all)
+{
+    float *out = a->out + row * a->out_stride + head * a->v_width;
+    if (a->sink)
+        join(all, a->sink[head], 1.0f, NULL, a->v_width);
+    for (int64_t d = 0; d < a->v_width; d++)
+        out[d] = all->acc[d] / all->sum;
+    kern_kv_turn_back(a->v_codec, out, a->v_width);
+}
+
+static void rows(const struct kern_attend *a, void *scratch)
+{
+    struct part all = {.acc = scratch}, split = {.acc = all.acc + a->v_width}, part = {.acc = split.acc + a->v_width};
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++) {
+            struct query q;
+            query_init(&q, a, r, h, part.acc + a->v_width);
+            clear(&all, a->v_width);
+            for (int64_t s = attend_first(a, q.pos) / KERN_SPLIT; s <= q.pos / KERN_SPLIT; s++) {
+                one_split(&q, s, &split, &part);
+                join(&all, split.max, split.sum, split.acc, a->v_width);
+            }
+            finish(a, r, h, &all);
+        }
+}
+
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch)
+{
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++, state += kern_attend_state(a->v_width)) {
+            struct part all = {.acc = state + 2}, part = {.acc = scratch};
+            struct query q;
+            query_init(&q, a, r, h, part.acc + a->v_width);
+            one_split(&q, index, &all, &part);
+            state[0] = all.max;
+            state[1] = all.sum;
+        }
+}
+
+static void merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
+{
+    struct part all = {.acc = scratch};
+    const int64_t step = kern_attend_state(a->v_width);
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t h = 0; h < a->n_heads; h++, state += step) {
+            clear(&all, a->v_width);
+            for (int64_t s = 0; s < n_splits; s++) {
+                const float *one = state + s * a->n_rows * a->n_heads * step;
+                join(&all, one[0], one[1], one + 2, a->v_width);
+            }
+            finish(a, r, h, &all);
+        }
+}
+
+const struct kern_attend_table kern_attend_coded_ref = {.kv_write = kv_write, .rows = rows, .split = split, .merge = merge};

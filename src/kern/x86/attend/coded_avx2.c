@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* coded_avx2 - attention over codes. */
+#include "kern/x86/attend/coded_body.h"

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* types - what keys and values are kept as: names, and what follows for layers that nobody named. */
+#include "kv/kv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kinds[KV_TYPE_KINDS] = {"full", "sliding"};
+
+struct kv_types kv_types_of(enum kern_kv_codec c)
+{
+    return (struct kv_types){{c, c}, {c, c}};
+}
+
+/* Windows are small: what is coded pays nothing there. */
+static enum kern_kv_codec in_windows(enum kern_kv_codec c)
+{
+    return kern_kv_needs_coded(c, c) ? KERN_KV_F16 : c;
+}
+
+static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
+{
+    const bool made = k == KERN_KV_FROM_V;
+    return (struct kv_types){{k, in_windows(k)}, {v, made ? KERN_KV_F16 : in_windows(v)}};
+}
+
+static ingle_status no_type(const char *name, size_t n, struct err *err)
+{
+    return err_set(err, INGLE_ARG, "there is no KV format '%.*s': they are %s, K:V of two of them, and f32v, f16v, bf16v and q8_0v, "
+                   "of which keys are made of values", (int)(n < 40 ? n : 40), name, kern_kv_names);
+}
+
+static ingle_status one_type(const char *name, size_t n, enum kern_kv_codec *out, struct err *err)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text ? n : 0), name);
+    return kern_kv_by_name(text, out) ? INGLE_OK : no_type(name, n, err);
+}
+
+/* TYPE, K:V or TYPEv. */
+static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
+{
+    const char *colon = memchr(name, ':', n);
+    if (colon) {
+        const ingle_status s = one_type(name, (size_t)(colon - name), k, err);
+        return s ? s : one_type(colon + 1, n - 1 - (size_t)(colon - name), v, err);
+    }
+    if (n > 1 && name[n - 1] == 'v') {
+        *k = KERN_KV_FROM_V;
+        return one_type(name, n - 1, v, NULL) || (int)*v >= KERN_KV_BLOCK_CODECS ? no_type(name, n, err) : INGLE_OK;
+    }
+    const ingle_status s = one_type(name, n, k, err);
+    *v = *k;
+    return s;
+}
+
+/* full=TYPES,sliding=TYPES */
+static ingle_status of_layers(const char *text, struct kv_types *t, struct err *err)
+{
+    for (const char *p = text; *p;) {
+        const size_t n = strcspn(p, ","), name = strcspn(p, "=");
+        int kind = 0;
+        while (kind < KV_TYPE_KINDS && (strlen(kinds[kind]) != name || strncmp(kinds[kind], p, name) != 0))
+            kind++;
+        if (kind == KV_TYPE_KINDS || name >= n)
+            return err_set(err, INGLE_ARG, "KV formats of layers '%.60s' are not full=TYPE or sliding=TYPE, with a comma between them", p);
+        const ingle_status s = both_types(p + name + 1, n - name - 1, &t->k[kind], &t->v[kind], err);
+        if (s)
+            return s;
+        p += n + (p[n] == ',');
+    }
+    return INGLE_OK;
+}
+
+ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers, struct kv_types *out, struct err *err)
+{
+    enum kern_kv_codec k = KERN_KV_F16, v = KERN_KV_F16;
+    ingle_status s = both ? both_types(both, strlen(both), &k, &v, err) : INGLE_OK;
+    if (!s && keys && k == KERN_KV_FROM_V)
+        return err_set(err, INGLE_ARG, "KV format '%s' makes keys of values: it goes with no format of keys ('%s')", both, keys);
+    if (!s && keys)
+        s = one_type(keys, strlen(keys), &k, err);
+    if (!s && values)
+        s = one_type(values, strlen(values), &v, err);
+    struct kv_types t = with_windows(k, v);
+    if (!s && layers)
+        s = of_layers(layers, &t, err);
+    if (!s)
+        *out = t;
+    return s;
+}
+
+static void put_pair(char *out, size_t n, enum kern_kv_codec k, enum kern_kv_codec v)
+{
+    if (k == KERN_KV_FROM_V)
+        snprintf(out, n, "%sv", kern_kv_name(v));
+    else if (k == v)
+        snprintf(out, n, "%s", kern_kv_name(k));
+    else
+        snprintf(out, n, "%s:%s", kern_kv_name(k), kern_kv_name(v));
+}
+
+struct kv_types_text kv_types_name(const struct kv_types *t)
+{
+    struct kv_types_text text;
+    char window[24];
+    const struct kv_types usual = with_windows(t->k[KV_FULL], t->v[KV_FULL]);
+    put_pair(text.at, sizeof text.at, t->k[KV_FULL], t->v[KV_FULL]);
+    if (usual.k[KV_SLIDING] == t->k[KV_SLIDING] && usual.v[KV_SLIDING] == t->v[KV_SLIDING])
+        return text;
+    put_pair(window, sizeof window, t->k[KV_SLIDING], t->v[KV_SLIDING]);
+    const size_t at = strlen(text.at);
+    snprintf(text.at + at, sizeof text.at - at, ",sliding=%s", window);
+    return text;
+}
+
+struct kv_types kv_types_of_drafter(const struct kv_types *t)
+{
+    struct kv_types plain;
+    for (int i = 0; i < KV_TYPE_KINDS; i++) {
+        plain.k[i] = in_windows(t->k[i]);
+        plain.v[i] = t->k[i] == KERN_KV_FROM_V ? KERN_KV_F16 : in_windows(t->v[i]);
+    }
+    return plain;
+}
+
+ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err)
+{
+    const enum kern_kv_codec c = t->k[KV_FULL];
+    const bool alike = t->v[KV_FULL] == c && t->k[KV_SLIDING] == c && t->v[KV_SLIDING] == c;
+    if (!alike || (c != KERN_KV_F32 && c != KERN_KV_F16 && c != KERN_KV_BF16 && c != KERN_KV_FP8))
+        return err_set(err, INGLE_UNSUP, "this model keeps one row for keys and values together: as f32, f16, bf16 or fp8, not as '%s'",
+                       kv_types_name(t).at);
+    *out = c;
+    return INGLE_OK;
+}
