@@ -12,7 +12,6 @@
 #include "base/num.h"
 #include "family/keys.h"
 #include "family/table.h"
-#include "kern/kv_code.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -14,6 +14,7 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/attend.h"
+#include "kern/kv_code.h"
 #include "kern/latent.h"
 #include "kern/math.h"
 #include "kern/matmul.h"

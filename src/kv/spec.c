@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "kern/kv_code.h"
 
 enum { SPEC_ALIGN = 64, SPEC_HEADS_MAX = 1 << 16 };
 
