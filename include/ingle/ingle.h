@@ -287,6 +287,7 @@ struct ingle_engine_options {
     const char *experts_early;  /* reads before a layer chooses: "auto" (or NULL), "off", or the most a layer */
     const char *experts_verify; /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
     const char *experts_trace;  /* file for lines "step,layer,expert"; NULL: none */
+    const char *experts_profile; /* file that keeps which experts are used, from run to run; NULL: none */
     struct ingle_callbacks callbacks; /* copied */
     const char *kv_k, *kv_v;          /* of keys or values alone, instead of `kv`; NULL: as it says */
     const char *kv_layers;            /* "full=K:V,sliding=TYPE": by kind of layer, instead of the others; NULL: as they say */
@@ -312,6 +313,10 @@ struct ingle_plan {
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
     uint64_t expert_bytes, expert_memory_bytes; /* of all experts, and of those in memory; less than all: the others are
                                                  * read from a file when they are chosen */
+    /* With experts on disk: tokens a second that are to be expected in decode, from the rates of random reads of an expert and of
+     * memory, which are measured now (for about half a second), and from a simulation of routing; 0: not known. */
+    double tokens_low, tokens_high, disk_bytes_per_s, read_bytes_per_s;
+    uint64_t n_experts; /* of all layers */
 };
 
 /* What an engine would take, before anything large is taken. */

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
+#include "base/disk.h"
 #include "base/pool.h"
 #include "tool/tool.h"
 
@@ -155,12 +156,98 @@ static void print_json(const struct findings *f)
     puts("]}");
 }
 
+/* ---- --disk ---- */
+
+enum { USUAL_READ = 4 << 20, N_DEPTHS = 4, N_SHARES = 4 };
+
+/* Bytes of one expert of a model's file, or of a usual read; *m: the model, or NULL where the file is none with experts. */
+static uint64_t read_size(struct cli *c, const char *path, struct ingle_model **m, struct ingle_plan *all)
+{
+    struct ingle_error error;
+    const struct ingle_callbacks quiet = {.report = NULL};
+    struct ingle_engine_options o = {.callbacks = quiet};
+    ingle_config_engine(c->config, &o);
+    *m = NULL;
+    if (ingle_model_open(m, path, &quiet, &error))
+        return USUAL_READ;
+    if (!ingle_engine_plan(*m, &o, all, &error) && all->expert_bytes && all->n_experts)
+        return all->expert_bytes / all->n_experts;
+    ingle_model_close(*m);
+    *m = NULL;
+    return USUAL_READ;
+}
+
+static void print_shares(struct cli *c, struct ingle_model *m, const struct ingle_plan *all, bool json)
+{
+    static const int share[N_SHARES] = {10, 30, 50, 70};
+    struct ingle_error error;
+    struct ingle_plan p;
+    const char *between = "";
+    for (int i = 0; i < N_SHARES; i++) {
+        struct ingle_engine_options o = {.callbacks = {.report = NULL}};
+        ingle_config_engine(c->config, &o);
+        o.force = true; /* what a machine with so much memory would do */
+        o.expert_bytes = all->expert_bytes / 100 * (uint64_t)share[i];
+        if (ingle_engine_plan(m, &o, &p, &error) || !(p.tokens_high > 0))
+            continue;
+        if (json)
+            printf("%s{\"share\": %.2f, \"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f]}", between, share[i] * 0.01,
+                   (unsigned long long)p.expert_memory_bytes, p.tokens_low, p.tokens_high);
+        else
+            printf("%3d %% of experts in memory (%.2f GB)   %.1f to %.1f tokens a second in decode\n", share[i],
+                   (double)p.expert_memory_bytes * 1e-9, p.tokens_low, p.tokens_high);
+        between = ", ";
+    }
+}
+
+static int measure_disk(struct cli *c, const char *path)
+{
+    static const int depth[N_DEPTHS] = {1, 2, 4, 8};
+    static const uint64_t ns = 250000000;
+    const bool json = ingle_config_flag(c->config, "json");
+    struct ingle_model *m;
+    struct ingle_plan all;
+    struct disk_rate rate[N_DEPTHS];
+    struct err err;
+    const uint64_t n_bytes = read_size(c, path, &m, &all);
+    ingle_status st = INGLE_OK;
+    for (int i = 0; !st && i < N_DEPTHS; i++)
+        st = disk_measure(path, n_bytes, depth[i], ns, &rate[i], &err);
+    if (st) {
+        ingle_model_close(m);
+        return cli_fail_err(c, &err);
+    }
+    if (json)
+        printf("{\"read_bytes\": %llu, \"experts\": %s, \"direct\": %s, \"rates\": [", (unsigned long long)n_bytes, m ? "true" : "false",
+               rate[0].direct ? "true" : "false");
+    else
+        printf("reads of %.2f MB at random places (%s), %s\n", (double)n_bytes * 1e-6, m ? "one expert" : "no model with experts",
+               rate[0].direct ? "direct" : "through the page cache: what is in memory counts, too");
+    for (int i = 0; i < N_DEPTHS; i++)
+        if (json)
+            printf("%s{\"at_once\": %d, \"bytes_per_s\": %.6g, \"median_ms\": %.3f}", i ? ", " : "", depth[i], rate[i].bytes_per_s,
+                   rate[i].median_s * 1e3);
+        else
+            printf("%2d at a time   %6.2f GB/s   %8.2f ms each (median)\n", depth[i], rate[i].bytes_per_s * 1e-9, rate[i].median_s * 1e3);
+    if (json)
+        fputs("], \"shares\": [", stdout);
+    if (m)
+        print_shares(c, m, &all, json);
+    if (json)
+        puts("]}");
+    ingle_model_close(m);
+    return CLI_OK;
+}
+
 int cli_doctor(struct cli *c)
 {
     struct findings f = {.threads = 0};
     struct err err;
     if (c->n_arg)
         return cli_usage(c, "'doctor' takes no argument such as '%s'", c->arg[0]);
+    const char *disk = ingle_config_text(c->config, "disk", 0);
+    if (disk)
+        return measure_disk(c, disk);
     if (examine(c, &f, &err))
         return cli_fail_err(c, &err);
     if (ingle_config_flag(c->config, "json"))

@@ -48,11 +48,13 @@ static void print_plan_json(const struct ingle_plan *p)
                (unsigned long long)p->item[i].bytes);
     printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
            "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
-           "\"expert_memory_bytes\": %llu, \"advice\": \"%s\"}\n",
+           "\"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f], \"disk_bytes_per_s\": %.6g, \"read_bytes_per_s\": %.6g, "
+           "\"advice\": \"%s\"}\n",
            (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
            (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
            p->mapped ? "true" : "false", p->n_nodes, (unsigned long long)p->expert_bytes,
-           (unsigned long long)p->expert_memory_bytes, p->advice);
+           (unsigned long long)p->expert_memory_bytes, p->tokens_low, p->tokens_high, p->disk_bytes_per_s, p->read_bytes_per_s,
+           p->advice);
 }
 
 static void print_plan_text(const struct ingle_plan *p)
@@ -70,6 +72,9 @@ static void print_plan_text(const struct ingle_plan *p)
         printf("experts in memory %.2f MiB of %.2f (%.0f %%), on disk %.2f MiB\n", (double)p->expert_memory_bytes / mib,
                (double)p->expert_bytes / mib, 100 * (double)p->expert_memory_bytes / (double)p->expert_bytes,
                (double)(p->expert_bytes - p->expert_memory_bytes) / mib);
+    if (p->tokens_high > 0)
+        printf("expected in decode: %.1f to %.1f tokens a second (disk %.2f GB/s, memory %.1f GB/s, both measured now; hits simulated)\n",
+               p->tokens_low, p->tokens_high, p->disk_bytes_per_s * 1e-9, p->read_bytes_per_s * 1e-9);
     if (p->mapped)
         printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
     if (p->n_nodes > 1)

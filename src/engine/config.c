@@ -326,6 +326,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->experts_early = ingle_config_text(c, "experts-early", 0);
     out->experts_verify = ingle_config_text(c, "experts-verify", 0);
     out->experts_trace = ingle_config_text(c, "experts-trace", 0);
+    out->experts_profile = ingle_config_text(c, "experts-profile", 0);
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

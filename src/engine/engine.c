@@ -613,6 +613,8 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
     fill_plan(e, &need, out);
     out->expert_bytes = model_expert_bytes(e->weights);
+    for (size_t i = 0; i < model_n_experts(e->weights); i++)
+        out->n_experts += (uint64_t)model_experts_at(e->weights, i)->n;
     out->expert_memory_bytes = e->expert_budget ? e->expert_budget : out->expert_bytes;
     const struct model_load_options load = load_options(e, o);
     out->mapped = model_maps(e->weights, &load);
@@ -676,6 +678,8 @@ ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_
     ingle_status st = prepare(&e, m, o, &err);
     if (!st)
         st = make_plan(e, o, &r, out, &err);
+    if (!st)
+        engine_expect(e, out);
     ingle_engine_close(e);
     return engine_say(error, st, &err);
 }

@@ -11,6 +11,7 @@
  * draft_about.c  what a drafter was made for
  * draft.c    the drafter beside a model: found, paired, loaded
  * engine.c   weights, threads, KV memory: the plan and the machine
+ * expect.c   what speed is to be expected of experts on disk
  * experts.c  experts that are not all in memory
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
@@ -129,6 +130,8 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
 
+/* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they are in memory. */
+void engine_expect(const struct ingle_engine *e, struct ingle_plan *p);
 /* experts.c: between steps; gives memory back where it is short. */
 void engine_experts_tend(struct ingle_engine *e);
 /* experts.c: what was used since the engine was opened; zeros where all are in memory. */

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Experts of so many bytes are worth a measurement at the start. */
+enum { EXPECT_LEAST = 256 << 20 };
+
 uint64_t engine_dense_bytes(const struct ingle_engine *e)
 {
     uint64_t n = 0;
@@ -58,6 +61,8 @@ static ingle_status read_options(const struct ingle_engine *e, const struct ingl
                                          .verify = (enum expert_verify)v,
                                          .lock = o->lock,
                                          .trace = o->experts_trace,
+                                         .profile = o->experts_profile,
+                                         .identity = e->identity,
                                          .sink = &e->sink};
     return read_early(o->experts_early, &out->early, err);
 }
@@ -90,6 +95,13 @@ ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engi
            "%.2f of %.2f GB of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
            (double)n.slot_bytes * 1e-9, (double)n.expert_bytes * 1e-9, (unsigned long long)n.slots, (unsigned long long)n.experts,
            n.direct ? ", by direct I/O" : "");
+    struct ingle_plan plan = {.expert_bytes = n.expert_bytes, .expert_memory_bytes = n.slot_bytes};
+    if (n.expert_bytes >= EXPECT_LEAST)
+        engine_expect(e, &plan);
+    if (plan.tokens_high > 0)
+        report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
+               "%.1f to %.1f tokens a second are to be expected in decode (disk %.2f GB/s, memory %.1f GB/s; 'ingle doctor --disk "
+               "FILE' tells more)", plan.tokens_low, plan.tokens_high, plan.disk_bytes_per_s * 1e-9, plan.read_bytes_per_s * 1e-9);
     if (n.slots < cycle)
         report(&e->sink, INGLE_REPORT_WARN, "experts", e->model->path,
                "one token alone uses %llu experts: with fewer places nearly all are read for every token",

@@ -20,6 +20,7 @@
 
 enum { LEAST_SLOTS = 3, LEAST_STAGE = 24 };
 static const uint64_t usual_stall_ns = 30000000000;
+#define SAVE_NS ((uint64_t)600000000000)
 
 /* What reads may still be writing to when the store is closed. */
 struct store_memory { uint8_t *at[STORE_CLASSES]; size_t n[STORE_CLASSES]; };
@@ -100,7 +101,9 @@ static ingle_status open_slots(struct expert_store *s, struct err *err)
     s->slot = mem_calloc((size_t)s->n_slots, sizeof *s->slot);
     s->seen = mem_calloc((size_t)s->n_experts, sizeof *s->seen);
     s->bad = mem_calloc((size_t)s->n_experts, sizeof *s->bad);
-    if (!s->slot || !s->seen || !s->bad)
+    s->uses = mem_calloc((size_t)s->n_experts, sizeof *s->uses);
+    s->rate = mem_calloc((size_t)s->n_experts, sizeof *s->rate);
+    if (!s->slot || !s->seen || !s->bad || !s->uses || !s->rate)
         return err_set(err, INGLE_NOMEM, "no memory for %d slots of experts", s->n_slots);
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
@@ -192,17 +195,21 @@ ingle_status expert_store_open(struct expert_store **out, struct model *m, const
         st = scatter(s, err);
     if (!st && o->trace && !(s->trace = fopen(o->trace, "we")))
         st = err_set(err, INGLE_IO, "%s: cannot write it: %s", o->trace, strerror(errno));
-    if (st)
+    if (st) {
+        s->o.profile = NULL;
         expert_store_close(s);
-    else
-        *out = s;
-    return st;
+        return st;
+    }
+    expert_profile_load(s);
+    *out = s;
+    return INGLE_OK;
 }
 
 void expert_store_close(struct expert_store *s)
 {
     if (!s)
         return;
+    (void)expert_store_save(s);
     expert_fetch_close(s->fetch, s->memory ? free_memory : NULL, s->memory);
     for (size_t i = 0; s->layer && i < s->n_layers; i++)
         if (s->layer[i].home)
@@ -217,6 +224,8 @@ void expert_store_close(struct expert_store *s)
         (void)fclose(s->trace);
     pthread_mutex_destroy(&s->lock);
     mem_free(s->bad);
+    mem_free(s->uses);
+    mem_free(s->rate);
     mem_free(s->seen);
     mem_free(s->slot);
     mem_free(s->layer);
@@ -438,11 +447,13 @@ static void tell_given(struct expert_store *s, const char *what, uint64_t bytes,
 void expert_store_tend(struct expert_store *s, uint64_t now)
 {
     char why[96] = "";
-    if (s->o.lock || now - s->looked_ns < EXPERT_LOOK_NS)
+    if (now - s->looked_ns < EXPERT_LOOK_NS)
         return;
     s->looked_ns = now;
     (void)expert_store_poll(s, 0);
-    if (s->o.is_short ? s->o.is_short(s->o.short_arg, why, sizeof why) : expert_memory_is_short(why, sizeof why)) {
+    if (s->o.lock) {
+        s->short_ns = 0;
+    } else if (s->o.is_short ? s->o.is_short(s->o.short_arg, why, sizeof why) : expert_memory_is_short(why, sizeof why)) {
         s->short_ns = now;
         const uint64_t bytes = give_more(s, 1);
         if (bytes)
@@ -454,6 +465,10 @@ void expert_store_tend(struct expert_store *s, uint64_t now)
         s->short_ns = bytes ? s->short_ns : 0;
     }
     uint64_t slots = 0, given = 0;
+    if (now - s->saved_ns >= SAVE_NS) {
+        s->saved_ns = now;
+        (void)expert_store_save(s);
+    }
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
         settle(s, c);

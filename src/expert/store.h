@@ -29,6 +29,8 @@ struct expert_store_options {
     bool lock;             /* slots stay in memory */
     uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
     const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
+    const char *profile;   /* file of uses, kept from run to run; NULL: none.  Borrowed */
+    uint64_t identity;     /* whose profile it is */
     const struct report_sink *sink;
     /* For tests: instead of what the system says of memory: short, and why. */
     bool (*is_short)(void *arg, char *why, size_t n);
@@ -45,6 +47,10 @@ uint64_t expert_store_least(const struct model *m);
 MUST_CHECK ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o,
                                           struct err *err);
 void expert_store_close(struct expert_store *s);
+
+/* Writes the profile, if there is one; expert_store_close() does so, too, and expert_store_tend() every ten minutes.  False: it
+ * cannot be written, which is reported. */
+bool expert_store_save(struct expert_store *s);
 
 /* Between steps, at any time now (clock_now()); looks at memory once in EXPERT_LOOK_NS.  Where it is short, a tenth of the slots is
  * given back to the system, at most half of all; after EXPERT_QUIET_NS in which it was not, a tenth is taken again at each look.

@@ -34,13 +34,15 @@ static void count_step(struct expert_store *s, const struct store_layer *l, cons
 }
 
 /* Uses by all rows of an expert: a prompt's last row is now, those before it are earlier. */
-static void use(const struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t e)
+static void use(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t e)
 {
     const int64_t n_prompt = num_min(v->x.n, device_step_prompt(v->d)), n = v->x.n;
     for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1]; i++) {
         const int64_t row = v->pairs.row[i], age = row < n - n_prompt ? 0 : n - 1 - row;
-        if (age < MOST_AGE)
-            expert_policy_use(l->class->policy, l->first + e, s->t - (double)age);
+        if (age >= MOST_AGE)
+            continue;
+        expert_policy_use(l->class->policy, l->first + e, s->t - (double)age);
+        s->uses[l->seen_at + e] += 1;
     }
 }
 

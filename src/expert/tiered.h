@@ -65,6 +65,9 @@ struct expert_store {
     struct store_class class[STORE_CLASSES];
     struct store_slot *slot;
     uint32_t *seen;    /* [n_experts]: the state of the file in which it was right (fetch.h); 0: it was not read */
+    float *uses;       /* [n_experts]: rows that used it */
+    float *rate;       /* [n_experts]: uses a step in earlier runs; of the profile */
+    uint64_t saved_ns; /* when the profile was written */
     uint8_t *bad;      /* [n_experts]: its last read failed */
     double t;          /* steps */
     /* Means over about 50 layers of steps of few rows: from one to the next, what the disk brings, demands of one. */
@@ -83,6 +86,9 @@ struct expert_store {
     char trouble[320]; /* Sync: lock.  The message of the last step that failed */
 };
 
+/* profile.c: experts that earlier runs used most are residents from the start; their reads begin.  A file that is not there, or
+ * not of this model, is no error. */
+void expert_profile_load(struct expert_store *s);
 /* Whether memory is short, and why: for people. */
 bool expert_memory_is_short(char *why, size_t n);
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);

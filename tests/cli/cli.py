@@ -298,6 +298,11 @@ class Commands(unittest.TestCase):
         small = json.loads(self.ok(run("inspect", "--plan", "--json", "--memory", "1M")).stdout)
         self.assertFalse(small["fits"])
         self.assertTrue(small["advice"])
+        disk = json.loads(self.ok(run("inspect", "--plan", "--json", "--ctx", "512", "--expert-budget", "150K",
+                                      "tests/data/nano-v4/nano-v4-MXFP4.gguf")).stdout)
+        self.assertTrue(0 < disk["tokens_per_s"][0] <= disk["tokens_per_s"][1])
+        self.assertTrue(disk["disk_bytes_per_s"] > 0 and disk["read_bytes_per_s"] > 0)
+        self.assertEqual(plan["tokens_per_s"], [0, 0])  # nothing is on disk
 
     def test_eval(self):
         golden = f"{DATA}/goldens/gemma4_dense"
@@ -389,6 +394,15 @@ class Commands(unittest.TestCase):
         out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
         self.assertGreater(out["read_bytes_per_s"], 0)
         self.assertEqual(out["failed_kernels"], 0)
+        out = json.loads(self.ok(run("doctor", "--json", "--disk", "tests/data/nano-v4/nano-v4-MXFP4.gguf")).stdout)
+        self.assertEqual([r["at_once"] for r in out["rates"]], [1, 2, 4, 8])
+        self.assertTrue(out["experts"] and all(r["bytes_per_s"] > 0 and r["median_ms"] > 0 for r in out["rates"]))
+        self.assertEqual([s["share"] for s in out["shares"]], [.1, .3, .5, .7])
+        self.assertTrue(all(0 < s["tokens_per_s"][0] <= s["tokens_per_s"][1] for s in out["shares"]))
+        out = self.ok(run("doctor", "--disk", INGLE)).stdout
+        self.assertIn("no model with experts", out)
+        self.refuses("doctor", "--disk", "tests/no-such-file", says=["tests/no-such-file"])
+        self.refuses("doctor", "--disk", "tests/data", says=["no file of at least"])
 
     def test_a_closed_pipe_is_no_crash(self):
         p = subprocess.Popen([INGLE, "help", "markdown"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -692,6 +692,54 @@ static void memory_is_given_back_and_taken_again(void **state)
     close_world(&w);
 }
 
+/* ---- profiles ---- */
+
+static uint64_t misses_of_first_prompt(struct world *w, const struct expert_store_options *o, uint64_t plain)
+{
+    struct ingle_experts x;
+    reopen(w, o);
+    assert_true(compute(w) == plain);
+    assert_true(ingle_engine_experts(w->e, &x));
+    return x.misses;
+}
+
+static void a_profile_lives_from_run_to_run(void **state)
+{
+    (void)state;
+    char profile[96];
+    uint64_t all;
+    const char *model = models[3];
+    const uint64_t least = least_of(model, &all), plain = in_memory(model);
+    struct world w;
+    struct stat st;
+    snprintf(profile, sizeof profile, "%s.profile", dir);
+    open_world(&w, model, least + (all - least) / 2, true);
+    struct expert_store_options o = {.budget_bytes = least + (all - least) / 2, .n_used = 2, .profile = profile, .identity = 7,
+                                     .sink = &w.e->sink};
+    const uint64_t first = misses_of_first_prompt(&w, &o, plain), again = misses_of_first_prompt(&w, &o, plain);
+    assert_true(again < first);
+    assert_null(strstr(said, "profile"));
+    assert_int_equal(stat(profile, &st), 0);
+    o.identity = 8;
+    assert_true(misses_of_first_prompt(&w, &o, plain) == first);
+    assert_non_null(strstr(said, "it is of another model"));
+    expert_store_close(w.e->experts); /* which writes that of 8 */
+    w.e->experts = NULL;
+    flip(profile, st.st_size - 2);
+    said[0] = 0;
+    assert_true(misses_of_first_prompt(&w, &o, plain) == first);
+    assert_non_null(strstr(said, "its checksum is wrong"));
+    o.profile = NULL;
+    reopen(&w, &o);
+    assert_int_equal(truncate(profile, 30), 0);
+    o.profile = profile;
+    said[0] = 0;
+    assert_true(misses_of_first_prompt(&w, &o, plain) == first);
+    assert_non_null(strstr(said, "it is no profile"));
+    close_world(&w);
+    assert_int_equal(unlink(profile), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -707,6 +755,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_model_that_is_replaced_or_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(a_budget_beyond_memory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_given_back_and_taken_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_profile_lives_from_run_to_run, setup, teardown),
         cmocka_unit_test_setup_teardown(early_reads_change_no_hit, setup, teardown),
         cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),

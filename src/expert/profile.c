@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile - which experts are used, from run to run: a file of uses a step.
+ *
+ * What this run has seen counts half of the file, what earlier ones have seen the other half.  The file has another name until it
+ * is whole, and a checksum.
+ */
+#define _GNU_SOURCE
+#include "expert/tiered.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const char magic[16] = "ingle experts\r\n";
+/* As keys, uses of earlier runs count less than those of this one. */
+static const double old_share = 0.3, least_steps = 64;
+
+struct profile_header {
+    char magic[16];
+    uint64_t identity, n_experts;
+    uint64_t sum; /* XXH3-64 of f32 [n_experts] uses a step, which follow */
+};
+static_assert(sizeof(struct profile_header) == 40, "a file format: do not pad");
+
+/* ---- reading ---- */
+
+static ingle_status read_rates(struct expert_store *s, struct err *err)
+{
+    struct profile_header h;
+    char *bytes;
+    size_t n;
+    const size_t n_rates = (size_t)s->n_experts * sizeof *s->rate;
+    const ingle_status st = file_slurp(s->o.profile, sizeof h + n_rates, &bytes, &n, err);
+    if (st)
+        return st;
+    ingle_status bad = INGLE_OK;
+    memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
+    if (n < sizeof h || memcmp(h.magic, magic, sizeof magic) != 0)
+        bad = err_set(err, INGLE_FORMAT, "it is no profile of experts");
+    else if (h.identity != s->o.identity || h.n_experts != (uint64_t)s->n_experts || n != sizeof h + n_rates)
+        bad = err_set(err, INGLE_FORMAT, "it is of another model");
+    else if (XXH3_64bits(bytes + sizeof h, n_rates) != h.sum)
+        bad = err_set(err, INGLE_FORMAT, "its checksum is wrong");
+    else
+        memcpy(s->rate, bytes + sizeof h, n_rates);
+    mem_free(bytes);
+    return bad;
+}
+
+struct ranked { int64_t at; float rate; };
+
+static int by_rate(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    return x->rate > y->rate ? -1 : x->rate < y->rate ? 1 : (x->at > y->at) - (x->at < y->at);
+}
+
+static struct store_layer *layer_at(struct expert_store *s, int64_t at)
+{
+    size_t i = 0;
+    while (i + 1 < s->n_layers && s->layer[i + 1].seen_at <= at)
+        i++;
+    return &s->layer[i];
+}
+
+/* The best become residents whose reads begin, best first, behind every demand. */
+static void fill(struct expert_store *s, const struct ranked *list, int64_t n)
+{
+    for (int64_t i = 0; i < n && list[i].rate > 0; i++) {
+        struct store_layer *l = layer_at(s, list[i].at);
+        struct store_class *c = l->class;
+        const int64_t e = list[i].at - l->seen_at;
+        int64_t victim;
+        expert_policy_seed(c->policy, l->first + e, log2(old_share * (double)list[i].rate * POLICY_HALF_LIFE / log(2)));
+        if (expert_policy_count(c->policy) >= c->n_slots - c->n_stage || !expert_policy_admit(c->policy, l->first + e, c->pins, &victim))
+            continue;
+        if (!expert_store_read(s, l, e, false))
+            expert_policy_remove(c->policy, l->first + e);
+    }
+}
+
+void expert_profile_load(struct expert_store *s)
+{
+    struct err err;
+    if (!s->o.profile)
+        return;
+    const ingle_status st = read_rates(s, &err);
+    if (st == INGLE_NOTFOUND)
+        return;
+    if (st) {
+        memset(s->rate, 0, (size_t)s->n_experts * sizeof *s->rate);
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile is not used: %s", err.msg);
+        return;
+    }
+    struct ranked *list = mem_calloc((size_t)s->n_experts, sizeof *list);
+    if (!list)
+        return;
+    for (int64_t i = 0; i < s->n_experts; i++)
+        list[i] = (struct ranked){i, isfinite(s->rate[i]) ? s->rate[i] : 0};
+    qsort(list, (size_t)s->n_experts, sizeof *list, by_rate);
+    fill(s, list, s->n_experts);
+    mem_free(list);
+}
+
+/* ---- writing ---- */
+
+static bool write_all(int fd, const void *bytes, size_t n)
+{
+    const char *at = bytes;
+    while (n) {
+        const ssize_t put = write(fd, at, n);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return false;
+        at += put;
+        n -= (size_t)put;
+    }
+    return true;
+}
+
+/* A run of a few steps says little beside a file. */
+static void mix(const struct expert_store *s, float *out)
+{
+    bool any = false;
+    for (int64_t i = 0; i < s->n_experts; i++)
+        any = any || s->rate[i] > 0;
+    const double share = any ? 0.5 * (s->t < least_steps ? s->t : least_steps) / least_steps : 1;
+    for (int64_t i = 0; i < s->n_experts; i++)
+        out[i] = (float)((1 - share) * (double)s->rate[i] + share * (double)s->uses[i] / s->t);
+}
+
+bool expert_store_save(struct expert_store *s)
+{
+    if (!s->o.profile || !s->uses || !(s->t > 0))
+        return true;
+    struct str tmp;
+    str_init(&tmp);
+    str_addf(&tmp, "%s.tmp", s->o.profile);
+    const size_t n = (size_t)s->n_experts * sizeof(float);
+    float *rate = mem_alloc(n);
+    bool ok = rate && str_ok(&tmp);
+    if (ok) {
+        mix(s, rate);
+        struct profile_header h = {.identity = s->o.identity, .n_experts = (uint64_t)s->n_experts, .sum = XXH3_64bits(rate, n)};
+        memcpy(h.magic, magic, sizeof magic);
+        const int fd = open(tmp.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, rate, n);
+        const int why = errno;
+        if (fd >= 0)
+            ok = close(fd) == 0 && ok;
+        errno = why;
+        ok = ok && rename(tmp.at, s->o.profile) == 0;
+    }
+    if (!ok)
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile cannot be written: %s", strerror(errno));
+    mem_free(rate);
+    str_release(&tmp);
+    return ok;
+}
