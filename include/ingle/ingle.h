@@ -283,7 +283,8 @@ struct ingle_engine_options {
     int64_t draft_block;   /* rows of a round; 0: as trained */
     int64_t draft_ctx;     /* newest positions that a drafter sees; 0: all */
     uint64_t expert_bytes; /* memory for experts, the others stay in a file; 0: all, or what fits if all do not */
-    const char *experts_io;     /* how they are read: "auto" (or NULL), "direct", "cached" */
+    const char *experts_io;     /* how they are read: "auto" (or NULL), or "direct" or "cached", by "threads" or "uring", or both as
+                                 * in "direct,threads" */
     const char *experts_early;  /* reads before a layer chooses: "auto" (or NULL), "off", or the most a layer */
     const char *experts_verify; /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
     const char *experts_trace;  /* file for lines "step,layer,expert"; NULL: none */
@@ -408,6 +409,7 @@ struct ingle_experts {
     uint64_t bad, stuck;                   /* experts whose last read failed; reads that do not end */
     bool direct, packed;                   /* direct I/O; from a file of packed weights */
     char trouble[320];                     /* the last failure, with file, layer and expert; "": there was none */
+    bool uring;                            /* io_uring reads, and not threads */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);

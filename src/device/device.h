@@ -82,6 +82,15 @@ void device_matrix_place(struct device_matrix *m, void *at, size_t step);
  * said NULL.  To compute with an absent one is a mistake in the program.  Between operations. */
 MUST_CHECK ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err);
 void device_matrix_place_one(const struct device_matrix *m, int64_t index, void *at);
+/* Memory that a device has for itself, beside the host's: bytes of it that such matrices may take; 0: none.  Addresses in it are the
+ * device's: nobody else reads or writes there.  take: NULL: it is not to be had.  put and get come between operations. */
+uint64_t device_own_bytes(const struct device *d);
+void *device_own_take(struct device *d, uint64_t n_bytes);
+void device_own_give(struct device *d, void *own, uint64_t n_bytes);
+void device_own_put(struct device *d, void *own, const void *host, size_t n_bytes);
+void device_own_get(struct device *d, void *host, const void *own, size_t n_bytes);
+/* As device_matrix_place_one(), in the device's own memory: the host has it no more. */
+void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now. */
 void device_matrix_settle(const struct device_matrix *m);
 /* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 = *p1.

@@ -55,6 +55,15 @@ struct device_weighted_sum_args { struct rows out, y; const int32_t *slot; const
 /* What an operation must move and compute, whoever does it. */
 struct device_cost { double bytes, ops; };
 
+/* Of a device that has memory for itself; its products know which matrices lie there (device_matrix.own). */
+struct device_own_ops {
+    uint64_t (*bytes)(const struct device *d);
+    void *(*take)(struct device *d, size_t n_bytes);
+    void (*give)(struct device *d, void *own, size_t n_bytes);
+    void (*put)(struct device *d, void *own, const void *host, size_t n_bytes);
+    void (*get)(struct device *d, void *host, const void *own, size_t n_bytes);
+};
+
 struct device_ops {
     const char *name;
     /* Bytes of arena that an operation needs while it runs (at most, in a dry run). */
@@ -63,6 +72,7 @@ struct device_ops {
     /* For the profile: weights or keys and values read from memory; zeros where it is too little
      * to count. */
     struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);
+    const struct device_own_ops *own; /* NULL: it has the host's memory only */
 };
 
 struct device_matrix {
@@ -72,6 +82,7 @@ struct device_matrix {
     size_t stack_bytes;   /* of one matrix of the stack ... */
     size_t stack_step;    /* ... and from its beginning to that of the next */
     uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
+    uint8_t **own;  /* the same in the device's own memory, if it has some */
     float *scale;         /* [n_stack] or NULL */
 };
 

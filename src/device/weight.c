@@ -38,6 +38,7 @@ void device_matrix_free(struct device_matrix *m)
     if (!m)
         return;
     mem_free(m->each);
+    mem_free(m->own);
     mem_free(m->scale);
     mem_free(m);
 }
@@ -73,16 +74,23 @@ void device_matrix_place(struct device_matrix *m, void *at, size_t step)
     m->m.at = at;
     m->stack_step = step ? step : m->stack_bytes;
     mem_free(m->each);
-    m->each = NULL;
+    mem_free(m->own);
+    m->each = m->own = NULL;
 }
 
 ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err)
 {
-    uint8_t **each = mem_calloc((size_t)m->n_stack, sizeof *each);
-    if (!each)
+    const bool has_own = device_own_bytes(m->d) > 0;
+    uint8_t **each = mem_calloc((size_t)m->n_stack, sizeof *each), **own = has_own ? mem_calloc((size_t)m->n_stack, sizeof *own) : NULL;
+    if (!each || (has_own && !own)) {
+        mem_free(each);
+        mem_free(own);
         return err_set(err, INGLE_NOMEM, "no memory for the places of %lld matrices", (long long)m->n_stack);
+    }
     mem_free(m->each);
+    mem_free(m->own);
     m->each = each;
+    m->own = own;
     return INGLE_OK;
 }
 
@@ -90,6 +98,8 @@ void device_matrix_place_one(const struct device_matrix *m, int64_t index, void 
 {
     BUG_IF(!m->each || index < 0 || index >= m->n_stack);
     m->each[index] = at;
+    if (m->own)
+        m->own[index] = NULL;
 }
 
 enum { HUGE_PAGE = 2 << 20, LEAST_SHARE = 2 * HUGE_PAGE }; /* below it borders of pages say too much */

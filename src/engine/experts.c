@@ -30,6 +30,30 @@ static int word_of(const char *word, const char *const list[3])
     return -1;
 }
 
+/* "auto", or "direct" or "cached", and "threads" or "uring", with a comma between them. */
+static ingle_status read_io(const char *text, struct expert_store_options *out, struct err *err)
+{
+    static const struct { const char *word; enum expert_io io; enum expert_by by; } list[] = {
+        {"auto", EXPERT_IO_AUTO, EXPERT_BY_AUTO},
+        {"direct", EXPERT_IO_DIRECT, EXPERT_BY_AUTO},
+        {"cached", EXPERT_IO_CACHED, EXPERT_BY_AUTO},
+        {"threads", EXPERT_IO_AUTO, EXPERT_BY_THREADS},
+        {"uring", EXPERT_IO_AUTO, EXPERT_BY_URING},
+        {"direct,threads", EXPERT_IO_DIRECT, EXPERT_BY_THREADS},
+        {"direct,uring", EXPERT_IO_DIRECT, EXPERT_BY_URING},
+        {"cached,threads", EXPERT_IO_CACHED, EXPERT_BY_THREADS},
+        {"cached,uring", EXPERT_IO_CACHED, EXPERT_BY_URING},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (!text || strcmp(text, list[i].word) == 0) {
+            out->io = list[i].io;
+            out->by = list[i].by;
+            return INGLE_OK;
+        }
+    return err_set(err, INGLE_ARG, "reading of experts '%s' is neither auto nor one of direct and cached, of threads and uring, or both "
+                   "with a comma between them", text);
+}
+
 static ingle_status read_early(const char *text, int *out, struct err *err)
 {
     char *end;
@@ -49,22 +73,20 @@ static ingle_status read_early(const char *text, int *out, struct err *err)
 static ingle_status read_options(const struct ingle_engine *e, const struct ingle_engine_options *o,
                                  struct expert_store_options *out, struct err *err)
 {
-    static const char *const io[3] = {"auto", "direct", "cached"}, *const verify[3] = {"first", "always", "off"};
-    const int i = word_of(o->experts_io, io), v = word_of(o->experts_verify, verify);
-    if (i < 0)
-        return err_set(err, INGLE_ARG, "reading of experts '%s' is none of auto, direct and cached", o->experts_io);
+    static const char *const verify[3] = {"first", "always", "off"};
+    const int v = word_of(o->experts_verify, verify);
     if (v < 0)
         return err_set(err, INGLE_ARG, "checking of experts '%s' is none of first, always and off", o->experts_verify);
     *out = (struct expert_store_options){.budget_bytes = e->expert_budget,
                                          .n_used = e->info.n_experts_used,
-                                         .io = (enum expert_io)i,
                                          .verify = (enum expert_verify)v,
                                          .lock = o->lock,
                                          .trace = o->experts_trace,
                                          .profile = o->experts_profile,
                                          .identity = e->identity,
                                          .sink = &e->sink};
-    return read_early(o->experts_early, &out->early, err);
+    const ingle_status st = read_io(o->experts_io, out, err);
+    return st ? st : read_early(o->experts_early, &out->early, err);
 }
 
 ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
@@ -94,7 +116,7 @@ ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engi
     report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
            "%.2f of %.2f GB of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
            (double)n.slot_bytes * 1e-9, (double)n.expert_bytes * 1e-9, (unsigned long long)n.slots, (unsigned long long)n.experts,
-           n.direct ? ", by direct I/O" : "");
+           n.by_uring ? n.direct ? ", by direct I/O and io_uring" : ", by io_uring" : n.direct ? ", by direct I/O" : "");
     struct ingle_plan plan = {.expert_bytes = n.expert_bytes, .expert_memory_bytes = n.slot_bytes};
     if (n.expert_bytes >= EXPECT_LEAST)
         engine_expect(e, &plan);
@@ -117,7 +139,7 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
     expert_store_count(e->experts, &n);
     *out = (struct ingle_experts){n.experts, n.slots, n.resident, n.slot_bytes, n.expert_bytes, n.choices, n.hits, n.misses,
                                   n.early_hits, n.early_reads, n.evictions, n.failed_reads, n.reads, n.read_bytes, n.busy_ns,
-                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, ""};
+                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, "", n.by_uring};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
 }

@@ -1,81 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch - threads that read pieces.
- *
- * One lock guards the table of reads, both queues and the list of what is done.  A thread holds it to take a piece and to
- * give one back, never while it reads.
+ * fetch - queues of reads, and threads that read pieces where ring.c does not.
  */
 #define _GNU_SOURCE
-#include "expert/fetch.h"
+#include "expert/reads.h"
 
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { PIECE = 1 << 20, MOST_THREADS = 16, USUAL_THREADS = 4, ALIGN = 4096 };
-enum state { IDLE, QUEUED, RUNNING, DONE };
+enum { ALIGN = 4096 };
 static const uint64_t close_ns = 5000000000; /* a read that has not ended by then is left alone */
-
-/* Sync: f->lock. */
-struct read {
-    struct fetch_request r;
-    enum state state;
-    uint64_t next;   /* first byte that no thread has taken */
-    int under_way;   /* pieces */
-    int after;       /* in its queue or in the list of done ones; -1: the last */
-    uint64_t since_ns;
-    bool again;      /* its checksum was wrong once */
-    bool wrong;      /* and twice */
-    uint32_t seen;   /* the file's state behind it */
-    ingle_status status;
-    char why[160];
-};
-
-struct list { int first, last; };
-
-/* GONE: another thread has its place; it ends when its piece has. */
-enum worker_state { NOBODY, WORKS, GONE, ENDED };
-
-/* Sync: f->lock, but for f and work, which are fixed. */
-struct worker {
-    struct fetch *f;
-    void *work;
-    pthread_t thread;
-    enum worker_state state;
-    uint64_t since_ns; /* its piece began; 0: it has none */
-};
-
-struct fetch {
-    struct fetch_options o;
-    bool direct;
-    struct stat opened, stamp; /* Sync: stamp: lock.  When it was opened, and last */
-    uint32_t seen;             /* Sync: lock.  Grows with each change of stamp */
-    pthread_mutex_t lock;
-    pthread_cond_t more, done, ended; /* for threads; for the owner; for who closes */
-    struct read *read;         /* [o.n_tickets] */
-    struct list queue[2], ready; /* Sync: lock.  demands, early ones; done */
-    bool stop;                 /* Sync: lock */
-    int busy;                  /* Sync: lock.  pieces under way */
-    uint64_t busy_since;       /* Sync: lock */
-    struct fetch_counts count; /* Sync: lock */
-    int n_threads, n_gone;     /* Sync: lock.  That work; that do not come back */
-    void (*over)(void *arg);   /* Sync: lock.  Called by the last thread; NULL: by expert_fetch_close() */
-    void *over_arg;
-    struct worker worker[MOST_THREADS];
-};
 
 /* ---- lists of tickets ---- */
 
-static void append(struct fetch *f, struct list *l, int t)
+static void append(struct fetch *f, struct fetch_list *l, int t)
 {
     f->read[t].after = -1;
     if (l->last >= 0)
@@ -85,7 +32,7 @@ static void append(struct fetch *f, struct list *l, int t)
     l->last = t;
 }
 
-static void unlink_ticket(struct fetch *f, struct list *l, int t)
+static void unlink_ticket(struct fetch *f, struct fetch_list *l, int t)
 {
     int before = -1;
     for (int i = l->first; i >= 0 && i != t; i = f->read[i].after)
@@ -99,12 +46,6 @@ static void unlink_ticket(struct fetch *f, struct list *l, int t)
 }
 
 /* ---- reading ---- */
-
-static ssize_t plain_read(void *arg, int fd, void *to, size_t n, off_t at)
-{
-    (void)arg;
-    return pread(fd, to, n, at);
-}
 
 static bool same_stamp(const struct stat *a, const struct stat *b)
 {
@@ -133,51 +74,70 @@ static uint32_t look(struct fetch *f)
     return f->seen;
 }
 
-/* n bytes, whatever interrupts: a short read is asked for again, a failed one once more. */
-static ingle_status read_piece(struct fetch *f, uint8_t *to, size_t n, uint64_t at, uint64_t *retries, char why[160])
+/* Bytes that were right a moment ago may have changed without a change of the time: it moves in ticks of some milliseconds. */
+static bool is_settled(const struct fetch *f)
 {
-    bool again = false;
-    while (n) {
-        const ssize_t got = f->o.read(f->o.read_arg, f->o.fd, to, n, (off_t)at);
-        if (got > 0) {
-            to += got;
-            at += (uint64_t)got;
-            n -= (size_t)got;
-            continue;
-        }
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (!again) {
-            again = true;
-            ++*retries;
-            continue;
-        }
-        snprintf(why, 160, "%.60s at byte %llu%s", got < 0 ? strerror(errno) : "the file ends", (unsigned long long)at, changed(f));
-        return INGLE_IO;
-    }
-    return INGLE_OK;
+    enum { SETTLE_NS = 100000000, SECOND = 1000000000 };
+    struct timespec now;
+    if (f->o.fd < 0 || clock_gettime(CLOCK_REALTIME, &now) != 0)
+        return true;
+    const int64_t seconds = now.tv_sec - f->stamp.st_mtim.tv_sec;
+    return seconds < 0 || seconds > 1 || seconds * SECOND + now.tv_nsec - f->stamp.st_mtim.tv_nsec >= SETTLE_NS;
 }
 
-/* The next piece of a read that is not taken; -1: none.  Under the lock. */
-static int take(struct fetch *f, uint64_t *at, size_t *n)
+ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, int *wait)
 {
-    for (int c = 0; c < 2; c++) {
-        struct list *q = &f->queue[c];
+    *wait = -1;
+    return f->o.hook ? f->o.hook->before(f->o.hook->arg, p->to, p->n, (off_t)p->at, wait) : (ssize_t)p->n;
+}
+
+/* Whatever interrupts: after a short read the rest is asked for, what fails is done once more. */
+bool expert_fetch_after(const struct fetch *f, struct fetch_piece *p, ssize_t got)
+{
+    if (got > 0 && f->o.hook)
+        got = f->o.hook->after(f->o.hook->arg, p->to, got, (off_t)p->at);
+    if (got > 0) {
+        p->to += got;
+        p->at += (uint64_t)got;
+        p->n -= (size_t)got;
+        if (p->n)
+            return false;
+    } else if (got == -EINTR) {
+        return false;
+    } else if (!p->again) {
+        p->again = true;
+        p->retries++;
+        return false;
+    } else {
+        p->status = INGLE_IO;
+        snprintf(p->why, sizeof p->why, "%.60s at byte %llu%s", got ? strerror((int)-got) : "the file ends",
+                 (unsigned long long)p->at, changed(f));
+    }
+    if (!f->direct)
+        (void)posix_fadvise(f->o.fd, (off_t)(p->at + p->n - p->all), (off_t)p->all, POSIX_FADV_DONTNEED);
+    return true;
+}
+
+bool expert_fetch_take(struct fetch *f, bool early, struct fetch_piece *p)
+{
+    for (int c = 0; c < (early ? 2 : 1); c++) {
+        struct fetch_list *q = &f->queue[c];
         const int t = q->first;
         if (t < 0)
             continue;
-        struct read *r = &f->read[t];
-        *at = r->next;
+        struct fetch_read *r = &f->read[t];
         const uint64_t left = r->r.bytes - r->next;
-        *n = f->o.make ? (size_t)left : left < PIECE ? (size_t)left : PIECE;
-        r->next += *n;
-        r->state = RUNNING;
+        const size_t n = f->o.make || left < FETCH_PIECE ? (size_t)left : FETCH_PIECE;
+        *p = (struct fetch_piece){.ticket = t, .to = (uint8_t *)r->r.to + r->next, .at = r->r.at + r->next, .n = n, .all = n,
+                                  .what = r->r.what};
+        r->next += n;
+        r->state = FETCH_RUNNING;
         r->under_way++;
         if (r->next == r->r.bytes)
             unlink_ticket(f, q, t);
-        return t;
+        return true;
     }
-    return -1;
+    return false;
 }
 
 /* Under the lock, which is given up meanwhile: whether the bytes are what they should be. */
@@ -192,17 +152,17 @@ static bool is_right(struct fetch *f, const struct fetch_request *q, uint32_t se
 }
 
 /* All pieces are there.  True: it is read again. */
-static bool check(struct fetch *f, struct read *r, int t)
+static bool check(struct fetch *f, struct fetch_read *r, int t)
 {
     const uint32_t seen = look(f);
     if (is_right(f, &r->r, seen)) {
-        r->seen = seen;
+        r->seen = is_settled(f) ? seen : 0;
         return false;
     }
     if (!r->again) {
         r->again = true;
         r->next = 0;
-        r->state = QUEUED;
+        r->state = FETCH_QUEUED;
         f->count.retries++;
         append(f, &f->queue[!r->r.urgent], t);
         pthread_cond_broadcast(&f->more);
@@ -214,30 +174,30 @@ static bool check(struct fetch *f, struct read *r, int t)
     return false;
 }
 
-/* A piece of read t is over.  Under the lock, which is given up for a sum. */
-static void give(struct fetch *f, int t, ingle_status s, const char *why)
+void expert_fetch_give(struct fetch *f, const struct fetch_piece *p)
 {
-    struct read *r = &f->read[t];
-    if (s && !r->status) {
-        r->status = s;
-        snprintf(r->why, sizeof r->why, "%s", why);
+    struct fetch_read *r = &f->read[p->ticket];
+    if (p->status && !r->status) {
+        r->status = p->status;
+        memcpy(r->why, p->why, sizeof r->why);
         if (r->next < r->r.bytes) { /* the rest is not wanted */
-            unlink_ticket(f, &f->queue[!r->r.urgent], t);
+            unlink_ticket(f, &f->queue[!r->r.urgent], p->ticket);
             r->next = r->r.bytes;
         }
     }
+    f->count.retries += p->retries;
     if (--r->under_way > 0 || r->next < r->r.bytes)
         return;
-    if (!r->status && check(f, r, t))
+    if (!r->status && check(f, r, p->ticket))
         return;
-    r->state = DONE;
+    r->state = FETCH_DONE;
     f->count.reads++;
     f->count.bytes += r->r.bytes;
-    append(f, &f->ready, t);
+    append(f, &f->ready, p->ticket);
     pthread_cond_signal(&f->done);
 }
 
-static void count_busy(struct fetch *f, int change)
+void expert_fetch_busy(struct fetch *f, int change)
 {
     const uint64_t now = clock_now();
     if (f->busy)
@@ -246,45 +206,57 @@ static void count_busy(struct fetch *f, int change)
     f->busy += change;
 }
 
-static ingle_status do_piece(struct fetch *f, void *work, const struct fetch_request *r, uint64_t at, size_t n, uint64_t *retries,
-                             char why[160])
+/* ---- threads ---- */
+
+static ssize_t read_some(const struct fetch *f, const struct fetch_piece *p)
+{
+    int wait;
+    const ssize_t n = expert_fetch_before(f, p, &wait);
+    if (n <= 0)
+        return n;
+    struct pollfd ready = {.fd = wait, .events = POLLIN};
+    while (wait >= 0 && poll(&ready, 1, -1) < 0 && errno == EINTR)
+        ;
+    const ssize_t got = pread(f->o.fd, p->to, (size_t)n, (off_t)p->at);
+    return got < 0 ? -errno : got;
+}
+
+static void do_piece(const struct fetch *f, void *work, struct fetch_piece *p)
 {
     if (!f->o.make) {
-        const ingle_status s = read_piece(f, (uint8_t *)r->to + at, n, r->at + at, retries, why);
-        if (!f->direct)
-            (void)posix_fadvise(f->o.fd, (off_t)(r->at + at), (off_t)n, POSIX_FADV_DONTNEED);
-        return s;
+        while (!expert_fetch_after(f, p, read_some(f, p)))
+            ;
+        return;
     }
     struct err err = {0};
-    ingle_status s = f->o.make(f->o.make_arg, r->what, r->to, work, &err);
-    if (s == INGLE_IO) {
-        ++*retries;
-        s = f->o.make(f->o.make_arg, r->what, r->to, work, &err);
+    p->status = f->o.make(f->o.make_arg, p->what, p->to, work, &err);
+    if (p->status == INGLE_IO) {
+        p->retries++;
+        p->status = f->o.make(f->o.make_arg, p->what, p->to, work, &err);
     }
-    snprintf(why, 160, "%.159s", err.msg);
-    return s;
+    snprintf(p->why, sizeof p->why, "%.159s", err.msg);
 }
 
 static void destroy(struct fetch *f)
 {
-    for (int i = 0; i < MOST_THREADS; i++)
+    for (int i = 0; i < FETCH_MOST_THREADS; i++)
         mem_free(f->worker[i].work);
     pthread_cond_destroy(&f->more);
     pthread_cond_destroy(&f->done);
     pthread_cond_destroy(&f->ended);
     pthread_mutex_destroy(&f->lock);
+    expert_ring_close(f->ring);
     if (f->o.fd >= 0)
         (void)close(f->o.fd);
     mem_free(f->read);
     mem_free(f);
 }
 
-/* The end of a thread, under the lock, which it gives up for good. */
-static void end(struct fetch *f, struct worker *w)
+void expert_fetch_end(struct fetch *f, struct fetch_worker *w)
 {
-    const bool gone = w->state == GONE;
+    const bool gone = w->state == WORKER_GONE;
     *(gone ? &f->n_gone : &f->n_threads) -= 1;
-    w->state = ENDED;
+    w->state = WORKER_ENDED;
     const bool last = f->over && !f->n_gone && !f->n_threads;
     pthread_cond_signal(&f->ended);
     pthread_mutex_unlock(&f->lock);
@@ -296,33 +268,28 @@ static void end(struct fetch *f, struct worker *w)
 
 static void *run(void *arg)
 {
-    struct worker *w = arg;
+    struct fetch_worker *w = arg;
     struct fetch *f = w->f;
     pthread_mutex_lock(&f->lock);
-    while (!f->stop && w->state == WORKS) {
-        uint64_t at = 0, retries = 0;
-        size_t n = 0;
-        char why[160] = "";
-        const int t = take(f, &at, &n);
-        if (t < 0) {
+    while (!f->stop && w->state == WORKER_WORKS) {
+        struct fetch_piece p;
+        if (!expert_fetch_take(f, true, &p)) {
             pthread_cond_wait(&f->more, &f->lock);
             continue;
         }
-        count_busy(f, 1);
+        expert_fetch_busy(f, 1);
         w->since_ns = clock_now();
-        const struct fetch_request r = f->read[t].r;
         pthread_mutex_unlock(&f->lock);
-        const ingle_status s = do_piece(f, w->work, &r, at, n, &retries, why);
+        do_piece(f, w->work, &p);
         pthread_mutex_lock(&f->lock);
         if (f->over) /* nobody is there any more */
             break;
-        f->count.retries += retries;
         w->since_ns = 0;
-        if (w->state == WORKS)
-            count_busy(f, -1);
-        give(f, t, s, why);
+        if (w->state == WORKER_WORKS)
+            expert_fetch_busy(f, -1);
+        expert_fetch_give(f, &p);
     }
-    end(f, w);
+    expert_fetch_end(f, w);
     return NULL;
 }
 
@@ -346,32 +313,32 @@ static bool try_direct(const struct fetch_options *o)
 /* A thread in a place that has none, under the lock.  INGLE_LIMIT: there is no such place. */
 static ingle_status start_thread(struct fetch *f, struct err *err)
 {
-    for (int i = 0; i < MOST_THREADS; i++) {
-        struct worker *w = &f->worker[i];
-        if (w->state == ENDED) {
+    for (int i = 0; i < FETCH_MOST_THREADS; i++) {
+        struct fetch_worker *w = &f->worker[i];
+        if (w->state == WORKER_ENDED) {
             pthread_join(w->thread, NULL);
-            w->state = NOBODY;
+            w->state = WORKER_NONE;
         }
-        if (w->state != NOBODY)
+        if (w->state != WORKER_NONE)
             continue;
         w->f = f;
         w->since_ns = 0;
         if (f->o.make_work && !w->work && !(w->work = mem_alloc(f->o.make_work)))
             return err_set(err, INGLE_NOMEM, "no %zu bytes for a thread that reads experts", f->o.make_work);
-        w->state = WORKS;
-        if (pthread_create(&w->thread, NULL, run, w) != 0) {
-            w->state = NOBODY;
+        w->state = WORKER_WORKS;
+        if (pthread_create(&w->thread, NULL, f->ring ? expert_ring_run : run, w) != 0) {
+            w->state = WORKER_NONE;
             return err_set(err, INGLE_NOMEM, "cannot start a thread that reads experts");
         }
         f->n_threads++;
         return INGLE_OK;
     }
-    return err_set(err, INGLE_LIMIT, "%d threads that read experts are too many", MOST_THREADS);
+    return err_set(err, INGLE_LIMIT, "%d threads that read experts are too many", FETCH_MOST_THREADS);
 }
 
 static int wanted_threads(const struct fetch *f)
 {
-    return f->o.n_threads > MOST_THREADS ? MOST_THREADS : f->o.n_threads ? f->o.n_threads : USUAL_THREADS;
+    return f->ring ? 1 : f->o.n_threads > FETCH_MOST_THREADS ? FETCH_MOST_THREADS : f->o.n_threads ? f->o.n_threads : FETCH_USUAL_THREADS;
 }
 
 static ingle_status start_threads(struct fetch *f, struct err *err)
@@ -384,6 +351,18 @@ static ingle_status start_threads(struct fetch *f, struct err *err)
     return s;
 }
 
+/* Threads read where there is no ring. */
+static void open_ring(struct fetch *f)
+{
+    struct err err;
+    if (f->o.by == FETCH_BY_THREADS)
+        return;
+    if (f->o.make)
+        snprintf(f->no_ring, sizeof f->no_ring, "experts are packed while they are read");
+    else if (expert_ring_open(&f->ring, &err))
+        snprintf(f->no_ring, sizeof f->no_ring, "%.119s", err.msg);
+}
+
 ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o, struct err *err)
 {
     struct fetch *f = mem_zalloc(sizeof *f);
@@ -394,8 +373,7 @@ ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o
         return err_set(err, INGLE_NOMEM, "no memory to read experts");
     }
     f->o = *o;
-    f->o.read = o->read ? o->read : plain_read;
-    f->queue[0] = f->queue[1] = f->ready = (struct list){-1, -1};
+    f->queue[0] = f->queue[1] = f->ready = (struct fetch_list){-1, -1};
     f->seen = FETCH_OPENED;
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -419,6 +397,8 @@ ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o
     if (!s && o->io == FETCH_DIRECT && !f->direct)
         s = err_set(err, INGLE_UNSUP, "%s: this file cannot be read directly: the file system has no direct I/O for it", o->path);
     if (!s)
+        open_ring(f);
+    if (!s)
         s = start_threads(f, err);
     if (s)
         expert_fetch_close(f, NULL, NULL);
@@ -437,6 +417,17 @@ static void nothing(void *arg)
     (void)arg;
 }
 
+/* Under the lock: there is work for one thread, or for all. */
+static void wake(struct fetch *f, bool all)
+{
+    if (f->ring)
+        expert_ring_wake(f->ring);
+    else if (all)
+        pthread_cond_broadcast(&f->more);
+    else
+        pthread_cond_signal(&f->more);
+}
+
 void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
 {
     over = over ? over : nothing;
@@ -448,16 +439,16 @@ void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
     int timeout = 0;
     pthread_mutex_lock(&f->lock);
     f->stop = true;
-    pthread_cond_broadcast(&f->more);
+    wake(f, true);
     /* What make() touches is the owner's, and goes with it: those are waited for in any case. */
     while (f->o.make ? f->n_threads + f->n_gone > 0 : f->n_threads > 0 && !timeout)
         timeout = f->o.make ? pthread_cond_wait(&f->ended, &f->lock) : pthread_cond_timedwait(&f->ended, &f->lock, &until);
     const bool left = f->n_threads + f->n_gone > 0;
-    for (int i = 0; i < MOST_THREADS; i++) {
-        struct worker *w = &f->worker[i];
-        if (w->state == ENDED)
+    for (int i = 0; i < FETCH_MOST_THREADS; i++) {
+        struct fetch_worker *w = &f->worker[i];
+        if (w->state == WORKER_ENDED)
             pthread_join(w->thread, NULL);
-        else if (w->state != NOBODY)
+        else if (w->state != WORKER_NONE)
             pthread_detach(w->thread);
     }
     if (left) {
@@ -475,20 +466,26 @@ int expert_fetch_reset(struct fetch *f, uint64_t longer_ns)
 {
     pthread_mutex_lock(&f->lock);
     const uint64_t now = clock_now();
-    for (int i = 0; i < MOST_THREADS; i++) {
-        struct worker *w = &f->worker[i];
-        if (w->state != WORKS || !w->since_ns || now - w->since_ns < longer_ns)
+    int n = f->ring ? expert_ring_lose(f, longer_ns) : 0;
+    for (int i = 0; i < FETCH_MOST_THREADS; i++) {
+        struct fetch_worker *w = &f->worker[i];
+        if (w->state != WORKER_WORKS || !w->since_ns || now - w->since_ns < longer_ns)
             continue;
-        w->state = GONE;
-        count_busy(f, -1);
+        w->state = WORKER_GONE;
+        expert_fetch_busy(f, -1);
         f->n_threads--;
         f->n_gone++;
     }
     while (f->n_threads < wanted_threads(f) && !start_thread(f, NULL))
         ;
-    const int n = f->n_gone;
+    n += f->n_gone;
     pthread_mutex_unlock(&f->lock);
     return n;
+}
+
+const char *expert_fetch_no_ring(const struct fetch *f)
+{
+    return f->ring ? NULL : f->no_ring;
 }
 
 bool expert_fetch_is_direct(const struct fetch *f)
@@ -499,22 +496,19 @@ bool expert_fetch_is_direct(const struct fetch *f)
 void expert_fetch_submit(struct fetch *f, const struct fetch_request *r)
 {
     pthread_mutex_lock(&f->lock);
-    struct read *to = &f->read[r->ticket];
-    BUG_IF(to->state != IDLE);
-    *to = (struct read){.r = *r, .state = QUEUED, .since_ns = clock_now()};
+    struct fetch_read *to = &f->read[r->ticket];
+    BUG_IF(to->state != FETCH_IDLE);
+    *to = (struct fetch_read){.r = *r, .state = FETCH_QUEUED, .since_ns = clock_now()};
     append(f, &f->queue[!r->urgent], r->ticket);
-    if (f->o.make)
-        pthread_cond_signal(&f->more);
-    else
-        pthread_cond_broadcast(&f->more); /* one read has work for several */
+    wake(f, !f->o.make); /* one read has work for several */
     pthread_mutex_unlock(&f->lock);
 }
 
 void expert_fetch_hurry(struct fetch *f, int ticket)
 {
     pthread_mutex_lock(&f->lock);
-    struct read *r = &f->read[ticket];
-    if (!r->r.urgent && (r->state == QUEUED || r->state == RUNNING) && r->next < r->r.bytes) {
+    struct fetch_read *r = &f->read[ticket];
+    if (!r->r.urgent && (r->state == FETCH_QUEUED || r->state == FETCH_RUNNING) && r->next < r->r.bytes) {
         unlink_ticket(f, &f->queue[1], ticket);
         append(f, &f->queue[0], ticket);
     }
@@ -525,11 +519,11 @@ void expert_fetch_hurry(struct fetch *f, int ticket)
 bool expert_fetch_drop(struct fetch *f, int ticket)
 {
     pthread_mutex_lock(&f->lock);
-    struct read *r = &f->read[ticket];
-    const bool dropped = r->state == QUEUED;
+    struct fetch_read *r = &f->read[ticket];
+    const bool dropped = r->state == FETCH_QUEUED;
     if (dropped) {
         unlink_ticket(f, &f->queue[!r->r.urgent], ticket);
-        r->state = IDLE;
+        r->state = FETCH_IDLE;
     }
     pthread_mutex_unlock(&f->lock);
     return dropped;
@@ -544,9 +538,9 @@ int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t u
         pthread_cond_timedwait(&f->done, &f->lock, &until);
     }
     for (int t; got < n && (t = f->ready.first) >= 0; got++) {
-        struct read *r = &f->read[t];
+        struct fetch_read *r = &f->read[t];
         unlink_ticket(f, &f->ready, t);
-        r->state = IDLE;
+        r->state = FETCH_IDLE;
         out[got] = (struct fetch_done){.ticket = t, .status = r->status, .ns = clock_now() - r->since_ns,
                                        .seen = r->seen, .wrong = r->wrong};
         memcpy(out[got].why, r->why, sizeof out->why);
@@ -558,8 +552,8 @@ int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t u
 void expert_fetch_count(struct fetch *f, struct fetch_counts *out)
 {
     pthread_mutex_lock(&f->lock);
-    count_busy(f, 0);
+    expert_fetch_busy(f, 0);
     *out = f->count;
-    out->stuck = (uint64_t)f->n_gone;
+    out->stuck = (uint64_t)(f->n_gone + (f->ring ? expert_ring_lost(f->ring) : 0));
     pthread_mutex_unlock(&f->lock);
 }

@@ -1,9 +1,10 @@
 /*
  * fetch - inside the room: reads of extents into given memory, in the background.
  *
- * Reads are in two classes, demands before early ones, in each in the order of submission; one is cut into pieces, which
- * several threads read at once.  A read belongs to a *ticket*, a number below n_tickets, that its owner chooses: one
- * ticket has one read at a time.  Direct I/O (no page cache) where the file system can; else cached pages are given back.
+ * Reads are in two classes, demands before early ones, in each in the order of submission; one is cut into pieces, of which
+ * several are read at once, by threads or by io_uring (ring.c).  A read belongs to a *ticket*, a number below n_tickets, that its
+ * owner chooses: one ticket has one read at a time.  Direct I/O (no page cache) where the file system can; else cached pages are
+ * given back.
  *
  * A read that fails, or has a wrong checksum, is done once more.  The file's size and time of change are looked at behind
  * each read: bytes that were right before count as unknown when the file has changed since.
@@ -23,9 +24,17 @@ struct fetch;
 
 enum { FETCH_OPENED = 1 }; /* the state of a file as it was opened */
 enum fetch_io { FETCH_AUTO, FETCH_DIRECT, FETCH_CACHED };
+enum fetch_by { FETCH_BY_AUTO, FETCH_BY_THREADS, FETCH_BY_URING };
 
-/* Instead of pread(), for tests. */
-typedef ssize_t fetch_read_fn(void *arg, int fd, void *to, size_t n, off_t at);
+/* For tests, any thread. */
+struct fetch_hook {
+    void *arg;
+    /* How many of n bytes at `at` to ask for, to be read to `to`, when the descriptor *wait is readable (-1: at once).  Not above 0: nothing is read;
+     * instead the file ends here, or -errno has come. */
+    ssize_t (*before)(void *arg, const void *to, size_t n, off_t at, int *wait);
+    /* got > 0 bytes have come: what is to have come instead. */
+    ssize_t (*after)(void *arg, void *to, ssize_t got, off_t at);
+};
 /* Brings the whole of a read in another way: INGLE_IO and others.  work: of the thread.  Any thread. */
 typedef ingle_status fetch_make_fn(void *arg, uint64_t what, void *to, void *work, struct err *err);
 
@@ -39,18 +48,20 @@ struct fetch_options {
     fetch_make_fn *make; /* instead of reading fd; or NULL */
     void *make_arg;
     size_t make_work;
-    fetch_read_fn *read; /* NULL: pread() */
-    void *read_arg;
+    enum fetch_by by;   /* auto: io_uring where it is to be had */
+    const struct fetch_hook *hook; /* borrowed until all reads have ended; or NULL */
 };
 
 MUST_CHECK ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o, struct err *err);
 /* over(arg) is called when no read touches its memory any more: before this returns, unless a read of fd does not end within
  * some seconds; then by the last thread that comes back. */
 void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg);
-/* Threads whose piece has been under way for longer are left alone (their reads end when they end), and others take their
- * place.  Returns how many such threads there are. */
+/* Pieces that have been under way for longer are left alone (they end when they end), with their threads, and others take
+ * their place.  Returns how many there are. */
 int expert_fetch_reset(struct fetch *f, uint64_t longer_ns);
 bool expert_fetch_is_direct(const struct fetch *f);
+/* NULL: io_uring reads.  Else why threads do; "": because they were to. */
+const char *expert_fetch_no_ring(const struct fetch *f);
 
 struct fetch_request {
     int ticket;
@@ -79,7 +90,7 @@ struct fetch_done {
 /* What is done since the last call, at most n; waits until until_ns (clock_now()) for the first: 0: does not wait. */
 int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t until_ns);
 
-struct fetch_counts { uint64_t reads, bytes, busy_ns, retries, stuck; }; /* busy: at least one piece under way; stuck: threads, now */
+struct fetch_counts { uint64_t reads, bytes, busy_ns, retries, stuck; }; /* busy: at least one piece under way; stuck: pieces, now */
 void expert_fetch_count(struct fetch *f, struct fetch_counts *out);
 
 #endif

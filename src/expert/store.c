@@ -128,8 +128,10 @@ static ingle_status make_expert(void *arg, uint64_t what, void *to, void *work, 
 static ingle_status open_fetch(struct expert_store *s, struct err *err)
 {
     static const enum fetch_io io[] = {[EXPERT_IO_AUTO] = FETCH_AUTO, [EXPERT_IO_DIRECT] = FETCH_DIRECT, [EXPERT_IO_CACHED] = FETCH_CACHED};
+    static const enum fetch_by by[] = {[EXPERT_BY_AUTO] = FETCH_BY_AUTO, [EXPERT_BY_THREADS] = FETCH_BY_THREADS,
+                                       [EXPERT_BY_URING] = FETCH_BY_URING};
     struct model_extents x;
-    struct fetch_options o = {.fd = -1, .io = io[s->o.io], .n_tickets = s->n_slots, .read = s->o.read, .read_arg = s->o.read_arg,
+    struct fetch_options o = {.fd = -1, .io = io[s->o.io], .by = by[s->o.by], .n_tickets = s->n_slots, .hook = s->o.hook,
                               .path = io_path(model_file(s->model))};
     s->path = o.path;
     s->packed = model_extents(s->model, 0, &x, NULL) == INGLE_OK;
@@ -151,6 +153,10 @@ static ingle_status open_fetch(struct expert_store *s, struct err *err)
                "processor; --pack once writes one");
     else if (!expert_fetch_is_direct(s->fetch) && s->o.io == EXPERT_IO_AUTO)
         report(s->o.sink, INGLE_REPORT_NOTE, "experts-io", o.path, "the file system has no direct I/O: reads go through the page cache");
+    const char *why = expert_fetch_no_ring(s->fetch);
+    if (why && *why && (s->packed || s->o.by == EXPERT_BY_URING))
+        report(s->o.sink, s->o.by == EXPERT_BY_URING ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE, "experts-io", o.path,
+               "threads read, and not io_uring: %s", why);
     return INGLE_OK;
 }
 
@@ -193,6 +199,8 @@ ingle_status expert_store_open(struct expert_store **out, struct model *m, const
         st = open_fetch(s, err);
     if (!st)
         st = scatter(s, err);
+    if (!st)
+        st = expert_own_open(s, err);
     if (!st && o->trace && !(s->trace = fopen(o->trace, "we")))
         st = err_set(err, INGLE_IO, "%s: cannot write it: %s", o->trace, strerror(errno));
     if (st) {
@@ -214,6 +222,7 @@ void expert_store_close(struct expert_store *s)
     for (size_t i = 0; s->layer && i < s->n_layers; i++)
         if (s->layer[i].home)
             s->layer[i].home->keeper = NULL;
+    expert_own_close(s);
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
         expert_policy_free(c->policy);
@@ -242,7 +251,7 @@ static void place(const struct store_layer *l, int64_t e, uint8_t *at)
 }
 
 /* Whose expert it is: class indices of layers rise with the layers. */
-static struct store_layer *layer_of(struct expert_store *s, const struct store_class *c, int64_t i)
+struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c, int64_t i)
 {
     struct store_layer *found = NULL;
     for (size_t k = 0; k < s->n_layers; k++)
@@ -303,7 +312,7 @@ void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i
     if (t < 0)
         return;
     struct store_slot *x = &s->slot[t];
-    const struct store_layer *l = layer_of(s, c, i);
+    const struct store_layer *l = expert_store_layer_of(s, c, i);
     c->slot_of[i] = -1;
     c->n_staged -= x->staged;
     x->staged = false;
@@ -319,18 +328,27 @@ void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged
     x->staged = staged;
 }
 
-/* A read for expert i of a class begins in a free slot; false: there is none. */
-bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent)
+void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i)
 {
-    struct store_class *c = l->class;
-    const int t = c->free;
-    if (t < 0)
-        return false;
-    struct store_slot *x = &s->slot[t];
+    struct store_slot *x = &s->slot[c->free];
+    c->slot_of[i] = c->free;
     c->free = x->next;
-    *x = (struct store_slot){.at = x->at, .class = c, .expert = l->first + e, .state = SLOT_READING, .next = -1, .early = !urgent};
-    c->slot_of[l->first + e] = t;
-    struct fetch_request r = {.ticket = t, .bytes = c->bytes, .to = x->at, .urgent = urgent,
+    *x = (struct store_slot){.at = x->at, .class = c, .expert = i, .state = SLOT_READING, .next = -1};
+    return x->at;
+}
+
+void expert_store_arrive(struct expert_store *s, const struct store_class *c, int64_t i)
+{
+    const struct store_layer *l = expert_store_layer_of(s, c, i);
+    struct store_slot *x = &s->slot[c->slot_of[i]];
+    x->state = SLOT_READY;
+    place(l, i - l->first, x->at);
+}
+
+static void submit(struct expert_store *s, struct store_layer *l, int64_t e, int t, bool urgent)
+{
+    const struct store_class *c = l->class;
+    struct fetch_request r = {.ticket = t, .bytes = c->bytes, .to = s->slot[t].at, .urgent = urgent,
                               .what = (uint64_t)l->index << 32 | (uint64_t)e};
     struct model_extents f;
     if (s->packed && model_extents(s->model, l->index, &f, NULL) == INGLE_OK) {
@@ -342,7 +360,29 @@ bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e,
     }
     l->n.read_bytes += c->bytes;
     expert_fetch_submit(s->fetch, &r);
+}
+
+/* A read for expert e of a layer begins in a free slot; false: there is none. */
+bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent)
+{
+    struct store_class *c = l->class;
+    const int t = c->free;
+    if (t < 0)
+        return false;
+    (void)expert_store_hold(s, c, l->first + e);
+    s->slot[t].early = !urgent;
+    submit(s, l, e, t, urgent);
     return true;
+}
+
+/* A read that is under way, and perhaps has failed already, is now a demand. */
+void expert_store_join(struct expert_store *s, int t)
+{
+    struct store_slot *x = &s->slot[t];
+    if (x->state != SLOT_READING)
+        return;
+    x->joined = true;
+    expert_fetch_hurry(s->fetch, t);
 }
 
 /* Whether the last read of an expert failed.  A packed file with a wrong checksum is not used by the next start. */
@@ -369,11 +409,16 @@ static void read_ended(struct expert_store *s, const struct fetch_done *d)
         free_slot(s, d->ticket);
         return;
     }
-    struct store_layer *l = layer_of(s, c, x->expert);
+    struct store_layer *l = expert_store_layer_of(s, c, x->expert);
     const int64_t e = x->expert - l->first;
-    x->state = SLOT_READY;
+    s->n.failed_reads += d->status != INGLE_OK;
+    if (d->status && x->joined) { /* its tries may all be older than the demand */
+        x->joined = false;
+        submit(s, l, e, d->ticket, true);
+        return;
+    }
     if (d->status) {
-        s->n.failed_reads++;
+        x->state = SLOT_READY;
         l->bad_expert = e;
         snprintf(l->why, sizeof l->why, "%.159s", d->why);
         mark(s, l, e, d);
@@ -383,7 +428,7 @@ static void read_ended(struct expert_store *s, const struct fetch_done *d)
     }
     mark(s, l, e, d);
     s->seen[l->seen_at + e] = d->seen;
-    place(l, e, x->at);
+    expert_store_arrive(s, c, x->expert);
     if (x->staged && !c->pins[x->expert] && !x->early)
         expert_store_leave(s, c, x->expert); /* whom it was for is gone */
 }
@@ -527,6 +572,7 @@ void expert_store_count(struct expert_store *s, struct expert_store_counts *out)
     out->stuck = f.stuck;
     out->direct = expert_fetch_is_direct(s->fetch);
     out->packed = s->packed;
+    out->by_uring = !expert_fetch_no_ring(s->fetch);
 }
 
 void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_layer_counts *out)

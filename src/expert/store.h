@@ -16,14 +16,17 @@
 #include <sys/types.h>
 
 struct expert_store;
+struct fetch_hook;
 
 enum expert_io { EXPERT_IO_AUTO, EXPERT_IO_DIRECT, EXPERT_IO_CACHED };
+enum expert_by { EXPERT_BY_AUTO, EXPERT_BY_THREADS, EXPERT_BY_URING };
 enum expert_verify { EXPERT_VERIFY_FIRST, EXPERT_VERIFY_ALWAYS, EXPERT_VERIFY_OFF };
 
 struct expert_store_options {
     uint64_t budget_bytes; /* of slots; at least expert_store_least() */
     int64_t n_used;        /* experts that a row chooses */
     enum expert_io io;
+    enum expert_by by;     /* who reads; auto: io_uring where the kernel allows it */
     enum expert_verify verify; /* checksums: at an expert's first read; at each; never */
     int early;             /* most early reads a layer; -1: as many as the disk has time for; 0: none */
     bool lock;             /* slots stay in memory */
@@ -35,9 +38,8 @@ struct expert_store_options {
     /* For tests: instead of what the system says of memory: short, and why. */
     bool (*is_short)(void *arg, char *why, size_t n);
     void *short_arg;
-    /* For tests: instead of pread(), any thread; and when set, experts leave at random. */
-    ssize_t (*read)(void *arg, int fd, void *to, size_t n, off_t at);
-    void *read_arg;
+    /* For tests: what reads do (fetch.h); and when shake is set, experts leave at random. */
+    const struct fetch_hook *hook;
     uint64_t shake;        /* seed of random evictions and useless early reads; 0: none */
 };
 
@@ -68,7 +70,7 @@ struct expert_store_counts {
     char trouble[320];                         /* the last failure, with file, layer and expert; "": none */
     uint64_t reads, read_bytes, busy_ns;       /* of the file; while reads were under way */
     uint64_t stall_ns;                         /* steps waited for reads */
-    bool direct, packed;
+    bool direct, packed, by_uring;
 };
 void expert_store_count(struct expert_store *s, struct expert_store_counts *out);
 struct expert_layer_counts { int64_t layer; uint64_t choices, hits, early_hits, read_bytes, stall_ns; };

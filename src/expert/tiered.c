@@ -28,8 +28,11 @@ static bool has_rows(const struct expert_eval *v, int64_t e)
 /* A step begins where layers do not rise.  A prompt's rows are as many steps. */
 static void count_step(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v)
 {
-    if (l->index <= s->last_layer)
+    if (l->index <= s->last_layer) {
         s->t += (double)num_max(1, device_step_prompt(v->d));
+        if (s->depth == 1)
+            expert_own_move(s);
+    }
     s->last_layer = l->index;
 }
 
@@ -72,8 +75,10 @@ static bool make_room(struct expert_store *s, struct store_class *c)
 static bool start_read(struct expert_store *s, struct store_layer *l, int64_t e)
 {
     struct store_class *c = l->class;
-    if (c->slot_of[l->first + e] >= 0) /* for another evaluation */
+    if (c->slot_of[l->first + e] >= 0) { /* for another evaluation */
+        expert_store_join(s, c->slot_of[l->first + e]);
         return true;
+    }
     const bool staged = !expert_policy_is_in(c->policy, l->first + e);
     if ((c->free < 0 || (staged && c->n_staged >= stage_limit(s, c))) && !make_room(s, c))
         return false;
@@ -211,17 +216,17 @@ static void tiered_begin(struct expert_eval *v)
         const int64_t i = l->first + e;
         if (!has_rows(v, e))
             continue;
-        const bool in = expert_policy_is_in(c->policy, i), there = c->slot_of[i] >= 0;
+        const bool near = expert_own_has(c, i), in = near || expert_policy_is_in(c->policy, i), there = c->slot_of[i] >= 0;
         chosen++;
-        demands += !there;
+        demands += !near && !there;
         l->n.choices++;
         l->n.hits += in;
         l->n.early_hits += !in && there && s->slot[c->slot_of[i]].early;
         if (!in)
             admit(s, l, e);
-        if (there && s->slot[c->slot_of[i]].state == SLOT_READING)
-            expert_fetch_hurry(s->fetch, c->slot_of[i]);
-        v->state[e] = !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
+        if (there)
+            expert_store_join(s, c->slot_of[i]);
+        v->state[e] = near ? READY : !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
     }
     start_reads(v, l);
     measure(s, v, demands);
@@ -312,7 +317,7 @@ static bool wait_for(struct expert_eval *v, struct store_layer *l)
     char why[96];
     snprintf(why, sizeof why, "no read has ended for %.1f s", (double)ns * 1e-9);
     const int gone = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
-    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s; other threads read now, %d do not come back", why, gone);
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s; %d reads do not come back, others take their place", why, gone);
     s->stalled = true;
     fail_read(v, l, why, e);
     return false;
@@ -372,7 +377,7 @@ void expert_store_read_early(struct expert_store *s, const struct model_experts 
     struct store_class *c = l->class;
     for (int64_t k = 0; k < n && most > 0; k++) {
         const int64_t i = l->first + ids[k];
-        if (c->slot_of[i] >= 0)
+        if (c->slot_of[i] >= 0 || expert_own_has(c, i))
             continue;
         if (c->n_staged >= c->n_stage / 2 || !expert_store_read(s, l, ids[k], false))
             return;

@@ -25,6 +25,12 @@ struct store_class {
     uint8_t *memory;      /* [n_slots][bytes] */
     uint16_t *pins;       /* [n_experts]: evaluations that need it */
     int32_t *slot_of;     /* [n_experts]: or -1 */
+    /* The device's own memory; own.c.  n_own 0: it has none for them. */
+    int n_own, n_own_in;  /* slots; experts in them */
+    int n_better;         /* steps in which one of the host's memory was worth more */
+    uint8_t *own;         /* [n_own][bytes]: an address of the device */
+    int64_t *own_who;     /* [n_own]: expert; -1 */
+    int32_t *own_of;      /* [n_experts]: or -1; NULL */
     struct expert_policy *policy;
 };
 
@@ -37,6 +43,7 @@ struct store_slot {
     bool staged;     /* its expert is not resident */
     bool early;      /* read before anybody asked */
     bool lost;       /* its read does not end */
+    bool joined;     /* a step wants it whose demand is younger than its read */
 };
 
 struct store_layer {
@@ -81,7 +88,7 @@ struct expert_store {
     FILE *trace;
     struct expert_store_counts n, shown; /* Sync: shown: lock */
     pthread_mutex_t lock;                /* other threads read what is shown */
-    uint64_t n_bad;
+    uint64_t n_bad, own_moves;
     uint64_t given_slots, given_bytes; /* Sync: lock */
     char trouble[320]; /* Sync: lock.  The message of the last step that failed */
 };
@@ -89,6 +96,15 @@ struct expert_store {
 /* profile.c: experts that earlier runs used most are residents from the start; their reads begin.  A file that is not there, or
  * not of this model, is no error. */
 void expert_profile_load(struct expert_store *s);
+/* own.c: slots in memory that the device has for itself; nothing where it has none.  move: between steps. */
+MUST_CHECK ingle_status expert_own_open(struct expert_store *s, struct err *err);
+void expert_own_close(struct expert_store *s);
+bool expert_own_has(const struct store_class *c, int64_t i);
+void expert_own_move(struct expert_store *s);
+struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c, int64_t i);
+/* A free slot, of which there is one, for expert i of a class: where its bytes go, and that they are there. */
+void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i);
+void expert_store_arrive(struct expert_store *s, const struct store_class *c, int64_t i);
 /* Whether memory is short, and why: for people. */
 bool expert_memory_is_short(char *why, size_t n);
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
@@ -96,6 +112,7 @@ void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i
 void expert_store_lose(struct expert_store *s);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
 void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
+void expert_store_join(struct expert_store *s, int t);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
 /* What other threads may see of a layer and of all. */
 void expert_store_show(struct expert_store *s, struct store_layer *l);

@@ -285,6 +285,7 @@ static void put_experts(const struct serve *s, struct str *out)
         write_uint(out, member[i].v);
     }
     write_member(out, "io", n.direct ? "direct" : "cached");
+    write_member(out, "reader", n.uring ? "uring" : "threads");
     write_member_bool(out, "packed", n.packed);
     write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);
     write_close(out, '}');

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """experts.py INGLE - a server whose experts are on disk: answers, statistics, and a file that is damaged while it runs."""
-import glob, json, os, shutil, sys, tempfile, unittest
+import glob, json, os, re, shutil, subprocess, sys, tempfile, unittest
 
 from client import Case, Server, main
 
@@ -56,6 +56,30 @@ class Experts(Case):
         self.assertTrue(n["packed"])
         self.assertEqual(self.metric(server, "ingle_expert_choices_total{"), n["choices"])
         self.assertEqual(self.metric(server, "ingle_expert_hits_total{"), n["hits"])
+
+    def anonymous(self, server):
+        """Bytes of memory that is the process's own."""
+        with open(f"/proc/{server.process.pid}/smaps_rollup") as f:
+            return int(re.search(r"^Anonymous:\s+(\d+) kB", f.read(), re.M)[1]) << 10
+
+    def test_memory_keeps_to_the_budget(self):
+        model = f"{self.folder}/model.gguf"
+        subprocess.run([sys.executable, "scripts/make_slice.py", "gemma-26b-a4b", "Q4_0", model, "--layers", "2", "--experts", "16",
+                        "--vocab", "2048"], check=True, stdout=subprocess.DEVNULL)
+        took = []
+        for budget in (24 << 20, 24 << 20, 88 << 20):  # the first one packs
+            with Server(INGLE, "-m", model, "-t", "2", "--ctx", "512", "--draft", "off", "--pack-cache", self.folder, "--pack",
+                        "--expert-budget", str(budget)) as server:
+                for n in range(4):
+                    status, _, r = server.post("/completion", {"prompt": [(n * 977 + i * 131) % 2000 + 20 for i in range(120)],
+                                                               "n_predict": 8, "ignore_eos": True})
+                    self.assertEqual(status, 200, r)
+                said = server.get("/props")[2]["runtime"]["experts"]["memory_bytes"]
+                self.assertLessEqual(said, budget)
+                took.append((said, self.anonymous(server)))
+        said, more = took[2][0] - took[1][0], took[2][1] - took[1][1]
+        self.assertLessEqual(more, 1.02 * said, took)
+        self.assertGreater(more, 0.5 * said, took)  # or it measures something else
 
     def other_dialects_say_so(self, server):
         asked = {"messages": QUESTION["messages"], "max_tokens": 6, "temperature": 0}

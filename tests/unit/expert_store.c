@@ -7,19 +7,27 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "base/clock.h"
+#include "device/ops.h"
 #include "expert/tiered.h"
 #include "model/packed.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +38,7 @@ enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 24, ANSWER = 6 };
 
 static struct ingle_error error;
 static char dir[64], said[4096];
+static enum expert_by by; /* who reads in this test */
 
 static void must(ingle_status st)
 {
@@ -53,8 +62,9 @@ struct world {
 
 static void open_world(struct world *w, const char *path, uint64_t budget, bool packed)
 {
+    static const char *const io[] = {[EXPERT_BY_AUTO] = "auto", [EXPERT_BY_THREADS] = "threads", [EXPERT_BY_URING] = "uring"};
     const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 512, .threads = 2,
-                                           .expert_bytes = budget, .callbacks = {.report = hear}};
+                                           .expert_bytes = budget, .experts_io = io[by], .callbacks = {.report = hear}};
     said[0] = 0;
     must(ingle_model_open(&w->m, path, NULL, &error));
     must(ingle_engine_open(&w->e, w->m, &o, &error));
@@ -70,9 +80,11 @@ static void close_world(struct world *w)
 static void reopen(struct world *w, const struct expert_store_options *o)
 {
     struct err err;
+    struct expert_store_options with = *o;
+    with.by = by;
     expert_store_close(w->e->experts);
     w->e->experts = NULL;
-    if (expert_store_open(&w->e->experts, w->e->weights, o, &err))
+    if (expert_store_open(&w->e->experts, w->e->weights, &with, &err))
         fail_msg("%s", err.msg);
 }
 
@@ -124,7 +136,7 @@ static void the_file(char path[512])
 
 static int setup(void **state)
 {
-    (void)state;
+    by = *state ? *(const enum expert_by *)*state : EXPERT_BY_AUTO;
     strcpy(dir, "/tmp/ingle-experts-XXXXXX");
     return mkdtemp(dir) ? 0 : -1;
 }
@@ -224,48 +236,121 @@ static void auto_leaves_experts_on_disk(void **state)
 
 /* ---- reads that do what they like ---- */
 
-enum how { FAIR, LATE, FAIL_ONCE, FAIL, END, FLIP, STUCK };
+/* FAIL_HELD: those that are held, twice each, when another one comes. */
+enum how { FAIR, LATE, FAIL_ONCE, FAIL, END, FLIP, STUCK, FAIL_HELD };
 
 enum { PLACES = 4096 };
 struct hook {
-    _Atomic uint64_t n, random; /* Sync: atomic */
+    struct fetch_hook f;
+    int gate;                   /* readable: nobody waits there */
+    _Atomic uint64_t n;         /* Sync: atomic */
     _Atomic int how;            /* Sync: atomic */
     _Atomic int hold, held;     /* Sync: atomic.  Reads that do not end until hold is 0; how many there are */
     int most_held;
-    _Atomic uint8_t tries[PLACES]; /* Sync: atomic.  Of places in the file */
+    /* Sync: atomic */
+    struct place { _Atomic int tries, fails; } place[PLACES]; /* in the file */
+    struct target { _Atomic int held, timer; } target[PLACES]; /* in memory */
 };
 
-static ssize_t hooked(void *arg, int fd, void *to, size_t n, off_t at)
+static struct place *place_of(struct hook *h, off_t at)
+{
+    return &h->place[(uint64_t)at / 4096 % PLACES];
+}
+
+static struct target *target_of(struct hook *h, const void *to)
+{
+    return &h->target[(uintptr_t)to / 4096 % PLACES];
+}
+
+static void open_gate(struct hook *h, bool open)
+{
+    uint64_t n = 1;
+    const ssize_t got = open ? write(h->gate, &n, sizeof n) : read(h->gate, &n, sizeof n);
+    (void)got; /* it may be so already */
+}
+
+static void set_how(struct hook *h, enum how how)
+{
+    open_gate(h, how != STUCK);
+    atomic_store(&h->how, (int)how);
+}
+
+static void let_go(struct hook *h)
+{
+    atomic_store(&h->hold, 0);
+    open_gate(h, true);
+}
+
+/* Readable after ns. */
+static int timer_of(uint64_t ns)
+{
+    const struct itimerspec t = {.it_value = {.tv_nsec = (long)ns + 1}};
+    const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    if (fd >= 0)
+        (void)timerfd_settime(fd, 0, &t, NULL);
+    return fd;
+}
+
+static bool is_held(struct hook *h, struct target *t)
+{
+    if (!atomic_load(&h->hold))
+        return false;
+    if (atomic_fetch_add(&h->held, 1) < h->most_held) {
+        atomic_store(&t->held, 1);
+        return true;
+    }
+    atomic_fetch_sub(&h->held, 1);
+    if (atomic_load(&h->how) == FAIL_HELD)
+        let_go(h);
+    return false;
+}
+
+static ssize_t before(void *arg, const void *to, size_t n, off_t at, int *wait)
 {
     struct hook *h = arg;
+    struct target *t = target_of(h, to);
+    struct place *p = place_of(h, at);
     const uint64_t i = atomic_fetch_add(&h->n, 1), r = (i * 0x9E3779B97F4A7C15u) >> 33;
     const int how = atomic_load(&h->how);
     if (how == LATE) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)(r % 300000)}, NULL);
-        if (r % 5 == 0) {
-            errno = EINTR;
-            return -1;
-        }
-        n = n > 4096 && r % 3 == 0 ? 4096 : n; /* a short read */
+        if (r % 5 == 0)
+            return -EINTR;
+        *wait = timer_of(r % 300000);
+        atomic_store(&t->timer, *wait);
+        return n > 4096 && r % 3 == 0 ? 4096 : (ssize_t)n; /* a short read */
     }
-    if (how == FAIL || (how == FAIL_ONCE && atomic_fetch_add(&h->tries[(uint64_t)at / 4096 % PLACES], 1) % 2 == 0)) {
-        errno = EIO;
-        return -1;
-    }
+    if (how == FAIL || (how == FAIL_ONCE && atomic_fetch_add(&p->tries, 1) % 2 == 0) || atomic_exchange(&p->fails, 0))
+        return -EIO;
     if (how == END)
         return 0;
-    while (atomic_load(&h->how) == STUCK)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    if (atomic_load(&h->hold)) {
-        if (atomic_fetch_add(&h->held, 1) < h->most_held)
-            while (atomic_load(&h->hold))
-                nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        atomic_fetch_sub(&h->held, 1);
-    }
-    const ssize_t got = pread(fd, to, n, at);
-    if (how == FLIP && got > 0)
+    if (how == STUCK || is_held(h, t))
+        *wait = h->gate;
+    return (ssize_t)n;
+}
+
+static ssize_t after(void *arg, void *to, ssize_t got, off_t at)
+{
+    struct hook *h = arg;
+    struct target *t = target_of(h, to);
+    const int how = atomic_load(&h->how), timer = atomic_exchange(&t->timer, 0);
+    if (timer > 0)
+        close(timer);
+    if (how == FLIP)
         ((uint8_t *)to)[got / 2] ^= 1;
-    return got;
+    if (!atomic_exchange(&t->held, 0))
+        return got;
+    atomic_store(&place_of(h, at)->fails, how == FAIL_HELD);
+    atomic_fetch_sub(&h->held, 1);
+    return how == FAIL_HELD ? -EIO : got;
+}
+
+static void open_hook(struct hook *h, enum how how)
+{
+    memset(h, 0, sizeof *h);
+    h->f = (struct fetch_hook){.arg = h, .before = before, .after = after};
+    h->gate = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_true(h->gate >= 0);
+    set_how(h, how);
 }
 
 static void late_reads_and_random_evictions_change_nothing(void **state)
@@ -276,14 +361,16 @@ static void late_reads_and_random_evictions_change_nothing(void **state)
         const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]);
         for (uint64_t k = 0; k < 4; k++) {
             struct world w;
-            struct hook h = {.how = LATE};
+            struct hook h;
+            open_hook(&h, LATE);
             const uint64_t budget = k % 2 ? least : (least + all) / 2;
             open_world(&w, models[i], budget, true);
-            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .read = hooked, .read_arg = &h,
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .hook = &h.f,
                                                       .shake = k < 2 ? 77 + k : 0, .early = -1});
             assert_true(compute(&w) == plain && compute(&w) == plain);
             check_counts(&w, budget);
             close_world(&w);
+            close(h.gate);
         }
     }
 }
@@ -298,14 +385,15 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
     const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct world w;
-        struct hook h = {.how = FAIR};
+        struct hook h;
+        open_hook(&h, FAIR);
         open_world(&w, moe, least, true);
-        reopen(&w, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .read = hooked, .read_arg = &h,
+        reopen(&w, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &h.f,
                                                   .verify = EXPERT_VERIFY_ALWAYS, .stall_ns = 50000000});
         assert_true(compute(&w) == plain);
         for (int again = 0; again < 2; again++) {
             struct ingle_experts x;
-            atomic_store(&h.how, cases[i].how);
+            set_how(&h, cases[i].how);
             assert_true(compute(&w) == 0);
             assert_int_equal(error.status, INGLE_IO);
             assert_non_null(strstr(error.text, cases[i].text));
@@ -314,11 +402,40 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
             assert_non_null(strstr(error.text, "expert "));
             assert_true(ingle_engine_experts(w.e, &x) && strcmp(x.trouble, error.text) == 0);
             assert_true(cases[i].how == STUCK || x.bad > 0);
-            atomic_store(&h.how, again ? FAIL_ONCE : FAIR); /* what fails once is read again */
+            set_how(&h, again ? FAIL_ONCE : FAIR); /* what fails once is read again */
             assert_true(compute(&w) == plain);
         }
         close_world(&w);
+        close(h.gate);
     }
+}
+
+/* A step may want an expert whose read, for an earlier one, is about to fail: it is read anew for this step. */
+static void a_read_of_an_earlier_step_that_fails_is_done_anew(void **state)
+{
+    (void)state;
+    enum { HELD = 3 };
+    static const int32_t ids[HELD] = {0, 1, 2};
+    const char *model = models[3];
+    uint64_t all;
+    (void)least_of(model, &all);
+    const uint64_t plain = in_memory(model);
+    struct world w;
+    struct hook h;
+    open_hook(&h, FAIL_HELD);
+    h.most_held = HELD;
+    open_world(&w, model, all - 1, true);
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .hook = &h.f});
+    open_gate(&h, false);
+    atomic_store(&h.hold, 1);
+    expert_store_read_early(w.e->experts, w.e->experts->layer[0].home, ids, HELD, HELD);
+    while (atomic_load(&h.held) < HELD)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    assert_true(compute(&w) == plain);
+    struct ingle_experts x;
+    assert_true(ingle_engine_experts(w.e, &x) && x.failed_reads > 0 && x.bad == 0 && !x.trouble[0]);
+    close_world(&w);
+    close(h.gate);
 }
 
 /* Logits of the last of some tokens; 0: the step failed. */
@@ -337,12 +454,13 @@ static void a_disk_that_is_gone_fails_misses_only(void **state)
     uint64_t all;
     (void)least_of(moe, &all);
     struct world w;
-    struct hook h = {.how = FAIR};
+    struct hook h;
+    open_hook(&h, FAIR);
     struct ingle_engine_info info;
     struct ingle_session *s;
     const int32_t hot[] = {5, 7}, cold[] = {5, 7, 11, 13, 17, 19, 23, 29, 31};
     open_world(&w, moe, all / 2, true);
-    reopen(&w, &(struct expert_store_options){.budget_bytes = all / 2, .n_used = 2, .read = hooked, .read_arg = &h});
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all / 2, .n_used = 2, .hook = &h.f});
     ingle_engine_info(w.e, &info);
     must(ingle_session_open(&s, w.e, &error));
     uint64_t want = 0;
@@ -352,12 +470,12 @@ static void a_disk_that_is_gone_fails_misses_only(void **state)
         must(ingle_session_rewind(s, 0, &error));
     }
     assert_true(want != 0);
-    atomic_store(&h.how, FAIL);
+    set_how(&h, FAIL);
     ingle_engine_forget(w.e);
     assert_true(ask(s, hot, 1, info.n_vocab) == want);
     assert_true(ask(s, cold, 9, info.n_vocab) == 0);
     assert_int_equal(error.status, INGLE_IO);
-    atomic_store(&h.how, FAIR);
+    set_how(&h, FAIR);
     const uint64_t late = ask(s, cold, 9, info.n_vocab);
     ingle_session_close(s);
     must(ingle_session_open(&s, w.e, &error));
@@ -365,6 +483,7 @@ static void a_disk_that_is_gone_fails_misses_only(void **state)
     assert_true(late && ask(s, cold, 1, info.n_vocab) && ask(s, cold, 9, info.n_vocab) == late);
     ingle_session_close(s);
     close_world(&w);
+    close(h.gate);
 }
 
 /* Threads whose reads do not end are left alone: others read, and nobody waits for them at the end. */
@@ -379,10 +498,11 @@ static void reads_that_never_end_are_left_alone(void **state)
     (void)least_of(model, &all);
     const uint64_t plain = in_memory(model);
     static struct hook h;
-    h = (struct hook){.how = FAIR, .most_held = THREADS};
+    open_hook(&h, FAIR);
+    h.most_held = THREADS;
     open_world(&w, model, all - 1, true);
-    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .read = hooked,
-                                              .read_arg = &h, .stall_ns = 50000000, .sink = &w.e->sink});
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .hook = &h.f, .stall_ns = 50000000, .sink = &w.e->sink});
+    open_gate(&h, false);
     atomic_store(&h.hold, 1);
     assert_true(compute(&w) == 0);
     assert_non_null(strstr(error.text, "no read has ended"));
@@ -398,9 +518,92 @@ static void reads_that_never_end_are_left_alone(void **state)
     assert_true(ingle_engine_experts(w.e, &x) && x.stuck == THREADS);
     close_world(&w);
     assert_int_equal(atomic_load(&h.held), THREADS); /* it did not wait */
-    atomic_store(&h.hold, 0);
+    let_go(&h);
     while (atomic_load(&h.held))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* ---- who reads ---- */
+
+/* Of this thread, and of those that it starts: calls of number nr fail with error code. */
+static bool forbid(unsigned nr, unsigned code)
+{
+    struct sock_filter f[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog p = {sizeof f / sizeof *f, f};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0;
+}
+
+struct refusal {
+    unsigned nr, code;
+    uint64_t budget, got;
+    bool forbidden, uring;
+};
+
+static void *compute_without(void *arg)
+{
+    struct refusal *r = arg;
+    struct world w;
+    struct ingle_experts x;
+    r->forbidden = forbid(r->nr, r->code);
+    open_world(&w, moe, r->budget, true);
+    r->got = compute(&w);
+    r->uring = ingle_engine_experts(w.e, &x) && x.uring;
+    close_world(&w);
+    return NULL;
+}
+
+/* Containers and administrators forbid io_uring: threads read, and that is said. */
+static void a_kernel_that_refuses_io_uring(void **state)
+{
+    (void)state;
+    static const struct { unsigned nr, code; } cases[] = {
+        {SYS_io_uring_setup, EPERM}, {SYS_io_uring_setup, ENOSYS}, {SYS_io_uring_setup, ENOMEM}, {SYS_io_uring_register, EPERM},
+        {SYS_io_uring_enter, EPERM},
+    };
+    uint64_t all;
+    const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct refusal r = {cases[i].nr, cases[i].code, .budget = least};
+        pthread_t t;
+        assert_int_equal(pthread_create(&t, NULL, compute_without, &r), 0);
+        assert_int_equal(pthread_join(t, NULL), 0);
+        if (!r.forbidden)
+            skip();
+        assert_true(r.got == plain && !r.uring);
+        assert_non_null(strstr(said, "threads read, and not io_uring"));
+    }
+}
+
+/* Each way is had when it is asked for, as far as this kernel has it. */
+static void the_reader_that_is_asked_for_reads(void **state)
+{
+    (void)state;
+    uint64_t all;
+    struct world w;
+    struct ingle_experts x;
+    const uint64_t least = least_of(moe, &all);
+    by = EXPERT_BY_URING;
+    open_world(&w, moe, least, true);
+    assert_true(ingle_engine_experts(w.e, &x) && x.uring == !strstr(said, "threads read"));
+    const bool has = x.uring;
+    close_world(&w);
+    by = EXPERT_BY_AUTO;
+    open_world(&w, moe, least, true);
+    assert_true(ingle_engine_experts(w.e, &x) && x.uring == has);
+    close_world(&w);
+    by = EXPERT_BY_THREADS;
+    open_world(&w, moe, least, true);
+    assert_true(ingle_engine_experts(w.e, &x) && !x.uring && !strstr(said, "threads read"));
+    close_world(&w);
+    by = EXPERT_BY_URING; /* what is packed while it is read takes threads */
+    open_world(&w, moe, least, false);
+    assert_true(ingle_engine_experts(w.e, &x) && !x.uring && strstr(said, "threads read"));
+    close_world(&w);
 }
 
 /* Early reads bring bytes sooner; who stays and what counts as a hit does not depend on them. */
@@ -692,6 +895,165 @@ static void memory_is_given_back_and_taken_again(void **state)
     close_world(&w);
 }
 
+/* ---- a device with memory of its own ---- */
+
+enum { AREAS = 16 };
+/* It computes as the processor does, and its memory can be touched within its own functions only. */
+struct pretend {
+    struct device_ops ops; /* first: a device has its address */
+    struct device_own_ops own;
+    uint64_t bytes;
+    struct { uint8_t *at; size_t n; } area[AREAS];
+    uint64_t computed, puts, gets; /* of matrices there: products; moves */
+};
+
+static struct pretend *pretend_of(const struct device *d)
+{
+    return (struct pretend *)(uintptr_t)d->ops;
+}
+
+static void protect(const struct pretend *p, int how)
+{
+    for (int i = 0; i < AREAS; i++)
+        if (p->area[i].at)
+            assert_int_equal(mprotect(p->area[i].at, p->area[i].n, how), 0);
+}
+
+static uint64_t pretend_bytes(const struct device *d)
+{
+    return pretend_of(d)->bytes;
+}
+
+static void *pretend_take(struct device *d, size_t n)
+{
+    struct pretend *p = pretend_of(d);
+    int i = 0;
+    while (p->area[i].at)
+        i++;
+    p->area[i].n = n;
+    p->area[i].at = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p->area[i].at != MAP_FAILED);
+    return p->area[i].at;
+}
+
+static void pretend_give(struct device *d, void *own, size_t n)
+{
+    struct pretend *p = pretend_of(d);
+    int i = 0;
+    while (p->area[i].at != own)
+        i++;
+    assert_int_equal(p->area[i].n, n);
+    assert_int_equal(munmap(own, n), 0);
+    p->area[i].at = NULL;
+}
+
+static void pretend_put(struct device *d, void *own, const void *host, size_t n)
+{
+    struct pretend *p = pretend_of(d);
+    protect(p, PROT_READ | PROT_WRITE);
+    memcpy(own, host, n);
+    protect(p, PROT_NONE);
+    p->puts++;
+}
+
+static void pretend_get(struct device *d, void *host, const void *own, size_t n)
+{
+    struct pretend *p = pretend_of(d);
+    protect(p, PROT_READ);
+    memcpy(host, own, n);
+    protect(p, PROT_NONE);
+    p->gets++;
+}
+
+/* Places of what lies in the device's memory are shown to the kernels, or hidden. */
+static uint64_t show_own(const struct device_matrix *m, const struct device_mlp *a, bool show)
+{
+    uint64_t n = 0;
+    for (int64_t i = 0; m && m->own && i < m->n_stack; i++)
+        if (m->own[i]) {
+            m->each[i] = show ? m->own[i] : NULL;
+            n += (!a->only || a->only[i]) && a->first[i + 1] > a->first[i];
+        }
+    return n;
+}
+
+static void pretend_mlp(struct device *d, const void *args, void *scratch)
+{
+    struct pretend *p = pretend_of(d);
+    const struct device_mlp *a = ((const struct device_mlp_args *)args)->m;
+    protect(p, PROT_READ);
+    p->computed += show_own(a->down, a, true);
+    (void)show_own(a->gate, a, true);
+    (void)show_own(a->up, a, true);
+    device_cpu_mlp(d, args, scratch);
+    (void)show_own(a->down, a, false);
+    (void)show_own(a->gate, a, false);
+    (void)show_own(a->up, a, false);
+    protect(p, PROT_NONE);
+}
+
+static void pretend(struct world *w, struct pretend *p, uint64_t bytes)
+{
+    *p = (struct pretend){.ops = *w->e->device->ops, .bytes = bytes,
+                          .own = {pretend_bytes, pretend_take, pretend_give, pretend_put, pretend_get}};
+    p->ops.own = &p->own;
+    p->ops.run[DEVICE_OP_mlp] = pretend_mlp;
+    w->e->device->ops = &p->ops;
+}
+
+/* Each expert is in one place, and the second set of slots holds the most used ones. */
+static void check_own(struct expert_store *s)
+{
+    for (int k = 0; k < s->n_classes; k++) {
+        const struct store_class *c = &s->class[k];
+        int n = 0;
+        for (int64_t i = 0; i < c->n_experts; i++) {
+            assert_true(!expert_own_has(c, i) || (c->slot_of[i] < 0 && !expert_policy_is_in(c->policy, i)));
+            n += expert_own_has(c, i);
+        }
+        assert_true(n == c->n_own_in && (!c->n_own || n < c->n_own));
+    }
+}
+
+static void a_device_with_memory_of_its_own_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i += 3) { /* one of each family */
+        uint64_t all;
+        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]), budget = least + (all - least) / 4;
+        uint64_t misses[2];
+        for (int k = 0; k < 4; k++) {
+            struct world w;
+            struct pretend p;
+            struct hook h;
+            struct ingle_experts x;
+            open_world(&w, models[i], budget, true);
+            const struct device_ops *const cpu = w.e->device->ops;
+            open_hook(&h, k > 1 ? LATE : FAIR);
+            pretend(&w, &p, k ? all / 3 : 0);
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .hook = &h.f, .early = k > 1 ? -1 : 0,
+                                                      .shake = k == 3 ? 99 : 0});
+            for (int n = 0; n < 7; n++) {
+                assert_true(compute(&w) == plain);
+                check_own(w.e->experts);
+            }
+            assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= budget && x.hits + x.misses == x.choices);
+            if (k < 2)
+                misses[k] = x.misses;
+            assert_true((p.computed > 0) == (k > 0) && (p.puts > 0) == (k > 0) && p.puts == w.e->experts->own_moves);
+            assert_true(k < 3 || p.gets > 0);
+            expert_store_close(w.e->experts);
+            w.e->experts = NULL;
+            for (int n = 0; n < AREAS; n++)
+                assert_null(p.area[n].at);
+            w.e->device->ops = cpu;
+            close_world(&w);
+            close(h.gate);
+        }
+        assert_true(misses[1] < misses[0]);
+    }
+}
+
 /* ---- profiles ---- */
 
 static uint64_t misses_of_first_prompt(struct world *w, const struct expert_store_options *o, uint64_t plain)
@@ -740,25 +1102,33 @@ static void a_profile_lives_from_run_to_run(void **state)
     assert_int_equal(unlink(profile), 0);
 }
 
+/* A test with each of those who read. */
+static enum expert_by by_threads = EXPERT_BY_THREADS, by_uring = EXPERT_BY_URING;
+#define BOTH(f) {#f ", threads", f, setup, teardown, &by_threads}, {#f ", uring", f, setup, teardown, &by_uring}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(any_budget_has_the_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(too_small_a_budget_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(auto_leaves_experts_on_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(late_reads_and_random_evictions_change_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_failed_read_ends_the_step_and_no_more, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_disk_that_is_gone_fails_misses_only, setup, teardown),
-        cmocka_unit_test_setup_teardown(reads_that_never_end_are_left_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_that_is_written_to_gives_no_wrong_answer, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_damaged_file_is_packed_again, setup, teardown),
+        BOTH(late_reads_and_random_evictions_change_nothing),
+        BOTH(a_failed_read_ends_the_step_and_no_more),
+        BOTH(a_read_of_an_earlier_step_that_fails_is_done_anew),
+        BOTH(a_disk_that_is_gone_fails_misses_only),
+        BOTH(reads_that_never_end_are_left_alone),
+        BOTH(a_file_that_is_written_to_gives_no_wrong_answer),
+        BOTH(a_damaged_file_is_packed_again),
         cmocka_unit_test_setup_teardown(a_model_that_is_replaced_or_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(a_budget_beyond_memory_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(memory_is_given_back_and_taken_again, setup, teardown),
+        BOTH(memory_is_given_back_and_taken_again),
+        cmocka_unit_test_setup_teardown(a_device_with_memory_of_its_own_has_the_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_profile_lives_from_run_to_run, setup, teardown),
-        cmocka_unit_test_setup_teardown(early_reads_change_no_hit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_kernel_that_refuses_io_uring, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_reader_that_is_asked_for_reads, setup, teardown),
+        BOTH(early_reads_change_no_hit),
         cmocka_unit_test_setup_teardown(both_writers_write_the_same_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_file_cut_short_is_an_error, setup, teardown),
+        BOTH(a_file_cut_short_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
