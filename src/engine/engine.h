@@ -31,9 +31,13 @@
 #include "session/session.h"
 #include "grammar/grammar.h"
 #include "text/text.h"
+#include <pthread.h>
 
 /* Copies *from into *to (which may be NULL) when st is a failure; returns st. */
 ingle_status engine_say(struct ingle_error *to, ingle_status st, const struct err *from);
+
+/* Bytes a second, of reads of one expert (one at a time, several) and of memory; 0: not measured yet. */
+struct engine_rates { double one, several, memory; };
 
 struct ingle_model {
     struct report_sink sink;
@@ -53,6 +57,8 @@ struct ingle_model {
     int64_t n_layers, n_embd, n_ctx;
     bool large;
     bool revision_0731; /* DeepSeek V4: the effort texts of the later release */
+    pthread_mutex_t rates_lock;
+    struct engine_rates rates; /* Sync: rates_lock.  Measured once, so that plans of one model can be compared */
 };
 
 struct ingle_engine {

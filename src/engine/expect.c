@@ -65,9 +65,24 @@ static double memory_rate(struct pool *p)
     return best;
 }
 
-void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
+/* False: they are not to be had. */
+static bool measure(const struct ingle_engine *e, uint64_t extent, struct engine_rates *out)
 {
     struct disk_rate one, several;
+    struct ingle_model *m = e->model;
+    pthread_mutex_lock(&m->rates_lock);
+    if (!(m->rates.memory > 0) && !disk_measure(m->path, extent, 1, disk_ns, &one, NULL) &&
+        !disk_measure(m->path, extent, AT_ONCE, disk_ns, &several, NULL))
+        m->rates = (struct engine_rates){one.bytes_per_s, several.bytes_per_s > one.bytes_per_s ? several.bytes_per_s : one.bytes_per_s,
+                                         memory_rate(device_pool(e->device))};
+    *out = m->rates;
+    pthread_mutex_unlock(&m->rates_lock);
+    return out->memory > 0;
+}
+
+void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
+{
+    struct engine_rates rate;
     const size_t n_layers = model_n_experts(e->weights);
     uint64_t token = 0, extent = 0;
     for (size_t i = 0; i < n_layers; i++) {
@@ -75,19 +90,15 @@ void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
         token += bytes * (uint64_t)e->info.n_experts_used;
         extent = bytes > extent ? bytes : extent;
     }
-    const char *path = e->model->path;
-    if (!token || p->expert_memory_bytes >= p->expert_bytes || disk_measure(path, extent, 1, disk_ns, &one, NULL) ||
-        disk_measure(path, extent, AT_ONCE, disk_ns, &several, NULL))
+    if (!token || p->expert_memory_bytes >= p->expert_bytes || !measure(e, extent, &rate))
         return;
-    p->disk_bytes_per_s = several.bytes_per_s > one.bytes_per_s ? several.bytes_per_s : one.bytes_per_s;
-    p->read_bytes_per_s = memory_rate(device_pool(e->device));
-    if (!(p->read_bytes_per_s > 0))
-        return;
+    p->disk_bytes_per_s = rate.several;
+    p->read_bytes_per_s = rate.memory;
     const double share = (double)p->expert_memory_bytes / (double)p->expert_bytes;
     const bool is_many = e->info.n_experts >= MANY_EXPERTS;
-    const double compute = (double)(engine_dense_bytes(e) + token) / p->read_bytes_per_s;
-    const double worst = (1 - hits_at(is_many ? many_varied : few_varied, share)) * (double)token / one.bytes_per_s;
-    const double best = (1 - hits_at(is_many ? many : few, share)) * (double)token / p->disk_bytes_per_s;
+    const double compute = (double)(engine_dense_bytes(e) + token) / rate.memory;
+    const double worst = (1 - hits_at(is_many ? many_varied : few_varied, share)) * (double)token / rate.one;
+    const double best = (1 - hits_at(is_many ? many : few, share)) * (double)token / rate.several;
     p->tokens_low = 1 / (compute + worst);
     p->tokens_high = 1 / (best > compute ? best : compute);
 }

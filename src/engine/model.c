@@ -467,6 +467,7 @@ ingle_status ingle_model_open(struct ingle_model **out, const char *path,
     struct ingle_model *m = mem_zalloc(sizeof *m);
     if (!m)
         return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a model"), &err);
+    pthread_mutex_init(&m->rates_lock, NULL);
     if (callbacks)
         m->sink = (struct report_sink){callbacks->report, callbacks->progress, callbacks->arg};
     fenv_t mode;
@@ -498,6 +499,7 @@ void ingle_model_close(struct ingle_model *m)
     mem_free(m->name);
     mem_free(m->end);
     mem_free(m->suppress);
+    pthread_mutex_destroy(&m->rates_lock);
     mem_free(m);
 }
 

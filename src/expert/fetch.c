@@ -239,6 +239,7 @@ static void do_piece(const struct fetch *f, void *work, struct fetch_piece *p)
 
 static void destroy(struct fetch *f)
 {
+    const struct fetch_hook *hook = f->o.hook;
     for (int i = 0; i < FETCH_MOST_THREADS; i++)
         mem_free(f->worker[i].work);
     pthread_cond_destroy(&f->more);
@@ -250,6 +251,8 @@ static void destroy(struct fetch *f)
         (void)close(f->o.fd);
     mem_free(f->read);
     mem_free(f);
+    if (hook)
+        hook->over(hook->arg);
 }
 
 void expert_fetch_end(struct fetch *f, struct fetch_worker *w)
@@ -554,6 +557,7 @@ void expert_fetch_count(struct fetch *f, struct fetch_counts *out)
     pthread_mutex_lock(&f->lock);
     expert_fetch_busy(f, 0);
     *out = f->count;
-    out->stuck = (uint64_t)(f->n_gone + (f->ring ? expert_ring_lost(f->ring) : 0));
+    const int lost = f->ring ? expert_ring_lost(f->ring) : 0;
+    out->stuck = (uint64_t)f->n_gone + (uint64_t)lost;
     pthread_mutex_unlock(&f->lock);
 }

@@ -34,6 +34,7 @@ struct fetch_hook {
     ssize_t (*before)(void *arg, const void *to, size_t n, off_t at, int *wait);
     /* got > 0 bytes have come: what is to have come instead. */
     ssize_t (*after)(void *arg, void *to, ssize_t got, off_t at);
+    void (*over)(void *arg); /* all reads have ended, and it is not used any more */
 };
 /* Brings the whole of a read in another way: INGLE_IO and others.  work: of the thread.  Any thread. */
 typedef ingle_status fetch_make_fn(void *arg, uint64_t what, void *to, void *work, struct err *err);
@@ -49,7 +50,7 @@ struct fetch_options {
     void *make_arg;
     size_t make_work;
     enum fetch_by by;   /* auto: io_uring where it is to be had */
-    const struct fetch_hook *hook; /* borrowed until all reads have ended; or NULL */
+    const struct fetch_hook *hook; /* borrowed until it is over; or NULL */
 };
 
 MUST_CHECK ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o, struct err *err);

@@ -399,6 +399,8 @@ class Commands(unittest.TestCase):
         self.assertTrue(out["experts"] and all(r["bytes_per_s"] > 0 and r["median_ms"] > 0 for r in out["rates"]))
         self.assertEqual([s["share"] for s in out["shares"]], [.1, .3, .5, .7])
         self.assertTrue(all(0 < s["tokens_per_s"][0] <= s["tokens_per_s"][1] for s in out["shares"]))
+        speeds = [s["tokens_per_s"] for s in out["shares"]]
+        self.assertEqual(speeds, sorted(speeds))  # of one measurement
         out = self.ok(run("doctor", "--disk", INGLE)).stdout
         self.assertIn("no model with experts", out)
         self.refuses("doctor", "--disk", "tests/no-such-file", says=["tests/no-such-file"])

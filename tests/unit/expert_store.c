@@ -247,6 +247,7 @@ struct hook {
     _Atomic int how;            /* Sync: atomic */
     _Atomic int hold, held;     /* Sync: atomic.  Reads that do not end until hold is 0; how many there are */
     int most_held;
+    _Atomic int over;           /* Sync: atomic */
     /* Sync: atomic */
     struct place { _Atomic int tries, fails; } place[PLACES]; /* in the file */
     struct target { _Atomic int held, timer; } target[PLACES]; /* in memory */
@@ -344,10 +345,15 @@ static ssize_t after(void *arg, void *to, ssize_t got, off_t at)
     return how == FAIL_HELD ? -EIO : got;
 }
 
+static void over(void *arg)
+{
+    atomic_store(&((struct hook *)arg)->over, 1);
+}
+
 static void open_hook(struct hook *h, enum how how)
 {
     memset(h, 0, sizeof *h);
-    h->f = (struct fetch_hook){.arg = h, .before = before, .after = after};
+    h->f = (struct fetch_hook){.arg = h, .before = before, .after = after, .over = over};
     h->gate = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(h->gate >= 0);
     set_how(h, how);
@@ -518,9 +524,11 @@ static void reads_that_never_end_are_left_alone(void **state)
     assert_true(ingle_engine_experts(w.e, &x) && x.stuck == THREADS);
     close_world(&w);
     assert_int_equal(atomic_load(&h.held), THREADS); /* it did not wait */
+    assert_int_equal(atomic_load(&h.over), 0);
     let_go(&h);
-    while (atomic_load(&h.held))
+    while (!atomic_load(&h.over))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    close(h.gate);
 }
 
 /* ---- who reads ---- */
