@@ -196,6 +196,19 @@ static double believable(const struct sched_draft_times *t, int class, double ro
     return fmin(fmax(log_time, low), low + log(rows / seen(t, below)));
 }
 
+static void note_noise(struct sched_draft_times *t, double error)
+{
+    t->n_noise = fmin(t->n_noise + 1, NOISE_OF);
+    t->noise += (fabs(error) - t->noise) / (t->n_noise + NOISE_PRIOR);
+}
+
+/* A step among others of its class: they tell how much times differ, and that this class is known by more than one. */
+static void repeat(struct sched_draft_times *t, int class, double difference)
+{
+    note_noise(t, clip(difference - (double)t->log_time[class], 1));
+    t->n[class] = fmaxf(t->n[class], fminf(t->n[class] + 0.25f, SCHED_TIMES_LITTLE));
+}
+
 /* What this class takes, compared with so many others just before it.  A single step that a busy machine made long counts a
  * little; and so does a comparison with few, which the next steps will be compared with, too. */
 static void compare(struct sched_draft_times *t, int64_t rows, double difference, int n_others)
@@ -205,10 +218,8 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
     const float n = t->n[class];
     const double most = n < SCHED_TIMES_LITTLE ? 1 : n < SCHED_TIMES_FAIRLY ? 0.4 : 0.2;
     const double error = clip(difference - (double)t->log_time[class], most);
-    if (n > 0) {
-        t->n_noise = fmin(t->n_noise + 1, NOISE_OF);
-        t->noise += (fabs(error) - t->noise) / (t->n_noise + NOISE_PRIOR);
-    }
+    if (n > 0)
+        note_noise(t, error);
     t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
     if (n < SCHED_TIMES_LITTLE)
         t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
@@ -285,6 +296,8 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
         correct(d, t, class, log_seconds - unit);
     if (n_others || !(t->n[class] > 0))
         compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
+    else
+        repeat(t, class, log_seconds - t->log_unit);
     const int i = (int)(d->last.i++ % SCHED_DRAFT_LAST);
     d->last.n = (int)num_min(d->last.n + 1, SCHED_DRAFT_LAST);
     d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : i] = class;
