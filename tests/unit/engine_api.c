@@ -251,6 +251,83 @@ static void a_plan_says_what_would_fit(void **state)
     ingle_model_close(m);
 }
 
+static uint64_t need_of(struct ingle_model *m, const struct ingle_engine_options *like, const char *kv)
+{
+    struct ingle_engine_options o = *like;
+    struct ingle_plan p;
+    o.kv = kv;
+    o.memory_bytes = 0;
+    must(ingle_engine_plan(m, &o, &p, &error));
+    return p.total_bytes;
+}
+
+static void advises(struct ingle_model *m, struct ingle_engine_options *o, uint64_t memory, const char *says, const char *says_not)
+{
+    struct ingle_plan p;
+    o->memory_bytes = memory;
+    must(ingle_engine_plan(m, o, &p, &error));
+    if (!strstr(p.advice, says) || (says_not && strstr(p.advice, says_not)))
+        fail_msg("with %llu bytes: '%s'", (unsigned long long)memory, p.advice);
+}
+
+/* The best format of keys and values that fits in what is left, and why; with a drafter none below 8 bits. */
+static void a_plan_names_the_best_format(void **state)
+{
+    (void)state;
+    static const char *const draft[] = {"tests/data/nano/nano-gemma4-dflash-Q8_0.gguf"}, *const off[] = {"off"};
+    struct ingle_model *m;
+    must(ingle_model_open(&m, NULL, NULL, &error));
+    /* so many tokens that windows, which q8_0 has in 8 bits, too, are small */
+    struct ingle_engine_options o = {.n_ctx = 65536, .max_rows = 64, .draft = off, .n_draft = 1, .cache_bytes = 1 << 20};
+    const uint64_t made = need_of(m, &o, "f16v"), made8 = need_of(m, &o, "q8_0v");
+    assert_true(made8 < made && made < need_of(m, &o, "f16"));
+    advises(m, &o, made, "(--kv f16v) would fit: keys are made of values", NULL);
+    advises(m, &o, made - 1, "(--kv q8_0v) would fit", NULL);
+    advises(m, &o, made8 - 1, "--ctx ", "n4r");
+    o.draft = draft;
+    advises(m, &o, need_of(m, &o, "q8_0v"), "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a drafter no fewer than 8 bits", NULL);
+    advises(m, &o, need_of(m, &o, "q8_0v") - 1, "", "n4r");
+    ingle_model_close(m);
+    /* heads of the real widths: 4 bits take less than values in 8 alone */
+    must(ingle_model_open(&m, "tests/data/goldens/gemma4_realhd/model-F32.gguf", NULL, &error));
+    o.draft = off;
+    advises(m, &o, need_of(m, &o, "n4r"), "(--kv n4r) would fit: 4.1 bits: answers change", "drafter");
+    advises(m, &o, need_of(m, &o, "n4r:tq3_0"), "(--kv n4r:tq3_0) would fit", "drafter");
+    o.n_ctx = 0; /* nobody said: 4,096 are cut, and what would hold them all is named */
+    advises(m, &o, need_of(m, &o, "f16v"), "(--kv f16v) would hold 4096 tokens", NULL);
+    ingle_model_close(m);
+}
+
+struct said {
+    char text[200];
+};
+
+static void note_kv(void *arg, enum ingle_report_level level, const char *kind, const char *subject, const char *reason)
+{
+    struct said *s = arg;
+    (void)level;
+    if (strcmp(kind, "kv") == 0)
+        snprintf(s->text, sizeof s->text, "%s: %s", subject, reason);
+}
+
+static void fewer_than_8_bits_are_reported(void **state)
+{
+    (void)state;
+    static const struct { const char *kv, *says; } all[] = {
+        {"f16", ""}, {"q8r", ""}, {"q8_0v", ""}, {"n4r", "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", "6.2 bits"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct said s = {""};
+        struct ingle_model *m;
+        struct ingle_engine *e;
+        must(ingle_model_open(&m, NULL, NULL, &error));
+        must(ingle_engine_open(&e, m, &(struct ingle_engine_options){.n_ctx = 512, .kv = all[i].kv, .callbacks = {.report = note_kv, .arg = &s}}, &error));
+        if (*all[i].says ? !strstr(s.text, all[i].says) : *s.text != 0)
+            fail_msg("%s: '%s'", all[i].kv, s.text);
+        ingle_engine_close(e);
+        ingle_model_close(m);
+    }
+}
+
 /* ---- readers ---- */
 
 struct heard {
@@ -434,6 +511,8 @@ int main(void)
         cmocka_unit_test(sessions_fork_rewind_and_share_a_step),
         cmocka_unit_test(a_cancelled_step_can_be_taken_again),
         cmocka_unit_test(a_plan_says_what_would_fit),
+        cmocka_unit_test(a_plan_names_the_best_format),
+        cmocka_unit_test(fewer_than_8_bits_are_reported),
         cmocka_unit_test(stop_strings_cross_tokens),
         cmocka_unit_test(stop_strings_end_at_calls),
         cmocka_unit_test(thoughts_and_ends),
