@@ -166,6 +166,42 @@ static bool bad_block(const struct type *t, const unsigned char *b)
     return false;
 }
 
+/* Whether one of 64 numbers of 16 or 32 bits is none: all bits of the exponent are ones. */
+static bool any_bad16(const unsigned char *at, uint16_t exponent)
+{
+    uint16_t v[64], bad = 0;
+    memcpy(v, at, sizeof v);
+    for (int i = 0; i < 64; i++)
+        bad |= (v[i] & exponent) == exponent;
+    return bad;
+}
+
+static bool any_bad32(const unsigned char *at)
+{
+    uint32_t v[64], bad = 0;
+    memcpy(v, at, sizeof v);
+    for (int i = 0; i < 64; i++)
+        bad |= (v[i] & 0x7F800000) == 0x7F800000;
+    return bad;
+}
+
+/* How many of the first plain numbers are fine, in steps of 64; 0 for other types. */
+static size_t fine_numbers(const struct type *t, const unsigned char *at, size_t n)
+{
+    size_t i = 0;
+    if (t->info.n != 1)
+        return 0;
+    for (; i + 64 <= n; i += 64, at += 64 * (size_t)t->info.n_bytes) {
+        const bool bad = t->scales.kind == SCALES_F32    ? any_bad32(at)
+                         : t->scales.kind == SCALES_BF16 ? any_bad16(at, 0x7F80)
+                         : t->scales.kind == SCALES_HALF ? any_bad16(at, 0x7C00)
+                                                         : true;
+        if (bad)
+            break;
+    }
+    return i;
+}
+
 int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
 {
     const struct type *t = type_find(type);
@@ -173,7 +209,7 @@ int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
     if (t->scales.kind == SCALES_NONE)
         return -1;
     const unsigned char *at = src;
-    for (size_t i = 0; i < n_blocks; i++)
+    for (size_t i = fine_numbers(t, at, n_blocks); i < n_blocks; i++)
         if (bad_block(t, at + i * t->info.n_bytes))
             return (int64_t)i;
     return -1;

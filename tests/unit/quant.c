@@ -315,6 +315,25 @@ static void sizes_are_checked(void **state)
     assert_false(quant_encode(QUANT_Q4_K, NULL, NULL, 256));
 }
 
+static void plain_numbers_that_are_none_are_found(void **state)
+{
+    enum { MANY = 200 };
+    static const struct { uint32_t type, bits[2]; } kinds[] = {
+        {QUANT_F32, {0x7F800000, 0xFFC00001}}, {QUANT_F16, {0x7C00, 0xFE01}}, {QUANT_BF16, {0xFF80, 0x7FC1}}};
+    (void)state;
+    for (size_t t = 0; t < sizeof kinds / sizeof *kinds; t++)
+        for (size_t at = 0; at < MANY; at++) {
+            unsigned char x[MANY * 4];
+            const size_t size = quant_info(kinds[t].type)->n_bytes;
+            memset(x, 0x11, sizeof x);
+            assert_int_equal(quant_find_bad(kinds[t].type, x, MANY), -1);
+            for (size_t k = at; k < MANY; k += 50) /* little endian: the low bytes */
+                memcpy(x + k * size, &kinds[t].bits[k % 2], size);
+            assert_int_equal(quant_find_bad(kinds[t].type, x, MANY), at);
+            assert_int_equal(quant_find_bad(kinds[t].type, x, at), -1);
+        }
+}
+
 static void bad_scales_are_found(void **state)
 {
     (void)state;
@@ -388,6 +407,7 @@ int main(void)
         cmocka_unit_test(q2_0_has_its_values),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(bad_scales_are_found),
+        cmocka_unit_test(plain_numbers_that_are_none_are_found),
         cmocka_unit_test(encoders_survive_anything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
