@@ -36,6 +36,7 @@ static const double MOST_WAIT = 1.02;
 /* Of each answer: how far it is ahead of plain decoding, in tokens, counts up to a bound; and it is to be behind by so much at most. */
 static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009; /* ... and by as much more if what it is to get is all wrong */
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
+static const double SEEN_PART = 0.7; /* of what refills it: for what a network reads while it does not draft */
 static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
 const char *sched_draft_why_name(enum sched_draft_why why)
@@ -589,7 +590,9 @@ void sched_draft_note_seen(struct sched_draft *d, double seconds)
     if (!t->known || !(seconds > 0) || !isfinite(seconds))
         return;
     const double plain = sched_times_of(t, num_max(1, d->step.n_answers + d->step.other_rows));
-    d->account = fmax(d->account - seconds / exp(t->log_unit) / plain, -OVERDRAFT);
+    const double most = SEEN_PART * REFILL * (double)(d->n_steps - d->n_seen); /* or it would keep drafting from being tried again */
+    d->n_seen = d->n_steps;
+    d->account -= fmin(seconds / exp(t->log_unit) / plain, most);
     d->saved_seconds -= seconds;
 }
 

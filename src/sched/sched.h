@@ -275,7 +275,7 @@ struct sched_draft {
         double gain;          /* expected, over a plain step */
         double took;          /* plain steps */
     } step;
-    int64_t since_plain, n_steps, n_plans;
+    int64_t since_plain, n_steps, n_plans, n_seen; /* n_seen: n_steps when the network was last said to have read */
     double saved_seconds; /* in all: what plain decoding would have taken longer */
 };
 

@@ -52,6 +52,7 @@ struct world {
     double jitter;       /* times are told with this standard deviation, as a part; */
     double pauses;       /* this part of them 2 to 6 times as long */
     double drift;        /* and all of them up to so much longer for a while */
+    double seen;         /* so much of a step of one row is what the network reads of each step without drafts */
     uint64_t x;
 };
 
@@ -145,6 +146,10 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
     const double seconds = w->cost(rows);
     *now += seconds;
     sched_draft_note_step(d, rows, 500, measured(w, seconds, *now));
+    if (w->seen > 0 && rows == w->n_clients) {
+        *now += w->seen * w->cost(1);
+        sched_draft_note_seen(d, w->seen * w->cost(1));
+    }
     for (int i = 0; i < w->n_clients; i++) {
         int64_t n = 0;
         while (n < item[i].width && c[i].right[n])
@@ -335,6 +340,18 @@ static void test_text_that_goes_wrong(void **state)
     near(s, 1.03, 1.035, 0, 0);
 }
 
+/* What the network reads meanwhile does not keep it from being tried again. */
+static void test_a_network_that_reads_much(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct world w = {.cost = CURVES[k], .n_clients = 1, .right = {0, 0.9}, .turn = 512, .most = 7, .base = 0.1, .deep = 0.02, .seen = 0.02, .x = k};
+        const struct result r = run(&w);
+        if (r.speed < 1.2 || r.slowest > 1.05)
+            fail_msg("%s: speed %g, 256 tokens took %g of a plain engine's time", CURVE_NAMES[k], r.speed, r.slowest);
+    }
+}
+
 /* One answer has no drafts, or none that is right: the others do not make it wait. */
 static void test_one_among_others(void **state)
 {
@@ -505,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_with_confidence),
         cmocka_unit_test(test_text_that_goes_wrong),
         cmocka_unit_test(test_one_among_others),
+        cmocka_unit_test(test_a_network_that_reads_much),
         cmocka_unit_test(test_wrong_on_a_busy_machine),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_what_is_certain),
