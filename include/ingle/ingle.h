@@ -292,6 +292,10 @@ struct ingle_engine_options {
     struct ingle_callbacks callbacks; /* copied */
     const char *kv_k, *kv_v;          /* of keys or values alone, instead of `kv`; NULL: as it says */
     const char *kv_layers;            /* "full=K:V,sliding=TYPE": by kind of layer, instead of the others; NULL: as they say */
+    const char *experts_worker; /* addresses of workers that compute experts, "HOST:PORT,unix:PATH"; NULL: none */
+    const char *worker_key;     /* file with the key that they share; NULL: none, which is enough on one host */
+    bool worker_plain;          /* beyond it without a key all the same */
+    const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
 };
 
 enum { INGLE_PLAN_ITEMS = 11 };
@@ -417,9 +421,46 @@ struct ingle_expert_layer { int64_t layer; uint64_t choices, hits, early_hits, r
 /* Of the i-th layer with experts; false: there are no more.  Any thread. */
 INGLE_API bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out);
 
+/* A worker that computes experts. */
+struct ingle_engine_worker {
+    const char *address, *state;        /* "ready", "away", "refused"; valid until the engine is closed */
+    char layers[32];                    /* that it computes: "all", "A:B" */
+    uint64_t slots, budget_bytes;       /* its places for experts */
+    uint64_t evals, pairs, experts;     /* what it was asked: messages, rows; and experts that it computed */
+    uint64_t experts_here;              /* that this process computed, of layers that may have workers */
+    uint64_t sent_bytes, received_bytes;
+    uint64_t losses, redone;            /* of the connection; experts that were computed here instead */
+    uint64_t hits, misses;              /* experts in its memory, and not */
+    uint64_t compute_ns, wait_ns;       /* its computing; steps waited for it */
+    double unit_us, here_us, trip_us;   /* one expert with one row, there and here; the round trip; 0: not measured */
+    char trouble[240];                  /* why it is not ready; else "" */
+};
+/* The i-th; false: there are no more.  Any thread. */
+INGLE_API bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engine_worker *out);
+
 /* How often each expert of a layer was chosen since the engine was opened: hits
  * [info.n_experts], growing while steps run.  NULL: the layer has no experts. */
 INGLE_API const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer);
+
+/* ---- a worker: experts alone, for engines that ask ---- */
+
+struct ingle_worker;
+struct ingle_worker_options {
+    const char *listen; /* "HOST:PORT", "unix:PATH", "fd:N": a socket that listens already */
+    const char *layers; /* "all" (or NULL), or "A:B": A to B - 1 */
+};
+/* Of o the options of devices, packed files and experts count, and those of keys.  Experts come from the model's file; nothing else of
+ * it is loaded.  m is borrowed until ingle_worker_close(). */
+INGLE_API ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m, const struct ingle_engine_options *o,
+                                         const struct ingle_worker_options *how, struct ingle_error *error);
+INGLE_API void ingle_worker_close(struct ingle_worker *w);
+INGLE_API const char *ingle_worker_address(const struct ingle_worker *w); /* with the port that was taken */
+/* Answers until ingle_worker_stop(), which any thread or signal handler may call. */
+INGLE_API void ingle_worker_run(struct ingle_worker *w);
+INGLE_API void ingle_worker_stop(struct ingle_worker *w);
+struct ingle_worker_info { uint64_t evals, pairs, refused, failed, hits, misses, read_bytes; };
+/* Behind ingle_worker_run(). */
+INGLE_API void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *out);
 
 /* Makes running and later steps return INGLE_CANCEL until ingle_engine_resume(). */
 INGLE_API void ingle_engine_cancel(struct ingle_engine *e);

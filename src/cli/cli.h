@@ -269,7 +269,7 @@ void cli_interrupt_prompt(bool at_prompt);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull;
+    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull, cli_worker;
 /* cmd_check.c: a pool of --threads; CLI_OK, or the exit code after saying why. */
 struct pool;
 int cli_pool(struct cli *c, struct pool **out);

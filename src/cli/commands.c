@@ -14,6 +14,9 @@ static const struct cli_command commands[] = {
     {"daemon", "", "answer commands on standard input, one JSON object a line",
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
      "docs/daemon.md has all commands and events.\n", cli_daemon},
+    {"worker", "", "compute experts of a model for engines in other processes and on other machines",
+     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/experts.md.\n"
+     "Other names of this command: moe-expert, deepseek4-expert.\n", cli_worker},
     {"inspect", "[FILE]", "show the contents of a model file, or the memory that it needs", NULL,
      cli_inspect},
     {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",
@@ -64,6 +67,8 @@ const struct cli_command *cli_commands(size_t *n)
 
 const struct cli_command *cli_command_find(const char *name)
 {
+    if (strcmp(name, "moe-expert") == 0 || strcmp(name, "deepseek4-expert") == 0)
+        name = "worker"; /* what others call it */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];

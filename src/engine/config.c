@@ -327,6 +327,10 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->experts_verify = ingle_config_text(c, "experts-verify", 0);
     out->experts_trace = ingle_config_text(c, "experts-trace", 0);
     out->experts_profile = ingle_config_text(c, "experts-profile", 0);
+    out->experts_worker = ingle_config_text(c, "experts-worker", 0);
+    out->worker_key = ingle_config_text(c, "worker-key", 0);
+    out->experts_share = ingle_config_text(c, "experts-share", 0);
+    out->worker_plain = ingle_config_flag(c, "worker-plain");
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

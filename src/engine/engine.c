@@ -6,6 +6,7 @@
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "expert/remote.h"
 #include "expert/store.h"
 
 #include <inttypes.h>
@@ -443,8 +444,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     out->point_bytes = need->part.point_bytes;
 }
 
-static ingle_status memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out,
-                                 struct err *err)
+ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out, struct err *err)
 {
     struct cpu_machine machine;
     *out = o->memory_bytes;
@@ -506,7 +506,7 @@ static ingle_status find_identity(struct ingle_engine *e, const struct model_loa
 }
 
 /* What the system and others may need beside a plan that takes all that is free. */
-static uint64_t margin_of(const struct ingle_engine_options *o, uint64_t limit)
+uint64_t engine_margin_of(const struct ingle_engine_options *o, uint64_t limit)
 {
     enum { SHARE = 12 }; /* 8 % */
     static const uint64_t least = (uint64_t)2 << 30;
@@ -521,7 +521,7 @@ static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_eng
                                   struct runner_options *r, struct need *need, struct err *err)
 {
     const uint64_t dense = engine_dense_bytes(e), least = expert_store_least(e->weights), all = model_expert_bytes(e->weights);
-    const uint64_t limit = s->limit, usable = limit - margin_of(o, limit), before = e->weight_bytes;
+    const uint64_t limit = s->limit, usable = limit - engine_margin_of(o, limit), before = e->weight_bytes;
     ingle_status st = INGLE_OK;
     if (!all || usable < dense + least)
         return INGLE_OK;
@@ -581,7 +581,7 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
         r->n_ctx = e->info.n_ctx;
     const int64_t n_sessions = o->n_sessions ? o->n_sessions : 1;
     struct search search = {e, *r, n_sessions, o->cache_bytes > 0, 0};
-    st = memory_limit(e, o, &search.limit, err);
+    st = engine_memory_limit(e, o, &search.limit, err);
     if (st)
         return st;
     if (!r->max_rows)
@@ -645,8 +645,7 @@ static bool suits(const struct ingle_engine *e, const struct ingle_engine_option
 
 static const struct ingle_engine_options no_options = {0};
 
-static ingle_status prepare(struct ingle_engine **out, struct ingle_model *m,
-                            const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, const struct ingle_engine_options *o, struct err *err)
 {
     struct ingle_engine *e = mem_zalloc(sizeof *e);
     if (!e)
@@ -675,7 +674,7 @@ ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_
     struct ingle_engine *e = NULL;
     struct runner_options r;
     o = o ? o : &no_options;
-    ingle_status st = prepare(&e, m, o, &err);
+    ingle_status st = engine_prepare(&e, m, o, &err);
     if (!st)
         st = make_plan(e, o, &r, out, &err);
     if (!st)
@@ -690,7 +689,7 @@ ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_eng
     struct err err;
     struct ingle_engine *e = NULL;
     o = o ? o : &no_options;
-    ingle_status st = prepare(&e, m, o, &err);
+    ingle_status st = engine_prepare(&e, m, o, &err);
     if (!st) {
         const struct model_load_options load = load_options(e, o);
         st = find_identity(e, &load, &err);
@@ -810,6 +809,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         st = find_identity(e, &load, err);
     if (!st)
         st = engine_experts_open(e, o, err);
+    if (!st)
+        st = engine_workers_open(e, o, err);
     if (st)
         return st;
     if (e->draft)
@@ -829,7 +830,7 @@ ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
     fenv_t mode;
     fp_enter(&mode);
     o = o ? o : &no_options;
-    ingle_status st = prepare(&e, m, o, &err);
+    ingle_status st = engine_prepare(&e, m, o, &err);
     if (!st)
         st = open_engine(e, o, &err);
     if (!st && m->tokenizer)
@@ -850,6 +851,7 @@ void ingle_engine_close(struct ingle_engine *e)
     engine_draft_free(e->draft);
     if (e->self)
         e->family->free(e->self);
+    expert_remote_close(e->workers);
     expert_store_close(e->experts);
     model_free(e->weights);
     device_free(e->device);

@@ -13,6 +13,7 @@
  * engine.c   weights, threads, KV memory: the plan and the machine
  * expect.c   what speed is to be expected of experts on disk
  * experts.c  experts that are not all in memory
+ * worker.c   experts that other processes compute, and such a process
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
  * config.c   the table of options
@@ -88,6 +89,7 @@ struct ingle_engine {
     ingle_tap_fn *tap;
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
+    struct expert_remote *workers; /* that compute experts, or NULL */
 };
 
 /* A drafter that fits its target. */
@@ -150,6 +152,17 @@ uint64_t engine_dense_bytes(const struct ingle_engine *e);
 MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
 /* Behind loading, if there is a budget. */
 MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+/* worker.c: behind that, if there are addresses; between steps. */
+MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+void engine_workers_tend(struct ingle_engine *e);
+/* Who this engine is, for workers: behind loading. */
+struct link_hello;
+MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out, struct err *err);
+/* engine.c: an engine whose weights are bound and not loaded; *out is to be closed in any case.  The memory that may be used, and
+ * what of it is left to others. */
+MUST_CHECK ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, const struct ingle_engine_options *o, struct err *err);
+MUST_CHECK ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out, struct err *err);
+uint64_t engine_margin_of(const struct ingle_engine_options *o, uint64_t limit);
 
 /* The built-in model (engine/nano.S). */
 extern const unsigned char engine_nano[];

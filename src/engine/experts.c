@@ -148,6 +148,7 @@ void engine_experts_tend(struct ingle_engine *e)
 {
     if (e->experts)
         expert_store_tend(e->experts, clock_now());
+    engine_workers_tend(e);
 }
 
 struct ingle_expert_use engine_experts_used(const struct ingle_engine *e)

@@ -148,10 +148,19 @@ void expert_guess(struct device *d, const struct expert_layer *next, const struc
     expert_store_early(((struct store_layer *)next->home->keeper)->store, next->home, best, n);
 }
 
+const struct expert_tier *expert_tier_here(const struct expert_layer *l)
+{
+    return l->home && l->home->keeper ? &expert_tiered : &expert_ram;
+}
+
 void expert_eval_begin(struct expert_eval *v)
 {
     v->pairs = make_pairs(v);
-    v->tier = v->layer->home && v->layer->home->keeper ? &expert_tiered : &expert_ram;
+    v->skip = NULL;
+    v->away = NULL;
+    v->y = (struct rows){0};
+    v->summed = false;
+    v->tier = v->layer->home && v->layer->home->workers ? &expert_remote : expert_tier_here(v->layer);
     if (v->tier->begin)
         v->tier->begin(v);
 }
@@ -159,7 +168,11 @@ void expert_eval_begin(struct expert_eval *v)
 void expert_eval_end(struct expert_eval *v)
 {
     const size_t mark = device_mark(v->d);
-    const struct rows y = v->tier->end(v);
-    device_weighted_sum(v->d, v->out, y, v->pairs.slot, v->choice.weight, v->choice.k);
+    const struct rows y = v->y.width ? v->y : device_rows(v->d, v->x.n * v->choice.k, v->out.width);
+    v->tier->end(v, y);
+    if (v->summed)
+        device_copy(v->d, v->out, rows_slice(y, 0, v->out.n));
+    else
+        device_weighted_sum(v->d, v->out, y, v->pairs.slot, v->choice.weight, v->choice.k);
     device_release(v->d, mark);
 }

@@ -69,7 +69,11 @@ struct expert_eval {
     /* set by expert_eval_begin() */
     struct expert_pairs pairs;
     const struct expert_tier *tier;
-    uint8_t *state; /* the tier's */
+    uint8_t *state;      /* the tier's */
+    const uint8_t *skip; /* [n]: experts that somebody else computes; NULL: none */
+    struct expert_away *away; /* of expert_remote */
+    struct rows y;       /* of a tier that needs it before the end; width 0: of none */
+    bool summed;         /* the tier has made the sum: it is in the first rows of y */
 };
 /* Everything above is borrowed until the end; x must not change in between.  Scratch that
  * begin takes from the arena is the caller's to release. */
@@ -88,12 +92,16 @@ struct expert_tier {
     const char *name;
     /* The pairs are known: fetching or sending may start.  NULL: nothing to start. */
     void (*begin)(struct expert_eval *v);
-    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs: [n_rows * k][hidden], of the arena. */
-    struct rows (*end)(struct expert_eval *v);
+    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs [n_rows * k][hidden] but those of experts that are skipped. */
+    void (*end)(struct expert_eval *v, struct rows y);
 };
 /* All experts in the device's memory. */
 extern const struct expert_tier expert_ram;
 /* Some of them: the others are in a file (store.h). */
 extern const struct expert_tier expert_tiered;
+/* Workers compute some, and one of the tiers above the others (remote.h). */
+extern const struct expert_tier expert_remote;
+/* Of the two that compute here the one that has a layer's experts. */
+const struct expert_tier *expert_tier_here(const struct expert_layer *l);
 
 #endif

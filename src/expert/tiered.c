@@ -22,7 +22,7 @@ static struct store_layer *layer_at(const struct expert_eval *v)
 
 static bool has_rows(const struct expert_eval *v, int64_t e)
 {
-    return v->pairs.first[e + 1] > v->pairs.first[e];
+    return v->pairs.first[e + 1] > v->pairs.first[e] && !(v->skip && v->skip[e]);
 }
 
 /* A step begins where layers do not rise.  A prompt's rows are as many steps. */
@@ -346,14 +346,13 @@ static void compute_all(struct expert_eval *v, struct store_layer *l, struct row
     }
 }
 
-static struct rows tiered_end(struct expert_eval *v)
+static void tiered_end(struct expert_eval *v, struct rows y)
 {
     struct store_layer *l = layer_at(v);
     struct expert_store *s = l->store;
-    const struct rows y = device_rows(v->d, v->x.n * v->choice.k, v->out.width);
     if (!v->state) { /* a dry run, or a step that ended before */
         compute(v, NULL, y);
-        return y;
+        return;
     }
     if (device_runs(v->d))
         compute_all(v, l, y);
@@ -364,7 +363,6 @@ static struct rows tiered_end(struct expert_eval *v)
     if (s->stalled)
         expert_store_lose(s);
     expert_store_show(s, l);
-    return y;
 }
 
 const struct expert_tier expert_tiered = {.name = "tiered", .begin = tiered_begin, .end = tiered_end};

@@ -294,7 +294,7 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
         expert_normalise(p->d, &c, x.n);
     for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
         c.weight[i] *= g->weight_scale;
-    struct expert_eval eval = {p->d, &l->experts, x, c, DEVICE_SILU, l->limit, out, {0}, NULL, NULL};
+    struct expert_eval eval = {.d = p->d, .layer = &l->experts, .x = x, .choice = c, .act = DEVICE_SILU, .limit = l->limit, .out = out};
     family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
     family_part_rows(p->f, "router_weights", layer_of(p, l), (struct rows){c.weight, x.n, c.k, c.k});
     expert_eval_begin(&eval);

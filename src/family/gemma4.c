@@ -627,7 +627,7 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
         c.weight[i] *= l->expert_scale[c.id[i]];
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    struct expert_eval eval = {p->d, &l->experts, u, c, DEVICE_GELU, 0, out, {0}, NULL, NULL};
+    struct expert_eval eval = {.d = p->d, .layer = &l->experts, .x = u, .choice = c, .act = DEVICE_GELU, .out = out};
     expert_eval_begin(&eval);
     guess(p, l, x);
     expert_eval_end(&eval);

@@ -5,9 +5,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Another number here: older pages are no longer what would be computed today. */
-enum { ARITHMETIC = 3 };
-
 bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, uint64_t salt,
                      const int32_t *tokens)
 {
@@ -47,7 +44,7 @@ struct kv_key kv_key_of(struct kv_key context, uint64_t salt, const int32_t *tok
 
 struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char *numerics)
 {
-    const uint64_t head[] = {KV_FILE_VERSION, ARITHMETIC, KV_PAGE, identity, s->n_groups,
+    const uint64_t head[] = {KV_FILE_VERSION, KV_ARITHMETIC, KV_PAGE, identity, s->n_groups,
                              s->n_streams};
     const XXH64_hash_t name = XXH3_64bits(numerics, strlen(numerics));
     XXH128_hash_t h = XXH3_128bits_withSeed(head, sizeof head, name);

@@ -434,7 +434,7 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     bool there = o->pack_dir && w.head.n_sources && map(m, &w, o);
     if (!there && o->no_experts && o->pack_dir && o->pack_write)
         there = stream_file(m, &w, o) && map(m, &w, o);
-    if (!there) {
+    if (!there && !o->only_experts) {
         s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
             s = load_all(m, false, o->no_experts, err);
@@ -442,9 +442,9 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         if (!s && o->pack_dir && o->pack_write && !o->no_experts)
             (void)write_file(m, &how);
     }
-    if (!s && o->lock)
+    if (!s && o->lock && !o->only_experts)
         lock(m);
-    if (!s && !m->loaded.mapped)
+    if (!s && m->image && !m->loaded.mapped)
         count_huge(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     model_packed_want_release(&w);

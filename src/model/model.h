@@ -137,6 +137,7 @@ struct model_experts {
     struct device_matrix *part[MODEL_PARTS];
     uint64_t part_at[MODEL_PARTS]; /* in an extent */
     void *keeper;    /* of who has those that are not all in memory, and moves them; NULL: all are */
+    void *workers;   /* of who has some computed elsewhere; NULL: nobody */
 };
 /* Bound stacks that are one layer's experts (NULL: no such part), in the order in which they are used.  *out is the
  * model's; NULL where there is only one expert: it stays with the other weights. */
@@ -170,6 +171,7 @@ struct model_load_options {
     uint64_t identity;     /* of the model, part of a file's key */
     bool lock;             /* keep the weights in memory; what forbids it is reported */
     bool no_experts;       /* experts are not loaded: they stay in a file */
+    bool only_experts;     /* with it: nothing else is loaded, either.  Weights that are no experts must not be used */
 };
 
 struct model_loaded {
@@ -211,5 +213,10 @@ uint64_t model_identity(const struct model *m);
 /* Hash of all bytes of the bound weights (of tables: samples, with size and time of their file): who this model is, wherever its
  * files lie.  Known behind model_load_with(); before that a file of packed weights tells it, or all is read. */
 MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out, struct err *err);
+/* Behind model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of a file have the same; 0: it is not
+ * known without reading everything. */
+uint64_t model_exact_sum(const struct model *m);
+/* Hash of samples of the experts as the model's file has them: the same for all copies of it. */
+MUST_CHECK ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err *err);
 
 #endif

@@ -97,6 +97,7 @@ struct model {
     /* sum.c: of all bytes so far, in the order of binding; matrices that are zero. */
     uint64_t sum, sum_bytes, zero_bytes;
     bool summed; /* all of it */
+    bool sampled; /* not all bytes, or of the file's time, too */
     size_t n_zero;
     const char *zero;
     /* The matrices, in one piece of memory; without experts that stay in a file. */

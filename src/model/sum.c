@@ -234,6 +234,7 @@ static void take_sample(void *arg, int64_t i, int worker)
 
 static ingle_status sum_table(struct model *m, const struct io_tensor *t, struct err *err)
 {
+    m->sampled = true;
     const int64_t n = (int64_t)((t->n_bytes + SAMPLE_EVERY - 1) / SAMPLE_EVERY);
     struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash), mem_calloc((size_t)n, 1)};
     struct io_stamp stamp;
@@ -274,4 +275,34 @@ ingle_status model_sum_all(struct model *m, struct err *err)
         s = sum_table(m, m->table[i]->t, err);
     m->summed = true;
     return s ? s : look_at_all(m, err);
+}
+
+uint64_t model_exact_sum(const struct model *m)
+{
+    return m->summed && !m->sampled && !m->n_tables ? m->sum : 0;
+}
+
+ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err *err)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        const struct bound_matrix *b = &m->matrix[i];
+        for (int64_t k = 0; b->group && k < b->n_parts; k++) {
+            const struct io_tensor *t = b->part[k].t;
+            const int64_t n = (int64_t)((t->n_bytes + SAMPLE_EVERY - 1) / SAMPLE_EVERY);
+            struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash), mem_calloc((size_t)n, 1)};
+            const bool ok = s.hash && s.zero;
+            if (ok)
+                pool_run(device_pool(m->d), n, take_sample, &s);
+            h = XXH3_64bits_withSeed(t->name, strlen(t->name), h + t->type);
+            if (ok)
+                h = XXH3_64bits_withSeed(s.hash, (size_t)n * sizeof *s.hash, h);
+            mem_free(s.hash);
+            mem_free(s.zero);
+            if (!ok)
+                return err_set(err, INGLE_NOMEM, "no memory for samples of tensor '%s'", t->name);
+        }
+    }
+    *out = h;
+    return INGLE_OK;
 }

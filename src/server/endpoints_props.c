@@ -291,6 +291,37 @@ static void put_experts(const struct serve *s, struct str *out)
     write_close(out, '}');
 }
 
+/* Only where there are any. */
+static void put_workers(const struct serve *s, struct str *out)
+{
+    struct ingle_engine_worker w;
+    if (!ingle_engine_worker(s->engine, 0, &w))
+        return;
+    write_key(out, "workers");
+    write_open(out, '[');
+    for (int i = 0; ingle_engine_worker(s->engine, i, &w); i++) {
+        const struct { const char *key; uint64_t v; } member[] = {
+            {"slots", w.slots}, {"memory_bytes", w.budget_bytes}, {"evals", w.evals}, {"pairs", w.pairs}, {"experts", w.experts},
+            {"experts_here", w.experts_here}, {"sent_bytes", w.sent_bytes}, {"received_bytes", w.received_bytes}, {"losses", w.losses},
+            {"redone", w.redone}, {"hits", w.hits}, {"misses", w.misses}, {"compute_ms", w.compute_ns / 1000000}, {"wait_ms", w.wait_ns / 1000000},
+        };
+        write_open(out, '{');
+        write_member(out, "address", w.address);
+        write_member(out, "state", w.state);
+        write_member(out, "layers", w.layers);
+        for (size_t k = 0; k < sizeof member / sizeof *member; k++) {
+            write_key(out, member[k].key);
+            write_uint(out, member[k].v);
+        }
+        write_member_number(out, "expert_us", w.unit_us);
+        write_member_number(out, "expert_here_us", w.here_us);
+        write_member_number(out, "trip_us", w.trip_us);
+        write_member(out, "trouble", w.trouble[0] ? w.trouble : NULL);
+        write_close(out, '}');
+    }
+    write_close(out, ']');
+}
+
 static void put_state(struct serve *s, const struct http_request *rq, struct str *out)
 {
     struct ingle_scheduler_status now;
@@ -321,6 +352,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_member(out, "kv_cache_k", s->engine_info.kv);
     write_member(out, "kv_cache_v", s->engine_info.kv);
     put_experts(s, out);
+    put_workers(s, out);
     write_close(out, '}');
 }
 

@@ -257,6 +257,46 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
         (double)n->kv_budget_bytes);
 }
 
+/* An address as the value of a label. */
+static void put_label(struct str *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            str_addc(out, '\\');
+        str_addc(out, *text == '\n' ? ' ' : *text);
+    }
+}
+
+/* Of each worker that computes experts. */
+static void put_workers(struct str *out, const struct ingle_engine *e)
+{
+    static const struct { const char *name, *kind, *help; } of[] = {
+        {"ingle_worker_ready", "gauge", "Whether the worker computes experts."},
+        {"ingle_worker_evals_total", "counter", "Messages that asked it for experts."},
+        {"ingle_worker_experts_total", "counter", "Experts that it computed, one for each layer and step."},
+        {"ingle_worker_sent_bytes_total", "counter", "Bytes sent to it."},
+        {"ingle_worker_received_bytes_total", "counter", "Bytes received from it."},
+        {"ingle_worker_losses_total", "counter", "Connections to it that were lost."},
+        {"ingle_worker_redone_total", "counter", "Experts that were computed here instead."},
+        {"ingle_worker_compute_seconds_total", "counter", "Time that it computed."},
+        {"ingle_worker_wait_seconds_total", "counter", "Time that steps waited for it."},
+    };
+    struct ingle_engine_worker w;
+    if (!ingle_engine_worker(e, 0, &w))
+        return;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        put_head(out, of[k].name, of[k].kind, of[k].help);
+        for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
+            const double v[] = {strcmp(w.state, "ready") == 0, (double)w.evals, (double)w.experts, (double)w.sent_bytes, (double)w.received_bytes,
+                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9};
+            str_addf(out, "%s{worker=\"", of[k].name);
+            put_label(out, w.address);
+            str_addf(out, "\"} %.9g\n", v[k]);
+        }
+    }
+    put(out, "ingle_worker_experts_here_total", "counter", "Experts that were computed beside the workers.", (double)w.experts_here);
+}
+
 /* Of experts that are not all in memory. */
 static void put_experts(struct str *out, const struct ingle_engine *e)
 {
@@ -343,6 +383,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_drafting(out, &s->engine_info, &now);
     put_caches(out, &now);
     put_experts(out, s->engine);
+    put_workers(out, s->engine);
     put_http(out, &http);
     responses_store_count(s->responses, &n_responses, &responses_bytes);
     put(out, "ingle_responses_kept", "gauge", "Answers kept for previous_response_id.",

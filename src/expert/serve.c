@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve - a worker's side: who asks, and what is computed for them.
+ *
+ * A peer is known by what the carrier calls its connection.  One that breaks a rule gets a reason and no more answers; a new
+ * connection begins anew.  What a message says is checked by link_head_read() and link_eval_read() before any of it is used.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "expert/serve.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20 };
+
+struct peer {
+    struct link_peer id;
+    uint64_t heard_ns; /* 0: there is none */
+    bool agreed, closed;
+};
+
+struct expert_serve {
+    struct expert_serve_options o;
+    struct link_hello hello;
+    struct link_shape shape;
+    struct device *d;
+    struct link *link;
+    struct peer peer[PEERS];
+    struct expert_serve_counts n;
+};
+
+/* ---- opening ---- */
+
+static ingle_status reserve(struct expert_serve *s, struct err *err);
+
+ingle_status expert_serve_open(struct expert_serve **out, struct device *d, const struct expert_serve_options *o, struct err *err)
+{
+    struct expert_serve *s = mem_zalloc(sizeof *s);
+    struct expert_store_counts store;
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a worker");
+    s->o = *o;
+    s->d = d;
+    s->hello = *o->hello;
+    expert_store_count(o->store, &store);
+    const int64_t fit = RESULT_BYTES / ((int64_t)s->hello.hidden * (int64_t)sizeof(float));
+    s->hello.most_pairs = (uint32_t)num_max(LEAST_PAIRS, num_min(MOST_PAIRS, fit));
+    s->hello.most_rows = (uint32_t)num_min(MOST_ROWS, s->hello.most_pairs);
+    s->hello.slots = store.slots;
+    s->hello.budget_bytes = store.slot_bytes;
+    s->shape = (struct link_shape){s->hello.n_layers, s->hello.n_experts, s->hello.hidden, s->hello.most_rows, s->hello.most_pairs};
+    const struct link_head most = {.kind = LINK_EVAL, .n_rows = s->hello.most_rows, .n_pairs = s->hello.most_pairs, .flags = LINK_SUM};
+    const uint64_t bytes = link_eval_bytes(&most, &s->shape);
+    const struct link_options l = {.address = o->address, .key_file = o->key_file, .plain = o->plain,
+                                   .most_bytes = bytes > LINK_HELLO_BYTES ? bytes : LINK_HELLO_BYTES};
+    ingle_status st = reserve(s, err);
+    if (!st)
+        st = link_listen(&s->link, &l, err);
+    if (st)
+        expert_serve_close(s);
+    else
+        *out = s;
+    return st;
+}
+
+void expert_serve_close(struct expert_serve *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->link && i < PEERS; i++) {
+        const struct link_head h = {.kind = LINK_BYE};
+        struct link_out m;
+        if (s->peer[i].heard_ns && !s->peer[i].closed && link_out_init(&m, 0))
+            (void)!link_send(s->link, &s->peer[i].id, &h, &m);
+    }
+    link_close(s->link);
+    mem_free(s);
+}
+
+const char *expert_serve_name(const struct expert_serve *s)
+{
+    return link_name(s->link);
+}
+
+void expert_serve_count(const struct expert_serve *s, struct expert_serve_counts *out)
+{
+    *out = s->n;
+}
+
+/* ---- computing ---- */
+
+/* What an EVAL takes from the arena, in its order. */
+struct work {
+    struct expert_eval v;
+    struct rows y, out;
+    float *weight; /* [n_rows * n_used]: of sums */
+    int32_t *filled;
+};
+
+static void lay_out(const struct expert_serve *s, const struct expert_layer *l, int64_t n_rows, int64_t n_pairs, struct work *w)
+{
+    struct device *d = s->d;
+    *w = (struct work){.v = {.d = d, .layer = l}};
+    struct expert_eval *v = &w->v;
+    v->x = device_rows(d, n_rows, s->shape.hidden);
+    v->pairs.first = device_bytes(d, (size_t)(l->n + 2) * sizeof(int32_t));
+    v->pairs.row = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
+    v->pairs.slot = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
+    w->weight = device_bytes(d, (size_t)n_pairs * sizeof(float));
+    w->filled = device_bytes(d, (size_t)n_rows * sizeof(int32_t));
+    w->out = v->out = device_rows(d, n_rows, s->shape.hidden);
+    w->y = device_rows(d, n_pairs, s->shape.hidden);
+    v->tier = expert_tier_here(l);
+    v->choice.k = 1; /* nobody asks */
+}
+
+static void compute(struct work *w)
+{
+    if (w->v.tier->begin)
+        w->v.tier->begin(&w->v);
+    w->v.tier->end(&w->v, w->y);
+}
+
+/* Scratch of the largest EVAL. */
+static ingle_status reserve(struct expert_serve *s, struct err *err)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < s->hello.n_layers; i++) {
+        struct work w;
+        if (!s->o.layer[i])
+            continue;
+        device_dry_begin(s->d);
+        lay_out(s, s->o.layer[i], s->hello.most_rows, s->hello.most_pairs, &w);
+        compute(&w);
+        const size_t n = device_dry_end(s->d);
+        most = n > most ? n : most;
+    }
+    return device_arena_reserve(s->d, most + 4096, err);
+}
+
+/* Pairs as they came: by expert. */
+static void read_pairs(const struct link_head *h, const struct link_eval *e, struct work *w)
+{
+    struct expert_pairs *p = &w->v.pairs;
+    const int64_t n = w->v.layer->n;
+    memset(p->first, 0, (size_t)(n + 2) * sizeof *p->first);
+    for (uint32_t i = 0; i < h->n_pairs; i++) {
+        p->first[link_u32(e->expert + 4 * (size_t)i) + 1]++;
+        p->row[i] = (int32_t)link_u32(e->row + 4 * (size_t)i);
+    }
+    for (int64_t k = 0; k < n; k++)
+        p->first[k + 1] += p->first[k];
+    p->first[n + 1] = p->first[n];
+}
+
+/* Of sums: which pairs a row has, by ascending expert.  False: not each has as many as the others. */
+static bool read_sums(const struct link_head *h, const struct link_eval *e, struct work *w)
+{
+    memset(w->filled, 0, h->n_rows * sizeof *w->filled);
+    for (uint32_t i = 0; i < h->n_pairs; i++) {
+        const int32_t row = w->v.pairs.row[i];
+        if (w->filled[row] >= e->n_used)
+            return false;
+        const int64_t at = row * e->n_used + w->filled[row]++;
+        w->v.pairs.slot[at] = (int32_t)i;
+        memcpy(&w->weight[at], e->weight + 4 * (size_t)i, sizeof(float));
+    }
+    return true; /* as many pairs as places */
+}
+
+static ingle_status compute_eval(struct expert_serve *s, const struct link_head *h, const struct link_eval *e, struct work *w, struct err *err)
+{
+    enum { PROMPT_ROWS = 8 };
+    const size_t n = (size_t)s->shape.hidden * sizeof(float);
+    device_begin(s->d, s->o.stop);
+    device_prompt_rows(s->d, h->n_rows, h->n_rows > PROMPT_ROWS ? h->n_rows : 0); /* for the age of uses */
+    lay_out(s, s->o.layer[h->layer], h->n_rows, h->n_pairs, w);
+    if (!device_runs(s->d) || !w->v.pairs.first || !w->filled || !w->v.x.at) {
+        const ingle_status st = device_status(s->d, err);
+        return st ? st : err_set(err, INGLE_LIMIT, "the scratch of a worker is too small"); /* cannot be: it was planned */
+    }
+    w->v.act = h->flags & LINK_SILU ? DEVICE_SILU : DEVICE_GELU;
+    w->v.limit = e->limit;
+    for (uint32_t r = 0; r < h->n_rows; r++)
+        memcpy(w->v.x.at + r * w->v.x.stride, e->x + r * n, n);
+    read_pairs(h, e, w);
+    if ((h->flags & LINK_SUM) && !read_sums(h, e, w))
+        return err_set(err, INGLE_FORMAT, "an EVAL has rows with more than %lld experts", (long long)e->n_used);
+    compute(w);
+    if (h->flags & LINK_SUM)
+        device_weighted_sum(s->d, w->out, w->y, w->v.pairs.slot, w->weight, e->n_used);
+    (void)device_runs(s->d);
+    return device_status(s->d, err);
+}
+
+/* ---- answers ---- */
+
+/* tag 0: the peer gets no more answers. */
+static void refuse(struct expert_serve *s, struct peer *p, uint64_t tag, const char *why)
+{
+    const size_t n = strnlen(why, LINK_MAX_TEXT);
+    const struct link_head h = {.kind = LINK_FAIL, .tag = tag};
+    struct link_out m;
+    p->closed = p->closed || !tag;
+    s->n.refused += !tag;
+    s->n.failed += tag != 0;
+    if (link_out_init(&m, n)) {
+        memcpy(m.payload, why, n);
+        (void)!link_send(s->link, &p->id, &h, &m);
+    }
+    if (!tag)
+        report(s->o.sink, INGLE_REPORT_WARN, "worker", expert_serve_name(s), "a peer is not answered any more: %s", why);
+}
+
+static void greet(struct expert_serve *s, struct peer *p, const struct link_in *in)
+{
+    struct link_hello theirs;
+    struct link_out m;
+    struct err err;
+    ingle_status st = link_hello_read(in->payload, in->n_payload, &theirs, &err);
+    if (!st)
+        st = link_hello_agree(&s->hello, &theirs, &err);
+    if (st) {
+        refuse(s, p, 0, err.msg);
+        return;
+    }
+    p->agreed = true;
+    s->n.peers++;
+    const struct link_head h = {.kind = LINK_HELLO};
+    if (!link_out_init(&m, LINK_HELLO_BYTES))
+        return;
+    link_hello_write(&s->hello, m.payload);
+    if (link_send(s->link, &p->id, &h, &m))
+        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
+}
+
+static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked, const struct work *w, struct link_result *r)
+{
+    const bool sum = (asked->flags & LINK_SUM) != 0;
+    const struct rows from = sum ? w->out : w->y;
+    const size_t n = (size_t)s->shape.hidden * sizeof(float);
+    struct link_head h = *asked;
+    struct link_out m;
+    h.kind = LINK_RESULT;
+    if (!link_out_init(&m, link_result_bytes(&h, &s->shape)))
+        return; /* the engine takes it for late */
+    link_result_begin(m.payload, r);
+    for (int64_t i = 0; i < from.n; i++)
+        memcpy(m.payload + LINK_RESULT_BYTES + (size_t)i * n, from.at + i * from.stride, n);
+    s->n.evals++;
+    s->n.pairs += asked->n_pairs;
+    (void)!link_send(s->link, &p->id, &h, &m);
+}
+
+static void answer(struct expert_serve *s, struct peer *p, const struct link_head *h, const struct link_in *in)
+{
+    struct link_eval e;
+    struct work w;
+    struct err err;
+    struct expert_store_counts before, after;
+    if (link_eval_read(h, &s->shape, in->payload, in->n_payload, &e, &err)) {
+        refuse(s, p, 0, err.msg);
+        return;
+    }
+    if (!s->o.layer[h->layer] || !link_range_has(&s->hello.range, h->layer)) {
+        snprintf(err.msg, sizeof err.msg, "layer %u is none of those that are computed here", h->layer);
+        refuse(s, p, 0, err.msg);
+        return;
+    }
+    const uint64_t start = clock_now();
+    expert_store_count(s->o.store, &before);
+    const ingle_status st = compute_eval(s, h, &e, &w, &err);
+    if (st) {
+        refuse(s, p, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
+        return;
+    }
+    expert_store_count(s->o.store, &after);
+    struct link_result r = {.compute_ns = clock_now() - start, .stall_ns = after.stall_ns - before.stall_ns,
+                            .hits = (uint32_t)(after.hits - before.hits), .misses = (uint32_t)(after.misses - before.misses)};
+    send_result(s, p, h, &w, &r);
+}
+
+static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
+{
+    struct peer *oldest = &s->peer[0];
+    for (int i = 0; i < PEERS; i++) {
+        struct peer *p = &s->peer[i];
+        if (p->heard_ns && p->id.n == id->n && memcmp(p->id.id, id->id, id->n) == 0)
+            return p;
+        oldest = p->heard_ns < oldest->heard_ns ? p : oldest;
+    }
+    *oldest = (struct peer){.id = *id};
+    return oldest;
+}
+
+static void hear(struct expert_serve *s, const struct link_in *in)
+{
+    struct err err;
+    struct link_head h;
+    struct peer *p = peer_of(s, &in->from);
+    p->heard_ns = clock_now();
+    if (p->closed)
+        return;
+    if (in->n_more)
+        refuse(s, p, 0, "a message has more than two parts");
+    else if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &h, &err))
+        refuse(s, p, 0, err.msg);
+    else if (h.kind == LINK_HELLO)
+        greet(s, p, in);
+    else if (h.kind == LINK_EVAL)
+        answer(s, p, &h, in);
+    else if (h.kind == LINK_BYE)
+        *p = (struct peer){0};
+    else
+        refuse(s, p, 0, "an engine says what only a worker says");
+}
+
+void expert_serve_run(struct expert_serve *s)
+{
+    struct link_in in;
+    char why[8];
+    while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
+        if (link_wait(s->link, TURN_MS, &in, why, sizeof why) == LINK_MESSAGE) {
+            hear(s, &in);
+            link_in_release(&in);
+        }
+        expert_store_tend(s->o.store, clock_now());
+    }
+}

@@ -1,0 +1,180 @@
+/*
+ * link - frames between an engine and a worker that computes experts, and what carries them.
+ *
+ * A message is a head of LINK_HEAD bytes and a payload.  Everything a peer says is bounded and compared with its head
+ * before it is used; an error names the field, its value and its limit.  Numbers are little-endian.  frame.c knows bytes
+ * alone; ZeroMQ, which carries them, is known to zmq.c alone.
+ */
+#ifndef INGLE_LINK_LINK_H
+#define INGLE_LINK_LINK_H
+
+#include "base/err.h"
+#include "base/report.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LINK_VERSION = 1, LINK_HEAD = 48, LINK_HELLO_BYTES = 280, LINK_RESULT_BYTES = 24, LINK_EVAL_BYTES = 16 };
+enum {
+    LINK_MAX_ROWS = 65536,
+    LINK_MAX_PAIRS = LINK_MAX_ROWS * 64,
+    LINK_MAX_LAYERS = 65536,
+    LINK_MAX_EXPERTS = 4096,
+    LINK_MAX_USED = 64,
+    LINK_MAX_WIDTH = 1 << 20,
+    LINK_MAX_TEXT = 400,
+    LINK_MAX_BYTES = 256 << 20, /* of a payload */
+};
+
+enum link_kind {
+    LINK_HELLO = 1, /* both ways: who one is (struct link_hello) */
+    LINK_EVAL,      /* to the worker: rows, and which experts are to compute which of them */
+    LINK_RESULT,    /* back: f32 rows, one a pair, or one a row with LINK_SUM */
+    LINK_FAIL,      /* back: a text; tag 0: nothing more is answered until another HELLO */
+    LINK_BYE,       /* both ways: it ends in good order */
+};
+enum link_flags {
+    LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
+    LINK_SILU = 2, /* the activation; else GELU */
+    LINK_FLAGS = 3,
+};
+
+struct link_head {
+    enum link_kind kind;
+    uint32_t layer, n_rows, n_pairs, flags;
+    uint64_t step, tag;
+};
+
+/* What both ends have agreed on: the bounds of all that follows. */
+struct link_shape {
+    int64_t n_layers, n_experts, hidden; /* layers of the model, with experts or not */
+    int64_t most_rows, most_pairs;       /* of an EVAL */
+};
+
+/* Layers: [from, to), or all of them. */
+struct link_range { bool all; uint32_t from, to; };
+/* "all", or "A:B" with A < B. */
+MUST_CHECK ingle_status link_range_parse(const char *text, struct link_range *out, struct err *err);
+bool link_range_has(const struct link_range *r, int64_t layer);
+bool link_range_meets(const struct link_range *a, const struct link_range *b);
+void link_range_text(const struct link_range *r, char *out, size_t n);
+
+struct link_hello {
+    uint16_t version_min, version_max;
+    uint32_t arithmetic, layout;   /* what bits results have; how weights are packed */
+    struct link_range range;       /* of a worker: what it computes; of an engine: what it asks for */
+    uint64_t form, mark, sum;      /* hashes of the model: shapes and parameters; samples of the experts; all bytes, 0: not known */
+    uint32_t n_layers, n_experts, n_used, hidden, width;
+    uint32_t most_rows, most_pairs; /* of an EVAL, at most */
+    uint32_t threads;
+    uint64_t slots, budget_bytes;  /* places for experts in memory */
+    char numerics[48], family[32], cpu[32], engine[32]; /* ended by 0 */
+};
+/* Whether two ends can compute together; INGLE_UNSUP names the first field in which they differ. */
+MUST_CHECK ingle_status link_hello_agree(const struct link_hello *mine, const struct link_hello *theirs, struct err *err);
+void link_hello_write(const struct link_hello *h, uint8_t out[LINK_HELLO_BYTES]);
+/* INGLE_FORMAT: a field is outside its limit. */
+MUST_CHECK ingle_status link_hello_read(const uint8_t *at, size_t n, struct link_hello *out, struct err *err);
+
+/* Head and payload as they came; shape NULL: no HELLO was agreed on, and only HELLO, FAIL and BYE may come.
+ * INGLE_FORMAT: the peer is wrong and is not to be listened to. */
+MUST_CHECK ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *payload, size_t n_payload,
+                                       const struct link_shape *shape, struct link_head *out, struct err *err);
+void link_head_write(const struct link_head *h, const uint8_t *payload, size_t n_payload, uint8_t out[LINK_HEAD]);
+
+/* The payload of an EVAL: pairs by ascending expert, within one by ascending row. */
+struct link_eval {
+    int64_t n_used;        /* with LINK_SUM: experts of each row; else 0 */
+    float limit;           /* of the activation; 0: none */
+    const uint8_t *row;    /* u32 [n_pairs]: of x.  Any address: read by link_u32() */
+    const uint8_t *expert; /* u32 [n_pairs] */
+    const uint8_t *weight; /* f32 [n_pairs], with LINK_SUM */
+    const uint8_t *x;      /* f32 [n_rows][hidden] */
+};
+size_t link_eval_bytes(const struct link_head *h, const struct link_shape *s); /* of the payload; 0: too many */
+/* Where its parts go in a payload of link_eval_bytes(). */
+void link_eval_lay(const struct link_head *h, uint8_t *payload, struct link_eval *out);
+void link_eval_begin(uint8_t *payload, int64_t n_used, float limit);
+MUST_CHECK ingle_status link_eval_read(const struct link_head *h, const struct link_shape *s, const uint8_t *payload, size_t n,
+                                       struct link_eval *out, struct err *err);
+
+struct link_result {
+    uint64_t compute_ns, stall_ns; /* all of it; waiting for the disk */
+    uint32_t hits, misses;         /* experts that were in memory, and not */
+    const uint8_t *y;              /* f32 [n_pairs, or n_rows with LINK_SUM][hidden] */
+};
+size_t link_result_bytes(const struct link_head *h, const struct link_shape *s); /* 0: too many */
+void link_result_begin(uint8_t *payload, const struct link_result *r);
+MUST_CHECK ingle_status link_result_read(const struct link_head *h, const struct link_shape *s, const uint8_t *payload, size_t n,
+                                         struct link_result *out, struct err *err);
+/* A FAIL's text, cut and cleaned of what is no printable ASCII. */
+void link_fail_text(const uint8_t *payload, size_t n, char out[LINK_MAX_TEXT + 1]);
+
+uint32_t link_u32(const uint8_t *at);
+void link_put_u32(uint8_t *at, uint32_t v);
+
+/* ---- addresses and keys ---- */
+
+enum link_place { LINK_TCP, LINK_UNIX, LINK_HANDED };
+struct link_address {
+    enum link_place place;
+    char endpoint[300]; /* as the carrier wants it; of LINK_HANDED "" */
+    int fd;             /* of LINK_HANDED */
+    bool near;          /* this host alone */
+};
+/* "HOST:PORT", "[IPV6]:PORT", "unix:PATH"; listening also "fd:N", a socket that listens already. */
+MUST_CHECK ingle_status link_address_parse(const char *text, bool listening, struct link_address *out, struct err *err);
+
+enum { LINK_SECRET = 32 };
+/* A file with 64 hexadecimal digits, which nobody but its owner may read. */
+MUST_CHECK ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct err *err);
+/* What each end has of the secret both know: role "worker" or "engine". */
+void link_secret_derive(const uint8_t secret[LINK_SECRET], const char *role, uint8_t out[LINK_SECRET]);
+
+/* ---- ends: used by one thread at a time ---- */
+
+struct link_options {
+    const char *address;
+    const char *key_file;  /* NULL: messages are not encrypted */
+    bool plain;            /* beyond this host without a key all the same */
+    uint64_t most_bytes;   /* of a payload that is taken */
+    int heartbeat_ms, dead_ms; /* 0: 500, 2000 */
+};
+
+struct link; /* an end */
+
+bool link_is_built(void); /* with a carrier; else opening is INGLE_UNSUP */
+/* A worker's end, which listens; and an engine's, which connects in the background and goes on trying. */
+MUST_CHECK ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err);
+MUST_CHECK ingle_status link_dial(struct link **out, const struct link_options *o, struct err *err);
+void link_close(struct link *l);
+/* "127.0.0.1:41000": where it listens. */
+const char *link_name(const struct link *l);
+
+enum { LINK_PEER = 256 };
+struct link_peer { uint8_t n, id[LINK_PEER - 1]; }; /* whom a message came from; of a dialled end nothing */
+
+/* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes it in any case; false: the peer
+ * is gone or takes no more. */
+struct link_out { uint8_t *payload; size_t n; ATTR_ALIGNED(16) unsigned char carrier[64]; };
+MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
+void link_out_release(struct link_out *m);
+MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m);
+
+/* A message that came, as bytes. */
+struct link_in {
+    struct link_peer from;
+    const uint8_t *head, *payload;
+    size_t n_head, n_payload, n_more; /* n_more: parts that do not belong there */
+    ATTR_ALIGNED(16) unsigned char carrier[2][64];
+};
+enum link_event { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_MESSAGE };
+/* Waits timeout_ms at most (0: not at all).  LINK_UP, LINK_DOWN: a dialled end has, or has no longer, a connection; why
+ * says the reason.  LINK_MESSAGE: *in is to be released. */
+enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why);
+void link_in_release(struct link_in *in);
+/* Until any of n ends (at most LINK_SLEEP; NULL ones do not count) has something, or timeout_ms have passed. */
+enum { LINK_SLEEP = 8 };
+void link_sleep(struct link *const *l, int n, int timeout_ms);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* none - ends of a build without ZeroMQ: there are none. */
+#include "link/link.h"
+
+bool link_is_built(void)
+{
+    return false;
+}
+
+static ingle_status refuse(struct err *err)
+{
+    return err_set(err, INGLE_UNSUP, "this build has no workers: it was made without libzmq (Debian: libzmq3-dev)");
+}
+
+ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err)
+{
+    (void)out;
+    (void)o;
+    return refuse(err);
+}
+
+ingle_status link_dial(struct link **out, const struct link_options *o, struct err *err)
+{
+    (void)out;
+    (void)o;
+    return refuse(err);
+}
+
+void link_close(struct link *l)
+{
+    (void)l;
+}
+
+const char *link_name(const struct link *l)
+{
+    (void)l;
+    return "";
+}
+
+bool link_out_init(struct link_out *m, size_t n)
+{
+    *m = (struct link_out){.n = n};
+    return false;
+}
+
+void link_out_release(struct link_out *m)
+{
+    m->payload = NULL;
+}
+
+bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m)
+{
+    (void)l;
+    (void)to;
+    (void)h;
+    (void)m;
+    return false;
+}
+
+enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why)
+{
+    (void)l;
+    (void)timeout_ms;
+    (void)in;
+    (void)why;
+    (void)n_why;
+    return LINK_NOTHING;
+}
+
+void link_in_release(struct link_in *in)
+{
+    (void)in;
+}
+
+void link_sleep(struct link *const *l, int n, int timeout_ms)
+{
+    (void)l;
+    (void)n;
+    (void)timeout_ms;
+}

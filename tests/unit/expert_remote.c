@@ -1,0 +1,684 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers: the bits of one process, whoever computes what, and whatever a worker or an engine at the other end does. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "expert/fetch.h"
+#include "expert/remote.h"
+#include "expert/split.h"
+#include "expert/store.h"
+#include "model/packed.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
+static const char *const models[] = {moe, "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
+enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 40, ANSWER = 5 };
+
+static struct ingle_error error;
+static char dir[64], at[2][96]; /* where workers listen */
+static char said[8192];
+
+static void must(ingle_status st)
+{
+    if (st)
+        fail_msg("%s", error.text);
+}
+
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)subject;
+    const size_t n = strlen(said);
+    snprintf(said + n, sizeof said - n, "%s: %s\n", kind, text);
+}
+
+/* ---- an engine ---- */
+
+struct world {
+    struct ingle_model *m;
+    struct ingle_engine *e;
+};
+
+static void open_world(struct world *w, const char *path, uint64_t budget, const char *workers)
+{
+    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = budget, .experts_worker = workers, .callbacks = {.report = hear}};
+    said[0] = 0;
+    must(ingle_model_open(&w->m, path, NULL, &error));
+    must(ingle_engine_open(&w->e, w->m, &o, &error));
+}
+
+static void close_world(struct world *w)
+{
+    ingle_engine_close(w->e);
+    ingle_model_close(w->m);
+}
+
+/* Instead of the engine's own workers: with hooks. */
+static ingle_status call_again(struct world *w, struct expert_remote_options o, const char *address, struct err *err)
+{
+    struct link_hello hello;
+    expert_remote_close(w->e->workers);
+    w->e->workers = NULL;
+    if (engine_worker_describe(w->e, &hello, err))
+        fail_msg("%s", err->msg);
+    o.address = &address;
+    o.share = -1;
+    o.n = 1;
+    o.hello = &hello;
+    o.sink = &w->e->sink;
+    return expert_remote_open(&w->e->workers, w->e->weights, &o, err);
+}
+
+/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step fails. */
+static uint64_t compute(struct world *w)
+{
+    struct ingle_engine_info info;
+    struct ingle_session *s;
+    int32_t tokens[PROMPT + ANSWER];
+    const float *logits;
+    uint64_t h = 1;
+    ingle_engine_info(w->e, &info);
+    ingle_engine_forget(w->e);
+    for (int i = 0; i < PROMPT + ANSWER; i++)
+        tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
+    must(ingle_session_open(&s, w->e, &error));
+    for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
+        if (ingle_session_sync(s, tokens, n, NULL, &error) || ingle_session_finish(s, &logits, &error))
+            h = 0;
+        else
+            h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
+    }
+    ingle_session_close(s);
+    return h;
+}
+
+static uint64_t alone(const char *path)
+{
+    struct world w;
+    open_world(&w, path, 0, NULL);
+    const uint64_t h = compute(&w);
+    close_world(&w);
+    return h;
+}
+
+static uint64_t least_of(const char *path)
+{
+    struct world w;
+    open_world(&w, path, 0, NULL);
+    const uint64_t n = expert_store_least(w.e->weights);
+    close_world(&w);
+    return n;
+}
+
+/* ---- a worker ---- */
+
+struct helper {
+    struct ingle_model *m;
+    struct ingle_worker *w;
+    pthread_t thread;
+};
+
+static void *run(void *arg)
+{
+    ingle_worker_run(arg);
+    return NULL;
+}
+
+static void start(struct helper *h, const char *path, const char *listen, const char *layers, uint64_t budget, const char *key)
+{
+    const struct ingle_engine_options o = {.threads = 1, .expert_bytes = budget, .worker_key = key};
+    const struct ingle_worker_options how = {.listen = listen, .layers = layers};
+    must(ingle_model_open(&h->m, path, NULL, &error));
+    must(ingle_worker_open(&h->w, h->m, &o, &how, &error));
+    assert_int_equal(pthread_create(&h->thread, NULL, run, h->w), 0);
+}
+
+static struct ingle_worker_info stop(struct helper *h)
+{
+    struct ingle_worker_info info;
+    ingle_worker_stop(h->w);
+    pthread_join(h->thread, NULL);
+    ingle_worker_info(h->w, &info);
+    ingle_worker_close(h->w);
+    ingle_model_close(h->m);
+    return info;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/ingle-worker-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    for (int i = 0; i < 2; i++)
+        snprintf(at[i], sizeof at[i], "unix:%s/%d", dir, i);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%.60s'", dir);
+    return system(command);
+}
+
+/* ---- dealing ---- */
+
+static void all_ends_finish_together(void **state)
+{
+    (void)state;
+    enum { N = 96 };
+    struct split_expert e[N];
+    int32_t order[N];
+    int8_t owner[N];
+    for (int kind = 0; kind < 4; kind++) {
+        struct split_cost c[SPLIT_ENDS] = {{100, 0, 0}, {kind == 1 ? 300 : 100, 0, kind == 2 ? 20000 : 0}};
+        double end[2] = {0, c[1].start_ns};
+        for (int i = 0; i < N; i++)
+            e[i] = (struct split_expert){split_units(1 + i % 7), 3, 3};
+        expert_split_deal(c, e, N, -1, order, owner);
+        for (int i = 0; i < N; i++)
+            end[owner[i]] += c[owner[i]].unit_ns * (double)e[i].units;
+        const double most = end[0] > end[1] ? end[0] : end[1], least = end[0] < end[1] ? end[0] : end[1];
+        assert_true(most - least <= 300 * 15); /* the largest piece */
+    }
+    /* a round trip longer than all the work: nobody goes */
+    struct split_cost far[SPLIT_ENDS] = {{100, 0, 0}, {100, 0, 1e9}};
+    expert_split_deal(far, e, N, -1, order, owner);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(owner[i], SPLIT_HERE);
+    /* but one is probed */
+    int n = 0;
+    expert_split_deal(far, e, N, 1, order, owner);
+    for (int i = 0; i < N; i++)
+        n += owner[i] == 1;
+    assert_int_equal(n, 1);
+    /* what is not in memory here goes where it is */
+    struct split_cost disk[SPLIT_ENDS] = {{100, 1e8, 0}, {100, 1e8, 1000}};
+    for (int i = 0; i < N; i++)
+        e[i] = (struct split_expert){split_units(1), 3, i % 2 ? 1 : 2};
+    expert_split_deal(disk, e, N, -1, order, owner);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(owner[i], i % 2 ? 0 : 1);
+    /* only those that may */
+    for (int i = 0; i < N; i++)
+        e[i].may = i % 3 ? 1 : 5;
+    expert_split_deal(disk, e, N, 1, order, owner);
+    for (int i = 0; i < N; i++)
+        assert_true(owner[i] == 0 || (owner[i] == 2 && i % 3 == 0));
+}
+
+static void sizes_rise(void **state)
+{
+    (void)state;
+    for (int64_t rows = 1; rows < 100000; rows++)
+        assert_true(expert_split_size(rows) <= expert_split_size(rows + 1) && expert_split_size(rows) < SPLIT_SIZES);
+    assert_true(expert_split_size(1) == 0 && expert_split_size(2) == 1);
+    double mean = 0;
+    for (int i = 0; i < 200; i++)
+        expert_split_learn(&mean, i < 100 ? 10 : 20);
+    assert_true(mean > 19.9 && mean <= 20);
+}
+
+/* ---- the same bits ---- */
+
+static void check_worker(const struct world *w, int i)
+{
+    struct ingle_engine_worker x;
+    assert_true(ingle_engine_worker(w->e, i, &x));
+    assert_string_equal(x.state, "ready");
+    assert_true(x.evals > 0 && x.pairs > 0 && x.experts > 0 && x.losses == 0 && x.redone == 0 && x.sent_bytes > 0 && x.received_bytes > 0);
+    assert_true(x.hits + x.misses > 0 && x.compute_ns > 0 && x.unit_us > 0);
+    assert_false(ingle_engine_worker(w->e, EXPERT_WORKERS, &x));
+}
+
+static void whoever_computes_the_bits_are_the_same(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        const uint64_t plain = alone(models[i]), least = least_of(models[i]);
+        struct helper h;
+        start(&h, models[i], at[0], NULL, 0, NULL);
+        for (int k = 0; k < (UNIT_TSAN ? 2 : 5); k++) {
+            struct world w;
+            struct err err;
+            open_world(&w, models[i], k % 2 ? least : 0, at[0]);
+            if (k && call_again(&w, (struct expert_remote_options){.shake = 10 + (uint64_t)k}, at[0], &err))
+                fail_msg("%s", err.msg);
+            assert_true(compute(&w) == plain);
+            assert_true(compute(&w) == plain);
+            if (k)
+                check_worker(&w, 0);
+            close_world(&w);
+        }
+        const struct ingle_worker_info n = stop(&h);
+        assert_true(n.evals > 0 && n.refused == 0 && n.failed == 0);
+    }
+}
+
+static void two_workers_with_small_memory_and_ranges(void **state)
+{
+    (void)state;
+    const char *path = models[N_MODELS - 1];
+    const uint64_t plain = alone(path), least = least_of(path);
+    struct helper h[2];
+    struct world w;
+    char both[256];
+    snprintf(both, sizeof both, "%s,%s", at[0], at[1]);
+    start(&h[0], path, at[0], "0:2", least, NULL);
+    start(&h[1], path, at[1], "1:4", least, NULL);
+    open_world(&w, path, least, both);
+    assert_non_null(strstr(said, "layers 0:2"));
+    assert_non_null(strstr(said, "layers 1:4"));
+    for (int k = 0; k < 4; k++)
+        assert_true(compute(&w) == plain);
+    check_worker(&w, 0);
+    check_worker(&w, 1);
+    close_world(&w);
+    (void)stop(&h[0]);
+    (void)stop(&h[1]);
+}
+
+static void who_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    struct helper h;
+    struct ingle_model *m;
+    struct ingle_engine *e;
+    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .experts_worker = at[0]};
+    const struct ingle_engine_options other = {.n_ctx = 512, .threads = 1, .experts_worker = at[0], .numerics = "reference"};
+    const struct ingle_engine_options far = {.n_ctx = 512, .threads = 1, .experts_worker = "10.0.0.1:4000"};
+    start(&h, models[2], at[0], NULL, 0, NULL);
+    must(ingle_model_open(&m, moe, NULL, &error));
+    assert_int_equal(ingle_engine_open(&e, m, &o, &error), INGLE_UNSUP);
+    assert_non_null(strstr(error.text, "another model"));
+    assert_int_equal(ingle_engine_open(&e, m, &far, &error), INGLE_ARG);
+    assert_non_null(strstr(error.text, "a key is needed"));
+    ingle_model_close(m);
+    must(ingle_model_open(&m, models[2], NULL, &error));
+    assert_int_equal(ingle_engine_open(&e, m, &other, &error), INGLE_UNSUP);
+    assert_non_null(strstr(error.text, "numerics"));
+    ingle_model_close(m);
+    assert_int_equal(stop(&h).refused, 2);
+    const struct ingle_worker_options bad[] = {{"0.0.0.0:0", NULL}, {"fd:7777", NULL}, {at[0], "9:12"}, {at[0], "x"}, {"nowhere", NULL}};
+    must(ingle_model_open(&m, models[2], NULL, &error));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ingle_worker *w;
+        assert_int_equal(ingle_worker_open(&w, m, &(struct ingle_engine_options){.threads = 1}, &bad[i], &error), INGLE_ARG);
+    }
+    ingle_model_close(m);
+}
+
+static void write_key(char *path, size_t n, const char *name, char digit)
+{
+    snprintf(path, n, "%s/%s", dir, name);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    for (int i = 0; i < 64; i++)
+        fputc(digit, f);
+    assert_true(fchmod(fileno(f), 0600) == 0 && fclose(f) == 0);
+}
+
+static void keys_must_be_the_same(void **state)
+{
+    (void)state;
+    char one[96], two[96], listen[64];
+    const uint64_t plain = alone(moe);
+    struct helper h;
+    struct world w;
+    struct err err;
+    write_key(one, sizeof one, "one", 'a');
+    write_key(two, sizeof two, "two", 'b');
+    start(&h, moe, "127.0.0.1:0", NULL, 0, one);
+    snprintf(listen, sizeof listen, "%.60s", ingle_worker_address(h.w));
+    open_world(&w, moe, 0, NULL);
+    for (int k = 0; k < 3; k++) {
+        const char *key = k == 0 ? one : k == 1 ? two : NULL;
+        if (call_again(&w, (struct expert_remote_options){.shake = 5, .key_file = key, .greet_ms = k ? 300 : 0}, listen, &err))
+            fail_msg("%s", err.msg);
+        struct ingle_engine_worker x;
+        assert_true(ingle_engine_worker(w.e, 0, &x));
+        assert_string_equal(x.state, k ? "away" : "ready");
+        if (k == 1)
+            assert_non_null(strstr(said, "another key"));
+    }
+    close_world(&w);
+    open_world(&w, moe, 0, NULL); /* memory of steps is planned without workers there: only asked again */
+    assert_true(compute(&w) == plain);
+    close_world(&w);
+    assert_int_equal(stop(&h).refused, 0);
+}
+
+/* ---- a worker that is none ---- */
+
+enum how { HONEST, SILENT, CUT, OTHER_TAG, OTHER_HEAD, SHORT, WRONG_SUM, FAIL_ONE, FAIL_ALL, SECOND_HELLO, ASKS, BYE, N_HOW };
+static const char *const expected[N_HOW] = {"", "late", "gone", "was not asked", "another head", "payload of RESULT", "checksum", "no such luck", "go away",
+                                            "only an engine", "only an engine", "it ends"};
+
+struct fake {
+    struct link *link;
+    pthread_t thread;
+    _Atomic int how, stop; /* Sync: atomic */
+    _Atomic int asked;     /* Sync: atomic */
+    const char *address;
+    struct link_shape shape;
+};
+
+static void fake_send(struct fake *f, const struct link_peer *to, struct link_head h, size_t n, const void *bytes)
+{
+    struct link_out m;
+    if (!link_out_init(&m, n))
+        return;
+    if (n && bytes)
+        memcpy(m.payload, bytes, n);
+    else if (n)
+        memset(m.payload, 0x7f, n); /* numbers that would be seen */
+    (void)!link_send(f->link, to, &h, &m);
+}
+
+static void fake_listen(struct fake *f)
+{
+    struct err err;
+    const struct link_options o = {.address = f->address, .most_bytes = LINK_MAX_BYTES};
+    if (link_listen(&f->link, &o, &err))
+        abort();
+}
+
+static void fake_answer(struct fake *f, const struct link_in *in)
+{
+    struct link_hello hello;
+    struct link_head h, back;
+    uint8_t bytes[LINK_HELLO_BYTES];
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, f->shape.hidden ? &f->shape : NULL, &h, NULL))
+        return;
+    back = h;
+    back.kind = LINK_RESULT;
+    if (h.kind == LINK_HELLO) {
+        if (link_hello_read(in->payload, in->n_payload, &hello, NULL))
+            return;
+        hello.most_rows = hello.most_pairs = 256;
+        hello.slots = 1000;
+        f->shape = (struct link_shape){hello.n_layers, hello.n_experts, hello.hidden, 256, 256};
+        link_hello_write(&hello, bytes);
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes);
+        return;
+    }
+    atomic_fetch_add(&f->asked, 1);
+    const size_t n = link_result_bytes(&back, &f->shape);
+    switch (atomic_load(&f->how)) {
+    case CUT:
+        link_close(f->link);
+        f->shape.hidden = 0;
+        fake_listen(f);
+        break;
+    case OTHER_TAG: back.tag++; fake_send(f, &in->from, back, n, NULL); break;
+    case OTHER_HEAD: back.layer = back.layer ? 0 : 1; fake_send(f, &in->from, back, n, NULL); break;
+    case SHORT: fake_send(f, &in->from, back, n - 4, NULL); break;
+    case FAIL_ONE: fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 12, "no such luck"); break;
+    case FAIL_ALL: fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL}, 7, "go away"); break;
+    case SECOND_HELLO: fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes); break;
+    case ASKS: {
+        struct link_head ask = h;
+        ask.kind = LINK_EVAL;
+        fake_send(f, &in->from, ask, in->n_payload, in->payload);
+        break;
+    }
+    case BYE: fake_send(f, &in->from, (struct link_head){.kind = LINK_BYE}, 0, NULL); break;
+    default: break;
+    }
+}
+
+static void *fake_run(void *arg)
+{
+    struct fake *f = arg;
+    struct link_in in;
+    char why[8];
+    while (!atomic_load(&f->stop))
+        if (link_wait(f->link, 10, &in, why, sizeof why) == LINK_MESSAGE) {
+            fake_answer(f, &in);
+            link_in_release(&in);
+        }
+    link_close(f->link);
+    return NULL;
+}
+
+static void a_worker_may_do_anything(void **state)
+{
+    (void)state;
+    const char *path = models[2];
+    const uint64_t plain = alone(path);
+    for (int how = SILENT; how < N_HOW; how++) {
+        struct fake f = {.address = at[0]};
+        struct world w;
+        struct ingle_engine_worker x;
+        struct err err;
+        if (how == WRONG_SUM) /* ZeroMQ has no way to damage a frame: unit_link_frame sees each bit */
+            continue;
+        atomic_store(&f.how, how);
+        fake_listen(&f);
+        assert_int_equal(pthread_create(&f.thread, NULL, fake_run, &f), 0);
+        open_world(&w, path, 0, at[0]);
+        if (call_again(&w, (struct expert_remote_options){.shake = 3 + (uint64_t)how, .late_ns = 30000000}, at[0], &err))
+            fail_msg("%s", err.msg);
+        assert_true(compute(&w) == plain);
+        assert_true(ingle_engine_worker(w.e, 0, &x));
+        assert_true(atomic_load(&f.asked) > 0 && x.redone > 0 && x.experts == 0);
+        assert_true(how == FAIL_ONE ? x.losses == 0 : x.losses > 0);
+        if (!strstr(said, expected[how]))
+            fail_msg("case %d: '%s' does not say '%s'", how, said, expected[how]);
+        close_world(&w);
+        atomic_store(&f.stop, 1);
+        pthread_join(f.thread, NULL);
+    }
+}
+
+/* A lost worker, and experts that cannot be read here, either. */
+static ssize_t no_read(void *arg, const void *to, size_t n, off_t place, int *wait)
+{
+    const _Atomic int *fails = arg;
+    (void)to;
+    (void)place;
+    *wait = -1;
+    return atomic_load(fails) ? -EIO : (ssize_t)n;
+}
+
+static ssize_t as_read(void *arg, void *to, ssize_t got, off_t place)
+{
+    (void)arg;
+    (void)to;
+    (void)place;
+    return got;
+}
+
+static void over(void *arg)
+{
+    (void)arg;
+}
+
+static void what_nobody_can_compute_is_an_error(void **state)
+{
+    (void)state;
+    const uint64_t plain = alone(moe), least = least_of(moe);
+    _Atomic int fails = 1;
+    const struct fetch_hook hook = {&fails, no_read, as_read, over};
+    struct fake f = {.address = at[0]};
+    struct world w;
+    struct err err;
+    struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = least, .experts_worker = at[0], .pack_cache = dir, .pack_write = true,
+                                     .callbacks = {.report = hear}};
+    atomic_store(&f.how, SILENT);
+    fake_listen(&f);
+    assert_int_equal(pthread_create(&f.thread, NULL, fake_run, &f), 0);
+    must(ingle_model_open(&w.m, moe, NULL, &error));
+    must(ingle_engine_open(&w.e, w.m, &o, &error));
+    expert_store_close(w.e->experts);
+    w.e->experts = NULL;
+    if (expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &hook}, &err) ||
+        call_again(&w, (struct expert_remote_options){.shake = 1, .late_ns = 20000000}, at[0], &err))
+        fail_msg("%s", err.msg);
+    assert_true(compute(&w) == 0);
+    assert_int_equal(error.status, INGLE_IO);
+    assert_non_null(strstr(error.text, "layer "));
+    assert_non_null(strstr(error.text, "expert "));
+    atomic_store(&fails, 0);
+    assert_true(compute(&w) == plain);
+    close_world(&w);
+    atomic_store(&f.stop, 1);
+    pthread_join(f.thread, NULL);
+}
+
+/* ---- an engine that is none ---- */
+
+/* The next FAIL's text of a peer that sends one message. */
+static void refused_for(const struct link_hello *hello, const struct link_head *h, const void *payload, size_t n, const char *word)
+{
+    const struct link_options o = {.address = at[0], .most_bytes = LINK_MAX_BYTES};
+    struct link *l;
+    struct link_in in;
+    struct link_out m;
+    struct link_head got;
+    char why[160], text[LINK_MAX_TEXT + 1] = "";
+    assert_int_equal(link_dial(&l, &o, NULL), INGLE_OK);
+    while (link_wait(l, 100, &in, why, sizeof why) != LINK_UP)
+        ;
+    if (hello) {
+        assert_true(link_out_init(&m, LINK_HELLO_BYTES));
+        link_hello_write(hello, m.payload);
+        assert_true(link_send(l, NULL, &(struct link_head){.kind = LINK_HELLO}, &m));
+    }
+    assert_true(link_out_init(&m, n));
+    if (n)
+        memcpy(m.payload, payload, n);
+    assert_true(link_send(l, NULL, h, &m));
+    while (!text[0]) {
+        if (link_wait(l, 100, &in, why, sizeof why) != LINK_MESSAGE)
+            continue;
+        assert_int_equal(link_head_read(in.head, in.n_head, in.payload, in.n_payload, NULL, &got, NULL), INGLE_OK);
+        if (got.kind == LINK_FAIL)
+            link_fail_text(in.payload, in.n_payload, text);
+        link_in_release(&in);
+    }
+    if (!strstr(text, word))
+        fail_msg("'%s' does not say '%s'", text, word);
+    link_close(l);
+}
+
+static void an_engine_may_say_anything(void **state)
+{
+    (void)state;
+    const char *path = models[2];
+    const uint64_t plain = alone(path);
+    struct helper h;
+    struct world w;
+    struct link_hello hello;
+    struct err err;
+    start(&h, path, at[0], "1:3", 0, NULL);
+    open_world(&w, path, 0, at[0]);
+    if (engine_worker_describe(w.e, &hello, &err))
+        fail_msg("%s", err.msg);
+    const struct link_shape s = {hello.n_layers, hello.n_experts, hello.hidden, 2048, 4096};
+    struct link_head ask = {.kind = LINK_EVAL, .layer = 1, .n_rows = 1, .n_pairs = 2};
+    const size_t n = link_eval_bytes(&ask, &s);
+    uint8_t *payload = mem_calloc(1, n);
+    link_eval_begin(payload, 0, 0);
+    link_put_u32(payload + LINK_EVAL_BYTES + 12, 1); /* experts 0 and 1 of row 0 */
+    refused_for(NULL, &ask, payload, n, "before HELLO");
+    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 1, .n_rows = 9999, .n_pairs = 2}, payload, n, "'rows' 9999 outside 1 to");
+    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 99, .n_rows = 1, .n_pairs = 2}, payload, n, "'layer' 99");
+    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 0, .n_rows = 1, .n_pairs = 2}, payload, n, "layer 0 is none of those");
+    refused_for(&hello, &(struct link_head){.kind = LINK_RESULT, .layer = 1, .n_rows = 1, .n_pairs = 2}, payload, n, "payload of RESULT");
+    refused_for(&hello, &(struct link_head){.kind = LINK_FAIL}, NULL, 0, "only a worker");
+    refused_for(&hello, &(struct link_head){.kind = LINK_HELLO}, payload, 8, "payload of HELLO");
+    ask.flags = LINK_SUM;
+    refused_for(&hello, &ask, payload, n, "payload of EVAL");
+    ask.flags = 0;
+    link_put_u32(payload + LINK_EVAL_BYTES + 12, hello.n_experts);
+    refused_for(&hello, &ask, payload, n, "'expert' ");
+    /* sums of rows that have not all experts */
+    struct link_head sum = {.kind = LINK_EVAL, .layer = 1, .n_rows = 2, .n_pairs = 4, .flags = LINK_SUM};
+    const size_t n_sum = link_eval_bytes(&sum, &s);
+    uint8_t *sums = mem_calloc(1, n_sum);
+    link_eval_begin(sums, 2, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        link_put_u32(sums + LINK_EVAL_BYTES + 4 * i, i == 3);
+        link_put_u32(sums + LINK_EVAL_BYTES + 16 + 4 * i, i);
+    }
+    refused_for(&hello, &sum, sums, n_sum, "more than 2 experts");
+    assert_true(compute(&w) == plain); /* an honest one is served beside them */
+    mem_free(payload);
+    mem_free(sums);
+    close_world(&w);
+    assert_int_equal(stop(&h).refused, 10);
+}
+
+/* ---- who goes and comes ---- */
+
+static void a_worker_that_comes_back_is_asked_again(void **state)
+{
+    (void)state;
+    const char *path = models[2];
+    const uint64_t plain = alone(path);
+    struct world w;
+    struct ingle_engine_worker x;
+    struct err err;
+    struct helper h;
+    start(&h, path, at[0], NULL, 0, NULL);
+    open_world(&w, path, 0, at[0]);
+    if (call_again(&w, (struct expert_remote_options){.shake = 9}, at[0], &err))
+        fail_msg("%s", err.msg);
+    for (int k = 0; k < 2; k++) {
+        assert_true(compute(&w) == plain);
+        (void)stop(&h);
+        assert_true(compute(&w) == plain);
+        assert_true(ingle_engine_worker(w.e, 0, &x));
+        assert_string_equal(x.state, "away");
+        assert_int_equal(x.losses, k + 1);
+        const uint64_t before = x.evals;
+        start(&h, path, at[0], NULL, 0, NULL);
+        for (int i = 0; i < 2000 && strcmp(x.state, "ready") != 0; i++) {
+            expert_remote_tend(w.e->workers);
+            nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+            assert_true(ingle_engine_worker(w.e, 0, &x));
+        }
+        assert_string_equal(x.state, "ready");
+        assert_true(compute(&w) == plain);
+        assert_true(ingle_engine_worker(w.e, 0, &x) && x.evals > before);
+    }
+    (void)stop(&h);
+    close_world(&w);
+}
+
+int main(void)
+{
+    if (!link_is_built()) {
+        print_message("built without libzmq\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ends_finish_together),
+        cmocka_unit_test(sizes_rise),
+        cmocka_unit_test(whoever_computes_the_bits_are_the_same),
+        cmocka_unit_test(two_workers_with_small_memory_and_ranges),
+        cmocka_unit_test(who_does_not_fit_is_refused),
+        cmocka_unit_test(keys_must_be_the_same),
+        cmocka_unit_test(a_worker_may_do_anything),
+        cmocka_unit_test(what_nobody_can_compute_is_an_error),
+        cmocka_unit_test(an_engine_may_say_anything),
+        cmocka_unit_test(a_worker_that_comes_back_is_asked_again),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
