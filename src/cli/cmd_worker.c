@@ -20,7 +20,8 @@ static void on_signal(int number)
     ingle_worker_stop(w);
 }
 
-static void run(struct ingle_worker *w)
+/* Whoever reads that it listens may end it. */
+static void catch_signals(struct ingle_worker *w)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -29,7 +30,6 @@ static void run(struct ingle_worker *w)
     running = w;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    ingle_worker_run(w);
 }
 
 static void tell_end(const struct cli *c, const struct ingle_worker *w)
@@ -59,10 +59,11 @@ int cli_worker(struct cli *c)
         ingle_model_close(m);
         return cli_fail(c, &error);
     }
+    catch_signals(w);
     cli_screen_clear(&c->screen);
     printf("listening on %s\n", ingle_worker_address(w));
     cli_push(c);
-    run(w);
+    ingle_worker_run(w);
     tell_end(c, w);
     running = NULL;
     ingle_worker_close(w);
