@@ -322,6 +322,17 @@ static void put_workers(const struct serve *s, struct str *out)
     write_close(out, ']');
 }
 
+/* Of "K:V" each side has its own, with what is said of layers that are kept in another way. */
+static void put_kv(const char *kv, struct str *out)
+{
+    const size_t n = strcspn(kv, ","), colon = strcspn(kv, ":");
+    char text[64];
+    snprintf(text, sizeof text, "%.*s%s", (int)(colon < n ? colon : n), kv, kv + n);
+    write_member(out, "kv_cache_k", text);
+    snprintf(text, sizeof text, "%s", colon < n ? kv + colon + 1 : kv);
+    write_member(out, "kv_cache_v", text);
+}
+
 static void put_state(struct serve *s, const struct http_request *rq, struct str *out)
 {
     struct ingle_scheduler_status now;
@@ -349,8 +360,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_member(out, "instructions", s->engine_info.cpu);
     write_member_int(out, "threads", s->engine_info.threads);
     write_member(out, "numerics", s->engine_info.numerics);
-    write_member(out, "kv_cache_k", s->engine_info.kv);
-    write_member(out, "kv_cache_v", s->engine_info.kv);
+    put_kv(s->engine_info.kv, out);
     put_experts(s, out);
     put_workers(s, out);
     write_close(out, '}');

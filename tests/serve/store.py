@@ -162,14 +162,19 @@ class Store(unittest.TestCase):
                     os.remove(path)
         self.assertTrue(os.path.getsize("/etc/passwd"))
 
+    OTHER = ("f32", "f32", "f32"), ("q8r:n4r", "q8r", "n4r")
+
     def test_other_settings(self):
         with self.server() as s:
             self.ask(s)
             self.until(s, lambda p: p["written"])
-        with self.server("--kv", "f32") as s:
-            status, _, r = s.post("/completion", ASK)
-            self.assertEqual((status, r["timings"]["ingle"]["reuse"]["from_disk"]), (200, 0))
-            self.assertIn("other settings", r["timings"]["ingle"]["reuse"]["why"])
+        for kv, k, v in self.OTHER:
+            with self.server("--kv", kv) as s:
+                said = s.get("/props")[2]["runtime"]
+                self.assertEqual((said["kv_cache_k"], said["kv_cache_v"]), (k, v))
+                status, _, r = s.post("/completion", ASK)
+                self.assertEqual((status, r["timings"]["ingle"]["reuse"]["from_disk"]), (200, 0))
+                self.assertIn("other settings", r["timings"]["ingle"]["reuse"]["why"])
 
     def clear(self):
         gone = self.folder + ".gone"
@@ -273,6 +278,7 @@ class Decisions(unittest.TestCase):
 
 class StoreV4(Store):
     model = ["-m", client.nano_v4()]
+    OTHER = ("f32", "f32", "f32"), ("fp8", "fp8", "fp8")
 
 
 if __name__ == "__main__":
