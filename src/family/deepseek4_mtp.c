@@ -305,8 +305,8 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
     const struct rows x = mtp_observed(t, state, n);
     const size_t mark = device_mark(f->device);
     struct rows before = device_rows(f->device, f->step->n_spans, width);
+    family_rows_append(f, STREAMS, x); /* first: a branch begins behind rows of this step */
     family_rows_before(f, STREAMS, before);
-    family_rows_append(f, STREAMS, x);
     for (int64_t first = 0, k; first < n; first += k) {
         const size_t block_mark = device_mark(f->device);
         struct family_block b;

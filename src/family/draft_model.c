@@ -109,7 +109,8 @@ static void plain_end(const void *self, const struct family_forward *f, void *st
     const struct family_step *from = f->step;
     const size_t mark = device_mark(f->device);
     struct family_span *span = device_bytes(f->device, (size_t)from->n_spans * sizeof *span);
-    struct family_step step = {.span = span ? span : from->span, .n_spans = from->n_spans, .n_rows = from->n_rows};
+    struct family_step step = {.span = span ? span : from->span, .n_spans = from->n_spans, .n_rows = from->n_rows,
+                               .twin = from->twin, .n_twins = from->n_twins};
     struct family_forward own = *f;
     (void)state;
     for (int64_t i = 0; span && from->span && i < from->n_spans; i++) {

@@ -126,6 +126,20 @@ static struct family_span part_of(const struct family_span *s, int64_t row, int6
     return part;
 }
 
+/* The twins of rows [first, first + n). */
+static void take_twins(struct family_step *to, const struct family_forward *f, int64_t first, int64_t n)
+{
+    const struct family_step *step = f->step;
+    struct family_twin *twin = step->n_twins ? device_bytes(f->device, (size_t)step->n_twins * sizeof *twin) : NULL;
+    for (int64_t i = 0; twin && i < step->n_twins; i++) {
+        const struct family_twin *from = &step->twin[i];
+        const int64_t row = num_max(from->row, first), end = num_min(from->row + from->n, first + n);
+        if (row < end)
+            twin[to->n_twins++] = (struct family_twin){from->timeline, row - first, end - row, from->at + row - from->row};
+    }
+    to->twin = twin;
+}
+
 void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n)
 {
     const struct family_step *step = f->step;
@@ -135,6 +149,7 @@ void family_block_begin(struct family_block *b, const struct family_forward *f, 
     for (int64_t i = 0, row = 0; to && i < step->n_spans && row < first + n; row += step->span[i++].n)
         if (row + step->span[i].n > first)
             to[b->step.n_spans++] = part_of(&step->span[i], row, first, first + n);
+    take_twins(&b->step, f, first, n);
     family_prompt_rows(&b->forward);
 }
 
@@ -143,11 +158,11 @@ void family_block_end(const struct family_forward *f)
     family_prompt_rows(f);
 }
 
-/* The step's spans as the device wants them, with the pages of one group. */
-static const struct device_span *spans(const struct family_forward *f, uint32_t group)
+/* The step's spans as the device wants them, with the pages of one group; behind them, for what is written, its twins. */
+static const struct device_span *spans_and_twins(const struct family_forward *f, uint32_t group, int64_t n_twins)
 {
     const struct family_step *step = f->step;
-    struct device_span *s = device_bytes(f->device, (size_t)step->n_spans * sizeof *s);
+    struct device_span *s = device_bytes(f->device, (size_t)(step->n_spans + n_twins) * sizeof *s);
     if (!s || !step->span)
         return NULL;
     int64_t row = 0;
@@ -156,7 +171,17 @@ static const struct device_span *spans(const struct family_forward *f, uint32_t 
         s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt, 0};
         row += from->n;
     }
+    for (int64_t i = 0; i < n_twins; i++) {
+        const struct family_twin *from = &step->twin[i];
+        s[step->n_spans + i] =
+            (struct device_span){.row0 = from->row, .n = from->n, .pos0 = from->at, .page = kv_timeline_pages(from->timeline, group)};
+    }
     return s;
+}
+
+static const struct device_span *spans(const struct family_forward *f, uint32_t group)
+{
+    return spans_and_twins(f, group, 0);
 }
 
 /* A dry run has no timelines: one span of all rows stands for them. */
@@ -173,8 +198,9 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *s = spans(f, f->kv->stream[stream].group);
-    device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, k, v);
+    const int64_t n_twins = f->step->n_twins;
+    const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, n_twins);
+    device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_twins : 1, k, v);
     device_release(f->device, mark);
 }
 
@@ -225,8 +251,14 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
     const size_t mark = device_mark(f->device);
     const struct device_stream st = rows_stream(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *s = spans(f, f->kv->stream[stream].group);
+    const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, f->step->n_twins);
     device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
+    for (int64_t i = 0; s && i < f->step->n_twins; i++) {
+        struct device_span twin = s[f->step->n_spans + i];
+        const struct rows own = rows_slice(x, twin.row0, twin.n);
+        twin.row0 = 0;
+        device_rows_append(f->device, &st, &twin, 1, own);
+    }
     device_release(f->device, mark);
 }
 
@@ -257,9 +289,10 @@ void family_compress(const struct family_forward *f, uint32_t in, struct rows x,
                                 inv_freq, n_pairs, family_is_rotated(f, out), x};
     c.ratio = c.out.every;
     const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *a = spans(f, f->kv->stream[in].group);
-    const struct device_span *b = spans(f, f->kv->stream[out].group);
-    device_compress(f->device, &c, a ? a : &dry, b ? b : &dry, a ? f->step->n_spans : 1);
+    const int64_t n_twins = f->step->n_twins;
+    const struct device_span *a = spans_and_twins(f, f->kv->stream[in].group, n_twins);
+    const struct device_span *b = spans_and_twins(f, f->kv->stream[out].group, n_twins);
+    device_compress(f->device, &c, a ? a : &dry, b ? b : &dry, a ? f->step->n_spans + n_twins : 1);
     device_release(f->device, mark);
 }
 

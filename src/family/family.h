@@ -18,9 +18,17 @@ struct family_span {
     struct kv_timeline *timeline;
     const int32_t *token;
     int64_t n;
-    int64_t at; /* position of token[0] == the timeline's length */
+    int64_t at; /* position of token[0]: the timeline's length, and behind it the rows of its twin */
     enum family_logits want;
     bool prompt; /* of a session's prompt, with fast numerics; such spans are the last of a step */
+};
+
+/* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step is also written to
+ * positions [at, at + n) of this timeline.  So the span of a branch (drafted tokens that part from those of another span)
+ * begins behind the rows that both share. */
+struct family_twin {
+    struct kv_timeline *timeline;
+    int64_t row, n, at;
 };
 
 /* A step is the only thing that computes: all spans run together as one matrix of rows. */
@@ -28,6 +36,8 @@ struct family_step {
     const struct family_span *span;
     int64_t n_spans, n_rows;
     int64_t n_logits; /* rows of logits wanted, in span order */
+    const struct family_twin *twin;
+    int64_t n_twins;
 };
 
 enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };

@@ -115,6 +115,9 @@ struct kv_types kv_types_of_drafter(const struct kv_types *t);
 /* Of a family that keeps rows (KV_ROWS), which have one type. */
 MUST_CHECK ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err);
 
+/* Bytes of pages of a fork that is extended by up to KV_PAGE positions and then ended.  False: no such number. */
+MUST_CHECK bool kv_branch_bytes(const struct kv_spec *s, uint64_t *out);
+
 /* ---- the pool: pages with a budget ---- */
 
 struct kv_pool;

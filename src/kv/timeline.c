@@ -395,6 +395,16 @@ bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out)
     return true;
 }
 
+bool kv_branch_bytes(const struct kv_spec *s, uint64_t *out)
+{
+    uint64_t sum = 0, bytes;
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        if (!num_mul_u64(span_pages(KV_PAGE, UINT64_MAX), s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
+            return false;
+    *out = sum;
+    return true;
+}
+
 bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out, uint64_t *windows)
 {
     const int64_t most = INT64_MAX / 4;

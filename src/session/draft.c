@@ -177,7 +177,7 @@ size_t session_rider_dry_run(const struct rider *d, struct device *device, const
     struct family_span span[ROUND_SPANS];
     for (int64_t i = 0; i < d->n_spans; i++)
         span[i] = (struct family_span){.n = 1};
-    const struct family_step step = {span, d->n_spans, d->n_spans, 0};
+    const struct family_step step = {.span = span, .n_spans = d->n_spans, .n_rows = d->n_spans};
     struct family_round round = {.forward = {.device = device, .step = &step, .kv = &d->spec, .n_ctx = n_ctx}, .target = target,
                                  .n_drafts = d->info.most};
     struct device_columns only[FAMILY_MOST_COLUMNS];
@@ -264,7 +264,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         from[i] = kv_timeline_from(s->timeline);
         d->on[i] = true;
     }
-    const struct family_step step = {l->span, d->n, d->n, 0};
+    const struct family_step step = {.span = l->span, .n_spans = d->n, .n_rows = d->n};
     struct family_round round = {.forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
                                  .target = &r->spec, .from = from, .n_drafts = d->item[0]->width};
     choose_words(rider, n_vocab, &round);

@@ -85,7 +85,7 @@ static void put_rows(const struct seeing *v, struct rows to)
 static void see(struct runner *r, const struct seeing *v)
 {
     const struct rider *d = &r->rider;
-    const struct family_step step = {v->span, v->n_spans, v->n_rows, 0};
+    const struct family_step step = {.span = v->span, .n_spans = v->n_spans, .n_rows = v->n_rows};
     const struct family_forward f = {.device = r->device, .step = &step, .kv = &d->spec, .n_ctx = r->n_ctx};
     struct device_suspended first;
     r->depth++;
@@ -143,10 +143,10 @@ static bool may_wait(const struct session *s, const struct family_span *span)
     return span->n <= LATE_ROWS && span->at >= s->prompt_end;
 }
 
-bool session_late_plan(struct runner *r, int64_t n_spans)
+bool session_late_plan(struct runner *r, int64_t n_spans, bool may)
 {
     const struct lane *l = &r->lane[r->depth];
-    bool waits = r->rider.waits;
+    bool waits = r->rider.waits && may;
     for (int64_t i = 0; i < n_spans && waits; i++)
         waits = may_wait(l->item[i]->s, &l->span[i]);
     for (int64_t i = 0; i < n_spans && r->rider.waits; i++) {

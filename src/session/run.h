@@ -9,7 +9,9 @@
 struct lane {
     int64_t max_rows;
     struct family_span *span;    /* [max_rows] */
-    struct session_work **item;  /* [max_rows]: whose span it is */
+    struct session_work **item;  /* [max_rows]: whose span it is, ... */
+    struct session_branch **branch; /* ... and of which of its branches; NULL: its own */
+    struct family_twin *twin;    /* [max_rows]: a branch's rows that are those of its session */
     float *logits;               /* f32 [max_logits][n_vocab] */
     bool late;                   /* the drafter sees its rows later */
 };
@@ -69,6 +71,14 @@ struct runner {
     void *part_arg;
 };
 
+/* Tokens that may take the place of those that a session has behind its first `at`. */
+struct session_branch {
+    struct kv_timeline *timeline; /* from a step on: the session's as it was before, with what is kept of the branch */
+    int64_t at, n;
+    int32_t token[SESSION_BRANCH_TOKENS]; /* [n] */
+    const float *logits; /* f32 [n][n_vocab]; NULL: not computed */
+};
+
 /* What a session is about to get from the store. */
 struct restore {
     struct kv_read *read;       /* NULL: nothing */
@@ -101,6 +111,15 @@ void session_restore_wait(struct session *s);
 /* It is not wanted any more. */
 void session_restore_drop(struct session *s);
 
+/* ---- branch.c ---- */
+
+/* Before a step: room for the tokens of w's branches in its session. */
+bool session_branch_room(const struct session_work *w);
+/* Pages and rows for a branch of w, whose first n_rows pending tokens the step computes as rows from `row` on: true, with its
+ * span and twin.  False: there is no room. */
+bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows, int64_t row, struct family_span *span,
+                          struct family_twin *twin);
+
 /* ---- draft.c: the network that drafts ---- */
 
 /* Appends the drafter's groups and streams to the target's. */
@@ -128,8 +147,8 @@ void session_late_free(struct session *s);
 void session_late_cut(const struct session *s, int64_t length);
 /* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.  Before their pages get other owners. */
 void session_late_see(struct runner *r, const struct session *const *s, int64_t n);
-/* Whether it sees the rows of the next step later, which r->lane[r->depth] has; makes room for them. */
-bool session_late_plan(struct runner *r, int64_t n_spans);
+/* Whether it sees the rows of the next step later, which r->lane[r->depth] has, if it may; makes room for them. */
+bool session_late_plan(struct runner *r, int64_t n_spans, bool may);
 /* Keeps what it would have seen of such a step; then, of each session that moved by it. */
 void session_late_keep(const struct lane *l, const struct family_step *step, struct rows seen);
 void session_late_commit(const struct session *s, int64_t at, int64_t n);
@@ -139,12 +158,10 @@ void session_late_commit(const struct session *s, int64_t at, int64_t n);
 void session_device_begin(struct runner *r, struct device_suspended *first, const atomic_bool *cancel);
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
 
-/* One forward pass over spans; the timelines are extended and not yet committed. */
-ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
-                             family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
-                             struct err *err);
+/* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
+ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap, void *tap_arg,
+                             const atomic_bool *cancel, struct err *err);
 /* The step found no number in a logit: runs it again and says where it first appeared. */
-ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
-                             struct err *err);
+ingle_status session_explain(struct runner *r, const struct family_step *step, struct err *err);
 
 #endif

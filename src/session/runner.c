@@ -38,13 +38,12 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
     *held = 0;
     for (int shape = 0; shape < 2; shape++) {
         const struct family_span one = {.n = shape ? 1 : max_rows};
-        struct family_step step = {&one, 1, max_rows, 0};
-        step.n_logits = num_min(o->max_logits, max_rows);
+        const struct family_step step = {.span = &one, .n_spans = 1, .n_rows = max_rows, .n_logits = num_min(o->max_logits, max_rows)};
         const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
-        if (shape) /* the tables of that many spans */
-            (void)device_bytes(d, (size_t)max_rows * (2 * sizeof(struct device_span) + sizeof(struct family_span)));
+        if (shape) /* the tables of that many spans and twins */
+            (void)device_bytes(d, (size_t)max_rows * (4 * sizeof(struct device_span) + sizeof(struct family_span) + sizeof(struct family_twin)));
         session_rider_forward(rider, fam, self, &f, NULL);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
@@ -66,6 +65,8 @@ static ingle_status plan(const struct family *fam, const void *self,
                        (long long)o->n_ctx);
     if (!kv_point_bytes(spec, o->n_ctx, &p.point_bytes))
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
+    if (!kv_branch_bytes(spec, &p.branch_bytes))
+        return err_set(err, INGLE_LIMIT, "a branch of drafts does not fit in memory");
     p.logits_bytes = logits;
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
@@ -120,7 +121,9 @@ static ingle_status make_lanes(struct runner *r, struct err *err)
         l->logits = mem_big_alloc(r->logits_bytes);
         l->span = mem_calloc((size_t)l->max_rows, sizeof *l->span);
         l->item = mem_calloc((size_t)l->max_rows, sizeof *l->item);
-        if (!l->logits || !l->span || !l->item)
+        l->branch = mem_calloc((size_t)l->max_rows, sizeof(struct session_branch *));
+        l->twin = mem_calloc((size_t)l->max_rows, sizeof *l->twin);
+        if (!l->logits || !l->span || !l->item || !l->branch || !l->twin)
             return err_set(err, INGLE_NOMEM, "no %zu bytes for logits", r->logits_bytes);
     }
     return INGLE_OK;
@@ -202,6 +205,8 @@ void session_runner_free(struct runner *r)
         mem_big_free(r->lane[i].logits, r->logits_bytes);
         mem_free(r->lane[i].span);
         mem_free(r->lane[i].item);
+        mem_free(r->lane[i].branch);
+        mem_free(r->lane[i].twin);
     }
     mem_free(r->model);
     mem_free(r->numerics);
@@ -337,18 +342,15 @@ ingle_status session_device_end(struct runner *r, struct device_suspended *first
     return s;
 }
 
-ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
-                             family_tap_fn *tap, void *tap_arg, const atomic_bool *cancel,
-                             struct err *err)
+ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap, void *tap_arg,
+                             const atomic_bool *cancel, struct err *err)
 {
-    const struct lane *l = &r->lane[r->depth - 1];
-    const struct family_step step = {l->span, n_spans, n_rows, n_logits};
     const struct family_forward f = {
         .device = r->device,
-        .step = &step,
+        .step = step,
         .kv = &r->spec,
         .n_ctx = r->n_ctx,
-        .logits = {l->logits, n_logits, r->info.n_vocab, r->info.n_vocab},
+        .logits = {r->lane[r->depth - 1].logits, step->n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,
         .part = r->part,
@@ -357,7 +359,7 @@ ingle_status session_forward(struct runner *r, int64_t n_spans, int64_t n_rows, 
     struct device_suspended first;
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
-    session_rider_forward(&r->rider, r->family, r->self, &f, l);
+    session_rider_forward(&r->rider, r->family, r->self, &f, &r->lane[r->depth - 1]);
     return session_device_end(r, &first, err);
 }
 
@@ -379,16 +381,15 @@ static void search_tap(void *arg, enum family_tap tap, int layer, struct rows x)
     s->layer = layer;
 }
 
-ingle_status session_explain(struct runner *r, int64_t n_spans, int64_t n_rows, int64_t n_logits,
-                             struct err *err)
+ingle_status session_explain(struct runner *r, const struct family_step *step, struct err *err)
 {
     struct search s = {.r = r};
-    const ingle_status run = session_forward(r, n_spans, n_rows, n_logits, search_tap, &s, NULL, err);
+    const ingle_status run = session_forward(r, step, search_tap, &s, NULL, err);
     if (run)
         return run;
     if (!s.found)
         return err_set(err, INGLE_NUMERIC, "a logit is no number; all layers are finite");
-    const struct family_span *span = r->lane[r->depth - 1].span;
+    const struct family_span *span = step->span;
     int64_t row = s.row;
     while (row >= span->n)
         row -= (span++)->n;

@@ -330,7 +330,7 @@ static ingle_status extend(struct session *s, int64_t n, struct err *err)
     return status == INGLE_LIMIT ? kv_timeline_extend(s->timeline, n, err) : status;
 }
 
-struct built { int64_t n_spans, n_rows, n_logits; };
+struct built { int64_t n_spans, n_rows, n_logits, n_twins; };
 
 /* Adds the items whose next tokens are a prompt's, or the others. */
 static ingle_status build_some(struct runner *r, struct session_work *work, int64_t n, bool prompts,
@@ -362,7 +362,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
                       : span->want == FAMILY_LOGITS_LAST ? 1
                                                          : 0;
-        w->logits = w->n_logits ? l->logits + b->n_logits * r->info.n_vocab : NULL;
+        l->branch[b->n_spans] = NULL;
         l->item[b->n_spans++] = w;
         b->n_rows += take;
         b->n_logits += w->n_logits;
@@ -370,26 +370,90 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
     return INGLE_OK;
 }
 
+/* Those of the span at `of`, whose rows begin at `row`, before the span at `to`: nobody else lacks room because of them. */
+static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t to, struct built *b)
+{
+    const struct lane *l = &r->lane[r->depth];
+    struct session_work *w = l->item[of];
+    const struct session *one = w->s;
+    const int64_t first = to;
+    if (w->n_branches) /* before their pages are copied */
+        session_late_see(r, &one, 1);
+    for (int64_t k = 0; k < w->n_branches; k++) {
+        struct session_branch *own = w->branch[k];
+        struct family_span span;
+        if (own->n > l->max_rows - b->n_rows || own->n > r->max_logits - b->n_logits ||
+            !session_branch_begin(own, w, l->span[of].n, row, &span, &l->twin[b->n_twins]))
+            continue;
+        const size_t behind = (size_t)(b->n_spans - to);
+        memmove(l->span + to + 1, l->span + to, behind * sizeof *l->span);
+        memmove(l->item + to + 1, l->item + to, behind * sizeof(struct session_work *));
+        memmove(l->branch + to + 1, l->branch + to, behind * sizeof(struct session_branch *));
+        l->span[to] = span;
+        l->item[to] = w;
+        l->branch[to++] = own;
+        b->n_spans++;
+        b->n_twins++;
+        b->n_rows += own->n;
+        b->n_logits += own->n;
+        w->n_beside += own->n;
+    }
+    return to - first;
+}
+
+/* Where the logits of each span will be. */
+static void lay_logits(const struct runner *r, const struct built *b)
+{
+    const struct lane *l = &r->lane[r->depth];
+    const float *at = l->logits;
+    for (int64_t i = 0; i < b->n_spans; i++) {
+        struct session_work *w = l->item[i];
+        if (l->branch[i])
+            l->branch[i]->logits = at;
+        else
+            w->logits = w->n_logits ? at : NULL;
+        at += (l->branch[i] ? l->branch[i]->n : w->n_logits) * r->info.n_vocab;
+    }
+}
+
 static ingle_status build(struct runner *r, struct session_work *work, int64_t n,
                           struct built *b, struct err *err)
 {
     *b = (struct built){0};
     for (int64_t i = 0; i < n; i++) {
-        work[i].n_done = work[i].n_logits = 0;
+        work[i].n_done = work[i].n_logits = work[i].n_beside = 0;
         work[i].logits = NULL;
         work[i].failed = false;
+        if (!session_branch_room(&work[i])) /* before spans know where tokens are */
+            work[i].n_branches = 0;
     }
-    const ingle_status s = build_some(r, work, n, false, b, err);
-    return s ? s : build_some(r, work, n, true, b, err);
+    ingle_status s = build_some(r, work, n, false, b, err);
+    const int64_t others = b->n_spans;
+    if (!s)
+        s = build_some(r, work, n, true, b, err);
+    for (int64_t i = 0, row = 0, to = others; !s && i < others; row += r->lane[r->depth].span[i++].n)
+        to += build_branches(r, i, row, to, b);
+    lay_logits(r, b);
+    return s;
 }
 
-static bool logits_are_bad(const struct runner *r, const struct session_work *w)
+static bool logits_are_bad(const struct runner *r, const float *logits, int64_t n)
 {
-    for (int64_t i = 0; i < w->n_logits; i++)
-        if (device_kernels(r->device)->math.find_bad(w->logits + i * r->info.n_vocab,
-                                                     r->info.n_vocab) >= 0)
+    for (int64_t i = 0; i < n; i++)
+        if (device_kernels(r->device)->math.find_bad(logits + i * r->info.n_vocab, r->info.n_vocab) >= 0)
             return true;
     return false;
+}
+
+/* Whether those of a span are; a branch is then as if it had not been computed. */
+static bool span_is_bad(const struct runner *r, int64_t i)
+{
+    const struct lane *l = &r->lane[r->depth - 1];
+    struct session_work *w = l->item[i];
+    struct session_branch *b = l->branch[i];
+    if (b && logits_are_bad(r, b->logits, b->n))
+        b->logits = NULL;
+    return !b && (w->failed = logits_are_bad(r, w->logits, w->n_logits));
 }
 
 /* Of the borders up to `to` tokens, which have been written, those whose windows are there. */
@@ -439,19 +503,24 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
     ingle_status s = build(r, work, n, &b, err);
     if (s || !b.n_spans)
         return s;
-    l->late = session_late_plan(r, b.n_spans);
+    l->late = session_late_plan(r, b.n_spans, !b.n_twins); /* a branch's rows are seen with it */
     r->depth++;
-    s = session_forward(r, b.n_spans, b.n_rows, b.n_logits, r->tap, r->tap_arg, cancel, err);
+    const struct family_step step = {.span = l->span, .n_spans = b.n_spans, .n_rows = b.n_rows, .n_logits = b.n_logits,
+                                     .twin = l->twin, .n_twins = b.n_twins};
+    s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
-    for (int64_t i = 0; !s && i < b.n_spans; i++) {
-        l->item[i]->failed = logits_are_bad(r, l->item[i]);
-        bad |= l->item[i]->failed;
-    }
+    for (int64_t i = 0; !s && i < b.n_spans; i++)
+        bad |= span_is_bad(r, i);
     if (bad)
-        s = session_explain(r, b.n_spans, b.n_rows, b.n_logits, err);
+        s = session_explain(r, &step, err);
     r->depth--;
     for (int64_t i = 0; i < b.n_spans; i++) {
         struct session_work *w = l->item[i];
+        if (l->branch[i]) {
+            if ((s && s != INGLE_NUMERIC) || w->failed || !l->branch[i]->logits)
+                session_branch_clear(l->branch[i]);
+            continue;
+        }
         if ((s && s != INGLE_NUMERIC) || w->failed) {
             w->n_logits = 0;
             w->logits = NULL;

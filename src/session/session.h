@@ -50,6 +50,7 @@ struct runner_plan {
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
     uint64_t point_bytes;                   /* of the tree: a restore point that shares no window with another */
     uint64_t held_bytes;                    /* of the arena: what the operations of a full step leave for each other */
+    uint64_t branch_bytes;                  /* of a branch: pages */
 };
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
@@ -191,11 +192,14 @@ struct session_work {
     int64_t max_tokens;         /* of the pending ones in this step; 0: as many as fit */
     enum family_logits want;    /* LAST counts only if this step reaches the last pending token */
     bool guessed;               /* session_keep() says which of its tokens stay: no restore point before that */
+    struct session_branch *const *branch; /* [n_branches], of guessed tokens: computed, too, if there is room */
+    int64_t n_branches;
     /* results */
     int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
     const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
     int64_t n_logits;
     bool failed;                /* a logit of this item is no number; it has not moved */
+    int64_t n_beside;           /* rows of its branches */
 };
 
 /* One step over all the work items (distinct sessions of one runner), filled in order (with fast numerics prompts last) up to
@@ -206,6 +210,29 @@ MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work
 /* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has computed; later ones,
  * pending ones too, are gone.  For drafted tokens that are not what the target draws. */
 void session_keep(struct session *s, int64_t length);
+
+/*
+ * Branches: other ways that a session's pending tokens may go on.  A branch parts from them behind one of them, and is computed
+ * in the step that computes them, a row for each token of its own: what both share is computed once.  Then it may take their
+ * place.  Its pages are its own behind the session's length; where there are none for it, it is not computed.
+ */
+enum { SESSION_BRANCH_TOKENS = 8 };
+struct session_branch;
+MUST_CHECK ingle_status session_branch_create(struct session_branch **out, struct runner *r, struct err *err);
+void session_branch_free(struct session_branch *b);
+/* Bytes of pages that one needs at most. */
+MUST_CHECK bool session_branch_bytes(const struct runner *r, uint64_t *out);
+/* n tokens (1 .. SESSION_BRANCH_TOKENS) behind the first `at` of a session, of which one at least is pending then. */
+void session_branch_set(struct session_branch *b, int64_t at, const int32_t *token, int64_t n);
+int64_t session_branch_at(const struct session_branch *b);
+const int32_t *session_branch_tokens(const struct session_branch *b, int64_t *n);
+/* Behind the step f32 [n][n_vocab], valid until the next one; NULL: it was not computed. */
+const float *session_branch_logits(const struct session_branch *b);
+/* Behind the step that computed both: the session's first `at` tokens stay, and behind them are those of the branch, which has
+ * given all it had. */
+void session_branch_take(struct session *s, struct session_branch *b);
+/* Gives its pages back. */
+void session_branch_clear(struct session_branch *b);
 
 /* ---- drafting ---- */
 

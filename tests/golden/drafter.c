@@ -48,7 +48,8 @@ static void reserve(struct drafter *d)
 {
     struct err e;
     const struct family_span rows = {.n = DRAFTER_CTX};
-    const struct family_step all = {&rows, 1, DRAFTER_CTX, 0}, some = {NULL, DRAFTER_TIMELINES, DRAFTER_TIMELINES, 0};
+    const struct family_step all = {.span = &rows, .n_spans = 1, .n_rows = DRAFTER_CTX};
+    const struct family_step some = {.n_spans = DRAFTER_TIMELINES, .n_rows = DRAFTER_TIMELINES};
     struct family_forward f = {.device = d->g.device, .step = &all, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
     device_dry_begin(d->g.device);
     d->kind->observe_end(d->self, &f, observe_begin(d, &f));
@@ -162,7 +163,7 @@ void drafter_observe(struct drafter *d, int timeline, int64_t n)
     struct kv_timeline *t = d->timeline[timeline];
     const int64_t at = kv_timeline_length(t), width = d->g.info.n_embd;
     const struct family_span span = {.timeline = t, .n = n, .at = at};
-    const struct family_step step = {&span, 1, n, 0};
+    const struct family_step step = {.span = &span, .n_spans = 1, .n_rows = n};
     const struct family_forward f = {.device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
     if (!n)
         return;
@@ -203,7 +204,7 @@ void drafter_round(struct drafter *d, const struct drafter_round *r)
         span[i] = (struct family_span){d->timeline[i], &r->anchor[i], 1, kv_timeline_length(d->timeline[i]), FAMILY_LOGITS_NONE, false};
         GOLDEN_OK(kv_timeline_extend(d->timeline[i], d->info.rows, &e));
     }
-    const struct family_step step = {span, r->n, r->n, 0};
+    const struct family_step step = {.span = span, .n_spans = r->n, .n_rows = r->n};
     struct family_round round = {.forward = {.device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX}, .from = from, .n_drafts = most};
     device_begin(d->g.device, NULL);
     d->kind->begin(d->self, &round);

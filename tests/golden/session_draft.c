@@ -243,6 +243,77 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
     one_by_one(b, tokens, n, want, n_want);
 }
 
+/* ---- branches ---- */
+
+enum { BEHIND = 12 };
+
+/* All of tokens [0, n) but the last are computed. */
+static struct session *open_at(struct bench *b, struct runner *r, const int32_t *tokens, int64_t n)
+{
+    struct err e;
+    struct session *s = open_session(r, NULL, 0);
+    GOLDEN_OK(session_append(s, tokens, n, &e));
+    struct session_work all = {.s = s, .max_tokens = n - 1};
+    for (; session_pending(s) > 1; all.max_tokens = session_pending(s) - 1)
+        GOLDEN_OK(session_step(r, &all, 1, NULL, &e));
+    (void)b;
+    return s;
+}
+
+/* Drafts part from the text behind `part` right ones, where a branch goes on with `m` tokens of it: rows of logits are those of plain
+ * decoding, and what is drafted behind the branch is what is drafted behind the text. */
+static void branch_at(struct bench *b, const int32_t *tokens, int64_t n, int64_t part, int64_t m, const float *want)
+{
+    struct err e;
+    struct session_branch *branch[3];
+    const int64_t v = b->d.g.info.n_vocab, at = n + 1 + part, end = at + m;
+    const int32_t wrong[] = {(tokens[at] + 1) % (int32_t)v, 7, 9}, other[] = {(tokens[n + 1] + 2) % (int32_t)v, 11};
+    struct session *s = open_at(b, b->r, tokens, n + 1);
+    for (int i = 0; i < 3; i++)
+        GOLDEN_OK(session_branch_create(&branch[i], b->r, &e));
+    GOLDEN_OK(session_append(s, tokens + n + 1, part, &e));
+    GOLDEN_OK(session_append(s, wrong, 3, &e));
+    session_branch_set(branch[0], n + 1, other, 2);
+    session_branch_set(branch[1], at, tokens + at, m);
+    session_branch_set(branch[2], at + 5, other, 1); /* behind all that is pending: not computed */
+    struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL, .guessed = true, .branch = branch, .n_branches = 3};
+    GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
+    assert_int_equal(w.n_done, part + 4);
+    assert_int_equal(w.n_beside, 2 + m);
+    assert_true(session_branch_logits(branch[0]) && !session_branch_logits(branch[2]));
+    assert_memory_equal(w.logits, want, (size_t)((part + 1) * v) * sizeof *want);
+    assert_memory_equal(session_branch_logits(branch[1]), want + (part + 1) * v, (size_t)(m * v) * sizeof *want);
+    session_branch_take(s, branch[1]);
+    for (int i = 0; i < 3; i++)
+        session_branch_free(branch[i]);
+    assert_int_equal(session_length(s), end);
+    assert_memory_equal(session_tokens(s), tokens, (size_t)end * sizeof *tokens);
+    GOLDEN_OK(session_append(s, tokens + end, 1, &e));
+    int32_t drafts[MOST];
+    struct session *f = open_at(b, b->r, tokens, end + 1);
+    const int64_t n_drafts = round_of(b, f, b->d.info.most, drafts);
+    expect_drafts(b, s, drafts, n_drafts);
+    session_free(f);
+    session_free(s);
+}
+
+static void branches(struct bench *b, const int32_t *tokens, int64_t n)
+{
+    struct err e;
+    const int64_t v = b->d.g.info.n_vocab;
+    struct session *s = open_at(b, b->plain, tokens, n + 1);
+    GOLDEN_OK(session_append(s, tokens + n + 1, BEHIND, &e));
+    struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
+    GOLDEN_OK(session_step(b->plain, &w, 1, NULL, &e));
+    float *want = mem_calloc((size_t)((1 + BEHIND) * v), sizeof *want);
+    assert_non_null(want);
+    memcpy(want, w.logits, (size_t)((1 + BEHIND) * v) * sizeof *want);
+    session_free(s);
+    for (int64_t part = 0; part < 4; part++)
+        branch_at(b, tokens, n, part, 1 + 3 * (part % 2), want);
+    mem_free(want);
+}
+
 /* A prompt of the built-in tokenizer's ids that repeats itself somewhat. */
 static void fill(int32_t *tokens, int64_t n, int64_t n_vocab)
 {
@@ -264,6 +335,8 @@ static void check(const char *target, const char *path)
     ways(&b, tokens, 1);
     ways(&b, tokens, 129);
     ways(&b, tokens, 300);
+    for (int64_t n = 1; n < 300; n = n < 120 ? 121 : n < 130 ? n + 3 : n + 83) /* over the ends of pages and of compressed rows */
+        branches(&b, tokens, n);
     bench_close(&b);
 }
 
