@@ -54,6 +54,7 @@ struct ngram {
     uint8_t class_of[NGRAM_MOST]; /* of the last draft: its tokens' rates */
     int source;
     int64_t n_drafted;
+    struct ngram_other other;
 };
 
 struct user {
@@ -473,12 +474,74 @@ static int32_t vote(struct search *s, int64_t j, const int32_t *draft, bool own,
     return best;
 }
 
+/* Places that do not go on with t. */
+static void leave(struct search *s, int64_t j, const int32_t *draft, bool own, int32_t t)
+{
+    int kept = 0;
+    for (int k = 0; k < s->n; k++)
+        if (next_of(s, &s->place[k], j, draft, own) != t)
+            s->place[kept++] = s->place[k];
+    s->n = kept;
+}
+
+/* The places that the draft did not follow where it may part. */
+struct parting {
+    struct search s;
+    int64_t at;
+    int32_t first;
+    float share; /* of these places that go on with `first` */
+    float worth; /* how likely it is that the draft parts there with that token, about */
+};
+
+/* Before token j of the draft was voted for the places were those of s; t was chosen.  likely: that the draft gets there and goes on
+ * otherwise. */
+static void note_parting(struct parting *p, const struct search *s, int64_t j, const int32_t *draft, bool own, int32_t t, float likely)
+{
+    struct parting q = {.s = *s, .at = j};
+    if (likely <= p->worth)
+        return;
+    leave(&q.s, j, draft, own, t);
+    q.first = vote(&q.s, j, draft, own, &q.share);
+    q.worth = likely * q.share;
+    if (q.first >= 0 && q.worth > p->worth)
+        *p = q;
+}
+
+static void follow_other(struct ngram *g, struct parting *p, const int32_t *draft, int64_t most, bool own)
+{
+    struct ngram_other *o = &g->other;
+    int32_t path[NGRAM_MOST + NGRAM_OTHER];
+    if (!(p->worth > 0))
+        return;
+    memcpy(path, draft, (size_t)p->at * sizeof *path);
+    o->at = p->at;
+    path[p->at] = o->token[0] = p->first;
+    o->confidence[0] = p->share;
+    for (o->n = 1; o->n < num_min(NGRAM_OTHER, most - p->at); o->n++) {
+        const int64_t j = p->at + o->n;
+        const int length = length_class(p->s.longest + j), before = p->s.n;
+        const int32_t t = vote(&p->s, j, path, own, &o->confidence[o->n]);
+        if (t < 0)
+            break;
+        path[j] = o->token[o->n] = t;
+        o->confidence[o->n] *= rate_of(&g->rate[own ? 0 : 1][length][before == 1 ? 0 : p->s.n == before ? 1 : 2], length);
+    }
+}
+
+const struct ngram_other *session_ngram_other(const struct ngram *g)
+{
+    return &g->other;
+}
+
 int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t salt, int64_t width,
                               int32_t *token, float *confidence)
 {
     const struct index *x = &g->index;
     struct search s, other;
+    struct parting parting = {.worth = 0};
+    float reach = 1;
     g->n_drafted = 0;
+    g->other.n = 0;
     if (x->n < 2 || width < g->least)
         return 0;
     const int32_t *last = x->token + (x->n - 1);
@@ -495,17 +558,22 @@ int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t 
     int64_t n = 0;
     for (width = num_min(width, NGRAM_MOST); n < width && s.n; n++) {
         const int before = s.n, length = length_class(s.longest + n);
+        const struct search all = s;
         float share;
         const int32_t t = vote(&s, n, token, own, &share);
         if (t < 0)
             break;
+        if (s.n < before)
+            note_parting(&parting, &all, n, token, own, t, reach * (1 - share));
         const int agreement = before == 1 ? 0 : s.n == before ? 1 : 2;
         g->class_of[n] = (uint8_t)(length * AGREEMENTS + agreement);
         token[n] = t;
         confidence[n] = rate_of(&g->rate[own ? 0 : 1][length][agreement], length) * (agreement == 2 ? share : 1);
+        reach *= confidence[n];
     }
     if (n < g->least)
         return 0;
+    follow_other(g, &parting, token, width, own);
     g->source = own ? 0 : 1;
     return g->n_drafted = n;
 }

@@ -72,6 +72,15 @@ void session_ngram_forget(struct ngram_memory *m); /* all of it */
  * it.  m: where else to look, among the answers of this salt alone; NULL: nowhere. */
 int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t salt, int64_t width,
                               int32_t *token, float *confidence);
+/* The other way that the last draft may go on: where the places that it was made from part, what the fewer ones go on with, of all
+ * such places in it the one with the most of them.  n: 0: there is none. */
+enum { NGRAM_OTHER = 8 };
+struct ngram_other {
+    int64_t at, n;                 /* behind the first `at` tokens of the draft */
+    int32_t token[NGRAM_OTHER];
+    float confidence[NGRAM_OTHER]; /* of the first one if the draft's is wrong; of the others as in the draft */
+};
+const struct ngram_other *session_ngram_other(const struct ngram *g);
 /* Of the draft that was proposed last so many tokens were tried, and so many of them were right. */
 void session_ngram_learn(struct ngram *g, int64_t n_tried, int64_t n_right);
 

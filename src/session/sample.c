@@ -25,6 +25,7 @@ struct sampler {
     float *most;             /* [(n_vocab + 63) / 64]: the largest logit of each block */
     int64_t n_kept;
     uint64_t drawn;          /* the number of the last draw, */
+    int32_t last;            /* its token; -1: there was none */
     bool has_kept, has_p;    /* what it was drawn from is in kept, with probabilities */
     float sharp;             /* what logits are multiplied by; 1 */
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
@@ -177,6 +178,7 @@ ingle_status session_sample_create(struct sampler **out, const struct sample_opt
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a sampler");
     s->n_vocab = n_vocab;
+    s->last = -1;
     s->n_history = n_history;
     s->sharp = 1;
     if (!take_memory(s, o)) {
@@ -781,18 +783,22 @@ int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct
     return n;
 }
 
-/* The winner among the kept ones, which are in order of their logits: those far behind cannot win. */
-static int32_t race_of_kept(const struct sampler *s, uint64_t i)
+/* The winner among the kept ones but `not`, which are in order of their logits: those far behind cannot win.  -1: there is none. */
+static int32_t race_of_kept(const struct sampler *s, uint64_t i, int32_t not)
 {
     const double temperature = (double)s->o.temperature, top = (double)s->kept[0].logit;
-    int32_t best = s->kept[0].id;
+    int32_t best = -1;
     double most = (double)-INFINITY;
+    if (s->n_kept == 1 && s->kept[0].id != not)
+        return s->kept[0].id;
     for (int64_t j = 0; j < s->n_kept && s->n_kept > 1; j++) {
         const double l = ((double)s->kept[j].logit - top) / temperature;
-        if (l + SESSION_RACE_MOST < most)
+        if (best >= 0 && l + SESSION_RACE_MOST < most)
             break;
+        if (s->kept[j].id == not)
+            continue;
         const double score = l + session_race_number(s->o.seed, i, s->kept[j].id);
-        if (score > most || (score == most && s->kept[j].id < best)) {
+        if (best < 0 || score > most || (score == most && s->kept[j].id < best)) {
             most = score;
             best = s->kept[j].id;
         }
@@ -806,6 +812,7 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
 {
     ingle_status st = shape_logits(s, logits, history, n_history, err);
     int32_t id = -1;
+    s->last = -1;
     if (st)
         return st;
     s->drawn = i;
@@ -819,13 +826,40 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
         st = choose(s, i, err);
         if (st)
             return st;
-        id = s->o.temperature > 0 ? race_of_kept(s, i) : s->kept[0].id;
+        id = s->o.temperature > 0 ? race_of_kept(s, i, -1) : s->kept[0].id;
     }
-    out->id = id;
+    out->id = s->last = id;
     out->logprob = 0;
     if (s->o.logprobs)
         session_sample_logprobs(logits, s->n_vocab, out->id, &out->logprob, NULL, 0);
     return INGLE_OK;
+}
+
+/* The largest logit but that of `not`. */
+static int32_t best_but(const struct sampler *s, int32_t not)
+{
+    int32_t best = -1;
+    for (int64_t t = 0; t < s->n_vocab; t++)
+        if (s->logit[t] > (best < 0 ? -INFINITY : s->logit[best]) && t != not)
+            best = (int32_t)t;
+    return best;
+}
+
+int32_t session_sample_second(const struct sampler *s)
+{
+    const int32_t first = s->last;
+    if (first < 0)
+        return -1;
+    if (s->o.temperature == 0)
+        return best_but(s, first);
+    if (!takes_all(&s->o))
+        return race_of_kept(s, s->drawn, first);
+    const float logit = s->logit[first];
+    s->logit[first] = -INFINITY;
+    session_race_blocks(s->logit, s->n_vocab, s->most);
+    const int32_t second = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, s->drawn);
+    s->logit[first] = logit;
+    return second;
 }
 
 bool session_sample_is_free(const struct sampler *s)

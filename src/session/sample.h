@@ -115,6 +115,10 @@ MUST_CHECK ingle_status session_sample_draw(struct sampler *s, const float *logi
                                             const int32_t *history, int64_t n_history,
                                             struct sample_token *out, struct err *err);
 
+/* The token that would have won the last draw had the one that did not taken part, with the filters' choice as it was; -1: there is
+ * none.  What a second guess is best made of: whoever draws from a like distribution, and not the first one, mostly draws this. */
+int32_t session_sample_second(const struct sampler *s);
+
 /* The distribution that session_sample_draw() would draw from: the kept tokens by descending
  * probability, the sum of p being 1 up to rounding.  Borrowed until the next call on s. */
 struct sample_choice {

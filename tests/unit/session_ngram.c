@@ -105,6 +105,32 @@ static void test_the_longest_match_wins_then_the_newest(void **state)
     session_ngram_free(g);
 }
 
+/* Where places part, what the fewer of them go on with is the other way. */
+static void test_the_other_way(void **state)
+{
+    (void)state;
+    struct ngram *g = create(2);
+    const int32_t t[] = {1, 2, 3, 4, 10, 20, 1, 2, 3, 4, 10, 20, 30, 1, 2, 3, 5, 11, 22, 23, 9, 1, 2, 3};
+    int32_t d[16];
+    add(g, t, 24);
+    assert_int_equal(propose(g, 4, d), 4);
+    assert_memory_equal(d, ((int32_t[]){4, 10, 20, 30}), sizeof(int32_t[4]));
+    const struct ngram_other *o = session_ngram_other(g);
+    assert_int_equal(o->at, 0);
+    assert_int_equal(o->n, 4);
+    assert_memory_equal(o->token, ((int32_t[]){5, 11, 22, 23}), sizeof(int32_t[4]));
+    for (int64_t j = 0; j < o->n; j++)
+        assert_true(o->confidence[j] > 0 && o->confidence[j] <= 1);
+    session_ngram_truncate(g, 13); /* one place alone, and then none */
+    add(g, t, 2);
+    assert_int_equal(propose(g, 2, d), 2);
+    assert_int_equal(session_ngram_other(g)->n, 0);
+    add(g, (const int32_t[]){77}, 1);
+    assert_int_equal(propose(g, 2, d), 0);
+    assert_int_equal(session_ngram_other(g)->n, 0);
+    session_ngram_free(g);
+}
+
 static void test_text_that_repeats_itself_goes_on(void **state)
 {
     (void)state;
@@ -122,7 +148,7 @@ static void test_random_texts_against_a_search_of_everything(void **state)
 {
     (void)state;
     enum { CAP = 700 };
-    int32_t t[CAP], d[NGRAM_MOST];
+    int32_t t[CAP], d[2 * NGRAM_MOST + NGRAM_OTHER];
     uint32_t x = 7;
     int64_t n_drafts = 0;
     for (int round = 0; round < 40; round++) {
@@ -145,6 +171,11 @@ static void test_random_texts_against_a_search_of_everything(void **state)
             }
             assert_int_equal(session_ngram_length(g), n);
             const int64_t k = propose(g, 1 + dice(&x) % 16, d), match = longest_match(t, n);
+            const struct ngram_other *o = session_ngram_other(g);
+            assert_true(!o->n || (o->at < k && o->token[0] != d[o->at]));
+            memcpy(d + NGRAM_MOST, d, (size_t)(o->n ? o->at : 0) * sizeof *d); /* it is a text that stood there, too */
+            memcpy(d + NGRAM_MOST + o->at, o->token, (size_t)o->n * sizeof *d);
+            assert_true(!o->n || follows(t, n, d + NGRAM_MOST, o->at + o->n, 2));
             if (k && !follows(t, n, d, k, 2 + round % 3))
                 fail_msg("round %d step %d: the draft follows nothing", round, step);
             if (!k && match >= 2 + round % 3)
@@ -363,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_continues_what_stood_there_before),
         cmocka_unit_test(test_the_longest_match_wins_then_the_newest),
+        cmocka_unit_test(test_the_other_way),
         cmocka_unit_test(test_text_that_repeats_itself_goes_on),
         cmocka_unit_test(test_random_texts_against_a_search_of_everything),
         cmocka_unit_test(test_cut_and_grown_equals_new),

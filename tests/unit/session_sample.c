@@ -718,6 +718,44 @@ static void ends_bans_and_the_only_tokens(void **state)
     assert_int_equal(session_sample_create(&s, &o, 5, 64, &err), INGLE_ARG);
 }
 
+/* What would be drawn if the first did not take part. */
+static void the_second_is_the_draw_without_the_first(void **state)
+{
+    (void)state;
+    enum { N = 700 };
+    static float l[N];
+    uint32_t x = 5;
+    for (int round = 0; round < 40; round++) {
+        struct sample_options o = options();
+        o.seed = (uint64_t)round;
+        o.temperature = round % 4 ? 0.5f + 0.2f * (float)(round % 5) : 0;
+        o.top_k = round % 3 == 1 ? 5 : 0;
+        o.min_p = round % 3 == 2 ? 0.1f : 0;
+        for (int t = 0; t < N; t++)
+            l[t] = (float)(dice(&x) % 1000) * 0.01f - (t % 7 ? 4 : 0);
+        struct sampler *s = sampler(&o, N), *all = sampler(&o, N);
+        for (uint64_t i = 0; i < 10; i++) {
+            const int32_t first = draw(s, l, i, NULL, 0), second = session_sample_second(s);
+            assert_true(second != first && (second >= 0 || o.min_p > 0));
+            assert_int_equal(session_sample_second(s), second);
+            assert_int_equal(draw(s, l, i, NULL, 0), first); /* nothing is changed by the question */
+            if (o.top_k || o.min_p > 0)
+                continue; /* another one would have been kept instead */
+            session_sample_forbid(all, &first, 1);
+            assert_int_equal(draw(all, l, i, NULL, 0), second);
+        }
+        session_sample_free(s);
+        session_sample_free(all);
+    }
+    struct sample_options o = options();
+    o.top_k = 1;
+    struct sampler *s = sampler(&o, N);
+    assert_int_equal(session_sample_second(s), -1); /* nothing was drawn */
+    (void)draw(s, l, 1, NULL, 0);
+    assert_int_equal(session_sample_second(s), -1);
+    session_sample_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -742,6 +780,7 @@ int main(void)
         cmocka_unit_test(one_token_is_a_vocabulary),
         cmocka_unit_test(logprobs_are_of_the_given_logits),
         cmocka_unit_test(ends_bans_and_the_only_tokens),
+        cmocka_unit_test(the_second_is_the_draw_without_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
