@@ -109,6 +109,11 @@ static double likely(const struct sched_draft *d, const struct sched_draft_item 
     return fmin(p, MOST_LIKELY);
 }
 
+double sched_draft_likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth, double before)
+{
+    return likely(d, it, k, depth, before);
+}
+
 static int64_t most_of(const struct sched_draft_item *it, int k)
 {
     return num_min(num_max(it->offer[k].most, 0), SCHED_DRAFT_DEPTH);
@@ -480,6 +485,7 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     }
     d->n_plans++;
     memset(&d->step, 0, sizeof d->step);
+    d->n_branches = 0;
     d->step.context = context;
     d->step.n_answers = f.n_answers;
     d->step.other_rows = room->other_rows;
@@ -569,7 +575,7 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = sched_times_context(context);
-    sched_times_note(d, rows, class, seconds, !d->step.n_drafts);
+    sched_times_note(d, rows, class, sched_draft_but_branches(d, rows, class, seconds), !d->step.n_drafts);
     struct sched_draft_times *t = sched_times_at(d, class);
     d->account += REFILL;
     d->n_steps++;

@@ -9,6 +9,12 @@
 
 #include "sched/sched.h"
 
+/* A step of so many rows took that long: what it would have taken without its branches, but with their rows. */
+double sched_draft_but_branches(struct sched_draft *d, int64_t rows, int context, double seconds);
+
+/* How likely token `depth` of proposer k's draft is right if those before it are; before: the same of the one before it. */
+double sched_draft_likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth, double before);
+
 enum {
     SCHED_TIMES_LITTLE = 2, /* comparisons below which one that a busy machine spoiled may be most of what is known */
     SCHED_TIMES_FAIRLY = 5, /* comparisons that tell it fairly well */

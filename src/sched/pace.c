@@ -46,7 +46,7 @@ struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool ans
     struct sched_load l = {0};
     for (int64_t i = 0; i < n; i++)
         if (row[i].answers ? answers : prompts) {
-            l.rows += row[i].n;
+            l.rows += row[i].n + row[i].beside;
             l.context += context_of(&row[i]);
             l.logits += row[i].all_logits ? row[i].n : 0;
         }

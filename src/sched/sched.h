@@ -70,6 +70,7 @@ struct sched_row {
     const void *user;
     int64_t at;         /* positions that are computed */
     int64_t n;          /* result: rows in this step */
+    int64_t beside;     /* of branches of an answer's drafts: rows of their own where there is room; result: those */
 };
 
 struct sched_room {
@@ -178,6 +179,8 @@ enum {
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
     SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
     SCHED_DRAFT_SHARP = 4,     /* factors of a drafter's logits that are compared */
+    SCHED_DRAFT_KINDS = 4,     /* of branches; their numbers are the caller's */
+    SCHED_DRAFT_BRANCH = 8,    /* tokens of a branch, at most */
 };
 
 /* Why an answer has no drafts in this step. */
@@ -231,6 +234,9 @@ struct sched_draft_item {
     int64_t taken;
     double last, reach; /* of the next token: how likely it is right after the ones before, and with all of them */
     double tokens;      /* that come out of the step, likely */
+    /* given, for sched_draft_grow(): tokens of its chain and branches at most; whether they pay or not */
+    int64_t nodes;
+    bool all_nodes;
 };
 
 /* What the step has beside the drafts. */
@@ -277,6 +283,10 @@ struct sched_draft {
     } step;
     int64_t since_plain, n_steps, n_plans, n_seen; /* n_seen: n_steps when the network was last said to have read */
     double saved_seconds; /* in all: what plain decoding would have taken longer */
+    double branch_units[SCHED_DRAFT_CONTEXTS]; /* that a branch takes beside its rows: a copied page, and a context of its own to read */
+    int64_t branch_steps[SCHED_DRAFT_CONTEXTS]; /* that it is known from */
+    int64_t n_branches; /* of the step */
+    struct { float said, right; } branch[SCHED_DRAFT_KINDS][2]; /* first tokens of branches, and those behind them: as said, and in truth */
 };
 
 /* Chooses proposer and width for item[0, n), and says why in each session.  An answer without offers is an item, too, or
@@ -301,5 +311,30 @@ void sched_draft_note_seen(struct sched_draft *d, double seconds);
 /* Of the drafts of an answer in that step so many were verified and so many were right.  confidence [n_tried], or NULL. */
 void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int proposer,
                       int64_t n_tried, int64_t n_right, const float *confidence);
+
+/*
+ * Trees: an answer's drafted tokens are a chain, and branches part from it, which are verified in the same step.  Where the token
+ * that is drawn is not the chain's but the first one of a branch, drawing goes on along that.  A branch is worth what it is
+ * likely to bring: that the chain is right up to there and wrong then, and the branch right.
+ */
+struct sched_draft_branch {
+    int64_t item;             /* whose */
+    int kind;
+    int64_t at;               /* tokens of the chain before it, fewer than the chain has */
+    int64_t most;             /* its tokens */
+    float confidence[SCHED_DRAFT_BRANCH]; /* [most]: of the first one, if the chain's is wrong; of the next ones, if those before them are right;
+                               * below 0: not known */
+    int64_t n;                /* result: so many are worth verifying; 0: none */
+    double reach;             /* of the plan: how likely its next token is reached and right */
+};
+/* Behind sched_draft_trim(): the best tokens of all branches, best first, while they pay.  Where an answer has no nodes left, the end of
+ * its chain gives way to what is likelier: item.width falls.  most: of branches, of all answers. */
+void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int64_t n, const struct sched_draft_room *room,
+                      struct sched_draft_branch *branch, int64_t n_branches, int64_t most);
+/* The chain was wrong where a branch of that kind might part from it, verified or not: whether its first token was drawn. */
+void sched_draft_note_second(struct sched_draft *d, int kind, float confidence, bool right);
+/* Behind sched_draft_note() for the chain: of the branch that was taken so many tokens were tried, and right (1 at least). */
+void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *s, int kind, const float *confidence, int64_t n_tried,
+                             int64_t n_right);
 
 #endif

@@ -40,8 +40,9 @@ static void plan_answers(struct sched_row *row, int64_t n, uint64_t turn, struct
     for (int64_t i = 0; i < n; i++) { /* prompts keep the row of logits that fell to them */
         const int64_t more = row[i].answers && row[i].n ? num_min(row[i].drafts, num_min(left->rows, left->logits)) : 0;
         row[i].n += more;
-        left->rows -= more;
-        left->logits -= more;
+        row[i].beside = row[i].n > 1 ? num_min(row[i].beside, num_min(left->rows - more, left->logits - more)) : 0;
+        left->rows -= more + row[i].beside;
+        left->logits -= more + row[i].beside;
     }
     left->logits += for_prompts;
 }

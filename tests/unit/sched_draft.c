@@ -49,6 +49,8 @@ struct world {
     int bad;             /* and of so many all drafts are wrong; */
     int64_t until;       /* of everybody's those from that token on; 0: none */
     bool head;           /* tells how likely tokens are, one of two being easy */
+    int64_t nodes;       /* of trees; 0: chains */
+    double second;       /* the second guess is right so often where the first is not */
     double jitter;       /* times are told with this standard deviation, as a part; */
     double pauses;       /* this part of them 2 to 6 times as long */
     double drift;        /* and all of them up to so much longer for a while */
@@ -109,8 +111,44 @@ static double round_seconds(const struct world *w, int64_t deep)
     return deep ? w->cost(1) * (w->base + w->deep * (double)deep) : 0;
 }
 
+/* A branch of one token for each of the chains' tokens; rows of those that pay. */
+static int64_t grow(struct world *w, struct sched_draft *d, struct sched_draft_item *item, const struct sched_draft_room *room,
+                    int64_t beside[MAX_CLIENTS][SCHED_DRAFT_DEPTH])
+{
+    static struct sched_draft_branch branch[MAX_CLIENTS * SCHED_DRAFT_DEPTH];
+    int64_t n = 0, rows = 0, nodes[MAX_CLIENTS] = {0};
+    for (int i = 0; i < w->n_clients && w->nodes; i++) {
+        item[i].nodes = w->nodes;
+        for (int64_t j = 0; j < item[i].width; j++)
+            branch[n++] = (struct sched_draft_branch){.item = i, .at = j, .most = 1, .confidence = {-1}};
+    }
+    if (n)
+        sched_draft_grow(d, item, w->n_clients, room, branch, n, 8);
+    for (int64_t k = 0; k < n; k++) {
+        assert_true(!branch[k].n || branch[k].at < item[branch[k].item].width);
+        beside[branch[k].item][branch[k].at] = branch[k].n;
+        nodes[branch[k].item] += branch[k].n;
+        rows += branch[k].n;
+    }
+    for (int i = 0; i < w->n_clients && w->nodes; i++)
+        assert_true(!nodes[i] || nodes[i] + item[i].width <= w->nodes);
+    assert_true(rows <= 8);
+    return rows;
+}
+
+/* The chain is wrong behind n tokens: whether a branch is right. */
+static bool turns(struct world *w, struct sched_draft *d, struct client *c, int64_t beside)
+{
+    const bool right = dice(w) < w->second;
+    sched_draft_note_second(d, 0, -1, right);
+    if (right && beside)
+        sched_draft_note_branch(d, &c->s, 0, (const float[]){-1}, 1, 1);
+    return right && beside;
+}
+
 static void step(struct world *w, struct sched_draft *d, struct client *c, struct sched_draft_item *item, double *now)
 {
+    int64_t beside[MAX_CLIENTS][SCHED_DRAFT_DEPTH] = {{0}};
     const struct sched_draft_room room = {.context = 500, .most_rows = 256};
     const int kind = w->text ? TEXT : NETWORK;
     int64_t rows = w->n_clients, deep = 0, drafted = 0, n_drafting = 0;
@@ -141,6 +179,7 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
             item[i].offer[kind].confidence = c[i].confidence;
         sched_draft_trim(d, item, w->n_clients, &room);
     }
+    rows += grow(w, d, item, &room, beside);
     for (int i = 0; i < w->n_clients; i++)
         rows += item[i].width;
     const double seconds = w->cost(rows);
@@ -156,6 +195,8 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
             n++;
         if (item[i].width)
             sched_draft_note(d, &c[i].s, kind, item[i].width, n, w->text || w->head ? c[i].confidence : NULL);
+        if (w->nodes && n < item[i].width)
+            n += turns(w, d, &c[i], beside[i][n]);
         for (int64_t j = 0; j <= n && c[i].n < TOKENS; j++)
             c[i].at[++c[i].n] = *now;
     }
@@ -310,6 +351,63 @@ static void test_measured_shapes(void **state)
                 trip(&s, k ? "26B-A4B" : "31B", w);
             }
     near(s, 1.03, 1.03, 0.88, 0.7);
+}
+
+/* The same world with chains and with trees: never far behind plain decoding, and as a whole no slower than chains. */
+static void test_trees(void **state)
+{
+    (void)state;
+    static curve *const cost[] = {dense, gemma_31b, gemma_a4b};
+    static const double second[] = {0, 0.3, 0.6};
+    double log_sum[3] = {0}, worst = 0;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < 5; i++)
+            for (size_t j = 0; j < 3; j++)
+                for (size_t h = 0; h < 3; h++) {
+                    struct world w = {.cost = cost[k], .n_clients = CLIENTS[j], .right = {RIGHT[i], RIGHT[i]}, .most = 15, .base = 0.15, .deep = 0.004,
+                                      .head = true, .second = second[h], .x = 1 + k * 100 + i * 10 + j};
+                    const struct result chain = run(&w);
+                    w.x = 1 + k * 100 + i * 10 + j;
+                    w.nodes = 16;
+                    const struct result tree = run(&w);
+                    worst = fmax(worst, tree.slowest);
+                    log_sum[h] += log(tree.speed / chain.speed);
+                    if (getenv("SCHED_DRAFT_SHOW"))
+                        printf("tree %s: %d clients, %.2f right, second %.1f: speed %.3f, chain %.3f, slowest %.4f\n", k == 2 ? "26B-A4B" : k ? "31B" : "dense",
+                               w.n_clients, w.right[0], w.second, tree.speed, chain.speed, tree.slowest);
+                }
+    if (getenv("SCHED_DRAFT_SHOW"))
+        printf("trees over chains: %.3f %.3f %.3f, slowest %.4f\n", exp(log_sum[0] / 45), exp(log_sum[1] / 45), exp(log_sum[2] / 45), worst);
+    assert_true(worst < 1.035);
+    assert_true(log_sum[0] > -0.02 * 45 && log_sum[1] > -0.01 * 45 && log_sum[2] > 0);
+}
+
+/* Where a chain is least sure a branch parts from it; one that has no nodes left gives up its end. */
+static void test_where_branches_part(void **state)
+{
+    (void)state;
+    static const float sure[] = {0.95f, 0.3f, 0.95f, 0.9f, 0.5f};
+    struct sched_draft d = {.network[NETWORK] = true};
+    struct sched_draft_session s = {.why = SCHED_DRAFT_ON};
+    const struct sched_draft_room room = {.context = 500, .most_rows = 7};
+    for (int64_t nodes = 1; nodes <= 9; nodes++) {
+        struct sched_draft_item item = {.s = &s, .offer[NETWORK] = {5, sure}, .proposer = NETWORK, .width = 5, .nodes = nodes, .all_nodes = true};
+        struct sched_draft_branch branch[5];
+        int64_t n = 0;
+        for (int64_t j = 0; j < 5; j++)
+            branch[j] = (struct sched_draft_branch){.item = 0, .kind = 1, .at = j, .most = 2, .confidence = {0.6f, 0.5f}};
+        sched_draft_grow(&d, &item, 1, &room, branch, 5, nodes < 8 ? 8 : 1);
+        for (int64_t j = 0; j < 5; j++) {
+            assert_true(!branch[j].n || j < item.width);
+            n += branch[j].n;
+        }
+        assert_true(n + item.width <= (nodes > 5 ? nodes : 5) && n + item.width <= room.most_rows);
+        assert_int_equal(branch[1].n > 0, nodes > 1);
+        if (nodes > 2 && nodes <= 5)
+            assert_int_equal(n + item.width, 5); /* the chain's end went for what is likelier */
+        if (nodes == 9)
+            assert_int_equal(n, branch[1].n); /* one branch alone */
+    }
 }
 
 static void test_text_that_changes(void **state)
@@ -517,6 +615,8 @@ int main(void)
         cmocka_unit_test(test_never_far_behind_and_near_the_best_width),
         cmocka_unit_test(test_on_a_busy_machine),
         cmocka_unit_test(test_a_dear_drafter),
+        cmocka_unit_test(test_trees),
+        cmocka_unit_test(test_where_branches_part),
         cmocka_unit_test(test_measured_shapes),
         cmocka_unit_test(test_text_that_changes),
         cmocka_unit_test(test_with_confidence),
