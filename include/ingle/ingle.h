@@ -276,7 +276,8 @@ struct ingle_engine_options {
     int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
     int64_t draft_min;     /* so many are drafted in each step where something can be, even if they do not pay: for tests and
                             * measurements; 0: as many as pay */
-    int64_t draft_tree;    /* nodes of a tree of drafts; 0 or 1: a chain.  There are none yet: more is reported */
+    int64_t draft_tree;    /* tokens of a tree of drafts, at most: branches are verified beside the likeliest tokens where they pay, and
+                            * have pages of their own; 0 or 1: chains alone */
     /* For experiments, none of which changes a text. */
     const char *draft_rule; /* which positions a drafter sees, by the name that its kind has for it; NULL: as its file says */
     const char *draft_tap; /* where the target is tapped: "late" (or NULL), "early", "upstream" */
@@ -298,7 +299,7 @@ struct ingle_engine_options {
     const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
 };
 
-enum { INGLE_PLAN_ITEMS = 11 };
+enum { INGLE_PLAN_ITEMS = 12 };
 
 struct ingle_plan {
     struct {
@@ -398,6 +399,7 @@ struct ingle_engine_info {
     bool draft_confidence;   /* the network tells how sure it is */
     int64_t draft_most;      /* tokens of a draft, at most; 0: as many as pay (only without a network) */
     uint64_t draft_bytes;    /* of its weights */
+    int64_t draft_tree;      /* tokens of a tree of drafts, at most; 0 or 1: chains */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
@@ -791,6 +793,8 @@ struct ingle_request_options {
     void (*end)(void *arg, int index, enum ingle_finish why, const struct ingle_error *error);
     void (*done)(void *arg, const struct ingle_usage *usage);
     void *arg;
+    int64_t draft_tree;    /* tokens of a tree of drafts, at most; 0: as ingle_engine_options.draft_tree says, which cannot be exceeded;
+                            * 1: chains alone */
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and

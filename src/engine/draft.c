@@ -450,8 +450,7 @@ static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine
                        (long long)o->draft_min, (long long)o->draft_max);
     e->draft_most = o->draft_max;
     e->draft_least = o->draft_min;
-    if (!*off && o->draft_tree > 1)
-        report(&e->sink, INGLE_REPORT_WARN, "draft", "tree", "trees of drafts are not built: one chain of tokens is drafted at a time");
+    e->draft_tree = *off ? 0 : o->draft_tree;
     if (*off)
         snprintf(e->draft_why, sizeof e->draft_why, "drafting is switched off (%s)", strcmp(method, "none") ? "--draft off" : "--draft-method none");
     return INGLE_OK;

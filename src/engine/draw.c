@@ -100,7 +100,7 @@ static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int
     struct engine_drawing *d = s->drawing;
     struct err err;
     (void)i;
-    const ingle_status st = engine_sample_draft(d->sampler, logits, session_tokens(s->s), d->length + j, d->sharp, token, &err);
+    const ingle_status st = engine_sample_draft(d->sampler, logits, session_tokens(s->s), d->length + j, d->sharp, token, NULL, &err);
     d->bad |= st == INGLE_NUMERIC;
     return st == INGLE_OK;
 }

@@ -196,6 +196,7 @@ struct need {
     struct runner_plan part;
     /* Of all sessions: pages, those of windows among them, tokens, samplers. */
     uint64_t sessions, windows, tokens, samplers, texts, total;
+    uint64_t branches; /* of drafts: pages */
 };
 
 /* The prefix cache when nobody said: half a session, and in any case room for the end of a system prompt and
@@ -227,13 +228,17 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     if (!own_cache)
         r->tree_budget_bytes = out->part.kv_tree_bytes = usual_cache(&out->part);
     uint64_t sum;
+    const uint64_t n_branches = (uint64_t)engine_branches_of(e->draft_tree);
     out->texts = 0;
     const bool ok = (!e->draft_text || engine_drafts_bytes(n_sessions, r->n_ctx, &out->texts)) &&
                     num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
                     num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
                     num_mul_u64(out->part.kv_window_bytes, (uint64_t)n_sessions, &out->windows) &&
                     num_mul_u64(out->part.sampler_bytes, (uint64_t)n_sessions, &out->samplers) &&
+                    num_mul_u64(out->part.branch_bytes, n_branches, &out->branches) &&
+                    num_mul_u64(out->part.token_bytes, n_branches, &sum) && num_add_u64(sum, out->tokens, &out->tokens) &&
                     num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
+                    num_add_u64(sum, out->branches, &sum) &&
                     num_add_u64(sum, out->samplers, &sum) &&
                     num_add_u64(sum, out->tokens, &sum) &&
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
@@ -244,7 +249,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
-    r->kv_budget_bytes = out->sessions + out->part.kv_tree_bytes;
+    r->kv_budget_bytes = out->sessions + out->part.kv_tree_bytes + out->branches;
     return INGLE_OK;
 }
 
@@ -426,6 +431,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"drafts from text", need->texts},
         {"keys and values", need->sessions - need->windows},
         {"windows", need->windows},
+        {"branches of drafts", need->branches},
         {"prefix cache", need->part.kv_tree_bytes},
         {"tokens", need->tokens},
         {"activations", need->part.arena_bytes},
@@ -897,6 +903,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_confidence = e->draft && e->draft->info.confidence,
         .draft_most = e->draft && (!e->draft_most || e->draft_most > e->draft->info.most) ? e->draft->info.most : e->draft_most,
         .draft_bytes = drafter_bytes(e),
+        .draft_tree = e->draft_tree,
     };
 }
 

@@ -81,6 +81,7 @@ struct ingle_engine {
     bool draft_text;            /* n-grams and grammars may draft */
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
     int64_t draft_least;        /* tokens that are drafted although they may not pay */
+    int64_t draft_tree;         /* nodes of a tree of drafts; 0 or 1: chains alone */
     int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
     int draft_force_by;         /* ... and by whom if it offers any; INGLE_DRAFTERS: in turn */
     char draft_why[240];        /* why no network drafts, or "" */
@@ -113,6 +114,8 @@ MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e, const struct
 void engine_draft_free(struct engine_draft *d);
 /* scheduler_draft.c: memory of what drafts from text, at most. */
 MUST_CHECK bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out);
+/* Branches that there are for trees of so many nodes. */
+int64_t engine_branches_of(int64_t n_nodes);
 /* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of h. */
 uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
 
@@ -210,9 +213,9 @@ MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const floa
                                              int64_t n, const struct grammar_pause *pause, struct ingle_token *out,
                                              struct ingle_error *error);
 /* What would be drawn behind history [n] if these logits times `sharp` were the model's; what an answer's grammar allows is not
- * asked. */
+ * asked.  second: what session_sample_second() says then; may be NULL. */
 MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                            float sharp, int32_t *token, struct err *err);
+                                            float sharp, int32_t *token, int32_t *second, struct err *err);
 /* Whether its draws need no random numbers. */
 bool engine_sampler_is_greedy(const struct ingle_sampler *s);
 /* So many of n tokens may come one after the other, for all that the answer's grammar says. */

@@ -176,6 +176,7 @@ static bool make_lane(struct engine_lane *l, size_t n)
 
 static void free_scheduler(struct ingle_scheduler *s)
 {
+    engine_trees_close(s->trees);
     engine_drafts_close(s->drafts);
     engine_masks_close(s->masks);
     session_runner_set_news(s->e->runner, NULL, NULL);
@@ -262,7 +263,7 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     s->n_vocab = e->info.n_vocab;
     s->max_rows = session_runner_max_rows(e->runner);
     s->max_logits = session_runner_max_logits(e->runner);
-    s->budget_bytes = kv.budget_bytes;
+    s->budget_bytes = kv.budget_bytes - engine_trees_bytes(e, kv.budget_bytes);
     s->pace.target_seconds = options.step_seconds;
     atomic_init(&s->abort, false);
     atomic_init(&s->cancels, false);
@@ -280,6 +281,8 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
         st = engine_masks_open(&s->masks, (size_t)s->o.max_running, hear, s, &err);
     if (!st)
         st = engine_drafts_open(&s->drafts, s, &err);
+    if (!st)
+        st = engine_trees_open(&s->trees, s, &err);
     if (!st)
         st = start_thread(s, &err);
     if (st)

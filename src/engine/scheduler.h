@@ -7,6 +7,7 @@
  * scheduler_admit.c    who begins, who makes room, prefixes that requests share
  * scheduler_request.c  a request: checked and copied, its memory, its end
  * scheduler_draft.c    tokens that are guessed before a step, and verified in it
+ * scheduler_tree.c     branches of them
  * scheduler_status.c   what it tells
  *
  * A request has one or more answers.  An answer that has begun has a slot with a session;
@@ -57,6 +58,8 @@ enum engine_answer_state {
     ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session */
 };
 
+enum { ENGINE_BRANCHES = 15 };
+
 struct engine_answer {
     enum engine_answer_state state;
     struct ingle_request *r;      /* NULL: FREE or LEAVES */
@@ -70,8 +73,23 @@ struct engine_answer {
     int64_t share;       /* ... and how many tokens it has to compute first, ... */
     bool passes;         /* ... where it need not stop */
     int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted: until its step's results, or it is parked */
+    struct engine_branch *branch[ENGINE_BRANCHES]; /* [n_branches] that part from them, as long, ... */
+    struct session_branch *beside[ENGINE_BRANCHES]; /* ... and what is computed of these */
+    int n_branches;
+    int64_t n_beside;    /* their tokens */
+    int64_t n_chain;     /* of n_drafts before one of them was taken, */
+    struct engine_branch *taken; /* ... if one was: its tokens are drafted, too, from there on; else NULL */
     bool plain;          /* RUNS: no drafts until it has had a step, since one could not be computed with them; ... */
     bool again;          /* ... that was the step whose results are looked at, and it is tried again */
+};
+
+/* Tokens that part from what is drafted for an answer. */
+struct engine_branch {
+    struct session_branch *b; /* owned */
+    const struct engine_answer *a; /* whose it is; NULL: nobody's */
+    int kind;
+    int64_t at;               /* drafted tokens before it */
+    float confidence[SCHED_DRAFT_BRANCH];
 };
 
 /* A token that is drawn after a step. */
@@ -127,6 +145,7 @@ struct ingle_scheduler {
     struct engine_told *told;    /* [ENGINE_TOLD] */
     struct engine_masks *masks;  /* of slots that are MASKS */
     struct engine_drafts *drafts; /* NULL: nothing drafts */
+    struct engine_trees *trees;   /* NULL: only chains are drafted */
     struct ingle_request *begun;
     struct ingle_expert_use inner_use; /* by steps between the pieces of the one that runs */
     int64_t n_free, n_ended;     /* slots; answers since the start */
@@ -225,10 +244,39 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows);
 void engine_drafts_drop(struct engine_answer *a);
 /* Of a's drafts n_right were what was drawn, after n_tried draws. */
 void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right);
+/* The token at `place` of what was drafted for it was not drawn, but this one. */
+void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place, int32_t drawn);
 /* A step of these rows, whose results are still to come, took that long; 0: not measured. */
 void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds);
 /* The answer has ended: others of its user may go on as it did. */
 void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a);
+
+/* ---- branches of drafts ---- */
+
+/* *out is NULL where only chains are drafted. */
+MUST_CHECK ingle_status engine_trees_open(struct engine_trees **out, const struct ingle_scheduler *s, struct err *err);
+void engine_trees_close(struct engine_trees *t);
+/* Of a pool of budget_bytes what is kept for branches. */
+uint64_t engine_trees_bytes(const struct ingle_engine *e, uint64_t budget_bytes);
+/* Nodes that a tree of the answer may have; 1: a chain. */
+int64_t engine_tree_nodes(const struct ingle_scheduler *s, const struct engine_answer *a);
+/* What could part from the chains of the coming step: nothing; n tokens of an answer, its i-th item, behind the first `at` of its
+ * chain. */
+void engine_tree_begin(struct engine_trees *t);
+struct engine_guess {
+    int kind;
+    int64_t at, n;
+    const int32_t *token;    /* [n] */
+    const float *confidence; /* [n], or NULL: not known */
+};
+void engine_tree_offer(struct engine_trees *t, int64_t i, const struct engine_guess *guess);
+/* Takes those that pay: who[i] has its i-th chain, which may become shorter, and branches. */
+void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room, struct engine_answer *const *who, const int32_t *const *chain);
+/* The drawn token is not the one that was drafted, if any was.  True: it is the first one of a branch, along which drawing goes on. */
+bool engine_tree_turn(struct ingle_scheduler *s, struct engine_draw *d);
+/* The answer has no branches any more. */
+void engine_branches_drop(struct engine_answer *a);
 
 /* ---- what it tells ---- */
 

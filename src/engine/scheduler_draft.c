@@ -31,12 +31,17 @@ struct slot_draft {
     bool bad;                /* some of them were no numbers */
     int32_t token[PROPOSERS][SCHED_DRAFT_DEPTH];
     float confidence[PROPOSERS][SCHED_DRAFT_DEPTH];
+    /* Where there are trees: what else the network may have meant, and the text. */
+    int32_t second[SCHED_DRAFT_DEPTH]; /* -1: nothing */
+    struct ngram_other other;
+    int64_t n_text;
 };
 
 struct engine_drafts {
     struct slot_draft *slot;        /* [max_running], as are these: */
     struct sched_draft_item *item;
     struct engine_answer **who;     /* of an item, */
+    const int32_t **chain;          /* of an item: what is drafted */
     struct session_draft *round;
     int64_t *item_of;               /* of a round's session */
     struct ngram_memory *memory;    /* NULL: text does not draft */
@@ -74,10 +79,11 @@ ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_s
     d->slot = mem_calloc(n, sizeof *d->slot);
     d->item = mem_calloc(n, sizeof *d->item);
     d->who = mem_calloc(n, sizeof *d->who);
+    d->chain = mem_calloc(n, sizeof *d->chain);
     d->round = mem_calloc(n, sizeof *d->round);
     d->item_of = mem_calloc(n, sizeof *d->item_of);
     ingle_status st = INGLE_OK;
-    if (!d->slot || !d->item || !d->who || !d->round || !d->item_of)
+    if (!d->slot || !d->item || !d->who || !d->chain || !d->round || !d->item_of)
         st = err_set(err, INGLE_NOMEM, "no memory for the drafts of %zu answers", n);
     for (size_t i = 0; i < n && !st && s->e->draft_text; i++) {
         st = session_ngram_create(&d->slot[i].text, &(struct ngram_options){0}, err);
@@ -104,6 +110,7 @@ void engine_drafts_close(struct engine_drafts *d)
     mem_free(d->slot);
     mem_free(d->item);
     mem_free(d->who);
+    mem_free(d->chain);
     mem_free(d->round);
     mem_free(d->item_of);
     mem_free(d);
@@ -120,6 +127,7 @@ void engine_drafts_drop(struct engine_answer *a)
         return;
     session_keep(a->session.s, session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts);
     a->n_drafts = 0;
+    engine_branches_drop(a);
 }
 
 /* ---- what could be drafted ---- */
@@ -132,7 +140,15 @@ static int64_t most_of(const struct ingle_scheduler *s, const struct engine_answ
     n = num_min(n, SCHED_DRAFT_DEPTH);
     if (a->r->o.draft_max)
         n = num_min(n, num_max(0, a->r->o.draft_max));
+    if (engine_tree_nodes(s, a) > 1)
+        n = num_min(n, engine_tree_nodes(s, a));
     return s->e->draft_most ? num_min(n, s->e->draft_most) : n;
+}
+
+/* What is to be drafted at least, however little it promises. */
+static int64_t least_of(const struct ingle_scheduler *s, const struct engine_answer *a)
+{
+    return a->r->o.draft_min ? a->r->o.draft_min : s->e->draft_least;
 }
 
 /* The j-th token of a draft for an answer that is known: right as often as was asked for, each place by itself. */
@@ -185,7 +201,8 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     struct slot_draft *t = slot_of(s, a);
     int64_t most = most_of(s, a);
     begin(t);
-    *item = (struct sched_draft_item){.s = &t->sched};
+    *item = (struct sched_draft_item){.s = &t->sched, .nodes = engine_tree_nodes(s, a), .all_nodes = s->e->draft_force || least_of(s, a)};
+    t->n_text = t->other.n = 0;
     if (a->plain)
         most = 0;
     if (most > 0 && s->e->draft_text)
@@ -205,12 +222,8 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     item->offer[BY_TEXT] = (struct sched_draft_offer){
         session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
         t->confidence[BY_TEXT]};
-}
-
-/* What is to be drafted at least, however little it promises. */
-static int64_t least_of(const struct ingle_scheduler *s, const struct engine_answer *a)
-{
-    return a->r->o.draft_min ? a->r->o.draft_min : s->e->draft_least;
+    t->n_text = item->offer[BY_TEXT].most;
+    t->other = *session_ngram_other(t->text);
 }
 
 /* Of whoever was chosen, else of the network. */
@@ -263,7 +276,8 @@ static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *
     if (!a->r) /* it has left meanwhile */
         return false;
     const int64_t n = session_length(a->session.s) + 1 + j;
-    const ingle_status st = engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, t->sharp, token, &err);
+    const ingle_status st = engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, t->sharp, token,
+                                                s->trees ? &t->second[j] : NULL, &err);
     t->bad |= st == INGLE_NUMERIC;
     if (!st)
         replace(a, j, s->n_vocab, token);
@@ -344,7 +358,65 @@ static void append(struct ingle_scheduler *s, struct engine_answer *a, const str
         return;
     t->proposer = item->proposer;
     if (!session_append(a->session.s, t->token[item->proposer], item->width, &err))
-        a->n_drafts = item->width;
+        a->n_drafts = a->n_chain = item->width;
+    else
+        engine_branches_drop(a);
+}
+
+/* ---- branches ---- */
+
+/* Kinds of them. */
+enum { SECOND, OTHER, BESIDE }; /* the network's second token; the text's other way; the text's way beside the network's */
+
+/* Where the text would go another way than the network's chain; -1: nowhere within both. */
+static int64_t parts_at(const struct slot_draft *t, int64_t width)
+{
+    int64_t j = 0;
+    while (j < num_min(width, t->n_text) && t->token[BY_TEXT][j] == t->token[BY_NETWORK][j])
+        j++;
+    return j < num_min(width, t->n_text) ? j : -1;
+}
+
+static void offer_branches(const struct ingle_scheduler *s, int64_t i, const struct sched_draft_item *item)
+{
+    const struct slot_draft *t = slot_of(s, s->drafts->who[i]);
+    const int64_t parts = item->proposer == BY_NETWORK ? parts_at(t, item->width) : -1;
+    if (parts >= 0)
+        engine_tree_offer(s->trees, i, &(struct engine_guess){BESIDE, parts, t->n_text - parts, t->token[BY_TEXT] + parts,
+                                                              t->confidence[BY_TEXT] + parts});
+    for (int64_t j = 0; j < item->width && item->proposer == BY_NETWORK; j++)
+        if (t->second[j] >= 0 && (j != parts || t->second[j] != t->token[BY_TEXT][j]))
+            engine_tree_offer(s->trees, i, &(struct engine_guess){SECOND, j, 1, &t->second[j], NULL});
+    if (item->proposer == BY_TEXT && t->other.at < item->width)
+        engine_tree_offer(s->trees, i, &(struct engine_guess){OTHER, t->other.at, t->other.n, t->other.token, t->other.confidence});
+}
+
+static void grow_trees(struct ingle_scheduler *s, int64_t n, const struct sched_draft_room *room)
+{
+    struct engine_drafts *d = s->drafts;
+    if (!s->trees)
+        return;
+    engine_tree_begin(s->trees);
+    for (int64_t i = 0; i < n; i++) {
+        if (!d->item[i].width || d->item[i].nodes < 2 || !d->who[i]->r)
+            continue;
+        d->chain[i] = slot_of(s, d->who[i])->token[d->item[i].proposer];
+        offer_branches(s, i, &d->item[i]);
+    }
+    engine_tree_grow(s, &d->sched, d->item, n, room, d->who, d->chain);
+}
+
+void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place, int32_t drawn)
+{
+    struct sched_draft *d = &s->drafts->sched;
+    const struct slot_draft *t = slot_of(s, a);
+    const bool network = t->proposer == BY_NETWORK;
+    if (network && t->second[place] >= 0)
+        sched_draft_note_second(d, SECOND, -1, t->second[place] == drawn);
+    if (network && parts_at(t, a->n_chain) == place)
+        sched_draft_note_second(d, BESIDE, t->confidence[BY_TEXT][place], t->token[BY_TEXT][place] == drawn);
+    if (t->proposer == BY_TEXT && t->other.n && t->other.at == place)
+        sched_draft_note_second(d, OTHER, t->other.confidence[0], t->other.token[0] == drawn);
 }
 
 static void count_why(struct slot_draft *t, bool drafts)
@@ -415,6 +487,7 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
             d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer], d->item[i].width);
     if (!s->e->draft_force)
         sched_draft_trim(&d->sched, d->item, n, &room);
+    grow_trees(s, n, &room);
     for (int64_t i = 0; i < n; i++) {
         append(s, d->who[i], &d->item[i]);
         count_why(slot_of(s, d->who[i]), d->who[i]->n_drafts > 0);
@@ -444,7 +517,7 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
         return;
     const double saved = d->sched.saved_seconds;
     for (int64_t i = 0; i < l->n; i++) {
-        rows += l->work[i].n_done;
+        rows += l->work[i].n_done + l->work[i].n_beside;
         if (l->item[i]->state == ENGINE_ANSWER_RUNS) {
             answers++;
             context += session_length(l->item[i]->session.s);
@@ -468,14 +541,15 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
     pthread_mutex_unlock(&s->lock);
 }
 
-static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t n_right)
+/* n in the chain, `beside` in its branches. */
+static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t beside, int64_t n_right)
 {
-    c->drafted_by[by] += n;
+    c->drafted_by[by] += n + beside;
     c->accepted_by[by] += n_right;
     c->n_drafts++;
-    c->drafted_tokens += n;
+    c->drafted_tokens += n + beside;
     c->accepted_tokens += n_right;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < num_max(n, n_right); i++) {
         const int64_t at = num_min(i, INGLE_DRAFT_PLACES - 1);
         c->drafted_at[at]++;
         c->accepted_at[at] += i < n_right;
@@ -488,15 +562,19 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
     struct slot_draft *t = slot_of(s, a);
     struct ingle_usage *u = &a->r->usage;
     const double saved = d->sched.saved_seconds;
-    sched_draft_note(&d->sched, &t->sched, t->proposer, n_tried, n_right, t->sure ? t->confidence[t->proposer] : NULL);
+    const struct engine_branch *b = a->taken;
+    const int64_t tried = b ? b->at + 1 : n_tried, right = b ? b->at : n_right; /* of the chain */
+    sched_draft_note(&d->sched, &t->sched, t->proposer, tried, right, t->sure ? t->confidence[t->proposer] : NULL);
+    if (b)
+        sched_draft_note_branch(&d->sched, &t->sched, b->kind, b->confidence, n_tried - right, n_right - right);
     if (t->proposer == BY_TEXT)
-        session_ngram_learn(t->text, n_tried, n_right);
+        session_ngram_learn(t->text, tried, right);
     u->n_drafts++;
-    u->n_drafted += a->n_drafts;
+    u->n_drafted += a->n_chain + a->n_beside;
     u->n_accepted += n_right;
     u->draft_saved_seconds += d->sched.saved_seconds - saved;
     pthread_mutex_lock(&s->lock);
-    count(&s->status, t->proposer, a->n_drafts, n_right);
+    count(&s->status, t->proposer, a->n_chain, a->n_beside, n_right);
     s->status.draft_saved_seconds = d->sched.saved_seconds;
     pthread_mutex_unlock(&s->lock);
 }

@@ -58,6 +58,7 @@ static void fill_row(const struct ingle_scheduler *s, const struct engine_answer
         .pending = session_pending(a->session.s),
         .answers = a->state == ENGINE_ANSWER_RUNS,
         .drafts = a->n_drafts,
+        .beside = a->n_beside,
         .all_logits = wants_prompt_logprobs(a),
         .stop = a->state == ENGINE_ANSWER_PROMPT ? pause_of(s, a) : 0,
         .priority = a->r->o.priority,
@@ -76,6 +77,8 @@ static void add_work(struct engine_lane *l, int64_t i)
         .max_tokens = row->n,
         .want = row->all_logits || row->drafts ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
         .guessed = row->drafts > 0,
+        .branch = a->beside,
+        .n_branches = row->beside ? a->n_branches : 0,
     };
     l->n_answers += row->answers;
     if (row->answers)
@@ -358,6 +361,7 @@ static void settle(struct ingle_scheduler *s, const struct engine_draw *d, bool 
     engine_drafts_told(s, a, d->n_history - first + (d->n_more && !d->status), d->n_history - first + right);
     session_keep(a->session.s, d->n_history);
     a->n_drafts = 0;
+    engine_branches_drop(a);
 }
 
 /* What is drawn next goes on behind the token, which is in the session if it was drafted.  An answer that is held or
@@ -397,7 +401,7 @@ static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
         engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
         return false;
     }
-    const bool right = is_right(d);
+    const bool right = is_right(d) || engine_tree_turn(s, d);
     a->n_generated++;
     r->usage.n_generated++;
     const struct ingle_drawn t = {
@@ -479,7 +483,7 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, d
         const struct session_work *w = &l->work[i];
         if (!l->item[i]->r) /* it has left */
             continue;
-        *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done;
+        *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done + w->n_beside;
         sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
     const double alone = n_answers ? sched_pace_answers(&s->pace, load_of(l, true, false)) : 0;

@@ -563,7 +563,7 @@ const float *engine_sampler_kept(const struct ingle_sampler *s)
 }
 
 ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                 float sharp, int32_t *token, struct err *err)
+                                 float sharp, int32_t *token, int32_t *second, struct err *err)
 {
     struct sample_token t;
     fenv_t mode;
@@ -571,6 +571,8 @@ ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, c
     forbid(s, history, n);
     session_sample_sharpen(s->s, sharp);
     const ingle_status st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, err);
+    if (second)
+        *second = st ? -1 : session_sample_second(s->s);
     session_sample_sharpen(s->s, 1);
     fp_leave(&mode);
     *token = st ? 0 : t.id;

@@ -163,6 +163,7 @@ static void put_drafting(const struct serve *s, const struct ingle_scheduler_sta
     write_member(out, "why_no_network", i->draft_why[0] ? i->draft_why : NULL);
     write_member(out, "why_off_now", now->draft_why[0] ? now->draft_why : NULL);
     write_member_int(out, "n_max", i->draft_most);
+    write_member_int(out, "n_tree", i->draft_tree);
     write_key(out, "bytes");
     write_uint(out, i->draft_bytes);
     write_member_int(out, "drafts", n);

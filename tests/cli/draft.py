@@ -231,9 +231,20 @@ class Choosing(Case):
         self.assertIn("not used", line)
         self.refused("-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft", GOLDEN)
 
-    def test_a_tree_is_said_not_to_be_there(self):
-        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--draft-tree", "16")
-        self.assertIn("trees of drafts are not built", err)
+    def test_branches_of_a_tree_are_planned(self):
+        sizes = [self.plan("-m", TARGET, *more)[0].get("branches of drafts", 0)
+                 for more in ([], ["--draft-tree", "1"], ["--draft-tree", "2"], ["--draft-tree", "5"], ["--draft-tree", "5", "--draft", "off"])]
+        self.assertEqual(sizes[:2] + sizes[4:], [0, 0, 0])
+        self.assertGreater(sizes[2], 0)
+        self.assertEqual(sizes[3], 4 * sizes[2])
+
+    def test_a_tree_changes_no_text(self):
+        texts = [ingle("run", "-m", TARGET, "--draft", DRAFTERS["dflash"], "--draft-method", "dflash", "--draft-min", "6", "--temp", temp, "--seed", "3",
+                       "--ctx", "1024", "--predict", "60", "--draft-tree", tree, "Count to 45.")[:2]
+                 for temp in ("0", "1") for tree in ("1", "12")]
+        self.assertTrue(texts[0][1] and not texts[0][0] and not texts[2][0])
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[2], texts[3])
 
 
 class Words(Case):

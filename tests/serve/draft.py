@@ -242,12 +242,13 @@ class Doors(Case):
             self.assertEqual(r["timings"]["draft_n"], 0, off)
             self.assertIn("request", r["timings"]["ingle"]["draft"]["why_off"])
         for on, most in (({"draft_max": 1, "draft_min": 1}, 1), ({"speculative.n_max": 2, "speculative.n_min": 2, "speculative.p_min": 0.5}, 2),
-                         ({"speculative": {"n_max": 3, "n_min": 9}}, 3), ({"draft": 4, "draft_min": 3}, 4), ({"draft": True, "draft_min": 2}, 32)):
+                         ({"speculative": {"n_max": 3, "n_min": 9}}, 3), ({"draft": 4, "draft_min": 3}, 4), ({"draft": True, "draft_min": 2}, 32),
+                         ({"draft_tree": 1, "draft_min": 2}, 32)):
             t = self.same(CHAT, body_of(CHAT, SHORT, **on))["timings"]
             self.drafted(t)
             self.assertLessEqual(t["draft_n"], most * t["ingle"]["draft"]["drafts"], on)
         for wrong in ({"draft_max": -2}, {"speculative.n_max": "many"}, {"draft": "yes"}, {"speculative": 3}, {"speculative.p_min": 2},
-                      {"draft_min": -1}, {"speculative.n_min": "x"}):
+                      {"draft_min": -1}, {"speculative.n_min": "x"}, {"draft_tree": -1}, {"draft_tree": "x"}):
             self.assertEqual(self.s.post(CHAT, body_of(CHAT, "x", **wrong))[0], 400, wrong)
 
     def test_several_answers(self):

@@ -122,6 +122,50 @@ static void drafts_at_a_temperature_are_sharpened(void **state)
     close_place(&p);
 }
 
+/* ---- trees ---- */
+
+enum { NODES = 10, ASKED = 4 };
+
+/* Drafted and accepted tokens of some answers, greedy and drawn, which go to a[]. */
+static struct ingle_usage run_all(const struct kind *k, int64_t tree, struct asked **a)
+{
+    struct place p;
+    struct ingle_usage sum = {0};
+    open_drafter(&p, k, &(struct ingle_engine_options){.draft_tree = tree}, FORCE);
+    for (int i = 0; i < 2 * ASKED; i++) {
+        a[i] = ask(&p, QUESTIONS[i / 2], i, (float)(i % 2));
+        run_asked(&p, a[i], 0);
+        sum.n_generated += a[i]->usage.n_generated;
+        sum.n_drafted += a[i]->usage.n_drafted;
+        sum.n_accepted += a[i]->usage.n_accepted;
+        sum.n_drafts += a[i]->usage.n_drafts;
+        assert_true(a[i]->usage.n_accepted + a[i]->usage.n_drafts <= a[i]->usage.n_generated);
+    }
+    const struct ingle_scheduler_status t = status_of(&p);
+    assert_true(t.drafted_tokens == sum.n_drafted && t.accepted_tokens == sum.n_accepted);
+    close_place(&p);
+    return sum;
+}
+
+/* Of as many steps more tokens come out, and the same text. */
+static void trees_accept_more_than_chains(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_KINDS; k++) {
+        struct asked *chain[2 * ASKED], *tree[2 * ASKED];
+        const struct ingle_usage c = run_all(&KINDS[k], 0, chain), t = run_all(&KINDS[k], NODES, tree);
+        for (int i = 0; i < 2 * ASKED; i++) {
+            same_answer(chain[i], tree[i]);
+            free_asked(chain[i]);
+            free_asked(tree[i]);
+        }
+        print_message("%s: chains %lld of %lld accepted in %lld steps, trees %lld of %lld in %lld\n",
+                      KINDS[k].drafter ? KINDS[k].drafter : "its own block", (long long)c.n_accepted, (long long)c.n_drafted, (long long)c.n_drafts,
+                      (long long)t.n_accepted, (long long)t.n_drafted, (long long)t.n_drafts);
+        assert_true(t.n_accepted >= c.n_accepted && t.n_drafts <= c.n_drafts);
+    }
+}
+
 /* ---- restored, forked, rewound, parked ---- */
 
 /* A conversation of some turns, so long that the store keeps it. */
@@ -444,6 +488,7 @@ static void one_session_draws_several_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees_accept_more_than_chains),
         cmocka_unit_test(drafts_at_a_temperature_are_sharpened),
         cmocka_unit_test(parked_answers_draft_again),
         cmocka_unit_test(what_a_grammar_forces_is_drafted),

@@ -209,6 +209,8 @@ static void play(struct bench *b, uint32_t x)
     bool any_held = false;
     const int n = 2 + (int)(next(&x) % (MOST - 1));
     b->fake.right = right[next(&x) % 4];
+    b->fake.second = right[next(&x) % 4];
+    b->p.e->draft_tree = next(&x) % 3 ? 2 + (int64_t)(next(&x) % 20) : 0;
     b->fake.confidence = next(&x) % 2;
     struct runner_options o = {.n_ctx = CTX, .max_rows = 8 << next(&x) % 6, .max_logits = 1 + next(&x) % 40, .restore_every = 128,
                                .store = next(&x) % 3 ? NULL : b->dir, .store_min_tokens = 32, .identity = 5, .draft_identity = 6};
@@ -226,6 +228,7 @@ static void play(struct bench *b, uint32_t x)
         a[i]->o.user = users[next(&x) % 3];
         a[i]->o.priority = (int)(next(&x) % 3) - 1;
         a[i]->o.draft_max = next(&x) % 4 ? 0 : (int)(next(&x) % 5) - 1;
+        a[i]->o.draft_tree = next(&x) % 4 ? 0 : 1 + (int64_t)(next(&x) % 8);
         if (next(&x) % 5 == 0)
             a[i]->cancel_after = 1 + next(&x) % 20;
         if (next(&x) % 6 == 0)
@@ -253,6 +256,7 @@ static void play(struct bench *b, uint32_t x)
         free_asked(a[i]);
     }
     close_drafting(b);
+    b->p.e->draft_tree = 0;
 }
 
 /* More of them than the test has: INGLE_SCHEDULES. */
@@ -344,6 +348,39 @@ static void drafts_are_counted(void **state)
     close_bench(b);
 }
 
+/* A drafter whose second token is right where its first is not: steps go on along branches. */
+static void branches_are_taken(void **state)
+{
+    (void)state;
+    enum { FORCE = 4 };
+    struct bench *b = open_bench(NULL);
+    struct ingle_usage u[2];
+    int64_t steps[2];
+    int longest = 0;
+    for (int i = 0; i < KINDS; i++)
+        if (b->kind[i].n == 1 && b->kind[i].want[0].n > b->kind[longest].want[0].n && i % 12 < 9 && i % 12 != 5)
+            longest = i;
+    for (int tree = 0; tree < 2; tree++) {
+        b->fake.right = 0.4;
+        b->fake.second = 1;
+        b->p.e->draft_tree = tree ? 2 * FORCE : 0;
+        const struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
+        open_drafting(b, &o, NULL, false, FORCE);
+        const int64_t before = status_of(&b->p).n_steps;
+        u[tree] = usage_of(b, longest);
+        steps[tree] = status_of(&b->p).n_steps - before;
+        assert_true(u[tree].n_accepted <= u[tree].n_drafted && u[tree].n_accepted < u[tree].n_generated);
+        assert_int_equal(status_of(&b->p).drafted_tokens, u[tree].n_drafted);
+        assert_int_equal(status_of(&b->p).accepted_tokens, u[tree].n_accepted);
+        close_drafting(b);
+    }
+    print_message("%lld of %lld accepted in %lld steps, with trees %lld of %lld in %lld\n", (long long)u[0].n_accepted, (long long)u[0].n_drafted,
+                  (long long)steps[0], (long long)u[1].n_accepted, (long long)u[1].n_drafted, (long long)steps[1]);
+    assert_true(steps[1] < steps[0] && u[1].n_accepted > u[0].n_accepted);
+    b->p.e->draft_tree = 0;
+    close_bench(b);
+}
+
 static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
 {
     (void)subject;
@@ -384,6 +421,7 @@ static int64_t spend_pages(struct bench *b, const struct runner_options *o, uint
                            struct answer *out)
 {
     struct hog hog = {.p = &b->p, .leave = leave};
+    b->p.e->draft_tree = force ? 2 * force : 0;
     open_drafting(b, o, NULL, false, force);
     ingle_scheduler_call(b->p.s, take_memory, &hog);
     struct asked *a = make_asked(&b->p, 3, 40, -1);
@@ -414,7 +452,7 @@ static void an_answer_gets_as_far_as_without(void **state)
     o.tree_budget_bytes = 0;
     int64_t before = 0;
     for (uint64_t leave = 500000; leave <= 800000; leave += 100000) {
-        b->fake.right = 0.8;
+        b->fake.right = b->fake.second = 0.8;
         const int64_t n = spend_pages(b, &o, leave, 0, &plain_why, &plain);
         assert_true(n >= before && plain_why == INGLE_FINISH_ERROR);
         before = n;
@@ -439,10 +477,11 @@ static void parked_answers_go_on(void **state)
         struct asked *a[N];
         struct hog hog = {.p = &b->p, .leave = 1500000};
         struct runner_options r = o;
-        b->fake.right = 0.7;
+        b->fake.right = b->fake.second = 0.7;
         r.draft = drafts ? r.draft : NULL;
         r.tree_budget_bytes = 1 << 20;
         r.kv_budget_bytes = 2 * (r.kv_budget_bytes / 3) + r.tree_budget_bytes;
+        b->p.e->draft_tree = drafts ? 12 : 0;
         open_drafting(b, &r, NULL, drafts, drafts ? 5 : 0);
         if (drafts)
             ingle_scheduler_call(b->p.s, take_memory, &hog);
@@ -478,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_are_counted),
+        cmocka_unit_test(branches_are_taken),
         cmocka_unit_test(random_schedules_change_no_token),
         cmocka_unit_test(neither_with_compressed_rows),
         cmocka_unit_test(nor_with_other_keys_and_values),

@@ -26,7 +26,8 @@ struct fake {
     int n_texts;
     int64_t most, n_vocab;
     float bad;         /* not 0: the logits of all rows, NaN or infinite */
-    double right;      /* how often a drafted token is the text's next one */
+    double right;      /* how often a drafted token is the text's next one, ... */
+    double second;     /* ... and where it is not, how often that is the second best */
     bool confidence;
     struct kv_types types; /* of the model's keys and values */
     int64_t n_rounds, n_drafted, n_lost, n_wrong_rows; /* lost: in none of the texts */
@@ -76,11 +77,30 @@ static inline void fake_observe_tap(const void *self, void *state, enum family_t
     k->n_taps++;
 }
 
+/* Rows of a span that a branch has, too. */
+static inline void fake_observe_twins(const struct family_forward *f)
+{
+    for (int64_t i = 0; i < f->step->n_twins; i++) {
+        const struct family_twin *t = &f->step->twin[i];
+        const struct family_span *s = f->step->span, own = {.timeline = t->timeline};
+        int64_t row = t->row;
+        while (row >= s->n)
+            row -= s++->n;
+        assert_true(row + t->n <= s->n);
+        assert_int_equal(t->at, s->at + row);
+        for (int64_t r = 0; r < t->n; r++)
+            for (uint32_t stream = 0; stream < 2; stream++)
+                memcpy(fake_row(f, &own, stream, t->at + r),
+                       &(float[FAKE_ROW]){(float)s->token[row + r], (float)(t->at + r), 1, 2}, FAKE_ROW * sizeof(float));
+    }
+}
+
 static inline void fake_observe_end(const void *self, const struct family_forward *f, void *state)
 {
     struct fake *k = state;
     (void)self;
     k->n_steps++;
+    fake_observe_twins(f);
     for (int64_t i = 0; i < f->step->n_spans; i++) {
         const struct family_span *s = &f->step->span[i];
         for (int64_t r = 0; r < s->n && s->timeline; r++)
@@ -146,6 +166,8 @@ static inline void fake_next(const void *self, struct family_round *r, int64_t j
         x *= 0x94D049BB133111EBu;
         const bool right = (double)(x >> 40) / (double)(1 << 24) < k->right && k->found[i] >= 0 && at < k->text[k->found[i]].n;
         memset(row, 0, (size_t)k->n_vocab * sizeof *row);
+        if (!right && k->found[i] >= 0 && at < k->text[k->found[i]].n && (double)(x >> 20 & 0xFFFFF) / (double)(1 << 20) < k->second)
+            row[k->text[k->found[i]].token[at]] = 55;
         row[right ? k->text[k->found[i]].token[at] : (int32_t)(x % (uint64_t)k->n_vocab)] = 60;
         for (int64_t v = 0; v < k->n_vocab && !(k->bad == 0); v++)
             row[v] = k->bad;
@@ -198,7 +220,7 @@ static inline struct runner_options fake_options(const struct ingle_engine *e, s
     if (session_runner_plan(e->family, e->self, &e->info, e->device, &o, &plan, &err))
         fail_msg("%s", err.msg);
     o.tree_budget_bytes = plan.kv_session_bytes;
-    o.kv_budget_bytes = plan.kv_session_bytes * (uint64_t)(n_sessions + 1);
+    o.kv_budget_bytes = plan.kv_session_bytes * (uint64_t)(n_sessions + 1) + plan.branch_bytes * (uint64_t)engine_branches_of(e->draft_tree);
     return o;
 }
 

@@ -154,6 +154,8 @@ static void put_settings(const struct answer_info *info, struct str *out)
         write_member_int(out, "speculative.n_max", r->draft_max < 0 ? 0 : r->draft_max);
     if (r->draft_min)
         write_member_int(out, "speculative.n_min", r->draft_min);
+    if (r->draft_tree)
+        write_member_int(out, "draft_tree", r->draft_tree);
     write_member_bool(out, "stream", r->stream);
     write_key(out, "stop");
     write_open(out, '[');

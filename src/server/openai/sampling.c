@@ -566,6 +566,7 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
     read_draft_max(r, body, "speculative.n_max", f);
     request_get_int(body, "draft_min", 0, INT32_MAX, &r->draft_min, f);
     request_get_int(body, "speculative.n_min", 0, INT32_MAX, &r->draft_min, f);
+    request_get_int(body, "draft_tree", 0, INT32_MAX, &r->draft_tree, f);
     request_get_number(body, "speculative.p_min", 0, 1, &p, f);
     if (json_object_is_type(o, json_type_boolean)) {
         request_get_bool(body, "speculative", &on, f);
