@@ -297,8 +297,8 @@ static void nor_with_other_keys_and_values(void **state)
     if (UNIT_TSAN) /* threads do the same with any codec */
         return;
     for (uint32_t i = 0; i < N_OTHER; i++)
-        play_all(NULL, other[i], n_schedules(i < 3 ? SCHEDULES / 12 : SCHEDULES / 24), 90 + i);
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "fp8", n_schedules(SCHEDULES / 24), 7);
+        play_all(NULL, other[i], n_schedules(1 + (uint32_t)SCHEDULES / (i < 3 ? 12U : 24U)), 90 + i);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "fp8", n_schedules(1 + SCHEDULES / 24), 7);
 }
 
 /* ---- what is drafted and counted ---- */
