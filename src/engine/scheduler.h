@@ -55,7 +55,7 @@ enum engine_answer_state {
     ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
     ENGINE_ANSWER_MASKS,  /* its step is over; which tokens fit its grammar is being found out */
     ENGINE_ANSWER_PARKED, /* its request is parked */
-    ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session */
+    ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session, or its place for steps */
 };
 
 enum { ENGINE_BRANCHES = 15 };

@@ -297,7 +297,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
     const int index = a->index;
     engine_leave_mask(s, a);
     engine_drafts_end(s, a);
-    if (a->step_rows) {
+    if (a->step_rows || session_runner_is_deep(s->e->runner)) {
         a->state = ENGINE_ANSWER_LEAVES;
         a->r = NULL;
     } else {

@@ -102,15 +102,23 @@ static void find_owner(struct engine_lane *l)
         l->owner = NULL;
 }
 
-/* Those who could take part: not those whom the step that runs moves, nor those who are held. */
+/* Slots of answers that ended while a step or a round ran, which had them, or which left no place for the drafter to
+ * see their rows. */
+static void free_left(struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].state == ENGINE_ANSWER_LEAVES && !s->slot[i].step_rows)
+            engine_slot_free(s, &s->slot[i], true);
+}
+
+/* Answers that could take part: not those in the step that runs, nor those that are held. */
 static void list_rows(struct ingle_scheduler *s, struct engine_lane *l, int64_t max_rows)
 {
     engine_draft(s, max_rows);
+    free_left(s);
     l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
     l->owner = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++) {
-        if (s->slot[i].state == ENGINE_ANSWER_LEAVES && !s->slot[i].step_rows) /* it ended while its round ran */
-            engine_slot_free(s, &s->slot[i], true);
         if (takes_part(&s->slot[i]) && !s->slot[i].step_rows && !engine_is_held(s->slot[i].r)) {
             fill_row(s, &s->slot[i], &l->row[l->n_rows]);
             l->who[l->n_rows++] = &s->slot[i];
@@ -586,6 +594,7 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
         if (l->item[i]->state == ENGINE_ANSWER_LEAVES)
             engine_slot_free(s, l->item[i], !l->work[i].failed);
     }
+    free_left(s);
     return st;
 }
 

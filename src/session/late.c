@@ -7,6 +7,7 @@
  * kept, and the drafter sees them when a round begins, when there are too many, or before somebody else gets the pages.
  * Prompts have many rows, and are seen with their step.
  */
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -90,6 +91,7 @@ static void see(struct runner *r, const struct seeing *v)
     struct device_suspended first;
     r->depth++;
     session_device_begin(r, &first, NULL);
+    device_set_between(r->device, NULL); /* who calls is in the middle of a change: no answer may end meanwhile */
     const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_OBSERVE);
     void *state = d->draft->observe_begin(d->self, &f);
     if (device_runs(r->device))
@@ -116,9 +118,10 @@ static void drop(const struct seeing *v, int64_t width)
 void session_late_see(struct runner *r, const struct session *const *s, int64_t n)
 {
     struct rider *d = &r->rider;
-    const int64_t most = num_min(SEEN_ROWS, r->lane[r->depth].max_rows);
     if (!d->waits)
         return;
+    BUG_IF(r->depth >= SESSION_LANES);
+    const int64_t most = num_min(SEEN_ROWS, r->lane[r->depth].max_rows);
     const uint64_t began = clock_now();
     bool any = false;
     for (;;) {

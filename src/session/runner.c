@@ -248,6 +248,11 @@ void session_runner_set_look(struct runner *r, struct device_between *look)
     r->look = look;
 }
 
+bool session_runner_is_deep(const struct runner *r)
+{
+    return r->rider.waits && r->depth >= SESSION_LANES;
+}
+
 int64_t session_runner_max_logits(const struct runner *r)
 {
     return r->max_logits;

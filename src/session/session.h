@@ -75,6 +75,9 @@ void session_runner_set_between(struct runner *r, struct device_between *between
 void session_runner_set_look(struct runner *r, struct device_between *look);
 int64_t session_runner_between_rows(const struct runner *r);
 int64_t session_runner_max_logits(const struct runner *r);
+/* So many steps run inside each other that none fits between: a drafter's late rows are not seen, so no session may be
+ * forked or remembered. */
+bool session_runner_is_deep(const struct runner *r);
 int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
 MUST_CHECK bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out);
