@@ -301,7 +301,7 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 3 : 16 }; /* they make it many times slower */
+enum { SCHEDULES = UNIT_TSAN ? 3 : 8 }; /* they make it many times slower */
 #else
 enum { SCHEDULES = 200 };
 #endif
