@@ -236,4 +236,4 @@ class Case(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]], verbosity=1)
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=1)

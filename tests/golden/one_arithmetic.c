@@ -33,7 +33,8 @@ static const struct {
     {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "full=tq3_0,sliding=q8r"},
     {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, "q8_0v"},
 };
-enum { N_MODELS = sizeof models / sizeof *models, N = 300 };
+enum { CODED = 3 }; /* the last ones: under the thread sanitizer threads do the same with any codec */
+enum { N_MODELS = sizeof models / sizeof *models - (UNIT_TSAN ? CODED : 0), N = 300 };
 
 /* 300 tokens: pages, windows and their borders are crossed. */
 static void prompt(int model, int32_t out[N])
