@@ -112,6 +112,9 @@ static ingle_status find_shape(struct model_stack *s, const char *name, struct e
     s->ne[0] = columns(s->m, e);
     s->ne[1] = t->n_dims > 1 ? t->ne[1] : 1;
     s->ne[2] = many ? s->ne[2] : t->n_dims > 2 ? t->ne[2] : 1;
+    if (!s->ne[0] || !s->ne[1] || !s->ne[2])
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of %llu x %llu x %llu has no elements", io_path(s->m->file), t->name,
+                       (unsigned long long)s->ne[0], (unsigned long long)s->ne[1], (unsigned long long)s->ne[2]);
     return INGLE_OK;
 }
 
