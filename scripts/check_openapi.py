@@ -17,7 +17,7 @@ READERS = {  # who reads the body of a path; "+": reads some of it, and more tha
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
-CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word|read_draft_max)\("
+CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word|read_draft_max|read_draft_method)\("
                   r'[^";]*?"([\w.]+)"')
 NESTED = re.compile(r'\b(?:view_get|view_member)\(view_\w+\([^()]*\),\s*"(\w+)"')
 TABLE = re.compile(r'\{"(\w+)", (?:-?[\d.]+|NAN),')

@@ -795,6 +795,7 @@ struct ingle_request_options {
     void *arg;
     int64_t draft_tree;    /* tokens of a tree of drafts, at most; 0: as ingle_engine_options.draft_tree says, which cannot be exceeded;
                             * 1: chains alone */
+    const char *draft_method; /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.  Borrowed */
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and

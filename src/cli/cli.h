@@ -76,7 +76,7 @@ void cli_completion_fish(FILE *to);
 
 /* foreign.c: names that other engines have for options. */
 enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,
-                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB }; /* cli/foreign.inc */
+                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB, CLI_FOREIGN_JSON }; /* cli/foreign.inc */
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
     enum cli_foreign_kind kind;
@@ -93,6 +93,11 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n);
 /* Says which variables among NAME=VALUE ... NULL belong to other engines. */
 void cli_foreign_environment(struct cli *c, char *const *names);
 void cli_foreign_markdown(FILE *to);
+/* foreign_json.c */
+/* Sets the options that the members of a JSON object ask for.  *taken, if it is NULL: the first that is taken and not needed. */
+MUST_CHECK ingle_status cli_foreign_json(const char *text, const char *command, struct ingle_config *config,
+                                         const struct cli_foreign **taken, struct err *err);
+void cli_foreign_json_markdown(FILE *to);
 
 /* bus.c */
 /* A mapped file that is cut while it is used ends the program with a word that names it. */

@@ -193,7 +193,7 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
 
 #define GENERATE                                                                                                       \
     "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree show_tokens "  \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method show_tokens "  \
     "grammar json_schema json_object regex"
 
 static const struct {
@@ -649,6 +649,7 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.draft_max = most > 0 ? (int64_t)most : most < 0 ? 0 : -1;
     o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
     o.draft_tree = (int64_t)whole_of(c, "draft_tree", 0, 0, 4096);
+    o.draft_method = text_of(c, "draft_method");
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);
     read_sampling(c, &o.sampling);

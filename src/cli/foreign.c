@@ -87,7 +87,7 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
 {
     if (f->kind == CLI_FOREIGN_SAME)
         snprintf(out, n, "it is --%s here", f->ours);
-    else if (f->kind == CLI_FOREIGN_HAS)
+    else if (f->kind == CLI_FOREIGN_HAS || f->kind == CLI_FOREIGN_JSON)
         snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
     else if (f->kind == CLI_FOREIGN_WORD)
         snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
@@ -138,7 +138,7 @@ void cli_foreign_markdown(FILE *to)
           "| option | of | taken | here |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
-        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value", "yes"};
+        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value", "yes", "yes"};
         cli_foreign_say(f, what, sizeof what);
         fprintf(to, "| `--%s`", f->name);
         if (f->letters)
@@ -149,6 +149,7 @@ void cli_foreign_markdown(FILE *to)
         else
             fprintf(to, "%s |\n", what);
     }
+    cli_foreign_json_markdown(to);
     fputs("\nEnvironment variables are not read. Where some of another engine are set, a line says so:", to);
     for (size_t i = 0; i < N_ENVIRONMENT; i++)
         fprintf(to, "%s `%s%s`", i ? "," : "", environment[i].begin,

@@ -90,7 +90,8 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
                         char **argv, int *i)
 {
     char what[360], word[32];
-    const bool is_ours = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD || f->kind == CLI_FOREIGN_HUB;
+    const bool is_ours = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD || f->kind == CLI_FOREIGN_HUB ||
+                         f->kind == CLI_FOREIGN_JSON;
     const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
     cli_foreign_say(f, what, sizeof what);
     if (o && !takes(c->command, o))
@@ -100,6 +101,9 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     if (o && f->kind == CLI_FOREIGN_WORD)
         return cli_foreign_word(f, value, word, sizeof word) ? set(c, o->name, word)
                                                              : cli_usage(c, "%s: '%s' is none of %s", spelt, value, f->note);
+    struct err err;
+    if (o && f->kind == CLI_FOREIGN_JSON)
+        return cli_foreign_json(value, c->command, c->config, &c->not_needed, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
     if (o && f->kind == CLI_FOREIGN_HUB) {
         char name[300];
         snprintf(name, sizeof name, "hf:%.290s", value);
@@ -215,6 +219,11 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     if (f->kind == CLI_FOREIGN_WORD && o)
         return cli_foreign_word(f, value, word, sizeof word) ? put(config, command, o, word, err)
                                                              : err_set(err, INGLE_ARG, "'%.60s' is none of %s", value, f->note);
+    if (f->kind == CLI_FOREIGN_JSON) {
+        const struct cli_foreign *taken = NULL;
+        const ingle_status st = cli_foreign_json(value, command, config, &taken, err);
+        return st ? err_prefix(err, "%s", key) : INGLE_OK;
+    }
     if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && truth(value) != 0))
         return INGLE_OK;
     return err_set(err, INGLE_ARG, "ingle has no option '%.60s': %s", key, what);

@@ -426,19 +426,25 @@ static const char *method_of(const struct ingle_engine_options *o)
     return o->draft_method ? o->draft_method : "auto";
 }
 
-static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine_options *o, bool *off, struct err *err)
+static ingle_status check_method(const char *method, struct err *err)
 {
     static const char *const methods[] = {"auto", "dflash", "mtp", "dspark", "model", "ngram", "none"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(methods[i], method) == 0)
+            return INGLE_OK;
+    return err_set(err, INGLE_ARG, "draft method '%.40s' is none of auto, dflash, mtp, dspark, model, ngram and none", method);
+}
+
+static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine_options *o, bool *off, struct err *err)
+{
     const char *method = method_of(o);
-    size_t i = 0;
-    while (i < 7 && strcmp(methods[i], method) != 0)
-        i++;
-    if (i == 7)
-        return err_set(err, INGLE_ARG, "draft method '%s' is none of auto, dflash, mtp, dspark, model, ngram and none", method);
+    const ingle_status st = check_method(method, err);
+    if (st)
+        return st;
     if (o->draft_max < 0 || o->draft_min < 0 || o->draft_tree < 0 || o->draft_block < 0 || o->draft_ctx < 0)
         return err_set(err, INGLE_ARG, "a number of drafting is below 0");
     *off = strcmp(method, "none") == 0;
-    for (i = 0; i < o->n_draft; i++)
+    for (size_t i = 0; i < o->n_draft; i++)
         if (strcmp(o->draft[i], "off") == 0) {
             if (o->n_draft > 1)
                 return err_set(err, INGLE_ARG, "'--draft off' and '--draft %s' contradict each other", o->draft[i ? 0 : 1]);
@@ -483,4 +489,27 @@ ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engi
         report(&e->sink, INGLE_REPORT_NOTE, "draft", e->draft->path, "it drafts up to %lld tokens, not %lld",
                (long long)e->draft->info.most, (long long)e->draft_most);
     return e->draft->file ? model_check_unused(e->draft->weights, err) : INGLE_OK;
+}
+
+/* ---- of a request ---- */
+
+ingle_status engine_draft_method(const struct ingle_engine *e, const char *method, bool *network, bool *text, struct err *err)
+{
+    const char *kind = e->draft ? e->draft->kind->kind : NULL;
+    *network = true; /* if there is one */
+    *text = e->draft_text;
+    if (!method || strcmp(method, "auto") == 0)
+        return INGLE_OK;
+    const ingle_status st = check_method(method, err);
+    const bool by_text = strcmp(method, "ngram") == 0, none = strcmp(method, "none") == 0;
+    if (st)
+        return st;
+    *network = !by_text && !none && e->draft && is_method(e->draft->kind, method);
+    *text = by_text && e->draft_text;
+    if (none || *network || *text)
+        return INGLE_OK;
+    if (!kind && !e->draft_text)
+        return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand: %.160s", method, e->draft_why);
+    return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand; there is: %s%s%s", method, kind ? kind : "",
+                   kind && e->draft_text ? ", " : "", e->draft_text ? "ngram" : "");
 }

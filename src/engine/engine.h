@@ -112,6 +112,9 @@ typedef bool engine_suits_fn(const struct ingle_engine *e, const struct ingle_en
 MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits,
                                             struct err *err);
 void engine_draft_free(struct engine_draft *d);
+/* What drafts for a request that asks for this method (NULL: "auto").  INGLE_ARG: there is no such method, or it is not at
+ * hand; the text says what is. */
+MUST_CHECK ingle_status engine_draft_method(const struct ingle_engine *e, const char *method, bool *network, bool *text, struct err *err);
 /* scheduler_draft.c: memory of what drafts from text, at most. */
 MUST_CHECK bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out);
 /* Branches that there are for trees of so many nodes. */

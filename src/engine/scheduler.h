@@ -34,6 +34,7 @@ struct ingle_request {
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */
     struct ingle_sampler **sampler; /* [o.n], owned */
+    bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
     bool prefetched;         /* what is on disk of it is being read ahead */

@@ -188,7 +188,7 @@ static void know_prompts(struct ingle_scheduler *s)
     for (int64_t i = 0; i < s->o.max_running; i++) {
         struct engine_answer *a = &s->slot[i];
         struct slot_draft *t = &s->drafts->slot[i];
-        if (a->state != ENGINE_ANSWER_PROMPT || a->step_rows || !t->text || a->r->o.draft_max < 0)
+        if (a->state != ENGINE_ANSWER_PROMPT || a->step_rows || !t->text || !a->r->by_text)
             continue;
         begin(t);
         know_text(s->drafts, t, a);
@@ -205,19 +205,19 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     t->n_text = t->other.n = 0;
     if (a->plain)
         most = 0;
-    if (most > 0 && s->e->draft_text)
+    if (most > 0 && a->r->by_text)
         item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
             engine_sampler_forced(a->r->sampler[a->index], most, t->token[BY_GRAMMAR], t->confidence[BY_GRAMMAR], &d->forced),
             t->confidence[BY_GRAMMAR]};
-    if (most > 0 && d->network)
+    if (most > 0 && d->network && a->r->by_network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
-    if (most > 0 && a->r->o.draft_trial && t->text && !d->network) {
+    if (most > 0 && a->r->o.draft_trial && a->r->by_text && !item->offer[BY_NETWORK].most) {
         item->offer[BY_TEXT].most = num_min(most, NGRAM_MOST);
         for (int64_t j = 0; j < item->offer[BY_TEXT].most; j++)
             replace(a, j, s->n_vocab, &t->token[BY_TEXT][j]);
         return;
     }
-    if (most <= 0 || !t->text || !know_text(d, t, a))
+    if (most <= 0 || !a->r->by_text || !know_text(d, t, a))
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
         session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
@@ -588,7 +588,7 @@ static void tell_why(const struct ingle_scheduler *s, const struct engine_answer
         return;
     if (!s->drafts) {
         why = s->e->draft_why;
-    } else if (a->r->o.draft_max < 0) {
+    } else if (!a->r->by_network && !a->r->by_text) {
         why = "the request wants no drafts";
     } else {
         const struct slot_draft *t = slot_of(s, a);

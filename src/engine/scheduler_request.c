@@ -123,14 +123,22 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
+    bool network, text;
     ingle_status st = check_numbers(s, o, err);
     if (st)
         return st;
+    st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
+    if (st) {
+        (void)err_prefix(err, "draft_method");
+        return st;
+    }
     struct ingle_request *r = mem_zalloc(sizeof *r);
     if (!r)
         return err_set(err, INGLE_NOMEM, "no memory for a request");
     r->o = *o;
-    r->o.user = NULL;
+    r->o.user = r->o.draft_method = NULL;
+    r->by_network = network && o->draft_max >= 0;
+    r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
     r->salt = engine_salt_of(o->user);
     const int64_t room = s->n_ctx - o->n_prompt;

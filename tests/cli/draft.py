@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """draft.py INGLE - drafters beside a model: found, paired, planned, chosen by method; what does not fit is named; the text is
 the same with and without."""
-import array, json, lzma, math, os, re, shutil, struct, subprocess, sys, tempfile, unittest
+import array, json, lzma, math, os, pathlib, re, shutil, struct, subprocess, sys, tempfile, unittest
 from modelfile import *
 
 INGLE = sys.argv[1]
@@ -272,8 +272,29 @@ class Words(Case):
             self.assertEqual(rc, 2)
         rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--speculative-algorithm", "NGRAM")
         self.assertEqual(rc, 0, err)
-        rc, out, err = ingle("inspect", "--plan", "-m", TARGET, "--speculative-config", '{"method": "mtp"}')
-        self.assertIn("num_speculative_tokens is --draft-max", err)
+
+    def test_a_config_of_vllm(self):
+        def said(config, *more):
+            config = config if isinstance(config, str) else json.dumps(config)
+            return ingle("inspect", "--plan", "-m", TARGET, "--speculative-config", config, *more)
+
+        rc, out, err = said({"method": "dflash", "model": DRAFTERS["dflash"], "num_speculative_tokens": 5, "revision": None})
+        self.assertEqual((rc, bool(re.search("^drafter +[1-9]", out, re.M))), (0, True), err)
+        rc, out, err = said({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2})
+        self.assertEqual(rc, 0, err)
+        path = pathlib.Path(self.dir.name, "options")
+        for config, words in (('{"method": "draft_model", "model": "nofile"}', "file or folder 'nofile'"), ('{"method": "medusa"}', "--draft-method")):
+            path.write_text(f"speculative-config = {config}\n")
+            rc, out, err = ingle("serve", "-m", TARGET, "--config", str(path))
+            self.assertEqual((rc > 0, words in err), (True, True), err)
+        for config, words in (({"method": "medusa"}, ("'medusa'", "--draft-method", "ngram")), ({"foo": 1}, ("'foo'", "num_speculative_tokens (--draft-max)")),
+                              ({"num_speculative_tokens": "many"}, ("num_speculative_tokens", "--draft-max")), ({"num_speculative_tokens": [1]}, ("--draft-max", )),
+                              ({"quantization": "fp8"}, ("quantization", "as they are in the file")), ({"method": "mtp", "model": "nofile"}, ("nofile", )),
+                              ({"speculative_token_tree": "[(0,)]"}, ("--draft-tree", )), ("[]", ("JSON object", )), ("{", ()), ('{"model": "a\\u0000b"}', ("--draft", ))):
+            rc, out, err = said(config)
+            self.assertNotEqual(rc, 0, config)
+            for w in ("speculative-config", *words) if config != {"method": "mtp", "model": "nofile"} else words:
+                self.assertIn(w, err, config)
 
 
 def tensors(path):

@@ -82,7 +82,8 @@ class Case(unittest.TestCase):
 
     def same(self, path, body):
         """The reply, which says what a server without a drafter says."""
-        want, r = self.ask(self.plain, path, body), self.ask(self.s, path, body)
+        plain = {k: v for k, v in body.items() if k not in ("draft_method", "speculative.type", "speculative")}
+        want, r = self.ask(self.plain, path, plain), self.ask(self.s, path, body)
         self.assertEqual(said(r), said(want), body)
         self.assertEqual(want["timings"]["draft_n"], 0)
         return r
@@ -247,7 +248,19 @@ class Doors(Case):
             t = self.same(CHAT, body_of(CHAT, SHORT, **on))["timings"]
             self.drafted(t)
             self.assertLessEqual(t["draft_n"], most * t["ingle"]["draft"]["drafts"], on)
-        for wrong in ({"draft_max": -2}, {"speculative.n_max": "many"}, {"draft": "yes"}, {"speculative": 3}, {"speculative.p_min": 2},
+        for by in ({"draft_method": "dflash"}, {"draft_method": "auto"}, {"speculative.type": "draft-dflash"}, {"speculative": {"type": "draft"}}):
+            self.drafted(self.same(CHAT, body_of(CHAT, SHORT, **by, **self.MUCH))["timings"])
+        count = " ".join(map(str, range(1, 41)))
+        for by in ({"draft_method": "ngram"}, {"speculative.type": "ngram_simple"}):
+            self.drafted(self.same(TEXT, body_of(TEXT, f"{count}\n{count}\n1 2 3 4 5 6 7", **by, **self.MUCH))["timings"])
+        r = self.same(CHAT, body_of(CHAT, SHORT, draft_method="none", **self.MUCH))
+        self.assertEqual(r["timings"]["draft_n"], 0)
+        self.assertIn("request", r["timings"]["ingle"]["draft"]["why_off"])
+        for method, words in (("mtp", "there is: dflash, ngram"), ("model", "there is: dflash, ngram"), ("eagle", "is none of")):
+            status, _, r = self.s.post(CHAT, body_of(CHAT, "x", draft_method=method))
+            self.assertEqual((status, words in r["error"]["message"], "draft_method" in r["error"]["message"]), (400, True, True), r)
+        self.assertIn("--draft off", self.plain.post(CHAT, body_of(CHAT, "x", draft_method="ngram"))[2]["error"]["message"])
+        for wrong in ({"draft_method": 3}, {"draft_method": "x" * 50}, {"speculative": {"type": 1}}, {"draft_max": -2}, {"speculative.n_max": "many"}, {"draft": "yes"}, {"speculative": 3}, {"speculative.p_min": 2},
                       {"draft_min": -1}, {"speculative.n_min": "x"}, {"draft_tree": -1}, {"draft_tree": "x"}):
             self.assertEqual(self.s.post(CHAT, body_of(CHAT, "x", **wrong))[0], 400, wrong)
 
@@ -266,6 +279,11 @@ class Doors(Case):
             self.assertEqual([said(r) for r in got], want)
         for r in got:
             self.drafted(r["timings"])
+        methods = ("none", "dflash", "ngram", "auto")
+        got = together([lambda b=b, m=methods[i % 4]: self.ask(self.s, CHAT, {**b, **self.MUCH, "draft_method": m}) for i, b in enumerate(bodies)])
+        self.assertEqual([said(r) for r in got], want)
+        self.assertEqual([r["timings"]["draft_n"] for r in got][::4], [0, 0])
+        self.drafted(got[1]["timings"])
 
     def test_props_and_metrics(self):
         self.ask(self.s, CHAT, body_of(CHAT, SHORT, **self.MUCH))

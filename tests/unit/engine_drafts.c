@@ -199,6 +199,23 @@ static void close_bench(struct bench *b)
 
 /* ---- any requests in any order ---- */
 
+/* What may draft for a request; one that is not at hand is refused. */
+static const char *some_method(const struct bench *b, uint32_t *x, bool network, bool text)
+{
+    static const char *const methods[] = {NULL, "auto", "none", "ngram", "mtp", "dflash"};
+    const uint32_t i = next(x) % 6;
+    struct asked *a = make_kind(b, 0);
+    a->o.draft_method = methods[i];
+    const bool fits = i < 3 || (i == 3 && text) || (i == 4 && network);
+    struct ingle_request *r;
+    if (!fits) {
+        assert_int_equal(ingle_scheduler_submit(b->p.s, &a->o, &r, NULL, &error), INGLE_ARG);
+        assert_non_null(strstr(error.text, "draft_method: no drafter of the method"));
+    }
+    free_asked(a);
+    return fits ? methods[i] : NULL;
+}
+
 static void play(struct bench *b, uint32_t x)
 {
     enum { MOST = 14 };
@@ -219,7 +236,11 @@ static void play(struct bench *b, uint32_t x)
         o.draft = NULL;
     const int force = next(&x) % 5 ? 1 + (int)(next(&x) % FAKE_MOST) : 0;
     const struct ingle_scheduler_options so = {.max_running = 1 + next(&x) % 8, .step_seconds = next(&x) % 2 ? 0.5 : 0};
-    open_drafting(b, &o, &so, next(&x) % 2, force);
+    const bool text = next(&x) % 2;
+    open_drafting(b, &o, &so, text, force);
+    const struct family_draft kind = {.kind = "mtp"};
+    struct engine_draft network = {.kind = &kind};
+    b->p.e->draft = o.draft ? &network : NULL; /* for its name */
     for (int i = 0; i < n; i++) {
         do
             which[i] = (int)(next(&x) % KINDS);
@@ -228,6 +249,7 @@ static void play(struct bench *b, uint32_t x)
         a[i]->o.user = users[next(&x) % 3];
         a[i]->o.priority = (int)(next(&x) % 3) - 1;
         a[i]->o.draft_max = next(&x) % 4 ? 0 : (int)(next(&x) % 5) - 1;
+        a[i]->o.draft_method = next(&x) % 2 ? some_method(b, &x, o.draft, text) : NULL;
         a[i]->o.draft_tree = next(&x) % 4 ? 0 : 1 + (int64_t)(next(&x) % 8);
         if (next(&x) % 5 == 0)
             a[i]->cancel_after = 1 + next(&x) % 20;
@@ -251,11 +273,12 @@ static void play(struct bench *b, uint32_t x)
         check_kind(a[i], &b->kind[which[i]]);
         b->n_answers += b->kind[which[i]].n;
         assert_true(a[i]->usage.n_accepted <= a[i]->usage.n_drafted && a[i]->usage.n_accepted <= a[i]->usage.n_generated);
-        if (a[i]->o.draft_max < 0)
+        if (a[i]->o.draft_max < 0 || (a[i]->o.draft_method && strcmp(a[i]->o.draft_method, "none") == 0))
             assert_int_equal(a[i]->usage.n_drafted, 0);
         free_asked(a[i]);
     }
     close_drafting(b);
+    b->p.e->draft = NULL;
     b->p.e->draft_tree = 0;
 }
 

@@ -551,6 +551,26 @@ static void read_draft_max(struct chat_request *r, struct json_object *body, con
         r->draft_max = n ? n : -1;
 }
 
+/* What drafts: our word, or llama-server's for it ("draft-mtp", "ngram_simple"), which the scheduler knows or refuses. */
+static void read_draft_method(struct chat_request *r, struct json_object *body, const char *name, struct fault *f)
+{
+    struct str word;
+    str_init(&word);
+    request_get_text(body, name, 64, &word, f);
+    const char *w = str_ok(&word) ? word.at : "";
+    if (strcmp(w, "draft") == 0)
+        w = "auto";
+    else if (strncmp(w, "draft-", 6) == 0 || strncmp(w, "draft_", 6) == 0)
+        w = strcmp(w + 6, "simple") == 0 ? "model" : w + 6;
+    else if (strncmp(w, "ngram-", 6) == 0 || strncmp(w, "ngram_", 6) == 0)
+        w = "ngram";
+    if (strlen(w) >= sizeof r->draft_method)
+        request_fault(f, FAULT_REQUEST, name, "'%s' is '%.64s', which is no method of drafting", name, w);
+    else if (w[0])
+        snprintf(r->draft_method, sizeof r->draft_method, "%s", w);
+    str_release(&word);
+}
+
 /* Whether and how far tokens are drafted, which changes no text: llama-server's fields, flat or as an object.  Least
  * probabilities are checked; what pays is known better. */
 static void read_drafting(struct chat_request *r, struct json_object *body, struct fault *f)
@@ -568,6 +588,8 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
     request_get_int(body, "speculative.n_min", 0, INT32_MAX, &r->draft_min, f);
     request_get_int(body, "draft_tree", 0, INT32_MAX, &r->draft_tree, f);
     request_get_number(body, "speculative.p_min", 0, 1, &p, f);
+    read_draft_method(r, body, "draft_method", f);
+    read_draft_method(r, body, "speculative.type", f);
     if (json_object_is_type(o, json_type_boolean)) {
         request_get_bool(body, "speculative", &on, f);
         r->draft_max = on ? r->draft_max : -1;
@@ -575,6 +597,7 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
         read_draft_max(r, o, "n_max", f);
         request_get_int(o, "n_min", 0, INT32_MAX, &r->draft_min, f);
         request_get_number(o, "p_min", 0, 1, &p, f);
+        read_draft_method(r, o, "type", f);
     }
 }
 
