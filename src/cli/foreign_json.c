@@ -52,17 +52,11 @@ static ingle_status take(const struct cli_foreign *f, struct json_object *value,
     return INGLE_OK;
 }
 
-ingle_status cli_foreign_json(const char *text, const char *command, struct ingle_config *config, const struct cli_foreign **taken,
-                              struct err *err)
+static ingle_status take_all(struct json_object *o, const char *command, struct ingle_config *config, const struct cli_foreign **taken,
+                             struct err *err)
 {
-    const struct json_limits limits = {.depth = 8, .n_values = 256, .n_bytes = MOST_BYTES};
-    struct json_object *o = NULL;
     char what[360];
-    ingle_status st = json_parse(text, strlen(text), &limits, &o, err);
-    if (st)
-        return st;
-    if (!json_object_is_type(o, json_type_object))
-        st = err_set(err, INGLE_ARG, "it is a JSON object, not %.60s", text);
+    ingle_status st = INGLE_OK;
     for (struct json_object_iterator i = json_object_iter_begin(o), end = json_object_iter_end(o);
          !st && !json_object_iter_equal(&i, &end); json_object_iter_next(&i)) {
         const char *name = json_object_iter_peek_name(&i);
@@ -82,6 +76,19 @@ ingle_status cli_foreign_json(const char *text, const char *command, struct ingl
             st = err_set(err, INGLE_ARG, "ingle has no '%s': %s", name, what);
         }
     }
+    return st;
+}
+
+ingle_status cli_foreign_json(const char *text, const char *command, struct ingle_config *config, const struct cli_foreign **taken,
+                              struct err *err)
+{
+    const struct json_limits limits = {.depth = 8, .n_values = 256, .n_bytes = MOST_BYTES};
+    struct json_object *o = NULL;
+    ingle_status st = json_parse(text, strlen(text), &limits, &o, err);
+    if (!st && !json_object_is_type(o, json_type_object))
+        st = err_set(err, INGLE_ARG, "it is a JSON object, not %.60s", text);
+    if (!st)
+        st = take_all(o, command, config, taken, err);
     json_object_put(o);
     return st;
 }
