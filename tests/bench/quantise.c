@@ -2,7 +2,7 @@
 /*
  * quantise - error and speed of quant_fit(), beside llama.cpp's encoders if its library is given.
  *
- * usage: quantise [LIBGGML-BASE.so [ROWS [CODES]]]
+ * usage: quantise [LIBGGML-BASE.so|- [ROWS [CODES]]]
  *
  * Rows of 4096: Gaussian, Laplacian with outliers.  Errors are relative, sum w (x - y)^2 / sum w x^2; w is 1 without
  * importance, then random; codes without a better search there have 1.0 or less here, too.  One thread, and its processor time.
@@ -78,8 +78,8 @@ int main(int argc, char **argv)
         QUANT_TQ1_0,   QUANT_TQ2_0, QUANT_Q1_0,
     };
     const size_t n_rows = argc > 2 ? (size_t)atol(argv[2]) : 64;
-    void *lib = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
-    if (argc > 1 && !lib) {
+    void *lib = argc > 1 && strcmp(argv[1], "-") != 0 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
+    if (argc > 1 && strcmp(argv[1], "-") != 0 && !lib) {
         fprintf(stderr, "quantise: %s\n", dlerror());
         return 1;
     }
