@@ -416,6 +416,10 @@ struct ingle_experts {
     bool direct, packed;                   /* direct I/O; from a file of packed weights */
     char trouble[320];                     /* the last failure, with file, layer and expert; "": there was none */
     bool uring;                            /* io_uring reads, and not threads */
+    bool reads_early;                      /* experts are read before they are chosen, other than to see whether that pays */
+    uint64_t early_in_time;                /* of early_hits: they were there when they were chosen */
+    uint64_t early_tries;                  /* comparisons of steps with and without early reads (experts_early auto) */
+    double early_change, early_right;      /* time of steps with them, by those without, less 1; share of guesses that were right */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "tool/tool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,6 +278,12 @@ static void print_experts(const struct bench *b)
     printf("  experts: %.1f %% of %llu choices in memory, %.1f %% more read early; %.2f GB read at %.2f GB/s, waited %.0f ms\n",
            100 * (double)n.hits / (double)n.choices, (unsigned long long)n.choices, 100 * (double)n.early_hits / (double)n.choices,
            (double)n.read_bytes * 1e-9, n.busy_ns ? (double)n.read_bytes / (double)n.busy_ns : 0, (double)n.stall_ns * 1e-6);
+    printf("  early reads: %s; %llu, of which %llu were chosen (%llu in time); ", n.reads_early ? "on" : "off", (unsigned long long)n.early_reads,
+           (unsigned long long)n.early_hits, (unsigned long long)n.early_in_time);
+    if (n.early_tries)
+        printf("steps with them took %.1f %% %s (%llu comparisons), ", 100 * fabs(n.early_change), n.early_change < 0 ? "less" : "more",
+               (unsigned long long)n.early_tries);
+    printf("%.0f %% of guesses were right\n", 100 * n.early_right);
     printf("  %-6s %10s %8s %8s %12s %10s\n", "layer", "choices", "hits", "early", "read MB", "waited ms");
     for (size_t i = 0; ingle_engine_expert_layer(b->engine, i, &l); i++)
         printf("  %-6lld %10llu %7.1f%% %7.1f%% %12.1f %10.1f\n", (long long)l.layer, (unsigned long long)l.choices,

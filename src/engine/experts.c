@@ -139,7 +139,8 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
     expert_store_count(e->experts, &n);
     *out = (struct ingle_experts){n.experts, n.slots, n.resident, n.slot_bytes, n.expert_bytes, n.choices, n.hits, n.misses,
                                   n.early_hits, n.early_reads, n.evictions, n.failed_reads, n.reads, n.read_bytes, n.busy_ns,
-                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, "", n.by_uring};
+                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, "", n.by_uring, n.reads_early, n.early_in_time,
+                                  (uint64_t)n.early_tries, n.early_change, n.early_right};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
 }

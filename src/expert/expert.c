@@ -126,7 +126,7 @@ static struct expert_pairs make_pairs(const struct expert_eval *v)
 bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows)
 {
     const struct store_layer *l = next->home ? next->home->keeper : NULL;
-    return l && n_rows <= EXPERT_GUESS_ROWS && l->store->o.early != 0;
+    return l && n_rows <= EXPERT_GUESS_ROWS && expert_store_wants_guess(l->store);
 }
 
 void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c, int64_t n_rows)

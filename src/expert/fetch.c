@@ -118,18 +118,35 @@ bool expert_fetch_after(const struct fetch *f, struct fetch_piece *p, ssize_t go
     return true;
 }
 
-bool expert_fetch_take(struct fetch *f, bool early, struct fetch_piece *p)
+/* Early pieces are as small as half a millisecond: a demand waits for what has begun. */
+static size_t early_piece(const struct fetch *f)
 {
-    for (int c = 0; c < (early ? 2 : 1); c++) {
+    enum { LEAST = 128 << 10, USUAL = 256 << 10 };
+    const double half_ms = 500000;
+    const double n = f->count.busy_ns ? half_ms * (double)f->count.bytes / (double)f->count.busy_ns : USUAL;
+    return n < LEAST ? LEAST : n > FETCH_PIECE ? FETCH_PIECE : (size_t)n / LEAST * LEAST;
+}
+
+/* Early reads have the time in which no demand is under way. */
+static bool is_early_time(const struct fetch *f)
+{
+    return f->n_early < FETCH_MOST_EARLY && f->busy <= f->n_early;
+}
+
+bool expert_fetch_take(struct fetch *f, struct fetch_piece *p)
+{
+    for (int c = 0; c < 2; c++) {
         struct fetch_list *q = &f->queue[c];
         const int t = q->first;
-        if (t < 0)
+        if (t < 0 || (c && !is_early_time(f)))
             continue;
         struct fetch_read *r = &f->read[t];
         const uint64_t left = r->r.bytes - r->next;
-        const size_t n = f->o.make || left < FETCH_PIECE ? (size_t)left : FETCH_PIECE;
+        const size_t most = c ? early_piece(f) : FETCH_PIECE;
+        const size_t n = f->o.make || left < most ? (size_t)left : most;
         *p = (struct fetch_piece){.ticket = t, .to = (uint8_t *)r->r.to + r->next, .at = r->r.at + r->next, .n = n, .all = n,
-                                  .what = r->r.what};
+                                  .what = r->r.what, .early = c > 0};
+        f->n_early += c;
         r->next += n;
         r->state = FETCH_RUNNING;
         r->under_way++;
@@ -177,6 +194,9 @@ static bool check(struct fetch *f, struct fetch_read *r, int t)
 void expert_fetch_give(struct fetch *f, const struct fetch_piece *p)
 {
     struct fetch_read *r = &f->read[p->ticket];
+    f->n_early -= p->early;
+    if (f->queue[1].first >= 0 && is_early_time(f))
+        pthread_cond_signal(&f->more);
     if (p->status && !r->status) {
         r->status = p->status;
         memcpy(r->why, p->why, sizeof r->why);
@@ -188,7 +208,7 @@ void expert_fetch_give(struct fetch *f, const struct fetch_piece *p)
     f->count.retries += p->retries;
     if (--r->under_way > 0 || r->next < r->r.bytes)
         return;
-    if (!r->status && check(f, r, p->ticket))
+    if (!r->status && !r->cut && check(f, r, p->ticket))
         return;
     r->state = FETCH_DONE;
     f->count.reads++;
@@ -276,7 +296,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&f->lock);
     while (!f->stop && w->state == WORKER_WORKS) {
         struct fetch_piece p;
-        if (!expert_fetch_take(f, true, &p)) {
+        if (!expert_fetch_take(f, &p)) {
             pthread_cond_wait(&f->more, &f->lock);
             continue;
         }
@@ -514,6 +534,7 @@ void expert_fetch_hurry(struct fetch *f, int ticket)
     if (!r->r.urgent && (r->state == FETCH_QUEUED || r->state == FETCH_RUNNING) && r->next < r->r.bytes) {
         unlink_ticket(f, &f->queue[1], ticket);
         append(f, &f->queue[0], ticket);
+        wake(f, !f->o.make);
     }
     r->r.urgent = true;
     pthread_mutex_unlock(&f->lock);
@@ -523,9 +544,16 @@ bool expert_fetch_drop(struct fetch *f, int ticket)
 {
     pthread_mutex_lock(&f->lock);
     struct fetch_read *r = &f->read[ticket];
-    const bool dropped = r->state == FETCH_QUEUED;
-    if (dropped) {
+    const bool begun = r->state == FETCH_RUNNING, rest = begun && r->next < r->r.bytes;
+    if (rest || r->state == FETCH_QUEUED)
         unlink_ticket(f, &f->queue[!r->r.urgent], ticket);
+    if (rest) {
+        r->r.bytes = r->next;
+        r->cut = true;
+    }
+    const bool dropped = r->state == FETCH_QUEUED || (rest && !r->under_way);
+    if (dropped) {
+        f->count.bytes += begun ? r->r.bytes : 0;
         r->state = FETCH_IDLE;
     }
     pthread_mutex_unlock(&f->lock);

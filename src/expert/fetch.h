@@ -2,7 +2,7 @@
  * fetch - inside the room: reads of extents into given memory, in the background.
  *
  * Reads are in two classes, demands before early ones, in each in the order of submission; one is cut into pieces, of which
- * several are read at once, by threads or by io_uring (ring.c).  A read belongs to a *ticket*, a number below n_tickets, that its
+ * several are read at once, by threads or by io_uring (ring.c).  No early piece begins while a demand is under way.  A read belongs to a *ticket*, a number below n_tickets, that its
  * owner chooses: one ticket has one read at a time.  Direct I/O (no page cache) where the file system can; else cached pages are
  * given back.
  *
@@ -77,7 +77,7 @@ struct fetch_request {
 void expert_fetch_submit(struct fetch *f, const struct fetch_request *r);
 /* An early read becomes a demand. */
 void expert_fetch_hurry(struct fetch *f, int ticket);
-/* Takes back a read of which no piece has begun: true; else it will be done. */
+/* Takes back a read: true if nothing of it is under way; else what is will be done, and the rest of its bytes does not come. */
 bool expert_fetch_drop(struct fetch *f, int ticket);
 
 struct fetch_done {

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { FETCH_PIECE = 1 << 20, FETCH_MOST_THREADS = 16, FETCH_USUAL_THREADS = 4 };
+enum { FETCH_PIECE = 1 << 20, FETCH_MOST_THREADS = 16, FETCH_USUAL_THREADS = 4, FETCH_MOST_EARLY = 2 };
 enum fetch_state { FETCH_IDLE, FETCH_QUEUED, FETCH_RUNNING, FETCH_DONE };
 
 /* Sync: f->lock. */
@@ -24,6 +24,7 @@ struct fetch_read {
     uint64_t since_ns;
     bool again;      /* its checksum was wrong once */
     bool wrong;      /* and twice */
+    bool cut;        /* the rest of it is not wanted */
     uint32_t seen;   /* the file's state behind it */
     ingle_status status;
     char why[160];
@@ -39,6 +40,7 @@ struct fetch_piece {
     size_t n, all; /* bytes that are missing, and all of it */
     uint64_t what; /* for make */
     bool again;   /* it failed once */
+    bool early;   /* it was begun as an early one */
     uint64_t retries;
     ingle_status status;
     char why[160];
@@ -70,7 +72,7 @@ struct fetch {
     struct fetch_read *read;   /* [o.n_tickets] */
     struct fetch_list queue[2], ready; /* Sync: lock.  demands, early ones; done */
     bool stop;                 /* Sync: lock */
-    int busy;                  /* Sync: lock.  pieces under way */
+    int busy, n_early;         /* Sync: lock.  pieces under way; of them begun as early ones, lost ones included */
     uint64_t busy_since;       /* Sync: lock */
     struct fetch_counts count; /* Sync: lock */
     int n_threads, n_gone;     /* Sync: lock.  That work; that do not come back */
@@ -79,8 +81,8 @@ struct fetch {
     struct fetch_worker worker[FETCH_MOST_THREADS];
 };
 
-/* The next piece that nobody has taken, of demands or of all; false: none.  Under the lock. */
-bool expert_fetch_take(struct fetch *f, bool early, struct fetch_piece *p);
+/* The next piece that nobody has taken and that may be read now; false: none.  Under the lock. */
+bool expert_fetch_take(struct fetch *f, struct fetch_piece *p);
 /* How many bytes of what is missing to ask for, when *wait is readable (-1: at once); or, not above 0, what a read has
  * brought that did not take place. */
 ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, int *wait);

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* ENTRIES: two for each piece that waits for a descriptor first, and one to be woken by. */
-enum { PIECES = 32, LIVE = 16, EARLY = 4, ENTRIES = 128, MOST_DONE = 32 };
+enum { PIECES = 32, LIVE = 16, ENTRIES = 128, MOST_DONE = 32 };
 
 /* Sync: f->lock for used, lost and since_ns; piece: the ring's thread. */
 struct flight {
@@ -154,7 +154,7 @@ static struct flight *free_flight(struct fetch_ring *r)
 static void fill(struct fetch *f, struct fetch_ring *r)
 {
     struct flight *fl;
-    while (!f->stop && r->n_live < LIVE && (fl = free_flight(r)) && expert_fetch_take(f, r->n_live < EARLY, &fl->piece)) {
+    while (!f->stop && r->n_live < LIVE && (fl = free_flight(r)) && expert_fetch_take(f, &fl->piece)) {
         fl->used = true;
         fl->lost = false;
         fl->since_ns = clock_now();

@@ -543,6 +543,11 @@ void expert_store_show(struct expert_store *s, struct store_layer *l)
     all->stall_ns += n->stall_ns - l->shown.stall_ns;
     all->bad = s->n_bad;
     all->early_reads = s->n.early_reads;
+    all->early_in_time = s->n.early_in_time;
+    all->reads_early = s->o.early < 0 ? s->early.pays : s->o.early > 0;
+    all->early_tries = s->early.n_pairs;
+    all->early_change = s->early.mean;
+    all->early_right = s->early.right;
     all->failed_reads = s->n.failed_reads;
     all->evictions = s->n.evictions;
     l->shown = *n;

@@ -28,7 +28,7 @@ struct expert_store_options {
     enum expert_io io;
     enum expert_by by;     /* who reads; auto: io_uring where the kernel allows it */
     enum expert_verify verify; /* checksums: at an expert's first read; at each; never */
-    int early;             /* most early reads a layer; -1: as many as the disk has time for; 0: none */
+    int early;             /* most early reads a layer; -1: as many as the disk has time for, where they pay; 0: none */
     bool lock;             /* slots stay in memory */
     uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
     const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
@@ -65,12 +65,16 @@ struct expert_store_counts {
     uint64_t slots, resident, experts;
     uint64_t slot_bytes, expert_bytes;         /* in memory; of all */
     uint64_t choices, hits, misses, early_hits; /* of experts of a layer in a step; early_hits: misses that were read early */
+    uint64_t early_in_time;                    /* of early_hits: they were there when they were chosen */
     uint64_t early_reads, failed_reads, evictions;
     uint64_t bad, stuck;                       /* experts whose last read failed; reads that do not end */
     char trouble[320];                         /* the last failure, with file, layer and expert; "": none */
     uint64_t reads, read_bytes, busy_ns;       /* of the file; while reads were under way */
     uint64_t stall_ns;                         /* steps waited for reads */
     bool direct, packed, by_uring;
+    bool reads_early;                          /* now, other than to try; always and never if so asked */
+    int64_t early_tries;                       /* comparisons of steps with and without */
+    double early_change, early_right;          /* time of steps with early reads, by those without, less 1; share of guesses that were right */
 };
 void expert_store_count(struct expert_store *s, struct expert_store_counts *out);
 struct expert_layer_counts { int64_t layer; uint64_t choices, hits, early_hits, read_bytes, stall_ns; };
@@ -79,6 +83,7 @@ void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_la
 
 /* Experts ids [n] of a layer, the likeliest first, may be chosen soon: as many as the disk has time for are read into slots for
  * one use, behind every demand.  They never take a resident's place. */
+bool expert_store_wants_guess(const struct expert_store *s);
 void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n);
 
 #endif

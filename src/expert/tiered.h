@@ -4,13 +4,14 @@
 #ifndef INGLE_EXPERT_TIERED_H
 #define INGLE_EXPERT_TIERED_H
 
+#include "expert/early.h"
 #include "expert/fetch.h"
 #include "expert/policy.h"
 #include "expert/store.h"
 #include <pthread.h>
 #include <stdio.h>
 
-enum { STORE_CLASSES = 16 };
+enum { STORE_CLASSES = 16, STORE_GUESSES = 4 };
 enum store_state { SLOT_FREE, SLOT_READING, SLOT_READY, SLOT_GIVEN };
 
 /* Experts of one size.  Their indices run over the layers of the class. */
@@ -55,6 +56,8 @@ struct store_layer {
     size_t index;    /* of model_experts_at() */
     int64_t bad_expert; /* whose read failed last, ... */
     char why[160];      /* ... and why */
+    int32_t guess[STORE_GUESSES]; /* the best of the last guess that were not in memory */
+    int n_guess;
     struct expert_layer_counts n, shown; /* Sync: shown: store.lock */
 };
 
@@ -77,9 +80,13 @@ struct expert_store {
     uint64_t saved_ns; /* when the profile was written */
     uint8_t *bad;      /* [n_experts]: its last read failed */
     double t;          /* steps */
-    /* Means over about 50 layers of steps of few rows: from one to the next, what the disk brings, demands of one. */
-    double mean_ns, mean_rate, mean_demands;
+    /* Means over about 50 layers of steps of few rows: from one to the next, demands of one, bytes that were read meanwhile, and how
+     * long reads were under way. */
+    double mean_ns, mean_demands, mean_bytes, mean_busy;
     uint64_t layer_ns, counted_bytes, counted_ns;
+    struct expert_early early; /* with o.early -1 */
+    uint64_t step_ns;          /* when this step's first layer began; 0: it is not measured */
+    int64_t step_rows;
     size_t last_layer; /* that was evaluated */
     int depth;         /* evaluations at work */
     bool stalled;      /* one of them has waited in vain */

@@ -288,6 +288,15 @@ static void put_experts(const struct serve *s, struct str *out)
     write_member(out, "io", n.direct ? "direct" : "cached");
     write_member(out, "reader", n.uring ? "uring" : "threads");
     write_member_bool(out, "packed", n.packed);
+    write_member_bool(out, "reads_early", n.reads_early);
+    write_key(out, "early_reads");
+    write_uint(out, n.early_reads);
+    write_key(out, "early_in_time");
+    write_uint(out, n.early_in_time);
+    write_key(out, "early_tries");
+    write_uint(out, n.early_tries);
+    write_member_number(out, "early_change", n.early_change);
+    write_member_number(out, "early_right", n.early_right);
     write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);
     write_close(out, '}');
 }

@@ -309,6 +309,10 @@ static void put_experts(struct str *out, const struct ingle_engine *e)
     put(out, "ingle_expert_bytes", "gauge", "All experts, in memory or not.", (double)n.expert_bytes);
     put(out, "ingle_expert_read_bytes_total", "counter", "Experts that were read.", (double)n.read_bytes);
     put(out, "ingle_expert_early_reads_total", "counter", "Reads before a layer chose.", (double)n.early_reads);
+    put(out, "ingle_expert_early_in_time_total", "counter", "Early reads of chosen experts that were over when they were chosen.", (double)n.early_in_time);
+    put(out, "ingle_expert_early_tries_total", "counter", "Comparisons of steps with and without early reads.", (double)n.early_tries);
+    put(out, "ingle_expert_early_change", "gauge", "Time of steps with early reads, by those without, less 1.", n.early_change);
+    put(out, "ingle_expert_reads_early", "gauge", "Whether experts are read before they are chosen.", n.reads_early);
     put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.", (double)n.failed_reads);
     put(out, "ingle_expert_bad", "gauge", "Experts whose last read failed.", (double)n.bad);
     put(out, "ingle_expert_stuck_reads", "gauge", "Reads that do not end.", (double)n.stuck);
