@@ -9,8 +9,9 @@
 #include "base/num.h"
 #include <math.h>
 
-enum { LEAST_PAIRS = 3, MEAN_OF = 32, MOST_CREDIT = 8 };
-static const double fade = 0.9, least_gain = 0.01, spread = 0.02, clip = 0.5;
+enum { LEAST_PAIRS = 4, MEAN_OF = 32, MOST_CREDIT = 8, ENOUGH = 64 };
+/* spread: of comparisons, before there are any; least_right: below it there is nothing to gain. */
+static const double fade = 0.9, least_gain = 0.01, spread = 0.1, clip = 0.5, least_right = 0.2;
 
 /* What a step may lose by a try: before the first one by what is known of guesses. */
 static double risk(const struct expert_early *e)
@@ -22,7 +23,9 @@ static double risk(const struct expert_early *e)
 
 static bool may_try(const struct expert_early *e)
 {
-    return e->pays ? e->since >= EARLY_EVERY : e->since > 0 && e->credit >= EARLY_BLOCK * risk(e);
+    if (e->pays)
+        return e->since >= EARLY_EVERY;
+    return e->since > 0 && e->right >= least_right && e->credit >= EARLY_BLOCK * risk(e);
 }
 
 /* Where it paid before, a loss has lasted since the last look. */
@@ -36,7 +39,7 @@ static void decide(struct expert_early *e)
 {
     if (e->n_pairs < LEAST_PAIRS)
         return;
-    const bool pays = e->pays ? e->mean < 0 : e->mean + e->noise < -least_gain;
+    const bool pays = e->pays ? e->mean < 0 : e->mean + 2 * e->noise < -least_gain;
     e->turned = e->turned || pays != e->pays || !e->told;
     e->told = true;
     e->pays = pays;
@@ -51,7 +54,7 @@ static void compare(struct expert_early *e, double x)
     e->squares = e->squares * fade + d * d;
     e->n_pairs++;
     e->mean = e->sum / e->weight;
-    e->noise = sqrt((fmax(0, e->squares / e->weight - e->mean * e->mean) + spread * spread) / e->weight);
+    e->noise = sqrt(fmax(0, e->squares - e->weight * e->mean * e->mean) + spread * spread) / e->weight;
     charge(e);
     decide(e);
 }
@@ -84,6 +87,8 @@ void expert_early_step(struct expert_early *e, int64_t n_rows, uint64_t ns)
     *unit = meant + ((double)ns - meant) / MEAN_OF;
     if (!e->pays)
         e->credit = fmin(MOST_CREDIT, e->credit + EARLY_PRICE);
+    if (!e->told && ++e->n_all >= ENOUGH && e->right < least_right)
+        e->told = e->turned = true;
     e->took += (double)ns;
     e->meant += meant;
     if (++e->n_steps < EARLY_BLOCK)

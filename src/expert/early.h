@@ -20,7 +20,7 @@ struct expert_early {
     bool reads;             /* the next step reads ahead */
     bool pays;              /* and so do most */
     bool told, turned;      /* a decision was made; it is news */
-    int64_t n_pairs;        /* comparisons so far */
+    int64_t n_all, n_pairs; /* steps until it was told; comparisons so far */
     double mean, noise;     /* time with reads ahead, by time without, less 1; its standard error */
     double right;           /* share of guesses that were chosen; 0: not known */
     double unit[EARLY_ROWS + 1]; /* mean time of a step of so many rows */

@@ -161,11 +161,15 @@ static void step_ends(struct expert_store *s, const struct store_layer *l)
         return;
     expert_early_step(&s->early, s->step_rows, clock_now() - s->step_ns);
     s->step_ns = 0;
-    if (expert_early_turned(&s->early))
-        report(s->o.sink, INGLE_REPORT_NOTE, "experts-early", s->path,
-               "%s: with them steps take %.1f %% %s (+-%.1f, %lld comparisons; %.0f %% of guesses are right)",
-               e->pays ? "experts are read before they are chosen" : "experts are read when they are chosen, not before", 100 * fabs(e->mean),
-               e->mean < 0 ? "less" : "more", 100 * e->noise, (long long)e->n_pairs, 100 * e->right);
+    if (!expert_early_turned(&s->early))
+        return;
+    char why[160];
+    snprintf(why, sizeof why, "%.0f %% of guesses are right", 100 * e->right);
+    if (e->n_pairs)
+        snprintf(why, sizeof why, "steps with early reads take %.1f %% %s than without (+-%.1f, %lld comparisons; %.0f %% of guesses are right)",
+                 100 * fabs(e->mean), e->mean < 0 ? "less" : "more", 100 * e->noise, (long long)e->n_pairs, 100 * e->right);
+    report(s->o.sink, INGLE_REPORT_NOTE, "experts-early", s->path, "%s: %s",
+           e->pays ? "experts are read before they are chosen" : "experts are read when they are chosen, not before", why);
 }
 
 /* Early reads of this layer that nobody chose make room. */
