@@ -440,6 +440,10 @@ struct ingle_engine_worker {
     uint64_t compute_ns, wait_ns;       /* its computing; steps waited for it */
     double unit_us, here_us, trip_us;   /* one expert with one row, there and here; the round trip; 0: not measured */
     char trouble[240];                  /* why it is not ready; else "" */
+    uint64_t cancels, have;             /* questions that were taken back; experts that it says it has in memory */
+    /* What it last said of itself: of all engines that it has.  there_up_ns 0: nothing yet. */
+    uint64_t there_evals, there_pairs, there_failed, there_cancelled, there_engines;
+    uint64_t there_resident, there_bad, there_read_bytes, there_stall_ns, there_up_ns;
 };
 /* The i-th; false: there are no more.  Any thread. */
 INGLE_API bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engine_worker *out);

@@ -117,6 +117,18 @@ bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engin
                                         .here_us = n.here_us, .trip_us = n.trip_us, .experts_here = expert_remote_here(e->workers)};
     link_range_text(&n.range, out->layers, sizeof out->layers);
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
+    out->cancels = n.cancels;
+    out->have = n.n_have;
+    out->there_evals = n.there.evals;
+    out->there_pairs = n.there.pairs;
+    out->there_failed = n.there.failed;
+    out->there_cancelled = n.there.cancelled;
+    out->there_engines = n.there.peers;
+    out->there_resident = n.there.resident;
+    out->there_bad = n.there.bad;
+    out->there_read_bytes = n.there.read_bytes;
+    out->there_stall_ns = n.there.stall_ns;
+    out->there_up_ns = n.there.up_ns;
     return true;
 }
 

@@ -63,6 +63,8 @@ struct worker {
     double miss_ns;
     uint64_t idle;           /* evaluations in which it had nothing */
     uint64_t n_missed;       /* its misses so far */
+    uint8_t *have;           /* bits: what was in its memory when it last said so; link_have_bytes() */
+    uint64_t asked_ns, placed_ns, placed_step; /* when it was asked for its counters, and told what to have */
     uint64_t *missed_at;     /* [layers with experts * n_experts]: 1 + n_missed when it last computed the expert */
     struct expert_worker_counts n, shown; /* Sync: shown: expert_remote.lock */
 };
@@ -83,6 +85,8 @@ struct expert_remote {
     struct worker worker[EXPERT_WORKERS];
     uint64_t tag, step, looked_ns, shake;
     size_t last_layer;
+    uint32_t *uses;      /* [n_layers * n_experts]: rows that chose it; halved with each PLACE */
+    struct placing { uint32_t uses, what; } *placing; /* [n_layers * n_experts] */
     double here_ns[SPLIT_SIZES], here_miss_ns;
     uint64_t here_idle, here_experts, here_shown; /* Sync: here_shown: lock */
     pthread_mutex_t lock;
@@ -97,5 +101,11 @@ bool expert_worker_hear(struct worker *w, int timeout_ms);
 /* remote.c: a RESULT or FAIL for a piece. */
 void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n);
 void expert_worker_show(struct worker *w);
+/* place.c: between steps: asks for counters, and says which experts should be there. */
+void expert_worker_tell(struct worker *w, uint64_t now);
+/* Its counters, and what it has. */
+void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n);
+/* What it was asked for with this tag is not wanted. */
+void expert_worker_cancel(struct worker *w, uint64_t tag);
 
 #endif

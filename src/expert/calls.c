@@ -112,6 +112,10 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     w->state = WORKER_READY;
     w->told = false;
     memset(w->missed_at, 0, w->r->n_layers * h.n_experts * sizeof *w->missed_at); /* agreed: of this engine's model */
+    memset(w->have, 0, link_have_bytes(&w->shape));
+    w->asked_ns = w->placed_ns = 0;
+    w->n.there = (struct link_stats){0};
+    w->n.n_have = 0;
     w->n.state = EXPERT_WORKER_READY;
     w->n.range = h.range;
     w->n.slots = h.slots;
@@ -149,6 +153,8 @@ static void take(struct worker *w, const struct link_in *in)
         expert_worker_lose(w, "it ends");
     } else if (!ready && h.kind == LINK_HELLO) {
         welcome(w, in->payload, in->n_payload);
+    } else if (ready && (h.kind == LINK_STATS || h.kind == LINK_HAVE)) {
+        expert_worker_said(w, &h, in->payload, in->n_payload);
     } else if (ready && (h.kind == LINK_RESULT || h.kind == LINK_FAIL)) {
         expert_worker_answer(w, &h, in->payload, in->n_payload);
     } else {

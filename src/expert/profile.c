@@ -88,6 +88,36 @@ static void fill(struct expert_store *s, const struct ranked *list, int64_t n)
     }
 }
 
+void expert_store_place(struct expert_store *s, const struct model_experts *home, int64_t e, double rank)
+{
+    struct store_layer *l = home->keeper;
+    struct store_class *c = l->class;
+    const int64_t i = l->first + e;
+    const double key = s->t / POLICY_HALF_LIFE - 2 * rank;
+    int64_t victim;
+    if (expert_policy_is_in(c->policy, i) || expert_own_has(c, i))
+        return;
+    if (!(expert_policy_key(c->policy, i) >= key))
+        expert_policy_seed(c->policy, i, key);
+    if (!expert_policy_admit(c->policy, i, c->pins, &victim))
+        return;
+    if (victim >= 0) {
+        s->n.evictions++;
+        expert_store_leave(s, c, victim);
+    }
+    if (c->slot_of[i] >= 0)
+        expert_store_stage(c, &s->slot[c->slot_of[i]], false);
+    else if (!expert_store_read(s, l, e, false))
+        expert_policy_remove(c->policy, i);
+}
+
+bool expert_store_has(const struct model_experts *home, int64_t e)
+{
+    const struct store_layer *l = home->keeper;
+    const int t = l->class->slot_of[l->first + e];
+    return expert_own_has(l->class, l->first + e) || (t >= 0 && l->store->slot[t].state == SLOT_READY);
+}
+
 void expert_profile_load(struct expert_store *s)
 {
     struct err err;

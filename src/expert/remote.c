@@ -38,9 +38,10 @@ static ingle_status add_worker(struct expert_remote *r, const char *address, str
     snprintf(w->address, sizeof w->address, "%s", address);
     w->n.address = w->address;
     w->missed_at = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *w->missed_at);
-    if (!w->missed_at)
+    w->have = mem_calloc(1, link_have_bytes(&(struct link_shape){.n_layers = r->hello.n_layers, .n_experts = r->hello.n_experts}));
+    r->n_workers++; /* it is released with the others */
+    if (!w->missed_at || !w->have)
         return err_set(err, INGLE_NOMEM, "no memory for what worker '%s' has", address);
-    r->n_workers++;
     return INGLE_OK;
 }
 
@@ -92,7 +93,9 @@ ingle_status expert_remote_open(struct expert_remote **out, struct model *m, con
     r->n_layers = model_n_experts(m);
     r->last_layer = r->n_layers;
     r->layer = mem_calloc(r->n_layers, sizeof *r->layer);
-    ingle_status st = r->layer ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the workers of %zu layers", r->n_layers);
+    r->uses = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *r->uses);
+    r->placing = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *r->placing);
+    ingle_status st = r->layer && r->uses && r->placing ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the workers of %zu layers", r->n_layers);
     for (int i = 0; !st && i < o->n; i++)
         st = add_worker(r, o->address[i], err);
     if (!st)
@@ -120,9 +123,12 @@ void expert_remote_close(struct expert_remote *r)
     for (int i = 0; i < r->n_workers; i++) {
         link_close(r->worker[i].link);
         mem_free(r->worker[i].missed_at);
+        mem_free(r->worker[i].have);
     }
     pthread_mutex_destroy(&r->lock);
     mem_free(r->layer);
+    mem_free(r->uses);
+    mem_free(r->placing);
     mem_free(r);
 }
 
@@ -139,7 +145,11 @@ static void look(struct expert_remote *r)
 
 void expert_remote_tend(struct expert_remote *r)
 {
+    const uint64_t now = clock_now();
     look(r);
+    for (int i = 0; i < r->n_workers; i++)
+        if (r->worker[i].state == WORKER_READY)
+            expert_worker_tell(&r->worker[i], now);
 }
 
 /* ---- dealing ---- */
@@ -171,9 +181,11 @@ static bool is_here(const struct expert_eval *v, int64_t e)
     return slot >= 0 && l->store->slot[slot].state == SLOT_READY;
 }
 
-/* An expert leaves a worker's memory after as many misses as it has places, at the earliest. */
+/* It said so; or it has computed it since, and an expert leaves after as many misses as there are places, at the earliest. */
 static bool is_there(const struct worker *w, const struct remote_layer *l, int64_t e)
 {
+    if (link_have_at(w->have, (size_t)l->home->layer * w->r->hello.n_experts + (size_t)e))
+        return true;
     const uint64_t at = w->missed_at[l->index * w->r->hello.n_experts + (size_t)e];
     return at && w->n_missed + 1 - at < w->hello.slots;
 }
@@ -250,6 +262,8 @@ static bool deal(struct expert_away *a)
     struct split_cost cost[SPLIT_ENDS];
     bool used[SPLIT_ENDS] = {false};
     const int64_t n = list_experts(a);
+    for (int64_t e = 0; e < v->layer->n; e++)
+        a->r->uses[a->layer->index * a->r->hello.n_experts + (size_t)e] += (uint32_t)rows_of(v, e);
     list_costs(a->r, expert_split_size(v->x.n), cost);
     int8_t *to = (int8_t *)a->skip; /* of listed experts, until all have their owner */
     if (a->r->shake)
@@ -674,8 +688,10 @@ static void forget(const struct expert_away *a)
 {
     for (int k = 0; k < a->r->n_workers; k++)
         for (int i = 0; i < a->r->worker[k].n_asked; i++)
-            if (a->r->worker[k].asked[i].away == a)
+            if (a->r->worker[k].asked[i].away == a) {
                 a->r->worker[k].asked[i].away = NULL;
+                expert_worker_cancel(&a->r->worker[k], a->r->worker[k].asked[i].tag);
+            }
 }
 
 /* Experts of which a piece is lost are computed here, all rows of them; of sums all experts. */

@@ -53,6 +53,8 @@ struct expert_worker_counts {
     uint64_t compute_ns, wait_ns;          /* by its clock; steps waited for it */
     double unit_us, here_us, trip_us;      /* an expert with one row, there and here, and the round trip; 0: not measured */
     char trouble[240];                     /* why it is away or was refused; "" */
+    uint64_t cancels, n_have;              /* that it was told; experts that it says it has in memory */
+    struct link_stats there;               /* what it last said of itself; up_ns 0: nothing yet */
 };
 int expert_remote_n(const struct expert_remote *r);
 /* Any thread. */

@@ -4,6 +4,8 @@
  *
  * A peer is known by what the carrier calls its connection.  One that breaks a rule gets a reason and no more answers; a new
  * connection begins anew.  What a message says is checked by link_head_read() and link_eval_read() before any of it is used.
+ *
+ * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "expert/serve.h"
@@ -15,12 +17,21 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20 };
+enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20, WAITING = 16 };
+#define HAVE_NS ((uint64_t)500000000) /* from one HAVE to the next */
 
 struct peer {
     struct link_peer id;
     uint64_t heard_ns; /* 0: there is none */
     bool agreed, closed;
+    bool places, wants; /* it has sent a PLACE; it is to have a HAVE */
+};
+
+/* An EVAL that came. */
+struct waiting {
+    struct link_in in;
+    struct link_head h;
+    bool cancelled;
 };
 
 struct expert_serve {
@@ -30,6 +41,10 @@ struct expert_serve {
     struct device *d;
     struct link *link;
     struct peer peer[PEERS];
+    struct waiting waiting[WAITING]; /* a ring: n_waiting from first on */
+    int first, n_waiting;
+    uint8_t *have;                   /* bits as last sent, then those of now: link_have_bytes() each */
+    uint64_t have_ns, start_ns;
     struct expert_serve_counts n;
 };
 
@@ -57,7 +72,9 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d, cons
     const uint64_t bytes = link_eval_bytes(&most, &s->shape);
     const struct link_options l = {.address = o->address, .key_file = o->key_file, .plain = o->plain,
                                    .most_bytes = bytes > LINK_HELLO_BYTES ? bytes : LINK_HELLO_BYTES};
-    ingle_status st = reserve(s, err);
+    s->start_ns = clock_now();
+    s->have = mem_calloc(2, link_have_bytes(&s->shape));
+    ingle_status st = s->have ? reserve(s, err) : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
     if (!st)
         st = link_listen(&s->link, &l, err);
     if (st)
@@ -77,7 +94,10 @@ void expert_serve_close(struct expert_serve *s)
         if (s->peer[i].heard_ns && !s->peer[i].closed && link_out_init(&m, 0))
             (void)!link_send(s->link, &s->peer[i].id, &h, &m);
     }
+    for (; s->n_waiting > 0; s->n_waiting--)
+        link_in_release(&s->waiting[s->first++ % WAITING].in);
     link_close(s->link);
+    mem_free(s->have);
     mem_free(s);
 }
 
@@ -297,37 +317,154 @@ static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
     return oldest;
 }
 
-static void hear(struct expert_serve *s, const struct link_in *in)
+static void send_stats(struct expert_serve *s, const struct peer *p)
 {
+    struct expert_store_counts c;
+    struct link_out m;
+    const struct link_head h = {.kind = LINK_STATS};
+    struct link_stats now = {.evals = s->n.evals, .pairs = s->n.pairs, .failed = s->n.failed, .cancelled = s->n.cancelled, .up_ns = clock_now() - s->start_ns};
+    expert_store_count(s->o.store, &c);
+    for (int i = 0; i < PEERS; i++)
+        now.peers += s->peer[i].heard_ns && s->peer[i].agreed && !s->peer[i].closed;
+    now.slots = c.slots;
+    now.resident = c.resident;
+    now.bad = c.bad;
+    now.read_bytes = c.read_bytes;
+    now.stall_ns = c.stall_ns;
+    if (!link_out_init(&m, LINK_STATS_BYTES))
+        return;
+    link_stats_write(&now, m.payload);
+    (void)!link_send(s->link, &p->id, &h, &m);
+}
+
+/* Experts of layers that are not computed here are left out. */
+static void place(struct expert_serve *s, struct peer *p, const struct link_in *in)
+{
+    const size_t n = in->n_payload / 4;
+    for (size_t i = 0; i < n; i++) {
+        int64_t layer, e;
+        link_place_at(in->payload, i, &layer, &e);
+        if (s->o.layer[layer])
+            expert_store_place(s->o.store, s->o.layer[layer]->home, e, (double)i / (double)n);
+    }
+    p->places = p->wants = true;
+    s->n.places += n;
+}
+
+/* To those that have placed experts: what is there, when it has changed. */
+static void tell_have(struct expert_serve *s, uint64_t now)
+{
+    const size_t n = link_have_bytes(&s->shape);
+    bool wants = false, places = false;
+    for (int i = 0; i < PEERS; i++) {
+        wants = wants || s->peer[i].wants;
+        places = places || s->peer[i].places;
+    }
+    if (!places || (!wants && now - s->have_ns < HAVE_NS))
+        return;
+    uint8_t *bits = s->have + n;
+    s->have_ns = now;
+    memset(bits, 0, n);
+    for (int64_t l = 0; l < s->shape.n_layers; l++)
+        for (int64_t e = 0; s->o.layer[l] && e < s->shape.n_experts; e++) {
+            const size_t i = (size_t)(l * s->shape.n_experts + e);
+            bits[i / 8] |= (uint8_t)(expert_store_has(s->o.layer[l]->home, e) << i % 8);
+        }
+    const bool changed = memcmp(s->have, bits, n) != 0;
+    memcpy(s->have, bits, n);
+    for (int i = 0; i < PEERS; i++) {
+        struct peer *p = &s->peer[i];
+        struct link_out m;
+        if (!p->places || p->closed || !(p->wants || changed) || !link_out_init(&m, n))
+            continue;
+        p->wants = false;
+        memcpy(m.payload, bits, n);
+        (void)!link_send(s->link, &p->id, &(struct link_head){.kind = LINK_HAVE}, &m);
+    }
+}
+
+static struct waiting *waiting_at(struct expert_serve *s, int i)
+{
+    return &s->waiting[(s->first + i) % WAITING];
+}
+
+static void cancel(struct expert_serve *s, const struct peer *p, uint64_t tag)
+{
+    for (int i = 0; i < s->n_waiting; i++) {
+        struct waiting *w = waiting_at(s, i);
+        if (w->h.tag == tag && w->in.from.n == p->id.n && memcmp(w->in.from.id, p->id.id, p->id.n) == 0)
+            w->cancelled = true;
+    }
+}
+
+/* The message at the ring's end.  True: it stays there. */
+static bool hear(struct expert_serve *s, struct waiting *w)
+{
+    const struct link_in *in = &w->in;
     struct err err;
-    struct link_head h;
     struct peer *p = peer_of(s, &in->from);
     p->heard_ns = clock_now();
+    w->cancelled = false;
     if (p->closed)
-        return;
+        return false;
     if (in->n_more)
         refuse(s, p, 0, "a message has more than two parts");
-    else if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &h, &err))
+    else if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &w->h, &err))
         refuse(s, p, 0, err.msg);
-    else if (h.kind == LINK_HELLO)
+    else if (w->h.kind == LINK_HELLO)
         greet(s, p, in);
-    else if (h.kind == LINK_EVAL)
-        answer(s, p, &h, in);
-    else if (h.kind == LINK_BYE)
+    else if (w->h.kind == LINK_EVAL)
+        return true;
+    else if (w->h.kind == LINK_CANCEL)
+        cancel(s, p, w->h.tag);
+    else if (w->h.kind == LINK_STATS && !in->n_payload)
+        send_stats(s, p);
+    else if (w->h.kind == LINK_PLACE)
+        place(s, p, in);
+    else if (w->h.kind == LINK_BYE)
         *p = (struct peer){0};
     else
         refuse(s, p, 0, "an engine says what only a worker says");
+    return false;
+}
+
+/* The EVAL that has waited longest. */
+static void answer_first(struct expert_serve *s)
+{
+    struct waiting *w = waiting_at(s, 0);
+    struct peer *p = peer_of(s, &w->in.from);
+    p->heard_ns = clock_now();
+    s->n.cancelled += w->cancelled;
+    if (p->agreed && !p->closed) {
+        if (w->cancelled)
+            refuse(s, p, w->h.tag, "it was cancelled");
+        else
+            answer(s, p, &w->h, &w->in);
+    }
+    link_in_release(&w->in);
+    s->first = (s->first + 1) % WAITING;
+    s->n_waiting--;
 }
 
 void expert_serve_run(struct expert_serve *s)
 {
-    struct link_in in;
     char why[8];
+    int heard = 0; /* in this turn: whoever talks without end does not keep others from their answers */
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
-        if (link_wait(s->link, TURN_MS, &in, why, sizeof why) == LINK_MESSAGE) {
-            hear(s, &in);
-            link_in_release(&in);
+        struct waiting *next = waiting_at(s, s->n_waiting);
+        if (s->n_waiting < WAITING && heard < WAITING && link_wait(s->link, s->n_waiting ? 0 : TURN_MS, &next->in, why, sizeof why) == LINK_MESSAGE) {
+            if (hear(s, next))
+                s->n_waiting++;
+            else
+                link_in_release(&next->in);
+            heard++;
+            continue;
         }
-        expert_store_tend(s->o.store, clock_now());
+        heard = 0;
+        if (s->n_waiting)
+            answer_first(s);
+        const uint64_t now = clock_now();
+        expert_store_tend(s->o.store, now);
+        tell_have(s, now);
     }
 }

@@ -30,7 +30,7 @@ const char *expert_serve_name(const struct expert_serve *s); /* where it listens
 /* Answers until *stop. */
 void expert_serve_run(struct expert_serve *s);
 
-struct expert_serve_counts { uint64_t evals, pairs, refused, failed, peers; };
+struct expert_serve_counts { uint64_t evals, pairs, refused, failed, peers, cancelled, places; };
 /* By the thread that runs it. */
 void expert_serve_count(const struct expert_serve *s, struct expert_serve_counts *out);
 

@@ -83,6 +83,12 @@ void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_la
 
 /* Experts ids [n] of a layer, the likeliest first, may be chosen soon: as many as the disk has time for are read into slots for
  * one use, behind every demand.  They never take a resident's place. */
+/* For whoever knows what will be used: expert e of a layer gets a key as of a use now (rank 0) or of a quarter of one (rank 1); where it
+ * is worth a place its read begins, behind every demand.  Between steps. */
+void expert_store_place(struct expert_store *s, const struct model_experts *home, int64_t e, double rank);
+/* Whether its bytes are in memory. */
+bool expert_store_has(const struct model_experts *home, int64_t e);
+
 bool expert_store_wants_guess(const struct expert_store *s);
 void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n);
 

@@ -4,6 +4,7 @@
 
 #include "base/num.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,7 +123,7 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
     if (head[AT_VERSION] != LINK_VERSION || head[AT_VERSION + 1])
         return err_set(err, INGLE_FORMAT, "a frame has 'version' %u, not %d", head[AT_VERSION] + 256u * head[AT_VERSION + 1], LINK_VERSION);
     const uint32_t kind = head[AT_KIND] + 256u * head[AT_KIND + 1];
-    ingle_status st = check("kind", kind, LINK_HELLO, LINK_BYE, err);
+    ingle_status st = check("kind", kind, LINK_HELLO, LINK_HAVE, err);
     if (!st)
         st = check("payload", n_payload, 0, LINK_MAX_BYTES, err);
     if (st)
@@ -131,17 +132,23 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
                                 link_u32(head + AT_FLAGS), get_u64(head + AT_STEP), get_u64(head + AT_TAG)};
     if (get_u64(head + AT_SUM) != sum_of(head, payload, n_payload))
         return err_set(err, INGLE_FORMAT, "the checksum of a frame of kind %u and %zu bytes is wrong", kind, n_payload);
+    if (!shape && h.kind != LINK_HELLO && h.kind != LINK_FAIL && h.kind != LINK_BYE)
+        return err_set(err, INGLE_FORMAT, "a frame of kind %u comes before HELLO", kind);
     if (h.kind == LINK_EVAL || h.kind == LINK_RESULT) {
-        if (!shape)
-            return err_set(err, INGLE_FORMAT, "a frame of kind %u comes before HELLO", kind);
         st = check_work(&h, shape, err);
         if (!st)
             st = h.kind == LINK_EVAL ? check_work_length("EVAL", n_payload, link_eval_bytes(&h, shape), err)
                                      : check_work_length("RESULT", n_payload, link_result_bytes(&h, shape), err);
     } else if (h.kind == LINK_HELLO) {
         st = check_length("HELLO", n_payload, LINK_HELLO_BYTES, err);
-    } else if (h.kind == LINK_BYE) {
-        st = check_length("BYE", n_payload, 0, err);
+    } else if (h.kind == LINK_BYE || h.kind == LINK_CANCEL) {
+        st = check_length(h.kind == LINK_BYE ? "BYE" : "CANCEL", n_payload, 0, err);
+    } else if (h.kind == LINK_STATS) {
+        st = check_length("STATS", n_payload, n_payload ? LINK_STATS_BYTES : 0, err);
+    } else if (h.kind == LINK_PLACE) {
+        st = link_place_check(shape, payload, n_payload, err);
+    } else if (h.kind == LINK_HAVE) {
+        st = check_length("HAVE", n_payload, link_have_bytes(shape), err);
     } else if (n_payload > LINK_MAX_TEXT) {
         st = err_set(err, INGLE_FORMAT, "the text of a FAIL has %zu bytes, the limit is %d", n_payload, LINK_MAX_TEXT);
     }
@@ -253,6 +260,50 @@ ingle_status link_result_read(const struct link_head *h, const struct link_shape
         *out = (struct link_result){get_u64(payload), get_u64(payload + 8), link_u32(payload + 16), link_u32(payload + 20),
                                     payload + LINK_RESULT_BYTES};
     return st;
+}
+
+/* ---- STATS, PLACE, HAVE ---- */
+
+void link_stats_write(const struct link_stats *s, uint8_t out[LINK_STATS_BYTES])
+{
+    const uint64_t v[] = {s->evals, s->pairs, s->failed, s->cancelled, s->peers, s->slots, s->resident, s->bad, s->read_bytes, s->stall_ns, s->up_ns};
+    static_assert(sizeof v == LINK_STATS_BYTES, "all of it");
+    memcpy(out, v, sizeof v);
+}
+
+ingle_status link_stats_read(const uint8_t *at, size_t n, struct link_stats *out, struct err *err)
+{
+    const ingle_status st = check_length("STATS", n, LINK_STATS_BYTES, err);
+    if (!st)
+        *out = (struct link_stats){get_u64(at), get_u64(at + 8), get_u64(at + 16), get_u64(at + 24), get_u64(at + 32), get_u64(at + 40),
+                                   get_u64(at + 48), get_u64(at + 56), get_u64(at + 64), get_u64(at + 72), get_u64(at + 80)};
+    return st;
+}
+
+void link_place_at(const uint8_t *payload, size_t i, int64_t *layer, int64_t *expert)
+{
+    const uint32_t v = link_u32(payload + 4 * i);
+    *layer = v >> 16;
+    *expert = v & 0xFFFF;
+}
+
+ingle_status link_place_check(const struct link_shape *s, const uint8_t *payload, size_t n, struct err *err)
+{
+    if (n % 4 || n / 4 > LINK_MAX_PLACES)
+        return err_set(err, INGLE_FORMAT, "the payload of PLACE has %zu bytes, not 4 for each of at most %d experts", n, LINK_MAX_PLACES);
+    for (size_t i = 0; i < n / 4; i++) {
+        int64_t layer, expert;
+        link_place_at(payload, i, &layer, &expert);
+        if (layer >= s->n_layers || expert >= s->n_experts)
+            return err_set(err, INGLE_FORMAT, "place %zu has layer %lld of %lld, expert %lld of %lld", i, (long long)layer, (long long)s->n_layers,
+                           (long long)expert, (long long)s->n_experts);
+    }
+    return INGLE_OK;
+}
+
+size_t link_have_bytes(const struct link_shape *s)
+{
+    return (size_t)num_div_up(s->n_layers * s->n_experts, 8);
 }
 
 void link_fail_text(const uint8_t *payload, size_t n, char out[LINK_MAX_TEXT + 1])

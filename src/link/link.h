@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LINK_VERSION = 1, LINK_HEAD = 48, LINK_HELLO_BYTES = 280, LINK_RESULT_BYTES = 24, LINK_EVAL_BYTES = 16 };
+enum { LINK_VERSION = 2, LINK_HEAD = 48, LINK_HELLO_BYTES = 280, LINK_RESULT_BYTES = 24, LINK_EVAL_BYTES = 16, LINK_STATS_BYTES = 88 };
 enum {
     LINK_MAX_ROWS = 65536,
     LINK_MAX_PAIRS = LINK_MAX_ROWS * 64,
@@ -23,6 +23,7 @@ enum {
     LINK_MAX_USED = 64,
     LINK_MAX_WIDTH = 1 << 20,
     LINK_MAX_TEXT = 400,
+    LINK_MAX_PLACES = 65536,
     LINK_MAX_BYTES = 256 << 20, /* of a payload */
 };
 
@@ -32,6 +33,10 @@ enum link_kind {
     LINK_RESULT,    /* back: f32 rows, one a pair, or one a row with LINK_SUM */
     LINK_FAIL,      /* back: a text; tag 0: nothing more is answered until another HELLO */
     LINK_BYE,       /* both ways: it ends in good order */
+    LINK_CANCEL,    /* to the worker: what was asked with this tag is not wanted; it is answered by a FAIL if it has not begun */
+    LINK_STATS,     /* to the worker, empty; back: struct link_stats */
+    LINK_PLACE,     /* to the worker: experts that should be in its memory */
+    LINK_HAVE,      /* back, and again when it changes: those that are */
 };
 enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
@@ -109,6 +114,23 @@ MUST_CHECK ingle_status link_result_read(const struct link_head *h, const struct
                                          struct link_result *out, struct err *err);
 /* A FAIL's text, cut and cleaned of what is no printable ASCII. */
 void link_fail_text(const uint8_t *payload, size_t n, char out[LINK_MAX_TEXT + 1]);
+
+/* What a worker says of itself. */
+struct link_stats {
+    uint64_t evals, pairs, failed, cancelled, peers; /* since its start; engines that are there */
+    uint64_t slots, resident, bad;         /* places for experts; experts that stay; experts that could not be read */
+    uint64_t read_bytes, stall_ns, up_ns;
+};
+void link_stats_write(const struct link_stats *s, uint8_t out[LINK_STATS_BYTES]);
+MUST_CHECK ingle_status link_stats_read(const uint8_t *at, size_t n, struct link_stats *out, struct err *err);
+
+/* A PLACE's payload: u32 layer << 16 | expert, the most important first.  All of them are checked, so that link_place_at() needs no more. */
+static inline uint32_t link_place(int64_t layer, int64_t expert) { return (uint32_t)layer << 16 | (uint32_t)expert; }
+MUST_CHECK ingle_status link_place_check(const struct link_shape *s, const uint8_t *payload, size_t n, struct err *err);
+void link_place_at(const uint8_t *payload, size_t i, int64_t *layer, int64_t *expert);
+/* A HAVE's payload: a bit for each expert of each layer, from the lowest on. */
+size_t link_have_bytes(const struct link_shape *s);
+static inline bool link_have_at(const uint8_t *bits, size_t i) { return bits[i / 8] >> i % 8 & 1; }
 
 uint32_t link_u32(const uint8_t *at);
 void link_put_u32(uint8_t *at, uint32_t v);

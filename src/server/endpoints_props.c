@@ -301,6 +301,23 @@ static void put_experts(const struct serve *s, struct str *out)
     write_close(out, '}');
 }
 
+/* A worker's own counters. */
+static void put_there(const struct ingle_engine_worker *w, struct str *out)
+{
+    const struct { const char *key; uint64_t v; } member[] = {
+        {"evals", w->there_evals}, {"pairs", w->there_pairs}, {"failed", w->there_failed}, {"cancelled", w->there_cancelled},
+        {"engines", w->there_engines}, {"resident", w->there_resident}, {"bad", w->there_bad}, {"read_bytes", w->there_read_bytes},
+        {"stall_ms", w->there_stall_ns / 1000000}, {"up_ms", w->there_up_ns / 1000000},
+    };
+    write_key(out, "there");
+    write_open(out, '{');
+    for (size_t k = 0; k < sizeof member / sizeof *member; k++) {
+        write_key(out, member[k].key);
+        write_uint(out, member[k].v);
+    }
+    write_close(out, '}');
+}
+
 /* Only where there are any. */
 static void put_workers(const struct serve *s, struct str *out)
 {
@@ -314,6 +331,7 @@ static void put_workers(const struct serve *s, struct str *out)
             {"slots", w.slots}, {"memory_bytes", w.budget_bytes}, {"evals", w.evals}, {"pairs", w.pairs}, {"experts", w.experts},
             {"experts_here", w.experts_here}, {"sent_bytes", w.sent_bytes}, {"received_bytes", w.received_bytes}, {"losses", w.losses},
             {"redone", w.redone}, {"hits", w.hits}, {"misses", w.misses}, {"compute_ms", w.compute_ns / 1000000}, {"wait_ms", w.wait_ns / 1000000},
+            {"cancels", w.cancels}, {"have", w.have},
         };
         write_open(out, '{');
         write_member(out, "address", w.address);
@@ -323,6 +341,7 @@ static void put_workers(const struct serve *s, struct str *out)
             write_key(out, member[k].key);
             write_uint(out, member[k].v);
         }
+        put_there(&w, out);
         write_member_number(out, "expert_us", w.unit_us);
         write_member_number(out, "expert_here_us", w.here_us);
         write_member_number(out, "trip_us", w.trip_us);

@@ -280,6 +280,16 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         {"ingle_worker_redone_total", "counter", "Experts that were computed here instead."},
         {"ingle_worker_compute_seconds_total", "counter", "Time that it computed."},
         {"ingle_worker_wait_seconds_total", "counter", "Time that steps waited for it."},
+        {"ingle_worker_cancels_total", "counter", "Questions that were taken back."},
+        {"ingle_worker_have_experts", "gauge", "Experts that it says it has in memory."},
+        {"ingle_worker_there_evals_total", "counter", "Messages that it has answered, of all engines, by its own count."},
+        {"ingle_worker_there_failed_total", "counter", "Messages that it could not answer."},
+        {"ingle_worker_there_cancelled_total", "counter", "Messages that engines took back before it began."},
+        {"ingle_worker_there_engines", "gauge", "Engines that it has."},
+        {"ingle_worker_there_read_bytes_total", "counter", "Bytes of experts that it has read."},
+        {"ingle_worker_there_stall_seconds_total", "counter", "Time that its work waited for its disk."},
+        {"ingle_worker_there_bad_experts", "gauge", "Experts that it could not read."},
+        {"ingle_worker_there_up_seconds", "gauge", "Time since its start."},
     };
     struct ingle_engine_worker w;
     if (!ingle_engine_worker(e, 0, &w))
@@ -288,7 +298,10 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         put_head(out, of[k].name, of[k].kind, of[k].help);
         for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
             const double v[] = {strcmp(w.state, "ready") == 0, (double)w.evals, (double)w.experts, (double)w.sent_bytes, (double)w.received_bytes,
-                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9};
+                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9, (double)w.cancels,
+                                (double)w.have, (double)w.there_evals, (double)w.there_failed, (double)w.there_cancelled,
+                                (double)w.there_engines, (double)w.there_read_bytes, (double)w.there_stall_ns * 1e-9, (double)w.there_bad,
+                                (double)w.there_up_ns * 1e-9};
             str_addf(out, "%s{worker=\"", of[k].name);
             put_label(out, w.address);
             str_addf(out, "\"} %.9g\n", v[k]);

@@ -59,7 +59,7 @@ static void check_frame(uint8_t how, const uint8_t *data, size_t n)
     memcpy(head, data, n_head);
     memcpy(payload, data + n_head, n_payload);
     if ((how & MEND) && n_head == LINK_HEAD) {
-        const struct link_head set = {(enum link_kind)(1 + head[6] % 5), link_u32(head + 16) % 5, link_u32(head + 20) % 20, link_u32(head + 24) % 70,
+        const struct link_head set = {(enum link_kind)(1 + head[6] % LINK_HAVE), link_u32(head + 16) % 5, link_u32(head + 20) % 20, link_u32(head + 24) % 70,
                                       link_u32(head + 28) % 5, 1, 2};
         link_head_write(&set, payload, n_payload, head);
     }
@@ -73,6 +73,20 @@ static void check_frame(uint8_t how, const uint8_t *data, size_t n)
         need(!link_result_read(&h, &shape, payload, n_payload, &r, NULL) && r.y + (size_t)(h.flags & LINK_SUM ? h.n_rows : h.n_pairs) * (size_t)shape.hidden * 4 == payload + n_payload);
     } else if (h.kind == LINK_HELLO) {
         check_hello(payload, n_payload);
+    } else if (h.kind == LINK_STATS) {
+        struct link_stats s;
+        need((how & AGREED) && !link_stats_read(payload, n_payload, &s, NULL) == (n_payload != 0));
+    } else if (h.kind == LINK_PLACE) {
+        for (size_t i = 0; i < n_payload / 4; i++) {
+            int64_t layer, expert;
+            link_place_at(payload, i, &layer, &expert);
+            need(layer < shape.n_layers && expert < shape.n_experts);
+        }
+    } else if (h.kind == LINK_HAVE) {
+        size_t n_have = 0;
+        for (size_t i = 0; i < (size_t)(shape.n_layers * shape.n_experts); i++)
+            n_have += link_have_at(payload, i);
+        need(n_have <= 8 * n_payload);
     } else if (h.kind == LINK_FAIL) {
         char text[LINK_MAX_TEXT + 1];
         link_fail_text(payload, n_payload, text);

@@ -417,6 +417,8 @@ static void fake_answer(struct fake *f, const struct link_in *in)
         fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes);
         return;
     }
+    if (h.kind != LINK_EVAL)
+        return;
     atomic_fetch_add(&f->asked, 1);
     const size_t n = link_result_bytes(&back, &f->shape);
     switch (atomic_load(&f->how)) {
@@ -602,6 +604,9 @@ static void an_engine_may_say_anything(void **state)
     refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 0, .n_rows = 1, .n_pairs = 2}, payload, n, "layer 0 is none of those");
     refused_for(&hello, &(struct link_head){.kind = LINK_RESULT, .layer = 1, .n_rows = 1, .n_pairs = 2}, payload, n, "payload of RESULT");
     refused_for(&hello, &(struct link_head){.kind = LINK_FAIL}, NULL, 0, "only a worker");
+    refused_for(&hello, &(struct link_head){.kind = LINK_PLACE}, "\xff\xff\xff\xff", 4, "has layer 65535 of");
+    refused_for(&hello, &(struct link_head){.kind = LINK_STATS}, payload, LINK_STATS_BYTES, "only a worker");
+    refused_for(NULL, &(struct link_head){.kind = LINK_PLACE}, NULL, 0, "before HELLO");
     refused_for(&hello, &(struct link_head){.kind = LINK_HELLO}, payload, 8, "payload of HELLO");
     ask.flags = LINK_SUM;
     refused_for(&hello, &ask, payload, n, "payload of EVAL");
@@ -622,7 +627,109 @@ static void an_engine_may_say_anything(void **state)
     mem_free(payload);
     mem_free(sums);
     close_world(&w);
-    assert_int_equal(stop(&h).refused, 10);
+    assert_int_equal(stop(&h).refused, 13);
+}
+
+/* The next message of a worker that is no HELLO. */
+static void next_of(struct link *l, const struct link_shape *s, struct link_in *in, struct link_head *h)
+{
+    char why[160];
+    for (;;) {
+        if (link_wait(l, 100, in, why, sizeof why) != LINK_MESSAGE)
+            continue;
+        assert_int_equal(link_head_read(in->head, in->n_head, in->payload, in->n_payload, s, h, NULL), INGLE_OK);
+        if (h->kind != LINK_HELLO)
+            return;
+        link_in_release(in);
+    }
+}
+
+static void say(struct link *l, const struct link_head *h, const void *payload, size_t n)
+{
+    struct link_out m;
+    assert_true(link_out_init(&m, n));
+    if (n)
+        memcpy(m.payload, payload, n);
+    assert_true(link_send(l, NULL, h, &m));
+}
+
+/* What has not begun when its CANCEL comes is not computed; counters say so. */
+static void what_is_not_wanted_is_not_computed(void **state)
+{
+    (void)state;
+    enum { ROWS = 64 };
+    struct helper h;
+    struct world w;
+    struct link_hello hello;
+    struct link *l;
+    struct link_in in;
+    struct link_head got;
+    struct link_stats stats = {0};
+    char why[160];
+    start(&h, models[2], at[0], NULL, 0, NULL);
+    open_world(&w, models[2], 0, NULL);
+    assert_int_equal(engine_worker_describe(w.e, &hello, NULL), INGLE_OK);
+    const struct link_shape s = {hello.n_layers, hello.n_experts, hello.hidden, ROWS, ROWS};
+    struct link_head ask = {.kind = LINK_EVAL, .layer = 1, .n_rows = ROWS, .n_pairs = ROWS};
+    const size_t n = link_eval_bytes(&ask, &s);
+    uint8_t *payload = mem_calloc(1, n), bytes[LINK_HELLO_BYTES];
+    link_eval_begin(payload, 0, 0);
+    for (uint32_t i = 0; i < ROWS; i++)
+        link_put_u32(payload + LINK_EVAL_BYTES + 4 * i, i);
+    assert_int_equal(link_dial(&l, &(struct link_options){.address = at[0], .most_bytes = LINK_MAX_BYTES}, NULL), INGLE_OK);
+    while (link_wait(l, 100, &in, why, sizeof why) != LINK_UP)
+        ;
+    link_hello_write(&hello, bytes);
+    say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes);
+    for (int round = 0; round < 500 && !stats.cancelled; round++) { /* a CANCEL may come too late */
+        for (ask.tag = 1; ask.tag <= 2; ask.tag++)
+            say(l, &ask, payload, n);
+        say(l, &(struct link_head){.kind = LINK_CANCEL, .tag = 2}, NULL, 0);
+        for (uint64_t tag = 1; tag <= 2; tag++) {
+            next_of(l, &s, &in, &got);
+            assert_true(got.tag == tag && (got.kind == LINK_RESULT || (tag == 2 && got.kind == LINK_FAIL)));
+            link_in_release(&in);
+        }
+        say(l, &(struct link_head){.kind = LINK_STATS}, NULL, 0);
+        next_of(l, &s, &in, &got);
+        assert_int_equal(got.kind, LINK_STATS);
+        assert_int_equal(link_stats_read(in.payload, in.n_payload, &stats, NULL), INGLE_OK);
+        assert_true(stats.evals + stats.cancelled == 2 * ((uint64_t)round + 1) && stats.peers == 1 && stats.up_ns > 0);
+        link_in_release(&in);
+    }
+    assert_true(stats.cancelled > 0);
+    link_close(l);
+    mem_free(payload);
+    close_world(&w);
+    (void)stop(&h);
+}
+
+/* An engine with little memory says which experts should be at its worker, which says that it has them. */
+static void experts_that_are_not_here_are_there(void **state)
+{
+    (void)state;
+    const char *path = models[2];
+    const uint64_t plain = alone(path);
+    struct world w;
+    struct ingle_experts here;
+    struct ingle_engine_worker x = {0};
+    struct helper h;
+    start(&h, path, at[0], NULL, 0, NULL);
+    open_world(&w, path, 0, NULL);
+    assert_false(ingle_engine_experts(w.e, &here));
+    const uint64_t least = expert_store_least(w.e->weights);
+    close_world(&w);
+    open_world(&w, path, least, at[0]);
+    assert_true(compute(&w) == plain);
+    for (int i = 0; i < 2000 && !(x.have && x.there_up_ns); i++) {
+        expert_remote_tend(w.e->workers);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        assert_true(ingle_engine_worker(w.e, 0, &x));
+    }
+    assert_true(x.have > 0 && x.have <= x.slots && x.there_engines == 1 && x.there_evals == x.evals && x.losses == 0);
+    assert_true(compute(&w) == plain);
+    close_world(&w);
+    (void)stop(&h);
 }
 
 /* ---- who goes and comes ---- */
@@ -678,6 +785,8 @@ int main(void)
         cmocka_unit_test(a_worker_may_do_anything),
         cmocka_unit_test(what_nobody_can_compute_is_an_error),
         cmocka_unit_test(an_engine_may_say_anything),
+        cmocka_unit_test(what_is_not_wanted_is_not_computed),
+        cmocka_unit_test(experts_that_are_not_here_are_there),
         cmocka_unit_test(a_worker_that_comes_back_is_asked_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

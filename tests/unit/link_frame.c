@@ -94,7 +94,12 @@ static void every_field_has_a_limit(void **state)
         says(refusal(&h, payload, n, &shape), heads[i].word);
     }
     says(refusal(&eval_head, payload, n, NULL), "before HELLO");
-    says(refusal(&(struct link_head){.kind = 9}, NULL, 0, &shape), "'kind' 9 outside 1 to 5");
+    says(refusal(&(struct link_head){.kind = 10}, NULL, 0, &shape), "'kind' 10 outside 1 to 9");
+    says(refusal(&(struct link_head){.kind = LINK_CANCEL}, payload, 4, &shape), "the payload of CANCEL has 4");
+    says(refusal(&(struct link_head){.kind = LINK_CANCEL}, NULL, 0, NULL), "comes before HELLO");
+    says(refusal(&(struct link_head){.kind = LINK_STATS}, payload, 4, &shape), "the payload of STATS has 4");
+    says(refusal(&(struct link_head){.kind = LINK_PLACE}, payload, 6, &shape), "the payload of PLACE has 6");
+    says(refusal(&(struct link_head){.kind = LINK_HAVE}, payload, 4000, &shape), "the payload of HAVE has 4000");
     says(refusal(&(struct link_head){.kind = LINK_BYE}, payload, 4, &shape), "the payload of BYE has 4");
     says(refusal(&(struct link_head){.kind = LINK_HELLO}, payload, 4, &shape), "the payload of HELLO has 4");
     static const struct { size_t at; uint32_t v; const char *word; } payloads[] = {
