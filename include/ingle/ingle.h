@@ -440,6 +440,8 @@ struct ingle_engine_worker {
     uint64_t compute_ns, wait_ns;       /* its computing; steps waited for it */
     double unit_us, here_us, trip_us;   /* one expert with one row, there and here; the round trip; 0: not measured */
     char trouble[240];                  /* why it is not ready; else "" */
+    bool shares;                        /* large rows go through memory that both processes have */
+    uint64_t shared;                    /* messages whose rows did */
     uint64_t cancels, have;             /* questions that were taken back; experts that it says it has in memory */
     /* What it last said of itself: of all engines that it has.  there_up_ns 0: nothing yet. */
     uint64_t there_evals, there_pairs, there_failed, there_cancelled, there_engines;

@@ -117,6 +117,8 @@ bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engin
                                         .here_us = n.here_us, .trip_us = n.trip_us, .experts_here = expert_remote_here(e->workers)};
     link_range_text(&n.range, out->layers, sizeof out->layers);
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
+    out->shares = n.shares;
+    out->shared = n.shared;
     out->cancels = n.cancels;
     out->have = n.n_have;
     out->there_evals = n.there.evals;

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 /* CREDITS: EVALs that a worker has at a time.  LEAST_PAIRS: what one must take in an EVAL, so that pieces are few. */
-enum { CREDITS = 2, LEAST_PAIRS = 64 };
+enum { CREDITS = LINK_SLOTS, LEAST_PAIRS = 64 };
 
 enum worker_state { WORKER_DOWN, WORKER_CALLING, WORKER_GREETED, WORKER_READY, WORKER_REFUSED };
 
@@ -44,6 +44,7 @@ struct asked {
     int piece;
     bool alone;               /* nothing else was on its way */
     bool waited;              /* somebody looked before it came */
+    int slot;                 /* of shared memory, with LINK_SHARED in the head */
     uint64_t tag, sent_ns;
     struct link_head head;
 };
@@ -63,6 +64,8 @@ struct worker {
     double miss_ns;
     uint64_t idle;           /* evaluations in which it had nothing */
     uint64_t n_missed;       /* its misses so far */
+    struct link_share share; /* memory that it may have, too */
+    bool shares;             /* it has */
     uint8_t *have;           /* bits: what was in its memory when it last said so; link_have_bytes() */
     uint64_t asked_ns, placed_ns, placed_step; /* when it was asked for its counters, and told what to have */
     uint64_t *missed_at;     /* [layers with experts * n_experts]: 1 + n_missed when it last computed the expert */
@@ -107,5 +110,7 @@ void expert_worker_tell(struct worker *w, uint64_t now);
 void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n);
 /* What it was asked for with this tag is not wanted. */
 void expert_worker_cancel(struct worker *w, uint64_t tag);
+/* Of one on this host: memory for rows is offered. */
+void expert_worker_share(struct worker *w);
 
 #endif

@@ -24,6 +24,8 @@ static void hang_up(struct worker *w, enum worker_state state, uint64_t retry_ns
 {
     link_close(w->link);
     w->link = NULL;
+    link_share_close(&w->share);
+    w->shares = w->n.shares = false;
     w->state = state;
     w->retry_ns = retry_ns;
     for (int i = 0; i < w->n_asked; i++) {
@@ -126,6 +128,7 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them%s", layers,
            h.threads, h.cpu, (double)h.budget_bytes * 1e-9, (unsigned long long)h.slots,
            h.sum && w->r->hello.sum ? "" : "; the models were compared by samples (with --pack at both ends by all bytes)");
+    expert_worker_share(w);
 }
 
 static void take(struct worker *w, const struct link_in *in)
@@ -153,7 +156,7 @@ static void take(struct worker *w, const struct link_in *in)
         expert_worker_lose(w, "it ends");
     } else if (!ready && h.kind == LINK_HELLO) {
         welcome(w, in->payload, in->n_payload);
-    } else if (ready && (h.kind == LINK_STATS || h.kind == LINK_HAVE)) {
+    } else if (ready && (h.kind == LINK_STATS || h.kind == LINK_HAVE || (h.kind == LINK_SHARE && w->share.at))) {
         expert_worker_said(w, &h, in->payload, in->n_payload);
     } else if (ready && (h.kind == LINK_RESULT || h.kind == LINK_FAIL)) {
         expert_worker_answer(w, &h, in->payload, in->n_payload);

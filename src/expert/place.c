@@ -32,6 +32,23 @@ void expert_worker_cancel(struct worker *w, uint64_t tag)
     send(w, &(struct link_head){.kind = LINK_CANCEL, .tag = tag}, &m);
 }
 
+void expert_worker_share(struct worker *w)
+{
+    struct link_address a;
+    struct link_out m;
+    struct err err;
+    if (w->r->o.no_share || link_address_parse(w->address, false, &a, NULL) || a.place != LINK_UNIX)
+        return;
+    if (link_share_create(&w->share, &err)) {
+        report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "rows go through the socket: %s", err.msg);
+        return;
+    }
+    if (!link_out_init(&m, LINK_SHARE_HELLO))
+        return;
+    link_share_write(&w->share, m.payload);
+    send(w, &(struct link_head){.kind = LINK_SHARE}, &m);
+}
+
 static int by_uses(const void *a, const void *b)
 {
     const struct placing *x = a, *y = b;
@@ -89,6 +106,10 @@ void expert_worker_tell(struct worker *w, uint64_t now)
 void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n)
 {
     struct err err;
+    if (h->kind == LINK_SHARE) {
+        w->shares = w->n.shares = true;
+        return;
+    }
     if (h->kind == LINK_STATS) {
         if (link_stats_read(payload, n, &w->n.there, &err))
             expert_worker_lose(w, err.msg);

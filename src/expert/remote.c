@@ -122,6 +122,7 @@ void expert_remote_close(struct expert_remote *r)
             r->layer[i].home->workers = NULL;
     for (int i = 0; i < r->n_workers; i++) {
         link_close(r->worker[i].link);
+        link_share_close(&r->worker[i].share);
         mem_free(r->worker[i].missed_at);
         mem_free(r->worker[i].have);
     }
@@ -429,6 +430,23 @@ static void fill_sums(struct expert_away *a, const struct piece *p, struct lists
         memcpy(to->x + (size_t)r * (size_t)v->x.width * sizeof(float), v->x.at + (p->row0 + r) * v->x.stride, (size_t)v->x.width * sizeof(float));
 }
 
+/* A place in shared memory that a question of so many bytes, and its result, have; -1: they go through the socket, which is faster for
+ * few. */
+static int free_slot(const struct worker *w, const struct link_head *h, size_t n)
+{
+    const size_t back = link_result_bytes(h, &w->shape), least = w->r->o.least_shared ? w->r->o.least_shared : 64 << 10;
+    if (!w->shares || n > LINK_SHARE_PLACE || !back || back > LINK_SHARE_PLACE || n + back < least)
+        return -1;
+    bool used[LINK_SLOTS] = {false};
+    for (int i = 0; i < w->n_asked; i++)
+        if (w->asked[i].head.flags & LINK_SHARED)
+            used[w->asked[i].slot] = true;
+    for (int k = 0; k < LINK_SLOTS; k++)
+        if (!used[k])
+            return k;
+    return -1;
+}
+
 static void send_piece(struct expert_away *a, int index)
 {
     struct piece *p = &a->piece[index];
@@ -440,24 +458,31 @@ static void send_piece(struct expert_away *a, int index)
     struct link_eval e;
     h.n_rows = (uint32_t)(a->sums ? p->n_rows : number_rows(a, p));
     const size_t n = link_eval_bytes(&h, &w->shape);
-    if (!n || !link_out_init(&m, n)) {
+    const int slot = n ? free_slot(w, &h, n) : -1;
+    if (!n || !link_out_init(&m, slot < 0 ? n : sizeof(uint64_t))) {
         expert_worker_lose(w, n ? "no memory for what it is asked" : "what it is asked has too many bytes");
         return;
     }
-    link_eval_begin(m.payload, a->sums ? v->choice.k : 0, v->limit);
-    link_eval_lay(&h, m.payload, &e);
-    struct lists to = {.row = m.payload + (e.row - m.payload), .expert = m.payload + (e.expert - m.payload), .x = m.payload + (e.x - m.payload)};
-    to.weight = a->sums ? m.payload + (e.weight - m.payload) : NULL;
+    uint8_t *const at = slot < 0 ? m.payload : link_share_place(&w->share, slot, false);
+    if (slot >= 0) {
+        memcpy(m.payload, &(uint64_t){(uint64_t)slot}, sizeof(uint64_t));
+        h.flags |= LINK_SHARED;
+    }
+    link_eval_begin(at, a->sums ? v->choice.k : 0, v->limit);
+    link_eval_lay(&h, at, &e);
+    struct lists to = {.row = at + (e.row - at), .expert = at + (e.expert - at), .x = at + (e.x - at)};
+    to.weight = a->sums ? at + (e.weight - at) : NULL;
     if (a->sums)
         fill_sums(a, p, &to);
     else
         fill_pairs(a, p, &to);
-    w->asked[w->n_asked] = (struct asked){.away = a, .piece = index, .alone = w->n_asked == 0, .tag = h.tag, .sent_ns = clock_now(), .head = h};
+    w->asked[w->n_asked] = (struct asked){.away = a, .piece = index, .alone = w->n_asked == 0, .slot = slot, .tag = h.tag, .sent_ns = clock_now(), .head = h};
     w->n_asked++;
     p->state = PIECE_SENT;
     w->n.evals++;
     w->n.pairs += h.n_pairs;
-    w->n.sent_bytes += LINK_HEAD + n;
+    w->n.sent_bytes += LINK_HEAD + n + (slot < 0 ? 0 : sizeof(uint64_t));
+    w->n.shared += slot >= 0;
     if (!link_send(w->link, NULL, &h, &m))
         expert_worker_lose(w, "it takes nothing more");
 }
@@ -541,6 +566,16 @@ void expert_worker_answer(struct worker *w, const struct link_head *h, const uin
                                                h->flags == x.head.flags && h->step == x.head.step);
     struct link_result res;
     struct err err;
+    int slot = x.slot;
+    if (same && h->kind == LINK_RESULT && (h->flags & LINK_SHARED)) { /* what it says there is read once; rows are what it says they are */
+        if (link_share_slot(payload, n, &slot, &err) || slot != x.slot) {
+            expert_worker_lose(w, "a result lies in another place than its question");
+            return;
+        }
+        payload = link_share_place(&w->share, slot, true);
+        n = link_result_bytes(h, &w->shape);
+        w->n.received_bytes += n;
+    }
     if (!same || (h->kind == LINK_RESULT && link_result_read(h, &w->shape, payload, n, &res, &err))) {
         expert_worker_lose(w, same ? err.msg : "a result has another head than its question");
         return;

@@ -30,6 +30,8 @@ struct expert_remote_options {
     /* For tests. */
     int heartbeat_ms, dead_ms; /* as in link.h */
     uint64_t late_ns;      /* a result that takes longer than this, and than ten times the usual, is given up; 0: 10 s */
+    bool no_share;         /* no memory is shared with workers of this host */
+    uint64_t least_shared; /* bytes of rows and results that go through it; 0: 64 KiB */
     uint64_t shake;        /* seed: experts are dealt at random; 0: by times */
 };
 
@@ -53,7 +55,8 @@ struct expert_worker_counts {
     uint64_t compute_ns, wait_ns;          /* by its clock; steps waited for it */
     double unit_us, here_us, trip_us;      /* an expert with one row, there and here, and the round trip; 0: not measured */
     char trouble[240];                     /* why it is away or was refused; "" */
-    uint64_t cancels, n_have;              /* that it was told; experts that it says it has in memory */
+    bool shares;                           /* rows go through shared memory */
+    uint64_t shared, cancels, n_have;      /* evals whose rows did; that were taken back; experts that it says it has in memory */
     struct link_stats there;               /* what it last said of itself; up_ns 0: nothing yet */
 };
 int expert_remote_n(const struct expert_remote *r);

@@ -24,6 +24,7 @@ struct peer {
     struct link_peer id;
     uint64_t heard_ns; /* 0: there is none */
     bool agreed, closed;
+    struct link_share share; /* of an engine on this host */
     bool places, wants; /* it has sent a PLACE; it is to have a HAVE */
 };
 
@@ -43,6 +44,7 @@ struct expert_serve {
     struct peer peer[PEERS];
     struct waiting waiting[WAITING]; /* a ring: n_waiting from first on */
     int first, n_waiting;
+    uint8_t *copy;                   /* [LINK_SHARE_PLACE]: of an EVAL in shared memory, which may change */
     uint8_t *have;                   /* bits as last sent, then those of now: link_have_bytes() each */
     uint64_t have_ns, start_ns;
     struct expert_serve_counts n;
@@ -74,7 +76,8 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d, cons
                                    .most_bytes = bytes > LINK_HELLO_BYTES ? bytes : LINK_HELLO_BYTES};
     s->start_ns = clock_now();
     s->have = mem_calloc(2, link_have_bytes(&s->shape));
-    ingle_status st = s->have ? reserve(s, err) : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
+    s->copy = mem_big_alloc(LINK_SHARE_PLACE);
+    ingle_status st = s->have && s->copy ? reserve(s, err) : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
     if (!st)
         st = link_listen(&s->link, &l, err);
     if (st)
@@ -97,6 +100,9 @@ void expert_serve_close(struct expert_serve *s)
     for (; s->n_waiting > 0; s->n_waiting--)
         link_in_release(&s->waiting[s->first++ % WAITING].in);
     link_close(s->link);
+    for (int i = 0; i < PEERS; i++)
+        link_share_close(&s->peer[i].share);
+    mem_big_free(s->copy, LINK_SHARE_PLACE);
     mem_free(s->have);
     mem_free(s);
 }
@@ -226,6 +232,8 @@ static void refuse(struct expert_serve *s, struct peer *p, uint64_t tag, const c
     const struct link_head h = {.kind = LINK_FAIL, .tag = tag};
     struct link_out m;
     p->closed = p->closed || !tag;
+    if (p->closed)
+        link_share_close(&p->share);
     s->n.refused += !tag;
     s->n.failed += tag != 0;
     if (link_out_init(&m, n)) {
@@ -258,7 +266,8 @@ static void greet(struct expert_serve *s, struct peer *p, const struct link_in *
         report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
 }
 
-static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked, const struct work *w, struct link_result *r)
+static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked, int slot, const struct work *w,
+                        struct link_result *r)
 {
     const bool sum = (asked->flags & LINK_SUM) != 0;
     const struct rows from = sum ? w->out : w->y;
@@ -266,14 +275,36 @@ static void send_result(struct expert_serve *s, const struct peer *p, const stru
     struct link_head h = *asked;
     struct link_out m;
     h.kind = LINK_RESULT;
-    if (!link_out_init(&m, link_result_bytes(&h, &s->shape)))
+    const bool shared = (asked->flags & LINK_SHARED) != 0;
+    if (!link_out_init(&m, shared ? sizeof(uint64_t) : link_result_bytes(&h, &s->shape)))
         return; /* the engine takes it for late */
-    link_result_begin(m.payload, r);
+    uint8_t *const at = shared ? link_share_place(&p->share, slot, true) : m.payload;
+    if (shared)
+        memcpy(m.payload, &(uint64_t){(uint64_t)slot}, sizeof(uint64_t));
+    link_result_begin(at, r);
     for (int64_t i = 0; i < from.n; i++)
-        memcpy(m.payload + LINK_RESULT_BYTES + (size_t)i * n, from.at + i * from.stride, n);
+        memcpy(at + LINK_RESULT_BYTES + (size_t)i * n, from.at + i * from.stride, n);
     s->n.evals++;
     s->n.pairs += asked->n_pairs;
     (void)!link_send(s->link, &p->id, &h, &m);
+}
+
+/* An EVAL in shared memory: where its copy is, and how long it is by its head. */
+static ingle_status copy_shared(const struct expert_serve *s, const struct peer *p, const struct link_head *h, const uint8_t **payload, size_t *n,
+                                int *slot, struct err *err)
+{
+    const size_t bytes = link_eval_bytes(h, &s->shape), back = link_result_bytes(h, &s->shape);
+    const ingle_status st = link_share_slot(*payload, *n, slot, err);
+    if (st)
+        return st;
+    if (!p->share.at)
+        return err_set(err, INGLE_FORMAT, "rows lie in shared memory, of which there is none");
+    if (!bytes || bytes > LINK_SHARE_PLACE || !back || back > LINK_SHARE_PLACE)
+        return err_set(err, INGLE_FORMAT, "rows of %zu bytes and results of %zu do not fit into %d of shared memory", bytes, back, LINK_SHARE_PLACE);
+    memcpy(s->copy, link_share_place(&p->share, *slot, false), bytes);
+    *payload = s->copy;
+    *n = bytes;
+    return INGLE_OK;
 }
 
 static void answer(struct expert_serve *s, struct peer *p, const struct link_head *h, const struct link_in *in)
@@ -282,7 +313,10 @@ static void answer(struct expert_serve *s, struct peer *p, const struct link_hea
     struct work w;
     struct err err;
     struct expert_store_counts before, after;
-    if (link_eval_read(h, &s->shape, in->payload, in->n_payload, &e, &err)) {
+    const uint8_t *payload = in->payload;
+    size_t n = in->n_payload;
+    int slot = 0;
+    if (((h->flags & LINK_SHARED) && copy_shared(s, p, h, &payload, &n, &slot, &err)) || link_eval_read(h, &s->shape, payload, n, &e, &err)) {
         refuse(s, p, 0, err.msg);
         return;
     }
@@ -301,7 +335,7 @@ static void answer(struct expert_serve *s, struct peer *p, const struct link_hea
     expert_store_count(s->o.store, &after);
     struct link_result r = {.compute_ns = clock_now() - start, .stall_ns = after.stall_ns - before.stall_ns,
                             .hits = (uint32_t)(after.hits - before.hits), .misses = (uint32_t)(after.misses - before.misses)};
-    send_result(s, p, h, &w, &r);
+    send_result(s, p, h, slot, &w, &r);
 }
 
 static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
@@ -313,6 +347,7 @@ static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
             return p;
         oldest = p->heard_ns < oldest->heard_ns ? p : oldest;
     }
+    link_share_close(&oldest->share);
     *oldest = (struct peer){.id = *id};
     return oldest;
 }
@@ -383,6 +418,26 @@ static void tell_have(struct expert_serve *s, uint64_t now)
     }
 }
 
+/* An engine whose memory cannot be had gets no answer, and sends rows through the socket. */
+static void share(struct expert_serve *s, struct peer *p, const struct link_in *in)
+{
+    struct err err;
+    struct link_out m;
+    link_share_close(&p->share);
+    if (link_share_open(&p->share, in->payload, &err)) {
+        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "rows go through the socket: %s", err.msg);
+        return;
+    }
+    if (link_out_init(&m, 0))
+        (void)!link_send(s->link, &p->id, &(struct link_head){.kind = LINK_SHARE}, &m);
+}
+
+static void forget(struct peer *p)
+{
+    link_share_close(&p->share);
+    *p = (struct peer){0};
+}
+
 static struct waiting *waiting_at(struct expert_serve *s, int i)
 {
     return &s->waiting[(s->first + i) % WAITING];
@@ -421,8 +476,10 @@ static bool hear(struct expert_serve *s, struct waiting *w)
         send_stats(s, p);
     else if (w->h.kind == LINK_PLACE)
         place(s, p, in);
+    else if (w->h.kind == LINK_SHARE && in->n_payload)
+        share(s, p, in);
     else if (w->h.kind == LINK_BYE)
-        *p = (struct peer){0};
+        forget(p);
     else
         refuse(s, p, 0, "an engine says what only a worker says");
     return false;

@@ -108,8 +108,8 @@ static ingle_status check_work(const struct link_head *h, const struct link_shap
     if (!st && h->n_pairs > (uint64_t)h->n_rows * LINK_MAX_USED)
         st = err_set(err, INGLE_FORMAT, "a frame has 'pairs' %u for 'rows' %u, of which each has at most %d", h->n_pairs, h->n_rows,
                      LINK_MAX_USED);
-    if (!st && (h->flags & ~(uint32_t)LINK_FLAGS))
-        st = err_set(err, INGLE_FORMAT, "a frame has 'flags' 0x%x, known are 0x%x", h->flags, LINK_FLAGS);
+    if (!st && (h->flags & ~(uint32_t)(LINK_FLAGS | LINK_SHARED)))
+        st = err_set(err, INGLE_FORMAT, "a frame has 'flags' 0x%x, known are 0x%x", h->flags, LINK_FLAGS | LINK_SHARED);
     return st;
 }
 
@@ -123,7 +123,7 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
     if (head[AT_VERSION] != LINK_VERSION || head[AT_VERSION + 1])
         return err_set(err, INGLE_FORMAT, "a frame has 'version' %u, not %d", head[AT_VERSION] + 256u * head[AT_VERSION + 1], LINK_VERSION);
     const uint32_t kind = head[AT_KIND] + 256u * head[AT_KIND + 1];
-    ingle_status st = check("kind", kind, LINK_HELLO, LINK_HAVE, err);
+    ingle_status st = check("kind", kind, LINK_HELLO, LINK_SHARE, err);
     if (!st)
         st = check("payload", n_payload, 0, LINK_MAX_BYTES, err);
     if (st)
@@ -135,8 +135,11 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
     if (!shape && h.kind != LINK_HELLO && h.kind != LINK_FAIL && h.kind != LINK_BYE)
         return err_set(err, INGLE_FORMAT, "a frame of kind %u comes before HELLO", kind);
     if (h.kind == LINK_EVAL || h.kind == LINK_RESULT) {
+        int slot;
         st = check_work(&h, shape, err);
-        if (!st)
+        if (!st && (h.flags & LINK_SHARED))
+            st = link_share_slot(payload, n_payload, &slot, err);
+        else if (!st)
             st = h.kind == LINK_EVAL ? check_work_length("EVAL", n_payload, link_eval_bytes(&h, shape), err)
                                      : check_work_length("RESULT", n_payload, link_result_bytes(&h, shape), err);
     } else if (h.kind == LINK_HELLO) {
@@ -147,6 +150,8 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
         st = check_length("STATS", n_payload, n_payload ? LINK_STATS_BYTES : 0, err);
     } else if (h.kind == LINK_PLACE) {
         st = link_place_check(shape, payload, n_payload, err);
+    } else if (h.kind == LINK_SHARE) {
+        st = check_length("SHARE", n_payload, n_payload ? LINK_SHARE_HELLO : 0, err);
     } else if (h.kind == LINK_HAVE) {
         st = check_length("HAVE", n_payload, link_have_bytes(shape), err);
     } else if (n_payload > LINK_MAX_TEXT) {
@@ -299,6 +304,16 @@ ingle_status link_place_check(const struct link_shape *s, const uint8_t *payload
                            (long long)expert, (long long)s->n_experts);
     }
     return INGLE_OK;
+}
+
+ingle_status link_share_slot(const uint8_t *payload, size_t n, int *slot, struct err *err)
+{
+    ingle_status st = check_length("shared rows", n, 8, err);
+    if (!st)
+        st = check("slot", get_u64(payload), 0, LINK_SLOTS - 1, err);
+    if (!st)
+        *slot = (int)get_u64(payload);
+    return st;
 }
 
 size_t link_have_bytes(const struct link_shape *s)

@@ -37,11 +37,13 @@ enum link_kind {
     LINK_STATS,     /* to the worker, empty; back: struct link_stats */
     LINK_PLACE,     /* to the worker: experts that should be in its memory */
     LINK_HAVE,      /* back, and again when it changes: those that are */
+    LINK_SHARE,     /* to the worker: memory for rows; back: empty, where it is used */
 };
 enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
     LINK_SILU = 2, /* the activation; else GELU */
     LINK_FLAGS = 3,
+    LINK_SHARED = 4, /* the payload lies in shared memory; the message has a u64, the place, instead */
 };
 
 struct link_head {
@@ -134,6 +136,21 @@ static inline bool link_have_at(const uint8_t *bits, size_t i) { return bits[i /
 
 uint32_t link_u32(const uint8_t *at);
 void link_put_u32(uint8_t *at, uint32_t v);
+
+/* ---- memory that both ends have ---- */
+
+enum { LINK_SLOTS = 2, LINK_SHARE_HELLO = 24, LINK_SHARE_PLACE = 8 << 20, LINK_SHARE_BYTES = 4096 + 2 * LINK_SLOTS * LINK_SHARE_PLACE };
+/* Zero: there is none.  fd is owned. */
+struct link_share { uint8_t *at; int fd; uint64_t mark; };
+/* An engine's; what it tells the worker, who opens it.  INGLE_UNSUP: it cannot be had, and rows go through the socket. */
+MUST_CHECK ingle_status link_share_create(struct link_share *out, struct err *err);
+void link_share_write(const struct link_share *s, uint8_t out[LINK_SHARE_HELLO]);
+MUST_CHECK ingle_status link_share_open(struct link_share *out, const uint8_t hello[LINK_SHARE_HELLO], struct err *err);
+void link_share_close(struct link_share *s);
+/* LINK_SHARE_PLACE bytes for the payload of an EVAL, or of its RESULT.  What the other end may write there: it is copied before it is checked. */
+uint8_t *link_share_place(const struct link_share *s, int slot, bool back);
+/* The payload of a message with LINK_SHARED: which slot.  INGLE_FORMAT: there is none such. */
+MUST_CHECK ingle_status link_share_slot(const uint8_t *payload, size_t n, int *slot, struct err *err);
 
 /* ---- addresses and keys ---- */
 

@@ -331,12 +331,13 @@ static void put_workers(const struct serve *s, struct str *out)
             {"slots", w.slots}, {"memory_bytes", w.budget_bytes}, {"evals", w.evals}, {"pairs", w.pairs}, {"experts", w.experts},
             {"experts_here", w.experts_here}, {"sent_bytes", w.sent_bytes}, {"received_bytes", w.received_bytes}, {"losses", w.losses},
             {"redone", w.redone}, {"hits", w.hits}, {"misses", w.misses}, {"compute_ms", w.compute_ns / 1000000}, {"wait_ms", w.wait_ns / 1000000},
-            {"cancels", w.cancels}, {"have", w.have},
+            {"shared", w.shared}, {"cancels", w.cancels}, {"have", w.have},
         };
         write_open(out, '{');
         write_member(out, "address", w.address);
         write_member(out, "state", w.state);
         write_member(out, "layers", w.layers);
+        write_member_bool(out, "shares_memory", w.shares);
         for (size_t k = 0; k < sizeof member / sizeof *member; k++) {
             write_key(out, member[k].key);
             write_uint(out, member[k].v);

@@ -280,6 +280,7 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         {"ingle_worker_redone_total", "counter", "Experts that were computed here instead."},
         {"ingle_worker_compute_seconds_total", "counter", "Time that it computed."},
         {"ingle_worker_wait_seconds_total", "counter", "Time that steps waited for it."},
+        {"ingle_worker_shared_total", "counter", "Messages whose rows went through shared memory."},
         {"ingle_worker_cancels_total", "counter", "Questions that were taken back."},
         {"ingle_worker_have_experts", "gauge", "Experts that it says it has in memory."},
         {"ingle_worker_there_evals_total", "counter", "Messages that it has answered, of all engines, by its own count."},
@@ -298,7 +299,7 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         put_head(out, of[k].name, of[k].kind, of[k].help);
         for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
             const double v[] = {strcmp(w.state, "ready") == 0, (double)w.evals, (double)w.experts, (double)w.sent_bytes, (double)w.received_bytes,
-                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9, (double)w.cancels,
+                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9, (double)w.shared, (double)w.cancels,
                                 (double)w.have, (double)w.there_evals, (double)w.there_failed, (double)w.there_cancelled,
                                 (double)w.there_engines, (double)w.there_read_bytes, (double)w.there_stall_ns * 1e-9, (double)w.there_bad,
                                 (double)w.there_up_ns * 1e-9};

@@ -59,12 +59,15 @@ static void check_frame(uint8_t how, const uint8_t *data, size_t n)
     memcpy(head, data, n_head);
     memcpy(payload, data + n_head, n_payload);
     if ((how & MEND) && n_head == LINK_HEAD) {
-        const struct link_head set = {(enum link_kind)(1 + head[6] % LINK_HAVE), link_u32(head + 16) % 5, link_u32(head + 20) % 20, link_u32(head + 24) % 70,
-                                      link_u32(head + 28) % 5, 1, 2};
+        const struct link_head set = {(enum link_kind)(1 + head[6] % LINK_SHARE), link_u32(head + 16) % 5, link_u32(head + 20) % 20, link_u32(head + 24) % 70,
+                                      link_u32(head + 28) % 9, 1, 2};
         link_head_write(&set, payload, n_payload, head);
     }
     if (link_head_read(head, n_head, payload, n_payload, how & AGREED ? &shape : NULL, &h, &err)) {
         need(err.msg[0] != 0);
+    } else if ((h.kind == LINK_EVAL || h.kind == LINK_RESULT) && (h.flags & LINK_SHARED)) {
+        int slot;
+        need(!link_share_slot(payload, n_payload, &slot, NULL) && slot >= 0 && slot < LINK_SLOTS);
     } else if (h.kind == LINK_EVAL) {
         need((how & AGREED) != 0);
         check_eval(&h, &shape, payload, n_payload);

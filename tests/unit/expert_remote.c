@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "expert/away.h"
 #include "expert/fetch.h"
-#include "expert/remote.h"
 #include "expert/split.h"
 #include "expert/store.h"
 #include "model/packed.h"
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -365,9 +366,9 @@ static void keys_must_be_the_same(void **state)
 
 /* ---- a worker that is none ---- */
 
-enum how { HONEST, SILENT, CUT, OTHER_TAG, OTHER_HEAD, SHORT, WRONG_SUM, FAIL_ONE, FAIL_ALL, SECOND_HELLO, ASKS, BYE, N_HOW };
+enum how { HONEST, SILENT, CUT, OTHER_TAG, OTHER_HEAD, SHORT, WRONG_SUM, FAIL_ONE, FAIL_ALL, SECOND_HELLO, ASKS, BYE, OTHER_PLACE, SHARES_UNASKED, N_HOW };
 static const char *const expected[N_HOW] = {"", "late", "gone", "was not asked", "another head", "payload of RESULT", "checksum", "no such luck", "go away",
-                                            "only an engine", "only an engine", "it ends"};
+                                            "only an engine", "only an engine", "it ends", "another place", "only an engine"};
 
 struct fake {
     struct link *link;
@@ -417,6 +418,8 @@ static void fake_answer(struct fake *f, const struct link_in *in)
         fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes);
         return;
     }
+    if (h.kind == LINK_SHARE && atomic_load(&f->how) == OTHER_PLACE)
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_SHARE}, 0, NULL);
     if (h.kind != LINK_EVAL)
         return;
     atomic_fetch_add(&f->asked, 1);
@@ -439,6 +442,15 @@ static void fake_answer(struct fake *f, const struct link_in *in)
         fake_send(f, &in->from, ask, in->n_payload, in->payload);
         break;
     }
+    case OTHER_PLACE: {
+        const uint64_t slot = in->n_payload && in->payload[0] ? 0 : 1;
+        if (h.flags & LINK_SHARED)
+            fake_send(f, &in->from, back, sizeof slot, &slot);
+        else
+            fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 5, "later");
+        break;
+    }
+    case SHARES_UNASKED: fake_send(f, &in->from, (struct link_head){.kind = LINK_SHARE}, LINK_SHARE_HELLO, NULL); break;
     case BYE: fake_send(f, &in->from, (struct link_head){.kind = LINK_BYE}, 0, NULL); break;
     default: break;
     }
@@ -474,7 +486,8 @@ static void a_worker_may_do_anything(void **state)
         fake_listen(&f);
         assert_int_equal(pthread_create(&f.thread, NULL, fake_run, &f), 0);
         open_world(&w, path, 0, at[0]);
-        if (call_again(&w, (struct expert_remote_options){.shake = 3 + (uint64_t)how, .late_ns = 30000000}, at[0], &err))
+        if (call_again(&w, (struct expert_remote_options){.shake = 3 + (uint64_t)how, .late_ns = 30000000, .least_shared = 1, .no_share = how == SHARES_UNASKED},
+                       at[0], &err))
             fail_msg("%s", err.msg);
         assert_true(compute(&w) == plain);
         assert_true(ingle_engine_worker(w.e, 0, &x));
@@ -704,6 +717,85 @@ static void what_is_not_wanted_is_not_computed(void **state)
     (void)stop(&h);
 }
 
+/* Rows through memory that both have: the same bits. */
+static void rows_may_lie_in_shared_memory(void **state)
+{
+    (void)state;
+    const char *path = models[2];
+    const uint64_t plain = alone(path);
+    struct helper h;
+    start(&h, path, at[0], NULL, 0, NULL);
+    for (int k = 0; k < 3; k++) { /* all, none, some by themselves */
+        struct world w;
+        struct ingle_engine_worker x;
+        struct err err;
+        open_world(&w, path, 0, at[0]);
+        if (call_again(&w, (struct expert_remote_options){.shake = 11 + (uint64_t)k, .least_shared = k < 2, .no_share = k == 1}, at[0], &err))
+            fail_msg("%s", err.msg);
+        for (int i = 0; i < 2000 && k != 1 && ingle_engine_worker(w.e, 0, &x) && !x.shares; i++) {
+            expert_remote_tend(w.e->workers);
+            expert_worker_show(&w.e->workers->worker[0]);
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+        assert_true(compute(&w) == plain);
+        assert_true(ingle_engine_worker(w.e, 0, &x) && x.losses == 0 && x.redone == 0 && x.evals > 0);
+        assert_true(k == 1 ? !x.shares && !x.shared : x.shares && (k == 2 || x.shared == x.evals));
+        close_world(&w);
+    }
+    (void)stop(&h);
+}
+
+/* What an engine says is memory: it is refused without harm, and rows that are not there are. */
+static void what_is_no_shared_memory_is_refused(void **state)
+{
+    (void)state;
+    struct link_share good, got = {0};
+    uint8_t hello[LINK_SHARE_HELLO], other[LINK_SHARE_HELLO];
+    struct err err;
+    assert_int_equal(link_share_create(&good, &err), INGLE_OK);
+    link_share_write(&good, hello);
+    assert_int_equal(link_share_open(&got, hello, &err), INGLE_OK);
+    link_share_place(&good, LINK_SLOTS - 1, true)[LINK_SHARE_PLACE - 1] = 77;
+    assert_int_equal(link_share_place(&got, LINK_SLOTS - 1, true)[LINK_SHARE_PLACE - 1], 77);
+    assert_int_equal(ftruncate(good.fd, 0), -1); /* nobody can make it shorter */
+    assert_int_equal(ftruncate(got.fd, 2 * (off_t)LINK_SHARE_BYTES), -1);
+    link_share_close(&got);
+    link_share_close(&got);
+    memcpy(other, hello, sizeof other);
+    other[16] ^= 1;
+    assert_int_equal(link_share_open(&got, other, &err), INGLE_UNSUP);
+    assert_non_null(strstr(err.msg, "another mark"));
+    int pipes[2];
+    const int loose = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING), small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(loose >= 0 && small >= 0 && pipe(pipes) == 0 && ftruncate(loose, LINK_SHARE_BYTES) == 0);
+    const struct { uint64_t pid, fd; const char *word; } bad[] = {
+        {(uint64_t)getpid(), (uint64_t)loose, "not sealed"}, {(uint64_t)getpid(), (uint64_t)small, "no memory"}, {(uint64_t)getpid(), (uint64_t)pipes[0], "no memory"},
+        {(uint64_t)getpid(), 99999, "cannot be opened"}, {0, 1, "of process 0"}, {UINT64_MAX, 1, "shared memory is descriptor"}, {1, UINT64_MAX, "shared memory is descriptor"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memcpy(other, &bad[i].pid, 8);
+        memcpy(other + 8, &bad[i].fd, 8);
+        assert_true(link_share_open(&got, other, &err) != INGLE_OK && !got.at);
+        if (!strstr(err.msg, bad[i].word))
+            fail_msg("'%s' does not say '%s'", err.msg, bad[i].word);
+    }
+    struct helper h;
+    struct world w;
+    struct link_hello who;
+    start(&h, models[2], at[0], NULL, 0, NULL);
+    open_world(&w, models[2], 0, NULL);
+    assert_int_equal(engine_worker_describe(w.e, &who, NULL), INGLE_OK);
+    const uint64_t slot = 1;
+    refused_for(&who, &(struct link_head){.kind = LINK_EVAL, .layer = 1, .n_rows = 1, .n_pairs = 2, .flags = LINK_SHARED}, &slot, 8, "of which there is none");
+    refused_for(&who, &(struct link_head){.kind = LINK_SHARE}, NULL, 0, "only a worker");
+    close_world(&w);
+    (void)stop(&h);
+    link_share_close(&good);
+    close(loose);
+    close(small);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* An engine with little memory says which experts should be at its worker, which says that it has them. */
 static void experts_that_are_not_here_are_there(void **state)
 {
@@ -786,6 +878,8 @@ int main(void)
         cmocka_unit_test(what_nobody_can_compute_is_an_error),
         cmocka_unit_test(an_engine_may_say_anything),
         cmocka_unit_test(what_is_not_wanted_is_not_computed),
+        cmocka_unit_test(rows_may_lie_in_shared_memory),
+        cmocka_unit_test(what_is_no_shared_memory_is_refused),
         cmocka_unit_test(experts_that_are_not_here_are_there),
         cmocka_unit_test(a_worker_that_comes_back_is_asked_again),
     };

@@ -94,12 +94,18 @@ static void every_field_has_a_limit(void **state)
         says(refusal(&h, payload, n, &shape), heads[i].word);
     }
     says(refusal(&eval_head, payload, n, NULL), "before HELLO");
-    says(refusal(&(struct link_head){.kind = 10}, NULL, 0, &shape), "'kind' 10 outside 1 to 9");
+    says(refusal(&(struct link_head){.kind = 11}, NULL, 0, &shape), "'kind' 11 outside 1 to 10");
+    says(refusal(&(struct link_head){.kind = LINK_SHARE}, payload, 4, &shape), "the payload of SHARE has 4");
     says(refusal(&(struct link_head){.kind = LINK_CANCEL}, payload, 4, &shape), "the payload of CANCEL has 4");
     says(refusal(&(struct link_head){.kind = LINK_CANCEL}, NULL, 0, NULL), "comes before HELLO");
     says(refusal(&(struct link_head){.kind = LINK_STATS}, payload, 4, &shape), "the payload of STATS has 4");
     says(refusal(&(struct link_head){.kind = LINK_PLACE}, payload, 6, &shape), "the payload of PLACE has 6");
-    says(refusal(&(struct link_head){.kind = LINK_HAVE}, payload, 4000, &shape), "the payload of HAVE has 4000");
+    says(refusal(&(struct link_head){.kind = LINK_HAVE}, payload, 200, &shape), "the payload of HAVE has 200");
+    const struct link_head shared = {.kind = LINK_EVAL, .n_rows = 2, .n_pairs = 4, .flags = LINK_SHARED};
+    says(refusal(&shared, payload, 12, &shape), "the payload of shared rows has 12");
+    memset(payload, 2, 8);
+    says(refusal(&shared, payload, 8, &shape), "'slot'");
+    (void)write_eval(payload, &eval_head);
     says(refusal(&(struct link_head){.kind = LINK_BYE}, payload, 4, &shape), "the payload of BYE has 4");
     says(refusal(&(struct link_head){.kind = LINK_HELLO}, payload, 4, &shape), "the payload of HELLO has 4");
     static const struct { size_t at; uint32_t v; const char *word; } payloads[] = {
