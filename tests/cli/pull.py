@@ -16,6 +16,10 @@ class Hub(http.server.ThreadingHTTPServer):
         self.files, self.cdn, self.faults, self.log, self.lock = files, cdn, {}, [], threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def __exit__(self, *error):
+        self.shutdown()  # else its thread goes on, without a socket and without rest
+        super().__exit__(*error)
+
     def handle_error(self, request, client_address):
         pass  # who was told a lie hangs up
 
@@ -113,7 +117,8 @@ class Pull(unittest.TestCase):
         self.stack = stack
 
     def ingle(self, *words, hub=None):
-        return subprocess.run([INGLE, *words, "--hub", hub or self.hub.url + "/", "--hub-dir", str(self.dir), "--hub-piece", "64K"],
+        # Progress is told after a second, on a busy machine also here.
+        return subprocess.run([INGLE, *words, *([] if "-v" in words else ["-q"]), "--hub", hub or self.hub.url + "/", "--hub-dir", str(self.dir), "--hub-piece", "64K"],
                               capture_output=True, text=True, check=False, env={**os.environ, "no_proxy": "*"})
 
     def pull(self, name, *more):
