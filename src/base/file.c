@@ -182,11 +182,24 @@ static void sync_parent(const char *path)
     close(fd);
 }
 
+/* A rename would put a file in the place of a device, and cannot in that of a directory. */
+static ingle_status check_place(const char *path, struct err *err)
+{
+    struct stat is;
+    if (stat(path, &is) == 0 && !S_ISREG(is.st_mode))
+        return err_set(err, INGLE_IO, "%s: is %s", path, S_ISDIR(is.st_mode) ? "a directory" : "no regular file");
+    return INGLE_OK;
+}
+
 ingle_status file_new_open(struct file_new *f, const char *path, struct err *err)
 {
     struct str tmp;
     str_init(&tmp);
-    *f = (struct file_new){.fd = -1, .path = mem_strdup(path)};
+    *f = (struct file_new){.fd = -1};
+    ingle_status s = check_place(path, err);
+    if (s)
+        return s;
+    f->path = mem_strdup(path);
     for (int i = 0; i < 64 && f->path && f->fd < 0; i++) {
         str_clear(&tmp);
         str_addf(&tmp, "%s.%ld-%d.tmp", path, (long)getpid(), i);
@@ -196,7 +209,6 @@ ingle_status file_new_open(struct file_new *f, const char *path, struct err *err
         if (f->fd < 0 && errno != EEXIST)
             break;
     }
-    ingle_status s = INGLE_OK;
     if (!f->path || !str_ok(&tmp))
         s = err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
     else if (f->fd < 0)
@@ -241,10 +253,14 @@ ingle_status file_new_again(struct file_new *f, const char *path, struct err *er
     enum { TRIES = 16 };
     struct str tmp;
     bool same = false;
+    *f = (struct file_new){.fd = -1};
+    ingle_status s = check_place(path, err);
+    if (s)
+        return s;
     str_init(&tmp);
     str_addf(&tmp, "%s.part", path);
     *f = (struct file_new){.fd = -1, .path = mem_strdup(path), .tmp = str_detach(&tmp), .again = true};
-    ingle_status s = f->path && f->tmp ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+    s = f->path && f->tmp ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
     for (int i = 0; i < TRIES && !s && !same; i++)
         s = open_locked(f, &same, err);
     if (!s && !same)

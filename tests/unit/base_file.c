@@ -107,7 +107,15 @@ static void refusals_name_the_file(void **state)
     snprintf(other, sizeof other, "%s/d", dir);
     assert_int_equal(mkdir(other, 0700), 0);
     assert_int_equal(file_write_atomic(other, "abc", 3, &err), INGLE_IO);
+    assert_non_null(strstr(err.msg, "is a directory"));
     rmdir(other);
+    /* A device or a pipe is never replaced. */
+    struct file_new f;
+    assert_int_equal(mkfifo(other, 0600), 0);
+    assert_int_equal(file_write_atomic(other, "abc", 3, &err), INGLE_IO);
+    assert_non_null(strstr(err.msg, "no regular file"));
+    assert_int_equal(file_new_again(&f, other, &err), INGLE_IO);
+    unlink(other);
 }
 
 /* A host's file size limit is an error, not its end; its signal stays as it was. */
