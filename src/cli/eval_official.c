@@ -217,7 +217,7 @@ static int one_line(struct cli *c, void *arg, char *line, size_t n)
         return CLI_OK;
     int rc = CLI_OK;
     if (json_parse(line, n, NULL, &json, &err) || read_answer(o, json, &a, &err)) {
-        err_prefix(&err, "prompt %llu", (unsigned long long)o->n_prompts + 1);
+        err_prefix(&err, "%s: prompt %llu", c->arg[0], (unsigned long long)o->n_prompts + 1);
         rc = cli_fail_err(c, &err);
     } else if (score(o, &a, &error)) {
         rc = cli_fail(c, &error);
@@ -247,7 +247,12 @@ int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine 
         return CLI_FAILURE;
     c->arg = file; /* cli_lines() reads the first argument */
     c->n_arg = 1;
-    const int rc = cli_lines(c, CLI_JSON, 0, one_line, &o);
+    int rc = cli_lines(c, CLI_JSON, 0, one_line, &o);
+    if (!rc && !o.n_prompts) { /* nothing was compared: no trust comes of it */
+        struct err err;
+        (void)err_set(&err, INGLE_FORMAT, "%s: there are no prompts", path);
+        rc = cli_fail_err(c, &err);
+    }
     c->arg = arg;
     c->n_arg = n_arg;
     mem_free(file[0]);

@@ -62,6 +62,8 @@ class Case(convert.Base):
             with self.subTest(bad=bad):
                 self.official(bad, code=1)
         self.run_it("eval", "--official", f"{self.dir}/none", code=1)
+        open(f"{self.dir}/empty", "w").close()
+        self.assertIn(b"empty: there are no prompts", self.run_it("eval", "-m", NANO, "--official", f"{self.dir}/empty", code=1).stderr)
         self.run_it("eval", "--official", "x", "--text", "y", code=2)
 
 
