@@ -489,6 +489,15 @@ static void summary(const struct job *j, struct str *out)
     str_adds(out, "\n");
 }
 
+/* Importance of another model is a mistake. */
+static ingle_status check_importance(const struct job *j, const char *in, struct err *err)
+{
+    for (size_t i = 0; i < tool_source_n(j->in); i++)
+        if (tool_importance_find(j->importance, tool_source_at(j->in, i)->name))
+            return INGLE_OK;
+    return err_set(err, INGLE_ARG, "%s: has importance for none of the tensors of %s", j->o->imatrix, in);
+}
+
 static ingle_status open_all(struct job *j, const char *in, const char *out, struct err *err)
 {
     struct stat a, b;
@@ -501,6 +510,8 @@ static ingle_status open_all(struct job *j, const char *in, const char *out, str
         s = tool_importance_create(&j->importance, err);
     if (!s && j->o->imatrix)
         s = tool_importance_read(j->importance, j->o->imatrix, j->sink, err);
+    if (!s && j->o->imatrix)
+        s = check_importance(j, in, err);
     if (!s && j->o->code && !(j->recipe = tool_recipe_find(j->o->code))) {
         struct str names;
         str_init(&names);

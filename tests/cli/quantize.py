@@ -114,6 +114,8 @@ class Case(unittest.TestCase):
             r = self.quantize(NANO, self.out, "Q4_0", "--imatrix", side, code=1)
             self.assertRegex(r.stderr, word)
             self.assertIn("i.gguf", r.stderr)
+        imatrix(side, b"blk.0.other", [1.0] * width, 1)
+        self.assertIn("for none of the tensors", self.quantize(NANO, self.out, "Q4_0", "--imatrix", side, code=1).stderr)
 
     def test_errors_leave_nothing(self):
         for args, code, words in (
