@@ -241,16 +241,37 @@ static struct attend attend_plan(const struct device *d, const struct device_att
     return t;
 }
 
-size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a)
+static size_t all_scratch(const struct device *d, const struct device_attend_args *a, bool most)
 {
     struct attend t = attend_plan(d, a);
+    if (most) { /* parts of it may be cut in any way */
+        int64_t rows = 1;
+        for (int64_t i = 0; i < a->n_spans; i++)
+            rows = num_max(rows, a->span[i].n);
+        const struct device_span worst = {.n = rows};
+        const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, num_max(1, MOST_QUERIES / t.group)));
+        t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
+    }
     const size_t workers = t.worker_bytes * (size_t)pool_size(d->pool);
-    if (d->dry || device_in_pieces(d)) /* a later step may split where this one does not; or a part of it */
+    if (most || d->dry || device_in_pieces(d)) /* a later step may split where this one does not; or a part of it */
         return workers + STATE_FLOATS * sizeof(float);
     size_t floats = 0;
     for (int64_t i = 0; t.by_split && i < a->n_spans; i++)
         floats += (size_t)(split_floats(&t, &a->span[i]) * split_tasks(&t, &a->span[i]));
     return workers + floats * sizeof(float);
+}
+
+size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a)
+{
+    size_t few = 0;
+    for (int64_t i = 0; i < a->n_spans; i++) {
+        const int64_t n = d->dry && !a->window && !device_few_refuses(d, a->kv) ? a->span[i].n : device_cpu_few_rows(d, a, &a->span[i]);
+        const struct device_span part = device_span_part(&a->span[i], a->span[i].n - n, n);
+        const size_t bytes = n ? device_cpu_few_scratch(d, a, &part) : 0;
+        few = bytes > few ? bytes : few;
+    }
+    const size_t all = all_scratch(d, a, few > 0);
+    return few > all ? few : all;
 }
 
 /* Each span reads what it sees once. */
@@ -304,15 +325,15 @@ static int64_t piece_rows(const struct device *d, const struct device_attend_arg
     const double ops = (double)d->between->piece_ns * (double)OPS_NS;
     if (each * (double)(block * (s->pos0 + s->n)) < ops)
         return 0;
-    const struct device_span row = {s->row0, 1, s->pos0 + s->n - 1, s->page, s->prompt, s->window};
+    const struct device_span row = {.row0 = s->row0, .n = 1, .pos0 = s->pos0 + s->n - 1};
     const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
     const double short_ones = 2 * ops / (each * (double)KERN_SPLIT);
     return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
 }
 
-void device_cpu_attend(struct device *d, const void *args, void *scratch)
+/* Spans of which all rows see all that is before them. */
+static void attend_to_all(struct device *d, const struct device_attend_args *a, void *scratch)
 {
-    const struct device_attend_args *a = args;
     bool pieces = false;
     for (int64_t i = 0; i < a->n_spans; i++)
         pieces |= piece_rows(d, a, &a->span[i]) > 0;
@@ -324,12 +345,37 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
         const struct device_span *s = &a->span[i];
         const int64_t each = piece_rows(d, a, s) ? piece_rows(d, a, s) : s->n;
         for (int64_t row = 0; row < s->n && device_runs(d); row += each) {
-            const struct device_span part = {s->row0 + row, num_min(each, s->n - row), s->pos0 + row, s->page, s->prompt, s->window};
+            const struct device_span part = device_span_part(s, row, num_min(each, s->n - row));
             struct device_attend_args b = *a;
             b.span = &part;
             b.n_spans = 1;
             attend(d, &b, scratch);
             device_may_stop(d, 0);
         }
+    }
+}
+
+void device_cpu_attend(struct device *d, const void *args, void *scratch)
+{
+    const struct device_attend_args *a = args;
+    struct device_attend_args b = *a;
+    for (int64_t i = 0, n; i < a->n_spans && device_runs(d); i += n) {
+        const struct device_span *s = &a->span[i];
+        for (n = 0; i + n < a->n_spans && !device_cpu_few_rows(d, a, &s[n]);)
+            n++;
+        b.span = s;
+        b.n_spans = n;
+        if (n) {
+            attend_to_all(d, &b, scratch);
+            continue;
+        }
+        n = 1;
+        const int64_t few = device_cpu_few_rows(d, a, s);
+        const struct device_span part = device_span_part(s, 0, s->n - few), rest = device_span_part(s, s->n - few, few);
+        b.span = &part;
+        b.n_spans = part.n > 0;
+        if (part.n)
+            attend_to_all(d, &b, scratch);
+        device_cpu_few(d, a, &rest, scratch);
     }
 }

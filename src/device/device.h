@@ -16,6 +16,7 @@
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/report.h"
+#include "kern/few.h"
 #include "kern/kern.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -281,12 +282,17 @@ typedef void device_watch_fn(void *arg, const struct device_watched *v);
 void device_set_watch(struct device *d, device_watch_fn *fn, void *arg);
 
 /* The rows [row0, row0 + n) of a batch that are positions pos0.. of one timeline. */
+struct device_kv;
 struct device_span {
     int64_t row0, n, pos0;
     uint8_t *const *page; /* of the stream's group, by position / 128 */
     bool prompt; /* with fast numerics: attention may have kernels of its own for it */
     int64_t window; /* of attention: of these rows, at most the operation's where that has one; 0: the operation's */
+    const struct kern_few *few;  /* of attention without a window, of a prompt's rows: how; NULL: to all that a row sees */
+    struct kern_few_seen *seen;  /* host: what that did is added; NULL: nobody asks */
 };
+/* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads of width 96 ..."). */
+const char *device_few_refuses(const struct device *d, const struct device_kv *kv);
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
     int64_t n_heads, k_width, v_width;

@@ -157,6 +157,19 @@ size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_ar
 const struct kern_attend_table *device_cpu_attend_kernels(const struct device *d, bool prompt);
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
+/* Rows [row, row + n) of a span. */
+static inline struct device_span device_span_part(const struct device_span *s, int64_t row, int64_t n)
+{
+    struct device_span part = *s;
+    part.row0 += row;
+    part.pos0 += row;
+    part.n = n;
+    return part;
+}
+/* The last rows of a span that attend to few positions, and what they need and do. */
+int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a, const struct device_span *s);
+size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a, const struct device_span *s);
+void device_cpu_few(struct device *d, const struct device_attend_args *a, const struct device_span *s, void *scratch);
 struct device_cost device_cpu_attend_cost(const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);

@@ -168,7 +168,8 @@ static const struct device_span *spans_and_twins(const struct family_forward *f,
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt, 0};
+        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt, 0,
+                                    from->few, from->seen};
         row += from->n;
     }
     for (int64_t i = 0; i < n_twins; i++) {
@@ -202,6 +203,22 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, n_twins);
     device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_twins : 1, k, v);
     device_release(f->device, mark);
+}
+
+const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
+{
+    const char *why = "no layer attends to heads of all that is before a position";
+    for (uint32_t i = 0; i < kv->n_streams; i++) {
+        const struct kv_stream *s = &kv->stream[i];
+        if (s->kind != KV_HEADS || kv->group[s->group].window || (kv->n_own && s->group >= kv->n_own))
+            continue;
+        const struct family_forward f = {.kv = kv};
+        const struct device_kv heads = stream_of(&f, i);
+        why = device_few_refuses(d, &heads);
+        if (!why)
+            return NULL;
+    }
+    return why;
 }
 
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,

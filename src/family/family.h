@@ -20,7 +20,9 @@ struct family_span {
     int64_t n;
     int64_t at; /* position of token[0]: the timeline's length, and behind it the rows of its twin */
     enum family_logits want;
-    bool prompt; /* of a session's prompt, with fast numerics; such spans are the last of a step */
+    bool prompt; /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last of a step */
+    const struct kern_few *few; /* how layers that see all before them attend, in a prompt; NULL: to all of it */
+    struct kern_few_seen *seen; /* what that did is added; NULL: nobody asks */
 };
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step is also written to
@@ -245,6 +247,9 @@ struct family_block {
 };
 void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n);
 void family_block_end(const struct family_forward *f);
+
+/* NULL: a layer of those that see all before a position attends to few of it where a span says so; else why none does. */
+const char *family_few_refuses(const struct device *d, const struct kv_spec *kv);
 
 /* Appends k and v rows to a stream of the KV spec / attends over it. */
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,

@@ -14,6 +14,7 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/attend.h"
+#include "kern/few.h"
 #include "kern/kv_code.h"
 #include "kern/latent.h"
 #include "kern/math.h"
@@ -25,6 +26,7 @@ struct kern_table {
     struct kern_matmul_table matmul;
     struct kern_math_table math;
     struct kern_attend_kernels attend;
+    struct kern_few_kernels few;
     struct kern_latent_table latent;
 };
 

@@ -62,7 +62,7 @@ static int8_t rounded(float x)
     return (int8_t)(int)((x + big) - big);
 }
 
-static void encode_q8r(const float *y, int64_t width, uint16_t *scale, int8_t *code)
+void kern_kv_round_q8r(const float *y, int64_t width, uint16_t *scale, int8_t *code)
 {
     float top = 0.0f;
     bool finite = true;
@@ -169,7 +169,7 @@ void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_
     kern_row_hadamard(y, width);
     const int64_t group = kern_kv_group(c, width);
     if (c == KERN_KV_Q8R)
-        encode_q8r(y, width, norm, code);
+        kern_kv_round_q8r(y, width, norm, code);
     for (int64_t at = 0; c == KERN_KV_N4R && at < width; at += group)
         *norm++ = encode_n4r(y + at, group, code + at);
 }

@@ -48,6 +48,8 @@ void kern_kv_turn_back(enum kern_kv_codec c, float *x, int64_t width);
 
 /* One head of one position.  norm [groups]: f16; code [width]: q8r's as they are, else indices. */
 void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_t *norm, int8_t *code);
+/* q8r of a row that is turned already. */
+void kern_kv_round_q8r(const float *y, int64_t width, uint16_t *scale, int8_t *code);
 /* The turned values. */
 void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *code, int64_t width, float *y);
 

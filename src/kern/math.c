@@ -6,6 +6,7 @@
 #include "kern/math.h"
 #include "base/cpu.h"
 #include "kern/poly.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -81,6 +82,20 @@ float kern_log1p_exp(float x)
     if (big)
         l = (l + POLY_LN2_LO) + POLY_LN2_HI;
     return x > 0.0f ? x + l : l;
+}
+
+float kern_log(float x)
+{
+    if (!(x > 0.0f) || x > FLT_MAX)
+        return x == 0.0f ? -INFINITY : x > 0.0f ? x : NAN;
+    int k;
+    float f = frexpf(x, &k); /* [0.5, 1) */
+    const bool low = f < 0.70710678f;
+    f = low ? 2.0f * f : f;
+    const float n = (float)(low ? k - 1 : k), s = (f - 1.0f) / (f + 1.0f), z = s * s;
+    const float p = fmaf(fmaf(fmaf(POLY_L3, z, POLY_L2), z, POLY_L1), z, POLY_L0);
+    const float l = fmaf(s * z, p, 2.0f * s);
+    return n * POLY_LN2_HI + (l + n * POLY_LN2_LO);
 }
 
 #define KERN_MATH(needs, table) extern const struct kern_math_table table;

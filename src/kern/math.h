@@ -21,6 +21,7 @@ float kern_exp(float x);
 float kern_tanh(float x);
 float kern_sigmoid(float x);
 float kern_log1p_exp(float x); /* softplus */
+float kern_log(float x);       /* 2 ulp, or 2^-24 near 1; of 0 it is -inf, below NaN */
 
 struct kern_math_table {
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; w NULL: no factor; y may be x.

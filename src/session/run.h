@@ -93,6 +93,9 @@ struct session {
     size_t n_tokens, cap_tokens;
     uint64_t salt;               /* whose remembered prefixes it may use */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
+    bool has_few;
+    struct kern_few few;           /* how its prompt's rows attend */
+    struct kern_few_seen few_seen; /* what that did since session_set_few() */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;

@@ -50,6 +50,18 @@ static void no_borders(struct session *s)
     s->next_border = 0;
 }
 
+void session_set_few(struct session *s, const struct kern_few *few)
+{
+    s->has_few = few;
+    s->few = few ? *few : (struct kern_few){0};
+    s->few_seen = (struct kern_few_seen){0};
+}
+
+const struct kern_few_seen *session_few_seen(const struct session *s)
+{
+    return &s->few_seen;
+}
+
 void session_prompt(struct session *s, int64_t n)
 {
     s->prompt_end = n;
@@ -226,6 +238,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
+    dst->has_few = src->has_few;
+    dst->few = src->few;
     dst->border = src->border;
     dst->next_border = src->next_border;
     dst->salt = src->salt;
@@ -299,7 +313,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return device_numerics(s->r->device) == DEVICE_FAST && session_length(s) < s->prompt_end;
+    return (s->has_few || device_numerics(s->r->device) == DEVICE_FAST) && session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
@@ -356,7 +370,9 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .n = take,
                                      .at = session_length(w->s),
                                      .want = w->want,
-                                     .prompt = prompts};
+                                     .prompt = prompts,
+                                     .few = w->s->has_few ? &w->s->few : NULL,
+                                     .seen = &w->s->few_seen};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take

@@ -150,8 +150,13 @@ void session_set_borders(struct session *s, const struct session_borders *b);
 /* The last border within [0, n) that is still to come, so that its restore point will be there when the
  * session has n tokens; 0: none, or there is no room for it. */
 int64_t session_border_before(const struct session *s, int64_t n);
-/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics compute them otherwise. */
+/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and few compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
+/* From now on rows of its prompts attend to few positions (copied); NULL: to all that they see.  What was computed so is
+ * another prefix than what was not: who asks keeps their names apart. */
+void session_set_few(struct session *s, const struct kern_few *few);
+/* What that did since session_set_few(); in steps that run now it is still being added to. */
+const struct kern_few_seen *session_few_seen(const struct session *s);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);

@@ -201,7 +201,7 @@ void drafter_round(struct drafter *d, const struct drafter_round *r)
     for (int i = 0; i < r->n; i++) {
         token[i] = r->anchor[i];
         from[i] = r->from ? r->from[i] : 0;
-        span[i] = (struct family_span){d->timeline[i], &r->anchor[i], 1, kv_timeline_length(d->timeline[i]), FAMILY_LOGITS_NONE, false};
+        span[i] = (struct family_span){.timeline = d->timeline[i], .token = &r->anchor[i], .n = 1, .at = kv_timeline_length(d->timeline[i])};
         GOLDEN_OK(kv_timeline_extend(d->timeline[i], d->info.rows, &e));
     }
     const struct family_step step = {.span = span, .n_spans = r->n, .n_rows = r->n};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kerncheck - every kernel that this machine can run against its plain twin, and their
  * speed.  usage: kerncheck [--seed=N] [--cpu=LEVEL] [--bench [--threads=N] [--rounds=N]
- * [--type=NAME|attend|latent] [--shape=OUTxIN]] */
+ * [--type=NAME|attend|few|latent] [--shape=OUTxIN]] */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
 #include "kern/kern.h"
@@ -52,17 +52,19 @@ int main(int argc, char **argv)
         } else {
             printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
                    "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
-                   "            [--type=NAME|attend|latent] [--shape=OUTxIN]\n");
+                   "            [--type=NAME|attend|few|latent] [--shape=OUTxIN]\n");
             return 2;
         }
     }
     if (bench) {
-        const bool latent = o.type && !strcmp(o.type, "latent"), attend = o.type && !strcmp(o.type, "attend");
+        const bool latent = o.type && !strcmp(o.type, "latent"), attend = o.type && !strcmp(o.type, "attend"), few = o.type && !strcmp(o.type, "few");
         if (!o.type || latent)
             bench_latent(cpu);
         if (!o.type || attend)
             bench_attend(cpu, o.n_threads);
-        if (latent || attend)
+        if (!o.type || few)
+            bench_few(cpu);
+        if (latent || attend || few)
             return 0;
         o.cpu = cpu;
         bench_matmul(&o);
@@ -76,7 +78,7 @@ int main(int argc, char **argv)
     if (bad)
         printf("the self-test found %d kernels\n", bad);
     bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) + check_attend_coded(seed, cpu) +
-           check_latent(seed, cpu);
+           check_few(seed, cpu) + check_latent(seed, cpu);
     print_covered(cpu);
     printf("%d differences, seed %llu\n", bad, (unsigned long long)seed);
     return bad != 0;

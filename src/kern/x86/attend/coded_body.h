@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kern/x86/attend/coded_sums.h"
+#include "kern/x86/attend/coded_read.h"
 
 enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK, PAGE_SIXTEENS = KERN_PAGE / 16, GROUPS_MAX = KERN_KV_WIDE / KERN_KV_GROUP };
 
@@ -101,12 +102,6 @@ static struct view view_of(const struct group *g, int64_t i, int64_t base, int64
 
 /* ---- pages ---- */
 
-static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t width)
-{
-    const int64_t n = width * KERN_PAGE;
-    return block + (c == KERN_KV_Q8R || c == KERN_KV_Q8_0 ? n : c == KERN_KV_N4R ? n / 2 : n / 8 * 3);
-}
-
 /* Codes of four bits to bytes in the order of q8r; next: what is read later comes nearer. */
 static void expand_keys(const uint8_t *block, int64_t width, uint8_t *to, const uint8_t *next)
 {
@@ -130,24 +125,6 @@ static void expand_values(const uint8_t *block, int64_t width, uint8_t *to, cons
                 expand(block + (c * 4 + j) * width * 4 + d, kern_n4r_level, to + (c * 8 + j) * width * 4 + d,
                        to + (c * 8 + 4 + j) * width * 4 + d);
             }
-}
-
-/* Sixteen numbers from element i on (tq3_0: a multiple of 16) of a block that is no integers; scale is for those that have one. */
-LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t i, struct v16 scale)
-{
-    if (c == KERN_KV_F32)
-        return v_load((const float *)(const void *)block + i);
-    if (c == KERN_KV_F16)
-        return v_from_f16((const uint16_t *)(const void *)block + i);
-    if (c == KERN_KV_BF16)
-        return v_from_bf16((const uint16_t *)(const void *)block + i);
-    if (c == KERN_KV_Q8_0)
-        return v_mul(v_from_i8((const int8_t *)block + i), scale);
-    uint32_t two;
-    uint16_t one;
-    memcpy(&two, block + i / 4, sizeof two);
-    memcpy(&one, block + width * KERN_PAGE / 4 + i / 8, sizeof one);
-    return v_mul(scale, from_three(two, one, kern_tq3_level));
 }
 
 /* f32 [128/16][width][16]; 16-blocks [b0, b1). */

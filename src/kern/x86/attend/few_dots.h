@@ -1,0 +1,161 @@
+/*
+ * few_dots - whole products of a tile of queries and 32 keys, for the widths of registers.  A part of few_body.h.
+ *
+ * Codes of a query stand in units: [width/UNIT][TILE_R][UNIT].  The barrier behind each product keeps gcc from moving the sums
+ * of a tile to memory, which halves the speed.
+ */
+
+#if defined(__AVX512VNNI__)
+
+#define FEW_SET(name) name##_avx512vnni
+enum { TILE_R = 12, UNIT = 4 };
+typedef int8_t few_code;
+
+LANES_INLINE __m512i few_dot(__m512i sum, __m512i key, __m512i q)
+{
+    sum = _mm512_dpbusd_epi32(sum, key, q);
+    __asm__("" : "+v"(sum));
+    return sum;
+}
+
+/* s[r][0..31] = dot * (by[r] scale); key: 32 positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
+static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
+                 float *s)
+{
+    __m512i sum[TILE_R][2];
+    const uint8_t *more = key + width * 16;
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++)
+        sum[r][0] = sum[r][1] = _mm512_set1_epi32(start[r]);
+    for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
+        const __m512i lo = _mm512_loadu_si512(key + k * 16), hi = _mm512_loadu_si512(more + k * 16);
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++) {
+            int32_t four;
+            memcpy(&four, x + r * UNIT, sizeof four);
+            const __m512i q = _mm512_set1_epi32(four);
+            sum[r][0] = few_dot(sum[r][0], lo, q);
+            sum[r][1] = few_dot(sum[r][1], hi, q);
+        }
+    }
+    const struct v16 lo = v_from_f16(scale), hi = v_from_f16(scale + 16);
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++) {
+        v_store(s + r * KERN_PAGE, v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][0])}, v_mul(v_set(by[r]), lo)));
+        v_store(s + r * KERN_PAGE + 16, v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][1])}, v_mul(v_set(by[r]), hi)));
+    }
+}
+
+#else
+
+enum { TILE_R = 6 };
+
+LANES_INLINE void few_scale(__m256i sum[TILE_R][2], const uint16_t *scale, const float *by, float *s)
+{
+    const struct v16 n = v_from_f16(scale);
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++)
+        v_store(s + r * KERN_PAGE,
+                v_mul((struct v16){_mm256_cvtepi32_ps(sum[r][0]), _mm256_cvtepi32_ps(sum[r][1])}, v_mul(v_set(by[r]), n)));
+}
+
+#if defined(__AVXVNNI__)
+
+#define FEW_SET(name) name##_avxvnni
+enum { UNIT = 4 };
+typedef int8_t few_code;
+
+LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
+{
+    sum = _mm256_dpbusd_avx_epi32(sum, key, q);
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
+static void dots(const few_code *codes, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
+                 float *s)
+{
+    for (int half = 0; half < 2; half++, key += width * 16, scale += 16, s += 16) {
+        const few_code *x = codes;
+        __m256i sum[TILE_R][2];
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++)
+            sum[r][0] = sum[r][1] = _mm256_set1_epi32(start[r]);
+        for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
+            const __m256i *at = (const __m256i *)(const void *)(key + k * 16);
+            const __m256i lo = _mm256_loadu_si256(at), hi = _mm256_loadu_si256(at + 1);
+            LANES_UNROLL
+            for (int r = 0; r < TILE_R; r++) {
+                int32_t four;
+                memcpy(&four, x + r * UNIT, sizeof four);
+                const __m256i q = _mm256_set1_epi32(four);
+                sum[r][0] = few_dot(sum[r][0], lo, q);
+                sum[r][1] = few_dot(sum[r][1], hi, q);
+            }
+        }
+        few_scale(sum, scale, by, s);
+    }
+}
+
+#else /* AVX2: keys are expanded to words, [128/8][width/2][8][2], of which two products are added at once */
+
+#define FEW_SET(name) name##_avx2
+#define FEW_WORDS
+enum { UNIT = 2 };
+typedef int16_t few_code;
+
+LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
+{
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(key, q));
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
+static void dots(const few_code *codes, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
+                 float *s)
+{
+    (void)start;
+    for (int half = 0; half < 2; half++, key += width * 32, scale += 16, s += 16) {
+        const few_code *x = codes;
+        __m256i sum[TILE_R][2];
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++)
+            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+        for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
+            const uint8_t *at = key + k * 16;
+            const __m256i lo = _mm256_loadu_si256((const __m256i *)(const void *)at);
+            const __m256i hi = _mm256_loadu_si256((const __m256i *)(const void *)(at + width * 16));
+            LANES_UNROLL
+            for (int r = 0; r < TILE_R; r++) {
+                int32_t two;
+                memcpy(&two, x + r * UNIT, sizeof two);
+                const __m256i q = _mm256_set1_epi32(two);
+                sum[r][0] = few_dot(sum[r][0], lo, q);
+                sum[r][1] = few_dot(sum[r][1], hi, q);
+            }
+        }
+        few_scale(sum, scale, by, s);
+    }
+}
+
+/* A page of q8r's keys to words. */
+static void to_words(const uint8_t *key, int64_t width, int16_t *to)
+{
+    const __m256i sign = _mm256_set1_epi8(-128);
+    for (int64_t b = 0; b < KERN_PAGE / 16; b++)
+        for (int64_t k = 0; k < width; k += 4)
+            for (int64_t half = 0; half < 2; half++) { /* eight positions, four dimensions each */
+                const uint8_t *from = key + (b * width + k) * 16 + half * 32;
+                int16_t *at = to + ((b * 2 + half) * width + k) * 8;
+                __m256i y = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)from), sign);
+                /* dimensions 0, 1 of all eight, then 2, 3 */
+                y = _mm256_shuffle_epi8(y, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6,
+                                                           7, 10, 11, 14, 15));
+                y = _mm256_permutevar8x32_epi32(y, _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7));
+                _mm256_storeu_si256((__m256i *)(void *)at, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(y)));
+                _mm256_storeu_si256((__m256i *)(void *)(at + 16), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(y, 1)));
+            }
+}
+
+#endif
+#endif

@@ -1,0 +1,73 @@
+/*
+ * few_values - values of a page as f32, one position at a time where it is wanted, and their means.  A part of few_body.h.
+ */
+
+/* Sixteen dimensions from d on of the value at slot j, as it is stored. */
+LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, int64_t d)
+{
+    const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
+    if (c == KERN_KV_Q8R || c == KERN_KV_N4R) {
+        const int64_t group = kern_kv_group(c, width), i = c == KERN_KV_Q8R ? j % 4 : j % 16 % 4;
+        const int64_t row = c == KERN_KV_Q8R ? j / 4 : j / 32 * 4 + j % 16 / 4;
+        float f[16];
+        const uint8_t *at = block + (row * width + d) * 4 + i;
+        for (int k = 0; k < 16; k++) {
+            const uint8_t u = at[k * 4];
+            f[k] = (float)(c == KERN_KV_Q8R ? (int8_t)u : kern_n4r_level[j % 32 >= 16 ? u >> 4 : u & 15]);
+        }
+        return v_mul(v_set(_cvtsh_ss(scale[d / group * KERN_PAGE + j])), v_load(f));
+    }
+    struct v16 by = v_zero();
+    if (c == KERN_KV_Q8_0)
+        by = v_set(_cvtsh_ss(scale[j * (width / ATTEND_QUANT) + d / ATTEND_QUANT]));
+    if (c == KERN_KV_TQ3_0)
+        by = v_set(_cvtsh_ss(scale[d / KERN_KV_GROUP * KERN_PAGE + j]));
+    return element(c, block, width, j * width + d, by);
+}
+
+/* Panels of 32 dimensions: f32 [width/32][slots][32]. */
+LANES_INLINE int64_t panel_at(int64_t slots, int64_t j, int64_t d) { return (d / ATTEND_PANEL * slots + j) * ATTEND_PANEL + d % ATTEND_PANEL; }
+
+LANES_INLINE void read_value_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, float *to)
+{
+    for (int64_t d = 0; d < width; d += 16)
+        v_store(to + panel_at(KERN_PAGE, j, d), value_at(c, block, width, j, d));
+}
+
+static void read_value(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, float *to)
+{
+    if (c == KERN_KV_F16)
+        read_value_on(KERN_KV_F16, block, width, j, to);
+    else if (c == KERN_KV_F32)
+        read_value_on(KERN_KV_F32, block, width, j, to);
+    else
+        read_value_on(c, block, width, j, to);
+}
+
+/* The sum of slots [0, n) times 1/128, as slot `at` of panels of SPLIT_PAGES.  True: all of them are finite, and the sum is. */
+LANES_INLINE bool mean_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t n, int64_t at, float *mean)
+{
+    struct v16 odd = v_zero();
+    for (int64_t d = 0; d < width; d += 16)
+        v_store(mean + panel_at(SPLIT_PAGES, at, d), v_zero());
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t d = 0; d < width; d += 16) {
+            float *sum = mean + panel_at(SPLIT_PAGES, at, d);
+            v_store(sum, v_add(v_load(sum), value_at(c, block, width, j, d)));
+        }
+    for (int64_t d = 0; d < width; d += 16) {
+        float *sum = mean + panel_at(SPLIT_PAGES, at, d);
+        odd = v_fma(v_load(sum), v_zero(), odd);
+        v_store(sum, v_mul(v_load(sum), v_set(1.0f / KERN_PAGE)));
+    }
+    return v_fold_sum(odd) == 0.0f;
+}
+
+static bool mean_of(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t n, int64_t at, float *mean)
+{
+    if (c == KERN_KV_F16)
+        return mean_on(KERN_KV_F16, block, width, n, at, mean);
+    if (c == KERN_KV_F32)
+        return mean_on(KERN_KV_F32, block, width, n, at, mean);
+    return mean_on(c, block, width, n, at, mean);
+}
