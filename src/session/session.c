@@ -57,6 +57,11 @@ void session_set_few(struct session *s, const struct kern_few *few)
     s->few_seen = (struct kern_few_seen){0};
 }
 
+const char *session_few_refuses(const struct runner *r)
+{
+    return family_few_refuses(r->device, &r->spec);
+}
+
 const struct kern_few_seen *session_few_seen(const struct session *s)
 {
     return &s->few_seen;

@@ -155,6 +155,8 @@ void session_prompt(struct session *s, int64_t n);
 /* From now on rows of its prompts attend to few positions (copied); NULL: to all that they see.  What was computed so is
  * another prefix than what was not: who asks keeps their names apart. */
 void session_set_few(struct session *s, const struct kern_few *few);
+/* NULL: the model and the device can; else why they compute with all, whatever was set (family_few_refuses()). */
+const char *session_few_refuses(const struct runner *r);
 /* What that did since session_set_few(); in steps that run now it is still being added to. */
 const struct kern_few_seen *session_few_seen(const struct session *s);
 /* Adds tokens behind what is there, pending. */
