@@ -16,7 +16,6 @@
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/report.h"
-#include "kern/few.h"
 #include "kern/kern.h"
 #include <stdatomic.h>
 #include <stdbool.h>
