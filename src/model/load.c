@@ -215,14 +215,25 @@ static void look_at_next(const struct load *l, size_t i, bool dense)
         look_ahead(l, &m->matrix[i], &f, (struct range){0}, 0, AHEAD_BYTES);
 }
 
-/* dense: without experts. */
-static ingle_status load_all(struct model *m, bool only_sum, bool dense, struct err *err)
+/* New memory of a matrix, a huge page by one worker each: chunks are smaller, and two workers that meet at a new page would both clear
+ * one.  Where experts lie together, the first of their matrices fills the pages of all. */
+static void fill_pages(const struct model *m, const struct packed_matrix *p)
+{
+    const uint64_t n = p->step ? p->step * (uint64_t)p->n_stack : p->bytes;
+    if (p->at < m->image_bytes)
+        pool_fill(device_pool(m->d), m->image + p->at, (size_t)(n < m->image_bytes - p->at ? n : m->image_bytes - p->at));
+}
+
+/* dense: without experts.  w: of new memory; or NULL. */
+static ingle_status load_all(struct model *m, const struct packed_want *w, bool only_sum, bool dense, struct err *err)
 {
     struct load l;
     ingle_status s = load_open(&l, m, only_sum, err);
     for (size_t i = 0; !s && i < m->n_matrices; i++)
         if (!dense || !m->matrix[i].group) {
             look_at_next(&l, i, dense);
+            if (w)
+                fill_pages(m, &w->matrix[i]);
             s = load_matrix(&l, &m->matrix[i], err);
         }
     return load_close(&l, s, err);
@@ -437,7 +448,7 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     if (!there && !o->only_experts) {
         s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
-            s = load_all(m, false, o->no_experts, err);
+            s = load_all(m, &w, false, o->no_experts, err);
         const struct packed_write how = {.o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
         if (!s && o->pack_dir && o->pack_write && !o->no_experts)
             (void)write_file(m, &how);
@@ -467,7 +478,7 @@ ingle_status model_sum(struct model *m, const struct model_load_options *o, uint
             file_unmap(image, wanted_bytes(&w, o));
             model_packed_close(&f);
         } else {
-            s = load_all(m, true, o->no_experts, err);
+            s = load_all(m, NULL, true, o->no_experts, err);
         }
         model_packed_want_release(&w);
     }
