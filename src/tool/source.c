@@ -189,7 +189,7 @@ static ingle_status add_stack(struct tool_source *s, const char *from, const cha
     return st ? st : sized(s, it, err);
 }
 
-static ingle_status add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err)
+ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err)
 {
     struct source_item *it;
     const ingle_status st = v ? tool_source_new_item(s, name, &it, err) : no_memory(s, err);
@@ -224,7 +224,7 @@ static ingle_status add_factors(struct tool_source *s, struct err *err)
         float *v = mem_calloc((size_t)k, sizeof *v);
         if (v)
             memcpy(v, it->ia.factor, (size_t)k * sizeof *v);
-        st = add_constant(s, name, v, k, err);
+        st = tool_source_add_constant(s, name, v, k, err);
     }
     return st;
 }
@@ -400,7 +400,7 @@ static ingle_status add_rope(struct tool_source *s, struct err *err)
     float *f = mem_calloc((size_t)half, sizeof *f);
     for (uint64_t i = 0; f && i < half; i++)
         f[i] = i < turns ? 1.0f : 1e30f;
-    return add_constant(s, "rope_freqs.weight", f, half, err);
+    return tool_source_add_constant(s, "rope_freqs.weight", f, half, err);
 }
 
 /* Layers in the order of their numbers; what is in front of them, and what is behind. */

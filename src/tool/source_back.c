@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FP4_BLOCK = 32, MAX_EXPERTS = 4096 };
+enum { FP4_BLOCK = 32, NVFP4_GROUP = 16, NVFP4_SCALES = 4, MAX_EXPERTS = 4096 };
 
 static bool is_plain(uint32_t type)
 {
@@ -100,11 +100,71 @@ static ingle_status add_fp4(struct tool_source *s, const char *name, const struc
     return sized(it, err);
 }
 
-static ingle_status add_matrix(struct tool_source *s, const char *name, const struct io_tensor *from, struct err *err)
+/* The factors of an NVFP4 tensor, "X.scale" beside "X.weight", or the other way round; NULL: there are none. */
+static const struct io_tensor *beside(const struct tool_source *s, const char *name, const char *end, const char *other_end)
+{
+    char other[2 * SOURCE_NAME];
+    const size_t n = strlen(name);
+    if (!ends_in(name, end) || n >= SOURCE_NAME)
+        return NULL;
+    snprintf(other, sizeof other, "%.*s%s", (int)(n - strlen(end)), name, other_end);
+    return io_tensor_find(s->file, other);
+}
+
+static ingle_status read_factor(const struct tool_source *s, const struct io_tensor *from, uint64_t member, float *out, struct err *err)
+{
+    const struct io_tensor *t = beside(s, from->name, ".weight", ".scale");
+    *out = 1;
+    if (!t)
+        return INGLE_OK;
+    if (t->type != QUANT_F32 || member >= t->n_bytes / sizeof *out)
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has type %s and %llu bytes, expected a float of F32 for each matrix of '%s'", s->path,
+                       t->name, quant_info(t->type)->name, (unsigned long long)t->n_bytes, from->name);
+    return io_read(s->file, t, member * sizeof *out, out, sizeof *out, err);
+}
+
+/* NVFP4 as ModelOpt has it: "X.weight" of two elements a byte, "X.weight_scale" and the factor "X.weight_scale_2".
+ * member: the number of the matrix in from's tensor. */
+static ingle_status add_nvfp4(struct tool_source *s, const char *name, const struct io_tensor *from, uint64_t member, struct err *err)
+{
+    struct source_item *it;
+    char side[SOURCE_NAME + 16];
+    float factor;
+    if (s->o.back_type)
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' is NVFP4, which stays as it is: without --outtype", s->path, from->name);
+    if (!ends_in(name, ".weight") || strlen(name) + strlen("_scale_2") >= SOURCE_NAME)
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of NVFP4 has no name in a checkpoint", s->path, from->name);
+    ingle_status st = read_factor(s, from, member, &factor, err);
+    if (!st)
+        st = add(s, name, from, QUANT_U8, SOURCE_FP4_CODES, &it, err);
+    if (st)
+        return st;
+    it->t.type = QUANT_U8;
+    it->t.ne[0] = from->ne[0] / 2;
+    st = sized(it, err);
+    snprintf(side, sizeof side, "%s_scale", name);
+    if (!st)
+        st = add(s, side, from, QUANT_FP8_E4M3, SOURCE_FP4_SCALES, &it, err);
+    if (st)
+        return st;
+    it->t.type = QUANT_FP8_E4M3;
+    it->t.ne[0] = from->ne[0] / NVFP4_GROUP;
+    st = sized(it, err);
+    snprintf(side, sizeof side, "%s_scale_2", name);
+    float *v = st ? NULL : mem_calloc(1, sizeof *v);
+    if (v)
+        *v = factor;
+    return st ? st : tool_source_add_constant(s, side, v, 1, err);
+}
+
+/* member: the number of the matrix in a stack. */
+static ingle_status add_matrix(struct tool_source *s, const char *name, const struct io_tensor *from, uint64_t member, struct err *err)
 {
     struct source_item *it;
     if (strlen(name) >= SOURCE_NAME - 1)
         return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has too long a name", s->path, from->name);
+    if (from->type == QUANT_NVFP4)
+        return add_nvfp4(s, name, from, member, err);
     if (from->type == QUANT_MXFP4 && is_v4(s) && strstr(from->name, "_exps") && !s->o.back_type)
         return add_fp4(s, name, from, err);
     if (from->type == QUANT_I32) {
@@ -137,7 +197,7 @@ static ingle_status add_members(struct tool_source *s, const struct io_tensor *t
         one.ne[2] = 1;
         one.n_bytes = t->n_bytes / n;
         one.offset = t->offset + i * one.n_bytes;
-        st = add_matrix(s, name, &one, err);
+        st = add_matrix(s, name, &one, i, err);
     }
     return st;
 }
@@ -150,9 +210,9 @@ static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t,
         return INGLE_OK; /* config.json says it */
     if (!s->family->alias || !s->family->alias(t->name, usual, sizeof usual))
         snprintf(usual, sizeof usual, "%s", t->name);
-    if (t->type == QUANT_NVFP4 || (ends_in(usual, ".scale") && !s->family->hf_name(usual, name, sizeof name)))
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': NVFP4 is not converted to a checkpoint: ingle quantize writes another code first",
-                       s->path, t->name);
+    const struct io_tensor *whose = beside(s, t->name, ".scale", ".weight");
+    if (whose && whose->type == QUANT_NVFP4)
+        return INGLE_OK; /* goes with it */
     if (!s->family->hf_name(usual, name, sizeof name))
         return add_members(s, t, usual, err);
     if (is_v4(s) && t->n_dims == 3) { /* groups of the output matrix: rows of one */
@@ -160,7 +220,7 @@ static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t,
         flat.ne[1] *= flat.ne[2];
         flat.ne[2] = 1;
     }
-    return add_matrix(s, name, &flat, err);
+    return add_matrix(s, name, &flat, 0, err);
 }
 
 ingle_status tool_source_list_back(struct tool_source *s, struct err *err)
@@ -199,13 +259,12 @@ size_t tool_source_work_back(const struct source_item *it, uint64_t n)
     return other ? (size_t)(n * from_row(it)) : 0;
 }
 
-/* A block's elements i and i + 16 share a byte; a checkpoint's are 2 i and 2 i + 1. */
-static void put_codes(const unsigned char *block, unsigned char *to)
+/* Of 2 n elements i and i + n share a byte; a checkpoint's are 2 i and 2 i + 1. */
+static void put_codes(const unsigned char *q, int n, unsigned char *to)
 {
-    const unsigned char *q = block + 1;
-    for (int i = 0; i < FP4_BLOCK / 4; i++) {
+    for (int i = 0; i < n / 2; i++) {
         to[i] = (unsigned char)((q[2 * i] & 15) | (q[2 * i + 1] & 15) << 4);
-        to[i + FP4_BLOCK / 4] = (unsigned char)(q[2 * i] >> 4 | (q[2 * i + 1] & 0xF0));
+        to[i + n / 2] = (unsigned char)(q[2 * i] >> 4 | (q[2 * i + 1] & 0xF0));
     }
 }
 
@@ -227,12 +286,17 @@ ingle_status tool_source_rows_back(const struct tool_source *s, const struct sou
         }
         return INGLE_OK;
     }
-    for (uint64_t b = 0; b < count / FP4_BLOCK; b++) {
-        if (it->how == SOURCE_FP4_SCALES)
-            ((unsigned char *)to)[b] = raw[b * q->n_bytes];
-        else
-            put_codes(raw + b * q->n_bytes, (unsigned char *)to + b * (FP4_BLOCK / 2));
-    }
+    const bool nv = it->from.type == QUANT_NVFP4;
+    const int n_scales = nv ? NVFP4_SCALES : 1, half = nv ? NVFP4_GROUP / 2 : FP4_BLOCK / 2;
+    unsigned char *at = to;
+    for (uint64_t b = 0; b < count / q->n; b++, raw += q->n_bytes)
+        for (int g = 0; g < n_scales; g++) {
+            if (it->how == SOURCE_FP4_SCALES)
+                *at++ = raw[g];
+            else
+                put_codes(raw + n_scales + g * half, half, at);
+            at += it->how == SOURCE_FP4_SCALES ? 0 : half;
+        }
     return INGLE_OK;
 }
 

@@ -17,15 +17,29 @@ static ingle_status put_fp4(struct json_object *o, struct err *err)
     return st ? st : err_set(err, INGLE_NOMEM, "no memory for config.json");
 }
 
+/* The form of ModelOpt: a factor of each matrix, "X.weight_scale_2". */
+static ingle_status put_nvfp4(struct json_object *o, struct err *err)
+{
+    static const char text[] = "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}";
+    struct json_object *q = NULL;
+    const ingle_status st = json_parse(text, sizeof text - 1, NULL, &q, err);
+    if (st || !json_object_object_add(o, "quantization_config", q))
+        return st;
+    json_object_put(q);
+    return err_set(err, INGLE_NOMEM, "no memory for config.json");
+}
+
 ingle_status tool_source_config(const struct tool_source *s, struct str *out, struct err *err)
 {
     struct json_object *o = json_object_new_object();
-    bool fp4 = false;
+    bool fp4 = false, nvfp4 = false;
     ingle_status st = o ? s->family->to_config(s->file, o, err) : err_set(err, INGLE_NOMEM, "no memory for config.json");
     for (size_t i = 0; i < s->n; i++)
-        fp4 |= s->item[i].how == SOURCE_FP4_CODES;
+        *(s->item[i].from.type == QUANT_NVFP4 ? &nvfp4 : &fp4) |= s->item[i].how == SOURCE_FP4_CODES;
     if (!st && fp4)
         st = put_fp4(o, err);
+    if (!st && nvfp4)
+        st = put_nvfp4(o, err);
     const char *text = st ? NULL : json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     if (text) {
         str_adds(out, text);

@@ -18,8 +18,8 @@ enum source_how {
     SOURCE_JOINED,   /* rows of two stacks behind one another, as floats */
     SOURCE_CONSTANT, /* F32 in memory */
     SOURCE_LONGS,      /* of a GGUF file: I32 into I64 */
-    SOURCE_FP4_CODES,  /* of a GGUF file: MXFP4's elements in the order of a checkpoint */
-    SOURCE_FP4_SCALES, /* of a GGUF file: MXFP4's scales */
+    SOURCE_FP4_CODES,  /* of a GGUF file: elements of MXFP4 or NVFP4 in the order of a checkpoint */
+    SOURCE_FP4_SCALES, /* of a GGUF file: their scales */
 };
 
 struct source_item {
@@ -65,6 +65,8 @@ MUST_CHECK ingle_status tool_source_list_back(struct tool_source *s, struct err 
 size_t tool_source_work_back(const struct source_item *it, uint64_t n);
 MUST_CHECK ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, void *work,
                                               void *to, struct err *err);
+/* An F32 tensor of n elements; takes v, NULL: out of memory. */
+MUST_CHECK ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err);
 MUST_CHECK ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err);
 /* config.json, and tokenizer.json with what stands beside it. */
 MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct str *out, struct err *err);

@@ -390,6 +390,38 @@ class Case(Base):
                             self.assertEqual(now[name], v, name)
                 self.assertEqual(self.logits(back, n_vocab), self.logits(source, n_vocab))
 
+    def test_back_of_nvfp4(self):
+        """Codes, scales and the factor of each matrix, with one and without; experts as a stack. Another form, the same bits."""
+        source, back = f"{self.dir}/source", f"{self.dir}/back"
+        random.seed(4)
+        plain, tensors = safetensors(f"{GOLDENS}/gemma4_dense/model.safetensors"), {}
+        os.mkdir(source)
+        for name, t in plain.items():
+            stem = name.removesuffix(".weight")
+            tensors.update({stem + k: v for k, v in self.coded("nvfp4", *t[1]).items()} if re.search(r"_proj\.weight$", name) else {name: t})
+        config = json.load(open(f"{GOLDENS}/gemma4_dense/config.json"))
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": self.CODED["nvfp4"][0]}}}
+        json.dump(config, open(f"{source}/config.json", "w"))
+        save(f"{source}/model.safetensors", tensors)
+        self.convert(source)
+        self.run_it("convert", self.out, "-o", back)
+        now, n = safetensors(f"{back}/model.safetensors"), 0
+        for name, t in tensors.items():
+            if name.endswith(".weight_packed"):
+                stem = name.removesuffix("_packed").replace("model.language_model.", "model.")
+                self.assertEqual((now[stem], now[stem + "_scale"]), (t, tensors[name.replace("_packed", "_scale")]), name)
+                self.assertEqual(now[stem + "_scale_2"][2], struct.pack("<f", 1 / 24))
+                n += 1
+        self.assertGreater(n, 10)
+        self.assertEqual(self.logits(back, 512), self.logits(self.out, 512))
+        self.assertIn(b"without --outtype", self.run_it("convert", self.out, "-o", f"{self.dir}/x", "--outtype", "f32", code=1).stderr)
+        shutil.rmtree(back)
+        self.run_it("quantize", "--threads", "2", f"{GOLDENS}/deepseek_v4_full", self.out, "BF16", "--tensor", "gate_exps=NVFP4")
+        self.run_it("convert", self.out, "-o", back)
+        self.assertEqual({t[0] for k, t in safetensors(f"{back}/model.safetensors").items() if re.search(r"experts\.\d+\.w1\.weight$", k)}, {"U8"})
+        self.assertEqual(self.logits(back, 320), self.logits(self.out, 320))
+
     def test_back_of_what_has_no_checkpoint_here(self):
         """E-models and codes: the file, its checkpoint, and the file made of that."""
         for source, n_tensors in ((f"{GOLDENS}/gemma4_ple_e2b/model-F32.gguf", 99), (f"{GOLDENS}/gemma4_ple_e4b/model-F32.gguf", 99),
