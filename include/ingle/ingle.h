@@ -297,6 +297,9 @@ struct ingle_engine_options {
     const char *worker_key;     /* file with the key that they share; NULL: none, which is enough on one host */
     bool worker_plain;          /* beyond it without a key all the same */
     const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
+    const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
+                                 * a position on read the values of large weights alone, and means for the others, which are below eps
+                                 * of a row's sum together.  docs/long-context.md */
 };
 
 enum { INGLE_PLAN_ITEMS = 12 };
@@ -400,8 +403,19 @@ struct ingle_engine_info {
     int64_t draft_most;      /* tokens of a draft, at most; 0: as many as pay (only without a network) */
     uint64_t draft_bytes;    /* of its weights */
     int64_t draft_tree;      /* tokens of a tree of drafts, at most; 0 or 1: chains */
+    char sparse[48];         /* ingle_engine_options.sparse in effect: "off", "on:eps=1/8,from=4096" */
+    char sparse_why[160];    /* why no prompt can be sparse here; else "" */
+    int64_t sparse_layers;   /* that it is about */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
+
+/* What sparse prompts left out.  A pair is a row of a prompt and a query head of a layer; zeros: there were none. */
+struct ingle_sparse {
+    uint64_t pairs;
+    double missed;            /* sum over pairs: the share of a pair's weights whose values were replaced by means */
+    double most;              /* ... of the pair that missed most */
+    uint64_t n_read, n_seen;  /* positions whose values were read, and whose keys were */
+};
 
 /* Experts that are not all in memory.  False: they are, or there are none. */
 struct ingle_experts {
@@ -509,6 +523,16 @@ INGLE_API void ingle_session_close(struct ingle_session *s);
 /* Whose cached prefixes it may use (NULL: everybody's), as ingle_request_options.user.  The
  * session is empty after a change. */
 INGLE_API void ingle_session_set_user(struct ingle_session *s, const char *user);
+/* How its prompts are computed from now on, as ingle_engine_options.sparse; NULL: as the engine's say, as it is in the beginning.
+ * What is computed stays as far as it is the same either way, the rest waits again.  INGLE_ARG: no such way. */
+INGLE_API ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how, struct ingle_error *error);
+/* What it is now, which a file may have changed: "off", "on:eps=1/8,from=4096".  INGLE_SPARSE_TEXT bytes are enough. */
+enum { INGLE_SPARSE_TEXT = 48 };
+INGLE_API void ingle_session_sparse_text(const struct ingle_session *s, char *out, size_t n);
+/* INGLE_ARG: it is no such text. */
+INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *error);
+/* What that left out since the last ingle_session_sync(). */
+INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
 
 /* Where the first `kept` tokens came from: the session itself, the prefix cache in memory,
  * or the store on disk; and if tokens that were once computed had to wait again, why. */
@@ -536,7 +560,8 @@ INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
                                           struct ingle_error *error);
 /* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them
  * back: the session goes on with the same bits.  INGLE_FORMAT: the file is damaged;
- * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure.
+ * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse prompts
+ * makes the session's sparse, in the same way.
  * A save, and it alone, may run on any thread while a scheduler has the engine, as long as nobody else uses this
  * session: answers go on meanwhile. */
 INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
@@ -760,6 +785,7 @@ struct ingle_expert_use { uint64_t hits, misses, read_bytes, stall_ns; };
 struct ingle_usage {
     struct ingle_reuse reuse;
     struct ingle_expert_use experts; /* zeros: all are in memory */
+    struct ingle_sparse sparse;
     int64_t n_prompt, n_generated;
     int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
     double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */
@@ -806,6 +832,7 @@ struct ingle_request_options {
     int64_t draft_tree;    /* tokens of a tree of drafts, at most; 0: as ingle_engine_options.draft_tree says, which cannot be exceeded;
                             * 1: chains alone */
     const char *draft_method; /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.  Borrowed */
+    const char *sparse;    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and
@@ -877,6 +904,7 @@ struct ingle_scheduler_status {
     bool store_saving;            /* false: there is none, or writes fail; */
     double store_retry_seconds;   /* ... the next is tried when so many have passed, */
     char store_error[160];        /* ... and why the last one failed; else "" */
+    struct ingle_sparse sparse;   /* of all prompts */
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

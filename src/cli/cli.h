@@ -76,7 +76,7 @@ void cli_completion_fish(FILE *to);
 
 /* foreign.c: names that other engines have for options. */
 enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,
-                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB, CLI_FOREIGN_JSON }; /* cli/foreign.inc */
+                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB, CLI_FOREIGN_JSON, CLI_FOREIGN_SETS }; /* cli/foreign.inc */
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
     enum cli_foreign_kind kind;
@@ -173,6 +173,7 @@ struct cli_talk {
 
 struct cli_answer {
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
+    struct ingle_sparse sparse;
     double prompt_s, answer_s, draft_saved_s;
     char draft_why[96]; /* why most steps had no drafts, or "" */
     struct ingle_expert_use experts;
@@ -192,6 +193,8 @@ MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_p
                                         struct ingle_error *error);
 double cli_answer_mean(const struct cli_answer *a); /* tokens of a step that verified a draft */
 void cli_answer_release(struct cli_answer *a);
+/* Appends a member "sparse", with a comma before it, if there were sparse prompts. */
+void cli_add_sparse(struct str *to, const struct ingle_sparse *s);
 /* "17 tokens read in 0.05 s (340.0/s), ..." */
 void cli_answer_print(FILE *to, const struct cli_answer *a);
 /* Opens an engine as the options say. */
@@ -223,6 +226,9 @@ int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **e
 /* bench_draft.c */
 /* Answers with and without drafts in turn: how often drafts are right, what they cost and bring; the exit code. */
 int cli_bench_draft(struct cli *c);
+
+/* sparse.c: prompts computed in the way `how` beside the way `against`, by --depth. */
+int cli_sparse_beside(struct cli *c, const char *how, const char *against);
 
 /* cmd_cache.c */
 /* Unless the options say where files of packed weights are: in the user's cache. */

@@ -26,6 +26,7 @@ struct named {
     int32_t *token; /* [n] */
     size_t n, cap;
     bool busy; /* an answer is being written */
+    char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
 };
 
 /* An answer that is being written. */
@@ -40,6 +41,7 @@ struct job {
     int32_t *token;             /* [n]: the prompt and what came after it */
     size_t n, cap, n_prompt;
     bool show_tokens;
+    char sparse[INGLE_SPARSE_TEXT]; /* how its prompt is computed; "": as --sparse says */
     bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
     bool over; /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
@@ -193,7 +195,7 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
 
 #define GENERATE                                                                                                       \
     "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method show_tokens "  \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse show_tokens "  \
     "grammar json_schema json_object regex"
 
 static const struct {
@@ -382,6 +384,7 @@ static void keep_tokens(struct job *j)
     s->n = j->n;
     s->cap = j->cap;
     s->busy = false;
+    memcpy(s->sparse, j->sparse, sizeof s->sparse);
     j->token = NULL;
 }
 
@@ -406,6 +409,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
              (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
              u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
              u->draft_saved_seconds);
+    cli_add_sparse(&s, &u->sparse);
     send(d, &s);
     pthread_mutex_lock(&d->lock);
     j->done = true;
@@ -650,6 +654,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
     o.draft_tree = (int64_t)whole_of(c, "draft_tree", 0, 0, 4096);
     o.draft_method = text_of(c, "draft_method");
+    o.sparse = text_of(c, "sparse");
+    snprintf(j->sparse, sizeof j->sparse, "%s", o.sparse ? o.sparse : "");
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);
     read_sampling(c, &o.sampling);
@@ -763,7 +769,8 @@ static ingle_status compute(struct transfer *t)
     struct daemon *d = t->d;
     struct ingle_request *request;
     struct ingle_request_options o = {.prompt = t->named->token, .n_prompt = (int64_t)t->named->n,
-                                      .end = on_compute_end, .done = on_computed, .arg = t};
+                                      .end = on_compute_end, .done = on_computed, .arg = t,
+                                      .sparse = t->named->sparse[0] ? t->named->sparse : NULL};
     ingle_sampling_defaults(d->model, &o.sampling);
     t->status = ingle_scheduler_submit(d->scheduler, &o, &request, NULL, &t->error);
     if (t->status == INGLE_LIMIT) /* the queue is full: fetch() does it */
@@ -781,6 +788,8 @@ static void open_session(struct ingle_engine *e, void *arg)
 {
     struct transfer *t = arg;
     t->status = ingle_session_open(&t->session, e, &t->error);
+    if (!t->status && t->named->sparse[0])
+        t->status = ingle_session_set_sparse(t->session, t->named->sparse, &t->error);
 }
 
 static void close_session(struct ingle_engine *e, void *arg)
@@ -827,6 +836,7 @@ static void take(struct ingle_engine *e, void *arg)
     }
     memcpy(n->token, ids, (size_t)count * sizeof *ids);
     n->n = (size_t)count;
+    ingle_session_sparse_text(t->session, n->sparse, sizeof n->sparse);
     t->status = ingle_session_remember(t->session, &t->error);
 }
 

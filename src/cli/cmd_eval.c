@@ -329,6 +329,13 @@ int cli_eval(struct cli *c)
                  ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy") ||
                  ingle_config_is_set(c->config, "html")))
         return cli_usage(c, "--logits, --taps, --greedy, --against and --html go with --tokens");
+    const char *against = ingle_config_text(c->config, "against-sparse", 0);
+    if (against && !text)
+        return cli_usage(c, "--against-sparse goes with --text");
+    if (against)
+        return cli_sparse_beside(c, ingle_config_text(c->config, "sparse", 0), against);
+    if (ingle_config_is_set(c->config, "depth"))
+        return cli_usage(c, "--depth goes with --against-sparse");
     const bool json = ingle_config_flag(c->config, "json");
     if (!json && ingle_config_is_set(c->config, "greedy") && (ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "html")))
         return cli_usage(c, "--greedy with a report needs --json");

@@ -90,6 +90,11 @@ static void print_json(const struct job *j, const struct cli_answer *a)
         printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"read_bytes\": %llu, \"stall_s\": %.6f}",
                (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
                (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
+    struct str sparse;
+    str_init(&sparse);
+    cli_add_sparse(&sparse, &a->sparse);
+    fputs(sparse.at, stdout);
+    str_release(&sparse);
     print_why("draft_why_off", a->draft_why);
     print_why("draft_why_no_network", e.draft_why);
     puts("}");

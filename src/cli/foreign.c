@@ -89,6 +89,8 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
         snprintf(out, n, "it is --%s here", f->ours);
     else if (f->kind == CLI_FOREIGN_HAS || f->kind == CLI_FOREIGN_JSON)
         snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
+    else if (f->kind == CLI_FOREIGN_SETS)
+        snprintf(out, n, "it is --%s %s here", f->ours, f->note);
     else if (f->kind == CLI_FOREIGN_WORD)
         snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
     else if (f->kind == CLI_FOREIGN_HUB)
@@ -138,7 +140,7 @@ void cli_foreign_markdown(FILE *to)
           "| option | of | taken | here |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
-        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value", "yes", "yes"};
+        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value", "yes", "yes", "with a note"};
         cli_foreign_say(f, what, sizeof what);
         fprintf(to, "| `--%s`", f->name);
         if (f->letters)

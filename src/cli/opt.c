@@ -101,6 +101,12 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     if (o && f->kind == CLI_FOREIGN_WORD)
         return cli_foreign_word(f, value, word, sizeof word) ? set(c, o->name, word)
                                                              : cli_usage(c, "%s: '%s' is none of %s", spelt, value, f->note);
+    if (f->kind == CLI_FOREIGN_SETS && value)
+        return cli_usage(c, "option '%s' takes no value, not '%s'", spelt, value);
+    if (f->kind == CLI_FOREIGN_SETS) {
+        c->not_needed = c->not_needed ? c->not_needed : f;
+        return set(c, f->ours, f->note);
+    }
     struct err err;
     if (o && f->kind == CLI_FOREIGN_JSON)
         return cli_foreign_json(value, c->command, c->config, &c->not_needed, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
@@ -216,6 +222,10 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
         snprintf(what, sizeof what, "hf:%.290s", value);
         return put(config, command, o, what, err);
     }
+    if (f->kind == CLI_FOREIGN_SETS && o)
+        return truth(value) < 0 ? err_set(err, INGLE_ARG, "'%.60s' is true or false, not '%.60s'", key, value)
+               : truth(value)   ? put(config, command, o, f->note, err)
+                                : INGLE_OK;
     if (f->kind == CLI_FOREIGN_WORD && o)
         return cli_foreign_word(f, value, word, sizeof word) ? put(config, command, o, word, err)
                                                              : err_set(err, INGLE_ARG, "'%.60s' is none of %s", value, f->note);

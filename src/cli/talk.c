@@ -181,6 +181,7 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->drafted_tokens = usage->n_drafted;
     r->out->accepted_tokens = usage->n_accepted;
     r->out->experts = usage->experts;
+    r->out->sparse = usage->sparse;
     pthread_mutex_lock(&r->lock);
     r->over = true;
     pthread_cond_signal(&r->news);
@@ -269,6 +270,14 @@ double cli_answer_mean(const struct cli_answer *a)
     return a->drafts ? 1 + (double)a->accepted_tokens / (double)a->drafts : 0;
 }
 
+void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
+{
+    if (s->pairs)
+        str_addf(to, ", \"sparse\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f}",
+                 (unsigned long long)s->pairs, s->missed / (double)s->pairs, s->most,
+                 s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
+}
+
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
     const int64_t read = a->prompt_tokens - a->reused_tokens;
@@ -277,6 +286,10 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
             (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,
             (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
             a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
+    if (a->sparse.pairs)
+        fprintf(to, "sparse: missed %.2g %% on average, %.2g %% at most; %.0f %% of values read\n",
+                100 * a->sparse.missed / (double)a->sparse.pairs, 100 * a->sparse.most,
+                a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen : 100.0);
     if (a->drafted_tokens)
         fprintf(to, "%lld tokens drafted, %lld of them right; %.2f tokens for each draft; %s %.2f s\n", (long long)a->drafted_tokens,
                 (long long)a->accepted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? "lost" : "saved",

@@ -576,6 +576,8 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     struct need need = {0};
     ingle_status st = read_runner_options(e, o, r, err);
     if (!st)
+        st = engine_sparse_open(e, o, &r->kv, err);
+    if (!st)
         st = take_budget(e, o, err);
     if (st)
         return st;
@@ -596,7 +598,7 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     if (st)
         return st;
     *out = (struct ingle_plan){.limit_bytes = search.limit,
-                               .numerics = e->numerics,
+                               .numerics = e->named,
                                .n_nodes = device_nodes(e->device)->n};
     if (need.total > search.limit && !o->n_ctx) {
         const int64_t shorter = longest(&search, r->n_ctx, &r->kv);
@@ -876,7 +878,8 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     *out = (struct ingle_engine_info){
         .threads = pool_size(device_pool(e->device)),
         .cpu = e->cpu,
-        .numerics = e->numerics,
+        .numerics = e->named,
+        .sparse_layers = e->n_few_layers,
         .kv = e->kv,
         .n_ctx = session_runner_n_ctx(e->runner),
         .max_rows = session_runner_max_rows(e->runner),
@@ -905,6 +908,8 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_bytes = drafter_bytes(e),
         .draft_tree = e->draft_tree,
     };
+    engine_sparse_text(e->few, out->sparse, sizeof out->sparse);
+    snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->few_why ? e->few_why : "");
 }
 
 const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)

@@ -16,6 +16,7 @@
  * worker.c   experts that other processes compute, and such a process
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
+ * sparse.c   prompts that read the values that matter
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)
  *
@@ -91,6 +92,11 @@ struct ingle_engine {
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
     struct expert_remote *workers; /* that compute experts, or NULL */
+    uint32_t few;               /* how prompts are computed where nobody says (struct kv_scope) */
+    const char *few_why;        /* why none can be sparse; NULL: they can */
+    int64_t n_few_layers;
+    bool few_told;              /* that somebody asked for it in vain */
+    char named[80];             /* the numerics, with how prompts are computed where nobody says */
 };
 
 /* A drafter that fits its target. */
@@ -129,7 +135,11 @@ struct ingle_session {
     struct ingle_engine *e;
     struct session *s;
     struct engine_drawing *drawing; /* of ingle_session_draw(); NULL: none yet */
+    struct ingle_sparse sparse;     /* since the last sync */
+    bool sparse_told;
 };
+/* Behind steps that moved it. */
+void engine_sparse_tell(struct ingle_session *s);
 void engine_drawing_free(struct engine_drawing *d);
 /* The session has other tokens from now on. */
 void engine_drawing_turn(const struct ingle_session *s);
@@ -143,6 +153,19 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
+
+/* sparse.c: "off", "on", "on:eps=1/8,from=4096"; NULL: off.  what: whose value it is, in errors. */
+MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few, struct err *err);
+/* Behind the binding of weights: e->few and what belongs to it. */
+MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engine_options *o, const struct kv_types *kv,
+                                           struct err *err);
+/* Says once that it was asked for in vain. */
+void engine_sparse_refuse(struct ingle_engine *e);
+void engine_sparse_text(uint32_t few, char *out, size_t n);
+void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen);
+void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *more);
+/* Says what it left out of a prompt, if anything. */
+void engine_sparse_report(const struct ingle_engine *e, uint32_t few, const struct ingle_sparse *s);
 
 /* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they are in memory. */
 void engine_expect(const struct ingle_engine *e, struct ingle_plan *p);

@@ -29,7 +29,7 @@ struct ingle_request {
     int64_t number;
     struct ingle_scheduler *s;
     struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
-    uint64_t salt;
+    struct kv_scope scope;
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */
@@ -37,6 +37,7 @@ struct ingle_request {
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
+    bool sparse_in_vain;     /* it asked for it where it cannot be */
     bool prefetched;         /* what is on disk of it is being read ahead */
     int64_t parked_at;       /* the scheduler's n_ended then */
     int64_t n_told;          /* tokens of the prompt that progress was told of */

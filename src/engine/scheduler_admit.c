@@ -104,9 +104,10 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     for (int64_t i = 0; i < s->o.max_running; i++) {
         struct engine_answer *b = &s->slot[i];
         const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
-        if (b == a || !b->r || b->r->salt != r->salt)
+        if (b == a || !b->r || b->r->scope.salt != r->scope.salt)
             continue;
-        const int64_t n = num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1);
+        const int64_t alike = kv_few_same(session_few(b->session.s), r->scope.few);
+        const int64_t n = num_min(num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
         const int64_t now = b->step_rows ? 0 : num_min(n, session_length(b->session.s));
         if (now > most && session_can_rewind(b->session.s, now)) {
             most = now;
@@ -118,7 +119,9 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         }
     }
     a->share = later;
-    return nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
+    const ingle_status st = nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
+    session_set_few(a->session.s, r->scope.few);
+    return st;
 }
 
 /* Whether what the leader is going to have is worth waiting for: not what the store has. */
@@ -174,6 +177,8 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         return start_prompt(s, a, err);
     if (a->n_generated) {
         st = session_sync_begin(t, session_tokens(t), session_pending(t), err);
+        if (!st && r->scope.few) /* what was drawn stays what it is */
+            session_prompt(t, r->o.n_prompt);
     } else {
         a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
         st = session_rewind(t, 0, err);
@@ -302,7 +307,8 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->looks = false;
     a->plain = false;
     a->fork = 0;
-    session_set_salt(a->session.s, r->salt);
+    session_set_salt(a->session.s, r->scope.salt);
+    session_set_few(a->session.s, r->scope.few);
     s->n_free--;
     return a;
 }
@@ -313,6 +319,8 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     r->next = s->begun;
     s->begun = r;
     s->reserved_bytes += r->reserve_bytes;
+    if (r->sparse_in_vain)
+        engine_sparse_refuse(s->e);
     struct engine_answer *first = take_slot(s, r, 0);
     for (int i = 1; i < r->o.n; i++)
         take_slot(s, r, i);
@@ -372,7 +380,7 @@ void engine_admit(struct ingle_scheduler *s)
             continue;
         }
         if (r && !r->prefetched && !r->o.prompt_logprobs)
-            session_prefetch(s->e->runner, r->salt, r->o.prompt, r->o.n_prompt);
+            session_prefetch(s->e->runner, r->scope, r->o.prompt, r->o.n_prompt);
         if (r)
             r->prefetched = true;
         return;

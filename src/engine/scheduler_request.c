@@ -124,7 +124,10 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
                                    const struct ingle_request_options *o, struct err *err)
 {
     bool network, text;
+    uint32_t few = s->e->few;
     ingle_status st = check_numbers(s, o, err);
+    if (!st && o->sparse)
+        st = engine_sparse_parse("sparse", o->sparse, &few, err);
     if (st)
         return st;
     st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
@@ -140,7 +143,9 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->by_network = network && o->draft_max >= 0;
     r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
-    r->salt = engine_salt_of(o->user);
+    r->o.sparse = NULL;
+    r->sparse_in_vain = few && s->e->few_why;
+    r->scope = (struct kv_scope){engine_salt_of(o->user), s->e->few_why ? 0 : few};
     const int64_t room = s->n_ctx - o->n_prompt;
     r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
     r->n_open = r->o.n;

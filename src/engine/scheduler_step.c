@@ -208,6 +208,7 @@ static void prompt_done(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     if (!r->prompt_done) {
         r->prompt_done = clock_now();
         r->usage.prefill_seconds = (double)(r->prompt_done - r->started) * 1e-9;
+        engine_sparse_report(s->e, r->scope.few, &r->usage.sparse);
     }
     for (int64_t i = 0; i < s->o.max_running && !a->n_generated; i++) {
         struct engine_answer *b = &s->slot[i];
@@ -571,6 +572,23 @@ static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l
     }
 }
 
+/* What the step's prompts left out. */
+static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
+{
+    struct ingle_sparse all = {0};
+    for (int64_t i = 0; i < l->n; i++) {
+        const struct kern_few_seen seen = session_few_take(l->item[i]->session.s);
+        engine_sparse_add(&all, &seen);
+        if (l->item[i]->r)
+            engine_sparse_add(&l->item[i]->r->usage.sparse, &seen);
+    }
+    if (!all.pairs)
+        return;
+    pthread_mutex_lock(&s->lock);
+    engine_sparse_join(&s->status.sparse, &all);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* The step, whose answers may end meanwhile: they leave with its end. */
 static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, const atomic_bool *cancel,
                              struct err *err)
@@ -585,6 +603,7 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
         s->inner_use = (struct ingle_expert_use){0};
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     count_experts(s, l, &before);
+    count_sparse(s, l);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
         if (!l->work[i].n_done && l->item[i]->n_drafts) { /* plain decoding has neither their pages nor their numbers */

@@ -31,10 +31,12 @@ ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine 
         return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for a session"), &err);
     s->e = e;
     const ingle_status st = session_create(&s->s, e->runner, &err);
-    if (st)
+    if (st) {
         mem_free(s);
-    else
+    } else {
+        session_set_few(s->s, e->few);
         *out = s;
+    }
     return engine_say(error, st, &err);
 }
 
@@ -111,6 +113,8 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     struct session_reuse r;
     struct session_borders borders;
     engine_drawing_turn(s);
+    s->sparse = (struct ingle_sparse){0};
+    s->sparse_told = false;
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
@@ -215,6 +219,7 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].n_done = w[i].n_done;
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
+        engine_sparse_tell(work[i].session);
     }
     mem_free(w);
     return st;
@@ -296,6 +301,7 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
     fp_enter(&mode);
     const ingle_status st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
+    engine_sparse_tell(s);
     return engine_say(error, st, &err);
 }
 

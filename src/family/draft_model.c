@@ -150,6 +150,7 @@ static void plain_next(const void *self, struct family_round *r, int64_t j, cons
         span[i].at = from->span[i].at + j;
         span[i].want = FAMILY_LOGITS_LAST;
         span[i].prompt = false;
+        span[i].few = NULL;
     }
     own.step = &step;
     own.tap = NULL;

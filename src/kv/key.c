@@ -2,14 +2,15 @@
 #include "kv/key.h"
 
 #include "kv/store_file.h"
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, uint64_t salt,
+bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
                      const int32_t *tokens)
 {
-    const uint64_t head[3] = {context.lo, context.hi, salt};
-    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens};
+    const uint64_t head[3] = {context.lo, context.hi, scope.salt};
+    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens, .few = scope.few};
     if (!h->state)
         return false;
     XXH3_128bits_reset(h->state);
@@ -23,7 +24,12 @@ struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
         XXH3_128bits_update(h->state, h->token + h->n, (size_t)(n - h->n) * sizeof *h->token);
     h->n = n;
     const XXH128_hash_t d = XXH3_128bits_digest(h->state);
-    return (struct kv_key){d.low64, d.high64};
+    if (!kv_few_at(h->few, n))
+        return (struct kv_key){d.low64, d.high64};
+    const struct kv_few_text name = kv_few_name(h->few);
+    const uint64_t tail[3] = {d.low64, d.high64, XXH3_64bits(name.at, strlen(name.at))};
+    const XXH128_hash_t own = XXH3_128bits(tail, sizeof tail);
+    return (struct kv_key){own.low64, own.high64};
 }
 
 void kv_hasher_end(struct kv_hasher *h)
@@ -32,11 +38,19 @@ void kv_hasher_end(struct kv_hasher *h)
     h->state = NULL;
 }
 
-struct kv_key kv_key_of(struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t n)
+struct kv_few_text kv_few_name(uint32_t few)
+{
+    struct kv_few_text t = {""};
+    if (few)
+        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_few_bits(few), KV_FEW_PAGES, (long long)kv_few_from(few));
+    return t;
+}
+
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t n)
 {
     struct kv_hasher h;
     struct kv_key key = {0, 0};
-    if (kv_hasher_begin(&h, context, salt, tokens))
+    if (kv_hasher_begin(&h, context, scope, tokens))
         key = kv_hasher_at(&h, n);
     kv_hasher_end(&h);
     return key;

@@ -9,8 +9,9 @@ struct kv_hasher {
     void *state; /* NULL: out of memory */
     const int32_t *token;
     int64_t n;
+    uint32_t few;
 };
-bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, uint64_t salt,
+bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
                      const int32_t *tokens);
 struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n);
 void kv_hasher_end(struct kv_hasher *h);

@@ -35,7 +35,39 @@ enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8, KV_MARKS = 8 };
 struct kv_key {
     uint64_t lo, hi;
 };
-struct kv_key kv_key_of(struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t n);
+
+/*
+ * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can learn from an answer's speed
+ * what another user asked; 0: everybody's.  few: rows of prompts from position kv_few_from() on read values of large weights
+ * alone (attend-few); what lies behind that position is kept apart, what ends before it is everybody's.  0: none do.
+ */
+struct kv_scope {
+    uint64_t salt;
+    uint32_t few;
+};
+enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 }; /* the last pages, read whole */
+/* Weights below 2^-bits (0 .. KV_FEW_MOST_BITS) of the sum, from a position below 2^25 on. */
+static inline uint32_t kv_few_of(int bits, int64_t from)
+{
+    return (uint32_t)(bits + 1) << KV_FEW_FROM_BITS | (uint32_t)from;
+}
+static inline int kv_few_bits(uint32_t few) { return (int)(few >> KV_FEW_FROM_BITS) - 1; }
+static inline int64_t kv_few_from(uint32_t few) { return few & ((1u << KV_FEW_FROM_BITS) - 1); }
+static inline struct kv_scope kv_scope_of(uint64_t salt) { return (struct kv_scope){.salt = salt}; }
+/* How the first `length` positions are computed. */
+static inline uint32_t kv_few_at(uint32_t few, int64_t length) { return few && length > kv_few_from(few) ? few : 0; }
+/* So many positions are the same either way. */
+static inline int64_t kv_few_same(uint32_t a, uint32_t b)
+{
+    const int64_t i = a ? kv_few_from(a) : INT64_MAX, k = b ? kv_few_from(b) : INT64_MAX;
+    return a == b ? INT64_MAX : i < k ? i : k;
+}
+/* "few3-w4-f4096": what it is called behind the numerics, "+" before it; "" of 0. */
+struct kv_few_text {
+    char at[32];
+};
+struct kv_few_text kv_few_name(uint32_t few);
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t n);
 
 /* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
 enum kv_kind {
@@ -199,19 +231,17 @@ MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
                                        uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
 
-/* Prefixes with different salts share nothing, so that nobody can learn from an answer's
- * speed what another user asked.  0: everybody's.
- * Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
+/* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
  * saw); mark is copied.  An equal point is refreshed, not stored twice: it keeps its pages
  * and its mark.  Not storing for lack of room in the budget is a report, not an error. */
-MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt,
+MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope,
                                     const struct kv_timeline *from, const int32_t *tokens,
                                     int64_t n_tokens, const void *mark, size_t mark_bytes,
                                     struct err *err);
 
 /* The prefix is in use, so its restore point is as if it had been put now.  shared: other conversations
  * are likely to begin with it, so that it is worth more than the tokens behind it.  False: there is none. */
-bool kv_tree_use(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens, bool shared);
+bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens, bool shared);
 
 struct kv_match {
     const struct kv_point *point; /* the deepest restore point within limit, or NULL */
@@ -221,21 +251,21 @@ struct kv_match {
     size_t mark_bytes;
 };
 /* limit: the restore point must not be longer than this. */
-void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens,
+void kv_tree_find(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
                   int64_t limit, struct kv_match *out);
 
 /* The longest prefix of more than `above` of these tokens that was a restore point lately and
  * had to make room; 0: none. */
-int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
                          int64_t n_tokens, int64_t above);
 
 /* The store had no room for the point of these tokens; kv_tree_owed() finds it again. */
-void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens);
+void kv_tree_owe(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens);
 /* The store may have given up any of them. */
 void kv_tree_owe_all(struct kv_tree *t);
 /* The shortest such point that is still there, which is owed no more, or NULL.  *tokens [*n_tokens] is
  * ended with mem_free(). */
-const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t **tokens, int64_t *n_tokens);
+const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens, int64_t *n_tokens);
 
 /* The timeline becomes the restore point's. */
 MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree,

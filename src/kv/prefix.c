@@ -7,7 +7,8 @@
  * behind it (its tail), the partly filled pages, the pages of the windows, and the mark.
  * A node lives as long as something hangs below it.  The children and points of a node
  * are one array of token runs in lexicographic order, so that lookup compares tokens
- * themselves and the longest common prefix stands beside the place of the search.
+ * themselves and the longest common prefix stands beside the place of the search.  Runs
+ * of a sparse prompt that end behind where it begins to be sparse stand apart.
  *
  * Node pages are those of the first timeline that was put; others with the same tokens
  * have the same rows (one arithmetic).  What else a session knows belongs into the mark.
@@ -25,6 +26,7 @@ enum { N_GHOSTS = 64, SHARED_USES = 7 };
 /* A restore point that is no more: how long it was, and a hash of its tokens. */
 struct ghost {
     uint64_t salt, hash;
+    uint32_t few;
     int64_t length; /* 0: nobody */
 };
 
@@ -32,6 +34,7 @@ struct ghost {
 struct run {
     const int32_t *token; /* [n], behind the struct that this is the head of */
     int32_t n;
+    uint32_t few; /* how positions up to its end are computed, as in struct kv_scope; 0: all alike */
 };
 
 struct node {
@@ -90,21 +93,23 @@ static int64_t run_common(const struct run *r, const int32_t *q, int64_t n)
     return i;
 }
 
-static int run_order(const struct run *r, const int32_t *q, int64_t n)
+static int run_order(const struct run *r, struct run q)
 {
-    const int64_t i = run_common(r, q, n);
-    if (i == r->n || i == n)
-        return (r->n > n) - (r->n < n);
-    return r->token[i] < q[i] ? -1 : 1;
+    if (r->few != q.few)
+        return r->few < q.few ? -1 : 1;
+    const int64_t i = run_common(r, q.token, q.n);
+    if (i == r->n || i == q.n)
+        return (r->n > q.n) - (r->n < q.n);
+    return r->token[i] < q.token[i] ? -1 : 1;
 }
 
 /* The number of runs that do not stand behind q. */
-static size_t node_search(const struct node *d, const int32_t *q, int64_t n)
+static size_t node_search(const struct node *d, struct run q)
 {
     size_t lo = 0, hi = d->n_sub;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
-        if (run_order(d->sub[mid], q, n) <= 0)
+        if (run_order(d->sub[mid], q) <= 0)
             lo = mid + 1;
         else
             hi = mid;
@@ -112,26 +117,25 @@ static size_t node_search(const struct node *d, const int32_t *q, int64_t n)
     return lo;
 }
 
-static struct run *node_equal(const struct node *d, const int32_t *q, int64_t n)
+static struct run *node_equal(const struct node *d, struct run q)
 {
-    const size_t i = node_search(d, q, n);
-    return i && run_order(d->sub[i - 1], q, n) == 0 ? d->sub[i - 1] : NULL;
+    const size_t i = node_search(d, q);
+    return i && run_order(d->sub[i - 1], q) == 0 ? d->sub[i - 1] : NULL;
 }
 
-static struct node *node_child(const struct node *d, const int32_t *q)
+/* The block of q that ends at position `end`. */
+static struct node *node_child(const struct node *d, const int32_t *q, int64_t end, uint32_t few)
 {
-    return (struct node *)node_equal(d, q, KV_PAGE);
+    return (struct node *)node_equal(d, (struct run){q, KV_PAGE, kv_few_at(few, end)});
 }
 
-/* The point of d with the longest tail that q[n] begins with. */
-static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n)
+/* The point of d with the longest tail that q[n] begins with, of runs that are computed as `few` says. */
+static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, int64_t n, uint32_t few)
 {
-    if (!d->n_points)
-        return NULL;
     n = num_min(n, KV_PAGE - 1);
     while (n >= 0) {
-        const size_t i = node_search(d, q, n);
-        if (!i)
+        const size_t i = node_search(d, (struct run){q, (int32_t)n, few});
+        if (!i || d->sub[i - 1]->few != few)
             return NULL;
         /* A shorter prefix of q has at most what q shares with the run before it. */
         const int64_t common = run_common(d->sub[i - 1], q, n);
@@ -142,9 +146,34 @@ static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int6
     return NULL;
 }
 
+/* The longest of any that may be used; d is `depth` tokens deep. */
+static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n, int64_t depth, uint32_t few)
+{
+    struct kv_point *p = NULL;
+    if (d->n_points && few)
+        p = node_prefix_as(d, q, n, few);
+    if (d->n_points && !p)
+        p = node_prefix_as(d, q, few ? num_min(n, kv_few_from(few) - depth) : n, 0);
+    return p;
+}
+
+/* Tokens that q[n] shares with any run of d that may be used. */
+static int64_t node_common(const struct node *d, const int32_t *q, int64_t n, int64_t depth, uint32_t few)
+{
+    int64_t most = 0;
+    for (int own = few ? 1 : 0; own >= 0; own--) {
+        const int64_t n_here = few && !own ? num_min(n, num_max(0, kv_few_from(few) - depth)) : n;
+        const size_t i = node_search(d, (struct run){q, (int32_t)n_here, own ? few : 0});
+        for (size_t k = i ? i - 1 : 0; k <= i && k < d->n_sub; k++)
+            if (d->sub[k]->few == (own ? few : 0))
+                most = num_max(most, run_common(d->sub[k], q, n_here));
+    }
+    return most;
+}
+
 static void node_insert(struct node *d, struct run *r)
 {
-    const size_t i = node_search(d, r->token, r->n);
+    const size_t i = node_search(d, *r);
     memmove(&d->sub[i + 1], &d->sub[i], (d->n_sub - i) * sizeof d->sub[0]);
     d->sub[i] = r;
     d->n_sub++;
@@ -153,7 +182,7 @@ static void node_insert(struct node *d, struct run *r)
 
 static void node_remove(struct node *d, const struct run *r)
 {
-    const size_t i = node_search(d, r->token, r->n) - 1;
+    const size_t i = node_search(d, *r) - 1;
     BUG_IF(d->sub[i] != r);
     d->n_sub--;
     d->n_points -= r->n < KV_PAGE;
@@ -176,14 +205,14 @@ static size_t node_bytes(const struct kv_tree *t)
 
 /* Block i of the timeline, not yet below its parent; NULL: out of memory. */
 static struct node *node_create(struct kv_tree *t, struct node *parent,
-                                const struct kv_timeline *from, const int32_t *tokens, int64_t i)
+                                const struct kv_timeline *from, const int32_t *tokens, int64_t i, uint32_t few)
 {
     struct node *d = mem_zalloc(node_bytes(t));
     if (!d)
         return NULL;
     int32_t *token = (int32_t *)(void *)&d->page[t->n_full];
     memcpy(token, tokens, KV_PAGE * sizeof token[0]);
-    d->run = (struct run){.token = token, .n = KV_PAGE};
+    d->run = (struct run){.token = token, .n = KV_PAGE, .few = kv_few_at(few, (i + 1) * KV_PAGE)};
     d->parent = parent;
     d->hash = run_hash(parent->hash, tokens, KV_PAGE);
     d->from = num_min(from->from, (i + 1) * KV_PAGE);
@@ -286,9 +315,10 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
 /* Tokens to compute again without p: those behind the next shorter point. */
 static int64_t point_cost(const struct kv_point *p)
 {
-    const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1);
+    int64_t depth = p->length - p->run.n;
+    const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1, depth, p->run.few);
     for (const struct node *d = p->node; !before && d->parent; d = d->parent)
-        before = node_prefix(d->parent, d->run.token, KV_PAGE - 1);
+        before = node_prefix(d->parent, d->run.token, KV_PAGE - 1, depth -= KV_PAGE, p->run.few);
     return p->length - (before ? before->length : 0);
 }
 
@@ -395,7 +425,7 @@ static void point_free(struct kv_point *p)
 }
 
 /* With the mark, without pages; NULL: out of memory. */
-static struct kv_point *point_create(const struct kv_tree *t, const int32_t *tokens, int64_t length,
+static struct kv_point *point_create(const struct kv_tree *t, uint32_t few, const int32_t *tokens, int64_t length,
                                      const void *mark, size_t mark_bytes)
 {
     const int64_t end = num_div_up(length, KV_PAGE), n_tail = length % KV_PAGE;
@@ -417,7 +447,7 @@ static struct kv_point *point_create(const struct kv_tree *t, const int32_t *tok
         memcpy(p->mark, mark, mark_bytes);
     int32_t *token = (int32_t *)(void *)&p->page[n_pages];
     memcpy(token, tokens + (length - n_tail), tail_bytes);
-    p->run = (struct run){.token = token, .n = (int32_t)n_tail};
+    p->run = (struct run){.token = token, .n = (int32_t)n_tail, .few = kv_few_at(few, length)};
     p->length = length;
     p->mark_bytes = mark_bytes;
     p->n_pages = n_pages;
@@ -472,22 +502,22 @@ static void ghost_add(struct kv_tree *t, const struct kv_point *p)
     const struct node *root = p->node;
     while (root->parent)
         root = root->parent;
-    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->length};
+    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->run.few, p->length};
 }
 
-int64_t kv_tree_given_up(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
                          int64_t n_tokens, int64_t above)
 {
     int64_t found = 0, longest = 0;
     for (size_t i = 0; i < N_GHOSTS; i++)
-        if (t->ghost[i].salt == salt && t->ghost[i].length <= n_tokens)
+        if (t->ghost[i].salt == scope.salt && t->ghost[i].length <= n_tokens)
             longest = num_max(longest, t->ghost[i].length);
-    uint64_t hash = salt;
+    uint64_t hash = scope.salt;
     for (int64_t at = 0; at <= longest; at += KV_PAGE) {
         for (size_t i = 0; i < N_GHOSTS; i++) {
             const struct ghost *g = &t->ghost[i];
-            const bool here = g->length && g->salt == salt && g->length / KV_PAGE == at / KV_PAGE &&
-                              g->length > above && g->length <= n_tokens;
+            const bool here = g->length && g->salt == scope.salt && g->few == kv_few_at(scope.few, g->length) &&
+                              g->length / KV_PAGE == at / KV_PAGE && g->length > above && g->length <= n_tokens;
             if (here && run_hash(hash, tokens + at, g->length - at) == g->hash)
                 found = num_max(found, g->length);
         }
@@ -615,15 +645,15 @@ static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, 
 
 /* The node of n_blocks whole blocks, made where it is not there, with room below it for one
  * more run.  NULL: out of memory, nothing has changed. */
-static struct node *tree_reach(struct kv_tree *t, uint64_t salt, const struct kv_timeline *from,
+static struct node *tree_reach(struct kv_tree *t, struct kv_scope scope, const struct kv_timeline *from,
                                const int32_t *tokens, int64_t n_blocks)
 {
-    struct node *d = root_make(t, salt);
+    struct node *d = root_make(t, scope.salt);
     for (int64_t i = 0; d && i < n_blocks; i++) {
-        struct node *child = node_child(d, tokens + i * KV_PAGE);
+        struct node *child = node_child(d, tokens + i * KV_PAGE, (i + 1) * KV_PAGE, scope.few);
         if (!child) {
             if (mem_grow(&d->sub, &d->cap_sub, d->n_sub + 1, sizeof d->sub[0]))
-                child = node_create(t, d, from, tokens + i * KV_PAGE, i);
+                child = node_create(t, d, from, tokens + i * KV_PAGE, i, scope.few);
             if (!child)
                 goto nomem;
             node_insert(d, &child->run);
@@ -639,12 +669,12 @@ nomem:
 }
 
 /* The node of all whole blocks that are there already; NULL: not even the salt's root. */
-static struct node *tree_walk(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+static struct node *tree_walk(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
                               int64_t n_tokens, int64_t *depth)
 {
-    struct node *d = root_find(t, salt);
+    struct node *d = root_find(t, scope.salt);
     for (*depth = 0; d && n_tokens - *depth >= KV_PAGE; *depth += KV_PAGE) {
-        struct node *child = node_child(d, tokens + *depth);
+        struct node *child = node_child(d, tokens + *depth, *depth + KV_PAGE, scope.few);
         if (!child)
             break;
         d = child;
@@ -652,17 +682,17 @@ static struct node *tree_walk(const struct kv_tree *t, uint64_t salt, const int3
     return d;
 }
 
-static struct kv_point *tree_equal(const struct kv_tree *t, uint64_t salt, const int32_t *tokens,
+static struct kv_point *tree_equal(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
                                    int64_t n_tokens)
 {
     int64_t depth;
-    const struct node *d = tree_walk(t, salt, tokens, n_tokens, &depth);
+    const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d || n_tokens - depth >= KV_PAGE)
         return NULL;
-    return (struct kv_point *)node_equal(d, tokens + depth, n_tokens - depth);
+    return (struct kv_point *)node_equal(d, (struct run){tokens + depth, (int32_t)(n_tokens - depth), kv_few_at(scope.few, n_tokens)});
 }
 
-ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt, const struct kv_timeline *from,
+ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct kv_timeline *from,
                          const int32_t *tokens, int64_t n_tokens, const void *mark,
                          size_t mark_bytes, struct err *err)
 {
@@ -672,7 +702,7 @@ ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt, const struct kv_timel
                        (long long)n_tokens, (long long)from->length);
     if (!n_tokens)
         return INGLE_OK;
-    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
+    struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
     if (p) {
         point_use(t, p);
         point_revalue(t, p);
@@ -680,7 +710,7 @@ ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt, const struct kv_timel
     }
     if (!mem_grow(&t->heap, &t->cap_heap, t->n_heap + 1, sizeof t->heap[0]))
         goto nomem;
-    p = point_create(t, tokens, n_tokens, mark, mark_bytes);
+    p = point_create(t, scope.few, tokens, n_tokens, mark, mark_bytes);
     if (!p)
         goto nomem;
     uint64_t alone = UINT64_MAX;
@@ -693,7 +723,7 @@ ingle_status kv_tree_put(struct kv_tree *t, uint64_t salt, const struct kv_timel
         return INGLE_OK;
     }
     const uint64_t before = tree_bytes(t);
-    struct node *d = tree_reach(t, salt, from, tokens, n_tokens / KV_PAGE);
+    struct node *d = tree_reach(t, scope, from, tokens, n_tokens / KV_PAGE);
     if (!d)
         goto nomem;
     point_hang(t, p, d, from);
@@ -714,9 +744,9 @@ nomem:
                    (long long)n_tokens);
 }
 
-bool kv_tree_use(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens, bool shared)
+bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens, bool shared)
 {
-    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
+    struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
     if (!p)
         return false;
     p->shared = p->shared || shared;
@@ -725,9 +755,9 @@ bool kv_tree_use(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_
     return true;
 }
 
-void kv_tree_owe(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens)
+void kv_tree_owe(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens)
 {
-    struct kv_point *p = tree_equal(t, salt, tokens, n_tokens);
+    struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
     if (!p || p->owed)
         return;
     p->owed = true;
@@ -742,7 +772,7 @@ void kv_tree_owe_all(struct kv_tree *t)
 }
 
 /* A copy of all tokens of p; NULL: no memory. */
-static int32_t *point_tokens(const struct kv_point *p, uint64_t *salt)
+static int32_t *point_tokens(const struct kv_point *p, struct kv_scope *scope)
 {
     int32_t *out = mem_calloc((size_t)p->length, sizeof *out);
     const struct node *d = p->node;
@@ -754,11 +784,11 @@ static int32_t *point_tokens(const struct kv_point *p, uint64_t *salt)
         if (out)
             memcpy(out + at, d->run.token, (size_t)d->run.n * sizeof *out);
     }
-    *salt = d->salt;
+    *scope = (struct kv_scope){d->salt, p->run.few};
     return out;
 }
 
-const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t **tokens, int64_t *n_tokens)
+const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens, int64_t *n_tokens)
 {
     struct kv_point *p = NULL;
     for (size_t i = 0; t->n_owed && i < t->n_heap; i++)
@@ -771,30 +801,26 @@ const struct kv_point *kv_tree_owed(struct kv_tree *t, uint64_t *salt, int32_t *
     p->owed = false;
     t->n_owed--;
     *n_tokens = p->length;
-    *tokens = point_tokens(p, salt);
+    *tokens = point_tokens(p, scope);
     return *tokens ? p : NULL;
 }
 
-void kv_tree_find(struct kv_tree *t, uint64_t salt, const int32_t *tokens, int64_t n_tokens,
+void kv_tree_find(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
                   int64_t limit, struct kv_match *out)
 {
     *out = (struct kv_match){0};
     if (n_tokens < 1)
         return;
     int64_t depth;
-    const struct node *d = tree_walk(t, salt, tokens, n_tokens, &depth);
+    const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d)
         return;
-    const int64_t n = num_min(n_tokens - depth, KV_PAGE);
-    const size_t i = node_search(d, tokens + depth, n);
-    out->matched = depth;
-    for (size_t k = i ? i - 1 : 0; k <= i && k < d->n_sub; k++)
-        out->matched = num_max(out->matched, depth + run_common(d->sub[k], tokens + depth, n));
+    out->matched = depth + node_common(d, tokens + depth, num_min(n_tokens - depth, KV_PAGE), depth, scope.few);
 
     limit = num_min(limit, n_tokens);
     for (; d; d = d->parent, depth -= KV_PAGE) {
         const struct kv_point *p =
-            limit < depth ? NULL : node_prefix(d, tokens + depth, limit - depth);
+            limit < depth ? NULL : node_prefix(d, tokens + depth, limit - depth, depth, scope.few);
         if (!p)
             continue;
         out->point = p;

@@ -524,7 +524,7 @@ static const struct kv_form *form_of(const struct kv_store *s, const struct kv_t
 /* What to write of a timeline whose deepest ancestor is *parent (NULL: none); NULL: out of
  * memory. */
 static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t,
-                                 const struct kv_entry *to_be, const int32_t *tokens,
+                                 const struct kv_entry *to_be, uint32_t few, const int32_t *tokens,
                                  const void *mark, size_t mark_bytes)
 {
     struct kv_job *j = mem_zalloc(sizeof *j);
@@ -544,7 +544,8 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     h->n_groups = spec->n_groups;
     for (size_t i = 0; i + 1 < sizeof h->model; i++)
         h->model[i] = s->model[i];
-    snprintf(h->settings, sizeof h->settings, "%s%s", s->settings, spec->n_own ? " drafter" : "");
+    h->few = kv_few_at(few, h->length);
+    kv_file_settings(h, s->settings, spec->n_own > 0);
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
     j->out.token = copy_of(tokens + h->from, n_token);
@@ -561,18 +562,18 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
 }
 
 /* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
-static bool plan_entry(struct kv_store *s, struct kv_key context, uint64_t salt, const int32_t *tokens, int64_t length,
+static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t length,
                        int64_t least, struct kv_entry *out)
 {
     if (!may_save(s) || length < s->min_tokens)
         return false;
     const struct kv_entry *parent =
-        kv_index_deepest(&s->index, context, salt, tokens, length, true, NULL);
+        kv_index_deepest(&s->index, context, scope, tokens, length, true, NULL);
     if (parent && length - parent->length < num_max(least, s->min_tokens))
         return false;
     *out = (struct kv_entry){.context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
-    out->key = kv_key_of(context, salt, tokens, length);
-    out->plain = kv_key_of((struct kv_key){0, 0}, salt, tokens, length);
+    out->key = kv_key_of(context, scope, tokens, length);
+    out->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(scope.salt), tokens, length);
     if (parent) {
         out->parent = parent->key;
         out->from = parent->length;
@@ -580,7 +581,7 @@ static bool plan_entry(struct kv_store *s, struct kv_key context, uint64_t salt,
     return true;
 }
 
-bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt,
+bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_scope scope,
                   const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes)
 {
     struct kv_entry e;
@@ -588,11 +589,11 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, uint64_t salt
     pthread_mutex_lock(&s->lock);
     while (!s->scanned)
         pthread_cond_wait(&s->news, &s->lock);
-    const bool wanted = plan_entry(s, form_of(s, t)->context, salt, tokens, t->length, least, &e);
+    const bool wanted = plan_entry(s, form_of(s, t)->context, scope, tokens, t->length, least, &e);
     pthread_mutex_unlock(&s->lock);
     if (!wanted)
         return true;
-    struct kv_job *j = job_create(s, t, &e, tokens, mark, mark_bytes), *refused = j;
+    struct kv_job *j = job_create(s, t, &e, scope.few, tokens, mark, mark_bytes), *refused = j;
     const uint64_t n_bytes = j ? j->n_bytes : 0;
     pthread_mutex_lock(&s->lock);
     const bool room = j && n_bytes <= s->budget_bytes && s->n_queued < QUEUE_JOBS &&

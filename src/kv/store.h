@@ -4,7 +4,7 @@
  * A directory holds one file a restore point.  A file continues the deepest shorter one
  * that was there (its parent), so that what conversations share is stored once, and a
  * lookup reads few large files: one for each restore point on the way.  The name of a file
- * is the hash of model, layout, numerics, salt and all tokens up to its end; the tokens
+ * is the hash of model, layout, numerics, scope and all tokens up to its end; the tokens
  * themselves are compared before anything is used.
  *
  * With a guest (struct kv_spec) files have its pages, too, but for those of timelines that lack some of its rows.  Files
@@ -60,7 +60,7 @@ bool kv_store_gave_up(struct kv_store *s);
 /* Writes the timeline as it stands, unless there is a file that it would add fewer than the store's least
  * tokens to, or fewer than `least` (0: no matter).  tokens [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
  * it may be tried again. */
-bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, uint64_t salt,
+bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, struct kv_scope scope,
                   const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes);
 
 /* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False: that
@@ -70,14 +70,14 @@ bool kv_store_look(struct kv_store *s, bool wait);
 bool kv_store_looks(struct kv_store *s);
 /* The length of the deepest file within limit whose ancestors are all there, as of the last look; 0: none.
  * *foreign: of the deepest one that another model or other settings have left (0: none). */
-int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
+int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
                       int64_t *foreign);
 
 /* The timeline, which must hold a prefix of these tokens (or nothing), becomes that of
  * [0, length), a length that kv_store_find() gave.  On failure it is as before, and the
  * next find will not give that length again unless it was for lack of memory
  * (INGLE_LIMIT, INGLE_NOMEM).  *mark is ended with mem_free(). */
-MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
+MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, struct kv_scope scope,
                                          const int32_t *tokens, int64_t length, void **mark,
                                          size_t *mark_bytes, struct err *err);
 
@@ -88,7 +88,7 @@ struct kv_read;
 /* What kv_store_restore() begins with; tokens are copied.  t stays as it is, and is not to be changed,
  * until the end. */
 MUST_CHECK ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
-                                            const struct kv_timeline *t, uint64_t salt,
+                                            const struct kv_timeline *t, struct kv_scope scope,
                                             const int32_t *tokens, int64_t length, struct err *err);
 /* Takes pages, as many as take no time, then has the disk thread fill them.  True: it is over. */
 bool kv_store_read_poll(struct kv_read *r);
@@ -106,7 +106,7 @@ void kv_store_set_gentle(struct kv_store *s, bool gentle);
 
 /* Has the system read what a restore of this prefix will want.  Any thread; tokens are
  * copied.  It is only a hint. */
-void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n);
+void kv_store_prefetch(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t n);
 
 struct kv_store_counts {
     int64_t files;
@@ -137,6 +137,7 @@ MUST_CHECK ingle_status kv_store_list(const char *dir, kv_store_list_fn *fn, voi
 struct kv_save_options {
     uint64_t identity;
     const char *model, *numerics, *codec;
+    uint32_t few;              /* of what is saved, as in struct kv_scope */
     const atomic_bool *gentle; /* while it is true the processor is left to others half of the time; or NULL */
 };
 /* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody changes the
@@ -158,6 +159,8 @@ struct kv_load;
 /* Opens the file and checks what it is.  Any thread. */
 MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int64_t max_tokens,
                                       const char *path, const struct kv_save_options *o, struct err *err);
+/* How they were computed (struct kv_scope); 0: it does not matter for them. */
+uint32_t kv_load_few(const struct kv_load *l);
 /* Its tokens [n], valid until its end. */
 const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n);
 /* Takes pages, for a millisecond.  *more: there are more to take.  The engine thread. */

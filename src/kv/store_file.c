@@ -29,6 +29,14 @@ enum {
 };
 static const char magic[8] = {'i', 'n', 'g', 'l', 'e', ' ', 'k', 'v'};
 
+void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter)
+{
+    const struct kv_few_text few = kv_few_name(h->few);
+    char text[128];
+    snprintf(text, sizeof text, "%s%s%s%s", settings, h->few ? "+" : "", few.at, drafter ? " drafter" : "");
+    snprintf(h->settings, sizeof h->settings, "%.*s", (int)sizeof h->settings - 1, text);
+}
+
 struct kv_key kv_file_sum(const void *at, size_t n)
 {
     const XXH128_hash_t h = XXH3_128bits(at, n);

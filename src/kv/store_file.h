@@ -32,12 +32,14 @@ struct kv_file_header {
     uint64_t n_pages, mark_bytes;
     uint64_t meta_bytes, file_bytes;
     int64_t created;             /* seconds since 1970 */
-    uint32_t n_groups, zero;
+    uint32_t n_groups, few; /* as in struct kv_scope, where it says something of these positions; else 0 */
     char model[48], settings[32]; /* for people */
     struct kv_key meta_sum, sum;
 };
 static_assert(sizeof(struct kv_file_header) == 272, "a file format: do not pad");
 
+/* Its settings: "f16 exact", how a sparse prompt is computed, and whether a drafter's pages are there. */
+void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter);
 struct kv_key kv_file_sum(const void *at, size_t n);
 /* The header's own checksum: over it with `sum` zero. */
 struct kv_key kv_file_header_sum(const struct kv_file_header *h);

@@ -50,7 +50,7 @@ struct kv_read {
 /* A prefix that somebody will ask for. */
 struct kv_want {
     struct kv_want *next;
-    uint64_t salt;
+    struct kv_scope scope;
     int64_t n;
     int32_t token[];
 };

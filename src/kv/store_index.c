@@ -133,14 +133,14 @@ static bool whole(const struct kv_index *x, const struct kv_entry *e, bool pendi
 }
 
 const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key context,
-                                        uint64_t salt, const int32_t *tokens, int64_t limit,
+                                        struct kv_scope scope, const int32_t *tokens, int64_t limit,
                                         bool pending, int64_t *foreign)
 {
     const struct kv_entry *best = NULL;
     struct kv_hasher own, plain;
     int64_t other = 0;
-    bool ok = kv_hasher_begin(&own, context, salt, tokens);
-    ok = kv_hasher_begin(&plain, (struct kv_key){0, 0}, salt, tokens) && ok;
+    bool ok = kv_hasher_begin(&own, context, scope, tokens);
+    ok = kv_hasher_begin(&plain, (struct kv_key){0, 0}, kv_scope_of(scope.salt), tokens) && ok;
     for (size_t i = 0; ok && i < x->n && x->entry[i].length <= limit;) {
         const int64_t length = x->entry[i].length;
         const struct kv_key key = kv_hasher_at(&own, length);
@@ -150,7 +150,7 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
         const struct kv_key same = foreign ? kv_hasher_at(&plain, length) : key;
         for (; i < x->n && x->entry[i].length == length; i++)
             if (foreign && x->entry[i].state == KV_ENTRY_READY &&
-                !kv_key_equal(x->entry[i].context, context) &&
+                !(kv_key_equal(x->entry[i].context, context) && kv_key_equal(x->entry[i].key, key)) &&
                 kv_key_equal(x->entry[i].plain, same))
                 other = length;
     }

@@ -45,7 +45,7 @@ void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length);
 /* The deepest entry of a context for these tokens within limit, all of whose ancestors are
  * there; NULL: none.  pending: those that wait to be written count, too. */
 const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key context,
-                                        uint64_t salt, const int32_t *tokens, int64_t limit,
+                                        struct kv_scope scope, const int32_t *tokens, int64_t limit,
                                         bool pending, int64_t *foreign);
 /* The parent, NULL for an entry without one or whose parent is not there. */
 const struct kv_entry *kv_index_parent(const struct kv_index *x, const struct kv_entry *e);

@@ -166,13 +166,13 @@ void kv_store_serve(struct kv_store *s)
 /* ---- on the engine thread ---- */
 
 /* The deepest entry of any form, of equal ones that with more.  With the lock. */
-static const struct kv_entry *deepest(const struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
+static const struct kv_entry *deepest(const struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
                                       int64_t *foreign, const struct kv_form **form)
 {
     const struct kv_entry *best = NULL;
     for (int i = 0; i < s->n_forms; i++) {
         const struct kv_entry *e =
-            kv_index_deepest(&s->index, s->form[i].context, salt, tokens, limit, false, i ? NULL : foreign);
+            kv_index_deepest(&s->index, s->form[i].context, scope, tokens, limit, false, i ? NULL : foreign);
         if (!e || (best && e->length <= best->length))
             continue;
         best = e;
@@ -181,13 +181,13 @@ static const struct kv_entry *deepest(const struct kv_store *s, uint64_t salt, c
     return best;
 }
 
-int64_t kv_store_find(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t limit,
+int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
                       int64_t *foreign)
 {
     const struct kv_form *form;
     kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
-    const struct kv_entry *e = deepest(s, salt, tokens, limit, foreign, &form);
+    const struct kv_entry *e = deepest(s, scope, tokens, limit, foreign, &form);
     const int64_t length = e ? e->length : 0;
     pthread_mutex_unlock(&s->lock);
     return length;
@@ -314,7 +314,7 @@ void kv_store_read_free(struct kv_read *r)
 }
 
 ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const struct kv_timeline *t,
-                                 uint64_t salt, const int32_t *tokens, int64_t length, struct err *err)
+                                 struct kv_scope scope, const int32_t *tokens, int64_t length, struct err *err)
 {
     uint32_t g = 0;
     if (length > t->max_tokens)
@@ -339,7 +339,7 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
         for (int i = 0; i < s->n_forms && st == INGLE_NOTFOUND; i++) {
             r->form = &s->form[i];
             r->n_parts = 0;
-            st = collect(s, kv_key_of(r->form->context, salt, tokens, length), length, r->have, r, err);
+            st = collect(s, kv_key_of(r->form->context, scope, tokens, length), length, r->have, r, err);
         }
         pthread_mutex_unlock(&s->lock);
     }
@@ -459,23 +459,23 @@ void kv_store_read_drop(struct kv_read *r)
         kv_store_read_free(r);
 }
 
-ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, uint64_t salt,
+ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, struct kv_scope scope,
                               const int32_t *tokens, int64_t length, void **mark,
                               size_t *mark_bytes, struct err *err)
 {
     struct kv_read *r;
-    const ingle_status st = kv_store_read_begin(&r, s, t, salt, tokens, length, err);
+    const ingle_status st = kv_store_read_begin(&r, s, t, scope, tokens, length, err);
     return st ? st : kv_store_read_end(r, t, mark, mark_bytes, err);
 }
 
-void kv_store_prefetch(struct kv_store *s, uint64_t salt, const int32_t *tokens, int64_t n)
+void kv_store_prefetch(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t n)
 {
     if (n < s->min_tokens)
         return;
     struct kv_want *w = mem_alloc(sizeof *w + (size_t)n * sizeof *tokens);
     if (!w)
         return;
-    w->salt = salt;
+    w->scope = scope;
     w->n = n;
     memcpy(w->token, tokens, (size_t)n * sizeof *tokens);
     pthread_mutex_lock(&s->lock);
@@ -498,7 +498,7 @@ bool kv_store_serve_want(struct kv_store *s)
         return false;
     s->want = w->next;
     s->n_wants--;
-    const struct kv_entry *e = deepest(s, w->salt, w->token, w->n, NULL, &r.form);
+    const struct kv_entry *e = deepest(s, w->scope, w->token, w->n, NULL, &r.form);
     const bool some = e && !collect(s, e->key, e->length, 0, &r, NULL);
     pthread_mutex_unlock(&s->lock);
     for (size_t i = 0; some && i < r.n_parts; i++) {

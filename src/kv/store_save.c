@@ -83,15 +83,18 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     const char *name;
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
-    h->key = kv_key_of(h->context, 0, tokens, t->length);
-    h->plain = kv_key_of((struct kv_key){0, 0}, 0, tokens, t->length);
+    h->few = kv_few_at(o->few, t->length);
+    h->key = kv_key_of(h->context, (struct kv_scope){0, h->few}, tokens, t->length);
+    h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
     h->n_tokens = n_tokens;
     h->mark_bytes = mark_bytes;
     h->n_groups = s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
-    snprintf(h->settings, sizeof h->settings, "%s %s%s", o->codec ? o->codec : "", numerics, s->n_own ? " drafter" : "");
+    char settings[sizeof h->settings];
+    snprintf(settings, sizeof settings, "%s %s", o->codec ? o->codec : "", numerics);
+    kv_file_settings(h, settings, s->n_own > 0);
     if (!kv_file_pages(s, 0, t->length, &h->n_pages, &n_bytes))
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", path,
                        (long long)t->length);
@@ -138,6 +141,8 @@ static ingle_status check_file(const struct kv_file *f, const struct kv_spec *sp
                        h->settings, o->codec ? o->codec : "", numerics, spec->n_own ? " drafter" : "");
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
+    if (h->few && (kv_few_bits(h->few) < 0 || kv_few_bits(h->few) > KV_FEW_MOST_BITS || h->length <= kv_few_from(h->few)))
+        return err_set(err, INGLE_FORMAT, "%s: damaged: it is sparse in no way that there is (%u)", f->name, h->few);
     if (h->n_tokens > max_tokens)
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens exceed the limit of %lld tokens", f->name,
                        (long long)h->n_tokens, (long long)max_tokens);
@@ -188,7 +193,7 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
         st = check_file(&l->file, spec, max_tokens, o, &l->own, err);
     if (!st)
         st = kv_file_read_meta(&l->file, &l->own, err);
-    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, 0, l->file.token, h->length)))
+    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, (struct kv_scope){0, h->few}, l->file.token, h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
     uint64_t n_pages = 0, n_bytes;
     if (!st && !kv_file_pages(spec, 0, h->length, &n_pages, &n_bytes))
@@ -210,6 +215,11 @@ const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n)
 {
     *n = l->file.head.n_tokens;
     return l->file.token;
+}
+
+uint32_t kv_load_few(const struct kv_load *l)
+{
+    return l->file.head.few;
 }
 
 /* The group of the i-th page. */

@@ -199,6 +199,15 @@ static void add_reuse(struct ingle_reuse *to, const struct ingle_reuse *u)
         memcpy(to->why, u->why, sizeof to->why);
 }
 
+static void add_sparse(struct ingle_sparse *to, const struct ingle_sparse *u)
+{
+    to->pairs += u->pairs;
+    to->missed += u->missed;
+    to->most = u->most > to->most ? u->most : to->most;
+    to->n_read += u->n_read;
+    to->n_seen += u->n_seen;
+}
+
 /* A prompt counts once, however many parts it has. */
 static void add_usage(struct ingle_usage *to, const struct answer_part *p,
                       const struct ingle_usage *u)
@@ -214,6 +223,7 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     to->draft_saved_seconds += u->draft_saved_seconds;
     if (!to->draft_why[0])
         memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
+    add_sparse(&to->sparse, &u->sparse);
     to->experts.hits += u->experts.hits;
     to->experts.misses += u->experts.misses;
     to->experts.read_bytes += u->experts.read_bytes;
@@ -362,6 +372,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .draft_min = q->draft_min,
         .draft_tree = q->draft_tree,
         .draft_method = q->draft_method[0] ? q->draft_method : NULL,
+        .sparse = q->sparse.n ? q->sparse.at : NULL,
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,
         .prompt_logprobs = q->logprobs && q->echo,

@@ -231,8 +231,24 @@ static void put_schema(const struct serve *s, struct str *out)
     write_close(out, ']');
     write_close(out, '}');
     put_off(out, "full_cache");
-    put_off(out, "pflash");
+    write_key(out, "pflash");
+    write_open(out, '{');
+    write_member_bool(out, "enabled", strcmp(s->engine_info.sparse, "off") != 0);
+    write_close(out, '}');
     put_off(out, "tool_replay");
+}
+
+/* Prompts that read the values of large weights alone, and what that left out. */
+static void put_sparse(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+{
+    const struct ingle_engine_info *i = &s->engine_info;
+    write_key(out, "sparse");
+    write_open(out, '{');
+    write_member(out, "mode", i->sparse);
+    write_member(out, "why_never", i->sparse_why[0] ? i->sparse_why : NULL);
+    write_member_int(out, "layers", i->sparse_layers);
+    write_sparse_members(out, &now->sparse);
+    write_close(out, '}');
 }
 
 /* The prefixes on disk; null without --store. */
@@ -369,6 +385,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
     put_store(s, &now, out);
     put_drafting(s, &now, out);
+    put_sparse(s, &now, out);
     write_key(out, "daemon");
     write_open(out, '{');
     write_member_bool(out, "alive", true);

@@ -232,6 +232,16 @@ static void put_drafting(struct str *out, const struct ingle_engine_info *i, con
         n->draft_saved_seconds);
 }
 
+static void put_sparse(struct str *out, const struct ingle_sparse *u)
+{
+    put(out, "ingle_sparse_pairs_total", "counter", "Rows of sparse prompts, times layers and query heads.", (double)u->pairs);
+    put(out, "ingle_sparse_missed_total", "counter", "Sum over them: the share of weights whose values were replaced by means.",
+        u->missed);
+    put(out, "ingle_sparse_missed_most", "gauge", "The largest of these shares.", u->most);
+    put(out, "ingle_sparse_values_read_total", "counter", "Positions whose values they read.", (double)u->n_read);
+    put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.", (double)u->n_seen);
+}
+
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
 {
     put_head(out, "ingle_cache_bytes", "gauge", "Bytes of conversations that are kept.");
@@ -399,6 +409,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", &m->prefill);
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
+    put_sparse(out, &now.sparse);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);

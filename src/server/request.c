@@ -284,6 +284,7 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->allowed);
     str_init(&r->user);
     str_init(&r->cache_key);
+    str_init(&r->sparse);
     for (size_t i = 0; i < defaults->n_bias; i++) {
         struct fault none = {0};
         request_add_bias(r, defaults->bias[i].token, defaults->bias[i].bias, &none);
@@ -304,6 +305,7 @@ void request_release(struct chat_request *r)
     str_release(&r->allowed);
     str_release(&r->user);
     str_release(&r->cache_key);
+    str_release(&r->sparse);
     for (size_t i = 0; i < r->n_prompts; i++) {
         str_release(&r->prompt[i].text);
         mem_free(r->prompt[i].ids);
@@ -461,6 +463,24 @@ void request_get_cache_key(struct json_object *o, const char *name, struct chat_
     struct json_object *v = request_get(o, name);
     if (request_is_text(v) && json_object_get_string_len(v) <= REQUEST_MAX_AFFINITY)
         str_add(&r->cache_key, json_object_get_string(v), (size_t)json_object_get_string_len(v));
+}
+
+void request_get_sparse(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    struct ingle_error e;
+    if (!v || f->kind)
+        return;
+    if (!json_object_is_type(v, json_type_boolean) && !request_is_text(v)) {
+        request_fault(f, FAULT_REQUEST, name, "'%s' is neither a boolean nor a text", name);
+        return;
+    }
+    const char *how = request_is_text(v) ? json_object_get_string(v) : json_object_get_boolean(v) ? "on" : "off";
+    const ingle_status st = ingle_sparse_check(how, &e);
+    if (st)
+        request_fault_from(f, st, name, e.text);
+    str_clear(&r->sparse);
+    str_adds(&r->sparse, how);
 }
 
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)

@@ -154,6 +154,7 @@ struct chat_request {
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
+    struct str sparse;  /* as --sparse, or "": as the server's option says */
     bool anew;          /* nothing that is known of the prompt is used */
     struct str *stop;
     size_t n_stop, cap_stop;
@@ -203,6 +204,8 @@ bool request_has_tools(const struct chat_request *r);
 void request_check(const struct chat_request *r, struct fault *f);
 /* Any number will do; -1 asks for a random one. */
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+/* As --sparse; true and false are on and off. */
+void request_get_sparse(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* "refuse" or "drop". */
 void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* A hint: nothing that it may be is wrong. */

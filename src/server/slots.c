@@ -30,6 +30,7 @@ struct slot {
     int32_t *ids; /* [n + 1], the last one is none; NULL: nothing was computed here */
     size_t n;
     size_t n_stable; /* of them those that a later prompt begins with; 0: all */
+    char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
 };
 
 enum action { SAVE, RESTORE, ERASE };
@@ -183,13 +184,15 @@ static bool fill(struct slot *s, const char *user, const struct answer_tokens *t
 
 static bool copy(struct slot *to, const struct slot *from)
 {
+    memcpy(to->sparse, from->sparse, sizeof to->sparse);
     return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = from->n,
                                                         .n_stable = from->n_stable});
 }
 
-void slots_keep(struct slots *s, int id, const char *user, const struct answer_tokens *t)
+void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const struct answer_tokens *t)
 {
     struct slot new = {0};
+    snprintf(new.sparse, sizeof new.sparse, "%s", sparse);
     if (id >= 0 && id < s->n && fill(&new, user, t))
         put(s, id, &new);
 }
@@ -224,6 +227,8 @@ static void open_session(struct ingle_engine *engine, void *arg)
     t->status = ingle_session_open(&t->session, engine, &t->error);
     if (!t->status)
         ingle_session_set_user(t->session, t->slot.user);
+    if (!t->status && t->slot.sparse[0])
+        t->status = ingle_session_set_sparse(t->session, t->slot.sparse, &t->error);
 }
 
 static void close_session(struct ingle_engine *engine, void *arg)
@@ -310,6 +315,7 @@ static void restore(struct task *t)
     if (!load(t, t->path[0]))
         return;
     const int32_t *ids = ingle_session_tokens(t->session, &n);
+    ingle_session_sparse_text(t->session, now.sparse, sizeof now.sparse);
     if (fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .n_stable = stable})) {
         release(&t->slot);
         t->slot = now;

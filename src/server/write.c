@@ -165,3 +165,22 @@ void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right)
     write_member_int(s, "accepted_prediction_tokens", n_right);
     write_member_int(s, "rejected_prediction_tokens", n_drafted - n_right);
 }
+
+void write_sparse_members(struct str *s, const struct ingle_sparse *u)
+{
+    write_key(s, "pairs");
+    write_uint(s, u->pairs);
+    write_member_number(s, "missed_mean", u->pairs ? u->missed / (double)u->pairs : 0);
+    write_member_number(s, "missed_most", u->most);
+    write_member_number(s, "values_read", u->n_seen ? (double)u->n_read / (double)u->n_seen : 1);
+}
+
+void write_sparse(struct str *s, const struct ingle_sparse *u)
+{
+    if (!u->pairs)
+        return;
+    write_key(s, "sparse");
+    write_open(s, '{');
+    write_sparse_members(s, u);
+    write_close(s, '}');
+}

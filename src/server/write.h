@@ -16,6 +16,7 @@
 #define INGLE_SERVER_WRITE_H
 
 #include "base/str.h"
+#include "ingle/ingle.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,9 @@ void write_member_bool(struct str *s, const char *key, bool v);
 void write_member_null(struct str *s, const char *key);
 /* Drafted tokens that were right, and the others, by OpenAI's names; n_drafted 0: nothing. */
 void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right);
+/* What sparse prompts left out: the members of an object; "sparse" with one, or nothing where there were none. */
+void write_sparse_members(struct str *s, const struct ingle_sparse *u);
+void write_sparse(struct str *s, const struct ingle_sparse *u);
 void write_member_texts(struct str *s, const char *key, const char *const *text, size_t n); /* an array; n 0: nothing */
 
 #endif

@@ -14,7 +14,7 @@ static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_
 {
     for (int64_t limit = n_want;; limit = keep) {
         struct kv_match match;
-        kv_tree_find(s->r->tree, s->salt, want, n_want, limit, &match);
+        kv_tree_find(s->r->tree, s->scope, want, n_want, limit, &match);
         if (!match.point) {
             kv_timeline_clear(s->timeline);
             return INGLE_OK;
@@ -32,10 +32,10 @@ static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_
 static int64_t on_disk(struct session *s)
 {
     struct restore *x = &s->restore;
-    const int64_t length = kv_store_find(s->r->store, s->salt, s->token, x->n_want, &x->reuse.foreign);
+    const int64_t length = kv_store_find(s->r->store, s->scope, s->token, x->n_want, &x->reuse.foreign);
     if (length <= x->keep || kv_spec_reaches(&s->r->spec, length, x->keep))
         return length;
-    return kv_store_find(s->r->store, s->salt, s->token, x->keep, NULL);
+    return kv_store_find(s->r->store, s->scope, s->token, x->keep, NULL);
 }
 
 static bool lacks_memory(const struct session *s, ingle_status st, const struct err *why)
@@ -58,7 +58,7 @@ void session_restore_far(struct session *s)
         x->length = on_disk(s);
         if (num_min(x->length, x->keep) <= x->before)
             return;
-        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->salt, s->token, x->length, &why);
+        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->scope, s->token, x->length, &why);
     }
 }
 
@@ -77,7 +77,7 @@ static void take(struct session *s)
         return;
     session_rider_restored(s->r, s->timeline, "store");
     if (s->r->tree &&
-        kv_tree_put(s->r->tree, s->salt, s->timeline, s->token, x->length, mark, mark_bytes, &why))
+        kv_tree_put(s->r->tree, s->scope, s->timeline, s->token, x->length, mark, mark_bytes, &why))
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
     mem_free(mark);
     if (x->length > x->keep && kv_timeline_rewind(s->timeline, x->keep, &why))
@@ -109,7 +109,7 @@ bool session_sync_poll(struct session *s, struct session_reuse *reuse)
     reuse->kept = session_length(s);
     reuse->from_disk = reuse->kept - x->before;
     reuse->matched = num_max(reuse->matched, reuse->kept);
-    reuse->given_up = s->r->tree ? kv_tree_given_up(s->r->tree, s->salt, s->token, x->n_want, reuse->matched) : 0;
+    reuse->given_up = s->r->tree ? kv_tree_given_up(s->r->tree, s->scope, s->token, x->n_want, reuse->matched) : 0;
     return true;
 }
 
@@ -136,7 +136,7 @@ ingle_status session_restore_near(struct session *s, const int32_t *want, int64_
         own = 0;
     struct kv_match match = {0};
     if (s->r->tree)
-        kv_tree_find(s->r->tree, s->salt, want, n_want, keep, &match);
+        kv_tree_find(s->r->tree, s->scope, want, n_want, keep, &match);
     reuse->matched = num_max(reuse->matched, match.matched);
     ingle_status status = INGLE_OK;
     if (own && own >= match.length) {
@@ -151,15 +151,16 @@ ingle_status session_restore_near(struct session *s, const int32_t *want, int64_
     return status;
 }
 
-void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n)
+void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n)
 {
     if (r->store)
-        kv_store_prefetch(r->store, salt, tokens, n);
+        kv_store_prefetch(r->store, scope, tokens, n);
 }
 
-static struct kv_save_options save_options(const struct runner *r)
+static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 {
-    return (struct kv_save_options){.identity = r->identity,
+    return (struct kv_save_options){.few = few,
+                                    .identity = r->identity,
                                     .model = r->model,
                                     .numerics = r->numerics,
                                     .codec = r->kv.at,
@@ -168,7 +169,7 @@ static struct kv_save_options save_options(const struct runner *r)
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
-    const struct kv_save_options o = save_options(s->r);
+    const struct kv_save_options o = save_options(s->r, s->scope.few);
     session_late_see(s->r, &s, 1);
     return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
 }
@@ -176,7 +177,7 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
 ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
                                 struct err *err)
 {
-    const struct kv_save_options o = save_options(s->r);
+    const struct kv_save_options o = save_options(s->r, s->scope.few);
     int64_t n;
     ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
     if (st)
@@ -214,7 +215,10 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         return st;
     }
     memcpy(token, from, (size_t)n * sizeof *token);
+    const uint32_t few = kv_load_few(l);
     kv_load_end(l, t);
+    if (few || kv_few_at(s->scope.few, kv_timeline_length(t)))
+        session_use_few(s, few);
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
     mem_free(s->token);

@@ -91,11 +91,10 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    uint64_t salt;               /* whose remembered prefixes it may use */
+    struct kv_scope scope;       /* whose remembered prefixes it may use, and how its prompts are computed, */
+    struct kern_few few;         /* ... the same for kernels, */
+    struct kern_few_seen seen;   /* ... and what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
-    bool has_few;
-    struct kern_few few;           /* how its prompt's rows attend */
-    struct kern_few_seen few_seen; /* what that did since session_set_few() */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
@@ -103,6 +102,8 @@ struct session {
     struct late *late; /* owned; NULL: the drafter sees all with their step, or there is none */
 };
 
+/* Says what session_set_few() says, of a session whose tokens are computed so. */
+void session_use_few(struct session *s, uint32_t few);
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
  * what the session has or from the tree, whichever keeps more. */
 ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,

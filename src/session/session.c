@@ -35,26 +35,35 @@ void session_free(struct session *s)
 
 void session_set_salt(struct session *s, uint64_t salt)
 {
-    if (s->salt == salt)
+    if (s->scope.salt == salt)
         return;
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
     session_late_cut(s, 0);
     s->n_tokens = 0;
-    s->salt = salt;
+    s->scope.salt = salt;
 }
 
-static void no_borders(struct session *s)
+void session_set_few(struct session *s, uint32_t few)
 {
-    s->border = (struct session_borders){.n = 0};
-    s->next_border = 0;
+    struct err err;
+    const uint32_t was = s->scope.few;
+    if (was == few)
+        return;
+    const int64_t same = kv_few_same(was, few);
+    session_restore_drop(s);
+    if (session_length(s) > same) {
+        if (!kv_timeline_can_rewind(s->timeline, same) || kv_timeline_rewind(s->timeline, same, &err))
+            kv_timeline_clear(s->timeline);
+        session_late_cut(s, session_length(s));
+    }
+    session_use_few(s, few);
 }
 
-void session_set_few(struct session *s, const struct kern_few *few)
+void session_use_few(struct session *s, uint32_t few)
 {
-    s->has_few = few;
-    s->few = few ? *few : (struct kern_few){0};
-    s->few_seen = (struct kern_few_seen){0};
+    s->scope.few = few;
+    s->few = (struct kern_few){.eps = few ? kv_few_bits(few) : 0, .from = kv_few_from(few)};
 }
 
 const char *session_few_refuses(const struct runner *r)
@@ -62,9 +71,22 @@ const char *session_few_refuses(const struct runner *r)
     return family_few_refuses(r->device, &r->spec);
 }
 
-const struct kern_few_seen *session_few_seen(const struct session *s)
+uint32_t session_few(const struct session *s)
 {
-    return &s->few_seen;
+    return s->scope.few;
+}
+
+struct kern_few_seen session_few_take(struct session *s)
+{
+    const struct kern_few_seen seen = s->seen;
+    s->seen = (struct kern_few_seen){0};
+    return seen;
+}
+
+static void no_borders(struct session *s)
+{
+    s->border = (struct session_borders){.n = 0};
+    s->next_border = 0;
 }
 
 void session_prompt(struct session *s, int64_t n)
@@ -153,7 +175,7 @@ void session_set_borders(struct session *s, const struct session_borders *b)
     for (int i = 0; i < b->n && b->at[i] <= (int64_t)s->n_tokens; i++) {
         s->border.at[s->border.n++] = b->at[i];
         if (s->r->tree)
-            (void)kv_tree_use(s->r->tree, s->salt, s->token, b->at[i], b->at[i] == b->shared);
+            (void)kv_tree_use(s->r->tree, s->scope, s->token, b->at[i], b->at[i] == b->shared);
     }
     s->border.shared = b->shared;
 }
@@ -243,11 +265,10 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
-    dst->has_few = src->has_few;
-    dst->few = src->few;
     dst->border = src->border;
     dst->next_border = src->next_border;
-    dst->salt = src->salt;
+    dst->scope.salt = src->scope.salt;
+    session_use_few(dst, src->scope.few);
     return INGLE_OK;
 }
 
@@ -268,26 +289,26 @@ static ingle_status remember(struct session *s, const struct kv_timeline *t, boo
     const int64_t n = kv_timeline_length(t), least = between ? least_between(s->r) : 0;
     ingle_status status = INGLE_OK;
     if (s->r->tree && n)
-        status = kv_tree_put(s->r->tree, s->salt, t, s->token, n, NULL, 0, err);
-    if (s->r->store && n && !kv_store_put(s->r->store, t, s->salt, s->token, least, NULL, 0) && s->r->tree)
-        kv_tree_owe(s->r->tree, s->salt, s->token, n);
+        status = kv_tree_put(s->r->tree, s->scope, t, s->token, n, NULL, 0, err);
+    if (s->r->store && n && !kv_store_put(s->r->store, t, s->scope, s->token, least, NULL, 0) && s->r->tree)
+        kv_tree_owe(s->r->tree, s->scope, s->token, n);
     return status;
 }
 
 /* Offers the store the next point that it owes; false: there is none, or still no room. */
 static bool settle_one(struct runner *r)
 {
-    uint64_t salt;
+    struct kv_scope scope;
     int64_t n;
     int32_t *token;
-    const struct kv_point *p = kv_tree_owed(r->tree, &salt, &token, &n);
+    const struct kv_point *p = kv_tree_owed(r->tree, &scope, &token, &n);
     if (!p)
         return false;
     const bool ok = kv_timeline_attach(r->behind, r->tree, p, NULL) == INGLE_OK;
-    const bool taken = !ok || kv_store_put(r->store, r->behind, salt, token, 0, NULL, 0);
+    const bool taken = !ok || kv_store_put(r->store, r->behind, scope, token, 0, NULL, 0);
     kv_timeline_clear(r->behind);
     if (!taken)
-        kv_tree_owe(r->tree, salt, token, n);
+        kv_tree_owe(r->tree, scope, token, n);
     mem_free(token);
     return taken;
 }
@@ -318,7 +339,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (s->has_few || device_numerics(s->r->device) == DEVICE_FAST) && session_length(s) < s->prompt_end;
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few) && session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
@@ -369,6 +390,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             return s;
         if (s) /* this one waits for pages; the others need not */
             continue;
+        const bool few = prompts && kv_few_at(w->s->scope.few, session_length(w->s) + take);
         struct family_span *span = &l->span[b->n_spans];
         *span = (struct family_span){.timeline = w->s->timeline,
                                      .token = w->s->token + session_length(w->s),
@@ -376,8 +398,8 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .at = session_length(w->s),
                                      .want = w->want,
                                      .prompt = prompts,
-                                     .few = w->s->has_few ? &w->s->few : NULL,
-                                     .seen = &w->s->few_seen};
+                                     .few = few ? &w->s->few : NULL,
+                                     .seen = few ? &w->s->seen : NULL};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
@@ -496,7 +518,7 @@ static bool is_far_end(const struct session *s, int64_t at)
 {
     const int64_t last = s->border.n ? s->border.at[s->border.n - 1] : 0;
     return at == s->prompt_end &&
-           !(last && at - last <= KV_REWIND && s->r->tree && kv_tree_use(s->r->tree, s->salt, s->token, last, false));
+           !(last && at - last <= KV_REWIND && s->r->tree && kv_tree_use(s->r->tree, s->scope, s->token, last, false));
 }
 
 /* n more tokens have been computed. */

@@ -101,6 +101,14 @@ MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, s
 void session_free(struct session *s);
 /* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
 void session_set_salt(struct session *s, uint64_t salt);
+/* How rows of its prompts are computed from now on (few: as in struct kv_scope).  What is computed stays as far as it is the same
+ * either way; the rest waits again. */
+void session_set_few(struct session *s, uint32_t few);
+uint32_t session_few(const struct session *s);
+/* NULL: the model and the device can; else why they compute with all, whatever was set (family_few_refuses()). */
+const char *session_few_refuses(const struct runner *r);
+/* What that did in its steps since the last call of this. */
+struct kern_few_seen session_few_take(struct session *s);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
  * prefix shares with these; given_up: more than that were remembered lately, so many, and
@@ -135,7 +143,7 @@ void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg)
 /* Others want the processor: the store uses it in short turns. */
 void session_runner_set_gentle(struct runner *r, bool gentle);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
-void session_prefetch(struct runner *r, uint64_t salt, const int32_t *tokens, int64_t n);
+void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n);
 /* Where turns of a prompt meet, and later prompts may part from it: ascending, above 0.  Other conversations
  * are likely to begin with the first `shared` tokens, of which it is one; 0: no. */
 enum { SESSION_BORDERS = KV_MARKS };
@@ -150,15 +158,8 @@ void session_set_borders(struct session *s, const struct session_borders *b);
 /* The last border within [0, n) that is still to come, so that its restore point will be there when the
  * session has n tokens; 0: none, or there is no room for it. */
 int64_t session_border_before(const struct session *s, int64_t n);
-/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and few compute them otherwise. */
+/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and session_set_few() compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
-/* From now on rows of its prompts attend to few positions (copied); NULL: to all that they see.  What was computed so is
- * another prefix than what was not: who asks keeps their names apart. */
-void session_set_few(struct session *s, const struct kern_few *few);
-/* NULL: the model and the device can; else why they compute with all, whatever was set (family_few_refuses()). */
-const char *session_few_refuses(const struct runner *r);
-/* What that did since session_set_few(); in steps that run now it is still being added to. */
-const struct kern_few_seen *session_few_seen(const struct session *s);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);
@@ -212,7 +213,7 @@ struct session_work {
     int64_t n_beside;           /* rows of its branches */
 };
 
-/* One step over all the work items (distinct sessions of one runner), filled in order (with fast numerics prompts last) up to
+/* One step over all the work items (distinct sessions of one runner), filled in order (prompts that are computed in a way of their own last) up to
  * max_rows rows and max_logits rows of logits.  INGLE_NUMERIC: an item failed (the text says
  * where a value first was no number), the others have moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,

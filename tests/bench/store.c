@@ -49,10 +49,10 @@ static void restore(struct kv_store *s, struct kv_timeline *t, const int32_t *to
     void *mark;
     size_t mark_bytes;
     kv_timeline_clear(t);
-    if (kv_store_find(s, 0, tokens, n, NULL) != n)
+    if (kv_store_find(s, kv_scope_of(0), tokens, n, NULL) != n)
         must(INGLE_NOTFOUND, &(struct err){.msg = "the store does not have it"});
     const uint64_t start = clock_now();
-    must(kv_store_restore(s, t, 0, tokens, n, &mark, &mark_bytes, &err), &err);
+    must(kv_store_restore(s, t, kv_scope_of(0), tokens, n, &mark, &mark_bytes, &err), &err);
     say(what, bytes, start);
     mem_free(mark);
 }
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     const double bytes = (double)n_pages * PAGE_MIB * 1048576;
     must(kv_store_open(&s, pool, &o, &err), &err);
     uint64_t start = clock_now();
-    kv_store_put(s, t, 0, tokens, 0, NULL, 0);
+    kv_store_put(s, t, kv_scope_of(0), tokens, 0, NULL, 0);
     say("put (what the engine waits)", bytes, start);
     kv_store_flush(s);
     say("written and synced", bytes, start);

@@ -31,11 +31,11 @@ static float *logits_of(struct golden_model *g, const int32_t *tokens, int64_t c
     struct err e;
     struct session *s;
     GOLDEN_OK(session_create(&s, g->runner, &e));
-    session_set_few(s, few);
+    session_set_few(s, few ? kv_few_of(few->eps, few->from) : 0);
     session_prompt(s, N);
     float *logits = golden_logits(g, s, tokens, N, chunk, NULL);
     if (seen)
-        *seen = *session_few_seen(s);
+        *seen = session_few_take(s);
     session_free(s);
     return logits;
 }
@@ -68,7 +68,8 @@ static void any_cut_and_threads(void **state)
             first = seen;
         } else {
             assert_memory_equal(got, want, (size_t)(N * g.info.n_vocab) * sizeof *got);
-            assert_memory_equal(&seen, &first, sizeof seen);
+            assert_true(seen.rows == first.rows && seen.pairs == first.pairs && seen.missed == first.missed && seen.kept == first.kept &&
+                        seen.seen == first.seen && seen.most >= first.most && seen.most <= first.most);
             mem_free(got);
         }
         golden_close(&g);
@@ -90,7 +91,7 @@ static void forked_beside_others(void **state)
     float *want = logits_of(&g, tokens, 0, &few, NULL), *all = logits_of(&g, tokens, 0, NULL, NULL);
     for (int i = 0; i < 3; i++)
         GOLDEN_OK(session_create(&s[i], g.runner, &e));
-    session_set_few(s[0], &few);
+    session_set_few(s[0], kv_few_of(few.eps, few.from));
     session_prompt(s[0], N);
     mem_free(golden_logits(&g, s[0], tokens, 800, 0, NULL));
     GOLDEN_OK(session_fork(s[1], s[0], &e));

@@ -125,14 +125,14 @@ static inline void depot_put(struct depot *d, int line, uint64_t salt, int64_t n
     assert_int_equal(world_step(&d->w, l, n, n), INGLE_OK);
     char mark[32];
     snprintf(mark, sizeof mark, "mark of %lld", (long long)l->length);
-    kv_store_put(d->store, l->t, salt, l->token, 0, mark, strlen(mark) + 1);
+    kv_store_put(d->store, l->t, kv_scope_of(salt), l->token, 0, mark, strlen(mark) + 1);
 }
 
 static inline int64_t depot_find(struct depot *d, uint64_t salt, const int32_t *tokens, int64_t limit,
                                  int64_t *foreign)
 {
     assert_true(kv_store_look(d->store, true));
-    return kv_store_find(d->store, salt, tokens, limit, foreign);
+    return kv_store_find(d->store, kv_scope_of(salt), tokens, limit, foreign);
 }
 
 /* The line becomes what the store has of its tokens within limit; its length. */
@@ -146,7 +146,7 @@ static inline int64_t depot_get(struct depot *d, int line, uint64_t salt, int64_
     void *mark = NULL;
     size_t mark_bytes = 0;
     const ingle_status st =
-        kv_store_restore(d->store, l->t, salt, l->token, n, &mark, &mark_bytes, &err);
+        kv_store_restore(d->store, l->t, kv_scope_of(salt), l->token, n, &mark, &mark_bytes, &err);
     if (st) {
         world_check(&d->w, l); /* as before */
         return -1;

@@ -122,11 +122,11 @@ static void blocks_of_the_tree_may_lack_it(void **state)
     assert_int_equal(kv_tree_create(&tree, d->w.pool, POOL_BYTES, &err), INGLE_OK);
     struct world_line *lacks = &d->w.line[0], *has = &d->w.line[1], *to = &d->w.line[2];
     assert_int_equal(depot_get(d, 0, 0, 300), 300);
-    assert_int_equal(kv_tree_put(tree, 0, lacks->t, lacks->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), lacks->t, lacks->token, 300, NULL, 0, &err), INGLE_OK);
     grow(d, 1, 500); /* its first two blocks are those of the other one */
-    assert_int_equal(kv_tree_put(tree, 0, has->t, has->token, 500, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), has->t, has->token, 500, NULL, 0, &err), INGLE_OK);
     for (int64_t length = 300; length <= 500; length += 200) {
-        kv_tree_find(tree, 0, to->token, length, length, &match);
+        kv_tree_find(tree, kv_scope_of(0), to->token, length, length, &match);
         assert_int_equal(match.length, length);
         assert_int_equal(kv_timeline_attach(to->t, tree, match.point, &err), INGLE_OK);
         assert_int_equal(kv_timeline_from(to->t), length == 300 ? 300 : 2 * KV_PAGE);
@@ -198,17 +198,17 @@ static void random_walks_claim_nothing_that_is_not_there(void **state)
             if (op < 60) {
                 world_operate(&d->w, l);
             } else if (op < 75) {
-                (void)kv_store_put(d->store, l->t, 0, l->token, 0, NULL, 0);
-                assert_int_equal(kv_tree_put(tree, 0, l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
+                (void)kv_store_put(d->store, l->t, kv_scope_of(0), l->token, 0, NULL, 0);
+                assert_int_equal(kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
             } else if (op < 90) {
                 void *mark = NULL;
                 size_t mark_bytes;
                 const int64_t n = depot_find(d, 0, l->token, l->max, NULL);
-                if (n && !kv_store_restore(d->store, l->t, 0, l->token, n, &mark, &mark_bytes, &err))
+                if (n && !kv_store_restore(d->store, l->t, kv_scope_of(0), l->token, n, &mark, &mark_bytes, &err))
                     l->length = l->rewind_to = n;
                 mem_free(mark);
             } else {
-                kv_tree_find(tree, 0, l->token, l->max, l->max, &match);
+                kv_tree_find(tree, kv_scope_of(0), l->token, l->max, l->max, &match);
                 if (match.point && !kv_timeline_attach(l->t, tree, match.point, &err))
                     l->length = l->rewind_to = match.length;
             }

@@ -33,7 +33,7 @@ static void put(struct kv_tree *tree, struct puts *puts, const struct world_line
 {
     struct err err;
     const uint64_t mark[2] = {(uint64_t)l->length, world_chain(l->token, l->length)};
-    assert_int_equal(kv_tree_put(tree, 0, l->t, l->token, l->length, mark, sizeof mark, &err),
+    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, mark, sizeof mark, &err),
                      INGLE_OK);
     if (!puts || !l->length || puts->n == PUTS_MAX)
         return;
@@ -46,7 +46,7 @@ static void put(struct kv_tree *tree, struct puts *puts, const struct world_line
 static void find(struct kv_tree *tree, const struct puts *puts, const int32_t *token, int64_t n,
                  int64_t limit, bool exact, struct kv_match *m)
 {
-    kv_tree_find(tree, 0, token, n, limit, m);
+    kv_tree_find(tree, kv_scope_of(0), token, n, limit, m);
     int64_t best = 0, matched = 0;
     bool there = false;
     for (int64_t i = 0; i < puts->n; i++) {
@@ -260,7 +260,7 @@ static void step(struct grove *g, int line, int64_t n)
 static int64_t found(struct grove *g, int line, int64_t n, int64_t limit)
 {
     struct kv_match m;
-    kv_tree_find(g->tree, 0, g->w.line[line].token, n, limit, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), g->w.line[line].token, n, limit, &m);
     return m.length;
 }
 
@@ -269,7 +269,7 @@ static void attach(struct grove *g, int line, int64_t length)
     struct err err;
     struct kv_match m;
     struct world_line *l = &g->w.line[line];
-    kv_tree_find(g->tree, 0, l->token, WORLD_MAX, length, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), l->token, WORLD_MAX, length, &m);
     assert_int_equal(m.length, length);
     assert_int_equal(kv_timeline_attach(l->t, g->tree, m.point, &err), INGLE_OK);
     l->length = l->rewind_to = length;
@@ -328,10 +328,10 @@ static void the_deepest_point_within_the_limit_is_found(void **state)
     }
     struct kv_match m;
     g->w.line[1].token[200] = -1;
-    kv_tree_find(g->tree, 0, g->w.line[1].token, 700, 700, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), g->w.line[1].token, 700, 700, &m);
     assert_int_equal(m.length, 129);
     assert_int_equal(m.matched, 200);
-    kv_tree_find(g->tree, 0, NULL, 0, 5, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), NULL, 0, 5, &m);
     assert_true(!m.point && !m.matched);
     grove_close(g);
 }
@@ -346,14 +346,14 @@ static void an_equal_point_is_refreshed(void **state)
     const uint64_t used = world_used(&g->w);
     step(g, 1, 200);
     assert_int_equal(
-        kv_tree_put(g->tree, 0, g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
+        kv_tree_put(g->tree, kv_scope_of(0), g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
     assert_int_equal(points(g), 1);
     world_line_close(&g->w.line[1]);
     assert_true(world_used(&g->w) == used);
     struct kv_match m;
-    kv_tree_find(g->tree, 0, g->w.line[0].token, 200, 200, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), g->w.line[0].token, 200, 200, &m);
     assert_int_equal(m.mark_bytes, 16);
-    assert_int_equal(kv_tree_put(g->tree, 0, g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
                      INGLE_ARG);
     assert_string_equal(err.msg, "a restore point of 199 tokens of a timeline of 200");
     struct kv_tree *second;
@@ -370,21 +370,83 @@ static void salts_share_nothing(void **state)
     const struct world_line *l = &g->w.line[0];
     step(g, 0, 300);
     for (uint64_t salt = 1; salt < 4; salt++) {
-        kv_tree_find(g->tree, salt, l->token, 300, 300, &m);
+        kv_tree_find(g->tree, kv_scope_of(salt), l->token, 300, 300, &m);
         assert_true(!m.point && !m.matched);
-        assert_int_equal(kv_tree_put(g->tree, salt, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
-        kv_tree_find(g->tree, salt, l->token, 300, 300, &m);
+        assert_int_equal(kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+        kv_tree_find(g->tree, kv_scope_of(salt), l->token, 300, 300, &m);
         assert_int_equal(m.length, 300);
-        kv_tree_find(g->tree, salt + 1, l->token, 300, 300, &m);
+        kv_tree_find(g->tree, kv_scope_of(salt + 1), l->token, 300, 300, &m);
         assert_true(!m.point && !m.matched);
     }
-    kv_tree_find(g->tree, 0, l->token, 300, 300, &m);
+    kv_tree_find(g->tree, kv_scope_of(0), l->token, 300, 300, &m);
     assert_true(!m.point && !m.matched);
     assert_int_equal(points(g), 3);
     kv_tree_clear(g->tree);
     assert_int_equal(points(g), 0);
-    assert_int_equal(kv_tree_put(g->tree, 9, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(9), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
     grove_close(g);
+}
+
+static int64_t found_as(const struct grove *g, uint32_t few, int64_t n, int64_t limit, int64_t *matched)
+{
+    struct kv_match m;
+    kv_tree_find(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n, limit, &m);
+    *matched = m.matched;
+    return m.length;
+}
+
+static void remember_as(struct grove *g, uint32_t few)
+{
+    struct err err;
+    const struct world_line *l = &g->w.line[0];
+    assert_int_equal(kv_tree_put(g->tree, (struct kv_scope){3, few}, l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
+}
+
+/* What ends at or before the place where a prompt begins to be sparse is everybody's, what is longer its own. */
+static void sparse_prompts_are_kept_apart_from_where_they_begin(void **state)
+{
+    (void)state;
+    static const int64_t starts[] = {0, 1, 127, 128, 200, 256, 300};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        const uint32_t few = kv_few_of(3, starts[i]), finer = kv_few_of(5, starts[i]);
+        struct grove *g = grove_open(0, 1 << 22, 1 << 22, 2);
+        int64_t matched, n = 0;
+        /* dense points at every 50 tokens; sparse ones at every 100 */
+        for (int k = 1; k <= 8; k++) {
+            step(g, 0, 50);
+            n += 50;
+            remember_as(g, 0);
+            if (k % 2 == 0)
+                remember_as(g, few);
+        }
+        const int64_t shared = starts[i] / 50 * 50;
+        for (int64_t limit = 0; limit <= n; limit += 25) {
+            const int64_t own = limit / 100 * 100;
+            assert_int_equal(found_as(g, 0, n, limit, &matched), limit / 50 * 50);
+            assert_int_equal(matched, n);
+            assert_int_equal(found_as(g, few, n, limit, &matched), num_max(num_min(shared, limit / 50 * 50), own > starts[i] ? own : 0));
+            assert_int_equal(matched, n);
+            assert_int_equal(found_as(g, finer, n, limit, &matched), num_min(shared, limit / 50 * 50));
+            assert_int_equal(matched, num_min(n, starts[i]));
+        }
+        /* the other way round: a dense question does not see sparse points */
+        kv_tree_clear(g->tree);
+        remember_as(g, few);
+        assert_int_equal(found_as(g, 0, n, n, &matched), 0);
+        assert_int_equal(matched, starts[i] / KV_PAGE * KV_PAGE); /* in whole blocks that are everybody's */
+        assert_int_equal(found_as(g, finer, n, n, &matched), 0);
+        assert_int_equal(found_as(g, few, n, n, &matched), n);
+        assert_true(kv_tree_use(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n, true));
+        assert_false(kv_tree_use(g->tree, (struct kv_scope){3, 0}, g->w.line[0].token, n, true));
+        kv_tree_owe(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n);
+        struct kv_scope scope = {0, 0};
+        int32_t *token;
+        int64_t n_owed;
+        assert_non_null(kv_tree_owed(g->tree, &scope, &token, &n_owed));
+        assert_true(scope.salt == 3 && scope.few == few && n_owed == n);
+        mem_free(token);
+        grove_close(g);
+    }
 }
 
 static void a_miss_knows_what_was_given_up(void **state)
@@ -394,20 +456,20 @@ static void a_miss_knows_what_was_given_up(void **state)
     struct err err;
     const struct world_line *l = &g->w.line[0];
     step(g, 0, 300);
-    assert_int_equal(kv_tree_put(g->tree, 5, l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
-    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, 400, 0), 0);
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(5), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, 400, 0), 0);
     int64_t n = 300;
-    for (uint64_t salt = 6; !kv_tree_given_up(g->tree, 5, l->token, n, 0); salt++) {
+    for (uint64_t salt = 6; !kv_tree_given_up(g->tree, kv_scope_of(5), l->token, n, 0); salt++) {
         step(g, 0, 10);
         n += 10;
-        assert_int_equal(kv_tree_put(g->tree, salt, l->t, l->token, n, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, n, NULL, 0, &err), INGLE_OK);
         assert_true(points(g) > 0 && salt < 40);
     }
-    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, n, 0), 300);
-    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, 299, 0), 0);
-    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token, n, 300), 0);
-    assert_int_equal(kv_tree_given_up(g->tree, 7, l->token, n, 0), 0);
-    assert_int_equal(kv_tree_given_up(g->tree, 5, l->token + 1, n, 0), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, n, 0), 300);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, 299, 0), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, n, 300), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(7), l->token, n, 0), 0);
+    assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token + 1, n, 0), 0);
     grove_close(g);
 }
 
@@ -476,9 +538,9 @@ static void what_others_begin_with_outlives_conversations(void **state)
     for (int32_t id = 1; id <= 6; id++) {
         converse(g, id);
         g->w.line[1].token[0] = -id;
-        assert_true(kv_tree_use(g->tree, 0, g->w.line[1].token, 300, id == 1));
-        assert_false(kv_tree_use(g->tree, 0, g->w.line[1].token, 299, true));
-        assert_false(kv_tree_use(g->tree, 1, g->w.line[1].token, 300, true));
+        assert_true(kv_tree_use(g->tree, kv_scope_of(0), g->w.line[1].token, 300, id == 1));
+        assert_false(kv_tree_use(g->tree, kv_scope_of(0), g->w.line[1].token, 299, true));
+        assert_false(kv_tree_use(g->tree, kv_scope_of(1), g->w.line[1].token, 300, true));
     }
     assert_true(remembered(g, 1) && remembered(g, 6) && !remembered(g, 2));
     for (int32_t id = 7; id <= 30; id++) /* not for ever */
@@ -644,7 +706,7 @@ static void failing_memory_leaves_the_tree_as_it_was(void **state)
     for (fail = 1; s != INGLE_OK; fail++) {
         kv_tree_count(g->tree, &before);
         mem_fail_in = fail;
-        s = kv_tree_put(g->tree, 0, g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
+        s = kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
         mem_fail_in = 0;
         kv_tree_count(g->tree, &after);
         assert_true(s == INGLE_OK || (s == INGLE_NOMEM && before.bytes == after.bytes));
@@ -688,7 +750,7 @@ static void ten_thousand_points_are_told_apart(void **state)
                 put(g->tree, NULL, l);
             }
             struct kv_match m;
-            kv_tree_find(g->tree, 0, l->token, 400, 400, &m);
+            kv_tree_find(g->tree, kv_scope_of(0), l->token, 400, 400, &m);
             assert_int_equal(m.length, n);
             assert_int_equal(m.matched, n);
             if (round) {
@@ -709,6 +771,7 @@ int main(void)
         cmocka_unit_test(the_deepest_point_within_the_limit_is_found),
         cmocka_unit_test(an_equal_point_is_refreshed),
         cmocka_unit_test(salts_share_nothing),
+        cmocka_unit_test(sparse_prompts_are_kept_apart_from_where_they_begin),
         cmocka_unit_test(a_miss_knows_what_was_given_up),
         cmocka_unit_test(what_exceeds_the_budget_is_reported),
         cmocka_unit_test(the_least_recently_used_is_given_up_first),

@@ -48,7 +48,7 @@ static void what_conversations_share_is_stored_once(void **state)
         for (int64_t k = 1024; k < WORLD_MAX; k++)
             d->w.line[i].token[k] = i;
         depot_put(d, i, 0, 20);
-        kv_store_put(d->store, d->w.line[i].t, 0, d->w.line[i].token, 0, "mark of 1044", 13); /* it is there */
+        kv_store_put(d->store, d->w.line[i].t, kv_scope_of(0), d->w.line[i].token, 0, "mark of 1044", 13); /* it is there */
     }
     kv_store_flush(d->store);
     const struct kv_store_counts n = depot_counts(d);
@@ -102,6 +102,80 @@ static void salts_models_and_settings_share_nothing(void **state)
     depot_reopen(d);
     assert_int_equal(depot_find(d, 5, d->w.line[2].token, 1000, &foreign), 0);
     assert_int_equal(foreign, 300);
+    depot_close(d);
+}
+
+static int64_t find_as(struct depot *d, uint32_t few, int64_t *foreign)
+{
+    assert_true(kv_store_look(d->store, true));
+    return kv_store_find(d->store, (struct kv_scope){0, few}, d->w.line[2].token, 1000, foreign);
+}
+
+static void put_as(struct depot *d, int line, uint32_t few, int64_t n)
+{
+    struct world_line *l = &d->w.line[line];
+    assert_int_equal(world_step(&d->w, l, n, n), INGLE_OK);
+    kv_store_put(d->store, l->t, (struct kv_scope){0, few}, l->token, 0, NULL, 0);
+}
+
+/* A file of a sparse prompt continues what is everybody's, and nobody else finds it. */
+static void sparse_prompts_are_kept_apart(void **state)
+{
+    (void)state;
+    const uint32_t few = kv_few_of(3, 300), finer = kv_few_of(4, 300), later = kv_few_of(3, 700);
+    int64_t foreign;
+    struct err err;
+    struct depot *d = depot_open(1 << 20);
+    put_as(d, 0, few, 300); /* of a sparse prompt, and dense so far */
+    put_as(d, 0, few, 300);
+    for (int round = 0; round < 2; round++) {
+        kv_store_flush(d->store);
+        assert_int_equal(find_as(d, few, &foreign), 600);
+        assert_int_equal(find_as(d, 0, &foreign), 300);
+        assert_int_equal(foreign, 600);
+        assert_int_equal(find_as(d, finer, &foreign), 300);
+        assert_int_equal(find_as(d, later, &foreign), 300);
+        void *mark = NULL;
+        size_t mark_bytes = 0;
+        struct world_line *l = &d->w.line[1];
+        kv_timeline_clear(l->t);
+        assert_int_equal(kv_store_restore(d->store, l->t, (struct kv_scope){0, few}, l->token, 600, &mark, &mark_bytes, &err), INGLE_OK);
+        l->length = l->rewind_to = 600;
+        world_check(&d->w, l);
+        mem_free(mark);
+        depot_reopen(d);
+    }
+    put_as(d, 1, 0, 100); /* the same tokens, dense: a file beside the other */
+    kv_store_flush(d->store);
+    assert_int_equal(find_as(d, 0, &foreign), 700);
+    assert_int_equal(find_as(d, later, &foreign), 700);
+    assert_int_equal(find_as(d, few, &foreign), 600);
+    assert_int_equal(foreign, 700);
+    depot_close(d);
+}
+
+static void a_saved_timeline_says_how_it_is_computed(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    struct kv_save_options o = {.identity = 42, .numerics = "exact", .codec = "f16", .few = kv_few_of(3, 200)};
+    struct world_line *l = &d->w.line[0];
+    struct kv_load *load;
+    struct err err;
+    char path[128];
+    snprintf(path, sizeof path, "%s/saved", d->dir);
+    for (int64_t n = 150; n <= 300; n += 150) {
+        assert_int_equal(world_step(&d->w, l, 150, 150), INGLE_OK);
+        o.few = kv_few_of(3, 200);
+        assert_int_equal(kv_save(l->t, path, &o, l->token, n, NULL, 0, &err), INGLE_OK);
+        o.few = 0;
+        assert_int_equal(kv_load_begin(&load, &d->w.spec, 1000, path, &o, &err), INGLE_OK);
+        assert_int_equal(kv_load_few(load), n > 200 ? kv_few_of(3, 200) : 0);
+        kv_load_end(load, NULL);
+    }
+    assert_string_equal(kv_few_name(kv_few_of(3, 4096)).at, "few3-w4-f4096");
+    assert_string_equal(kv_few_name(kv_few_of(0, 0)).at, "few0-w4-f0");
+    assert_string_equal(kv_few_name(0).at, "");
     depot_close(d);
 }
 
@@ -175,29 +249,29 @@ static void what_had_to_wait_is_offered_again(void **state)
     struct kv_tree *tree;
     struct err err;
     int n_owed = 0;
-    uint64_t salt = 0;
+    struct kv_scope scope = {0, 0};
     int32_t *token;
     int64_t n;
     assert_int_equal(kv_tree_create(&tree, d->w.pool, 12 << 20, &err), INGLE_OK);
-    assert_null(kv_tree_owed(tree, &salt, &token, &n));
+    assert_null(kv_tree_owed(tree, &scope, &token, &n));
     for (int32_t i = 0; i < N; i++) {
         kv_timeline_clear(l->t);
         l->length = 0;
         for (int64_t k = 0; k < TOKENS; k++)
             l->token[k] = i;
         assert_int_equal(world_step(&d->w, l, TOKENS, TOKENS), INGLE_OK);
-        assert_int_equal(kv_tree_put(tree, 7, l->t, l->token, TOKENS, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, TOKENS, NULL, 0, &err), INGLE_OK);
         if (i % 3 == 1) /* as if the queue were full */
-            kv_tree_owe(tree, 7, l->token, TOKENS);
+            kv_tree_owe(tree, kv_scope_of(7), l->token, TOKENS);
         else
-            assert_true(kv_store_put(d->store, l->t, 7, l->token, 0, NULL, 0));
-        kv_tree_owe(tree, 8, l->token, TOKENS); /* not there: nothing is owed */
+            assert_true(kv_store_put(d->store, l->t, kv_scope_of(7), l->token, 0, NULL, 0));
+        kv_tree_owe(tree, kv_scope_of(8), l->token, TOKENS); /* not there: nothing is owed */
     }
     kv_store_flush(d->store);
-    for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
-        assert_true(n == TOKENS && salt == 7 && token[0] % 3 == 1 && token[TOKENS - 1] == token[0]);
+    for (const struct kv_point *p; (p = kv_tree_owed(tree, &scope, &token, &n)); n_owed++) {
+        assert_true(n == TOKENS && scope.salt == 7 && !scope.few && token[0] % 3 == 1 && token[TOKENS - 1] == token[0]);
         assert_int_equal(kv_timeline_attach(l->t, tree, p, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, l->t, salt, token, 0, NULL, 0));
+        assert_true(kv_store_put(d->store, l->t, scope, token, 0, NULL, 0));
         mem_free(token);
     }
     assert_int_equal(n_owed, N / 3);
@@ -221,8 +295,8 @@ static void offer_lines(struct depot *d, struct kv_tree *tree, int32_t n, int64_
         for (int64_t k = 0; k < n_tokens; k++)
             l->token[k] = i;
         assert_int_equal(world_step(&d->w, l, n_tokens, n_tokens), INGLE_OK);
-        assert_int_equal(kv_tree_put(tree, 7, l->t, l->token, n_tokens, NULL, 0, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, l->t, 7, l->token, 0, NULL, 0));
+        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, n_tokens, NULL, 0, &err), INGLE_OK);
+        assert_true(kv_store_put(d->store, l->t, kv_scope_of(7), l->token, 0, NULL, 0));
     }
 }
 
@@ -234,7 +308,7 @@ static void what_was_given_up_is_offered_again(void **state)
     struct depot *d = depot_open(16 << 20);
     struct kv_tree *tree;
     struct err err;
-    uint64_t salt;
+    struct kv_scope scope;
     int32_t *token;
     int64_t n, n_owed = 0;
     assert_int_equal(kv_tree_create(&tree, d->w.pool, 12 << 20, &err), INGLE_OK);
@@ -246,9 +320,9 @@ static void what_was_given_up_is_offered_again(void **state)
     assert_int_equal(kv_store_gave_up(d->store), before.skipped > 0);
     assert_false(kv_store_gave_up(d->store));
     kv_tree_owe_all(tree);
-    for (const struct kv_point *p; (p = kv_tree_owed(tree, &salt, &token, &n)); n_owed++) {
+    for (const struct kv_point *p; (p = kv_tree_owed(tree, &scope, &token, &n)); n_owed++) {
         assert_int_equal(kv_timeline_attach(d->w.line[0].t, tree, p, &err), INGLE_OK);
-        assert_true(kv_store_put(d->store, d->w.line[0].t, salt, token, 0, NULL, 0));
+        assert_true(kv_store_put(d->store, d->w.line[0].t, scope, token, 0, NULL, 0));
         mem_free(token);
     }
     assert_int_equal(n_owed, N);
@@ -271,7 +345,7 @@ static void a_file_that_vanishes_is_a_miss(void **state)
     struct err err;
     void *mark;
     size_t n;
-    assert_int_equal(kv_store_restore(d->store, d->w.line[1].t, 0, d->w.line[1].token, 600, &mark,
+    assert_int_equal(kv_store_restore(d->store, d->w.line[1].t, kv_scope_of(0), d->w.line[1].token, 600, &mark,
                                       &n, &err),
                      INGLE_NOTFOUND);
     world_check(&d->w, &d->w.line[1]);
@@ -643,6 +717,8 @@ int main(void)
         cmocka_unit_test(what_conversations_share_is_stored_once),
         cmocka_unit_test(files_add_at_least_so_many_tokens),
         cmocka_unit_test(salts_models_and_settings_share_nothing),
+        cmocka_unit_test(sparse_prompts_are_kept_apart),
+        cmocka_unit_test(a_saved_timeline_says_how_it_is_computed),
         cmocka_unit_test(the_least_valuable_is_evicted),
         cmocka_unit_test(memory_comes_before_what_waits_to_be_written),
         cmocka_unit_test(what_had_to_wait_is_offered_again),

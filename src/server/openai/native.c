@@ -158,6 +158,8 @@ static void put_settings(const struct answer_info *info, struct str *out)
         write_member_int(out, "draft_tree", r->draft_tree);
     if (r->draft_method[0])
         write_member(out, "draft_method", r->draft_method);
+    if (r->sparse.n)
+        write_member(out, "sparse", r->sparse.at);
     write_member_bool(out, "stream", r->stream);
     write_key(out, "stop");
     write_open(out, '[');

@@ -630,6 +630,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     r->deadline_seconds = (double)deadline;
     request_get_unsupported(body, "schema_unsupported", r, f);
     read_drafting(r, body, f);
+    request_get_sparse(body, "sparse", r, f);
 }
 
 /* ---- thinking: every vendor has its own words ---- */

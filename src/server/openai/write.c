@@ -147,6 +147,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_experts(out, &u->experts);
+    write_sparse(out, &u->sparse);
     put_reuse(out, r);
     write_close(out, '}');
 }

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two ways to compute a prompt, beside each other: how fast they are by depth, and how far the one is from the other. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "tool/tool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DEPTHS = 16, ROWS = 512, STEP_ROWS = 64, LEAST_DEPTH = 1024, USUAL_MOST = 16384, MOST_DEPTH = 16777216 };
+
+struct side {
+    const char *how;
+    struct ingle_session *session;
+    double seconds; /* of steps without logits since the last depth, */
+    int64_t n;      /* ... and their tokens */
+};
+
+struct sparse {
+    struct cli *c;
+    struct ingle_model *model;
+    struct ingle_engine *engine;
+    struct ingle_engine_info info;
+    struct side side[2]; /* the one that is asked about, and what it is compared with */
+    int32_t *ids;        /* [n] */
+    int64_t n;
+    int64_t depth[MOST_DEPTHS], n_depths; /* ascending */
+    const char *file;    /* NULL: the tokens are made up */
+    float *row;          /* f32 [STEP_ROWS][n_vocab]: the first side's */
+    double *kl;          /* [ROWS] */
+    bool json;
+};
+
+/* ---- what is computed ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle_want want, const float **logits, struct ingle_error *error)
+{
+    struct ingle_work w = {.session = d->session, .max_tokens = n, .want = want};
+    const uint64_t began = clock_now();
+    const ingle_status st = ingle_step(s->engine, &w, 1, error);
+    if (st)
+        return st;
+    if (want == INGLE_WANT_NONE) {
+        d->seconds += (double)(clock_now() - began) * 1e-9;
+        d->n += w.n_done;
+    } else if (w.n_logits != n) {
+        error->status = INGLE_LIMIT;
+        snprintf(error->text, sizeof error->text, "a step has %lld rows of logits, not %lld", (long long)w.n_logits, (long long)n);
+        return INGLE_LIMIT;
+    }
+    *logits = w.logits;
+    return INGLE_OK;
+}
+
+/* Both sides in turns, to position `to`. */
+static ingle_status go(struct sparse *s, int64_t to, struct ingle_error *error)
+{
+    const struct ingle_callbacks screen = cli_callbacks(s->c);
+    ingle_status st = INGLE_OK;
+    for (int64_t at; !st && (at = ingle_session_length(s->side[1].session)) < to;) {
+        const float *none;
+        for (int i = 0; i < 2 && !st; i++)
+            while (!st && ingle_session_length(s->side[i].session) < num_min(to, at + s->info.max_rows))
+                st = step(s, &s->side[i], num_min(to, at + s->info.max_rows) - ingle_session_length(s->side[i].session), INGLE_WANT_NONE,
+                          &none, error);
+        screen.progress(screen.arg, "prefill", (double)at, (double)s->depth[s->n_depths - 1]);
+    }
+    return st;
+}
+
+/* The rows up to position `to`, beside each other. */
+static ingle_status compare(struct sparse *s, int64_t to, struct tool_difference *d, struct ingle_error *error)
+{
+    const int64_t v = s->info.n_vocab, step_rows = num_min(STEP_ROWS, s->info.max_rows);
+    ingle_status st = INGLE_OK;
+    for (int64_t at; !st && (at = ingle_session_length(s->side[1].session)) < to;) {
+        const int64_t n = num_min(step_rows, to - at);
+        const float *x, *y;
+        st = step(s, &s->side[0], n, INGLE_WANT_ALL, &x, error);
+        if (st)
+            break;
+        memcpy(s->row, x, (size_t)(n * v) * sizeof *x);
+        st = step(s, &s->side[1], n, INGLE_WANT_ALL, &y, error);
+        for (int64_t i = 0; !st && i < n; i++) {
+            const double before = d->kl_sum;
+            tool_difference_add(d, s->row + i * v, y + i * v, v);
+            s->kl[d->n_rows - 1] = d->kl_sum - before;
+        }
+    }
+    return st;
+}
+
+/* ---- what is printed ---- */
+
+static void print_head(const struct sparse *s)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s", s->file ? s->file : "tokens without a meaning (--text FILE: your own)");
+    printf("--sparse %s beside %s; %s; the last %d rows of each depth; attention of %lld layers\n\n%8s %9s %9s %6s %10s %10s %10s %9s "
+           "%9s %9s %7s\n",
+           s->side[0].how, s->side[1].how, text, ROWS, (long long)s->info.sparse_layers, "depth", "tokens/s", "beside", "times", "mean KL",
+           "99 % KL", "most KL", "same best", "missed", "at most", "read");
+}
+
+static double rate(const struct side *d) { return d->seconds > 0 ? (double)d->n / d->seconds : 0; }
+
+static void print_depth(struct sparse *s, int64_t depth, const struct tool_difference *d, const struct ingle_sparse *u)
+{
+    const struct side *a = &s->side[0], *b = &s->side[1];
+    const double rows = (double)d->n_rows, times = rate(b) > 0 ? rate(a) / rate(b) : 0;
+    const double missed = u->pairs ? u->missed / (double)u->pairs : 0, read = u->n_seen ? (double)u->n_read / (double)u->n_seen : 1;
+    qsort(s->kl, (size_t)d->n_rows, sizeof *s->kl, by_size);
+    const double high = s->kl[(d->n_rows * 99 + 99) / 100 - 1];
+    if (s->json)
+        printf("{\"test\": \"sparse\", \"sparse\": \"%s\", \"against\": \"%s\", \"depth\": %lld, \"tokens_per_s\": %.3f, "
+               "\"against_tokens_per_s\": %.3f, \"rows\": %lld, \"kl\": %.6g, \"kl_99\": %.6g, \"kl_max\": %.6g, \"same_top\": %.6g, "
+               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f}\n",
+               a->how, b->how, (long long)depth, rate(a), rate(b), (long long)d->n_rows, d->kl_sum / rows, high, d->kl_max,
+               (double)d->n_same_top / rows, missed, u->most, read);
+    else
+        printf("%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%\n", (long long)depth, rate(a), rate(b),
+               times, d->kl_sum / rows, high, d->kl_max, 100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read);
+}
+
+static ingle_status measure(struct sparse *s, struct ingle_error *error)
+{
+    ingle_status st = INGLE_OK;
+    for (int64_t i = 0; i < s->n_depths && !st; i++) {
+        const int64_t to = s->depth[i];
+        struct tool_difference d = {0};
+        struct ingle_sparse use;
+        for (int k = 0; k < 2; k++)
+            s->side[k].seconds = 0, s->side[k].n = 0;
+        st = go(s, num_max(to - ROWS, 0), error);
+        if (!st)
+            st = compare(s, to, &d, error);
+        if (st)
+            break;
+        ingle_session_sparse(s->side[0].session, &use);
+        cli_screen_clear(&s->c->screen);
+        print_depth(s, to, &d, &use);
+        cli_push(s->c);
+    }
+    return st;
+}
+
+/* ---- what is asked ---- */
+
+static int read_depths(struct sparse *s)
+{
+    const char *text;
+    for (size_t i = 0; (text = ingle_config_text(s->c->config, "depth", i)); i++) {
+        char *end;
+        const long long v = strtoll(text, &end, 10);
+        if (i == MOST_DEPTHS)
+            return cli_usage(s->c, "option '--depth' is given more than %d times", MOST_DEPTHS);
+        if (*end || end == text || v < 2 || v > MOST_DEPTH)
+            return cli_usage(s->c, "option '--depth' needs a number of 2 to %d here, not '%s'", MOST_DEPTH, text);
+        if (i && v <= s->depth[i - 1])
+            return cli_usage(s->c, "option '--depth': %lld is not above the one before it, %lld", v, (long long)s->depth[i - 1]);
+        s->depth[s->n_depths++] = v;
+    }
+    return CLI_OK;
+}
+
+/* Powers of two within n tokens, and n. */
+static void usual_depths(struct sparse *s, int64_t n)
+{
+    for (int64_t d = LEAST_DEPTH; d < n && s->n_depths < MOST_DEPTHS - 1; d *= 2)
+        s->depth[s->n_depths++] = d;
+    s->depth[s->n_depths++] = n;
+}
+
+/* The user's text, or tokens that mean nothing; and how much of it is looked at. */
+static int read_tokens(struct sparse *s)
+{
+    struct ingle_model_info m;
+    struct ingle_error error;
+    struct err err;
+    char *text = NULL;
+    size_t n_bytes, n;
+    ingle_model_info(s->model, &m);
+    s->file = ingle_config_text(s->c->config, "text", 0);
+    if (s->file) {
+        if (cli_slurp(s->file, &text, &n_bytes, &err))
+            return cli_fail_err(s->c, &err);
+        int32_t *ids = NULL;
+        const ingle_status st = ingle_tokenize(s->model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error);
+        s->ids = st ? NULL : mem_calloc(n + 1, sizeof *s->ids);
+        if (s->ids)
+            memcpy(s->ids, ids, n * sizeof *ids);
+        mem_free(text);
+        ingle_free(ids);
+        if (st)
+            return cli_fail(s->c, &error);
+        s->n = (int64_t)n;
+        if (!s->n_depths && s->n > 1)
+            usual_depths(s, s->n);
+    } else if (!s->n_depths) {
+        usual_depths(s, m.n_ctx > 1 ? num_min(m.n_ctx, USUAL_MOST) : USUAL_MOST);
+    }
+    const int64_t most = s->n_depths ? s->depth[s->n_depths - 1] : 2;
+    if (s->file && most > s->n)
+        return cli_usage(s->c, "'%s' has %lld tokens, fewer than the %lld of --depth", s->file, (long long)s->n, (long long)most);
+    if (!s->file && m.n_vocab && (s->ids = mem_calloc((size_t)most, sizeof *s->ids)))
+        for (int64_t i = 0; i < most; i++)
+            s->ids[i] = (int32_t)((i * 7919 + 13) % m.n_vocab);
+    return s->ids ? CLI_OK : cli_usage(s->c, "no memory for %lld tokens", (long long)most);
+}
+
+static int open_engine(struct sparse *s)
+{
+    const int64_t most = s->depth[s->n_depths - 1];
+    struct ingle_engine_options o = {.max_logits = STEP_ROWS, .n_sessions = 2, .callbacks = cli_callbacks(s->c)};
+    struct ingle_error error;
+    ingle_config_engine(s->c->config, &o);
+    o.store = NULL; /* everything is computed */
+    if (!o.n_ctx)
+        o.n_ctx = most + 1;
+    ingle_status st = ingle_engine_open(&s->engine, s->model, &o, &error);
+    if (st)
+        return cli_fail(s->c, &error);
+    cli_interrupt_engine(s->engine);
+    ingle_engine_info(s->engine, &s->info);
+    if (s->info.sparse_why[0]) {
+        struct err err;
+        err_set(&err, INGLE_UNSUP, "no prompt can be sparse here: %s", s->info.sparse_why);
+        return cli_fail_err(s->c, &err);
+    }
+    for (int i = 0; i < 2 && !st; i++) {
+        st = ingle_session_open(&s->side[i].session, s->engine, &error);
+        if (!st) {
+            ingle_session_set_user(s->side[i].session, i ? "beside" : "asked"); /* neither has what the other computed */
+            st = ingle_session_set_sparse(s->side[i].session, s->side[i].how, &error);
+        }
+        if (!st)
+            st = ingle_session_sync(s->side[i].session, s->ids, most, NULL, &error);
+    }
+    s->row = mem_calloc((size_t)s->info.n_vocab * STEP_ROWS, sizeof *s->row);
+    s->kl = mem_calloc(ROWS, sizeof *s->kl);
+    if (!st && (!s->row || !s->kl))
+        return cli_usage(s->c, "no memory for %d rows of logits", STEP_ROWS);
+    return st ? cli_fail(s->c, &error) : CLI_OK;
+}
+
+int cli_sparse_beside(struct cli *c, const char *how, const char *against)
+{
+    struct sparse s = {.c = c, .side = {{.how = how}, {.how = against}}, .json = ingle_config_flag(c->config, "json")};
+    struct ingle_error error;
+    int rc = read_depths(&s);
+    if (!rc && cli_open_model(c, &s.model, &error))
+        rc = cli_fail(c, &error);
+    if (!rc)
+        rc = read_tokens(&s);
+    if (!rc)
+        rc = open_engine(&s);
+    if (!rc && !s.json)
+        print_head(&s);
+    if (!rc && measure(&s, &error))
+        rc = cli_fail(c, &error);
+    cli_interrupt_engine(NULL);
+    for (int i = 0; i < 2; i++)
+        ingle_session_close(s.side[i].session);
+    ingle_engine_close(s.engine);
+    ingle_model_close(s.model);
+    mem_free(s.ids);
+    mem_free(s.row);
+    mem_free(s.kl);
+    return rc;
+}

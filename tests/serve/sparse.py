@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""sparse.py INGLE - sparse prompts in the server, the daemon and the commands: every dialect takes the field, the same text comes whatever
+else is computed and restored, what was left out is told; scripts/long_context.py runs."""
+import json, os, subprocess, sys, tempfile, unittest
+
+from client import Server, main, together
+
+INGLE = sys.argv[1]
+WORDS = " ".join(f"{a} {b}" for a in ("red", "fox", "lake", "stone", "tree", "cloud") for b in ("one", "two", "three", "four", "five"))
+PROMPT = " ".join([WORDS] * 12) + "\nSay 1 to 9."
+HOW = "on:eps=1/4,from=0"
+OPTIONS = ("--ctx", "2048", "--draft", "off", "-t", "2")
+
+
+def run(*args, code=0):
+    p = subprocess.run([INGLE, *args], capture_output=True, text=True)
+    assert p.returncode == code, (args, p.returncode, p.stderr)
+    return p.stdout, p.stderr
+
+
+def native(s, sparse, **more):
+    status, _, r = s.post("/completion", {"prompt": PROMPT, "n_predict": 12, "temperature": 0, "ignore_eos": True, "cache_prompt": False,
+                                          "sparse": sparse, **more})
+    assert status == 200, r
+    return r
+
+
+class Sparse(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.slots = tempfile.TemporaryDirectory()
+        cls.s = Server(INGLE, *OPTIONS, "--slot-save-path", cls.slots.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.close() == 0
+        cls.slots.cleanup()
+
+    def test_every_dialect_takes_it(self):
+        message = [{"role": "user", "content": PROMPT}]
+        r = native(self.s, HOW)
+        self.assertEqual(r["generation_settings"]["sparse"], HOW)
+        found = [r["timings"]["sparse"]]
+        for path, body, where in (
+                ("/v1/chat/completions", {"messages": message, "max_tokens": 4}, lambda r: r["timings"]),
+                ("/v1/completions", {"prompt": PROMPT, "max_tokens": 4}, lambda r: r["timings"]),
+                ("/v1/messages", {"messages": message, "max_tokens": 4}, lambda r: r["usage"]),
+                ("/api/chat", {"messages": message, "stream": False, "options": {"num_predict": 4, "sparse": HOW}}, lambda r: r)):
+            status, _, r = self.s.post(path, {"sparse": HOW, "cache_prompt": False, **body})
+            self.assertEqual(status, 200, (path, r))
+            found.append(where(r)["sparse"])
+        before = self.s.get("/props")[2]["sparse"]["pairs"]
+        status, _, r = self.s.post("/v1/responses", {"input": PROMPT, "max_output_tokens": 16, "sparse": HOW, "cache_prompt": False})
+        self.assertEqual(status, 200, r)
+        self.assertGreater(self.s.get("/props")[2]["sparse"]["pairs"], before + 700)
+        for f in found:
+            self.assertGreater(f["pairs"], 0, f)
+            self.assertTrue(0 <= f["missed_mean"] <= f["missed_most"] <= 0.25001 and 0 < f["values_read"] <= 1, f)
+        for how in ("off", False):
+            self.assertNotIn("sparse", native(self.s, how)["timings"])
+        for path, body in (("/completion", {"prompt": "x"}), ("/v1/messages", {"messages": message, "max_tokens": 1})):
+            for bad, word in (("maybe", "maybe"), ("on:eps=1/3", "1/3"), (3, "sparse"), ("on:from=-1", "-1")):
+                status, _, r = self.s.post(path, {**body, "sparse": bad})
+                self.assertEqual(status, 400)
+                self.assertIn(word, json.dumps(r))
+
+    def test_the_same_text_whatever_else_is_computed(self):
+        want, dense = (native(self.s, how)["content"] for how in (HOW, "off"))
+        some = together([lambda how=how: native(self.s, how)["content"] for how in (HOW, "off", HOW, "off")])
+        self.assertEqual(some, [want, dense] * 2)
+        for how, text in ((HOW, want), ("off", dense), (HOW, want)):
+            r = native(self.s, how, cache_prompt=True)
+            self.assertEqual(r["content"], text)
+        self.assertGreater(native(self.s, HOW, cache_prompt=True)["timings"]["cache_n"], 100)
+        other = native(self.s, "on:eps=1/8,from=0", cache_prompt=True)
+        self.assertEqual(other["timings"]["cache_n"], 0)  # another way: nothing of it
+
+    def test_saved_slots(self):
+        def ask(s, messages, how):
+            status, _, r = s.post("/chat/completions", {"messages": messages, "max_tokens": 8, "temperature": 0, "id_slot": 1, "sparse": how})
+            self.assertEqual(status, 200, r)
+            return r["choices"][0]["message"]["content"], r["timings"]["cache_n"]
+
+        message = [{"role": "user", "content": PROMPT}]
+        text, _ = ask(self.s, message, HOW)
+        message += [{"role": "assistant", "content": text}, {"role": "user", "content": "Say it again."}]
+        status, _, saved = self.s.post("/slots/1?action=save", {"filename": "a"})
+        self.assertEqual((status, saved["n_saved"] > 700), (200, True), saved)
+        want = ask(self.s, message, HOW)[0]
+        with Server(INGLE, *OPTIONS, "--slot-save-path", self.slots.name) as fresh:
+            status, _, restored = fresh.post("/slots/1?action=restore", {"filename": "a"})
+            self.assertEqual(status, 200, restored)
+            again, cached = ask(fresh, message, HOW)
+            self.assertEqual((again, cached > 700), (want, True), cached)
+            self.assertEqual(ask(fresh, message, "off")[1], 0)
+
+    def test_props_and_metrics(self):
+        native(self.s, HOW)
+        props = self.s.get("/props")[2]
+        self.assertEqual((props["sparse"]["mode"], props["sparse"]["why_never"], props["pflash"]["enabled"]), ("off", None, False))
+        self.assertGreater(props["sparse"]["pairs"], 0)
+        values = dict(line.rsplit(" ", 1) for line in self.s.get("/metrics")[2].splitlines() if line.startswith("ingle_sparse_"))
+        pairs, missed, most = (float(values["ingle_sparse_" + k]) for k in ("pairs_total", "missed_total", "missed_most"))
+        self.assertTrue(pairs >= props["sparse"]["pairs"] and 0 <= missed / pairs <= most <= 0.25001, values)
+        self.assertLessEqual(float(values["ingle_sparse_values_read_total"]), float(values["ingle_sparse_values_seen_total"]))
+
+
+class Commands(unittest.TestCase):
+    def test_run(self):
+        base = ["run", "--json", "-n", "8", "--temp", "0", "--prompt", PROMPT]
+        out, err = run(*base, "--sparse", HOW)
+        r = json.loads(out)
+        self.assertGreater(r["sparse"]["pairs"], 700)
+        self.assertRegex(err, r"sparse: missed [\d.e-]+ % on average, [\d.e-]+ % at most; \d+ % of values read")
+        err = run(*base, "--sparse", HOW, "--verbose")[1]
+        self.assertEqual(err.count("values of weights below 1/4 of the sum were replaced by page means"), 1, err)
+        self.assertNotIn("sparse", json.loads(run(*base)[0]))
+        self.assertIn("1/3", run("run", "--sparse", "on:eps=1/3", "x", code=2)[1])
+        out, err = run(*base, "--sparse", HOW, "--numerics", "reference")
+        self.assertNotIn("sparse", json.loads(out))
+        self.assertEqual(err.count("prompts read all values"), 1, err)
+        err = run("run", "-n", "1", "--pflash", "--pflash-alpha", "0.12", "x")[1]
+        self.assertIn("it is --sparse on here", err)
+        self.assertIn("takes no value", run("run", "--pflash=3", "x", code=2)[1])
+
+    def test_beside(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = os.path.join(folder, "text")
+            with open(text, "w") as f:
+                f.write(PROMPT)
+            rows = [json.loads(line) for line in run("bench", "--json", "--sparse", HOW, "--depth", "600", "--depth", "1400")[0].splitlines()]
+            self.assertEqual([r["depth"] for r in rows], [600, 1400])
+            rows += [json.loads(line) for line in run("eval", "--json", "--text", text, "--sparse", HOW, "--against-sparse", "on:from=0",
+                                                      "--depth", "700")[0].splitlines()]
+            for r in rows:
+                self.assertTrue(0 < r["kl"] <= r["kl_max"] < 1 and r["kl"] <= r["kl_99"] and r["same_top"] > 0.9, r)
+                self.assertTrue(r["rows"] >= 300 and r["tokens_per_s"] > 0, r)
+            same = run("eval", "--json", "--text", text, "--against-sparse", "off", "--depth", "600")[0]
+            self.assertEqual(json.loads(same)["kl_max"], 0)
+            self.assertIn("900000", run("eval", "--text", text, "--against-sparse", "off", "--depth", "900000", code=2)[1])
+
+    def test_daemon(self):
+        lines = [{"do": "generate", "id": str(i), "prompt": PROMPT, "max_tokens": 4, "temperature": 0, "sparse": how}
+                 for i, how in enumerate((HOW, "off", "maybe"))]
+        out = subprocess.run([INGLE, "daemon", *OPTIONS], input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
+                             check=True).stdout
+        last = {e["id"]: e for e in map(json.loads, out.splitlines()) if e["event"] in ("end", "error")}
+        self.assertGreater(last["0"]["sparse"]["pairs"], 700)
+        self.assertNotIn("sparse", last["1"])
+        self.assertIn("maybe", last["2"]["error"])
+
+    def test_long_context(self):
+        out = subprocess.run([sys.executable, "scripts/long_context.py", INGLE, "-m", "tests/data/nano/nano-gemma4-Q4_K_M.gguf", "--length", "800",
+                              "--times", "1", "--tokens", "8", "--task", "needle4", "--task", "variables", "--task", "words", "--json",
+                              "--sparse", HOW, "--", "--ctx", "2048"], capture_output=True, text=True)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        for r in map(json.loads, out.stdout.splitlines()):
+            self.assertTrue(600 < r["tokens"] < 1000 and 0 <= r["sparse"] <= 1 and 0 < r["values_read"] <= 1, r)
+
+
+if __name__ == "__main__":
+    main()
