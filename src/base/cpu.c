@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
 #include <cpuid.h>
 #endif
 
@@ -52,7 +52,7 @@ const char *cpu_name(uint32_t mask)
     return level[best].name;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
 
 static bool has(uint32_t reg, uint32_t bits)
 {

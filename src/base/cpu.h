@@ -22,7 +22,7 @@ enum {
     CPU_AMX_EMULATED = 1 << 7, /* no machine has it: tests run the kernels for AMX in plain C */
 };
 
-/* The bundles of this machine (0 on other architectures: the plain C kernels run). */
+/* The bundles of this machine (0 where the build has no vector kernels: plain C computes). */
 uint32_t cpu_detect(void);
 
 /* Masks for "ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx": the named

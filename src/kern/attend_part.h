@@ -37,7 +37,7 @@ static inline int64_t attend_panels(int64_t width)
     return (width + ATTEND_PANEL - 1) / ATTEND_PANEL * ATTEND_PANEL;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
 /* kern_attend_table.kv_write; of no use to wider registers. */
 void kern_kv_write_avx2(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
                         const float *rows, int64_t n, int64_t stride);

@@ -47,7 +47,7 @@ static void prepare(struct calibration *c)
 
 static void make_cold(struct calibration *c)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
     kern_cold_zeros_avx2(c->mem, kern_matrix_bytes(&c->w));
 #else
     (void)c;

@@ -12,7 +12,7 @@
 #include "kern/code.h"
 #include <string.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
 
 enum { BYTES = 1152 << 10, IN = 4096, CLEARLY = 105, ROUNDS = 8 };
 

@@ -6,7 +6,7 @@
 
 static quant_fit_fn *fit_for(uint32_t cpu)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
     if (cpu & CPU_AVX512)
         return quant_fit_avx512;
     if (cpu & CPU_AVX2)

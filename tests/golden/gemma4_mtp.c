@@ -64,7 +64,7 @@ static void check_head(const char *dir)
         snprintf(path, sizeof path, GOLDENS "%s%s", dir, files[f]);
         snprintf(ref, sizeof ref, GOLDENS "%s/golden.safetensors", dir);
         open_both(&g, TARGET, path, DEVICE_EXACT);
-        for (int seed = 0; seed < 3; seed++) {
+        for (int seed = 0; seed < (UNIT_ASAN ? 1 : 3); seed++) {
             check_length(&g, ref, 10, (uint32_t)seed);
             check_length(&g, ref, 40, (uint32_t)seed);
             check_length(&g, ref, 100, (uint32_t)seed);

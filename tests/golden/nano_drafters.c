@@ -83,7 +83,7 @@ static void check_with(const char *target, const char *path, const char *golden,
     GOLDEN_OK(json_parse(text, n, NULL, &all, &e));
     mem_free(text);
     prompts = member(member(all, "weights"), weights);
-    for (size_t i = 0; i < json_object_array_length(prompts); i++) {
+    for (size_t i = 0; i < json_object_array_length(prompts); i += UNIT_ASAN ? 3 : 1) {
         struct json_object *p = json_object_array_get_idx(prompts, i), *passes = member(p, "passes");
         int32_t ids[DRAFTER_CTX];
         int64_t n_ids = ids_of(member(p, "prompt_ids"), ids);

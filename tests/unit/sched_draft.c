@@ -270,6 +270,9 @@ struct score {
 
 static void trip(struct score *score, const char *what, struct world w)
 {
+    static int n_trips;
+    if (UNIT_ASAN && n_trips++ % 5)
+        return;
     const struct result r = run(&w);
     const double best = w.turn || w.bad || w.until || w.without ? 1 : best_fixed(&w, w.right[0]);
     if (getenv("SCHED_DRAFT_SHOW"))

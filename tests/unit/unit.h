@@ -8,12 +8,17 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Under the thread sanitizer tests leave out trips that differ only in their numbers: it makes them 10
- * to 50 times slower, and which threads touch what shows in the first. */
+/* Under sanitizers tests leave out trips that differ only in their numbers: they are 5 to 50 times slower
+ * there, and which threads and addresses are touched shows in the first. */
 #ifdef __SANITIZE_THREAD__
 enum { UNIT_TSAN = 1 };
 #else
 enum { UNIT_TSAN = 0 };
+#endif
+#ifdef __SANITIZE_ADDRESS__
+enum { UNIT_ASAN = 1 };
+#else
+enum { UNIT_ASAN = 0 };
 #endif
 
 #endif
