@@ -37,7 +37,6 @@ static const double MOST_WAIT = 1.02;
 static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009; /* ... and by as much more if what it is to get is all wrong */
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
 static const double SEEN_PART = 0.7; /* of what refills it: for what a network reads while it does not draft */
-static const double CHARGED = 1.5; /* of the doubt about a step's time: more than a step must promise, since the account is the bound */
 static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
 const char *sched_draft_why_name(enum sched_draft_why why)
@@ -474,7 +473,6 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     if (!d->opened)
         d->account = FIRST_ACCOUNT;
     d->opened = true;
-    d->forgiven += fmax(0, -OVERDRAFT - d->account);
     d->account = fmin(fmax(d->account, -OVERDRAFT), ACCOUNT);
     clear(&f);
     for (int64_t i = 0; i < n; i++) {
@@ -574,29 +572,6 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
     d->step.rounds += sched_times_note_round(d, proposer, n_answers, n_deep, n_tokens, seconds);
 }
 
-/* Plain steps that a step with drafts took beyond one. */
-static double lost_by(struct sched_draft *d, const struct sched_draft_charge *c)
-{
-    const struct sched_draft_times *t = sched_times_at(d, c->context);
-    const double plain = sched_times_of(t, c->plain_rows);
-    return (sched_times_of(t, c->rows) * (1 + CHARGED * sched_times_doubt(t, c->rows)) + c->rounds - plain) / plain;
-}
-
-/* One long step of a busy machine may be most of what is known of its rows: what it was charged with is not for ever. */
-static void correct(struct sched_draft *d)
-{
-    double less = 0;
-    for (int64_t i = 0; i < num_min(d->n_charges, SCHED_DRAFT_CHARGES); i++) {
-        struct sched_draft_charge *c = &d->charge[i];
-        const double lost = lost_by(d, c);
-        less += c->lost - lost;
-        c->lost = lost;
-    }
-    const double forgiven = fmin(fmax(less, 0), d->forgiven);
-    d->forgiven -= forgiven;
-    d->account += less - forgiven;
-}
-
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = sched_times_context(context);
@@ -607,16 +582,12 @@ void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context,
     d->since_plain = d->step.n_drafts ? d->since_plain + 1 : 0;
     d->step.plain = sched_times_of(t, d->step.n_answers + d->step.other_rows);
     d->step.took = 1;
-    correct(d);
     if (!d->step.n_drafts && !(d->step.rounds > 0))
         return;
-    struct sched_draft_charge *c = &d->charge[d->n_charges++ % SCHED_DRAFT_CHARGES];
-    *c = (struct sched_draft_charge){.context = class, .rows = rows, .plain_rows = d->step.n_answers + d->step.other_rows, .rounds = d->step.rounds};
-    c->lost = lost_by(d, c);
-    d->forgiven *= 1 - 1.0 / SCHED_DRAFT_CHARGES; /* no longer than it may be corrected */
-    d->step.took = 1 + c->lost;
-    d->account -= c->lost;
-    d->saved_seconds -= c->lost * d->step.plain * exp(t->log_unit);
+    const double lost = sched_times_of(t, rows) * (1 + sched_times_doubt(t, rows)) + d->step.rounds - d->step.plain;
+    d->step.took = 1 + lost / d->step.plain;
+    d->account -= lost / d->step.plain;
+    d->saved_seconds -= lost * exp(t->log_unit);
 }
 
 void sched_draft_note_seen(struct sched_draft *d, double seconds)

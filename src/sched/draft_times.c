@@ -16,8 +16,6 @@ enum {
 
 const double sched_times_prior_row = 0.12;
 static const double LITTLE_NOISE = 0.04; /* where a measure is as good as the line through the others */
-static const double DOUBT = 0.7;     /* of the usual error of what is known: more would keep a noisy machine from drafting */
-static const double MOST_NEWS = 0.5; /* of a first measure, beside what was expected: of its logarithm */
 static const double FIRST_NOISE = 0.1, NOISE_PRIOR = 1, NOISE_OF = 20; /* before steps tell it, which counts as so many; of so many steps */
 static const double PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 
@@ -58,18 +56,11 @@ static double seen(const struct sched_draft_times *t, int class)
     return (double)t->rows[class];
 }
 
-/* What the line through all that was measured counts, in measures of a number of rows. */
-static double line_weight(const struct sched_draft_times *t)
-{
-    const double noise = t->noise / LITTLE_NOISE;
-    return noise > 1 ? noise * noise - 1 : 0;
-}
-
 /* Of many numbers of rows that were measured a few times each, that which seems cheapest is mostly one whose measures were lucky.  So the
  * more times differ, the more they are drawn to the line through all of them. */
 static double drawn(const struct sched_draft_times *t, double rows, double time, double n)
 {
-    const double weight = line_weight(t);
+    const double noise = t->noise / LITTLE_NOISE, weight = noise > 1 ? noise * noise - 1 : 0;
     return (n * time + weight * (t->at_none + t->of_row * rows)) / (n + weight);
 }
 
@@ -163,12 +154,8 @@ double sched_times_doubt(const struct sched_draft_times *t, int64_t n_rows)
         below--;
     while (above < SCHED_DRAFT_ROWS - 1 && !(t->n[above] > 0))
         above++;
-    const double n = fmax(1, (double)fmaxf(t->n[below], t->n[above])), line = t->of_row > 0 ? line_weight(t) : 0;
-    double all = 0;
-    for (int i = 0; i < SCHED_DRAFT_ROWS; i++)
-        all += (double)t->n[i];
-    const double own = n / (n + line), rest = 1 - own; /* as drawn() mixes them */
-    return DOUBT * t->noise * sqrt(own * own / n + rest * rest * 2 / fmax(2, all) + 1 / fmax(1, t->turns));
+    const double n = fmax(1, (double)fmaxf(t->n[below], t->n[above]));
+    return 1.5 * t->noise * sqrt(1 / n + 1 / fmax(1, t->turns));
 }
 
 static double median(double *x, int n)
@@ -233,8 +220,7 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
     const double error = clip(difference - (double)t->log_time[class], most);
     if (n > 0)
         note_noise(t, error);
-    const double guess = log(measured(t, rows)); /* from other rows: the first measure of these may be a long one */
-    t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)(guess + clip(difference - guess, MOST_NEWS));
+    t->log_time[class] = n > 0 ? t->log_time[class] + (float)error * weight / (n + weight) : (float)difference;
     if (n < SCHED_TIMES_LITTLE)
         t->log_time[class] = (float)believable(t, class, (double)rows, (double)t->log_time[class]);
     t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;

@@ -177,7 +177,6 @@ enum {
     SCHED_DRAFT_ROWS = 56,     /* classes of rows: 1 .. 16 by themselves, then 8 an octave */
     SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
-    SCHED_DRAFT_CHARGES = 16,  /* steps with drafts whose price is still corrected */
     SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
     SCHED_DRAFT_SHARP = 4,     /* factors of a drafter's logits that are compared */
     SCHED_DRAFT_KINDS = 4,     /* of branches; their numbers are the caller's */
@@ -274,14 +273,6 @@ struct sched_draft {
     float sharp_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP]; /* by factor of the logits */
     float sharp_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP];
     double account; /* plain steps that may still be lost */
-    /* Steps with drafts that the account was charged with, by what was known then: what is known later corrects it. */
-    struct sched_draft_charge {
-        int context;
-        int64_t rows, plain_rows;
-        double rounds, lost; /* units; plain steps that were charged */
-    } charge[SCHED_DRAFT_CHARGES];
-    int64_t n_charges;
-    double forgiven; /* of it, since an account is not further below 0 */
     bool opened;
     struct { /* as it was planned */
         int context;

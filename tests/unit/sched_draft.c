@@ -469,34 +469,6 @@ static void test_one_among_others(void **state)
     near(s, 1.03, 1.03, 0, 0);
 }
 
-/* An answer of a new engine, of 64 tokens: what it gains of what the best width would, on machines whose steps differ as much. */
-static void test_short_answers(void **state)
-{
-    (void)state;
-    static const struct { double jitter, pauses, least; } machine[] = {{0.02, 0, 0.86}, {0.1, 0.02, 0.82}, {0.3, 0.05, 0.72}};
-    enum { SHORT = 64, SEEDS = 40 };
-    for (size_t m = 0; m < 3; m++) {
-        static curve *const cost[] = {dense, gemma_31b, gemma_a4b};
-        double sum = 0;
-        for (size_t k = 0; k < 3; k++)
-            for (uint64_t i = 0; i < SEEDS; i++) {
-                struct world w = {.cost = cost[k], .n_clients = 1, .right = {0.75, 0.75}, .most = 15, .jitter = machine[m].jitter,
-                                  .pauses = machine[m].pauses, .x = 1 + i * 1001};
-                struct sched_draft d = {.network[NETWORK] = true};
-                struct client *c = calloc(1, sizeof *c);
-                struct sched_draft_item item[MAX_CLIENTS];
-                double now = 0;
-                while (c->n < SHORT)
-                    step(&w, &d, c, item, &now);
-                sum += (double)c->n * w.cost(1) / now / best_fixed(&w, 0.75);
-                free(c);
-            }
-        if (getenv("SCHED_DRAFT_SHOW"))
-            printf("answers of 64 tokens, times that differ by %.2f: %.3f of the best width\n", machine[m].jitter, sum / (3 * SEEDS));
-        assert_true(sum / (3 * SEEDS) > machine[m].least);
-    }
-}
-
 /* The worst of a busy machine: drafts that are never right, and those that change. */
 static void test_wrong_on_a_busy_machine(void **state)
 {
@@ -655,7 +627,6 @@ int main(void)
         cmocka_unit_test(test_one_among_others),
         cmocka_unit_test(test_a_network_that_reads_much),
         cmocka_unit_test(test_wrong_on_a_busy_machine),
-        cmocka_unit_test(test_short_answers),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_what_is_certain),
         cmocka_unit_test(test_the_best_sharpness),
