@@ -20,7 +20,7 @@ static const struct all {
     const char *name;
     uint32_t needs;
     const struct kern_attend_table *t;
-} alls[] = {
+} dense[] = {
 #define KERN_ATTEND(needs, table) {#table, needs, &table},
 #define KERN_ATTEND_FEW(needs, table)
 #include "kern/attend.inc"
@@ -149,10 +149,10 @@ void bench_few(uint32_t cpu)
     if (kern_few_scratch(&b->f.attend) > b->scratch_bytes)
         exit(1);
     for (size_t f = sizeof fews / sizeof *fews; f-- > 1;)
-        for (size_t a = sizeof alls / sizeof *alls; a-- > 1 && (fews[f].needs & ~cpu) == 0;)
-            if ((alls[a].needs & ~cpu) == 0 && ((alls[a].needs & CPU_AVX512) == 0 || (fews[f].needs & CPU_AVX512VNNI))) { /* of the same registers */
+        for (size_t a = sizeof dense / sizeof *dense; a-- > 1 && (fews[f].needs & ~cpu) == 0;)
+            if ((dense[a].needs & ~cpu) == 0 && ((dense[a].needs & CPU_AVX512) == 0 || (fews[f].needs & CPU_AVX512VNNI))) { /* of the same registers */
                 for (size_t i = 0; i < sizeof percent / sizeof *percent; i++)
-                    measure(b, &alls[a], &fews[f], percent[i]);
+                    measure(b, &dense[a], &fews[f], percent[i]);
                 break;
             }
     mem_big_free(b->mem, b->mem_bytes);
