@@ -317,7 +317,7 @@ struct ingle_plan {
     int64_t n_ctx, max_rows;
     char kv[48];
     char advice[256]; /* when it does not fit: what would; when the context was cut: what would hold all of it, if anything; else "" */
-    const char *numerics;
+    char numerics[80];
     bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
     uint64_t expert_bytes, expert_memory_bytes; /* of all experts, and of those in memory; less than all: the others are

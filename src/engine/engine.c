@@ -597,9 +597,8 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
     if (st)
         return st;
-    *out = (struct ingle_plan){.limit_bytes = search.limit,
-                               .numerics = e->named,
-                               .n_nodes = device_nodes(e->device)->n};
+    *out = (struct ingle_plan){.limit_bytes = search.limit, .n_nodes = device_nodes(e->device)->n};
+    snprintf(out->numerics, sizeof out->numerics, "%s", e->named);
     if (need.total > search.limit && !o->n_ctx) {
         const int64_t shorter = longest(&search, r->n_ctx, &r->kv);
         if (shorter > 0) {

@@ -288,7 +288,7 @@ static void trip(struct score *score, const char *what, struct world w)
 
 static void near(struct score s, double worst, double one, double mean, double least)
 {
-    if (s.worst > worst || s.one > one || s.mean < mean || s.least < least)
+    if (s.worst > worst || s.one > one || (!UNIT_ASAN && (s.mean < mean || s.least < least))) /* of all trips */
         fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f), of one answer %.4f (%.3f); speed of the best fixed "
                  "width's: %.3f in the mean (at least %.2f), %.3f at least (%.2f)",
                  s.worst, worst, s.one, one, s.mean, mean, s.least, least);
