@@ -112,4 +112,4 @@ class Case(convert.Base):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:], warnings="ignore")
+    unittest.main(argv=ARGV[:1] + ARGV[2:], warnings="ignore")
