@@ -1,9 +1,9 @@
 /*
  * math - everything of a forward pass that is neither a product with weights nor
  * attention.  exp, tanh and friends are our own polynomials: the same operations in scalar
- * and vector code, with an error bound that a test measures.  Sums along a row use 16
- * partial sums (element i goes to partial i mod 16, ascending), combined as
- * s[j] += s[j+8], then +4, +2, +1: the order that 512-bit and 256-bit vectors share.
+ * and vector code, with an error bound that a test measures.  Sums along a row use 128
+ * partial sums (element i goes to partial i mod 128, ascending), combined as s[j] += s[j+64],
+ * +32, ... +1: the order that vectors and the threads of graphics processors share.
  */
 #ifndef INGLE_KERN_MATH_H
 #define INGLE_KERN_MATH_H
@@ -41,7 +41,7 @@ struct kern_math_table {
     void (*rope)(float *x, const float *cs, int64_t n_pairs, int64_t half);
     /* The same of neighbours (2i, 2i + 1), every product and sum rounded; inverse: by the negative angle. */
     void (*rope_pairs)(float *x, const float *cs, int64_t n_pairs, bool inverse);
-    /* y = softmax(x), f32; max first, then exp and the 16-partial sum; y may be x. */
+    /* y = softmax(x), f32; max first, then exp and the sum; y may be x. */
     void (*softmax)(float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);
     /* First index whose value is NaN or infinite, or -1. */

@@ -39,11 +39,11 @@
  * s = top * (1 / 127) and f = 127 * 256 / top, then
  *   by = rint((d * f) * sub), more = rint(128 + o * f), b = (q * by + more) >> 8,
  * where o * f is -(dmin * f) * min, fused with the sum.  Codes of 8 bits (Q8_0, IQ4_NL, IQ4_XS: lo = -128)
- * have f = 127 * 32768 / top and b = (q * by + 16384) >> 15.  A top below 2^-100 counts as zero (s 0), one that is no
+ * have f = 127 * 32768 / top and b = (q * by + 16384) >> 15.  A top below 2^-90 counts as zero (s 0), one that is no
  * number or infinite gives s = NaN; b is 0 then.  q * by is off by less than |q| / 2 + 1, so b has no more than 127.
  *
  * Activations of a group (32 or 256 along k): scale = max|x| / 127 and q = x * (127 / max)
- * rounded half to even, each operation in f32.  A group below 2^-100 everywhere counts as
+ * rounded half to even, each operation in f32.  A group below 2^-90 everywhere counts as
  * zero (scale 0); one that holds a NaN or an infinity has scale NaN and q 0, so that it
  * shows in the output.
  */

@@ -169,7 +169,7 @@ static float draw(struct noise *r, int64_t kind)
     case 5:
         return noise_below(r, 40) ? noise_unit(r) : NAN;
     case 6:
-        return noise_unit(r) * 0x1p-100f * (float)noise_below(r, 4);
+        return noise_unit(r) * 0x1p-90f * (float)noise_below(r, 4);
     case 7: /* halves between codes */
         return (float)(noise_below(r, 509) - 254) * 0.5f;
     case 8: /* all of one size: every code is 127 or -127 */

@@ -149,7 +149,7 @@ static void sizes_do_not_overflow(void **state)
 
 static struct link_hello hello(void)
 {
-    return (struct link_hello){.version_min = 1, .version_max = 1, .arithmetic = 3, .layout = 2, .range = {true, 0, 0}, .form = 1, .mark = 2, .sum = 3,
+    return (struct link_hello){.version_min = 1, .version_max = 1, .arithmetic = 4, .layout = 2, .range = {true, 0, 0}, .form = 1, .mark = 2, .sum = 3,
                                .n_layers = 43, .n_experts = 256, .n_used = 6, .hidden = 4096, .width = 2048, .most_rows = 512, .most_pairs = 1024,
                                .threads = 8, .slots = 100, .budget_bytes = (uint64_t)20 << 30, .numerics = "exact", .family = "deepseek4",
                                .cpu = "avx2", .engine = "0.1.0"};
@@ -178,7 +178,7 @@ static void other_ends_are_refused(void **state)
     for (int i = 0; i < 12; i++) {
         static const char *const words[] = {"the protocol is 1 to 1 here, 2 to 2 there", "'deepseek4' here, 'gemma4' there", "'layers' is 43 here, 44 there",
                                             "'experts' is 256", "'experts a row'", "'hidden size'", "'width of an expert'", "hash of shapes",
-                                            "hash of samples", "hash of all weights", "the numerics are 'exact' here, 'fast-wide' there", "arithmetic is 3"};
+                                            "hash of samples", "hash of all weights", "the numerics are 'exact' here, 'fast-wide' there", "arithmetic is 4"};
         const struct link_hello mine = hello();
         struct link_hello h = hello();
         uint32_t *const numbers[] = {&h.n_layers, &h.n_experts, &h.n_used, &h.hidden, &h.width};

@@ -20,7 +20,7 @@ static void quantise(const float *x, int n, int8_t *q, float *scale)
     *scale = 0;
     if (!finite) {
         *scale = NAN;
-    } else if (max >= 0x1p-100f) {
+    } else if (max >= 0x1p-90f) {
         const float inverse = 127.0f / max;
         *scale = max / 127.0f;
         for (int i = 0; i < n; i++)

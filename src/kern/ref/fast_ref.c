@@ -152,7 +152,7 @@ float kern_fast_wide_read(const struct kern_matrix *w, int64_t p, int64_t i, int
     memset(to, 0, 256);
     if (!(top <= 0x1.fffffep127f))
         return NAN;
-    if (top < 0x1p-100f)
+    if (top < 0x1p-90f)
         return 0;
     const float f = (has_8_bits(c) ? 127.0f * 32768 : 127.0f * 256) / top;
     for (int k = 0; k < 256; k++) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * math_ref - the kernels of math.h to read: plain loops.  Sums keep the order that vectors
- * of 16 would: sixteen partials, folded in halves.
+ * math_ref - the kernels of math.h to read: plain loops.  Sums have 128 partial sums, folded
+ * in halves.
  */
 #include "kern/math.h"
 #include "kern/poly.h"
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 16 };
+enum { PARTIALS = 128 };
 
-static float fold_sum(float s[LANES])
+static float fold_sum(float s[PARTIALS])
 {
-    for (int half = LANES / 2; half; half /= 2)
+    for (int half = PARTIALS / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
             s[j] += s[j + half];
     return s[0];
@@ -20,9 +20,9 @@ static float fold_sum(float s[LANES])
 
 static float dot(const float *a, const float *b, int64_t n)
 {
-    float s[LANES] = {0};
+    float s[PARTIALS] = {0};
     for (int64_t i = 0; i < n; i++)
-        s[i % LANES] = fmaf(a[i], b[i], s[i % LANES]);
+        s[i % PARTIALS] = fmaf(a[i], b[i], s[i % PARTIALS]);
     return fold_sum(s);
 }
 
@@ -105,12 +105,12 @@ static void rope_pairs(float *x, const float *cs, int64_t n_pairs, bool inverse)
 
 static void softmax(float *y, const float *x, int64_t n)
 {
-    float m = -INFINITY, s[LANES] = {0};
+    float m = -INFINITY, s[PARTIALS] = {0};
     for (int64_t i = 0; i < n; i++)
         m = x[i] > m ? x[i] : m;
     for (int64_t i = 0; i < n; i++) {
         y[i] = kern_exp(x[i] - m);
-        s[i % LANES] += y[i];
+        s[i % PARTIALS] += y[i];
     }
     float sum = fold_sum(s);
     for (int64_t i = 0; i < n; i++)

@@ -26,7 +26,7 @@ static inline float factor(uint32_t bits, float *scale)
     float max;
     memcpy(&max, &bits, sizeof max);
     *scale = bits >= 0x7F800000 ? NAN : 0;
-    if (bits >= 0x7F800000 || max < 0x1p-100f)
+    if (bits >= 0x7F800000 || max < 0x1p-90f)
         return 0;
     *scale = max / 127.0f;
     return 127.0f / max;

@@ -9,12 +9,39 @@
 /* i goes over [0, n) in steps of 16; m is how many of them are there. */
 #define EACH(i, m, n) for (int64_t i = 0, m; i < (n) && (m = (n)-i < 16 ? (n)-i : 16); i += 16)
 
+enum { PARTIALS = 128, VECTORS = PARTIALS / 16, HALF = VECTORS / 2 };
+
+static float fold_sum(struct v16 s[VECTORS])
+{
+    for (int half = VECTORS / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            s[j] = v_add(s[j], s[j + half]);
+    return v_fold_sum(s[0]);
+}
+
+/* Half of the partial sums, those that begin at element `at`: as many as registers of 256 bits hold. */
+LANES_INLINE void dot_half(const float *a, const float *b, int64_t at, int64_t n, struct v16 s[HALF])
+{
+    struct v16 t[HALF] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    int64_t i = at;
+    for (; i + 16 * HALF <= n; i += PARTIALS) {
+        LANES_UNROLL
+        for (int j = 0; j < HALF; j++)
+            t[j] = v_fma(v_load(a + i + 16 * j), v_load(b + i + 16 * j), t[j]);
+    }
+    LANES_UNROLL
+    for (int j = 0; j < HALF; j++) {
+        const int64_t m = n - i - 16 * j;
+        s[j] = m > 0 ? v_fma(v_load_n(a + i + 16 * j, m), v_load_n(b + i + 16 * j, m), t[j]) : t[j];
+    }
+}
+
 static float dot(const float *a, const float *b, int64_t n)
 {
-    struct v16 s = v_zero();
-    EACH(i, m, n)
-    s = v_fma(v_load_n(a + i, m), v_load_n(b + i, m), s);
-    return v_fold_sum(s);
+    struct v16 s[VECTORS];
+    dot_half(a, b, 0, n, s);
+    dot_half(a, b, 16 * HALF, n, s + HALF);
+    return fold_sum(s);
 }
 
 static void norm(float *y, const float *x, const float *w, int64_t n, float eps)
@@ -108,7 +135,9 @@ static void rope_pairs(float *x, const float *cs, int64_t n_pairs, bool inverse)
 
 static void softmax(float *y, const float *x, int64_t n)
 {
-    struct v16 low = v_set(-INFINITY), top = low, sum = v_zero();
+    struct v16 low = v_set(-INFINITY), top = low, sum[VECTORS];
+    for (int j = 0; j < VECTORS; j++)
+        sum[j] = v_zero();
     EACH(i, m, n)
     top = v_max(v_choose(v_first(m), v_load_n(x + i, m), low), top);
     top = v_set(v_fold_max(top));
@@ -116,9 +145,10 @@ static void softmax(float *y, const float *x, int64_t n)
     {
         struct v16 e = v_exp(v_sub(v_load_n(x + i, m), top));
         v_store_n(y + i, e, m);
-        sum = v_add(sum, v_choose(v_first(m), e, v_zero()));
+        struct v16 *s = &sum[i / 16 % VECTORS];
+        *s = v_add(*s, v_choose(v_first(m), e, v_zero()));
     }
-    struct v16 all = v_set(v_fold_sum(sum));
+    struct v16 all = v_set(fold_sum(sum));
     EACH(i, m, n)
     v_store_n(y + i, v_div(v_load_n(y + i, m), all), m);
 }

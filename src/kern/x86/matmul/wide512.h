@@ -9,7 +9,7 @@
 #include "kern/x86/matmul/quads512.h"
 
 enum {
-    TINY = 0x0D800000,     /* 2^-100 as bits */
+    TINY = 0x12800000,     /* 2^-90 as bits */
     INFINITE = 0x7F800000,
     FINE = 127 * 256,      /* the reach of words whose high byte is kept */
     FINE_BYTES = 127 << 15, /* and of factors of codes of 8 bits */
