@@ -52,12 +52,23 @@ bool quant_can_fit(uint32_t type)
     }
 }
 
+/* Of 32 k numbers; eight sums that do not wait for each other. */
 static float row_mean(const float *x, size_t n)
 {
+    double lane[8] = {0};
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t k = 0; k < 8; k++)
+            lane[k] += (double)x[i + k] * (double)x[i + k];
     double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
+    for (size_t k = 0; k < 8; k++)
+        sum += lane[k];
     return (float)(sum / (double)n);
+}
+
+/* Weights of these codes depend on the row. */
+static bool has_mean(uint32_t type)
+{
+    return type == QUANT_Q4_0 || type == QUANT_Q4_1 || type == QUANT_Q5_0 || type == QUANT_Q5_1;
 }
 
 void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *importance, void *dst, size_t n,
@@ -74,7 +85,7 @@ void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *impor
     for (size_t r = 0; r < n_rows; r++) {
         j.x = src + r * n;
         j.dst = (unsigned char *)dst + r * (n / info->n) * info->n_bytes;
-        j.mean = importance && info->n == 32 ? row_mean(j.x, n) : 0;
+        j.mean = importance && has_mean(type) ? row_mean(j.x, n) : 0;
         if (!importance && r == 0) { /* rows do not matter: all blocks at once */
             j.n_blocks *= n_rows;
             r = n_rows - 1;

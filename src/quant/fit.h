@@ -21,7 +21,7 @@ struct quant_fit_job {
 };
 typedef void quant_fit_fn(const struct quant_fit_job *j);
 
-/* One function for a machine: fits what it knows; NULL-terminated by quant_fit_knows(). */
+/* One function for a machine. */
 quant_fit_fn quant_fit_plain, quant_fit_avx2, quant_fit_avx512;
 
 #endif

@@ -107,6 +107,36 @@ static void errors_are_those_of_llama_or_less(void **state)
         }
 }
 
+/* Without importance a block is never worse than by rounding, also of values that lie to one side, are small or alike. */
+static void no_block_is_worse_than_rounded(void **state)
+{
+    (void)state;
+    static const uint32_t types[] = {QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1};
+    static float x[N_ROWS * N], y[N_ROWS * N], z[N_ROWS * N], importance[N];
+    static unsigned char out[N_ROWS * N * 2];
+    make_input(x, importance);
+    for (int i = 0; i < N_ROWS * N; i++) {
+        const int kind = i / 32 % 7;
+        x[i] = kind == 1 ? x[i] + 3 : kind == 2 ? x[i] * 1e-4f : kind == 3 ? fabsf(x[i]) : kind == 4 ? x[i / 32 * 32] : x[i];
+    }
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        quant_fit(cpu_detect(), types[t], x, NULL, out, N, N_ROWS);
+        quant_decode(types[t], out, y, N_ROWS * N);
+        assert_true(quant_encode(types[t], x, out, N_ROWS * N));
+        quant_decode(types[t], out, z, N_ROWS * N);
+        for (int i = 0; i < N_ROWS * N; i += 32) {
+            double e = 0, most = 0, size = 0;
+            for (int k = i; k < i + 32; k++) {
+                e += pow((double)x[k] - (double)y[k], 2);
+                most += pow((double)x[k] - (double)z[k], 2);
+                size += pow((double)x[k], 2);
+            }
+            if (!(e <= 1.0002 * most + 1e-12 * size))
+                fail_msg("%s: block %d has error %g, rounded %g", quant_info(types[t])->name, i / 32, e, most);
+        }
+    }
+}
+
 /* Vectors are independent lanes, so their number cannot be seen; and no number of blocks is special. */
 static void machines_write_the_same_bytes(void **state)
 {
@@ -196,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_are_those_of_llama_or_less),
+        cmocka_unit_test(no_block_is_worse_than_rounded),
         cmocka_unit_test(machines_write_the_same_bytes),
         cmocka_unit_test(strange_values_have_codes),
         cmocka_unit_test(exact_values_stay),
