@@ -39,7 +39,8 @@ static const struct cli_command commands[] = {
     {"imatrix", "", "measure the importance of columns for quantize, from a text",
      "-m FILE -f TEXT -o OUT; --in-file FILE ... -o OUT merges.  An interrupted run goes on with the same command.\n", cli_imatrix},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
-     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --like or --fit there is none.\n"
+     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --fit there is none,\n"
+     "with --like FILE it is for the tensors that FILE lacks.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},
     {"check", "FILE", "read all of a model file: damage, values, which model it is",
      "Exit status: 0 nothing found, 1 a problem or an error, 3 warnings alone.\n", cli_check},

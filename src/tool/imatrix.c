@@ -69,6 +69,25 @@ static void watch(void *arg, const struct device_watched *v)
         j->failed = true;
 }
 
+static uint64_t width_in_model(void *arg, const char *name)
+{
+    const struct job *j = arg;
+    char member[TOOL_IMPORTANCE_NAME + 16];
+    const struct io_tensor *t = model_find(j->model, name);
+    const size_t n = strlen(name), k = strlen(".weight");
+    if (!t && n > k) { /* a stack of tensors */
+        snprintf(member, sizeof member, "%.*s.0.weight", (int)(n - k), name);
+        t = model_find(j->model, member);
+    }
+    return t ? t->ne[0] : 0;
+}
+
+static uint64_t width_in_sums(void *arg, const char *name)
+{
+    const struct tool_importance_entry *e = tool_importance_find(arg, name);
+    return e ? e->width : 0;
+}
+
 static ingle_status open_model(struct job *j, struct err *err)
 {
     const struct device_options d = {.n_threads = j->o->n_threads, .cpu = UINT32_MAX, .sink = j->sink};
@@ -162,7 +181,10 @@ static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct 
     const uint64_t size = (uint64_t)o->n_ctx, all = n / size, most = o->n_chunks && o->n_chunks < all ? o->n_chunks : all;
     if (!all)
         return err_set(err, INGLE_ARG, "%s: has %zu tokens, fewer than the %llu of a chunk", o->dataset, n, (unsigned long long)size);
-    const uint64_t state = state_of(j, ids, n);
+    const uint64_t state = state_of(j, ids, n), model = model_identity(j->model);
+    const ingle_status may = tool_importance_check_out(o->out, model, width_in_model, j, err);
+    if (may)
+        return may;
     uint64_t at = tool_importance_resume(j->sums, o->out, state, j->sink);
     const uint64_t first = at;
     ingle_status st = INGLE_OK;
@@ -173,7 +195,7 @@ static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct 
         if (o->bos >= 0)
             chunk[0] = o->bos;
         st = run_chunk(j, chunk, (int64_t)size, err);
-        tool_importance_set(j->sums, o->dataset, at + 1, size, state);
+        tool_importance_set(j->sums, o->dataset, at + 1, size, model, state);
         if (!st && (at + 1 == most || (at + 1 - first) % o->save_every == 0))
             st = tool_importance_write(j->sums, o->out, err);
         if (!st && report_progress(j->sink, "imatrix", (double)(at + 1), (double)most))
@@ -210,6 +232,8 @@ ingle_status tool_imatrix_merge(const char *const *in, size_t n, const char *out
     ingle_status st = tool_importance_create(&sums, err);
     for (size_t i = 0; i < n && !st; i++)
         st = tool_importance_read(sums, in[i], sink, err);
+    if (!st)
+        st = tool_importance_check_out(out, 0, width_in_sums, sums, err);
     if (!st)
         st = tool_importance_write(sums, out, err);
     if (!st)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_ENTRIES = 65536, MAX_NAME = 1024, DAT_LIMIT = 1 << 30 };
 
@@ -14,10 +15,10 @@ struct tool_importance {
     struct tool_importance_entry *at;
     size_t n, cap;
     char dataset[256];
-    uint64_t n_chunks, chunk, state;
+    uint64_t n_chunks, chunk, model, state;
 };
 
-static const char state_key[] = "ingle.imatrix.state";
+static const char state_key[] = "ingle.imatrix.state", model_key[] = "ingle.imatrix.model";
 
 ingle_status tool_importance_create(struct tool_importance **out, struct err *err)
 {
@@ -236,12 +237,61 @@ ingle_status tool_importance_read(struct tool_importance *t, const char *path, c
     return st;
 }
 
-void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t state)
+void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t model, uint64_t state)
 {
     snprintf(t->dataset, sizeof t->dataset, "%s", dataset);
     t->n_chunks = n_chunks;
     t->chunk = chunk;
+    t->model = model;
     t->state = state;
+}
+
+/* The model that a GGUF file of importance names; 0: none. */
+static uint64_t model_of(const char *path)
+{
+    struct io_file *f;
+    uint64_t model = 0;
+    if (io_open(&f, path, NULL, NULL))
+        return 0;
+    if (io_get_u64(io_metadata(f), model_key, 0, UINT64_MAX, &model, NULL))
+        model = 0;
+    io_close(f);
+    return model;
+}
+
+/* Whether matrices have the model's names and widths, as far as it has them.  Of the older form all experts stand behind
+ * one another. */
+static bool fits(const struct tool_importance *t, tool_importance_width_fn *width_of, void *arg)
+{
+    size_t n_known = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const uint64_t is = t->at[i].width, width = width_of(arg, t->at[i].name);
+        if (width && is % width && width % is)
+            return false;
+        n_known += width != 0;
+    }
+    return n_known > 0;
+}
+
+ingle_status tool_importance_check_out(const char *path, uint64_t model, tool_importance_width_fn *width_of, void *arg, struct err *err)
+{
+    struct tool_importance *there;
+    struct err why;
+    struct stat is_there;
+    if (stat(path, &is_there) || !S_ISREG(is_there.st_mode))
+        return INGLE_OK; /* the writer says what is wrong with other kinds */
+    ingle_status st = tool_importance_create(&there, err);
+    if (st)
+        return st;
+    if (tool_importance_read(there, path, NULL, &why)) {
+        st = err_set(err, INGLE_ARG, "%s: is there and no file of importance, and stays: choose another name, or remove it", path);
+    } else {
+        const uint64_t is = model_of(path);
+        if (is && model ? is != model : !fits(there, width_of, arg))
+            st = err_set(err, INGLE_ARG, "%s: has the importance of another model, and stays: choose another name, or remove it", path);
+    }
+    tool_importance_free(there);
+    return st;
 }
 
 uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uint64_t state, const struct report_sink *sink)
@@ -266,7 +316,7 @@ ingle_status tool_importance_write(const struct tool_importance *t, const char *
     const char *dataset = t->dataset;
     const size_t n_dataset = strlen(dataset);
     struct io_meta *own = io_meta_create();
-    ingle_status st = own && !io_meta_set_u64(own, state_key, t->state) ? io_gguf_create(&w, path, err)
+    ingle_status st = own && !io_meta_set_u64(own, state_key, t->state) && !io_meta_set_u64(own, model_key, t->model) ? io_gguf_create(&w, path, err)
                                                                         : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     if (st) {
         io_meta_free(own);
@@ -281,6 +331,8 @@ ingle_status tool_importance_write(const struct tool_importance *t, const char *
         st = io_gguf_u32(w, "imatrix.chunk_size", (uint32_t)t->chunk, err);
     if (!st)
         st = io_gguf_value(w, io_meta_find(own, state_key), err);
+    if (!st && t->model)
+        st = io_gguf_value(w, io_meta_find(own, model_key), err);
     for (size_t i = 0; i < t->n && !st; i++) {
         const struct tool_importance_entry *e = &t->at[i];
         char name[TOOL_IMPORTANCE_NAME + 16];

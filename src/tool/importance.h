@@ -28,10 +28,17 @@ MUST_CHECK ingle_status tool_importance_add(struct tool_importance *t, const cha
                                             uint64_t index, const double *square, uint64_t n);
 /* Adds all of a file, GGUF or .dat. */
 MUST_CHECK ingle_status tool_importance_read(struct tool_importance *t, const char *path, const struct report_sink *sink, struct err *err);
-/* What the file tells: the text's name, chunks so far and their size, and what they are of. */
-void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t state);
+/* What the file tells: the text's name, chunks so far and their size, and what they are of.  model: its
+ * identity; state: of model, text and size of chunks. */
+void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t model, uint64_t state);
 /* Takes the file of the same state, if it is there: how many chunks it has, else 0. */
 uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uint64_t state, const struct report_sink *sink);
+/* What a file at `path` may be, so that another takes its place: nothing, or importance of this model.  model: what
+ * tool_importance_set() was told, 0: not known; width_of: the columns of the model's matrix of this name, 0: it has none,
+ * which files without that number are compared with. */
+typedef uint64_t tool_importance_width_fn(void *arg, const char *name);
+MUST_CHECK ingle_status tool_importance_check_out(const char *path, uint64_t model, tool_importance_width_fn *width_of, void *arg,
+                                                  struct err *err);
 /* A GGUF file, which appears whole. */
 MUST_CHECK ingle_status tool_importance_write(const struct tool_importance *t, const char *path, struct err *err);
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum { CHUNK = 1 << 18 }; /* elements that a worker holds */
@@ -557,7 +558,8 @@ static ingle_status source_hash(const struct job *j, uint64_t *out, struct err *
     return INGLE_OK;
 }
 
-static ingle_status convert_all(struct job *j, const char *out, struct err *err)
+/* dir: of a checkpoint, whose other files stand there before the weights do; or NULL. */
+static ingle_status convert_all(struct job *j, const char *out, const char *dir, struct err *err)
 {
     ingle_status s = INGLE_OK;
     j->n_workers = (size_t)pool_size(j->pool);
@@ -581,9 +583,13 @@ static ingle_status convert_all(struct job *j, const char *out, struct err *err)
     }
     for (size_t i = 0; i < j->n && !s; i++)
         s = convert_tensor(j, i, err);
+    if (!s && dir)
+        s = tool_source_side_files(j->in, dir, err);
     if (!s) {
         s = io_gguf_finish(j->out, err);
         j->out = NULL;
+        if (s && dir)
+            tool_source_drop_side_files(dir);
     }
     return s;
 }
@@ -606,20 +612,27 @@ static ingle_status refuse_weights(const char *dir, struct err *err)
     return s;
 }
 
-/* A directory: the weights are the last to appear. */
+/* A directory: the weights are the last to appear, and what fails leaves nothing. */
 static ingle_status convert_back(struct job *j, const char *dir, struct err *err)
 {
     struct str path;
-    (void)mkdir(dir, 0777); /* it may be there */
+    const ingle_status can = tool_source_side_files(j->in, NULL, err);
+    if (can)
+        return can;
+    const bool is_new = !mkdir(dir, 0777);
     const ingle_status there = refuse_weights(dir, err);
     if (there)
         return there;
     str_init(&path);
     str_addf(&path, "%s/model.safetensors", dir);
-    ingle_status s = str_ok(&path) ? tool_source_side_files(j->in, dir, err) : err_set(err, INGLE_NOMEM, "%s: no memory", dir);
-    if (!s)
-        s = convert_all(j, path.at, err);
+    const ingle_status s = str_ok(&path) ? convert_all(j, path.at, dir, err) : err_set(err, INGLE_NOMEM, "%s: no memory", dir);
     str_release(&path);
+    if (s && s != INGLE_CANCEL) {
+        io_gguf_drop(j->out);
+        j->out = NULL;
+        if (is_new)
+            (void)rmdir(dir);
+    }
     return s;
 }
 
@@ -636,7 +649,7 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
     if (!s && !o->dry && tool_source_is_back(j.in))
         s = convert_back(&j, out, err);
     else if (!s && !o->dry)
-        s = convert_all(&j, out, err);
+        s = convert_all(&j, out, NULL, err);
     if (!s)
         summary(&j, text);
     if (s == INGLE_CANCEL)

@@ -40,9 +40,10 @@ MUST_CHECK ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64
 /* Writes the metadata, without general.file_type, general.quantization_version and split.*. */
 MUST_CHECK ingle_status tool_source_head(const struct tool_source *s, struct io_gguf *w, struct err *err);
 /* Whether rows are those of a checkpoint that is made of a GGUF file (tool_source_options.back); and what stands beside its weights,
- * into the directory. */
+ * into the directory (NULL: whether it can be made), all of it or nothing. */
 bool tool_source_is_back(const struct tool_source *s);
 MUST_CHECK ingle_status tool_source_side_files(const struct tool_source *s, const char *dir, struct err *err);
+void tool_source_drop_side_files(const char *dir);
 /* Reports values that rows could not hold exactly. */
 void tool_source_say(const struct tool_source *s);
 

@@ -6,6 +6,7 @@
 #include "tool/source_impl.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FP4_BLOCK = 32, NVFP4_GROUP = 16, NVFP4_SCALES = 4, MAX_EXPERTS = 4096 };
 
@@ -315,31 +316,40 @@ static ingle_status write_file(const struct tool_source *s, const char *dir, con
     return st;
 }
 
+static const char *const side_names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+enum { N_SIDE = sizeof side_names / sizeof *side_names };
+
+void tool_source_drop_side_files(const char *dir)
+{
+    for (size_t i = 0; i < N_SIDE; i++) {
+        struct str path;
+        str_init(&path);
+        str_addf(&path, "%s/%s", dir, side_names[i]);
+        if (str_ok(&path))
+            (void)unlink(path.at);
+        str_release(&path);
+    }
+}
+
 ingle_status tool_source_side_files(const struct tool_source *s, const char *dir, struct err *err)
 {
-    struct str config, tokenizer, tokens, jinja;
-    const char *text;
+    struct str text[N_SIDE];
+    const char *jinja;
     size_t n;
-    str_init(&config);
-    str_init(&tokenizer);
-    str_init(&tokens);
-    str_init(&jinja);
-    ingle_status st = tool_source_config(s, &config, err);
+    for (size_t i = 0; i < N_SIDE; i++)
+        str_init(&text[i]);
+    ingle_status st = tool_source_config(s, &text[0], err);
     if (!st)
-        st = tool_source_tokenizer(s, &tokenizer, &tokens, err);
-    if (!st && !io_get_str(io_metadata(s->file), "tokenizer.chat_template", &text, &n, NULL))
-        str_add(&jinja, text, n);
-    if (!st)
-        st = write_file(s, dir, "config.json", &config, err);
-    if (!st)
-        st = write_file(s, dir, "tokenizer.json", &tokenizer, err);
-    if (!st)
-        st = write_file(s, dir, "tokenizer_config.json", &tokens, err);
-    if (!st)
-        st = write_file(s, dir, "chat_template.jinja", &jinja, err);
-    str_release(&config);
-    str_release(&tokenizer);
-    str_release(&tokens);
-    str_release(&jinja);
+        st = tool_source_tokenizer(s, &text[1], &text[2], err);
+    if (!st && !io_get_str(io_metadata(s->file), "tokenizer.chat_template", &jinja, &n, NULL))
+        str_add(&text[3], jinja, n);
+    for (size_t i = 0; i < N_SIDE && dir && !st; i++)
+        st = write_file(s, dir, side_names[i], &text[i], err);
+    if (!st && dir && !text[1].n)
+        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "has no vocabulary: there is no tokenizer.json");
+    if (st && dir)
+        tool_source_drop_side_files(dir);
+    for (size_t i = 0; i < N_SIDE; i++)
+        str_release(&text[i]);
     return st;
 }

@@ -177,10 +177,8 @@ ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *toke
                                            {"pad_token", "tokenizer.ggml.padding_token_id"}, {"unk_token", "tokenizer.ggml.unknown_token_id"},
                                            {"mask_token", "tokenizer.ggml.mask_token_id"}};
     bool any = false;
-    if (!w.token || w.token->kind != IO_ARRAY || w.token->elem != IO_STR) {
-        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "has no vocabulary: there will be no tokenizer.json");
+    if (!w.token || w.token->kind != IO_ARRAY || w.token->elem != IO_STR)
         return INGLE_OK;
-    }
     if ((w.type && w.type->kind != IO_ARRAY) || (w.merge && (w.merge->kind != IO_ARRAY || w.merge->elem != IO_STR)))
         return err_set(err, INGLE_FORMAT, "%s: 'tokenizer.ggml.token_type' or '.merges' is no list", s->path);
     str_adds(tokenizer, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");

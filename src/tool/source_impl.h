@@ -68,7 +68,7 @@ MUST_CHECK ingle_status tool_source_rows_back(const struct tool_source *s, const
 /* An F32 tensor of n elements; takes v, NULL: out of memory. */
 MUST_CHECK ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err);
 MUST_CHECK ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err);
-/* config.json, and tokenizer.json with what stands beside it. */
+/* config.json, and tokenizer.json with what stands beside it (nothing without a vocabulary). */
 MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct str *out, struct err *err);
 MUST_CHECK ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer, struct str *config, struct err *err);
 

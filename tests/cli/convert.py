@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """convert.py INGLE - a checkpoint and the file made of it are the same model: names and bytes of tensors as llama.cpp's
 converter writes them, equal logits, equal prompts; parts, drafters, and what goes wrong."""
-import json, lzma, os, random, re, shutil, struct, subprocess, sys, tempfile, unittest
+import json, lzma, os, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, unittest
 
 INGLE = sys.argv[1]
 GOLDENS = "tests/data/goldens"
@@ -67,6 +67,12 @@ def save(path, tensors):
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
+
+
+def small_disk():
+    """For a child: no file grows beyond 1 MB, as if the disk were full."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000000, 1000000))
 
 
 class Base(unittest.TestCase):
@@ -440,6 +446,8 @@ class Case(Base):
         self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/back", code=1)  # there is one
         r = self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/rounded")
         self.assertIn(b"--outtype f32", r.stderr)
+        self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/full", code=1, preexec_fn=small_disk)
+        self.assertFalse(os.path.exists(f"{self.dir}/full"))
         words = "Hello, World! 123\n  <|turn>x \xc3\xa9"
         a, b = (self.run_it("tokenize", "--parse-special", "-m", m, words).stdout for m in ("assets/nano-gemma4-Q8_0.gguf", f"{self.dir}/rounded"))
         self.assertEqual(a, b)
@@ -508,4 +516,4 @@ class Case(Base):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]], warnings="ignore")
+    unittest.main(argv=[sys.argv[0]] + sys.argv[2:], warnings="ignore")
