@@ -103,7 +103,7 @@ void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *blo
     }
 }
 
-/* Per pair of row and head: the query, two states and a vector of sums; then one page of
+/* Per pair of row and head: the query, three states and a vector of sums; then one page of
  * keys and one of values in f32, and the scores of the widest tile against a page. */
 size_t kern_attend_scratch(const struct kern_attend *a)
 {
@@ -114,7 +114,7 @@ size_t kern_attend_scratch(const struct kern_attend *a)
     if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs))
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
-    if (!num_add(kw, 2 * vw, &pair) || !num_add(pair, 4 * ATTEND_LANES, &pair) ||
+    if (!num_add(kw, 3 * vw, &pair) || !num_add(pair, 4 * ATTEND_LANES, &pair) ||
         !num_mul(pair, pairs, &n) ||
         !num_add(kw, (size_t)attend_panels(a->v_width), &page) || !num_mul(page, KERN_PAGE, &page) ||
         !num_add(n, page, &n) || !num_add(n, 16 * KERN_PAGE + 1024, &n) ||

@@ -11,14 +11,14 @@
  * a code x / scale rounded half to even within +-127; a group with a NaN or an infinity
  * becomes NaN, so that it is seen.
  *
- * Scores and values are visited in ascending position, in fixed splits of 2,048 positions
- * (aligned to absolute position), each with an online softmax that moves in blocks of 32
- * positions (aligned, too); splits are merged in ascending order.  A score is scale * (q .
- * k), f32 fmaf in ascending dimension, one accumulator.  Positions that a row does not see
- * have no influence, whatever stands there.  So a row's result depends on nothing but its
- * own query and the keys and values that it sees.
+ * Scores and values are visited in ascending position, in parts of 256 positions, each with
+ * an online softmax that moves in blocks of 32.  Parts are merged in ascending order into
+ * splits of 2,048 positions, splits into the row; all are aligned to absolute position.  A
+ * score is scale * (q . k), f32 fmaf in ascending dimension, one accumulator.  Positions that
+ * a row does not see have no influence, whatever stands there: a row's result depends on its
+ * query and on the keys and values that it sees.
  *
- * The steps, which every kernel takes, for a row in one split (max(a, b) is a > b ? a : b,
+ * The steps, which every kernel takes, for a row in one part (max(a, b) is a > b ? a : b,
  * folds are those of math.h):
  *   m = -inf, l[16] = 0, acc[v_width] = 0
  *   for each block of 32 with visible positions:
@@ -27,8 +27,8 @@
  *     c = exp(m - n), l *= c, acc *= c, m = n
  *     p[j] = exp(s[j] - n), 0 where not visible; l[j] += p[j], then l[j] += p[j + 16]
  *     for each visible j: acc = fmaf(p[j], value[j], acc)
- *   the split's state is m, the fold of l by sums, acc
- * and over the splits that the row sees (their sum is never 0), from M = -inf, L = 0, A = 0:
+ *   the part's state is m, the fold of l by sums, acc
+ * over a split's parts, and then over splits, of a sum that is not 0; the first gives M, L, A as it is, then
  *   n = max(m, M), x = exp(M - n), y = exp(m - n), L = fmaf(l, y, L x), A = fmaf(a, y, A x)
  *   with a sink, it joins as one more split whose maximum is the sink, sum 1, values 0
  *   out = A / L

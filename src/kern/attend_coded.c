@@ -66,7 +66,7 @@ size_t kern_attend_coded_scratch(const struct kern_attend *a)
     if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs))
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
-    if (!num_mul(kw, 3, &pair) || !num_add(pair, 3 * vw, &pair) || !num_add(pair, 2 * CODED_PART + 64, &pair) ||
+    if (!num_mul(kw, 3, &pair) || !num_add(pair, 3 * vw, &pair) || !num_add(pair, 2 * ATTEND_PART + 64, &pair) ||
         !num_mul(pair, pairs, &n) || !num_mul((kw > vw ? kw : vw), KERN_PAGE, &page) || !num_add(n, page, &n) ||
         !num_add(n, 4096, &n) || !num_mul(n, sizeof(float), &n))
         return 0;

@@ -1,9 +1,8 @@
 /*
  * attend_coded - attention over keys or values that are coded (kern/kv_code.h), or over keys that are made of values.
  *
- * The entries of struct kern_attend_table and the form of partial results are those of attend.h; these are the sums:
- * the positions of a split of 2,048 are taken in parts of 256, all aligned to absolute position.  Each part has one
- * maximum; parts are joined in ascending order into their split, splits in ascending order into the row.
+ * The entries of struct kern_attend_table, the form of partial results, parts, splits and how they are joined are those of
+ * attend.h; these are the sums.  A part has one maximum for all its blocks.
  *
  * Before scores, the query of a row: turned as its keys are (kern_kv_turn()).  With q8r and n4r keys then rounded to
  * bytes: a = max|q| / 127, x = q / a to nearest within +-127 (a = 0: zeros); not finite: a is NaN, zeros.
@@ -31,7 +30,6 @@
 #include "kern/kv_code.h"
 
 #define CODED_LEAST 0x1p-90f /* a block's largest weight below it counts as nothing */
-enum { CODED_PART = 256 };
 
 /* The row at slot of any block, turned: what the codec stands for. */
 void kern_attend_coded_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);

@@ -10,6 +10,7 @@
 
 enum {
     ATTEND_LANES = 16,
+    ATTEND_PART = 256, /* positions of a part of a split */
     ATTEND_QUANT = 32, /* width that shares a Q8_0 scale */
     ATTEND_PANEL = 32, /* dimensions that a kernel may keep together in decoded values */
     ATTEND_GROUP = 192, /* pairs of row and head that share one pass over keys and values */

@@ -12,7 +12,7 @@
  *   first    over the blocks of 32 of A, ascending: M and S as m and l of attend.h, S the fold of l; theta = M + log(eps S / n)
  *   kept     a position of A, or s > theta
  *
- * A split is the one of attend.h with these differences: m begins as M (c = 1 where nothing is larger).  A position that is
+ * A split is what a part is in attend.h, with these differences: m begins as M (c = 1 where nothing is larger).  A position that is
  * not kept adds its p to l and to g[16] of its page, in the place of a product with its value; g begins a page as 0 and is
  * multiplied by c as l is.  At the page's end lost[i] is the fold of g by sums; those of a split's earlier pages are multiplied
  * by c, too.  At the split's end, for its pages ascending: where lost[i] is not 0, acc = fmaf(lost[i], mean[i], acc) and

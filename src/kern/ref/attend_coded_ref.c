@@ -160,7 +160,7 @@ static void mix_values(const struct kern_attend *a, const float *p, int64_t lo, 
 static void one_part(struct query *q, int64_t from, int64_t to, struct part *part)
 {
     const struct kern_attend *a = q->a;
-    float p[CODED_PART], lane[ATTEND_LANES] = {0};
+    float p[ATTEND_PART], lane[ATTEND_LANES] = {0};
     part->max = -INFINITY;
     for (int64_t d = 0; d < a->v_width; d++)
         part->acc[d] = 0.0f;
@@ -198,6 +198,13 @@ static void join(struct part *all, float max, float sum, const float *acc, int64
 {
     if (sum == 0.0f)
         return;
+    if (all->sum == 0.0f) {
+        all->max = max;
+        all->sum = sum;
+        for (int64_t d = 0; d < width; d++)
+            all->acc[d] = acc ? acc[d] : 0.0f;
+        return;
+    }
     float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
     all->max = top;
     all->sum = fmaf(sum, y, all->sum * x);
@@ -211,7 +218,7 @@ static void one_split(struct query *q, int64_t split, struct part *all, struct p
     const int64_t end = num_min(q->pos + 1, (split + 1) * KERN_SPLIT);
     clear(all, q->a->v_width);
     for (int64_t to; from < end; from = to) {
-        to = num_min(end, (from / CODED_PART + 1) * CODED_PART);
+        to = num_min(end, (from / ATTEND_PART + 1) * ATTEND_PART);
         one_part(q, from, to, part);
         join(all, part->max, part->sum, part->acc, q->a->v_width);
     }

@@ -17,7 +17,7 @@ struct law {
                 float *acc, float *row);
 };
 
-/* What a row has collected of a split or of several. */
+/* What a row has collected of a part, of a split or of several. */
 struct part {
     float max, sum;
     float *acc; /* f32 [v_width] */
@@ -166,16 +166,40 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
         part->acc[d] *= c;
 }
 
-/* What row pos sees of a split. */
-static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split,
-                      struct part *part, float *row, const struct law *law)
+static void clear(struct part *all, int64_t width)
+{
+    all->max = -INFINITY;
+    all->sum = 0.0f;
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = 0.0f;
+}
+
+/* all takes in the next part or split; acc NULL: zeros.  A sum of zero means that nothing of it was
+ * seen: a visible maximum adds 1, or NaN. */
+static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
+{
+    if (sum == 0.0f)
+        return;
+    if (all->sum == 0.0f) {
+        all->max = max;
+        all->sum = sum;
+        for (int64_t d = 0; d < width; d++)
+            all->acc[d] = acc ? acc[d] : 0.0f;
+        return;
+    }
+    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
+    all->max = top;
+    all->sum = fmaf(sum, y, all->sum * x);
+    for (int64_t d = 0; d < width; d++)
+        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
+}
+
+/* Positions [from, to) of a part, which a row sees. */
+static void one_part(const struct kern_attend *a, const float *q, int64_t from, int64_t to, struct part *part, float *row,
+                     const struct law *law)
 {
     float p[KERN_ATTEND_BLOCK], lane[ATTEND_LANES] = {0};
-    int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
-    int64_t to = num_min(pos + 1, (split + 1) * KERN_SPLIT);
-    part->max = -INFINITY;
-    for (int64_t d = 0; d < a->v_width; d++)
-        part->acc[d] = 0.0f;
+    clear(part, a->v_width);
     for (int64_t base = from / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK; base < to;
          base += KERN_ATTEND_BLOCK) {
         int64_t lo = num_max(from, base), hi = num_min(to, base + KERN_ATTEND_BLOCK);
@@ -188,25 +212,19 @@ static void one_split(const struct kern_attend *a, const float *q, int64_t pos, 
     part->sum = lane[0];
 }
 
-static void clear(struct part *all, int64_t width)
+/* What row pos sees of a split; f32 [4 widths] of scratch, or more. */
+static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split, struct part *all, float *scratch,
+                      const struct law *law)
 {
-    all->max = -INFINITY;
-    all->sum = 0.0f;
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = 0.0f;
-}
-
-/* all takes in the next split; acc NULL: zeros.  A sum of zero means that nothing of it was
- * seen: a visible maximum adds 1, or NaN. */
-static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
-{
-    if (sum == 0.0f)
-        return;
-    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
-    all->max = top;
-    all->sum = fmaf(sum, y, all->sum * x);
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
+    struct part part = {.acc = scratch};
+    int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
+    const int64_t end = num_min(pos + 1, (split + 1) * KERN_SPLIT);
+    clear(all, a->v_width);
+    for (int64_t to; from < end; from = to) {
+        to = num_min(end, (from / ATTEND_PART + 1) * ATTEND_PART);
+        one_part(a, q, from, to, &part, scratch + a->v_width, law);
+        join(all, part.max, part.sum, part.acc, a->v_width);
+    }
 }
 
 static void finish(const struct kern_attend *a, int64_t row, int64_t head, struct part *all)
@@ -221,13 +239,13 @@ static void finish(const struct kern_attend *a, int64_t row, int64_t head, struc
 static void rows(const struct kern_attend *a, void *scratch, const struct law *law)
 {
     struct part all = {.acc = scratch}, one = {.acc = all.acc + a->v_width};
-    float *row = one.acc + a->v_width;
     for (int64_t r = 0; r < a->n_rows; r++)
         for (int64_t h = 0; h < a->n_heads; h++) {
             int64_t pos = a->pos0 + r;
             clear(&all, a->v_width);
             for (int64_t s = attend_first(a, pos) / KERN_SPLIT; s <= pos / KERN_SPLIT; s++) {
-                one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one, row, law);
+                one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one,
+                          one.acc + a->v_width, law);
                 join(&all, one.max, one.sum, one.acc, a->v_width);
             }
             finish(a, r, h, &all);

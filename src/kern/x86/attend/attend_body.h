@@ -40,6 +40,27 @@ struct view {
     int64_t from, to;
 };
 
+/* What pairs have collected of parts or splits: f32 [n], [n], [n][whole].  Nothing as long as the sum is 0. */
+struct sums {
+    float *max, *sum, *acc;
+};
+
+/* The ends of a part, for a tile of pairs: it begins from nothing, and goes to other sums: to = acc if it is the
+ * first there, else fmaf(acc, y, to x). */
+struct fold {
+    bool begins, first;
+    float *to; /* f32 [pairs][whole], or NULL */
+    float x[16], y[16];
+};
+
+/* Whether tiles of values do that as they go.  Registers of 256 bits hold too few of their sums: it costs more there than it
+ * saves. */
+#ifdef __AVX512F__
+enum { FUSED = 1 };
+#else
+enum { FUSED = 0 };
+#endif
+
 /* Sixteen elements from i on; scale is for Q8_0. */
 LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
                                 struct v16 scale)
@@ -78,7 +99,7 @@ static const struct tile {
     void (*score)(enum kern_kv_codec c, bool decoded, const uint8_t *block, int64_t width,
                   const float *q, int64_t b0, int64_t b1, float scale, float *s, struct next next);
     void (*mix)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
-                const float *weight, const float *rescale, float *acc);
+                const float *weight, const float *rescale, float *acc, const struct fold *f);
 } tiles[] = {
 #ifdef __AVX512F__
     {12, score_12, mix_12},
@@ -106,10 +127,10 @@ struct group {
     const struct kern_attend *a;
     int64_t first, n, whole;
     float *q;         /* per tile f32 [k_width][tile] */
-    float *acc, *all; /* f32 [n][whole]: of this split, of all before it */
-    float *lane;      /* f32 [n][16]: sums of weights */
+    float *acc;       /* f32 [n][whole]: of a part */
+    float *lane;      /* f32 [n][16]: sums of its weights */
     float *max;       /* f32 [n] */
-    float *all_max, *all_sum;
+    struct sums split, all;
     float *keys, *values; /* a decoded page; or the scales of its values */
     float *score;         /* f32 [MAX_R][128] */
     float *rescale;       /* f32 [MAX_R][PAGE_BLOCKS] */
@@ -123,13 +144,16 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
     g->keys = at;
     g->values = at += KERN_PAGE * attend_whole(a->k_width);
     g->acc = at += KERN_PAGE * attend_panels(a->v_width);
-    g->all = at += n * whole;
+    g->split.acc = at += n * whole;
+    g->all.acc = at += n * whole;
     g->lane = at += n * whole;
     g->score = at += n * 16;
     g->rescale = at += MAX_R * KERN_PAGE;
     g->max = at += MAX_R * PAGE_BLOCKS;
-    g->all_max = at += n;
-    g->all_sum = at += n;
+    g->split.max = at += n;
+    g->split.sum = at += n;
+    g->all.max = at += n;
+    g->all.sum = at += n;
     g->q = at + n;
     float *q = g->q;
     for (int64_t i = 0; i < n;) {
@@ -163,12 +187,15 @@ static struct view view_cut(struct view v, int64_t b)
     return c;
 }
 
-/* Turns the scores of one pair in a page to weights, and notes how its sums rescale. */
+/* Turns the scores of one pair in a page to weights, and notes how its sums rescale.  The maxima of all blocks come first, so
+ * that one exp is enough for what they rescale. */
 static void weigh(struct group *g, int64_t i, struct view v, float *s, float *rescale)
 {
-    float max = g->max[i];
+    const int64_t b0 = v.from / KERN_ATTEND_BLOCK, b1 = num_div_up(v.to, KERN_ATTEND_BLOCK);
+    float max = g->max[i], top[PAGE_BLOCKS], less[16] = {0}, by[16];
     struct v16 lane = v_load(g->lane + i * 16);
-    for (int64_t b = v.from / KERN_ATTEND_BLOCK; b * KERN_ATTEND_BLOCK < v.to; b++) {
+    bool more = false;
+    for (int64_t b = b0; b < b1; b++) {
         struct view c = view_cut(v, b);
         float *p = s + b * KERN_ATTEND_BLOCK;
         int64_t from = c.from - b * KERN_ATTEND_BLOCK, to = c.to - b * KERN_ATTEND_BLOCK;
@@ -176,20 +203,25 @@ static void weigh(struct group *g, int64_t i, struct view v, float *s, float *re
         if (to - from < KERN_ATTEND_BLOCK) {
             lo = v_choose(v_range(from, to), lo, none);
             hi = v_choose(v_range(from - 16, to - 16), hi, none);
+            v_store(p, lo);
+            v_store(p + 16, hi);
         }
-        float t = v_fold_max(v_max(hi, lo)), top = t > max ? t : max;
-        struct v16 by = v_set(1.0f), n = v_set(top);
-        if (max - top != 0.0f) /* exp(0) is 1; infinities make a NaN of the difference */
-            by = v_exp(v_set(max - top));
-        max = top;
-        lo = v_exp(v_sub(lo, n));
-        hi = v_exp(v_sub(hi, n));
+        const float t = v_fold_max(v_max(hi, lo));
+        top[b] = t > max ? t : max;
+        less[b] = max - top[b];
+        more |= less[b] != 0.0f; /* exp(0) is 1; infinities make a NaN of the difference */
+        max = top[b];
+    }
+    v_store(by, more ? v_exp(v_load(less)) : v_set(1.0f));
+    for (int64_t b = b0; b < b1; b++) {
+        float *p = s + b * KERN_ATTEND_BLOCK;
         /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for
          * n = -inf, when what is visible is NaN already. */
-        lane = v_add(v_add(v_mul(lane, by), lo), hi);
+        const struct v16 n = v_set(top[b]), lo = v_exp(v_sub(v_load(p), n)), hi = v_exp(v_sub(v_load(p + 16), n));
+        lane = v_add(v_add(v_mul(lane, v_set(by[b])), lo), hi);
         v_store(p, lo);
         v_store(p + 16, hi);
-        rescale[b] = v_lane0(by);
+        rescale[b] = by[b];
     }
     g->max[i] = max;
     v_store(g->lane + i * 16, lane);
@@ -206,7 +238,7 @@ static void mix_pairs(const struct group *g, const struct tile *t, int64_t i, in
         float *rescale = g->rescale + r * PAGE_BLOCKS;
         if (j0 >= j1)
             continue;
-        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole);
+        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole, NULL);
         rescale[b] = 1.0f; /* done, for what follows in this block */
     }
 }
@@ -224,15 +256,16 @@ static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int
         return;
     }
     mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, from, c, v);
-    t->mix(c, v, from, to, g->score, g->rescale, g->acc + i * g->whole);
+    t->mix(c, v, from, to, g->score, g->rescale, g->acc + i * g->whole, NULL);
     for (int64_t r = 0; r < t->n; r++)
         g->rescale[r * PAGE_BLOCKS + b] = 1.0f;
     mix_pairs(g, t, i, base, b, to, end, c, v);
 }
 
-/* Values of a page times weights: blocks that all pairs of the tile see alike go together. */
+/* Values of a page times weights: blocks that all pairs of the tile see alike go together.  f: NULL, if that is not all of
+ * it. */
 static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t base,
-                enum kern_kv_codec c, const struct values *v)
+                enum kern_kv_codec c, const struct values *v, const struct fold *f)
 {
     struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
     float *acc = g->acc + i * g->whole;
@@ -245,7 +278,7 @@ static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t 
                     break;
                 run.to = x.to;
             }
-            t->mix(c, v, run.from, run.to, g->score, g->rescale, acc);
+            t->mix(c, v, run.from, run.to, g->score, g->rescale, acc, f);
             continue;
         }
         mix_edge(g, t, i, base, b, c, v);
@@ -266,8 +299,81 @@ static struct next next_part(const struct group *g, const uint8_t *next, int64_t
     return (struct next){next + (key ? a->k_at : a->v_at) + from * 64, to - from};
 }
 
-/* Every tile of the group against the positions [from, to) of one page. */
-static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
+/* all, with its maximum and sum, takes in a part or a split; acc NULL: zeros; n is a whole number of
+ * vectors. */
+static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
+                 int64_t n)
+{
+    if (sum == 0.0f) /* nothing of it was seen */
+        return;
+    const bool first = *all_sum == 0.0f;
+    float top = first || max > *all_max ? max : *all_max;
+    float x = kern_exp(*all_max - top), y = kern_exp(max - top);
+    *all_max = top;
+    *all_sum = first ? sum : fmaf(sum, y, *all_sum * x);
+    for (int64_t d = 0; d < n; d += 16) {
+        const struct v16 one = acc ? v_load(acc + d) : v_zero();
+        v_store(all + d, first ? one : v_fma(one, v_set(y), v_mul(v_load(all + d), v_set(x))));
+    }
+}
+
+/* The tile at pair i begins a part from nothing; its sums of values only where its products with them do not. */
+static void begin_part(struct group *g, const struct tile *t, int64_t i, bool fused)
+{
+    for (int64_t d = i * g->whole; d < (i + t->n) * g->whole && !fused; d += 16)
+        v_store(g->acc + d, v_zero());
+    for (int64_t r = i; r < i + t->n; r++) {
+        g->max[r] = -INFINITY;
+        v_store(g->lane + r * 16, v_zero());
+    }
+}
+
+/* It ends: maxima and sums go to others, f says how values do.  Pairs of a tile that have not all something, or not all
+ * something there, are left to join_part(). */
+static void fold_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to, struct fold *f)
+{
+    float x[16] = {0}, y[16] = {0}, sum[16];
+    int64_t n_first = 0, n_none = 0;
+    for (int64_t r = 0; r < t->n; r++) {
+        sum[r] = v_fold_sum(v_load(g->lane + (i + r) * 16));
+        n_first += to->sum[i + r] == 0.0f;
+        n_none += sum[r] == 0.0f;
+    }
+    f->first = n_first == t->n;
+    if (n_none || (n_first && !f->first))
+        return;
+    f->to = to->acc + i * g->whole;
+    for (int64_t r = 0; r < t->n; r++) {
+        const float max = g->max[i + r], all = to->max[i + r], top = f->first || max > all ? max : all;
+        x[r] = all - top;
+        y[r] = max - top;
+        to->max[i + r] = top;
+    }
+    v_store(f->x, v_exp(v_load(x)));
+    v_store(f->y, v_exp(v_load(y)));
+    for (int64_t r = 0; r < t->n; r++)
+        to->sum[i + r] = f->first ? sum[r] : fmaf(sum[r], f->y[r], to->sum[i + r] * f->x[r]);
+}
+
+/* What fold_part() left. */
+static void join_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to, const struct fold *f)
+{
+    for (int64_t r = 0; r < t->n; r++) {
+        float *at = to->acc + (i + r) * g->whole;
+        const float *acc = g->acc + (i + r) * g->whole;
+        if (!f->to)
+            join(&to->max[i + r], &to->sum[i + r], at, g->max[i + r], v_fold_sum(v_load(g->lane + (i + r) * 16)), acc, g->whole);
+        else if (f->first)
+            memcpy(at, acc, (size_t)g->whole * sizeof *at);
+        else
+            for (int64_t d = 0; d < g->whole; d += 16)
+                v_store(at + d, v_fma(v_load(acc + d), v_set(f->y[r]), v_mul(v_load(at + d), v_set(f->x[r]))));
+    }
+}
+
+/* Every tile of the group against the positions [from, to) of one page.  begins: a part begins with it; into: one ends,
+ * and goes there. */
+static void do_page(struct group *g, int64_t page, int64_t from, int64_t to, bool begins, const struct sums *into)
 {
     const struct kern_attend *a = g->a;
     const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
@@ -296,7 +402,11 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);
         struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
-        if (first.from < last.to) {
+        const bool seen = first.from < last.to, fused = FUSED && seen && first.from == last.from && first.to == last.to;
+        struct fold f = {.begins = begins, .to = NULL};
+        if (begins)
+            begin_part(g, t, i, fused);
+        if (seen) {
             struct next next = {vb, 0};
             if (decoded && more)
                 next = next_part(g, a->page[page + 1], i);
@@ -307,47 +417,38 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to)
                       g->rescale + r * PAGE_BLOCKS);
                 round_weights(g->score + r * KERN_PAGE, view_of(g, i + r, base));
             }
-            mix(g, t, i, base, vc, &v);
         }
+        if (into)
+            fold_part(g, t, i, into, &f);
+        if (seen)
+            mix(g, t, i, base, vc, &v, fused ? &f : NULL);
+        if (into && !(fused && f.to))
+            join_part(g, t, i, into, &f);
         q += t->n * a->k_width;
         i += t->n;
     }
 }
 
-/* One split of every pair in the group, from nothing. */
-static void do_split(struct group *g, int64_t split)
+static void clear(struct sums *s, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        s->max[i] = -INFINITY;
+        s->sum[i] = 0.0f;
+    }
+}
+
+/* The parts of one split of every pair in the group, into what has nothing of it yet. */
+static void do_split(struct group *g, int64_t split, struct sums *into)
 {
     const struct kern_attend *a = g->a;
     int64_t row0 = g->first / a->n_heads, row1 = (g->first + g->n - 1) / a->n_heads;
     int64_t from = num_max(attend_first(a, a->pos0 + row0), split * KERN_SPLIT);
     int64_t to = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
-    for (int64_t i = 0; i < g->n; i++)
-        g->max[i] = -INFINITY;
-    for (int64_t i = 0; i < g->n * 16; i += 16)
-        v_store(g->lane + i, v_zero());
-    for (int64_t i = 0; i < g->n * g->whole; i += 16)
-        v_store(g->acc + i, v_zero());
-    for (int64_t pos = from; pos < to;) {
-        int64_t page = pos / KERN_PAGE, end = num_min(to, (page + 1) * KERN_PAGE);
-        do_page(g, page, pos, end);
-        pos = end;
-    }
-}
-
-/* all, with its maximum and sum, takes in a split; acc NULL: zeros; n is a whole number of
- * vectors. */
-static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
-                 int64_t n)
-{
-    if (sum == 0.0f) /* nothing of it was seen */
-        return;
-    float top = max > *all_max ? max : *all_max;
-    float x = kern_exp(*all_max - top), y = kern_exp(max - top);
-    *all_max = top;
-    *all_sum = fmaf(sum, y, *all_sum * x);
-    for (int64_t d = 0; d < n; d += 16) {
-        struct v16 scaled = v_mul(v_load(all + d), v_set(x));
-        v_store(all + d, v_fma(acc ? v_load(acc + d) : v_zero(), v_set(y), scaled));
+    clear(into, g->n);
+    for (int64_t pos = from, end; pos < to; pos = end) {
+        const int64_t page = pos / KERN_PAGE;
+        end = num_min(to, (page + 1) * KERN_PAGE);
+        do_page(g, page, pos, end, pos == from || pos % ATTEND_PART == 0, end == to || end % ATTEND_PART == 0 ? into : NULL);
     }
 }
 
@@ -361,33 +462,23 @@ static void finish(const struct kern_attend *a, int64_t pair, float max, float s
         v_store_n(out + d, v_div(v_load(all + d), v_set(sum)), a->v_width - d);
 }
 
-static void clear(struct group *g)
-{
-    for (int64_t i = 0; i < g->n; i++) {
-        g->all_max[i] = -INFINITY;
-        g->all_sum[i] = 0.0f;
-    }
-    for (int64_t i = 0; i < g->n * g->whole; i += 16)
-        v_store(g->all + i, v_zero());
-}
-
 static void rows(const struct kern_attend *a, void *scratch)
 {
     int64_t n_pairs = a->n_rows * a->n_heads, size = group_size(n_pairs);
     for (int64_t first = 0; first < n_pairs; first += size) {
         struct group g;
         group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
-        clear(&g);
         int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
         int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
-        for (; s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
-            do_split(&g, s);
+        do_split(&g, s, &g.all);
+        while (++s <= (a->pos0 + row1) / KERN_SPLIT) {
+            do_split(&g, s, &g.split);
             for (int64_t i = 0; i < g.n; i++)
-                join(&g.all_max[i], &g.all_sum[i], g.all + i * g.whole, g.max[i],
-                     v_fold_sum(v_load(g.lane + i * 16)), g.acc + i * g.whole, g.whole);
+                join(&g.all.max[i], &g.all.sum[i], g.all.acc + i * g.whole, g.split.max[i], g.split.sum[i],
+                     g.split.acc + i * g.whole, g.whole);
         }
         for (int64_t i = 0; i < g.n; i++)
-            finish(a, first + i, g.all_max[i], g.all_sum[i], g.all + i * g.whole);
+            finish(a, first + i, g.all.max[i], g.all.sum[i], g.all.acc + i * g.whole);
     }
 }
 
@@ -397,11 +488,14 @@ static void split(const struct kern_attend *a, int64_t index, float *state, void
     for (int64_t first = 0; first < n_pairs; first += size) {
         struct group g;
         group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
-        do_split(&g, index);
+        do_split(&g, index, &g.split);
         for (int64_t i = 0; i < g.n; i++, state += kern_attend_state(a->v_width)) {
-            state[0] = g.max[i];
-            state[1] = v_fold_sum(v_load(g.lane + i * 16));
-            memcpy(state + 2, g.acc + i * g.whole, (size_t)a->v_width * sizeof *state);
+            state[0] = g.split.max[i];
+            state[1] = g.split.sum[i];
+            if (g.split.sum[i] != 0.0f)
+                memcpy(state + 2, g.split.acc + i * g.whole, (size_t)a->v_width * sizeof *state);
+            else
+                memset(state + 2, 0, (size_t)a->v_width * sizeof *state);
         }
     }
 }
@@ -415,8 +509,6 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
         v_store(acc + d, v_zero());
     for (int64_t pair = 0; pair < n_pairs; pair++) {
         float max = -INFINITY, sum = 0.0f;
-        for (int64_t d = 0; d < whole; d += 16)
-            v_store(all + d, v_zero());
         for (int64_t s = 0; s < n_splits; s++) {
             const float *one = state + (s * n_pairs + pair) * step;
             memcpy(acc, one + 2, (size_t)a->v_width * sizeof *acc);

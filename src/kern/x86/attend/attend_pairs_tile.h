@@ -54,15 +54,16 @@ static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *bloc
 /* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times weight[r][slot]; at the start
  * of each block of 32 acc is rescaled.  The other half of a pair that j0 or j1 cuts is not seen. */
 LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64_t j0, int64_t j1, const float *weight,
-                                const float *rescale, float *acc)
+                                const float *rescale, float *acc, const struct fold *f)
 {
+    const bool begins = FUSED && f && f->begins, ends = FUSED && f && f->to;
     const float *value = (const float *)(const void *)v->block + panel_at(0, at);
     __m512 sum[TILE_R][TILE_D];
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
         for (int p = 0; p < n; p++)
-            sum[r][p] = _mm512_loadu_ps(acc + r * v->whole + at + p * 16);
+            sum[r][p] = begins ? _mm512_setzero_ps() : _mm512_loadu_ps(acc + r * v->whole + at + p * 16);
     }
     int64_t scaled = -1;
     for (int64_t i = j0 / 2, last = (j1 - 1) / 2; i <= last;) {
@@ -103,6 +104,19 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
             }
         }
     }
+    if (ends && !f->first) {
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++) {
+            const __m512 x = _mm512_set1_ps(f->x[r]), y = _mm512_set1_ps(f->y[r]);
+            LANES_UNROLL
+            for (int p = 0; p < n; p++) {
+                float *to = f->to + r * v->whole + at + p * 16;
+                _mm512_storeu_ps(to, _mm512_fmadd_ps(sum[r][p], y, _mm512_mul_ps(_mm512_loadu_ps(to), x)));
+            }
+        }
+        return;
+    }
+    acc = ends ? f->to : acc;
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
@@ -112,16 +126,16 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
 }
 
 static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1, const float *weight,
-                       const float *rescale, float *acc)
+                       const float *rescale, float *acc, const struct fold *f)
 {
     (void)c;
     int64_t at = 0;
     for (; at + TILE_D * 16 <= v->whole; at += TILE_D * 16)
-        TILE(mix_on_)(TILE_D, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(TILE_D, v, at, j0, j1, weight, rescale, acc, f);
     for (; TILE_D >= 4 && at + TILE_D / 4 * 16 <= v->whole; at += TILE_D / 4 * 16)
-        TILE(mix_on_)(TILE_D / 4, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(TILE_D / 4, v, at, j0, j1, weight, rescale, acc, f);
     for (; at < v->whole; at += 16)
-        TILE(mix_on_)(1, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(1, v, at, j0, j1, weight, rescale, acc, f);
 }
 
 #undef TILE

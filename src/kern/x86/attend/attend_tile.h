@@ -109,14 +109,15 @@ LANES_INLINE struct v16 TILE(value_)(enum kern_kv_codec c, bool panels, const st
  * of what is read next comes nearer, but for panels. */
 LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, bool panels, int n, const struct values *v,
                                 int64_t at, int64_t j0, int64_t j1, const float *weight,
-                                const float *rescale, float *acc)
+                                const float *rescale, float *acc, const struct fold *f)
 {
+    const bool begins = FUSED && f && f->begins, ends = FUSED && f && f->to;
     struct v16 sum[TILE_R][TILE_D];
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
         for (int p = 0; p < n; p++)
-            sum[r][p] = v_load(acc + r * v->whole + at + p * 16);
+            sum[r][p] = begins ? v_zero() : v_load(acc + r * v->whole + at + p * 16);
     }
     for (int64_t j = j0; j < j1;) {
         int64_t b = j / KERN_ATTEND_BLOCK, end = (b + 1) * KERN_ATTEND_BLOCK;
@@ -148,6 +149,19 @@ LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, bool panels, int n, const 
             }
         }
     }
+    if (ends && !f->first) {
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++) {
+            const struct v16 x = v_set(f->x[r]), y = v_set(f->y[r]);
+            LANES_UNROLL
+            for (int p = 0; p < n; p++) {
+                float *to = f->to + r * v->whole + at + p * 16;
+                v_store(to, v_fma(sum[r][p], y, v_mul(v_load(to), x)));
+            }
+        }
+        return;
+    }
+    acc = ends ? f->to : acc;
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
@@ -158,30 +172,30 @@ LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, bool panels, int n, const 
 
 LANES_INLINE void TILE(mix_all_)(enum kern_kv_codec c, bool panels, const struct values *v,
                                  int64_t j0, int64_t j1, const float *weight, const float *rescale,
-                                 float *acc)
+                                 float *acc, const struct fold *f)
 {
     int64_t at = 0;
     for (; at + TILE_D * 16 <= v->whole; at += TILE_D * 16)
-        TILE(mix_on_)(c, panels, TILE_D, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, panels, TILE_D, v, at, j0, j1, weight, rescale, acc, f);
     for (; TILE_D >= 4 && at + TILE_D / 4 * 16 <= v->whole; at += TILE_D / 4 * 16)
-        TILE(mix_on_)(c, panels, TILE_D / 4, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, panels, TILE_D / 4, v, at, j0, j1, weight, rescale, acc, f);
     for (; at < v->whole; at += 16)
-        TILE(mix_on_)(c, panels, 1, v, at, j0, j1, weight, rescale, acc);
+        TILE(mix_on_)(c, panels, 1, v, at, j0, j1, weight, rescale, acc, f);
 }
 
 static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
-                       const float *weight, const float *rescale, float *acc)
+                       const float *weight, const float *rescale, float *acc, const struct fold *f)
 {
     if (v->panels)
-        TILE(mix_all_)(KERN_KV_F32, true, v, j0, j1, weight, rescale, acc);
+        TILE(mix_all_)(KERN_KV_F32, true, v, j0, j1, weight, rescale, acc, f);
     else if (c == KERN_KV_F32)
-        TILE(mix_all_)(KERN_KV_F32, false, v, j0, j1, weight, rescale, acc);
+        TILE(mix_all_)(KERN_KV_F32, false, v, j0, j1, weight, rescale, acc, f);
     else if (c == KERN_KV_F16)
-        TILE(mix_all_)(KERN_KV_F16, false, v, j0, j1, weight, rescale, acc);
+        TILE(mix_all_)(KERN_KV_F16, false, v, j0, j1, weight, rescale, acc, f);
     else if (c == KERN_KV_BF16)
-        TILE(mix_all_)(KERN_KV_BF16, false, v, j0, j1, weight, rescale, acc);
+        TILE(mix_all_)(KERN_KV_BF16, false, v, j0, j1, weight, rescale, acc, f);
     else
-        TILE(mix_all_)(KERN_KV_Q8_0, false, v, j0, j1, weight, rescale, acc);
+        TILE(mix_all_)(KERN_KV_Q8_0, false, v, j0, j1, weight, rescale, acc, f);
 }
 
 #undef TILE

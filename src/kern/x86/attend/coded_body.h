@@ -31,7 +31,7 @@ struct group {
     float *by;                /* f32 [n]: a scale */
     int32_t *start;           /* [n][GROUPS_MAX]: -128 times the sums of x */
     float *acc, *split, *all; /* f32 [n][vw]: of a part, of a split, of all splits */
-    float *score;             /* f32 [n][CODED_PART], then weights */
+    float *score;             /* f32 [n][ATTEND_PART], then weights */
     float *max, *sum, *split_max, *split_sum, *all_max, *all_sum;
     float *page;              /* of keys or values, as f32 or bytes */
 };
@@ -79,7 +79,7 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
     g->split = at += n * g->vw;
     g->all = at += n * g->vw;
     g->score = at += n * g->vw;
-    g->start = (int32_t *)(void *)(at += n * CODED_PART);
+    g->start = (int32_t *)(void *)(at += n * ATTEND_PART);
     g->by = at += n * GROUPS_MAX;
     g->max = at += n;
     g->sum = at += n;
@@ -273,7 +273,7 @@ LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, i
                 const struct v16 by = v_set(g->by[i + r]);
                 LANES_UNROLL
                 for (int p = 0; p < P; p++) {
-                    float *to = s + r * CODED_PART + (b + p) * 16;
+                    float *to = s + r * ATTEND_PART + (b + p) * 16;
                     const struct v16 n = v_from_f16(norm + at / group * KERN_PAGE + (b + p) * 16), dot = sum_float(sum[r][p]);
                     struct v16 y = v_mul(dot, v_mul(by, n));
                     if (!one) {
@@ -303,7 +303,7 @@ LANES_INLINE void score_keys(const int R, const struct group *g, int64_t i, stru
         }
         LANES_UNROLL
         for (int r = 0; r < R; r++)
-            v_store(s + r * CODED_PART + b * 16, v_mul(v_set(g->a->scale), acc[r]));
+            v_store(s + r * ATTEND_PART + b * 16, v_mul(v_set(g->a->scale), acc[r]));
     }
 }
 
@@ -323,7 +323,7 @@ LANES_INLINE void score_made(const int R, const struct group *g, int64_t i, stru
         }
         LANES_UNROLL
         for (int r = 0; r < R; r++)
-            s[r * CODED_PART + j] = g->a->scale * v_fold_sum(acc[r]);
+            s[r * ATTEND_PART + j] = g->a->scale * v_fold_sum(acc[r]);
     }
 }
 
@@ -421,7 +421,7 @@ LANES_INLINE void mix_bytes(const int R, const int P, const struct group *g, int
     const int64_t b0 = first.from / KERN_ATTEND_BLOCK, b1 = num_div_up(last.to, KERN_ATTEND_BLOCK);
     for (int64_t at = 0; at < width; at += group) {
         for (int r = 0; r < R; r++)
-            weigh_bytes(s + r * CODED_PART, norm + at / group * KERN_PAGE, view_of(g, i + r, base, KERN_PAGE), code + r * KERN_PAGE,
+            weigh_bytes(s + r * ATTEND_PART, norm + at / group * KERN_PAGE, view_of(g, i + r, base, KERN_PAGE), code + r * KERN_PAGE,
                         t + r * PAGE_BLOCKS);
         int64_t d = at;
         for (; d + 16 * P <= at + group; d += 16 * P)
@@ -444,7 +444,7 @@ LANES_INLINE void mix_values(const int R, const struct group *g, int64_t i, stru
             const struct v16 x = v_load(g->page + j * g->vw + at);
             LANES_UNROLL
             for (int r = 0; r < R; r++)
-                f[r] = v_fma(v_set(s[r * CODED_PART + j]), x, f[r]);
+                f[r] = v_fma(v_set(s[r * ATTEND_PART + j]), x, f[r]);
         }
         LANES_UNROLL
         for (int r = 0; r < R; r++)
@@ -483,7 +483,7 @@ LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int6
         mix_values(R, g, i, first, s);
     else
         for (int r = 0; r < R; r++)
-            mix_values(1, g, i + r, view_of(g, i + r, w->base, KERN_PAGE), s + r * CODED_PART);
+            mix_values(1, g, i + r, view_of(g, i + r, w->base, KERN_PAGE), s + r * ATTEND_PART);
 }
 
 #define TILE(R, P)                                                                                                     \
@@ -549,7 +549,7 @@ static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
     }
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);
-        t->score(g, i, &w, g->score + i * CODED_PART + w.base % CODED_PART);
+        t->score(g, i, &w, g->score + i * ATTEND_PART + w.base % ATTEND_PART);
         i += t->n;
     }
 }
@@ -570,7 +570,7 @@ static void mix_page(struct group *g, int64_t page, int64_t from, int64_t to)
     }
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);
-        t->mix(g, i, &w, g->score + i * CODED_PART + w.base % CODED_PART);
+        t->mix(g, i, &w, g->score + i * ATTEND_PART + w.base % ATTEND_PART);
         i += t->n;
     }
 }
@@ -578,7 +578,7 @@ static void mix_page(struct group *g, int64_t page, int64_t from, int64_t to)
 /* The scores of a pair in a part become weights. */
 static void weigh(struct group *g, int64_t i, struct view v)
 {
-    float *s = g->score + i * CODED_PART;
+    float *s = g->score + i * ATTEND_PART;
     struct v16 top = v_set(-INFINITY), lane = v_zero();
     g->max[i] = -INFINITY;
     g->sum[i] = 0.0f;
@@ -603,12 +603,15 @@ static void join(float *all_max, float *all_sum, float *all, float max, float su
 {
     if (sum == 0.0f)
         return;
-    float top = max > *all_max ? max : *all_max;
+    const bool first = *all_sum == 0.0f;
+    float top = first || max > *all_max ? max : *all_max;
     float x = kern_exp(*all_max - top), y = kern_exp(max - top);
     *all_max = top;
-    *all_sum = fmaf(sum, y, *all_sum * x);
-    for (int64_t d = 0; d < n; d += 16)
-        v_store(all + d, v_fma(acc ? v_load(acc + d) : v_zero(), v_set(y), v_mul(v_load(all + d), v_set(x))));
+    *all_sum = first ? sum : fmaf(sum, y, *all_sum * x);
+    for (int64_t d = 0; d < n; d += 16) {
+        const struct v16 one = acc ? v_load(acc + d) : v_zero();
+        v_store(all + d, first ? one : v_fma(one, v_set(y), v_mul(v_load(all + d), v_set(x))));
+    }
 }
 
 static void clear(float *max, float *sum, float *acc, int64_t n_pairs, int64_t width)
@@ -627,7 +630,7 @@ static void do_part(struct group *g, int64_t base, int64_t from, int64_t to)
     for (int64_t page = from / KERN_PAGE; page * KERN_PAGE < to; page++)
         score_page(g, page, num_max(from, page * KERN_PAGE), num_min(to, (page + 1) * KERN_PAGE));
     for (int64_t i = 0; i < g->n; i++)
-        weigh(g, i, view_of(g, i, base, CODED_PART));
+        weigh(g, i, view_of(g, i, base, ATTEND_PART));
     for (int64_t page = from / KERN_PAGE; page * KERN_PAGE < to; page++)
         mix_page(g, page, num_max(from, page * KERN_PAGE), num_min(to, (page + 1) * KERN_PAGE));
     for (int64_t i = 0; i < g->n; i++)
@@ -643,8 +646,8 @@ static void do_split(struct group *g, int64_t split)
     const int64_t end = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
     clear(g->split_max, g->split_sum, g->split, g->n, g->vw);
     for (int64_t to; from < end; from = to) {
-        const int64_t base = from / CODED_PART * CODED_PART;
-        to = num_min(end, base + CODED_PART);
+        const int64_t base = from / ATTEND_PART * ATTEND_PART;
+        to = num_min(end, base + ATTEND_PART);
         do_part(g, base, from, to);
     }
 }
