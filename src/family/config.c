@@ -133,10 +133,21 @@ void family_back_text(struct family_back *b, struct json_object *o, const char *
     family_back_put(b, o, key, json_object_new_string(v));
 }
 
+const char *family_back_key(const struct family_back *b, const char *gguf, char out[FAMILY_BACK_KEY])
+{
+    const char *arch, *dot = strchr(gguf, '.');
+    size_t n;
+    if (!dot || !strncmp(gguf, "tokenizer.", 10) || io_get_str(io_metadata(b->file), "general.architecture", &arch, &n, NULL) || n > 32)
+        return gguf;
+    snprintf(out, FAMILY_BACK_KEY, "%.*s%s", (int)n, arch, dot);
+    return out;
+}
+
 uint64_t family_back_get(const struct family_back *b, const char *gguf, uint64_t other)
 {
+    char key[FAMILY_BACK_KEY];
     uint64_t v;
-    return io_get_u64(io_metadata(b->file), gguf, 0, INT64_MAX, &v, NULL) ? other : v;
+    return io_get_u64(io_metadata(b->file), family_back_key(b, gguf, key), 0, INT64_MAX, &v, NULL) ? other : v;
 }
 
 void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
@@ -169,8 +180,9 @@ struct json_object *family_back_decimal(double v)
 
 void family_back_number(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
 {
+    char name[FAMILY_BACK_KEY];
     double v;
-    if (!io_get_f64(io_metadata(b->file), gguf, -1e30, 1e30, &v, NULL))
+    if (!io_get_f64(io_metadata(b->file), family_back_key(b, gguf, name), -1e30, 1e30, &v, NULL))
         family_back_put(b, o, key, family_back_decimal(v));
 }
 
@@ -194,8 +206,9 @@ void family_back_begin(struct family_back *b, const char *architecture, const ch
     family_back_whole(b, b->json, "eos_token_id", "tokenizer.ggml.eos_token_id");
     family_back_whole(b, b->json, "pad_token_id", "tokenizer.ggml.padding_token_id");
     const struct io_tensor *t = io_tensor_find(b->file, "token_embd.weight");
-    if (!t && !b->s)
-        b->s = err_set(b->err, INGLE_FORMAT, "%s: has no tensor 'token_embd.weight'", io_path(b->file));
-    else if (t)
-        family_back_put(b, b->json, "vocab_size", json_object_new_int64((int64_t)t->ne[1]));
+    const struct io_value *words = io_meta_find(io_metadata(b->file), "tokenizer.ggml.tokens"); /* a drafter has no embedding */
+    const uint64_t n = t ? t->ne[1] : family_back_get(b, "any.vocab_size", words && words->kind == IO_ARRAY ? words->n : 0);
+    if (!n && !b->s)
+        b->s = err_set(b->err, INGLE_FORMAT, "%s: has no tensor 'token_embd.weight' and no vocabulary", io_path(b->file));
+    family_back_put(b, b->json, "vocab_size", json_object_new_int64((int64_t)n));
 }

@@ -48,6 +48,9 @@ struct family_back {
     struct err *err;
 };
 
+/* The key `gguf` of a family, with the file's architecture as its first part: a drafter's file has its own there. */
+enum { FAMILY_BACK_KEY = 96 };
+const char *family_back_key(const struct family_back *b, const char *gguf, char out[FAMILY_BACK_KEY]);
 /* Takes v; NULL: no memory. */
 void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v);
 void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v);

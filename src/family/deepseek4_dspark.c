@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_STAGES = 16, MAX_TAPS = 16, MAX_BLOCK = 64, MAX_WIDTH = 1 << 20 };
+enum { MAX_STAGES = 16, MAX_TAPS = 16, MAX_BLOCK = 64, MAX_WIDTH = 1 << 20, MAX_LAYERS = 1024 };
 
 struct dspark {
     struct deepseek4 g; /* the target's, with the stages as layers; layers and inv_freq[0] are owned */
@@ -185,6 +185,47 @@ static ingle_status dspark_config(struct json_object *config, struct io_meta *ou
     if (!c.s)
         c.s = io_meta_set_bool(out, "dflash.expert_weights_norm", !norm || json_object_get_boolean(norm));
     return c.s;
+}
+
+/* ---- the other way ---- */
+
+static bool dspark_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out)
+{
+    struct family_back b = {file, NULL, INGLE_OK, NULL};
+    const uint64_t n_stages = family_back_get(&b, "dflash.block_count", 0);
+    char full[128];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i].to)) { /* what reads taps is the first stage's, what follows the layers the last one's */
+            const uint64_t stage = i < 2 || !n_stages ? 0 : n_stages - 1;
+            snprintf(out, n_out, "mtp.%llu.%s", (unsigned long long)stage, names[i].from);
+            return true;
+        }
+    if (strncmp(name, "blk.", 4) != 0)
+        return family_deepseek4_hf_name(name, out, n_out); /* of a file with the target's embedding */
+    snprintf(full, sizeof full, "mtp.%s", name + 4);
+    return family_deepseek4_hf_name(full, out, n_out);
+}
+
+static ingle_status dspark_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    struct json_object *ratios = json_object_new_array();
+    uint64_t last = 0;
+    b.s = family_deepseek4_to_config(file, out, err);
+    family_dflash_back_taps(&b, out, "dspark_target_layer_ids", &last);
+    const uint64_t n_layers = family_back_get(&b, "dflash.target_block_count", last);
+    if (!b.s && n_layers > MAX_LAYERS)
+        b.s = err_set(err, INGLE_FORMAT, "%s: reads behind %llu layers, at most %d", io_path(file), (unsigned long long)n_layers, MAX_LAYERS);
+    for (uint64_t i = 0; i < n_layers && ratios && !b.s; i++) /* of the stages: they have no compressed positions */
+        (void)json_object_array_add(ratios, json_object_new_int64(0));
+    family_back_put(&b, out, "compress_ratios", ratios);
+    family_back_put(&b, out, "num_hidden_layers", json_object_new_int64((int64_t)n_layers));
+    family_back_whole(&b, out, "n_mtp_layers", "dflash.block_count");
+    family_back_whole(&b, out, "dspark_block_size", "dflash.block_size");
+    family_dflash_back_mask(&b, out, "dspark_noise_token_id");
+    const struct io_tensor *w1 = io_tensor_find(file, "markov_w1.weight");
+    family_back_put(&b, out, "dspark_markov_rank", json_object_new_int64(w1 ? (int64_t)w1->ne[0] : 0));
+    return b.s;
 }
 
 #define READ FAMILY_KEY_READ, 0, 0, NULL
@@ -665,6 +706,8 @@ const struct family_draft family_deepseek4_dspark = {
     .config = dspark_config,
     .rename = dspark_rename,
     .alias = dspark_alias,
+    .hf_name = dspark_hf_name,
+    .to_config = dspark_to_config,
     .fits = dspark_fits,
     .bind = dspark_bind,
     .set = dspark_set,

@@ -165,9 +165,10 @@ bool family_deepseek4_hf_name(const char *name, char *out, size_t n_out)
                 snprintf(out, n_out, "%s%s", prefix, draft[i].hf);
                 return true;
             }
-        if (!hf_in_layer(name + used, prefix, out, n_out))
-            snprintf(out, n_out, "%s", name);
-        return true;
+        if (hf_in_layer(name + used, prefix, out, n_out))
+            return true;
+        snprintf(out, n_out, "%s", name);
+        return !strstr(name, "_exps."); /* a stack has no name of its own */
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i].gguf)) {
@@ -393,7 +394,8 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
 
 static void put_ratios(struct family_back *b)
 {
-    const struct io_value *v = io_meta_find(io_metadata(b->file), "deepseek4.attention.compress_ratios");
+    char key[FAMILY_BACK_KEY];
+    const struct io_value *v = io_meta_find(io_metadata(b->file), family_back_key(b, "deepseek4.attention.compress_ratios", key));
     struct json_object *list = json_object_new_array();
     for (size_t i = 0; list && v && v->kind == IO_ARRAY && i < v->n; i++)
         (void)json_object_array_add(list, json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i)));
@@ -403,10 +405,11 @@ static void put_ratios(struct family_back *b)
 static void put_rope(struct family_back *b)
 {
     const char *type;
+    char key[FAMILY_BACK_KEY];
     size_t n;
     family_back_number(b, b->json, "rope_theta", "deepseek4.rope.freq_base");
     family_back_number(b, b->json, "compress_rope_theta", "deepseek4.attention.compress_rope_freq_base");
-    if (io_get_str(io_metadata(b->file), "deepseek4.rope.scaling.type", &type, &n, NULL) || (n == 4 && !memcmp(type, "none", 4)))
+    if (io_get_str(io_metadata(b->file), family_back_key(b, "deepseek4.rope.scaling.type", key), &type, &n, NULL) || (n == 4 && !memcmp(type, "none", 4)))
         return;
     struct json_object *r = family_back_object(b, b->json, "rope_scaling");
     family_back_put(b, r, "type", json_object_new_string_len(type, (int)n));
@@ -419,6 +422,7 @@ static void put_rope(struct family_back *b)
 ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out, struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
+    char key[FAMILY_BACK_KEY];
     double limit;
     bool norm = true;
     family_back_begin(&b, "DeepseekV4ForCausalLM", "deepseek_v4");
@@ -429,9 +433,9 @@ ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_
         family_back_number(&b, out, number_keys[i].hf, number_keys[i].gguf);
     put_ratios(&b);
     put_rope(&b);
-    if (!io_get_f64s(io_metadata(file), "deepseek4.swiglu_clamp_exp", 1, 0, 1e30, &limit, NULL) && limit > 0)
+    if (!io_get_f64s(io_metadata(file), family_back_key(&b, "deepseek4.swiglu_clamp_exp", key), 1, 0, 1e30, &limit, NULL) && limit > 0)
         family_back_put(&b, out, "swiglu_limit", family_back_decimal(limit));
-    if (io_get_bool(io_metadata(file), "deepseek4.expert_weights_norm", &norm, NULL))
+    if (io_get_bool(io_metadata(file), family_back_key(&b, "deepseek4.expert_weights_norm", key), &norm, NULL))
         norm = true;
     family_back_put(&b, out, "norm_topk_prob", json_object_new_boolean(norm));
     family_back_text(&b, out, "scoring_func", "sqrtsoftplus");

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "family/config.h"
 #include "family/drafts.h"
 #include "family/table.h"
 #include <stdio.h>
@@ -391,10 +392,72 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     device_release(d, mark);
 }
 
+/* ---- a checkpoint of the block ---- */
+
+/* How many blocks there are, and the number of the first one among the layers. */
+static uint64_t first_block(const struct io_file *file, uint64_t *n)
+{
+    struct family_back b = {file, NULL, INGLE_OK, NULL};
+    const uint64_t all = family_back_get(&b, "deepseek4.block_count", 0);
+    *n = family_back_get(&b, "deepseek4.nextn_predict_layers", 0);
+    return *n < all ? all - *n : 0;
+}
+
+/* Blocks under the checkpoint's own names stand beside as many layers as the model has. */
+static bool has_own_names(const struct io_file *file)
+{
+    for (size_t i = 0; i < io_n_tensors(file); i++)
+        if (!strncmp(io_tensor_at(file, i)->name, "mtp.", 4))
+            return true;
+    return false;
+}
+
+static bool mtp_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out)
+{
+    static const struct { const char *gguf, *hf; } own[] = {
+        {"nextn.enorm.weight", "enorm.weight"}, {"nextn.hnorm.weight", "hnorm.weight"}, {"nextn.shared_head_norm.weight", "norm.weight"},
+        {"nextn.e_proj.weight", "e_proj.weight"}, {"nextn.h_proj.weight", "h_proj.weight"}};
+    char usual[128];
+    uint64_t n;
+    unsigned layer;
+    int used = 0;
+    const uint64_t first = first_block(file, &n);
+    if (has_own_names(file) || sscanf(name, "blk.%5u.%n", &layer, &used) != 1 || !used) {
+        if (!strncmp(name, "output_hc_", 10))
+            snprintf(usual, sizeof usual, "mtp.0.hc_head_%s", name + 10);
+        else
+            snprintf(usual, sizeof usual, "%s", name);
+        return family_deepseek4_hf_name(usual, out, n_out);
+    }
+    if (layer < first || layer - first >= n)
+        return false;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(name + used, own[i].gguf)) {
+            snprintf(out, n_out, "mtp.%llu.%s", (unsigned long long)(layer - first), own[i].hf);
+            return true;
+        }
+    snprintf(usual, sizeof usual, "mtp.%llu.%s", (unsigned long long)(layer - first), name + used);
+    return family_deepseek4_hf_name(usual, out, n_out);
+}
+
+static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    uint64_t n;
+    const uint64_t first = first_block(file, &n);
+    b.s = family_deepseek4_to_config(file, out, err);
+    if (!has_own_names(file))
+        family_back_put(&b, out, "num_hidden_layers", json_object_new_int64((int64_t)first));
+    family_back_put(&b, out, "num_nextn_predict_layers", json_object_new_int64((int64_t)n));
+    return b.s;
+}
+
 const struct family_draft family_deepseek4_mtp = {
     .kind = "mtp",
     .rename = family_deepseek4_rename,
     .alias = family_deepseek4_alias,
+    .hf_name = mtp_hf_name,
+    .to_config = mtp_to_config,
     .fits = mtp_fits,
     .bind = mtp_bind,
     .set = mtp_set,

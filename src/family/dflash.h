@@ -108,6 +108,13 @@ bool family_dflash_is_named(struct json_object *config, const char *architecture
 ingle_status family_dflash_config(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err);
 bool family_dflash_rename(const char *name, char *out, size_t n_out);
 bool family_dflash_alias(const char *name, char *out, size_t n_out);
+/* Of a GGUF file: its tensors' names in a checkpoint, and the config.json. */
+bool family_dflash_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out);
+ingle_status family_dflash_to_config(const struct io_file *file, struct json_object *out, struct err *err);
+/* Members of o: its taps, layers behind which the network reads (*last: as many layers as it needs), and the token of rows to fill. */
+struct family_back;
+void family_dflash_back_taps(struct family_back *b, struct json_object *o, const char *key, uint64_t *last);
+void family_dflash_back_mask(struct family_back *b, struct json_object *o, const char *key);
 /* Whether a file's tensor is one of these networks'. */
 bool family_dflash_is_tensor(const char *name, bool checkpoint);
 

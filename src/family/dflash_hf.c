@@ -4,7 +4,9 @@
 
 #include "base/mem.h"
 #include "family/config.h"
+#include "family/gemma4.h"
 #include "family/keys.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -355,6 +357,165 @@ ingle_status family_dflash_config(struct json_object *config, struct io_meta *ou
     else if (gemma && !c.s)
         c.s = io_meta_set_bool(out, "dflash.sample_from_anchor", true);
     return c.s;
+}
+
+/* ---- the other way ---- */
+
+bool family_dflash_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out)
+{
+    unsigned layer;
+    int used = 0;
+    char other[64];
+    if (sscanf(name, "blk.%5u.%n", &layer, &used) != 1 || !used) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if (!strcmp(name, names[i].gguf)) {
+                snprintf(out, n_out, "%s", names[i].hf);
+                return true;
+            }
+        return false;
+    }
+    const char *end = name + used;
+    snprintf(other, sizeof other, "blk.%u.post_attention_norm.weight", layer);
+    if (!strcmp(end, "ffn_norm.weight") && !io_tensor_find(file, other))
+        end = "post_attention_norm.weight"; /* Qwen 3's norm in front of the MLP */
+    for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++)
+        if (!strcmp(end, layer_names[i].gguf)) {
+            snprintf(out, n_out, "layers.%u.%s", layer, layer_names[i].hf);
+            return true;
+        }
+    return false;
+}
+
+void family_dflash_back_taps(struct family_back *b, struct json_object *o, const char *key, uint64_t *last)
+{
+    char name[FAMILY_BACK_KEY];
+    const struct io_value *v = io_meta_find(io_metadata(b->file), family_back_key(b, "dflash.target_layers", name));
+    struct json_object *list = json_object_new_array();
+    *last = 0;
+    if (!b->s && (!v || v->kind != IO_ARRAY || v->n < 1 || v->n > DFLASH_MAX_TAPS))
+        b->s = err_set(b->err, INGLE_FORMAT, "%s: '%s' is no list of 1 to %d layers", io_path(b->file), name, DFLASH_MAX_TAPS);
+    for (size_t i = 0; !b->s && list && i < v->n; i++) {
+        const int64_t input = v->elem == IO_I64 ? io_array_i64(v, i) : v->elem == IO_U64 ? (int64_t)io_array_u64(v, i) : -1;
+        if (input < 0 || input > INT32_MAX)
+            b->s = err_set(b->err, INGLE_FORMAT, "%s: '%s' has %lld, expected layers", io_path(b->file), name, (long long)input);
+        *last = (uint64_t)input > *last && input > 0 ? (uint64_t)input : *last;
+        (void)json_object_array_add(list, json_object_new_int64(input - 1));
+    }
+    family_back_put(b, o, key, list);
+}
+
+void family_dflash_back_mask(struct family_back *b, struct json_object *o, const char *key)
+{
+    const uint64_t of_words = family_back_get(b, "tokenizer.ggml.mask_token_id", UINT64_MAX), mask = family_back_get(b, "dflash.mask_token_id", of_words);
+    if (mask == UINT64_MAX && !b->s)
+        b->s = err_set(b->err, INGLE_FORMAT, "%s: has no key 'dflash.mask_token_id'", io_path(b->file));
+    family_back_put(b, o, key, json_object_new_int64((int64_t)mask));
+}
+
+static void back_flag(struct family_back *b, const char *key, const char *gguf)
+{
+    char name[FAMILY_BACK_KEY];
+    bool is;
+    if (!io_get_bool(io_metadata(b->file), family_back_key(b, gguf, name), &is, NULL))
+        family_back_put(b, b->json, key, json_object_new_boolean(is));
+}
+
+static void back_word(struct family_back *b, const char *key, const char *gguf, const char *other)
+{
+    char name[FAMILY_BACK_KEY];
+    const char *is = other;
+    size_t n = strlen(other);
+    if (io_get_str(io_metadata(b->file), family_back_key(b, gguf, name), &is, &n, NULL)) {
+        is = other;
+        n = strlen(other);
+    }
+    family_back_put(b, b->json, key, json_object_new_string_len(is, (int)n));
+}
+
+static void back_windows(struct family_back *b, uint64_t n_layers)
+{
+    bool sliding[DFLASH_MAX_LAYERS] = {false};
+    char name[FAMILY_BACK_KEY];
+    struct json_object *types = json_object_new_array();
+    const uint64_t window = family_back_get(b, "dflash.attention.sliding_window", 0);
+    const bool pattern = window && io_meta_find(io_metadata(b->file), family_back_key(b, "dflash.attention.sliding_window_pattern", name));
+    if (!b->s && pattern)
+        b->s = io_get_bools(io_metadata(b->file), name, n_layers, sliding, b->err);
+    for (uint64_t i = 0; i < n_layers && types; i++)
+        (void)json_object_array_add(types, json_object_new_string(sliding[i] ? "sliding_attention" : "full_attention"));
+    family_back_put(b, b->json, "layer_types", types);
+    family_back_put(b, b->json, "use_sliding_window", json_object_new_boolean(window > 0));
+    if (window)
+        family_back_put(b, b->json, "sliding_window", json_object_new_int64((int64_t)window));
+}
+
+/* Blocks of Gemma 4: wide heads, of which a share of the pairs turns. */
+static void back_gemma(struct family_back *b)
+{
+    struct json_object *rope = family_back_object(b, b->json, "rope_parameters"), *full = family_back_object(b, rope, "full_attention");
+    const bool k_is_v = !io_tensor_find(b->file, "blk.0.attn_v.weight");
+    family_back_text(b, full, "rope_type", "proportional");
+    family_back_put(b, full, "partial_rotary_factor", family_back_decimal(family_gemma4_turning_share(b)));
+    family_back_number(b, full, "rope_theta", "dflash.rope.freq_base");
+    family_back_put(b, b->json, "attention_k_eq_v", json_object_new_boolean(k_is_v));
+    if (k_is_v)
+        family_back_whole(b, b->json, "num_global_key_value_heads", "dflash.attention.head_count_kv");
+    family_back_whole(b, b->json, "global_head_dim", "dflash.attention.key_length");
+    back_word(b, "target_model_type", "dflash.target_model_type", "gemma4");
+    back_word(b, "hidden_activation", "dflash.hidden_activation", "gelu_pytorch_tanh");
+}
+
+static bool is_own(const char *key)
+{
+    return !strncmp(key, "conv_", 5) || !strncmp(key, "selector_", 9) || !strcmp(key, "block_size");
+}
+
+ingle_status family_dflash_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    const bool chain = io_tensor_find(file, "markov_w1.weight") || io_tensor_find(file, "dspark.markov_w1.weight");
+    const bool selects = family_back_get(&b, "dflash.selector_rank", 0) > 0;
+    const uint64_t n_layers = family_back_get(&b, "dflash.block_count", 0);
+    uint64_t last;
+    char key[FAMILY_BACK_KEY];
+    if (n_layers < 1 || n_layers > DFLASH_MAX_LAYERS)
+        return err_set(err, INGLE_FORMAT, "%s: 'dflash.block_count' is %llu, expected 1 to %d", io_path(file), (unsigned long long)n_layers,
+                       DFLASH_MAX_LAYERS);
+    family_back_begin(&b, chain ? "Gemma4DSparkModel" : selects ? "DFlash2DraftModel" : "DFlashDraftModel", chain ? "gemma4_text" : "qwen3");
+    /* blocks of Qwen 3 have what is the drafter's in an object of its own */
+    const double scale = sqrt((double)family_back_get(&b, "dflash.embedding_length", 0));
+    double is;
+    if (io_get_f64(io_metadata(file), family_back_key(&b, "dflash.embedding_scale", key), -1e30, 1e30, &is, NULL))
+        is = scale;
+    const bool usual = chain && fabs(is - scale) <= 1e-6 * scale;
+    struct json_object *own = usual ? out : family_back_object(&b, out, "dflash_config");
+    for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
+        if (strcmp(whole_keys[i].hf, "vocab_size") != 0 && strcmp(whole_keys[i].hf, "mask_token_id") != 0)
+            family_back_whole(&b, is_own(whole_keys[i].hf) ? own : out, whole_keys[i].hf, whole_keys[i].gguf);
+    const struct io_tensor *w1 = io_tensor_find(file, "markov_w1.weight");
+    if (w1)
+        family_back_put(&b, out, "markov_rank", json_object_new_int64((int64_t)w1->ne[0]));
+    family_dflash_back_mask(&b, own, "mask_token_id");
+    family_dflash_back_taps(&b, own, "target_layer_ids", &last);
+    family_back_whole(&b, out, "num_attention_heads", "dflash.attention.head_count");
+    family_back_whole(&b, out, "num_key_value_heads", "dflash.attention.head_count_kv");
+    family_back_whole(&b, out, "head_dim", "dflash.attention.key_length");
+    back_windows(&b, n_layers);
+    family_back_number(&b, out, "rms_norm_eps", "dflash.attention.layer_norm_rms_epsilon");
+    family_back_number(&b, out, "final_logit_softcapping", "dflash.final_logit_softcapping");
+    family_back_number(&b, own, "output_multiplier", "dflash.logit_scale");
+    if (!usual)
+        family_back_number(&b, own, "input_embedding_scale", "dflash.embedding_scale");
+    back_flag(&b, "is_causal", "dflash.attention.causal");
+    back_flag(&b, "confidence_head_with_markov", "dflash.confidence_head_with_markov");
+    back_flag(&b, "sample_from_anchor", "dflash.sample_from_anchor");
+    if (chain) {
+        back_gemma(&b);
+        return b.s;
+    }
+    family_back_number(&b, out, "rope_theta", "dflash.rope.freq_base");
+    back_word(&b, "hidden_act", "dflash.hidden_activation", "silu");
+    return b.s;
 }
 
 /* ---- what a file may say ---- */

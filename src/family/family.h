@@ -144,6 +144,9 @@ struct family_draft {
     bool (*named)(struct json_object *config);
     ingle_status (*config)(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err);
     model_rename_fn *rename, *alias;
+    /* The other way, as in struct family: names of the file's tensors in a checkpoint, and its config.json.  NULL: none is made. */
+    bool (*hf_name)(const struct io_file *file, const char *name, char *out, size_t n_out);
+    ingle_status (*to_config)(const struct io_file *file, struct json_object *out, struct err *err);
     /* A file of this kind, for a target of that family; m may be the target's own file.  Of a GGUF, m may have the
      * file's own names. */
     bool (*fits)(const struct family *target, const struct model *m, const struct io_meta *meta);

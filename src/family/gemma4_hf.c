@@ -387,10 +387,11 @@ static void put_widths(struct family_back *b, const struct back_layers *l)
 static void put_layers(struct family_back *b)
 {
     const struct io_meta *meta = io_metadata(b->file);
+    char key[FAMILY_BACK_KEY];
     struct back_layers l = {.n_shared = family_back_get(b, "gemma4.attention.shared_kv_layers", 0)};
     if (b->s)
         return;
-    b->s = io_get_u64(meta, "gemma4.block_count", 1, 1024, &l.n, b->err);
+    b->s = io_get_u64(meta, family_back_key(b, "gemma4.block_count", key), 1, 1024, &l.n, b->err);
     if (b->s)
         return;
     struct json_object *types = json_object_new_array();
@@ -404,11 +405,11 @@ static void put_layers(struct family_back *b)
         return;
     }
     l.ff = l.heads + l.n;
-    b->s = io_get_bools(meta, "gemma4.attention.sliding_window_pattern", l.n, l.sliding, b->err);
+    b->s = io_get_bools(meta, family_back_key(b, "gemma4.attention.sliding_window_pattern", key), l.n, l.sliding, b->err);
     if (!b->s)
-        b->s = io_get_u64s(meta, "gemma4.attention.head_count_kv", l.n, 1, 65536, l.heads, b->err);
+        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.attention.head_count_kv", key), l.n, 1, 65536, l.heads, b->err);
     if (!b->s)
-        b->s = io_get_u64s(meta, "gemma4.feed_forward_length", l.n, 1, UINT32_MAX, l.ff, b->err);
+        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.feed_forward_length", key), l.n, 1, UINT32_MAX, l.ff, b->err);
     for (uint64_t i = 0; i < l.n && !b->s; i++)
         (void)json_object_array_add(types, json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
     family_back_put(b, b->json, "layer_types", types);
@@ -421,12 +422,13 @@ static void put_layers(struct family_back *b)
 }
 
 /* How many of a head's pairs turn: those whose frequency is not divided by a large number. */
-static double turning_share(struct family_back *b)
+double family_gemma4_turning_share(struct family_back *b)
 {
+    char key[FAMILY_BACK_KEY];
     enum { MOST = 65536 };
     const struct io_tensor *t = io_tensor_find(b->file, "rope_freqs.weight");
     double share = 0.25;
-    if (io_get_f64(io_metadata(b->file), "gemma4.rope.partial_rotary_factor", 0, 1, &share, NULL))
+    if (io_get_f64(io_metadata(b->file), family_back_key(b, "gemma4.rope.partial_rotary_factor", key), 0, 1, &share, NULL))
         share = 0.25;
     if (b->s || !t || t->type != QUANT_F32 || !t->ne[0] || t->ne[0] > MOST)
         return share;
@@ -443,9 +445,10 @@ static void put_rope(struct family_back *b)
 {
     struct json_object *r = family_back_object(b, b->json, "rope_parameters");
     struct json_object *full = family_back_object(b, r, "full_attention"), *near = family_back_object(b, r, "sliding_attention");
-    const bool scaled = io_meta_find(io_metadata(b->file), "gemma4.rope.linear_factor_swa") != NULL;
+    char key[FAMILY_BACK_KEY];
+    const bool scaled = io_meta_find(io_metadata(b->file), family_back_key(b, "gemma4.rope.linear_factor_swa", key)) != NULL;
     family_back_text(b, full, "rope_type", "proportional");
-    family_back_put(b, full, "partial_rotary_factor", family_back_decimal(turning_share(b)));
+    family_back_put(b, full, "partial_rotary_factor", family_back_decimal(family_gemma4_turning_share(b)));
     family_back_number(b, full, "rope_theta", "gemma4.rope.freq_base");
     family_back_number(b, full, "factor", "gemma4.rope.proportional_factor");
     family_back_text(b, near, "rope_type", scaled ? "linear" : "default");

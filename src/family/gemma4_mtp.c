@@ -134,6 +134,38 @@ static ingle_status mtp_config(struct json_object *config, struct io_meta *out, 
     return c.s;
 }
 
+static bool mtp_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out)
+{
+    static const struct { const char *gguf, *hf; } own[] = {
+        {"nextn.pre_projection.weight", "pre_projection.weight"},
+        {"nextn.post_projection.weight", "post_projection.weight"},
+        {"masked_embd_centroids.weight", "masked_embedding.centroids.weight"},
+        {"masked_embd_ordering", "masked_embedding.token_ordering"},
+    };
+    (void)file;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(name, own[i].gguf)) {
+            snprintf(out, n_out, "%s", own[i].hf);
+            return true;
+        }
+    return family_gemma4_hf_name(name, out, n_out);
+}
+
+static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+{
+    struct family_back b = {file, out, INGLE_OK, err};
+    family_back_begin(&b, "Gemma4AssistantForCausalLM", "gemma4_assistant");
+    json_object_object_del(out, "vocab_size");
+    family_back_whole(&b, out, "backbone_hidden_size", family_back_get(&b, "gemma4.embedding_length_out", 0) ? "gemma4.embedding_length_out"
+                                                                                                              : "gemma4.n_embd_backbone");
+    family_back_put(&b, out, "use_ordered_embeddings", json_object_new_boolean(io_tensor_find(file, "masked_embd_centroids.weight") ||
+                                                                               io_tensor_find(file, "mtp.centroids.weight")));
+    family_back_whole(&b, out, "num_centroids", "gemma4.n_centroids");
+    family_back_whole(&b, out, "centroid_intermediate_top_k", "gemma4.centroid_top_k");
+    struct json_object *text = family_back_object(&b, out, "text_config");
+    return b.s ? b.s : family_gemma4_to_config(file, text, err);
+}
+
 #define READ FAMILY_KEY_READ, 0, 0, NULL
 #define FREE FAMILY_KEY_FREE, 0, 0, NULL
 #define SAME(other) FAMILY_KEY_SAME, 0, 0, other
@@ -692,6 +724,8 @@ const struct family_draft family_gemma4_mtp = {
     .config = mtp_config,
     .rename = mtp_rename,
     .alias = mtp_alias,
+    .hf_name = mtp_hf_name,
+    .to_config = mtp_to_config,
     .fits = mtp_fits,
     .bind = mtp_bind,
     .set = mtp_set,

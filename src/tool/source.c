@@ -612,7 +612,7 @@ ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uin
     bool rounded = false, exact = true;
     if (it->how == SOURCE_FILE)
         return io_read(s->file, &it->t, row * one, to, (size_t)(n * one), err);
-    if (it->how == SOURCE_LONGS || it->how == SOURCE_FP4_CODES || it->how == SOURCE_FP4_SCALES)
+    if (it->how >= SOURCE_LONGS)
         return tool_source_rows_back(s, it, row, n, work, to, err);
     if (it->how == SOURCE_CONSTANT) {
         memcpy(to, (const char *)it->constant + row * one, (size_t)(n * one));

@@ -21,7 +21,13 @@ static bool ends_in(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
-static bool is_v4(const struct tool_source *s) { return !strcmp(s->family->arch, "deepseek4"); }
+static bool is_v4(const struct tool_source *s) { return s->family && !strcmp(s->family->arch, "deepseek4"); }
+
+/* A name of the file in a checkpoint. */
+static bool hf_name(const struct tool_source *s, const char *usual, char *out, size_t n_out)
+{
+    return s->draft ? s->draft->hf_name(s->file, usual, out, n_out) : s->family->hf_name(usual, out, n_out);
+}
 
 /* The type of a matrix that is no table; sets s->rounded where values may not fit. */
 static uint32_t float_type(struct tool_source *s, const struct io_tensor *t)
@@ -169,7 +175,7 @@ static ingle_status add_matrix(struct tool_source *s, const char *name, const st
     if (from->type == QUANT_MXFP4 && is_v4(s) && strstr(from->name, "_exps") && !s->o.back_type)
         return add_fp4(s, name, from, err);
     if (from->type == QUANT_I32) {
-        const bool table = ends_in(name, "tid2eid");
+        const bool table = ends_in(name, "tid2eid") || ends_in(name, "token_ordering");
         const ingle_status st = add(s, name, from, table ? QUANT_I64 : QUANT_I32, table ? SOURCE_LONGS : SOURCE_FILE, &it, err);
         if (st || !table)
             return st;
@@ -192,7 +198,7 @@ static ingle_status add_members(struct tool_source *s, const struct io_tensor *t
         char member[SOURCE_NAME + 16], name[SOURCE_NAME];
         struct io_tensor one = *t;
         snprintf(member, sizeof member, "%.*s.%llu.weight", (int)(strlen(usual) - strlen(".weight")), usual, (unsigned long long)i);
-        if (!s->family->hf_name(member, name, sizeof name))
+        if (!hf_name(s, member, name, sizeof name))
             return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
         one.n_dims = 2;
         one.ne[2] = 1;
@@ -203,18 +209,46 @@ static ingle_status add_members(struct tool_source *s, const struct io_tensor *t
     return st;
 }
 
+static const char eh_proj[] = ".nextn.eh_proj.weight";
+
+/* The projections of a draft block, which stand side by side in each row. */
+static ingle_status add_halves(struct tool_source *s, const struct io_tensor *t, const char *usual, struct err *err)
+{
+    static const char *const parts[] = {"e_proj", "h_proj"};
+    ingle_status st = INGLE_OK;
+    if ((!is_plain(t->type) && !quant_info(t->type)->quantised) || t->n_dims != 2 || t->ne[0] % 2 || t->ne[0] / 2 % quant_info(t->type)->n)
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has rows of %llu elements of %s, no two whole parts", s->path, t->name,
+                       (unsigned long long)t->ne[0], quant_info(t->type)->name);
+    for (int i = 0; i < 2 && !st; i++) {
+        char member[SOURCE_NAME + 16], name[SOURCE_NAME];
+        struct source_item *it;
+        snprintf(member, sizeof member, "%.*s.nextn.%s.weight", (int)(strlen(usual) - strlen(eh_proj)), usual, parts[i]);
+        if (!hf_name(s, member, name, sizeof name))
+            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+        st = add(s, name, t, float_type(s, t), i ? SOURCE_RIGHT : SOURCE_LEFT, &it, err);
+        if (st)
+            return st;
+        it->t.ne[0] /= 2;
+        st = sized(it, err);
+    }
+    return st;
+}
+
 static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t, struct err *err)
 {
     char usual[SOURCE_NAME], name[SOURCE_NAME];
     struct io_tensor flat = *t;
     if (!strcmp(t->name, "rope_freqs.weight"))
         return INGLE_OK; /* config.json says it */
-    if (!s->family->alias || !s->family->alias(t->name, usual, sizeof usual))
+    model_rename_fn *alias = s->draft ? s->draft->alias : s->family->alias;
+    if (!alias || !alias(t->name, usual, sizeof usual))
         snprintf(usual, sizeof usual, "%s", t->name);
     const struct io_tensor *whose = beside(s, t->name, ".scale", ".weight");
     if (whose && whose->type == QUANT_NVFP4)
         return INGLE_OK; /* goes with it */
-    if (!s->family->hf_name(usual, name, sizeof name))
+    if (s->draft && ends_in(usual, eh_proj))
+        return add_halves(s, t, usual, err);
+    if (!hf_name(s, usual, name, sizeof name))
         return add_members(s, t, usual, err);
     if (is_v4(s) && t->n_dims == 3) { /* groups of the output matrix: rows of one */
         flat.n_dims = 2;
@@ -222,6 +256,31 @@ static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t,
         flat.ne[2] = 1;
     }
     return add_matrix(s, name, &flat, 0, err);
+}
+
+/* Which family and drafter it is.  A drafter of blocks has the words of its target. */
+static ingle_status find_draft(struct tool_source *s, const char *arch, struct err *err)
+{
+    const struct io_meta *meta = io_metadata(s->file);
+    const char *words;
+    size_t n;
+    uint64_t blocks;
+    s->family = family_by_arch(arch);
+    ingle_status st = model_create(&s->model, s->file, NULL, s->family ? s->family->alias : NULL, s->sink, err);
+    if (st)
+        return st;
+    s->draft = family_draft_of(s->family, s->model, meta, NULL);
+    const bool v4 = is_v4(s);
+    const bool block = v4 && !io_get_u64(meta, "deepseek4.nextn_predict_layers", 1, 64, &blocks, NULL);
+    if (s->draft && (!s->draft->hf_name || (v4 && !block)))
+        s->draft = NULL;
+    if (block && (!s->draft || model_find(s->model, "blk.0.attn_norm.weight")))
+        return err_set(err, INGLE_UNSUP, "%s: has a draft block beside the model's layers: a checkpoint is made of one or the other", s->path);
+    if (s->draft && !s->family) {
+        const bool gpt2 = !io_get_str(meta, "tokenizer.ggml.model", &words, &n, NULL) && n == 4 && !memcmp(words, "gpt2", 4);
+        s->family = family_by_arch(gpt2 ? "deepseek4" : "gemma4");
+    }
+    return INGLE_OK;
 }
 
 ingle_status tool_source_list_back(struct tool_source *s, struct err *err)
@@ -233,12 +292,12 @@ ingle_status tool_source_list_back(struct tool_source *s, struct err *err)
     if (st)
         return st;
     snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), arch);
-    s->family = family_by_arch(word);
-    uint64_t blocks;
+    st = find_draft(s, word, err);
+    if (st)
+        return st;
     if (!s->family || !s->family->hf_name)
-        return err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%s': checkpoints are made of %s", s->path, word, family_names());
-    if (is_v4(s) && !io_get_u64(io_metadata(s->file), "deepseek4.nextn_predict_layers", 1, 64, &blocks, NULL))
-        return err_set(err, INGLE_UNSUP, "%s: is a draft block alone: a checkpoint is made of the model's file", s->path);
+        return err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%s': checkpoints are made of %s, and their drafters", s->path, word,
+                       family_names());
     for (size_t i = 0; i < io_n_tensors(s->file) && !st; i++)
         st = add_tensor(s, io_tensor_at(s->file, i), err);
     for (size_t i = 0; i < s->n && !st; i++)
@@ -256,7 +315,7 @@ static uint64_t from_row(const struct source_item *it)
 
 size_t tool_source_work_back(const struct source_item *it, uint64_t n)
 {
-    const bool other = it->how == SOURCE_LONGS || it->how == SOURCE_FP4_CODES || it->how == SOURCE_FP4_SCALES;
+    const bool other = it->how >= SOURCE_LONGS;
     return other ? (size_t)(n * from_row(it)) : 0;
 }
 
@@ -285,6 +344,11 @@ ingle_status tool_source_rows_back(const struct tool_source *s, const struct sou
             const int64_t wide = v;
             memcpy((char *)to + 8 * i, &wide, sizeof wide);
         }
+        return INGLE_OK;
+    }
+    if (it->how == SOURCE_LEFT || it->how == SOURCE_RIGHT) {
+        for (uint64_t r = 0; r < n; r++)
+            memcpy((char *)to + r * (one / 2), raw + r * one + (it->how == SOURCE_RIGHT ? one / 2 : 0), (size_t)(one / 2));
         return INGLE_OK;
     }
     const bool nv = it->from.type == QUANT_NVFP4;

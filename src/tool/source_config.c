@@ -33,7 +33,7 @@ ingle_status tool_source_config(const struct tool_source *s, struct str *out, st
 {
     struct json_object *o = json_object_new_object();
     bool fp4 = false, nvfp4 = false;
-    ingle_status st = o ? s->family->to_config(s->file, o, err) : err_set(err, INGLE_NOMEM, "no memory for config.json");
+    ingle_status st = o ? (s->draft ? s->draft->to_config : s->family->to_config)(s->file, o, err) : err_set(err, INGLE_NOMEM, "no memory for config.json");
     for (size_t i = 0; i < s->n; i++)
         *(s->item[i].from.type == QUANT_NVFP4 ? &nvfp4 : &fp4) |= s->item[i].how == SOURCE_FP4_CODES;
     if (!st && fp4)

@@ -20,6 +20,8 @@ enum source_how {
     SOURCE_LONGS,      /* of a GGUF file: I32 into I64 */
     SOURCE_FP4_CODES,  /* of a GGUF file: elements of MXFP4 or NVFP4 in the order of a checkpoint */
     SOURCE_FP4_SCALES, /* of a GGUF file: their scales */
+    SOURCE_LEFT,       /* of a GGUF file: the first half of each row */
+    SOURCE_RIGHT,      /* the other half */
 };
 
 struct source_item {

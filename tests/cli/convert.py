@@ -451,9 +451,46 @@ class Case(Base):
         words = "Hello, World! 123\n  <|turn>x \xc3\xa9"
         a, b = (self.run_it("tokenize", "--parse-special", "-m", m, words).stdout for m in ("assets/nano-gemma4-Q8_0.gguf", f"{self.dir}/rounded"))
         self.assertEqual(a, b)
-        for args in (("tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", "-o", f"{self.dir}/x"), (GOLDENS + "/dflash_gemma4/model-F32.gguf", "-o", f"{self.dir}/x")):
-            self.run_it("convert", *args, code=1)
         self.run_it("convert", "assets/nano-gemma4-Q8_0.gguf", "-o", f"{self.dir}/x", "--outtype", "q8_0", code=2)
+
+    def back_and_again(self, source, *args):
+        """The checkpoint of the file self.out, and the file made of that, which has the same tensors and keys."""
+        back, again = f"{self.dir}/back", f"{self.dir}/again.gguf"
+        shutil.rmtree(back, ignore_errors=True)
+        self.run_it("convert", "--threads", "2", source, "-o", back, *args)
+        self.run_it("convert", "--threads", "2", back, "-o", again)
+        (was, a), (now, b) = gguf(source), gguf(again)
+        if not args:
+            self.assertEqual(a, b)
+        for key, v in was.items():
+            if key.startswith(("dflash.", "gemma4", "deepseek4.")):
+                self.assertEqual(now.get(key), v if v != 0 else now.get(key), key)
+        return again, self.values(f"{back}/model.safetensors")
+
+    def test_back_of_drafters(self):
+        """Their checkpoints come back with every tensor, also of codes; experts one by one, the block's projections apart."""
+        for golden in ("dflash_gemma4", "dflash2_gemma4", "dspark_gemma4", "dspark_v4", "gemma4_assistant_ordered"):
+            with self.subTest(golden=golden):
+                self.convert(f"{GOLDENS}/{golden}")
+                self.assertEqual(self.back_and_again(self.out)[1], self.values(f"{GOLDENS}/{golden}/model.safetensors"))
+        source, alone = f"{GOLDENS}/deepseek_v4_full", f"{self.dir}/alone"
+        all_of_it = self.values(f"{source}/model.safetensors")
+        block = {k: v for k, v in all_of_it.items() if k.startswith("mtp.")}
+        self.convert(source, "--mtp")
+        now = self.back_and_again(self.out)[1]
+        self.assertEqual({k: v for k, v in now.items() if k.startswith("mtp.")}, block)
+        self.assertEqual({k: v for k, v in now.items() if k not in block}, {k: all_of_it[k] for k in ("embed.weight", "head.weight", "norm.weight")})
+        os.mkdir(alone)
+        shutil.copy(f"{source}/config.json", alone)
+        save(f"{alone}/model.safetensors", {k: v for k, v in safetensors(f"{source}/model.safetensors").items() if k in block})
+        self.convert(alone)
+        self.assertEqual(self.back_and_again(self.out)[1], block)
+        for name in ("nano/nano-gemma4-dflash", "nano/nano-gemma4-dspark", "nano/nano-gemma4-mtp", "nano-v4/nano-v4-dspark", "nano-v4/nano-v4-mtp0"):
+            with self.subTest(name=name):
+                file = f"tests/data/{name}-Q8_0.gguf"
+                again, _ = self.back_and_again(file, "--outtype", "f32")
+                r = json.loads(self.run_it("compare", "-q", "--json", file, again).stdout)
+                self.assertEqual((len(r), {v["relative_rms"] for v in r.values()}), (len(gguf(file)[1]), {0}))
 
     def test_quantize_takes_checkpoints(self):
         self.run_it("quantize", "--threads", "2", f"{GOLDENS}/gemma4_dense", self.out, "Q8_0")
