@@ -41,6 +41,9 @@ extern "C" {
 
 #define INGLE_API __attribute__((visibility("default")))
 
+/* What may draft, of a server or of one request: all there is, one kind of network, a smaller model, the text itself, nothing. */
+#define INGLE_DRAFT_METHODS "auto", "dflash", "mtp", "dspark", "model", "ngram", "none"
+
 /* Where the library's reports and progress go.  Any member may be NULL.  The report
  * function may be called from any thread of the engine while a call of it runs; progress
  * is called from the caller's thread. */
@@ -272,7 +275,7 @@ struct ingle_engine_options {
     const char *const *draft; /* [n_draft]: files or folders of drafters for this model, "auto" (in the model's file, beside
                             * it by name, or none but the text itself), "ngram" (the text itself) or "off"; 0: "auto" */
     size_t n_draft;
-    const char *draft_method; /* of those at hand: "auto" (or NULL), "dflash", "mtp", "dspark", "model", "ngram", "none" */
+    const char *draft_method; /* of those at hand: one of INGLE_DRAFT_METHODS; NULL: "auto" */
     int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
     int64_t draft_min;     /* so many are drafted in each step where something can be, even if they do not pay: for tests and
                             * measurements; 0: as many as pay */

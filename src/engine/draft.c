@@ -428,7 +428,7 @@ static const char *method_of(const struct ingle_engine_options *o)
 
 static ingle_status check_method(const char *method, struct err *err)
 {
-    static const char *const methods[] = {"auto", "dflash", "mtp", "dspark", "model", "ngram", "none"};
+    static const char *const methods[] = {INGLE_DRAFT_METHODS};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i], method) == 0)
             return INGLE_OK;

@@ -106,7 +106,7 @@ static void take_info(struct router_job *j)
 {
     struct json_object *list = NULL, *data;
     struct router_model *m = j->model;
-    if (j->status != 200 || json_parse(j->reply.at, j->reply.n, NULL, &list, NULL))
+    if (!m || j->status != 200 || json_parse(j->reply.at, j->reply.n, NULL, &list, NULL))
         return;
     if (json_object_object_get_ex(list, "data", &data) && json_object_is_type(data, json_type_array) &&
         json_object_array_length(data))

@@ -371,7 +371,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .draft_max = q->draft_max,
         .draft_min = q->draft_min,
         .draft_tree = q->draft_tree,
-        .draft_method = q->draft_method[0] ? q->draft_method : NULL,
+        .draft_method = q->draft_method,
         .sparse = q->sparse.n ? q->sparse.at : NULL,
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,

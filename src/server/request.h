@@ -149,7 +149,7 @@ struct chat_request {
     int64_t draft_min; /* 0: as the server's option says */
     int64_t draft_max; /* 0: as many as pay, -1: none */
     int64_t draft_tree; /* 0: as the server's option says, 1: chains */
-    char draft_method[16]; /* as ingle_request_options.draft_method; "": whatever there is */
+    const char *draft_method; /* as ingle_request_options.draft_method; NULL: whatever there is */
     int64_t min_tokens; /* no end among so many */
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
     bool keep_stop;     /* the string or token that stopped it is part of the answer */

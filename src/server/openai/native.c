@@ -156,7 +156,7 @@ static void put_settings(const struct answer_info *info, struct str *out)
         write_member_int(out, "speculative.n_min", r->draft_min);
     if (r->draft_tree)
         write_member_int(out, "draft_tree", r->draft_tree);
-    if (r->draft_method[0])
+    if (r->draft_method)
         write_member(out, "draft_method", r->draft_method);
     if (r->sparse.n)
         write_member(out, "sparse", r->sparse.at);

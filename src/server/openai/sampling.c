@@ -551,9 +551,11 @@ static void read_draft_max(struct chat_request *r, struct json_object *body, con
         r->draft_max = n ? n : -1;
 }
 
-/* What drafts: our word, or llama-server's for it ("draft-mtp", "ngram_simple"), which the scheduler knows or refuses. */
+/* What drafts: one of INGLE_DRAFT_METHODS, or llama-server's word for it ("draft-mtp", "ngram_simple").  Whether it is at
+ * hand is the scheduler's to say. */
 static void read_draft_method(struct chat_request *r, struct json_object *body, const char *name, struct fault *f)
 {
+    static const char *const methods[] = {INGLE_DRAFT_METHODS};
     struct str word;
     str_init(&word);
     request_get_text(body, name, 64, &word, f);
@@ -564,10 +566,11 @@ static void read_draft_method(struct chat_request *r, struct json_object *body, 
         w = strcmp(w + 6, "simple") == 0 ? "model" : w + 6;
     else if (strncmp(w, "ngram-", 6) == 0 || strncmp(w, "ngram_", 6) == 0)
         w = "ngram";
-    if (strlen(w) >= sizeof r->draft_method)
-        request_fault(f, FAULT_REQUEST, name, "'%s' is '%.64s', which is no method of drafting", name, w);
-    else if (w[0])
-        snprintf(r->draft_method, sizeof r->draft_method, "%s", w);
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(methods[i], w) == 0)
+            r->draft_method = methods[i];
+    if (w[0] && (!r->draft_method || strcmp(w, r->draft_method)))
+        request_fault(f, FAULT_REQUEST, name, "'%s' is '%.64s', which is none of auto, dflash, mtp, dspark, model, ngram and none", name, w);
     str_release(&word);
 }
 
