@@ -3,6 +3,7 @@
 import json, os, pty, re, select, signal, struct, subprocess, sys, tempfile, time, unittest
 
 INGLE, HELLO = sys.argv[1:3]
+SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # many times slower: less of the same
 DATA = "tests/data"
 with open(f"{DATA}/nano/golden.json") as file:
     GOLDEN = json.load(file)["weights"]["q8_0"]
@@ -88,10 +89,10 @@ class Commands(unittest.TestCase):
         ours = set(re.findall(r"^\| `--([\w-]+)", self.ok(run("help", "markdown")).stdout, re.M))
         rows = re.findall(r"^\| `--([\w*-]+)`(?:, `-(\w[\w-]*)`)? \| [^|]* \| ([^|]*) \| (.*) \|$", page, re.M)
         self.assertGreater(len(rows), 150)
-        for name, letters, taken, here in rows:
+        for i, (name, letters, taken, here) in enumerate(rows):
             for target in re.findall(r"--([\w-]+)", here):
                 self.assertIn(target, ours, name)
-            if name in ours or taken == "yes":
+            if name in ours or taken == "yes" or (SANITIZED and i % 8):
                 continue
             spelt = ["--" + name.rstrip("*") + ("x" if name.endswith("*") else "")]
             for word in spelt + (["-" + letters] if letters else []):

@@ -5,6 +5,7 @@ import array, json, lzma, math, os, pathlib, re, shutil, struct, subprocess, sys
 from modelfile import *
 
 INGLE = sys.argv[1]
+SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # many times slower: less of the same
 NANO = "tests/data/nano"
 TARGET = f"{NANO}/nano-gemma4-Q4_K_M.gguf"
 SMALL = "assets/nano-gemma4-Q8_0.gguf"
@@ -529,8 +530,8 @@ class Text(Case):
     PROMPTS = ("Say 1 to 20.", "What is the capital of Italy?", "Write a C function that can add two int values.")
 
     def same(self, model, *drafts):
-        for how in (("--temp", "0"), ("--temp", "1", "--seed", "7"), ("--temp", "1.4", "--top-k", "20", "--seed", "3")):
-            for prompt in self.PROMPTS:
+        for how in (("--temp", "0"), ("--temp", "1", "--seed", "7"), ("--temp", "1.4", "--top-k", "20", "--seed", "3"))[2 * SANITIZED:]:
+            for prompt in self.PROMPTS[SANITIZED:]:
                 plain = ingle("run", "-q", "-m", model, "--draft", "off", "-n", "60", *how, prompt)
                 self.assertEqual(plain[0], 0, plain[2])
                 for d in drafts:

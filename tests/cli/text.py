@@ -2,7 +2,7 @@
 """text.py INGLE HELLO - text in any encoding, and letters at a terminal, as a user gives them."""
 import json, os, subprocess, sys, tempfile, unittest
 
-from cli import INGLE, Terminal, run
+from cli import INGLE, SANITIZED, Terminal, run
 
 ASK, WANT = "Capital of Japan?", "The capital of Japan is Tokyo.\n"
 LETTERS = "Größe 漢字 😀 é"
@@ -45,7 +45,7 @@ class Encodings(unittest.TestCase):
         schema = {"type": "object", "properties": {"größe": {"const": "漢字"}}, "required": ["größe"],
                   "additionalProperties": False}
         tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}]
-        for e in MARKS:
+        for e in list(MARKS)[2:3] if SANITIZED else MARKS:
             text = self.file(marked(ASK + "\r\n", e))
             self.assertEqual(self.ok(*quiet, "-f", text), WANT, e)
             self.assertEqual(self.ok(*quiet, stdin=marked(ASK + "\n", e)), WANT, e)

@@ -122,7 +122,7 @@ void round_passes(struct golden_model *g, const struct round_passes *p)
     GOLDEN_OK(json_parse(text, n, NULL, &golden, &e));
     mem_free(text);
     struct json_object *prompts = member(member(golden, "weights"), p->set);
-    for (size_t i = 0; i < json_object_array_length(prompts); i++) {
+    for (size_t i = 0; i < json_object_array_length(prompts); i += UNIT_ASAN ? 4 : 1) {
         struct json_object *one = json_object_array_get_idx(prompts, i), *passes = member(one, "passes");
         int32_t ids[2 * CTX];
         struct session *s;

@@ -526,14 +526,14 @@ static void compare(const char *source, const struct kind *k)
 static void gemma_logits(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_KINDS; i++)
+    for (size_t i = 0; i < N_KINDS; i += UNIT_ASAN ? 2 : 1)
         compare(moe, &kinds[i]);
 }
 
 static void deepseek_logits(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_KINDS; i++)
+    for (size_t i = UNIT_ASAN; i < N_KINDS; i += UNIT_ASAN ? 2 : 1)
         compare(v4, &kinds[i]);
 }
 
@@ -659,7 +659,7 @@ static void expect(const struct refusal *r, ingle_status s, const struct err *e)
 static void damaged_and_unknown_are_named(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i += UNIT_ASAN ? 2 : 1) {
         const struct refusal *r = &refusals[i];
         struct io_file *f;
         struct err e;

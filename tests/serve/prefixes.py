@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 import client
-from client import Server, main
+from client import SANITIZED, Server, main
 
 WORDS = "tree river stone light answer number code table".split()
 NEAR = 40  # tokens of the last message, and of what opens turns
@@ -114,6 +114,7 @@ class Gemma(unittest.TestCase):
             self.assertGreater(reused[1]["reused_tokens"], 200, reused)
 
 
+@unittest.skipIf(SANITIZED, "unit_engine_restore and golden_one_arithmetic have this model's rows")
 class DeepSeek(Gemma):
     model = ["-m", client.nano_v4()]
 

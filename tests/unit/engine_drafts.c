@@ -18,7 +18,7 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 3 : 16 };
+enum { SCHEDULES = UNIT_TSAN ? 2 : UNIT_ASAN ? 8 : 16 };
 #else
 enum { SCHEDULES = 150 };
 #endif

@@ -301,7 +301,7 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 3 : 8 }; /* they make it many times slower */
+enum { SCHEDULES = UNIT_TSAN ? 2 : 8 }; /* they make it many times slower */
 #else
 enum { SCHEDULES = 200 };
 #endif
@@ -535,7 +535,7 @@ static void cancelled_wherever_it_is(void **state)
 static void cancelled_among_others(void **state)
 {
     (void)state;
-    enum { TIMES = UNIT_TSAN ? 20 : 60, TOKENS = UNIT_TSAN ? 300 : 1500 };
+    enum { TIMES = UNIT_TSAN ? 12 : UNIT_ASAN ? 20 : 60, TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500 };
     struct place p;
     open_place(&p, &(struct ingle_engine_options){.n_sessions = 5},
                &(struct ingle_scheduler_options){.max_running = 5});

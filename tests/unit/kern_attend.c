@@ -83,13 +83,15 @@ static void alone(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_attend(4, cpu_detect()), 0);
+    if (!UNIT_ASAN) /* kerncheck does the same there */
+        assert_int_equal(check_attend(4, cpu_detect()), 0);
 }
 
 static void coded_kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_attend_coded(5, cpu_detect()), 0);
+    if (!UNIT_ASAN)
+        assert_int_equal(check_attend_coded(5, cpu_detect()), 0);
 }
 
 int main(void)

@@ -245,7 +245,8 @@ static void refused(void **state)
 static void kernels(void **state)
 {
     (void)state;
-    assert_int_equal(check_few(1, cpu_detect()), 0);
+    if (!UNIT_ASAN) /* kerncheck does the same there */
+        assert_int_equal(check_few(1, cpu_detect()), 0);
 }
 
 int main(void)
