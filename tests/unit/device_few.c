@@ -140,12 +140,12 @@ static void any_cut(void **state)
     static const struct { int threads; uint32_t cpu; } devices[] = {{2, UINT32_MAX}, {1, CPU_AVX2 | CPU_AVX512}, {8, UINT32_MAX}, {3, CPU_AVX2}};
     static const int64_t cuts[] = {CONTEXT, 512, 129, 40, 1};
     const struct kern_few few = {.eps = 3, .from = FROM};
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i += UNIT_ASAN ? 3 : 1) {
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i += UNIT_TSAN ? 4 : UNIT_ASAN ? 3 : 1) {
         struct world w;
         struct kern_few_seen first = {0};
         open_world(&w, devices[i].threads, devices[i].cpu, DEVICE_EXACT);
         plain(&w, &few);
-        for (size_t k = 0; !is_refused(&w) && k < sizeof cuts / sizeof *cuts; k++) {
+        for (size_t k = 0; !is_refused(&w) && k < sizeof cuts / sizeof *cuts; k += UNIT_TSAN ? 3 : 1) {
             struct kern_few_seen seen = {0};
             const int64_t end = cuts[k] == 1 ? 760 : CONTEXT;
             for (int64_t at = cuts[k] == 1 ? 690 : 0; at < end; at += cuts[k])
