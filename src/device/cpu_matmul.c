@@ -326,6 +326,7 @@ static void job_chunk(void *arg, int64_t call, int worker)
         kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
     else
         t->run(&mm, p0, p1);
+    kern_matmul_touch(&mm, p0, p1);
     scale_rows(j, t, &mm, p0, p1);
 }
 

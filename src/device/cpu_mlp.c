@@ -96,6 +96,7 @@ static float *compute(const struct job *j, const struct half *h, int64_t row0, i
         kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
     else
         h->run(&mm, p0, p1);
+    kern_matmul_touch(&mm, p0, p1);
     if (h->scale < 1.0f || h->scale > 1.0f)
         for (int64_t i = 0; i < n; i++)
             j->d->kern.math.scale(to + i * stride + at, to + i * stride + at, h->scale, c1 - c0);

@@ -73,7 +73,9 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     }
     report_nodes(d);
     kern_table_init(&d->kern, o->cpu & cpu_detect());
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* most of a test's time there: kerncheck and doctor run it */
     kern_self_test(&d->kern, d->sink);
+#endif
     kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
     if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
         device_note_recipe(d, d->kern.attend.recipe);

@@ -34,7 +34,7 @@
 static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
 static const char *const models[] = {moe, "tests/data/goldens/gemma4_moe", "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
                                      "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
-enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 24, ANSWER = 6 };
+enum { N_MODELS = sizeof models / sizeof *models, PROMPT = UNIT_TSAN ? 12 : 24, ANSWER = UNIT_TSAN ? 3 : 6 };
 enum { STEP = UNIT_ASAN || UNIT_TSAN ? 2 : 1 }; /* every other model under sanitizers, which are slow */
 
 static struct ingle_error error;
