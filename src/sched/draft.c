@@ -37,6 +37,8 @@ static const double MOST_WAIT = 1.02;
 static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009; /* ... and by as much more if what it is to get is all wrong */
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
 static const double SEEN_PART = 0.7; /* of what refills it: for what a network reads while it does not draft */
+static const double MOST_RISK = 2.2; /* of one step, at worst: a few that are wrong do not spend all */
+static const double CHARGED = 0.7; /* of the doubt about a step's time */
 static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
 const char *sched_draft_why_name(enum sched_draft_why why)
@@ -135,6 +137,11 @@ static double worth(const struct sched_draft *d, const struct sched_draft_item *
 
 /* ---- the plan ---- */
 
+static double bounded(double account)
+{
+    return fmin(fmax(account, -OVERDRAFT), ACCOUNT);
+}
+
 /* A step that is filled with drafts. */
 struct filling {
     const struct sched_draft *d;
@@ -224,7 +231,7 @@ static void fill(struct filling *f)
         f->alone = fmax(f->alone, gain);
         if (gain <= f->gain || time > plain * most_wait(f, true))
             continue;
-        if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) > f->d->account + OVERDRAFT)
+        if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) > fmin(f->d->account + OVERDRAFT, MOST_RISK))
             continue;
         f->gain = gain;
         for (int64_t i = 0; i < f->n; i++)
@@ -300,7 +307,7 @@ static int64_t measure_every(const struct filling *f)
     const int64_t calm = f->d->step.gain < 1.15 ? 32 : f->d->step.gain < 1.6 ? 64 : 128;
     const double sure = f->t->noise > 0 ? f->t->turns / (f->t->noise * f->t->noise) : 1e9;
     if (n < SCHED_TIMES_LITTLE)
-        return 3;
+        return n > 1 ? 2 : 1;
     return sure < 200 ? 6 : sure < 400 ? 12 : sure < 1600 ? 20 : sure < 6400 ? 32 : calm;
 }
 
@@ -471,9 +478,9 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     struct sched_draft_times *t = sched_times_at(d, context);
     struct filling f = {.d = d, .t = t, .room = room, .item = item, .n = n, .n_answers = n + room->n_plain, .network = -1};
     if (!d->opened)
-        d->account = FIRST_ACCOUNT;
+        d->account = d->settled = FIRST_ACCOUNT;
     d->opened = true;
-    d->account = fmin(fmax(d->account, -OVERDRAFT), ACCOUNT);
+    d->account = bounded(d->account);
     clear(&f);
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_session *s = item[i].s;
@@ -496,12 +503,12 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     d->step.gain = f.gain;
     if (!(t->n[sched_times_class(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
         why = SCHED_DRAFT_MEASURE;
-    } else if (d->account <= 0) {
+    } else if (d->account <= -OVERDRAFT) {
         why = SCHED_DRAFT_LOST;
     } else if (room->most_rows <= 0) {
         why = SCHED_DRAFT_FULL;
     } else {
-        const double least = least_gain(&f);
+        const double least = least_gain(&f) * exp(d->lag);
         why = f.gain >= least ? SCHED_DRAFT_ON : f.gain < LEAST_GAIN && f.alone >= least ? SCHED_DRAFT_OTHERS : SCHED_DRAFT_WRONG;
     }
     if (why != SCHED_DRAFT_ON)
@@ -572,22 +579,72 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
     d->step.rounds += sched_times_note_round(d, proposer, n_answers, n_deep, n_tokens, seconds);
 }
 
+/* Plain steps that a step with drafts took beyond one. */
+static double lost_by(struct sched_draft *d, const struct sched_draft_charge *c)
+{
+    const struct sched_draft_times *t = sched_times_at(d, c->context);
+    const double plain = sched_times_of(t, c->plain_rows);
+    const double doubt = t->n_first[sched_times_class(c->rows)] < 2 ? 0 : CHARGED * sched_times_doubt(t, c->rows);
+    return (sched_times_of(t, c->rows) * (1 + doubt) * exp(d->lag) + c->rounds - plain) / plain;
+}
+
+/* An account behind that step. */
+static double after(struct sched_draft *d, double account, const struct sched_draft_charge *c)
+{
+    return bounded(bounded(account) - lost_by(d, c) + c->right) + c->later;
+}
+
+/* One long step of a busy machine may be most of what is known of its rows: what it was charged with is not for ever. */
+static void settle(struct sched_draft *d)
+{
+    const int64_t n = num_min(d->n_charges, SCHED_DRAFT_CHARGES);
+    d->account = d->settled;
+    for (int64_t i = d->n_charges - n; i < d->n_charges; i++) {
+        const struct sched_draft_charge *c = &d->charge[i % SCHED_DRAFT_CHARGES];
+        d->account = after(d, d->account, c);
+    }
+}
+
+static void refill(struct sched_draft *d, double steps)
+{
+    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].later : &d->settled) += steps;
+    d->account += steps;
+}
+
+void sched_draft_credit(struct sched_draft *d, double steps)
+{
+    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].right : &d->settled) += steps;
+    d->account += steps;
+}
+
+/* The account pays for a step with drafts.  Returns the plain steps that it took beyond one. */
+static double charge(struct sched_draft *d, const struct sched_draft_charge *by)
+{
+    struct sched_draft_charge *c = &d->charge[d->n_charges % SCHED_DRAFT_CHARGES];
+    if (d->n_charges >= SCHED_DRAFT_CHARGES)
+        d->settled = after(d, d->settled, c);
+    *c = *by;
+    d->n_charges++;
+    settle(d);
+    return lost_by(d, c);
+}
+
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = sched_times_context(context);
     sched_times_note(d, rows, class, sched_draft_but_branches(d, rows, class, seconds), !d->step.n_drafts);
     struct sched_draft_times *t = sched_times_at(d, class);
-    d->account += REFILL;
+    refill(d, REFILL);
     d->n_steps++;
     d->since_plain = d->step.n_drafts ? d->since_plain + 1 : 0;
     d->step.plain = sched_times_of(t, d->step.n_answers + d->step.other_rows);
     d->step.took = 1;
+    settle(d);
     if (!d->step.n_drafts && !(d->step.rounds > 0))
         return;
-    const double lost = sched_times_of(t, rows) * (1 + sched_times_doubt(t, rows)) + d->step.rounds - d->step.plain;
-    d->step.took = 1 + lost / d->step.plain;
-    d->account -= lost / d->step.plain;
-    d->saved_seconds -= lost * exp(t->log_unit);
+    const double lost = charge(d, &(struct sched_draft_charge){class, rows, d->step.n_answers + d->step.other_rows, d->step.rounds, 0, 0});
+    d->step.took = 1 + lost;
+    d->saved_seconds -= lost * d->step.plain * exp(t->log_unit);
 }
 
 void sched_draft_note_seen(struct sched_draft *d, double seconds)
@@ -598,7 +655,7 @@ void sched_draft_note_seen(struct sched_draft *d, double seconds)
     const double plain = sched_times_of(t, num_max(1, d->step.n_answers + d->step.other_rows));
     const double most = SEEN_PART * REFILL * (double)(d->n_steps - d->n_seen); /* or it would keep drafting from being tried again */
     d->n_seen = d->n_steps;
-    d->account -= fmin(seconds / exp(t->log_unit) / plain, most);
+    refill(d, -fmin(seconds / exp(t->log_unit) / plain, most));
     d->saved_seconds -= seconds;
 }
 
@@ -640,6 +697,6 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
     if (d->step.n_answers <= 0)
         return;
     const double steps = (double)n_right / (double)d->step.n_answers;
-    d->account += steps;
+    sched_draft_credit(d, steps);
     d->saved_seconds += steps * d->step.plain * exp(d->times[d->step.context].log_unit);
 }

@@ -15,6 +15,9 @@ double sched_draft_but_branches(struct sched_draft *d, int64_t rows, int context
 /* How likely token `depth` of proposer k's draft is right if those before it are; before: the same of the one before it. */
 double sched_draft_likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth, double before);
 
+/* Drafts that were right gave so many plain steps. */
+void sched_draft_credit(struct sched_draft *d, double steps);
+
 enum {
     SCHED_TIMES_LITTLE = 2, /* comparisons below which one that a busy machine spoiled may be most of what is known */
     SCHED_TIMES_FAIRLY = 5, /* comparisons that tell it fairly well */

@@ -178,6 +178,6 @@ void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *
     if (d->step.n_answers <= 0)
         return;
     const double steps = (double)n_right / (double)d->step.n_answers;
-    d->account += steps;
+    sched_draft_credit(d, steps);
     d->saved_seconds += steps * d->step.plain * exp(d->times[d->step.context].log_unit);
 }

@@ -166,7 +166,9 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
  * refilled by a small part of every step: when it is empty, drafting waits.  Every answer has one, too: a step whose rows would put an
  * answer further behind than that is not taken, however much others would gain.  So neither all answers together nor any of them is
  * more than 3 % behind plain decoding over 256 tokens, whatever is drafted; where times differ from step to step for other
- * reasons, plain steps are measured more often, and what a step is to gain must exceed what is not known of it.
+ * reasons, plain steps are measured more often, and what a step is to gain must exceed what is not known of it.  The last
+ * steps with drafts are also compared with the last plain ones as a whole: where they take longer than their times say,
+ * drafting must gain that much more, and is charged with it.
  *
  * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
  * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
@@ -177,6 +179,9 @@ enum {
     SCHED_DRAFT_ROWS = 56,     /* classes of rows: 1 .. 16 by themselves, then 8 an octave */
     SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
+    SCHED_DRAFT_FIRST = 3,     /* first measures of a number of rows, of which no single one is believed */
+    SCHED_DRAFT_CHARGES = 16,  /* steps with drafts whose price is still corrected */
+    SCHED_DRAFT_KEPT = 12,     /* steps with and without drafts that are compared as a whole */
     SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
     SCHED_DRAFT_SHARP = 4,     /* factors of a drafter's logits that are compared */
     SCHED_DRAFT_KINDS = 4,     /* of branches; their numbers are the caller's */
@@ -255,6 +260,9 @@ struct sched_draft {
     struct sched_draft_times {
         float log_time[SCHED_DRAFT_ROWS], rows[SCHED_DRAFT_ROWS];
         float n[SCHED_DRAFT_ROWS];
+        float first[SCHED_DRAFT_ROWS][SCHED_DRAFT_FIRST]; /* as measured; moved as log_time is */
+        int8_t n_first[SCHED_DRAFT_ROWS];
+        int plain; /* the class of the last step without drafts */
         double log_unit; /* of the seconds that a time of 1 takes now */
         double noise, n_noise; /* of a step, as a part; comparisons that tell it */
         double at_none, of_row; /* the line through all that was seen: units of no row, of each */
@@ -263,16 +271,32 @@ struct sched_draft {
     } times[SCHED_DRAFT_CONTEXTS];
     struct { /* the last steps, of one class of context */
         int context, n, rows[SCHED_DRAFT_LAST]; /* classes of rows */
+        bool first[SCHED_DRAFT_LAST]; /* of its class: may be long for that */
         double log_seconds[SCHED_DRAFT_LAST];
         int64_t i;
     } last;
     struct sched_cost round[SCHED_DRAFT_PROPOSERS]; /* in units, by tokens of the widest and of all */
+    struct { /* the last steps without drafts [0] and with them [1], of one class of context */
+        int rows[SCHED_DRAFT_KEPT]; /* classes of rows */
+        double log_seconds[SCHED_DRAFT_KEPT];
+        int64_t step[SCHED_DRAFT_KEPT], n;
+    } kept[2];
+    double lag; /* logarithm: steps with drafts take so much longer than their times say, against those without */
     struct sched_draft_record record[SCHED_DRAFT_PROPOSERS]; /* of all answers */
     float bin_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS]; /* by confidence */
     float bin_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS];
     float sharp_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP]; /* by factor of the logits */
     float sharp_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP];
-    double account; /* plain steps that may still be lost */
+    double account; /* plain steps that may still be lost; a result */
+    /* The last steps with drafts, of whose price more is known later: the account is what it would be if that had been known then. */
+    struct sched_draft_charge {
+        int context;
+        int64_t rows, plain_rows;
+        double rounds; /* units */
+        double right, later; /* plain steps that came in with it, and until the next one */
+    } charge[SCHED_DRAFT_CHARGES];
+    int64_t n_charges;
+    double settled; /* the account before these */
     bool opened;
     struct { /* as it was planned */
         int context;

@@ -364,7 +364,7 @@ static void test_never_far_behind_and_near_the_best_width(void **state)
 static void test_on_a_busy_machine(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.03, 1.05, 0.8, 0.3);
+    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.03, 1.045, 0.78, 0.3);
 }
 
 static void test_a_dear_drafter(void **state)
@@ -525,7 +525,7 @@ static void test_short_answers(void **state)
 {
     (void)state;
     static const struct { double jitter, pauses, cold, least; } machine[] = {
-        {0.02, 0, 0, 0.82}, {0.1, 0.02, 0, 0.76}, {0.3, 0.05, 0, 0.68}, {0.02, 0, 6, 0.55}, {0.1, 0.02, 6, 0.5}, {0.3, 0.05, 6, 0.5}};
+        {0.02, 0, 0, 0.84}, {0.1, 0.02, 0, 0.79}, {0.3, 0.05, 0, 0.72}, {0.02, 0, 6, 0.75}, {0.1, 0.02, 6, 0.72}, {0.3, 0.05, 6, 0.7}};
     enum { SHORT = 64, SEEDS = UNIT_ASAN ? 3 : 20 };
     static curve *const cost[] = {dense, gemma_31b, gemma_a4b};
     for (size_t m = 0; m < 6; m++) {
@@ -564,7 +564,7 @@ static void test_wrong_on_a_busy_machine(void **state)
                                   .most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1, .x = k * 7 + j};
                 trip(&s, CURVE_NAMES[k], w);
             }
-    near(s, 1.035, 1.05, 0, 0);
+    near(s, 1.03, 1.045, 0, 0);
 }
 
 static enum sched_draft_why why(struct sched_draft *d, struct sched_draft_session *s, int64_t most, int64_t room)
