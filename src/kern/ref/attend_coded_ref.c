@@ -5,16 +5,11 @@
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
 #include "kern/math.h"
+#include "kern/ref/attend_sum.h"
 #include "quant/quant.h"
 #include <math.h>
 
 extern const struct kern_attend_table kern_attend_ref;
-
-/* What a row has collected of a part, a split or several of them. */
-struct part {
-    float max, sum;
-    float *acc; /* f32 [v_width] */
-};
 
 /* A row and head at work. */
 struct query {
@@ -27,11 +22,6 @@ struct query {
     int8_t x[KERN_KV_WIDE];
     float by;
 };
-
-static float max_of(float a, float b)
-{
-    return a > b ? a : b;
-}
 
 static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
                      int64_t stride)
@@ -183,33 +173,6 @@ static void one_part(struct query *q, int64_t from, int64_t to, struct part *par
         else
             mix_values(a, p + (lo - from), lo, hi, part->acc, q->row);
     }
-}
-
-static void clear(struct part *all, int64_t width)
-{
-    all->max = -INFINITY;
-    all->sum = 0.0f;
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = 0.0f;
-}
-
-/* all takes in the next one; acc NULL: zeros. */
-static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
-{
-    if (sum == 0.0f)
-        return;
-    if (all->sum == 0.0f) {
-        all->max = max;
-        all->sum = sum;
-        for (int64_t d = 0; d < width; d++)
-            all->acc[d] = acc ? acc[d] : 0.0f;
-        return;
-    }
-    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
-    all->max = top;
-    all->sum = fmaf(sum, y, all->sum * x);
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
 }
 
 static void one_split(struct query *q, int64_t split, struct part *all, struct part *part)

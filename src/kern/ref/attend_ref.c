@@ -7,6 +7,7 @@
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
 #include "kern/math.h"
+#include "kern/ref/attend_sum.h"
 #include "quant/quant.h"
 #include <math.h>
 
@@ -16,17 +17,6 @@ struct law {
     void (*mix)(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo, int64_t hi,
                 float *acc, float *row);
 };
-
-/* What a row has collected of a part, of a split or of several. */
-struct part {
-    float max, sum;
-    float *acc; /* f32 [v_width] */
-};
-
-static float max_of(float a, float b)
-{
-    return a > b ? a : b;
-}
 
 static void write_scaled(bool key, int64_t width, void *block, int64_t slot, const float *row)
 {
@@ -164,34 +154,6 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
         lane[j] = (lane[j] * c + p[j]) + p[j + ATTEND_LANES];
     for (int64_t d = 0; d < a->v_width; d++)
         part->acc[d] *= c;
-}
-
-static void clear(struct part *all, int64_t width)
-{
-    all->max = -INFINITY;
-    all->sum = 0.0f;
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = 0.0f;
-}
-
-/* all takes in the next part or split; acc NULL: zeros.  A sum of zero means that nothing of it was
- * seen: a visible maximum adds 1, or NaN. */
-static void join(struct part *all, float max, float sum, const float *acc, int64_t width)
-{
-    if (sum == 0.0f)
-        return;
-    if (all->sum == 0.0f) {
-        all->max = max;
-        all->sum = sum;
-        for (int64_t d = 0; d < width; d++)
-            all->acc[d] = acc ? acc[d] : 0.0f;
-        return;
-    }
-    float top = max_of(max, all->max), x = kern_exp(all->max - top), y = kern_exp(max - top);
-    all->max = top;
-    all->sum = fmaf(sum, y, all->sum * x);
-    for (int64_t d = 0; d < width; d++)
-        all->acc[d] = fmaf(acc ? acc[d] : 0.0f, y, all->acc[d] * x);
 }
 
 /* Positions [from, to) of a part, which a row sees. */
