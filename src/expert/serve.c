@@ -5,7 +5,8 @@
  * A peer is known by what the carrier calls its connection.  One that breaks a rule gets a reason and no more answers; a new
  * connection begins anew.  What a message says is checked by link_head_read() and link_eval_read() before any of it is used.
  *
- * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.
+ * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.  While one is computed, messages are
+ * taken in between operations and their pieces: a CANCEL of it ends it there, all others wait until it is done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "expert/serve.h"
@@ -17,8 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20, WAITING = 16 };
+enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20, WAITING = 16, PROMPT_ROWS = 8 };
 #define HAVE_NS ((uint64_t)500000000) /* from one HAVE to the next */
+#define PIECE_NS ((uint64_t)5000000)  /* about so long a CANCEL waits */
 
 struct peer {
     struct link_peer id;
@@ -44,6 +46,11 @@ struct expert_serve {
     struct peer peer[PEERS];
     struct waiting waiting[WAITING]; /* a ring: n_waiting from first on */
     int first, n_waiting;
+    struct link_in heard[WAITING];   /* a ring: n_heard from first_heard on, that came while one was computed */
+    int first_heard, n_heard;
+    struct device_between between;   /* looks for messages */
+    atomic_bool halt;                /* Sync: one thread; atomic for the device: what is computed ends */
+    bool dropped;                    /* it is not wanted any more */
     uint8_t *copy;                   /* [LINK_SHARE_PLACE]: of an EVAL in shared memory, which may change */
     uint8_t *have;                   /* bits as last sent, then those of now: link_have_bytes() each */
     uint64_t have_ns, start_ns;
@@ -75,6 +82,7 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d, cons
     const struct link_options l = {.address = o->address, .key_file = o->key_file, .plain = o->plain,
                                    .most_bytes = bytes > LINK_HELLO_BYTES ? bytes : LINK_HELLO_BYTES};
     s->start_ns = clock_now();
+    atomic_init(&s->halt, false);
     s->have = mem_calloc(2, link_have_bytes(&s->shape));
     s->copy = mem_big_alloc(LINK_SHARE_PLACE);
     ingle_status st = s->have && s->copy ? reserve(s, err) : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
@@ -99,6 +107,8 @@ void expert_serve_close(struct expert_serve *s)
     }
     for (; s->n_waiting > 0; s->n_waiting--)
         link_in_release(&s->waiting[s->first++ % WAITING].in);
+    for (; s->n_heard > 0; s->n_heard--)
+        link_in_release(&s->heard[s->first_heard++ % WAITING]);
     link_close(s->link);
     for (int i = 0; i < PEERS; i++)
         link_share_close(&s->peer[i].share);
@@ -151,6 +161,37 @@ static void compute(struct work *w)
     w->v.tier->end(&w->v, w->y);
 }
 
+static bool is_of(const struct link_in *in, const struct link_peer *p)
+{
+    return in->from.n == p->n && memcmp(in->from.id, p->id, p->n) == 0;
+}
+
+/* Whether a message says that what is computed is not wanted: its CANCEL, or its engine's BYE. */
+static bool drops_first(const struct expert_serve *s, const struct link_in *in)
+{
+    const struct waiting *w = &s->waiting[s->first];
+    struct link_head h;
+    if (in->n_more || in->n_payload || !is_of(in, &w->in.from) || link_head_read(in->head, in->n_head, in->payload, 0, &s->shape, &h, NULL))
+        return false;
+    return (h.kind == LINK_CANCEL && h.tag == w->h.tag) || h.kind == LINK_BYE;
+}
+
+/* Between operations and their pieces. */
+static void overhear(void *arg)
+{
+    struct expert_serve *s = arg;
+    char why[8];
+    while (s->n_heard < WAITING) {
+        struct link_in *in = &s->heard[(s->first_heard + s->n_heard) % WAITING];
+        if (link_wait(s->link, 0, in, why, sizeof why) != LINK_MESSAGE)
+            break;
+        s->n_heard++;
+        s->dropped = s->dropped || drops_first(s, in);
+    }
+    if (s->dropped || atomic_load_explicit(s->o.stop, memory_order_relaxed))
+        atomic_store_explicit(&s->halt, true, memory_order_relaxed);
+}
+
 /* Scratch of the largest EVAL. */
 static ingle_status reserve(struct expert_serve *s, struct err *err)
 {
@@ -200,9 +241,10 @@ static bool read_sums(const struct link_head *h, const struct link_eval *e, stru
 
 static ingle_status compute_eval(struct expert_serve *s, const struct link_head *h, const struct link_eval *e, struct work *w, struct err *err)
 {
-    enum { PROMPT_ROWS = 8 };
     const size_t n = (size_t)s->shape.hidden * sizeof(float);
-    device_begin(s->d, s->o.stop);
+    s->dropped = false;
+    atomic_store_explicit(&s->halt, false, memory_order_relaxed);
+    device_begin(s->d, &s->halt);
     device_prompt_rows(s->d, h->n_rows, h->n_rows > PROMPT_ROWS ? h->n_rows : 0); /* for the age of uses */
     lay_out(s, s->o.layer[h->layer], h->n_rows, h->n_pairs, w);
     if (!device_runs(s->d) || !w->v.pairs.first || !w->filled || !w->v.x.at) {
@@ -216,7 +258,10 @@ static ingle_status compute_eval(struct expert_serve *s, const struct link_head 
     read_pairs(h, e, w);
     if ((h->flags & LINK_SUM) && !read_sums(h, e, w))
         return err_set(err, INGLE_FORMAT, "an EVAL has rows with more than %lld experts", (long long)e->n_used);
+    s->between = (struct device_between){.fn = overhear, .arg = s, .piece_ns = h->n_rows > PROMPT_ROWS ? PIECE_NS : 0};
+    device_set_between(s->d, &s->between);
     compute(w);
+    device_set_between(s->d, NULL);
     if (h->flags & LINK_SUM)
         device_weighted_sum(s->d, w->out, w->y, w->v.pairs.slot, w->weight, e->n_used);
     (void)device_runs(s->d);
@@ -329,7 +374,9 @@ static void answer(struct expert_serve *s, struct peer *p, const struct link_hea
     expert_store_count(s->o.store, &before);
     const ingle_status st = compute_eval(s, h, &e, &w, &err);
     if (st) {
-        refuse(s, p, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
+        s->n.cancelled += s->dropped;
+        s->n.stopped += s->dropped;
+        refuse(s, p, st == INGLE_FORMAT ? 0 : h->tag, s->dropped ? "it was cancelled while it was computed" : err.msg);
         return;
     }
     expert_store_count(s->o.store, &after);
@@ -447,7 +494,7 @@ static void cancel(struct expert_serve *s, const struct peer *p, uint64_t tag)
 {
     for (int i = 0; i < s->n_waiting; i++) {
         struct waiting *w = waiting_at(s, i);
-        if (w->h.tag == tag && w->in.from.n == p->id.n && memcmp(w->in.from.id, p->id.id, p->id.n) == 0)
+        if (w->h.tag == tag && is_of(&w->in, &p->id))
             w->cancelled = true;
     }
 }
@@ -503,13 +550,24 @@ static void answer_first(struct expert_serve *s)
     s->n_waiting--;
 }
 
-void expert_serve_run(struct expert_serve *s)
+/* The next message; those that came while something was computed first. */
+static bool next_message(struct expert_serve *s, struct link_in *in)
 {
     char why[8];
+    if (!s->n_heard)
+        return link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why) == LINK_MESSAGE;
+    link_in_move(in, &s->heard[s->first_heard]);
+    s->first_heard = (s->first_heard + 1) % WAITING;
+    s->n_heard--;
+    return true;
+}
+
+void expert_serve_run(struct expert_serve *s)
+{
     int heard = 0; /* in this turn: whoever talks without end does not keep others from their answers */
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         struct waiting *next = waiting_at(s, s->n_waiting);
-        if (s->n_waiting < WAITING && heard < WAITING && link_wait(s->link, s->n_waiting ? 0 : TURN_MS, &next->in, why, sizeof why) == LINK_MESSAGE) {
+        if (s->n_waiting < WAITING && heard < WAITING && next_message(s, &next->in)) {
             if (hear(s, next))
                 s->n_waiting++;
             else

@@ -30,7 +30,10 @@ const char *expert_serve_name(const struct expert_serve *s); /* where it listens
 /* Answers until *stop. */
 void expert_serve_run(struct expert_serve *s);
 
-struct expert_serve_counts { uint64_t evals, pairs, refused, failed, peers, cancelled, places; };
+struct expert_serve_counts {
+    uint64_t evals, pairs, refused, failed, peers, places;
+    uint64_t cancelled, stopped; /* EVALs that were not wanted; of them those that had begun */
+};
 /* By the thread that runs it. */
 void expert_serve_count(const struct expert_serve *s, struct expert_serve_counts *out);
 

@@ -212,6 +212,7 @@ enum link_event { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_MESSAGE };
  * says the reason.  LINK_MESSAGE: *in is to be released. */
 enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why);
 void link_in_release(struct link_in *in);
+void link_in_move(struct link_in *to, struct link_in *from); /* from is released */
 /* Until any of n ends (at most LINK_SLEEP; NULL ones do not count) has something, or timeout_ms have passed. */
 enum { LINK_SLEEP = 8 };
 void link_sleep(struct link *const *l, int n, int timeout_ms);

@@ -72,6 +72,11 @@ void link_in_release(struct link_in *in)
     (void)in;
 }
 
+void link_in_move(struct link_in *to, struct link_in *from)
+{
+    *to = *from;
+}
+
 void link_sleep(struct link *const *l, int n, int timeout_ms)
 {
     (void)l;

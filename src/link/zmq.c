@@ -277,6 +277,18 @@ void link_in_release(struct link_in *in)
         (void)zmq_msg_close(msg_of(in->carrier[k]));
 }
 
+void link_in_move(struct link_in *to, struct link_in *from)
+{
+    *to = (struct link_in){.from = from->from, .n_head = from->n_head, .n_payload = from->n_payload, .n_more = from->n_more};
+    for (int k = 0; k < 2; k++) {
+        (void)zmq_msg_init(msg_of(to->carrier[k]));
+        (void)zmq_msg_move(msg_of(to->carrier[k]), msg_of(from->carrier[k]));
+    }
+    to->head = zmq_msg_data(msg_of(to->carrier[0])); /* short ones lie in the carrier itself */
+    to->payload = zmq_msg_data(msg_of(to->carrier[1]));
+    link_in_release(from);
+}
+
 /* What the monitor has to say; its second part is the endpoint. */
 static enum link_event take_event(const struct link *l, char *why, size_t n_why)
 {

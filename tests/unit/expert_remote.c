@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "expert/away.h"
 #include "expert/fetch.h"
+#include "expert/serve.h"
 #include "expert/split.h"
 #include "expert/store.h"
 #include "model/packed.h"
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -657,13 +659,36 @@ static void next_of(struct link *l, const struct link_shape *s, struct link_in *
     }
 }
 
+/* A few messages may be on their way at a time. */
 static void say(struct link *l, const struct link_head *h, const void *payload, size_t n)
 {
-    struct link_out m;
-    assert_true(link_out_init(&m, n));
-    if (n)
-        memcpy(m.payload, payload, n);
-    assert_true(link_send(l, NULL, h, &m));
+    for (int i = 0; i < 5000; i++) {
+        struct link_out m;
+        assert_true(link_out_init(&m, n));
+        if (n)
+            memcpy(m.payload, payload, n);
+        if (link_send(l, NULL, h, &m))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    fail_msg("nothing more is taken");
+}
+
+static struct link *dial_with(const struct link_hello *hello)
+{
+    struct link *l;
+    struct link_in in;
+    char why[160];
+    uint8_t bytes[LINK_HELLO_BYTES];
+    assert_int_equal(link_dial(&l, &(struct link_options){.address = at[0], .most_bytes = LINK_MAX_BYTES}, NULL), INGLE_OK);
+    while (link_wait(l, 100, &in, why, sizeof why) != LINK_UP)
+        ;
+    link_hello_write(hello, bytes);
+    say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes);
+    while (link_wait(l, 100, &in, why, sizeof why) != LINK_MESSAGE) /* its */
+        ;
+    link_in_release(&in);
+    return l;
 }
 
 /* What has not begun when its CANCEL comes is not computed; counters say so. */
@@ -674,26 +699,20 @@ static void what_is_not_wanted_is_not_computed(void **state)
     struct helper h;
     struct world w;
     struct link_hello hello;
-    struct link *l;
     struct link_in in;
     struct link_head got;
     struct link_stats stats = {0};
-    char why[160];
     start(&h, models[2], at[0], NULL, 0, NULL);
     open_world(&w, models[2], 0, NULL);
     assert_int_equal(engine_worker_describe(w.e, &hello, NULL), INGLE_OK);
     const struct link_shape s = {hello.n_layers, hello.n_experts, hello.hidden, ROWS, ROWS};
     struct link_head ask = {.kind = LINK_EVAL, .layer = 1, .n_rows = ROWS, .n_pairs = ROWS};
     const size_t n = link_eval_bytes(&ask, &s);
-    uint8_t *payload = mem_calloc(1, n), bytes[LINK_HELLO_BYTES];
+    uint8_t *payload = mem_calloc(1, n);
     link_eval_begin(payload, 0, 0);
     for (uint32_t i = 0; i < ROWS; i++)
         link_put_u32(payload + LINK_EVAL_BYTES + 4 * i, i);
-    assert_int_equal(link_dial(&l, &(struct link_options){.address = at[0], .most_bytes = LINK_MAX_BYTES}, NULL), INGLE_OK);
-    while (link_wait(l, 100, &in, why, sizeof why) != LINK_UP)
-        ;
-    link_hello_write(&hello, bytes);
-    say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes);
+    struct link *l = dial_with(&hello);
     for (int round = 0; round < 500 && !stats.cancelled; round++) { /* a CANCEL may come too late */
         for (ask.tag = 1; ask.tag <= 2; ask.tag++)
             say(l, &ask, payload, n);
@@ -715,6 +734,104 @@ static void what_is_not_wanted_is_not_computed(void **state)
     mem_free(payload);
     close_world(&w);
     (void)stop(&h);
+}
+
+/* Reads wait until the gate is open. */
+static ssize_t gated_read(void *arg, const void *to, size_t n, off_t place, int *wait)
+{
+    (void)to;
+    (void)place;
+    *wait = *(const int *)arg;
+    return (ssize_t)n;
+}
+
+static void *serve(void *arg)
+{
+    expert_serve_run(arg);
+    return NULL;
+}
+
+/* A CANCEL that comes while its EVAL waits for the disk ends it; what came meanwhile, short and long, is answered behind it in its order. */
+static void what_is_computed_already_ends_by_a_cancel(void **state)
+{
+    (void)state;
+    enum { PAIRS = 8, MOST_LAYERS = 8 };
+    struct world w;
+    struct link_hello hello;
+    struct err err;
+    struct expert_serve *s;
+    struct link_in in;
+    struct link_head got;
+    struct expert_serve_counts n = {0};
+    pthread_t thread;
+    atomic_bool stop;
+    const struct expert_layer *layer[MOST_LAYERS];
+    const uint64_t least = least_of(models[2]), one = 1;
+    const uint32_t place = link_place(1, 1);
+    int gate = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const struct fetch_hook hook = {&gate, gated_read, as_read, over};
+    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = least, .pack_cache = dir, .pack_write = true};
+    must(ingle_model_open(&w.m, models[2], NULL, &error));
+    must(ingle_engine_open(&w.e, w.m, &o, &error));
+    expert_store_close(w.e->experts);
+    w.e->experts = NULL;
+    assert_int_equal(expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &hook}, &err),
+                     INGLE_OK);
+    assert_int_equal(engine_worker_describe(w.e, &hello, NULL), INGLE_OK);
+    assert_true(hello.n_layers <= MOST_LAYERS);
+    for (int64_t i = 0; i < hello.n_layers; i++)
+        layer[i] = w.e->family->experts(w.e->self, i);
+    atomic_init(&stop, false);
+    const struct expert_serve_options so = {.address = at[0], .hello = &hello, .layer = layer, .store = w.e->experts, .sink = &w.e->sink, .stop = &stop};
+    if (expert_serve_open(&s, w.e->device, &so, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(pthread_create(&thread, NULL, serve, s), 0);
+    struct link *l = dial_with(&hello);
+    struct link_head ask = {.kind = LINK_EVAL, .layer = 1, .n_rows = PAIRS, .n_pairs = PAIRS};
+    const struct link_shape shape = {hello.n_layers, hello.n_experts, hello.hidden, PAIRS, PAIRS};
+    const size_t n_bytes = link_eval_bytes(&ask, &shape);
+    uint8_t *payload = mem_calloc(1, n_bytes);
+    link_eval_begin(payload, 0, 0);
+    for (uint32_t i = 0; i < PAIRS; i++) { /* a row for each of some experts */
+        link_put_u32(payload + LINK_EVAL_BYTES + 4 * i, i);
+        link_put_u32(payload + LINK_EVAL_BYTES + 4 * (PAIRS + i), (uint32_t)((uint64_t)i * hello.n_experts / PAIRS));
+    }
+    bool ended = false;
+    for (int round = 0; round < 10 && !ended; round++) { /* the CANCEL may come too late */
+        for (ask.tag = 1; ask.tag <= 2; ask.tag++) {
+            say(l, &ask, payload, n_bytes);
+            if (ask.tag == 1)
+                say(l, &(struct link_head){.kind = LINK_PLACE}, &place, sizeof place);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000L << round}, NULL);
+        say(l, &(struct link_head){.kind = LINK_CANCEL, .tag = 1}, NULL, 0);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000L << round}, NULL);
+        assert_int_equal(write(gate, &one, sizeof one), sizeof one);
+        for (uint64_t tag = 1; tag <= 2;) {
+            next_of(l, &shape, &in, &got);
+            char text[LINK_MAX_TEXT + 1] = "";
+            if (got.kind == LINK_FAIL)
+                link_fail_text(in.payload, in.n_payload, text);
+            ended = ended || strstr(text, "while it was computed");
+            if (got.kind != LINK_HAVE) { /* which PLACE is answered by */
+                assert_true(got.tag == tag && (got.kind == LINK_RESULT || (got.kind == LINK_FAIL && tag == 1)));
+                tag++;
+            }
+            link_in_release(&in);
+        }
+        uint64_t all;
+        assert_int_equal(read(gate, &all, sizeof all), sizeof all);
+    }
+    assert_true(ended);
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    expert_serve_count(s, &n);
+    assert_true(n.stopped == 1 && n.cancelled >= 1 && n.refused == 0 && n.places > 0);
+    link_close(l);
+    expert_serve_close(s);
+    mem_free(payload);
+    close_world(&w);
+    close(gate);
 }
 
 /* Rows through memory that both have: the same bits. */
@@ -878,6 +995,7 @@ int main(void)
         cmocka_unit_test(what_nobody_can_compute_is_an_error),
         cmocka_unit_test(an_engine_may_say_anything),
         cmocka_unit_test(what_is_not_wanted_is_not_computed),
+        cmocka_unit_test(what_is_computed_already_ends_by_a_cancel),
         cmocka_unit_test(rows_may_lie_in_shared_memory),
         cmocka_unit_test(what_is_no_shared_memory_is_refused),
         cmocka_unit_test(experts_that_are_not_here_are_there),
