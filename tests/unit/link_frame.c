@@ -7,6 +7,7 @@
 #include "link/link.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -304,6 +305,38 @@ static void keys(void **state)
     assert_int_not_equal(link_secret_read(path, a, &err), INGLE_OK);
 }
 
+/* What the fuzz target starts from: each kind of message as it is now, behind a byte that says what was agreed on (tests/fuzz/link.c). */
+static void seeds_are_messages_of_each_kind(void **state)
+{
+    (void)state;
+    static const char folder[] = "tests/fuzz/seeds/link";
+    const struct link_shape small = {.n_layers = 4, .n_experts = 3, .hidden = 2, .most_rows = 16, .most_pairs = 64};
+    enum { AGREED = 2, TEXT = 8 };
+    unsigned kinds = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        char path[300];
+        uint8_t bytes[4096];
+        struct link_head h;
+        struct err err;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "re");
+        if (!f)
+            continue;
+        const size_t n = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+        if (bytes[0] & TEXT)
+            continue;
+        assert_true(n > LINK_HEAD && n < sizeof bytes);
+        if (link_head_read(bytes + 1, LINK_HEAD, bytes + 1 + LINK_HEAD, n - 1 - LINK_HEAD, bytes[0] & AGREED ? &small : NULL, &h, &err))
+            fail_msg("%s: %s", path, err.msg);
+        kinds |= 1u << h.kind;
+    }
+    closedir(d);
+    assert_int_equal(kinds, (2u << LINK_SHARE) - 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +344,7 @@ int main(void)
         cmocka_unit_test(sizes_do_not_overflow),  cmocka_unit_test(a_hello_goes_and_comes),  cmocka_unit_test(other_ends_are_refused),
         cmocka_unit_test(hostile_hellos_are_refused), cmocka_unit_test(ranges_and_texts),    cmocka_unit_test(addresses),
         cmocka_unit_test(keys),
+        cmocka_unit_test(seeds_are_messages_of_each_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
