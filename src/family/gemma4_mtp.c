@@ -38,6 +38,7 @@ struct layer {
 struct mtp {
     struct family_ends ends;
     int64_t n_layers, n_embd, n_heads, n_back /* the target's width */, n_vocab, window, context;
+    bool hf;             /* rule of transformers; see view_of() */
     float eps;
     int64_t pairs[2];    /* rotating pairs of a head: [full, sliding] */
     double *inv_freq[2]; /* f64 [pairs], owned */
@@ -490,8 +491,9 @@ static ingle_status mtp_bind(void **self, const struct family_draft_target *targ
 static ingle_status mtp_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
 {
     struct mtp *g = self;
-    if (o->rule && strcmp(o->rule, "rec") != 0)
-        return err_set(err, INGLE_ARG, "an assistant of Gemma 4 has no rule '%.40s': rec", o->rule);
+    if (o->rule && strcmp(o->rule, "rec") != 0 && strcmp(o->rule, "hf") != 0)
+        return err_set(err, INGLE_ARG, "an assistant of Gemma 4 has no rule '%.40s': rec, hf", o->rule);
+    g->hf = o->rule && !strcmp(o->rule, "hf");
     if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_LATE)
         return err_set(err, INGLE_ARG, "an assistant of Gemma 4 drafts up to %d tokens, from the row behind the output norm", MOST);
     g->context = o->context;
@@ -590,10 +592,12 @@ struct pass {
     struct family_view *view[2]; /* of full, of sliding layers */
 };
 
-/* What the row at a position sees of the target's: all before it, or as much of that as a window has beside the row. */
+/* What the row at a position sees of the target's: all before it, or as much of that as a window has beside the row (rule `rec`).
+ * Transformers lets it see one more than a window (`hf`); that one is left out where its page may be gone. */
 static struct family_view view_of(const struct mtp *g, bool sliding, int64_t pos)
 {
-    int64_t n = sliding ? num_min(num_max(1, g->window - 1), pos) : 0;
+    const int64_t kept = pos > g->window ? (pos - g->window) / KV_PAGE * KV_PAGE : 0;
+    int64_t n = sliding ? num_min(g->hf ? g->window + 1 : num_max(1, g->window - 1), pos - kept) : 0;
     if (g->context && pos)
         n = num_min(n ? n : pos, g->context);
     return pos ? (struct family_view){pos - 1, n} : (struct family_view){0, 1}; /* nothing: attend() */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemma4_mtp - the assistant of Gemma 4 against its reference (rule `rec`): every logit of chains of four, dense and ordered
+ * gemma4_mtp - the assistant of Gemma 4 against its reference (rules `rec` and `hf`): every logit of chains of four, dense and ordered
  * heads, from checkpoint and GGUF, contexts in pieces; recorded passes of a trained one; what does not fit.
  */
 #include "golden/round.h"
@@ -19,13 +19,19 @@ enum { CTX = 512, STEPS = 4 };
 #define GOLDENS "tests/data/goldens/"
 #define TARGET GOLDENS "gemma4_dense/model-F32.gguf"
 
-static void open_both(struct golden_model *g, const char *target, const char *draft, enum device_numerics numerics)
+static void open_by(struct golden_model *g, const char *target, const char *draft, enum device_numerics numerics, const char *rule)
 {
-    golden_open(g, target, &(struct golden_options){.numerics = numerics, .n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = draft});
+    golden_open(g, target, &(struct golden_options){.numerics = numerics, .n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = draft,
+                                                    .draft_options = {.rule = rule}});
     assert_string_equal(g->draft_kind->kind, "mtp");
 }
 
-static void check_length(struct golden_model *g, const char *ref, int n, uint32_t seed)
+static void open_both(struct golden_model *g, const char *target, const char *draft, enum device_numerics numerics)
+{
+    open_by(g, target, draft, numerics, NULL);
+}
+
+static void check_length(struct golden_model *g, const char *ref, const char *rule, int n, uint32_t seed)
 {
     struct err e;
     struct session *s;
@@ -35,8 +41,8 @@ static void check_length(struct golden_model *g, const char *ref, int n, uint32_
     const int64_t v = g->info.n_vocab;
     snprintf(name[0], 64, "n%d.input_ids", n);
     snprintf(name[1], 64, "n%d.token", n);
-    snprintf(name[2], 64, "n%d.rec.tokens", n);
-    snprintf(name[3], 64, "n%d.rec.logits", n);
+    snprintf(name[2], 64, "n%d.%s.tokens", n, rule);
+    snprintf(name[3], 64, "n%d.%s.logits", n, rule);
     int32_t *ids = golden_ints(ref, name[0], &k), *anchor = golden_ints(ref, name[1], &k), *want = golden_ints(ref, name[2], &k);
     float *logits = golden_floats(ref, name[3], &k), *got = mem_calloc((size_t)(STEPS * v), sizeof *got);
     assert_int_equal(k, STEPS * v);
@@ -46,7 +52,7 @@ static void check_length(struct golden_model *g, const char *ref, int n, uint32_
     round_context(g, s, all, n, seed);
     round_run(g, s, &(struct round){.n = STEPS, .token = token, .logits = got});
     const struct golden_error is = golden_compare(got, logits, STEPS * v);
-    print_message("%s n%d%s: rel rms %.2e of %.0e, max abs %.2e\n", ref, n, seed ? " in pieces" : "", is.rel_rms, REL_RMS, is.max_abs);
+    print_message("%s n%d %s%s: rel rms %.2e of %.0e, max abs %.2e\n", ref, n, rule, seed ? " in pieces" : "", is.rel_rms, REL_RMS, is.max_abs);
     assert_memory_equal(token, want, sizeof token);
     assert_true(is.rel_rms <= REL_RMS && is.max_abs <= MAX_ABS);
     session_free(s);
@@ -57,17 +63,18 @@ static void check_length(struct golden_model *g, const char *ref, int n, uint32_
 
 static void check_head(const char *dir)
 {
-    static const char *const files[] = {"", "/model-F32.gguf"};
-    for (size_t f = 0; f < 2; f++) {
+    static const char *const files[] = {"", "/model-F32.gguf", ""}, *const rules[] = {NULL, "rec", "hf"};
+    for (size_t f = 0; f < 3; f++) {
         struct golden_model g;
         char path[160], ref[160];
         snprintf(path, sizeof path, GOLDENS "%s%s", dir, files[f]);
         snprintf(ref, sizeof ref, GOLDENS "%s/golden.safetensors", dir);
-        open_both(&g, TARGET, path, DEVICE_EXACT);
-        for (int seed = 0; seed < (UNIT_ASAN ? 1 : 3); seed++) {
-            check_length(&g, ref, 10, (uint32_t)seed);
-            check_length(&g, ref, 40, (uint32_t)seed);
-            check_length(&g, ref, 100, (uint32_t)seed);
+        const char *rule = rules[f] ? rules[f] : "rec";
+        open_by(&g, TARGET, path, DEVICE_EXACT, rules[f]);
+        for (int seed = 0; seed < (UNIT_ASAN || f == 2 ? 1 : 3); seed++) {
+            check_length(&g, ref, rule, 10, (uint32_t)seed);
+            check_length(&g, ref, rule, 40, (uint32_t)seed);
+            check_length(&g, ref, rule, 100, (uint32_t)seed);
         }
         golden_close(&g);
     }

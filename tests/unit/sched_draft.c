@@ -14,7 +14,7 @@
 
 enum { MAX_CLIENTS = 16, TOKENS = 512, MOST_TOKENS = 1024, WINDOW = 256, NETWORK = 0, TEXT = 1 };
 /* Bounds hold for every set of random numbers.  Each trip of a test is made with one of SETS, and of those of many clients one of five is;
- * SCHED_DRAFT_SETS=20 makes all of them with as many sets. */
+ * SCHED_DRAFT_SETS=20 makes all of them with as many sets, SCHED_DRAFT_FIRST=1000 from the 1000th on. */
 enum { SETS = 3, APART = 1000003, MANY_CLIENTS = 8 };
 
 /* Seconds of a step by rows. */
@@ -84,6 +84,13 @@ static int n_sets(void)
 {
     const char *n = getenv("SCHED_DRAFT_SETS");
     return n ? atoi(n) : SETS;
+}
+
+/* The random numbers of a set, of a trip's own. */
+static uint64_t numbers(uint64_t x, int set)
+{
+    const char *first = getenv("SCHED_DRAFT_FIRST");
+    return x + (uint64_t)((first ? atoi(first) : 0) + set) * APART;
 }
 
 /* Whether the next trip of so many clients is made with that set. */
@@ -326,7 +333,7 @@ static void trip(struct score *score, const char *what, struct world w)
 {
     const uint64_t x = w.x;
     for (int set = 0; set < n_sets(); set++) {
-        w.x = x + (uint64_t)set * APART;
+        w.x = numbers(x, set);
         if (taken(w.n_clients, set))
             make(score, what, w);
     }
@@ -413,7 +420,7 @@ static void test_trees(void **state)
         const size_t k = at / 45, i = at / 9 % 5, j = at / 3 % 3, h = at % 3;
         for (int set = 0; set < n_sets(); set++) {
             struct world w = {.cost = cost[k], .n_clients = CLIENTS[j], .right = {RIGHT[i], RIGHT[i]}, .most = 15, .base = 0.15, .deep = 0.004,
-                              .head = true, .second = second[h], .x = 1 + k * 100 + i * 10 + j + (uint64_t)set * APART};
+                              .head = true, .second = second[h], .x = numbers((uint64_t)(1 + k * 100 + i * 10 + j), set)};
             const uint64_t x = w.x;
             if (!taken(w.n_clients, set))
                 continue;
