@@ -491,6 +491,28 @@ struct ingle_worker_info { uint64_t evals, pairs, refused, failed, hits, misses,
 /* Behind ingle_worker_run(). */
 INGLE_API void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *out);
 
+/* A worker as it is seen from outside. */
+struct ingle_worker_seen {
+    char engine[32], cpu[32], family[32], numerics[48], layers[32]; /* what it says of itself */
+    int version_min, version_max; /* of the protocol */
+    uint32_t arithmetic, layout;  /* what bits results have; how weights are packed */
+    uint32_t threads, n_layers, n_experts, n_used, hidden, width;
+    uint32_t most_rows, most_pairs; /* of one question */
+    bool all_bytes;               /* it knows the hash of all weights, not of samples alone */
+    uint64_t experts, slots, budget_bytes; /* of its layers; those that have a place in its memory, and its bytes */
+    uint64_t resident;            /* that are there now */
+    double connect_ms, trip_us;   /* until there is a connection; a question without work, the median */
+    double expert_us;             /* its computing of one expert with one row; 0: it does not */
+    double socket_bytes_per_s, shared_bytes_per_s; /* rows there and back, without computing; 0: not measured */
+    char no_rates[240], no_share[160]; /* why the one or the other was not; "" */
+    bool compared;                /* with a model */
+    char refused[400];            /* why an engine with that model would not have it; "": it would */
+};
+/* Looks at one; takes about a second.  m: the model that is to be computed there, or NULL.  Of o the options of keys count, and with m
+ * those of devices.  INGLE_IO: it cannot be reached. */
+INGLE_API ingle_status ingle_worker_look(const char *address, struct ingle_model *m, const struct ingle_engine_options *o,
+                                         struct ingle_worker_seen *out, struct ingle_error *error);
+
 /* Makes running and later steps return INGLE_CANCEL until ingle_engine_resume(). */
 INGLE_API void ingle_engine_cancel(struct ingle_engine *e);
 INGLE_API void ingle_engine_resume(struct ingle_engine *e);

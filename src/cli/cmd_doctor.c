@@ -239,6 +239,94 @@ static int measure_disk(struct cli *c, const char *path)
     return CLI_OK;
 }
 
+/* ---- --experts-worker ---- */
+
+static void print_worker(const char *address, const struct ingle_worker_seen *w)
+{
+    printf("worker           %s: ingle %s, %s, %u threads\n", address, w->engine, w->cpu, w->threads);
+    printf("model            %s: %u layers with %u experts, %u for a row; rows of %u, experts of %u; compared by %s\n", w->family, w->n_layers, w->n_experts,
+           w->n_used, w->hidden, w->width, w->all_bytes ? "all bytes" : "samples");
+    printf("its share        layers %s: %llu of their %llu experts have a place (%.0f %%), %.2f GB; %llu stay there now\n", w->layers,
+           (unsigned long long)(w->slots < w->experts ? w->slots : w->experts), (unsigned long long)w->experts,
+           w->slots < w->experts ? 100.0 * (double)w->slots / (double)w->experts : 100.0, (double)w->budget_bytes * 1e-9, (unsigned long long)w->resident);
+    printf("arithmetic       %s, version %u, layout %u, protocol %d to %d; at most %u rows and %u pairs at a time\n", w->numerics, w->arithmetic, w->layout,
+           w->version_min, w->version_max, w->most_rows, w->most_pairs);
+    printf("connection       after %.1f ms, round trip %.0f us (median)\n", w->connect_ms, w->trip_us);
+    if (w->no_rates[0])
+        printf("rows             not measured: %s\n", w->no_rates);
+    else
+        printf("rows             %.2f GB/s through the socket, ", w->socket_bytes_per_s * 1e-9);
+    if (!w->no_rates[0] && w->shared_bytes_per_s > 0)
+        printf("%.2f GB/s through shared memory\n", w->shared_bytes_per_s * 1e-9);
+    else if (!w->no_rates[0])
+        printf("none through shared memory (%s)\n", w->no_share);
+    if (w->expert_us > 0)
+        printf("computing        %.0f us for an expert with one row\n", w->expert_us);
+    if (w->compared)
+        printf("this model       %s%s\n", w->refused[0] ? "would be refused: " : "can be computed there", w->refused);
+}
+
+static void print_text_member(const char *name, const char *text)
+{
+    printf("\"%s\": ", name);
+    cli_print_json(text, strlen(text));
+    fputs(", ", stdout);
+}
+
+static void print_worker_json(const char *address, const struct ingle_worker_seen *w)
+{
+    const struct { const char *name, *text; } texts[] = {{"address", address}, {"engine", w->engine}, {"cpu", w->cpu}, {"family", w->family},
+        {"numerics", w->numerics}, {"layers", w->layers}, {"no_rates", w->no_rates}, {"no_share", w->no_share}};
+    putchar('{');
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        print_text_member(texts[i].name, texts[i].text);
+    if (w->compared)
+        print_text_member("refused", w->refused);
+    printf("\"version_min\": %d, \"version_max\": %d, \"arithmetic\": %u, \"layout\": %u, \"threads\": %u, \"n_layers\": %u, \"n_experts\": %u, "
+           "\"n_used\": %u, \"hidden\": %u, \"width\": %u, \"most_rows\": %u, \"most_pairs\": %u, \"all_bytes\": %s, \"experts\": %llu, "
+           "\"slots\": %llu, \"budget_bytes\": %llu, \"resident\": %llu, \"connect_ms\": %.3f, \"trip_us\": %.1f, \"expert_us\": %.1f, "
+           "\"socket_bytes_per_s\": %.6g, \"shared_bytes_per_s\": %.6g}\n",
+           w->version_min, w->version_max, w->arithmetic, w->layout, w->threads, w->n_layers, w->n_experts, w->n_used, w->hidden, w->width, w->most_rows,
+           w->most_pairs, w->all_bytes ? "true" : "false", (unsigned long long)w->experts, (unsigned long long)w->slots,
+           (unsigned long long)w->budget_bytes, (unsigned long long)w->resident, w->connect_ms, w->trip_us, w->expert_us, w->socket_bytes_per_s,
+           w->shared_bytes_per_s);
+}
+
+/* Each of "A,B"; a model that is named is compared with theirs. */
+static int look_at_workers(struct cli *c, const char *list)
+{
+    struct ingle_error error;
+    struct ingle_model *m = NULL;
+    struct ingle_engine_options o = {.callbacks = {.report = NULL}};
+    int result = CLI_OK;
+    ingle_config_engine(c->config, &o);
+    if (ingle_config_is_set(c->config, "model") && cli_open_model(c, &m, &error))
+        return cli_fail(c, &error);
+    while (*list) {
+        char address[256];
+        struct ingle_worker_seen w;
+        const size_t n = strcspn(list, ",");
+        if (n >= sizeof address) {
+            ingle_model_close(m);
+            return cli_usage(c, "the address of a worker has %zu bytes, the limit is %zu", n, sizeof address - 1);
+        }
+        snprintf(address, sizeof address, "%.*s", (int)n, list);
+        list += n + (list[n] == ',');
+        if (ingle_worker_look(address, m, &o, &w, &error)) {
+            result = cli_fail(c, &error);
+            continue;
+        }
+        if (ingle_config_flag(c->config, "json"))
+            print_worker_json(address, &w);
+        else
+            print_worker(address, &w);
+        if (w.refused[0] || w.no_rates[0])
+            result = CLI_FAILURE;
+    }
+    ingle_model_close(m);
+    return result;
+}
+
 int cli_doctor(struct cli *c)
 {
     struct findings f = {.threads = 0};
@@ -246,8 +334,11 @@ int cli_doctor(struct cli *c)
     if (c->n_arg)
         return cli_usage(c, "'doctor' takes no argument such as '%s'", c->arg[0]);
     const char *disk = ingle_config_text(c->config, "disk", 0);
+    const char *workers = ingle_config_text(c->config, "experts-worker", 0);
     if (disk)
         return measure_disk(c, disk);
+    if (workers)
+        return look_at_workers(c, workers);
     if (examine(c, &f, &err))
         return cli_fail_err(c, &err);
     if (ingle_config_flag(c->config, "json"))

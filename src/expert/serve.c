@@ -289,25 +289,25 @@ static void refuse(struct expert_serve *s, struct peer *p, uint64_t tag, const c
         report(s->o.sink, INGLE_REPORT_WARN, "worker", expert_serve_name(s), "a peer is not answered any more: %s", why);
 }
 
-static void greet(struct expert_serve *s, struct peer *p, const struct link_in *in)
+static void greet(struct expert_serve *s, struct peer *p, const struct link_in *in, bool looks)
 {
     struct link_hello theirs;
     struct link_out m;
     struct err err;
     ingle_status st = link_hello_read(in->payload, in->n_payload, &theirs, &err);
-    if (!st)
+    if (!st && !looks)
         st = link_hello_agree(&s->hello, &theirs, &err);
     if (st) {
         refuse(s, p, 0, err.msg);
         return;
     }
-    p->agreed = true;
-    s->n.peers++;
+    p->agreed = p->agreed || !looks;
+    s->n.peers += !looks;
     const struct link_head h = {.kind = LINK_HELLO};
     if (!link_out_init(&m, LINK_HELLO_BYTES))
         return;
     link_hello_write(&s->hello, m.payload);
-    if (link_send(s->link, &p->id, &h, &m))
+    if (link_send(s->link, &p->id, &h, &m) && !looks)
         report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
 }
 
@@ -514,7 +514,7 @@ static bool hear(struct expert_serve *s, struct waiting *w)
     else if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &w->h, &err))
         refuse(s, p, 0, err.msg);
     else if (w->h.kind == LINK_HELLO)
-        greet(s, p, in);
+        greet(s, p, in, (w->h.flags & LINK_LOOK) != 0);
     else if (w->h.kind == LINK_EVAL)
         return true;
     else if (w->h.kind == LINK_CANCEL)

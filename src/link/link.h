@@ -44,6 +44,7 @@ enum link_flags {
     LINK_SILU = 2, /* the activation; else GELU */
     LINK_FLAGS = 3,
     LINK_SHARED = 4, /* the payload lies in shared memory; the message has a u64, the place, instead */
+    LINK_LOOK = 8,   /* of a HELLO to the worker: it says who it is, and agrees on nothing */
 };
 
 struct link_head {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """worker.py INGLE - a server whose experts a worker computes: the same answers, also while workers are killed, and through a
 proxy that delays, cuts, damages and swallows what they say."""
-import os, random, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
+import json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
 from client import TIMEOUT, Case, Server, main
 
@@ -102,6 +102,23 @@ class Workers(Case):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
+    def doctor(self, address):
+        """What it says from outside; a model that is not its own would be refused."""
+        def look(*options):
+            return subprocess.run([INGLE, "doctor", "--experts-worker", address, *options], capture_output=True, text=True, timeout=TIMEOUT)
+        r = look("-m", MODEL, "--json")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        n = json.loads(r.stdout)
+        self.assertEqual((n["address"], n["layers"], n["refused"], n["no_rates"]), (address, "all", "", ""))
+        self.assertTrue(0 < n["slots"] < n["experts"] and n["trip_us"] > 0 and n["socket_bytes_per_s"] > 0, n)
+        r = look("-m", "tests/data/goldens/gemma4_moe/model-F32.gguf")
+        self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stdout, "would be refused: another model")
+        r = subprocess.run([INGLE, "doctor", "--experts-worker", f"unix:{self.folder}/nobody,{address}"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("cannot be reached", r.stderr)
+        self.assertIn("its share", r.stdout)
+
     def test_answers_numbers_and_names(self):
         plain = self.serve()
         self.assertNotIn("workers", plain.get("/props")[2]["runtime"])
@@ -112,6 +129,7 @@ class Workers(Case):
             self.assertEqual(w.address, path)
             self.assertEqual(w.end(), 0)
         w = self.worker(path, "--expert-budget", "150K")
+        self.doctor(path)
         for share in ("100", "50", "auto"):
             server = self.serve("--experts-worker", path, "--experts-share", share)
             self.assertEqual([self.ask(server, i) for i in range(3)], want)

@@ -366,6 +366,50 @@ static void keys_must_be_the_same(void **state)
     assert_int_equal(stop(&h).refused, 0);
 }
 
+/* Without a model nothing is agreed on; with one a look says why it would be refused.  Engines are served all the same. */
+static void a_look_says_who_it_is(void **state)
+{
+    (void)state;
+    char one[96], two[96], listen[64];
+    struct ingle_worker_seen x;
+    struct ingle_model *m;
+    struct helper h;
+    struct ingle_engine_options o = {.threads = 1};
+    start(&h, models[2], at[0], "1:3", 0, NULL);
+    must(ingle_worker_look(at[0], NULL, &o, &x, &error));
+    assert_true(!x.compared && !x.refused[0] && x.n_layers > 3 && x.experts == 2 * x.n_experts && x.slots > 0 && x.threads == 1 && x.version_max >= x.version_min);
+    assert_string_equal(x.layers, "1:3");
+    assert_string_equal(x.numerics, "exact");
+    assert_true(x.trip_us > 0 && x.expert_us > 0 && x.socket_bytes_per_s > 0 && !x.no_rates[0]);
+    assert_true(x.shared_bytes_per_s > 0 ? !x.no_share[0] : strlen(x.no_share) > 8);
+    must(ingle_model_open(&m, models[2], NULL, &error));
+    must(ingle_worker_look(at[0], m, &o, &x, &error));
+    assert_true(x.compared && !x.refused[0]);
+    o.numerics = "reference";
+    must(ingle_worker_look(at[0], m, &o, &x, &error));
+    assert_non_null(strstr(x.refused, "numerics"));
+    o.numerics = NULL;
+    ingle_model_close(m);
+    must(ingle_model_open(&m, moe, NULL, &error));
+    must(ingle_worker_look(at[0], m, &o, &x, &error));
+    assert_non_null(strstr(x.refused, "another model"));
+    ingle_model_close(m);
+    assert_int_equal(stop(&h).refused, 0);
+    write_key(one, sizeof one, "one", 'a');
+    write_key(two, sizeof two, "two", 'b');
+    start(&h, moe, "127.0.0.1:0", NULL, 0, one);
+    snprintf(listen, sizeof listen, "%.60s", ingle_worker_address(h.w));
+    o.worker_key = two;
+    assert_int_equal(ingle_worker_look(listen, NULL, &o, &x, &error), INGLE_IO);
+    assert_non_null(strstr(error.text, "another key"));
+    o.worker_key = one;
+    must(ingle_worker_look(listen, NULL, &o, &x, &error));
+    assert_true(x.socket_bytes_per_s > 0 && !(x.shared_bytes_per_s > 0) && strstr(x.no_share, "unix:PATH"));
+    (void)stop(&h);
+    o.worker_key = NULL;
+    assert_int_equal(ingle_worker_look("10.0.0.1:4000", NULL, &o, &x, &error), INGLE_ARG);
+}
+
 /* ---- a worker that is none ---- */
 
 enum how { HONEST, SILENT, CUT, OTHER_TAG, OTHER_HEAD, SHORT, WRONG_SUM, FAIL_ONE, FAIL_ALL, SECOND_HELLO, ASKS, BYE, OTHER_PLACE, SHARES_UNASKED, N_HOW };
@@ -991,6 +1035,7 @@ int main(void)
         cmocka_unit_test(two_workers_with_small_memory_and_ranges),
         cmocka_unit_test(who_does_not_fit_is_refused),
         cmocka_unit_test(keys_must_be_the_same),
+        cmocka_unit_test(a_look_says_who_it_is),
         cmocka_unit_test(a_worker_may_do_anything),
         cmocka_unit_test(what_nobody_can_compute_is_an_error),
         cmocka_unit_test(an_engine_may_say_anything),
