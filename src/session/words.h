@@ -2,8 +2,9 @@
  * words - which part of a vocabulary texts have here, for drafts.
  *
  * A drafter's head over the whole vocabulary is a large part of what it costs, and most of it is for tokens that no text has in
- * this language, of this kind.  Tokens are counted in blocks of neighbours.  When the blocks that were seen, filled up with
- * the vocabulary's first ones to an eighth, a quarter or a half of it, have had nearly all tokens lately, drafts come from them alone.
+ * this language, of this kind.  Tokens are counted in blocks of neighbours.  The blocks that were seen, filled up with the
+ * vocabulary's first ones, are a sixteenth, an eighth, a quarter or a half of it: of these and the whole, what costs least by its
+ * size and by the tokens that it has missed lately is what drafts come from.
  */
 #ifndef INGLE_SESSION_WORDS_H
 #define INGLE_SESSION_WORDS_H
