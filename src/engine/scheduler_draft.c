@@ -217,7 +217,7 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
             replace(a, j, s->n_vocab, &t->token[BY_TEXT][j]);
         return;
     }
-    if (most <= 0 || !a->r->by_text || !know_text(d, t, a))
+    if (most <= 0 || !a->r->by_text || a->r->o.draft_trial || !know_text(d, t, a)) /* a trial is of the network alone */
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
         session_ngram_propose(t->text, d->memory, a->r->scope.salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),

@@ -573,13 +573,17 @@ ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, c
 {
     struct sample_token t;
     fenv_t mode;
+    int64_t n_part;
     fp_enter(&mode);
     forbid(s, history, n);
+    const struct device_columns *part = session_draft_part(s->e->runner, &n_part);
+    session_sample_part(s->s, part, n_part);
     session_sample_sharpen(s->s, sharp);
     const ingle_status st = session_sample_draw(s->s, logits, (uint64_t)n, history, n, &t, err);
     if (second)
         *second = st ? -1 : session_sample_second(s->s);
     session_sample_sharpen(s->s, 1);
+    session_sample_part(s->s, NULL, 0);
     fp_leave(&mode);
     *token = st ? 0 : t.id;
     return st;

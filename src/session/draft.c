@@ -109,6 +109,12 @@ static void choose_words(const struct rider *d, int64_t n_vocab, struct family_r
     r->wide = (struct rows){d->wide, ROUND_SPANS, n_vocab, n_vocab};
 }
 
+const struct device_columns *session_draft_part(const struct runner *r, int64_t *n)
+{
+    *n = r->rider.n_part;
+    return r->rider.part;
+}
+
 const struct family_draft_info *session_runner_draft(const struct runner *r)
 {
     return r->rider.draft ? &r->rider.info : NULL;
@@ -279,6 +285,8 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         round.out = (struct rows){l->logits, n, n_vocab, n_vocab};
         rider->draft->next(rider->self, &round, d->j, d->before, n, round.out, d->confidence);
         d->logits = round.out.at;
+        r->rider.part = round.only;
+        r->rider.n_part = round.out.at == l->logits ? 0 : round.n_only; /* rows of the drafter's own may have any columns */
         if (!device_status(r->device, err))
             pool_run(device_pool(r->device), n, draw_one, d);
     }

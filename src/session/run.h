@@ -34,6 +34,8 @@ struct rider {
     struct words *words; /* owned: what drafts come from */
     float *wide;         /* owned: f32 [ROUND_SPANS][n_vocab] */
     size_t wide_bytes;
+    const struct device_columns *part; /* [n_part]: of the logits that are drawn from; session_draft_part() */
+    int64_t n_part;
 };
 
 /* What the drafter has not seen yet: rows of positions [at, at + n), the session's newest ones. */

@@ -31,6 +31,9 @@ struct sampler {
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
     const int32_t *forbidden; /* [n_forbidden], borrowed */
     size_t n_forbidden;
+    const struct device_columns *part; /* [n_part], borrowed: whom draws look at; &whole: all */
+    int64_t n_part;
+    struct device_columns whole;
 };
 
 /* ---- life ---- */
@@ -178,6 +181,8 @@ ingle_status session_sample_create(struct sampler **out, const struct sample_opt
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a sampler");
     s->n_vocab = n_vocab;
+    s->whole = (struct device_columns){0, n_vocab};
+    session_sample_part(s, NULL, 0);
     s->last = -1;
     s->n_history = n_history;
     s->sharp = 1;
@@ -220,29 +225,48 @@ void session_sample_free(struct sampler *s)
 
 /* ---- logits ---- */
 
-/* Copies and refuses NaN and +inf; -0 becomes +0, so that equal logits are equal keys. */
-static ingle_status take_logits(struct sampler *s, const float *logits, struct err *err)
+/* Copies one part; whether any is NaN or +inf. */
+static bool take_part(struct sampler *s, const float *logits, struct device_columns part)
 {
     enum { LANES = 16 };
     const float sharp = s->sharp;
     uint32_t wrong[LANES] = {0}, bad = 0;
-    int64_t from = 0;
-    for (; from + LANES <= s->n_vocab; from += LANES)
+    int64_t from = part.first;
+    const int64_t end = part.first + part.n;
+    for (; from + LANES <= end; from += LANES)
         for (int l = 0; l < LANES; l++) {
             wrong[l] |= !(logits[from + l] <= FLT_MAX);
             s->logit[from + l] = logits[from + l] * sharp + 0.0f;
         }
-    for (; from < s->n_vocab; from++) {
+    for (; from < end; from++) {
         bad |= !(logits[from] <= FLT_MAX);
         s->logit[from] = logits[from] * sharp + 0.0f;
     }
     for (int l = 0; l < LANES; l++)
         bad |= wrong[l];
-    for (int64_t t = 0; bad && t < s->n_vocab; t++)
-        if (!(logits[t] <= FLT_MAX))
-            return err_set(err, INGLE_NUMERIC, "the logit of token %lld is %s", (long long)t,
-                           isnan(logits[t]) ? "not a number" : "infinite");
+    return bad;
+}
+
+/* Copies and refuses NaN and +inf; -0 becomes +0, so that equal logits are equal keys. */
+static ingle_status take_logits(struct sampler *s, const float *logits, struct err *err)
+{
+    for (int64_t p = 0; p < s->n_part; p++) {
+        if (!take_part(s, logits, s->part[p]))
+            continue;
+        for (int64_t t = s->part[p].first; t < s->part[p].first + s->part[p].n; t++)
+            if (!(logits[t] <= FLT_MAX))
+                return err_set(err, INGLE_NUMERIC, "the logit of token %lld is %s", (long long)t,
+                               isnan(logits[t]) ? "not a number" : "infinite");
+    }
     return INGLE_OK;
+}
+
+void session_sample_part(struct sampler *s, const struct device_columns *part, int64_t n)
+{
+    s->part = n ? part : &s->whole;
+    s->n_part = n ? n : 1;
+    for (int64_t b = 0; n && b < num_div_up(s->n_vocab, SESSION_RACE_BLOCK); b++)
+        s->most[b] = -INFINITY;
 }
 
 void session_sample_sharpen(struct sampler *s, float by)
@@ -264,12 +288,14 @@ void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n)
 /* Those whose bit is not set; NULL: none. */
 static void forbid_others(struct sampler *s, const uint64_t *allowed)
 {
-    for (int64_t t = 0; allowed && t < s->n_vocab; t += 64) {
-        const uint64_t word = allowed[t / 64];
-        const int64_t n = num_min(64, s->n_vocab - t);
-        for (int64_t i = 0; word != UINT64_MAX && i < n; i++)
-            if (!(word >> i & 1))
-                s->logit[t + i] = -INFINITY;
+    for (int64_t p = 0; allowed && p < s->n_part; p++) {
+        const int64_t end = s->part[p].first + s->part[p].n;
+        for (int64_t t = s->part[p].first; t < end; t += 64) {
+            const uint64_t word = allowed[t / 64];
+            for (int64_t i = 0; word != UINT64_MAX && i < num_min(64, end - t); i++)
+                if (!(word >> i & 1))
+                    s->logit[t + i] = -INFINITY;
+        }
     }
 }
 
@@ -436,12 +462,10 @@ static void sift(struct sample_choice *h, int64_t n, int64_t i)
     h[i] = x;
 }
 
-/* The k best of the logits in order, by a heap of k: for k far below the vocabulary. */
-static void select_few(struct sampler *s, int64_t k)
+/* h, the n best of the k that are wanted, with those of a part; returns n then. */
+static int64_t heap_of(const struct sampler *s, struct device_columns part, struct sample_choice *h, int64_t n, int64_t k)
 {
-    struct sample_choice *h = s->kept;
-    int64_t n = 0;
-    for (int64_t t = 0; t < s->n_vocab; t++) {
+    for (int64_t t = part.first; t < part.first + part.n; t++) {
         const float l = s->logit[t];
         if (l == -INFINITY || (n == k && l <= h[0].logit))
             continue;
@@ -455,6 +479,16 @@ static void select_few(struct sampler *s, int64_t k)
             sift(h, n, 0);
         }
     }
+    return n;
+}
+
+/* The k best of the logits in order, by a heap of k: for k far below the vocabulary. */
+static void select_few(struct sampler *s, int64_t k)
+{
+    struct sample_choice *h = s->kept;
+    int64_t n = 0;
+    for (int64_t p = 0; p < s->n_part; p++)
+        n = heap_of(s, s->part[p], h, n, k);
     if (n < k)
         for (int64_t i = n / 2; i-- > 0;)
             sift(h, n, i);
@@ -467,11 +501,18 @@ static void select_few(struct sampler *s, int64_t k)
     s->n_kept = n;
 }
 
+/* The largest logit of each block of a part to most, where -inf stands for the other blocks. */
+static void largest_of_blocks(const struct sampler *s)
+{
+    for (int64_t p = 0; p < s->n_part; p++)
+        session_race_blocks(s->logit + s->part[p].first, s->part[p].n, s->most + s->part[p].first / SESSION_RACE_BLOCK);
+}
+
 /* The first of the largest. */
 static void select_one(struct sampler *s)
 {
     int64_t best = 0, t;
-    session_race_blocks(s->logit, s->n_vocab, s->most);
+    largest_of_blocks(s);
     for (int64_t b = 1; b < num_div_up(s->n_vocab, SESSION_RACE_BLOCK); b++)
         if (s->most[b] > s->most[best])
             best = b;
@@ -514,12 +555,19 @@ static void sort_kept(struct sampler *s)
     }
 }
 
-static void select_all(struct sampler *s, int64_t k)
+/* Keeps the logits from `least` on. */
+static void keep_from(struct sampler *s, double least)
 {
     s->n_kept = 0;
-    for (int64_t t = 0; t < s->n_vocab; t++)
-        if (s->logit[t] > -INFINITY)
-            s->kept[s->n_kept++] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
+    for (int64_t p = 0; p < s->n_part; p++)
+        for (int64_t t = s->part[p].first; t < s->part[p].first + s->part[p].n; t++)
+            if (s->logit[t] > -INFINITY && (double)s->logit[t] >= least)
+                s->kept[s->n_kept++] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
+}
+
+static void select_all(struct sampler *s, int64_t k)
+{
+    keep_from(s, -(double)FLT_MAX);
     sort_kept(s);
     s->n_kept = num_min(s->n_kept, k);
 }
@@ -612,17 +660,21 @@ static void exclude_top_choices(struct sampler *s, uint64_t i)
     s->n_kept -= n - 1;
 }
 
+static float largest(const float *logits, int64_t n)
+{
+    float most = -INFINITY;
+    for (int64_t t = 0; t < n; t++)
+        most = logits[t] > most ? logits[t] : most;
+    return most;
+}
+
 /* Keeps those whose logits are within `range` of the largest, in order and weighed. */
 static void select_near(struct sampler *s, double range)
 {
     float max = -INFINITY;
-    for (int64_t t = 0; t < s->n_vocab; t++)
-        max = s->logit[t] > max ? s->logit[t] : max;
-    const double least = (double)max - range;
-    s->n_kept = 0;
-    for (int64_t t = 0; t < s->n_vocab; t++)
-        if (s->logit[t] > -INFINITY && (double)s->logit[t] >= least)
-            s->kept[s->n_kept++] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
+    for (int64_t p = 0; p < s->n_part; p++)
+        max = fmaxf(max, largest(s->logit + s->part[p].first, s->part[p].n));
+    keep_from(s, (double)max - range);
     sort_kept(s);
     if (s->n_kept)
         weigh(s, 1);
@@ -636,7 +688,9 @@ static void select_top_p(struct sampler *s)
     if (!s->n_kept)
         return;
     const double max = (double)s->kept[0].logit;
-    const double sum = session_exp_sum(s->logit, s->n_vocab, max);
+    double sum = 0;
+    for (int64_t p = 0; p < s->n_part; p++)
+        sum += session_exp_sum(s->logit + s->part[p].first, s->part[p].n, max);
     if (keep_top_p(s, sum))
         return;
     select_near(s, (double)INFINITY);
@@ -715,14 +769,6 @@ ingle_status session_sample_distribution(struct sampler *s, const float *logits,
     *out = s->kept;
     *n = s->n_kept;
     return INGLE_OK;
-}
-
-static float largest(const float *logits, int64_t n)
-{
-    float most = -INFINITY;
-    for (int64_t t = 0; t < n; t++)
-        most = logits[t] > most ? logits[t] : most;
-    return most;
 }
 
 /* Of logits [from, from + count) those that are among the n_top largest of all before; returns how many top has. */
@@ -818,7 +864,7 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
     s->drawn = i;
     s->has_kept = false;
     if (takes_all(&s->o)) {
-        session_race_blocks(s->logit, s->n_vocab, s->most);
+        largest_of_blocks(s);
         id = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
         if (id < 0)
             return none_left(s, err);
@@ -839,9 +885,10 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
 static int32_t best_but(const struct sampler *s, int32_t not)
 {
     int32_t best = -1;
-    for (int64_t t = 0; t < s->n_vocab; t++)
-        if (s->logit[t] > (best < 0 ? -INFINITY : s->logit[best]) && t != not)
-            best = (int32_t)t;
+    for (int64_t p = 0; p < s->n_part; p++)
+        for (int64_t t = s->part[p].first; t < s->part[p].first + s->part[p].n; t++)
+            if (s->logit[t] > (best < 0 ? -INFINITY : s->logit[best]) && t != not)
+                best = (int32_t)t;
     return best;
 }
 
@@ -856,7 +903,7 @@ int32_t session_sample_second(const struct sampler *s)
         return race_of_kept(s, s->drawn, first);
     const float logit = s->logit[first];
     s->logit[first] = -INFINITY;
-    session_race_blocks(s->logit, s->n_vocab, s->most);
+    largest_of_blocks(s);
     const int32_t second = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, s->drawn);
     s->logit[first] = logit;
     return second;

@@ -35,7 +35,7 @@
 #ifndef INGLE_SESSION_SAMPLE_H
 #define INGLE_SESSION_SAMPLE_H
 
-#include "base/err.h"
+#include "device/device.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -101,6 +101,10 @@ void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n);
  * when its logits are sharper.  Above 0, at most SAMPLE_MOST_SHARP; else 1. */
 enum { SAMPLE_MOST_SHARP = 64 };
 void session_sample_sharpen(struct sampler *s, float by);
+
+/* Later draws look at these tokens alone, as if all others were forbidden (as in device_matmul_columns()); n 0: at all.
+ * Borrowed until the next call of this. */
+void session_sample_part(struct sampler *s, const struct device_columns *part, int64_t n);
 
 struct sample_token {
     int32_t id;

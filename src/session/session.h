@@ -264,6 +264,8 @@ struct session_draft {
  * several threads at a time).  The j tokens drafted before it stand behind the session's tokens meanwhile, so that
  * session_tokens() is a history.  False: this item drafts no more, token j is none. */
 typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token);
+/* In there: the columns of the logits that the drafter has computed, all others saying FAMILY_NEVER; *n 0: all of them. */
+const struct device_columns *session_draft_part(const struct runner *r, int64_t *n);
 /* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they are.  Logits of
  * the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what was drafted until then. */
 MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n, session_draw_fn *draw,

@@ -589,6 +589,42 @@ static void masks_change_nothing_among_the_others(void **state)
     session_sample_free(s);
 }
 
+/* A draw from a part is that with all others forbidden, whatever was drawn before. */
+static void a_part_is_a_mask(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static const struct device_columns part[] = {{64, 128}, {320, 64}, {832, N - 832}};
+    static float l[N];
+    static uint64_t allowed[(N + 63) / 64];
+    uint32_t x = 23;
+    for (int p = 0; p < 3; p++)
+        for (int64_t t = part[p].first; t < part[p].first + part[p].n; t++)
+            allowed[t / 64] |= UINT64_C(1) << t % 64;
+    for (int round = 0; round < 60; round++) {
+        struct sample_options o = options();
+        o.temperature = round % 6 ? 1 : 0;
+        o.top_k = round % 6 == 2 ? 20 : round % 6 == 3 ? N : 0;
+        o.top_p = round % 6 == 4 ? 0.8f : 1;
+        o.min_p = round % 6 == 5 ? 0.1f : 0;
+        o.repeat_penalty = round % 4 ? 1 : 1.3f;
+        const int32_t history[] = {(int32_t)(dice(&x) % N), (int32_t)(dice(&x) % N)};
+        for (int t = 0; t < N; t++)
+            l[t] = 2 * bell(&x);
+        struct sampler *masked = sampler(&o, N), *s = sampler(&o, N);
+        session_sample_allow(masked, allowed);
+        for (uint64_t i = 0; i < 20; i++) {
+            session_sample_part(s, NULL, 0);
+            (void)draw(s, l, i, history, 2);
+            session_sample_part(s, part, 3);
+            assert_int_equal(draw(s, l, i, history, 2), draw(masked, l, i, history, 2));
+            assert_int_equal(session_sample_second(s), session_sample_second(masked));
+        }
+        session_sample_free(masked);
+        session_sample_free(s);
+    }
+}
+
 static void large_vocabularies_agree_with_small_paths(void **state)
 {
     (void)state;
@@ -775,6 +811,7 @@ int main(void)
         cmocka_unit_test(near_distributions_draw_the_same),
         cmocka_unit_test(masks_change_nothing_among_the_others),
         cmocka_unit_test(sharper_logits),
+        cmocka_unit_test(a_part_is_a_mask),
         cmocka_unit_test(large_vocabularies_agree_with_small_paths),
         cmocka_unit_test(bad_input_is_an_error),
         cmocka_unit_test(one_token_is_a_vocabulary),
