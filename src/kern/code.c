@@ -74,7 +74,7 @@ ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
 
     const struct kern_code *c = &codes[code];
     const int64_t n_panels = num_div_up(out, KERN_PANEL);
-    const int64_t step = c->act == KERN_ACT_F32 && !c->n_group ? 256 : 1024;
+    const int64_t step = c->act == KERN_ACT_F32 && !c->n_group ? KERN_SLICE_FLOATS : KERN_SLICE;
     size_t panel, all, stretch_bytes = 0;
     bool ok;
     if (c->n_group) {

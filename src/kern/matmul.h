@@ -8,8 +8,10 @@
  * Four panels are a band: stretches of 1,024 k (floats 256) of its panels take turns, so
  * that a product reads a band from end to end while few activations stay in the first cache.
  *
- * The arithmetic, which every kernel follows to the bit.  One f32 accumulator per output,
- * from +0, blocks in ascending k; q, xs: activations and their scale; v: integer weights.
+ * The arithmetic, which every kernel follows to the bit.  k is cut into slices of 1,024 (weights
+ * that are floats: 256).  A slice has one f32 accumulator per output, from +0, blocks in ascending k;
+ * y is the first slice's, and those of the others are added to it in ascending order, so that a graphics
+ * processor can do the slices of an output at once.  q, xs: activations and their scale; v: integer weights.
  *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale, rounded once.
  *   Q32 codes   groups of 32: dot = sum v q, exact; acc = fmaf((float)dot, d * xs, acc).
  *               Q4_1, Q5_1: then acc = fmaf((float)sum q, m * xs, acc).
@@ -29,7 +31,8 @@
  *   fast-pairs  acc = fma(w[k + 1], x[k + 1], acc), acc = fma(w[k], x[k], acc) for k = 0, 2, ...
  *   fast-panels 32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
  *               acc = acc + (e + o)
- * Both count subnormal numbers as zeros of their sign, on the way in and out.
+ * Both count subnormal numbers as zeros of their sign, on the way in and out.  fast-panels has no slices: its sums
+ * are those of one kind of processor anyway.
  * Quantised ones:
  *   fast-wide   256 k at a time: weights w = d * sub * q + o of an output row become bytes b with one
  *               scale s, activations are those of Q256; dot = sum b q, exact;
@@ -62,6 +65,7 @@ void __tsan_write_range(void *at, size_t n);
 #endif
 
 enum { KERN_PANEL = 16, KERN_BAND = 4 }; /* output rows in a panel, panels in a band */
+enum { KERN_SLICE = 1024, KERN_SLICE_FLOATS = 256 }; /* k of a slice */
 
 /* How activations are prepared for a matrix. */
 /* BF16 is for --numerics fast alone. */
@@ -84,6 +88,8 @@ struct kern_matrix {
 /* Fills everything but at.  INGLE_UNSUP: no kernel for this type (the text names it);
  * INGLE_FORMAT: in is no whole number of blocks; INGLE_LIMIT: sizes overflow. */
 MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in, struct err *err);
+/* k of a slice of m; stretches are whole slices. */
+static inline int64_t kern_matrix_slice(const struct kern_matrix *m) { return m->act == KERN_ACT_F32 ? KERN_SLICE_FLOATS : KERN_SLICE; }
 static inline size_t kern_matrix_bytes(const struct kern_matrix *m) { return (size_t)m->n_panels * m->panel_bytes; }
 
 /* The layout of packed weights, of every code together: bump it with any change of what kern_pack()

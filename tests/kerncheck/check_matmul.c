@@ -340,7 +340,7 @@ static int check_reference(struct noise *r, struct weights *w)
             for (int64_t k = 0; k < m->in; k++)
                 weight += fabs((double)scratch[k]);
             const double bound = (m->act == KERN_ACT_F32 ? 0 : weight * max / 253.9) +
-                                 mass * (double)m->in * 1.2e-7;
+                                 mass * (double)m->in * 1.2e-7 + (double)m->in * 0x1p-149;
             if (mass < 1e37 && weight * max < 1e37 && !(fabs((double)a - (double)b) <= bound)) {
                 printf("%s: plain product %g, in double precision %g, bound %g\n",
                        quant_info(m->type)->name, (double)b, (double)a, bound);
@@ -575,6 +575,9 @@ int check_matmul(uint64_t seed, uint32_t cpu)
             bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
                                block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
                                cpu);
+        /* three slices or more */
+        bad += check_shape(&r, type, 1 + noise_below(&r, 40), block * ((2 * KERN_SLICE) / block + 1 + noise_below(&r, most)),
+                           1 + noise_below(&r, 20), cpu);
         if (is_many(m.code)) { /* one or the other: tiles in plain C are slow */
             const bool wide = noise_below(&r, 2);
             bad += check_shape(&r, type, 1 + noise_below(&r, wide ? 300 : 40), 256 * (1 + noise_below(&r, 2)),
@@ -586,6 +589,9 @@ int check_matmul(uint64_t seed, uint32_t cpu)
         for (int i = 0; is_fast(m.code) && i < 3; i++)
             bad += check_fast(&r, type, 1 + noise_below(&r, 100), step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, i ? 40 : 6), cpu);
+        if (is_fast(m.code))
+            bad += check_fast(&r, type, 1 + noise_below(&r, 40), 2 * KERN_SLICE + step * (1 + noise_below(&r, 1280 / step)),
+                              1 + noise_below(&r, 20), cpu);
         if (is_fast(m.code) && noise_below(&r, 8) == 0) /* more listed rows than are copied at a time */
             bad += check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
         if (is_fast(m.code)) /* panels side by side */

@@ -48,35 +48,40 @@ static float step_tiles(const float *w, const float *x, float acc)
     return flushed(acc + flushed(even + odd));
 }
 
-static void run(const struct kern_matmul *m, int64_t p0, int64_t p1, step_fn *step)
+/* Columns [k0, k0 + n) of row r of panel p, at most a slice, for all rows of activations.  slices: each has a sum of its own. */
+static void run_slice(const struct kern_matmul *m, int64_t p, int r, int64_t k0, int64_t n, step_fn *step, bool slices)
+{
+    float w[KERN_SLICE_FLOATS], x[KERN_SLICE_FLOATS];
+    for (int64_t k = 0; k < n; k += 32)
+        kern_code_floats(m->w, p, k0 + k, r, w + k);
+    for (int64_t k = 0; k < n; k++)
+        w[k] = flushed(quant_bf16_to_f32(kern_fast_bf16(w[k])));
+    for (int64_t i = 0; i < m->n; i++) {
+        float *y = m->y + i * m->y_stride + p * KERN_PANEL + r, acc = slices || k0 == 0 ? 0 : *y;
+        for (int64_t k = 0; k < n; k++)
+            x[k] = act(m, i, k0 + k);
+        for (int64_t k = 0; k < n; k += 32)
+            acc = step(w + k, x + k, acc);
+        *y = slices && k0 ? *y + acc : acc;
+    }
+}
+
+static void run(const struct kern_matmul *m, int64_t p0, int64_t p1, step_fn *step, bool slices)
 {
     for (int64_t p = p0; p < p1; p++)
-        for (int r = 0; r < kern_matmul_width(m, p); r++) {
-            float *y = m->y + p * KERN_PANEL + r;
-            for (int64_t i = 0; i < m->n; i++)
-                y[i * m->y_stride] = 0;
-            for (int64_t k0 = 0; k0 < m->w->in; k0 += 32) {
-                float w[32], x[32];
-                kern_code_floats(m->w, p, k0, r, w);
-                for (int k = 0; k < 32; k++)
-                    w[k] = flushed(quant_bf16_to_f32(kern_fast_bf16(w[k])));
-                for (int64_t i = 0; i < m->n; i++) {
-                    for (int k = 0; k < 32; k++)
-                        x[k] = act(m, i, k0 + k);
-                    y[i * m->y_stride] = step(w, x, y[i * m->y_stride]);
-                }
-            }
-        }
+        for (int r = 0; r < kern_matmul_width(m, p); r++)
+            for (int64_t k = 0; k < m->w->in; k += KERN_SLICE_FLOATS)
+                run_slice(m, p, r, k, m->w->in - k < KERN_SLICE_FLOATS ? m->w->in - k : KERN_SLICE_FLOATS, step, slices);
 }
 
 void kern_fast_pairs_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
-    run(m, p0, p1, step_pairs);
+    run(m, p0, p1, step_pairs, true);
 }
 
 void kern_fast_tiles_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
-    run(m, p0, p1, step_tiles);
+    run(m, p0, p1, step_tiles, false);
 }
 
 /* ---- fast-wide ---- */
@@ -167,18 +172,24 @@ void kern_fast_wide_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     for (int64_t p = p0; p < p1; p++)
         for (int r = 0; r < kern_matmul_width(m, p); r++) {
-            float *y = m->y + p * KERN_PANEL + r;
-            for (int64_t i = 0; i < m->n; i++)
-                y[i * m->y_stride] = 0;
-            for (int64_t b = 0; b < m->w->in / 256; b++) {
-                int8_t w[256];
-                const float s = kern_fast_wide_read(m->w, p, b, r, w);
+            enum { STEP = KERN_SLICE / 256 };
+            const int64_t n_blocks = m->w->in / 256;
+            for (int64_t b = 0; b < n_blocks; b += STEP) {
+                const int64_t n = n_blocks - b < STEP ? n_blocks - b : STEP;
+                int8_t w[STEP][256];
+                float s[STEP];
+                for (int64_t j = 0; j < n; j++)
+                    s[j] = kern_fast_wide_read(m->w, p, b + j, r, w[j]);
                 for (int64_t i = 0; i < m->n; i++) {
                     const struct kern_act256 *x = (const struct kern_act256 *)(const void *)kern_matmul_act(m, i) + b;
-                    int32_t dot = 0;
-                    for (int k = 0; k < 256; k++)
-                        dot += w[k] * x->q[k];
-                    y[i * m->y_stride] = fmaf((float)dot, s * x->scale, y[i * m->y_stride]);
+                    float *y = m->y + i * m->y_stride + p * KERN_PANEL + r, acc = 0;
+                    for (int64_t j = 0; j < n; j++) {
+                        int32_t dot = 0;
+                        for (int k = 0; k < 256; k++)
+                            dot += w[j][k] * x[j].q[k];
+                        acc = fmaf((float)dot, s[j] * x[j].scale, acc);
+                    }
+                    *y = b ? *y + acc : acc;
                 }
             }
         }

@@ -64,7 +64,7 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
 /* One tile; GROUP does group g of a chunk, whose lines are at `at`. */
 #define TILE(name, NAME, C, factor, SETUP, GROUP)                                                  \
     static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride, bool first)                                             \
+                           int64_t stride)                                                        \
     {                                                                                              \
         SETUP()                                                                                    \
         EACH_##C(LOAD_Y, _)                                                                        \

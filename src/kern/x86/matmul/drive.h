@@ -1,8 +1,7 @@
 /*
  * drive - how the vector kernels walk over a product; static functions for each of them.
  *
- * A tile computes one panel times some rows of activations over a range of blocks and
- * keeps its sums in y.
+ * A tile computes one panel times some rows of activations over a slice of k; slices are added here.
  */
 #ifndef INGLE_KERN_X86_MATMUL_DRIVE_H
 #define INGLE_KERN_X86_MATMUL_DRIVE_H
@@ -12,10 +11,10 @@
 #include "base/num.h"
 #include <string.h>
 
-/* Adds n blocks, of which the first begins a chunk at w, times C rows of activations (x[c]:
- * where row c's first block is) to y + c * stride; first: starts from zero. */
+/* y + c * stride: the sums over n blocks, of which the first begins a chunk at w, times C rows of activations
+ * (x[c]: where row c's first block is). */
 typedef void drive_tile_fn(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,
-                           int64_t stride, bool first);
+                           int64_t stride);
 
 /* Rows of the widest tile, number of tiles, rows at a time. */
 enum { DRIVE_MAX = 8, DRIVE_TILES = 6, DRIVE_ROWS = 120 };
@@ -23,7 +22,7 @@ enum { DRIVE_MAX = 8, DRIVE_TILES = 6, DRIVE_ROWS = 120 };
 struct drive {
     struct { drive_tile_fn *fn; int32_t c; } tile[DRIVE_TILES]; /* widest first, to c = 1 */
     int32_t block;      /* k of a block: 1, 32 or 256 */
-    int32_t spread;       /* drive_run_spread(): blocks at a time, within a stretch, ... */
+    int32_t spread;       /* drive_run_spread(): blocks of a slice, ... */
     int32_t spread_bytes; /* ... and bytes of each when spread */
 };
 
@@ -44,26 +43,38 @@ static inline const uint8_t *drive_x(const struct kern_matmul *m, const struct d
     }
 }
 
-/* n blocks at w of panel p times the c rows x, which give output rows from i on. */
+/* A row's sums over a slice of k join those of the slices before, if there are such. */
+static inline void drive_add(float *y, const float *slice, int width, bool first)
+{
+    if (UNLIKELY(width < KERN_PANEL)) {
+        for (int r = 0; r < width; r++)
+            y[r] = first ? slice[r] : y[r] + slice[r];
+        return;
+    }
+    float sum[KERN_PANEL];
+    memcpy(sum, y, sizeof sum);
+    for (int r = 0; r < KERN_PANEL; r++)
+        sum[r] = first ? slice[r] : sum[r] + slice[r];
+    memcpy(y, sum, sizeof sum);
+}
+
+/* A slice of k, n blocks at w, of panel p times the c rows x, which give output rows from i on. */
 static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn, int c, const uint8_t *w,
                                  const uint8_t *const *x, int64_t p, bool first, int64_t n, int64_t i)
 {
     const int width = kern_matmul_width(m, p);
     float *y = m->y + i * m->y_stride + p * KERN_PANEL;
-    if (LIKELY(width == KERN_PANEL)) {
-        fn(w, n, x, y, m->y_stride, first);
+    if (first && LIKELY(width == KERN_PANEL)) {
+        fn(w, n, x, y, m->y_stride);
         return;
     }
-    float part[DRIVE_MAX * KERN_PANEL];
-    memset(part, 0, sizeof part);
-    for (int j = 0; j < c && !first; j++)
-        memcpy(part + j * KERN_PANEL, y + j * m->y_stride, (size_t)width * sizeof *y);
-    fn(w, n, x, part, KERN_PANEL, first);
+    ATTR_ALIGNED(64) float slice[DRIVE_MAX * KERN_PANEL];
+    fn(w, n, x, slice, KERN_PANEL);
     for (int j = 0; j < c; j++)
-        memcpy(y + j * m->y_stride, part + j * KERN_PANEL, (size_t)width * sizeof *y);
+        drive_add(y + j * m->y_stride, slice + j * KERN_PANEL, width, first);
 }
 
-/* n blocks from b on, at w, of panel p, times c rows from i on. */
+/* A slice, n blocks from b on, at w, of panel p, times c rows from i on. */
 static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
                               drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
 {
@@ -86,8 +97,8 @@ static inline int drive_next(const struct drive *d, int64_t n)
     return t;
 }
 
-/* Output rows [i, end) over n blocks of one panel. */
-static inline void drive_stretch(const struct kern_matmul *m, const struct drive *d,
+/* Output rows [i, end) over a slice of one panel, n blocks from b on. */
+static inline void drive_slice(const struct kern_matmul *m, const struct drive *d,
                                  const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i, int64_t end)
 {
     while (i < end) {
@@ -95,6 +106,16 @@ static inline void drive_stretch(const struct kern_matmul *m, const struct drive
         drive_tile(m, d, d->tile[t].fn, d->tile[t].c, w, p, b, n, i);
         i += d->tile[t].c;
     }
+}
+
+/* Output rows [i, end) over a stretch of one panel, n blocks from b on, slice by slice. */
+static inline void drive_stretch(const struct kern_matmul *m, const struct drive *d, int64_t p, int64_t b, int64_t n,
+                                 int64_t i, int64_t end)
+{
+    const int64_t step = m->w->stretch / d->block, slice = kern_matrix_slice(m->w) / d->block;
+    const uint8_t *w = kern_code_stretch(m->w, p, b / step);
+    for (int64_t k = 0; k < n; k += slice)
+        drive_slice(m, d, w + (size_t)k * m->w->stretch_bytes / (size_t)step, p, b + k, num_min(slice, n - k), i, end);
 }
 
 /* A stretch of a panel stays in the first cache while DRIVE_ROWS rows pass by, which stay in the
@@ -111,8 +132,7 @@ static inline void drive_run(const struct kern_matmul *m, const struct drive *d,
         for (int64_t b = 0; b < n_blocks; b += step)
             for (int64_t i = 0; i < m->n; i += DRIVE_ROWS)
                 for (int64_t p = p0; p < end; p++)
-                    drive_stretch(m, d, kern_code_stretch(m->w, p, b / step), p, b,
-                                  num_min(step, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
+                    drive_stretch(m, d, p, b, num_min(step, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
     }
 }
 
@@ -121,7 +141,7 @@ typedef void drive_spread_fn(const struct kern_matrix *w, const uint8_t *panel, 
                              uint8_t *to);
 enum { DRIVE_SCRATCH = 4 * STORED_BYTES };
 
-/* The same where tiles do not read panels: some blocks are spread first, once for all rows. */
+/* The same where tiles do not read panels: the blocks of a slice are spread first, once for all rows. */
 static inline void drive_run_spread(const struct kern_matmul *m, const struct drive *d,
                                     drive_spread_fn *spread, int64_t p0, int64_t p1)
 {
@@ -136,7 +156,7 @@ static inline void drive_run_spread(const struct kern_matmul *m, const struct dr
                     const int64_t n = num_min(d->spread, num_min(n_blocks, b0 + step) - b);
                     for (int64_t i = 0; i < n; i++)
                         spread(m->w, panel, b + i, scratch + i * d->spread_bytes);
-                    drive_stretch(m, d, scratch, p, b, n, 0, m->n);
+                    drive_slice(m, d, scratch, p, b, n, 0, m->n);
                 }
     }
 }

@@ -165,13 +165,13 @@ static inline __m512bh pair_of(const uint8_t *at)
     return (__m512bh)_mm512_set1_epi32(v);
 }
 
-#define LOAD_Y(c, _) __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);
+#define LOAD_Y(c, _) __m512 y##c = _mm512_setzero_ps();
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define ADD(c, more) y##c = _mm512_dpbf16_ps(y##c, w_, pair_of(x[c] + 4 * k + (more)));
 /* From pairs, and right from a panel: for few rows, whose time is that of reading it. */
 #define MANY(C)                                                                                \
     static void many_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,       \
-                         int64_t stride, bool first)                                           \
+                         int64_t stride)                                                      \
     {                                                                                          \
         EACH_##C(LOAD_Y, _)                                                                    \
         for (int64_t k = 0; k < n * BLOCK / 2; k++) {                                          \
@@ -182,7 +182,7 @@ static inline __m512bh pair_of(const uint8_t *at)
     }
 #define FEW(type, C)                                                                           \
     static void type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride, bool first)                                         \
+                           int64_t stride)                                                    \
     {                                                                                          \
         EACH_##C(LOAD_Y, _)                                                                    \
         int64_t k = 0;                                                                         \
@@ -223,7 +223,7 @@ static void run_many(const struct kern_matmul *m, spread_fn *spread, int64_t p0,
                 const int64_t n = num_min(SPREAD, n_blocks - b);
                 for (int64_t i = 0; i < n; i++)
                     spread(stretch, b % step + i, pairs + i * BLOCK_BYTES);
-                drive_stretch(m, &d, pairs, p, b, n, 0, m->n);
+                drive_slice(m, &d, pairs, p, b, n, 0, m->n);
             }
     }
 }

@@ -32,14 +32,14 @@ static inline __m512 load_bf16(const uint8_t *at)
 }
 
 #define LOAD_Y(c, _)                                                                       \
-    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);           \
+    __m512 y##c = _mm512_setzero_ps();           \
     const float *const x##c = (const float *)(const void *)x[c];
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define ADD(c, _) y##c = _mm512_fmadd_ps(w_, _mm512_set1_ps(x##c[k]), y##c);
 
 #define TILE(type, C, line)                                                                  \
     static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
-                                  float *y, int64_t stride, bool first)         \
+                                  float *y, int64_t stride)                    \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t k = 0; k < n; k++) {                                                  \
@@ -97,7 +97,7 @@ static inline __m512 e8m0(const uint8_t *at)
 
 #define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
     static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
-                            int64_t stride, bool first)                                      \
+                            int64_t stride)                                                 \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t g = 0; g < n; g++) {                                                    \
@@ -154,9 +154,9 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
 }
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
-                           int64_t stride, bool first)                                        \
+                           int64_t stride)                                                   \
     {                                                                                         \
-        tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
+        tile_f32_##C(w, 32 * n, x, y, stride);                                                \
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
 

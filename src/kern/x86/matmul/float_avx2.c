@@ -28,8 +28,8 @@ static inline __m256 load_bf16(const uint8_t *at)
 }
 
 #define LOAD_Y(c, _)                                                                       \
-    __m256 lo##c = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + (c) * stride);           \
-    __m256 hi##c = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + (c) * stride + 8);       \
+    __m256 lo##c = _mm256_setzero_ps();           \
+    __m256 hi##c = _mm256_setzero_ps();       \
     const float *const x##c = (const float *)(const void *)x[c];
 #define STORE_Y(c, _)                         \
     _mm256_storeu_ps(y + (c) * stride, lo##c); \
@@ -43,7 +43,7 @@ static inline __m256 load_bf16(const uint8_t *at)
 
 #define TILE(type, C, line)                                                                  \
     static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
-                                  float *y, int64_t stride, bool first)         \
+                                  float *y, int64_t stride)                    \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t k = 0; k < n; k++) {                                                  \
@@ -104,7 +104,7 @@ static inline __m256 e8m0(const uint8_t *at)
 
 #define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
     static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
-                            int64_t stride, bool first)                                      \
+                            int64_t stride)                                                 \
     {                                                                                        \
         EACH_##C(LOAD_Y, _)                                                                  \
         for (int64_t g = 0; g < n; g++) {                                                    \
@@ -153,9 +153,9 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
 }
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
-                           int64_t stride, bool first)                                        \
+                           int64_t stride)                                                   \
     {                                                                                         \
-        tile_f32_##C(w, 32 * n, x, y, stride, first);                                         \
+        tile_f32_##C(w, 32 * n, x, y, stride);                                                \
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
 

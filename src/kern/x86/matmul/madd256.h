@@ -255,11 +255,9 @@ TILES256(tq2_0, 2, NONE, NO_SETUP, GROUP_TQ2_0, END_TQ2_0)
     }
 #define STORED(C)                                                                             \
     static void stored_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y, \
-                           int64_t stride, bool first)                                        \
+                           int64_t stride)                                                   \
     {                                                                                         \
-        if (first) {                                                                          \
-            EACH_##C(CLEAR_Y, _)                                                              \
-        }                                                                                     \
+        EACH_##C(CLEAR_Y, _)                                                            \
         for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                              \
             const uint8_t *s = chunk + STORED_SUB;                                            \
             EACH_##C(ZERO_T, _)                                                               \

@@ -23,24 +23,29 @@
 
 enum {
     ROWS = 16,              /* of activations in a tile */
-    GROUPS = 32,            /* of 32 k in a stretch of integer codes */
+    GROUPS = KERN_SLICE / 32, /* of a stretch of integer codes, which is a slice */
     CHUNK = 4,              /* of them that are multiplied and scaled together */
     STRIPS = 16,            /* of rows that are gathered at a time, */
     TILED_STRIPS = 32,      /* or stand in the order of tiles, */
     PANELS = 32,            /* and how many panels they meet */
 };
 
-/* Results of rows i .. i + n of panel p from a square of 16. */
+/* Results of rows i .. i + n of panel p from a square of 16, the sums of the last slice, and from the total of those before
+ * it, or NULL. */
 static ATTR_INLINE __mmask16 columns(const struct kern_matmul *m, int64_t p)
 {
     return (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
 }
-static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y)
+static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y, const float *total)
 {
     const __mmask16 mask = columns(m, p);
     float *at = m->y + i * m->y_stride + p * KERN_PANEL;
-    for (int64_t r = 0; r < n; r++)
-        _mm512_mask_storeu_ps(at + r * m->y_stride, mask, _mm512_load_ps(y + r * KERN_PANEL));
+    for (int64_t r = 0; r < n; r++) {
+        __m512 v = _mm512_load_ps(y + r * KERN_PANEL);
+        if (total)
+            v = _mm512_add_ps(_mm512_load_ps(total + r * KERN_PANEL), v);
+        _mm512_mask_storeu_ps(at + r * m->y_stride, mask, v);
+    }
 }
 
 /* ---- integer codes, groups of 32 ---- */
@@ -189,12 +194,19 @@ void KERNEL_NAME(act_tiles)(const struct kern_act *a, int64_t r0, int64_t r1)
 enum { SQUARE = ROWS * KERN_PANEL, TILE_BYTES = 1024 };
 static_assert(offsetof(struct kern_act32, sum) == offsetof(struct kern_act32, scale) + sizeof(float), "gather()");
 
+/* Where in k a chunk is: within a slice, or at the start of one. */
+enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
+/* Sums of a panel and a strip, [ROWS][16]: over a slice, and the total of the slices before. */
+struct sums {
+    float *y, *total;
+    enum start start;
+};
 /* A chunk of a panel and a strip whose tiles are there. */
 struct chunk {
     const float *dots;       /* [CHUNK][ROWS][16]; NULL: nothing */
     const struct factors *f; /* [CHUNK] */
     const struct rows *x;
-    float *y;                /* [ROWS][16] */
+    struct sums to;
 };
 struct work {
     struct tiles t;
@@ -203,7 +215,8 @@ struct work {
     ATTR_ALIGNED(64) float dots[2][CHUNK * SQUARE];
     struct codes w[KERN_BAND][CHUNK];
     struct factors f[2][KERN_BAND][CHUNK]; /* by turns: those in use, and of what is to be scaled */
-    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE];
+    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE]; /* sums of a slice */
+    float total[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE];
     struct rows x[GROUPS / CHUNK][STRIPS];
 };
 
@@ -216,12 +229,20 @@ struct work {
             y = _mm512_fmadd_ps(_mm512_set1_ps(x[i][1]), _mm512_mul_ps(_mm512_load_ps(f[i].m), by), y); \
     }
 static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float (*x)[2],
-                                  float *at, bool has_min)
+                                  struct sums to, int64_t at, bool has_min)
 {
-    __m512 y = _mm512_load_ps(at);
+    __m512 y = _mm512_setzero_ps();
     (void)f;
+    if (to.start != FIRST_SLICE)
+        y = _mm512_load_ps(to.y + at);
+    if (UNLIKELY(to.start > FIRST_SLICE)) {
+        if (to.start == LATER_SLICE)
+            y = _mm512_add_ps(_mm512_load_ps(to.total + at), y);
+        _mm512_store_ps(to.total + at, y);
+        y = _mm512_setzero_ps();
+    }
     ADD(0) ADD(1) ADD(2) ADD(3)
-    _mm512_store_ps(at, y);
+    _mm512_store_ps(to.y + at, y);
 }
 /* A line into the first cache, asked for here: gathered at one place, such requests wait for each other. */
 static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
@@ -242,7 +263,7 @@ static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end
         ask(next + 64 * (r + (i)));                                                             \
     if (r + (i) < end)                                                                          \
         scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                \
-                  c->y + (r + (i)) * KERN_PANEL, has_min);
+                  c->to, (r + (i)) * KERN_PANEL, has_min);
     ROW(0) ROW(1) ROW(2) ROW(3)
 }
 
@@ -282,7 +303,7 @@ enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
     if ((i) > 0)                                                   \
         TILE_STORE_AT(&w->t, last, dots, ((i) - 1) * TILE_BYTES, 64);
 static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
-                                 float *y, int64_t rows, const uint8_t *next, bool has_min)
+                                 struct sums to, int64_t rows, const uint8_t *next, bool has_min)
 {
     const struct chunk c = w->before;
     float *const dots = w->dots[c.dots == w->dots[0]];
@@ -291,7 +312,7 @@ static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const str
     STEP(2, 0, 1, 6, 2)
     STEP(3, 1, 0, 7, 3)
     TILE_STORE_AT(&w->t, 1, dots, 3 * TILE_BYTES, 64);
-    w->before = (struct chunk){dots, f, x, y};
+    w->before = (struct chunk){dots, f, x, to};
 }
 
 /* 2, 3: weights; the others have the rows. */
@@ -331,12 +352,14 @@ struct soon {
     int64_t x_bytes;
 };
 
-/* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto y.  What the chunk lacks of CHUNK groups
- * adds zero.  With each strip a part of what comes soon is asked for: together such requests would be waited for. */
+/* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto the sums of its band.  What the chunk lacks
+ * of CHUNK groups adds zero.  With each strip a part of what comes soon is asked for: together such requests would be waited
+ * for. */
 static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, const struct place *at, const struct soon *soon,
-                                  int64_t i, const struct rows *x0, int64_t n_strips, float (*y)[KERN_BAND][SQUARE],
+                                  int64_t i, const struct rows *x0, int64_t n_strips, int64_t band,
                                   expand_fn *expand, __m512i table, bool has_min)
 {
+    const enum start start = at->g % GROUPS ? WITHIN : at->g == 0 ? FIRST_SLICE : at->g == GROUPS ? SECOND_SLICE : LATER_SLICE;
     const int64_t group = (int64_t)(m->w->stretch_bytes / GROUPS), ahead = soon->next->g % GROUPS * group;
     const int64_t x_lines = num_div_up(soon->x_bytes, 64 * n_strips), w_lines = num_div_up(CHUNK * group, 64 * n_strips);
     struct factors(*const f)[CHUNK] = w->f[i % 2];
@@ -355,11 +378,12 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, c
         ask_lines(soon->x + 64 * x_lines * s, x_lines);
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
+            const struct sums to = {w->y[band][s][j], w->total[band][s][j], start};
             ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
             if (LIKELY(w->n_rows == ROWS && w->before.dots))
-                multiply(w, x, w->w[j], f[j], y[s][j], ROWS, next, has_min);
+                multiply(w, x, w->w[j], f[j], to, ROWS, next, has_min);
             else
-                multiply(w, x, w->w[j], f[j], y[s][j], w->before.dots ? w->n_rows : 0, next, has_min);
+                multiply(w, x, w->w[j], f[j], to, w->before.dots ? w->n_rows : 0, next, has_min);
         }
     }
 }
@@ -377,8 +401,6 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
     if (each != w->n_rows)
         configure(&w->t, each);
     w->n_rows = each;
-    for (int64_t p = 0; p < p1 - p0; p += KERN_BAND)
-        memset(w->y[p / KERN_BAND], 0, (size_t)n_strips * sizeof w->y[0][0]);
     find(m, &at);
     next = at;
     bool more = true;
@@ -398,14 +420,16 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
         } else {
             soon.x_bytes = 0;
         }
-        run_chunk(m, w, &at, &soon, k, x, n_strips, w->y[band], expand, table, has_min);
+        run_chunk(m, w, &at, &soon, k, x, n_strips, band, expand, table, has_min);
         at = next;
     }
     scale_rest(w, has_min);
     for (int64_t s = 0; s < n_strips; s++)
-        for (int64_t p = p0; p < p1; p++)
-            y_write(m, p, i + s * each, num_min(each, n - s * each),
-                    w->y[(p - p0) / KERN_BAND][s][(p - p0) % KERN_BAND]);
+        for (int64_t p = p0; p < p1; p++) {
+            const int64_t band = (p - p0) / KERN_BAND, j = (p - p0) % KERN_BAND;
+            y_write(m, p, i + s * each, num_min(each, n - s * each), w->y[band][s][j],
+                    n_groups > GROUPS ? w->total[band][s][j] : NULL);
+        }
 }
 
 static ATTR_INLINE void run_groups(const struct kern_matmul *m, int64_t p0, int64_t p1,

@@ -8,7 +8,7 @@
 
 #define STORED(C)                                                                             \
     static void stored_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y, \
-                           int64_t stride, bool first)                                        \
+                           int64_t stride)                                                   \
     {                                                                                         \
         EACH_##C(LOAD_Y, _)                                                                   \
         for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                              \

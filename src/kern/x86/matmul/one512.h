@@ -89,10 +89,10 @@ static ATTR_INLINE __m512 one_add(__m512 y, __m512i dot, __m512 d, float scale)
 /* Chunks of two groups with their d.  START(act): minus the bias times the sum of q. */
 #define ONE32(name, bits, DOT, START)                                                           \
     static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
-                           int64_t stride, bool first)                                          \
+                           int64_t stride)                                                     \
     {                                                                                           \
         const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];             \
-        __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);                           \
+        __m512 y0 = _mm512_setzero_ps();                           \
         (void)stride;                                                                           \
         for (; n > 1; n -= 2, a += 2, w += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, 2, 0)) {       \
             const uint8_t *scale = w + KERN_SCALES_AT(bits, 2);                                 \
@@ -134,10 +134,10 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
 /* Super-blocks: n of them, y0 the sums. */
 #define ONE256(name, bits, scales, SETUP, BLOCK)                                                \
     static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
-                           int64_t stride, bool first)                                          \
+                           int64_t stride)                                                     \
     {                                                                                           \
         const struct kern_act256 *a = (const struct kern_act256 *)(const void *)x[0];           \
-        __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);                           \
+        __m512 y0 = _mm512_setzero_ps();                           \
         SETUP                                                                                   \
         (void)stride;                                                                           \
         for (; n > 0; n--, a++, w += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {                    \

@@ -172,12 +172,10 @@ static inline __m256 half_ue4m3(const uint8_t *at)
 
 #define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                          \
     static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride, bool first)                                         \
+                           float *y, int64_t stride)                                                    \
     {                                                                                        \
         SETUP                                                                                \
-        if (first) {                                                                           \
-            EACH_##C(CLEAR_Y, _)                                                             \
-        }                                                                                    \
+        EACH_##C(CLEAR_Y, _)                                                            \
         for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
             for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
                 const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
@@ -244,12 +242,10 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
 
 #define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                    \
     static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride, bool first)                                         \
+                           float *y, int64_t stride)                                                    \
     {                                                                                        \
         SETUP                                                                                \
-        if (first) {                                                                           \
-            EACH_##C(CLEAR_Y, _)                                                             \
-        }                                                                                    \
+        EACH_##C(CLEAR_Y, _)                                                            \
         for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
             const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
             EACH_##C(ZERO_T, _)                                                              \

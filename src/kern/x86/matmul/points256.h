@@ -44,7 +44,7 @@ static ATTR_INLINE __m256i sign_control(__m256i signs, int l, int v, __m256i bit
     {                                                                                             \
         float *const y_ = y + (c) * stride + 8 * i;                                               \
         const __m256 d_ = _mm256_mul_ps(d, _mm256_set1_ps(X256(c)->scale));                       \
-        const __m256 v_ = first && b == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(y_);            \
+        const __m256 v_ = b == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(y_);                     \
         _mm256_storeu_ps(y_, _mm256_fmadd_ps(_mm256_cvtepi32_ps(t0##c), d_, v_));                 \
     }
 #define SIGNED(c, at, TIMES)                                                                                 \
@@ -90,8 +90,7 @@ static ATTR_INLINE __m256i sign_control(__m256i signs, int l, int v, __m256i bit
         EACH_##C(SCALE_EACH, _)                                                                               \
     }
 #define TILE_FEW(name, NAME, C, per, factor)                                                                 \
-    static void name##_##C(const uint8_t *at, int64_t n_blocks, const uint8_t *const *x, float *y, int64_t stride, \
-                           bool first)                                                                       \
+    static void name##_##C(const uint8_t *at, int64_t n_blocks, const uint8_t *const *x, float *y, int64_t stride) \
     {                                                                                                        \
         const struct constants k = constants_of();                                                           \
         const __m256i plus = sign_plus();                                                                    \

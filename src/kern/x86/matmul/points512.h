@@ -28,7 +28,7 @@ static inline __m512i words32(const void *at)
 
 #define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
 #define LOAD_Y(c, _) \
-    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);
+    __m512 y##c = _mm512_setzero_ps();
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define ZERO_T(c, _) __m512i t##c = _mm512_setzero_si512();
 #define DOT(c, j) a##c = _mm512_dpbusd_epi32(a##c, w_, words32(X256(c)->q + 32 * h + 4 * (j)));

@@ -30,7 +30,7 @@ static ATTR_INLINE __m512i with_signs(__m512i v, __mmask64 minus)
     }
 #define TILE(C)                                                                                  \
     static void tile_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                         int64_t stride, bool first)                                             \
+                         int64_t stride)                                                        \
     {                                                                                            \
         const struct tables halves = load_tables(quant_halves_iq2_xxs);                          \
         VALUE(0) VALUE(1) VALUE(2) VALUE(3) VALUE(4) VALUE(5) VALUE(6) VALUE(7)                  \

@@ -3,8 +3,8 @@
  *
  * Two panels are spread to bytes, 512 k at a time, once for all rows that pass by, so that unpacking
  * costs nothing.  Tiles take these two panels times up to six rows of activations; spread512.h has those of
- * AVX-512, spread256.h those of 256-bit vectors.  Sums stand side by side in memory of the kernel's own until
- * all k are through.
+ * AVX-512, spread256.h those of 256-bit vectors.  Sums of a slice, and the sums of slices, stand side by side in memory
+ * of the kernel's own until all k are through.
  *
  * A code says how it is spread and which tiles it has; spread_run() walks.
  */
@@ -81,6 +81,7 @@ static ATTR_INLINE void spread_ask(const uint8_t *at) { __asm__ volatile("prefet
 
 struct spread_work {
     ATTR_ALIGNED(64) float y[SPREAD_PANELS / 2 * SPREAD_MOST][SPREAD_PAIR]; /* pairs, as many rows each as pass by */
+    ATTR_ALIGNED(64) float slice[SPREAD_MOST][SPREAD_PAIR];                 /* of a pair */
     ATTR_ALIGNED(64) uint8_t w[2][SPREAD_K / 256 * sizeof(struct spread256)];
     const uint8_t *x[SPREAD_MOST];
     uint8_t *act; /* spread activations of a stretch, [parts][rows][act_bytes], or NULL */
@@ -129,6 +130,14 @@ static void spread_all_acts(const struct kern_matmul *m, const struct spread_cod
                    num_min(c->k, end - k) / c->block, s->act + (size_t)(part * n_rows + r) * c->act_bytes);
 }
 
+/* The sums of a slice of n rows join those before. */
+static void spread_add(float (*y)[SPREAD_PAIR], float (*slice)[SPREAD_PAIR], int64_t n)
+{
+    for (int64_t r = 0; r < n; r++)
+        for (int i = 0; i < SPREAD_PAIR; i += 8)
+            _mm256_store_ps(y[r] + i, _mm256_add_ps(_mm256_load_ps(y[r] + i), _mm256_load_ps(slice[r] + i)));
+}
+
 /* Panels p0 .. p1, at most SPREAD_PANELS, times rows i .. i + n, at most SPREAD_MOST.  Panels of a band and a stretch are
  * side by side in memory, so that pairs are asked for as a whole. */
 static void spread_block(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t p0, int64_t p1,
@@ -142,14 +151,17 @@ static void spread_block(const struct kern_matmul *m, const struct spread_code *
             const int64_t second = num_min(p + 1, p1 - 1), next_k = p + 2 < p1 || k0 + step >= in ? k0 : k0 + step;
             const uint8_t *const w0 = kern_code_stretch(m->w, p, k0 / step), *const w1 = kern_code_stretch(m->w, second, k0 / step);
             const uint8_t *ask = kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
+            float(*const y)[SPREAD_PAIR] = s->y + (p - p0) / 2 * n_rows;
             for (int64_t k = k0, part = 0; k < num_min(in, k0 + step); k += c->k, part++) {
                 const int64_t n_blocks = num_min(c->k, in - k) / c->block;
                 spread_acts(m, c, s, i, n, n_rows, k, part);
                 c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
                 c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
-                spread_rows(c, s, n_blocks, n_rows, s->y + (p - p0) / 2 * n_rows, k == 0, ask, 2 * c->part_bytes);
+                spread_rows(c, s, n_blocks, n_rows, k0 ? s->slice : y, k == k0, ask, 2 * c->part_bytes);
                 ask += 2 * c->part_bytes;
             }
+            if (k0)
+                spread_add(y, s->slice, n_rows);
         }
     }
     for (int64_t r = 0; r < n; r++)

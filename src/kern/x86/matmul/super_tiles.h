@@ -98,13 +98,22 @@ struct rows {
     int n_next;              /* lines of it */
 };
 
+/* Where in k a super-block is: within a slice, or at the start of one. */
+enum { SLICE = KERN_SLICE / 256 };
+enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
+static inline enum start start_of(int64_t b)
+{
+    return b % SLICE ? WITHIN : b == 0 ? FIRST_SLICE : b == SLICE ? SECOND_SLICE : LATER_SLICE;
+}
+
 /* Dots of a unit and a panel that are to be added to its sums. */
 struct waiting {
     const struct scales *s;
     const uint8_t *scale, *sum; /* struct rows; of the next row */
     int64_t scale_step, sum_step, n_rows;
     const int32_t *dot;
-    float *y;
+    float *y, *total;        /* sums of a slice, and of the slices before */
+    enum start start;
 };
 
 static inline __m512i pair_of(const uint8_t *at)
@@ -156,7 +165,16 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
         dot = _mm512_slli_epi32(dot, (unsigned)f.low_shift);
     if (f.n_planes > 1)
         dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
-    const __m512 by = _mm512_mul_ps(h->d, scale), y = _mm512_load_ps(v->y);
+    const __m512 by = _mm512_mul_ps(h->d, scale);
+    __m512 y = _mm512_setzero_ps();
+    if (v->start != FIRST_SLICE)
+        y = _mm512_load_ps(v->y);
+    if (UNLIKELY(v->start > FIRST_SLICE)) {
+        if (v->start == LATER_SLICE)
+            y = _mm512_add_ps(_mm512_load_ps(v->total), y);
+        _mm512_store_ps(v->total, y);
+        y = _mm512_setzero_ps();
+    }
     __m512 sum = f.negative ? _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), by, y)
                             : _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), by, y);
     if (f.n_min) {
@@ -172,6 +190,7 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
     v->scale += v->scale_step;
     v->dot += KERN_PANEL;
     v->y += KERN_PANEL;
+    v->total += KERN_PANEL;
 }
 /* Up to n rows. */
 static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct held *h, int64_t n)
@@ -319,7 +338,8 @@ static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool 
 /* ---- a product ---- */
 
 struct work {
-    ATTR_ALIGNED(64) float y[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL];
+    ATTR_ALIGNED(64) float y[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL]; /* sums of a slice */
+    ATTR_ALIGNED(64) float total[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL]; /* of the slices before */
     struct planes e[GROUP];
     struct scales s[3][GROUP]; /* of these panels, and of those whose sums are not added */
     ATTR_ALIGNED(64) int32_t dots[2][2 * BESIDE];
@@ -331,6 +351,10 @@ static ATTR_INLINE float *sums(struct work *w, int64_t panel, int64_t unit)
 {
     return w->y[panel / GROUP][unit][panel % GROUP];
 }
+static ATTR_INLINE float *total(struct work *w, int64_t panel, int64_t unit)
+{
+    return w->total[panel / GROUP][unit][panel % GROUP];
+}
 
 /* Rows i .. i + n, a unit's, of panels p .. end: row after row, so that the lines of a result follow each other. */
 static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int64_t end, int64_t unit, int64_t i, int64_t n)
@@ -339,7 +363,10 @@ static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int6
         float *to = m->y + (i + r) * m->y_stride + p * KERN_PANEL;
         for (int64_t k = p; k < end; k++, to += KERN_PANEL) {
             const __mmask16 mask = (__mmask16)((1u << kern_matmul_width(m, k)) - 1);
-            _mm512_mask_storeu_ps(to, mask, _mm512_load_ps(sums(w, k - p, unit) + r * KERN_PANEL));
+            __m512 v = _mm512_load_ps(sums(w, k - p, unit) + r * KERN_PANEL);
+            if (m->w->in > KERN_SLICE)
+                v = _mm512_add_ps(_mm512_load_ps(total(w, k - p, unit) + r * KERN_PANEL), v);
+            _mm512_mask_storeu_ps(to, mask, v);
         }
     }
 }
@@ -421,7 +448,8 @@ static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work 
 
 /* A unit times panel k of the work, and the one beside it, which stand expanded at e. */
 static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pair, struct work *w, const struct planes *e,
-                                   const struct rows *x, int64_t n, int64_t unit, int64_t k, const struct scales *s)
+                                   const struct rows *x, int64_t n, int64_t unit, int64_t k, const struct scales *s,
+                                   enum start start)
 {
     int32_t *dot = w->dots[w->turn];
     const bool two = w->in_tiles[0].n_rows > ROWS;
@@ -435,20 +463,20 @@ static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pa
     for (int j = 0; j < (pair ? 2 : 1); j++) {
         w->v[j] = w->in_tiles[j];
         w->in_tiles[j] = (struct waiting){&s[j], x->scale, x->sum, x->scale_step, x->sum_step, n,
-                                          w->dots[w->turn] + j * BESIDE, sums(w, k + j, unit)};
+                                          w->dots[w->turn] + j * BESIDE, sums(w, k + j, unit), total(w, k + j, unit), start};
     }
 }
 
-/* All rows times panels [k0, k1) of the work, which stand expanded. */
+/* All rows times super-block b of panels [k0, k1) of the work, which stand expanded. */
 static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, bool pair, struct work *w, const struct source *from,
-                                 int64_t k0, int64_t k1, const struct scales *s)
+                                 int64_t b, int64_t k0, int64_t k1, const struct scales *s)
 {
     for (int64_t i = 0; i < from->n; i += UNIT) {
         const struct unit u = from->stride ? unit_at(from->n, i)
                                            : (struct unit){i, from->n - i > ROWS ? UNIT : ROWS};
         for (int64_t k = k0; k < k1; k += pair ? 2 : 1) {
             const struct rows x = rows_of(f, from, &u, pair ? k / 2 : k);
-            unit_times(t, f, pair, w, &w->e[k - k0], &x, u.n, i / UNIT, k, &s[k - k0]);
+            unit_times(t, f, pair, w, &w->e[k - k0], &x, u.n, i / UNIT, k, &s[k - k0], start_of(b));
         }
     }
 }
@@ -480,7 +508,7 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
             for (int64_t k = k0; k < k1; k++)
                 expand(block_at(m->w, p + k, b, f), block_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f),
                        &w->e[k - k0], &s[k - k0]);
-            all_rows(t, f, f.n_planes == 1, w, &from, k0, k1, s);
+            all_rows(t, f, f.n_planes == 1, w, &from, b, k0, k1, s);
         }
         if (m->row)
             drain(t, f, w); /* before the copy goes */
@@ -505,7 +533,7 @@ static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, stru
                 expand(block_of(stretch, b, f), (struct block){NULL, 0}, &w->e[0], s);
                 from.a = a + b * ACT;
                 from.next = stretch + AHEAD + b * (int64_t)f.chunk_bytes / f.n_parts;
-                all_rows(t, f, false, w, &from, k, k + 1, s);
+                all_rows(t, f, false, w, &from, b0 + b, k, k + 1, s);
             }
         }
         if (m->row)
@@ -530,8 +558,6 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
         configure(&t, tiled ? UNIT : n);
         for (int64_t p = p0, end; p < p1; p = end) {
             end = few ? num_min(p1, (p / KERN_BAND + 1) * KERN_BAND) : num_min(p1, p + PANELS);
-            for (int64_t k = 0; k < end - p; k += GROUP)
-                memset(w.y[k / GROUP], 0, (size_t)num_div_up(n, UNIT) * sizeof w.y[0][0]);
             if (few)
                 along(&t, m, &w, p, end - p, i, n, f, expand);
             else

@@ -18,7 +18,7 @@
 #include "kern/x86/matmul/drive.h"
 #include "kern/x86/matmul/points_read256.h"
 
-enum { TERNARY_FEW = 8 };
+enum { TERNARY_FEW = 8, BLOCKS = KERN_SLICE / 256 };
 
 static ATTR_INLINE __m256i twice128(const void *at) { return _mm256_broadcastsi128_si256(load128(at)); }
 static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m256i *)at, v); }
@@ -148,7 +148,8 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
 #define KEEP_EACH(c, _)          \
     sum[c][r] = TOTAL(c, 0);     \
     sum[c][r + 1] = TOTAL(c, 1);
-#define FINISH_EACH(c, _) finish(sum[c], d, factor, X256(c)->scale, y + (c) * stride, first && b == 0);
+#define FINISH_EACH(c, _) finish(sum[c], d, factor, X256(c)->scale, slice[c], b % BLOCKS == 0);
+#define END_EACH(c, _) drive_add(y + (c) * stride, slice[c], KERN_PANEL, b < BLOCKS);
 
 /* The tables of both rows have the group's first sub-scale at byte n. */
 #define GROUP_IQ1(C, h, n)                                                                                   \
@@ -251,18 +252,22 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
     }
 
 #define TILE(name, NAME, C, times)                                                                           \
-    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y, int64_t stride, bool first) \
+    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y, int64_t stride)            \
     {                                                                                                        \
         const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                            \
         const float factor = kern_code_find(KERN_CODE_##NAME)->factor;                                       \
         const __m256i times_ = _mm256_set1_epi16(times);                                                     \
         __m256i sum[C][KERN_PANEL];                                                                          \
+        ATTR_ALIGNED(32) float slice[C][KERN_PANEL];                                                         \
         (void)times_;                                                                                        \
         for (int64_t b = 0; b < n; b++) {                                                                    \
             const uint8_t *const block = at + (size_t)b * size;                                              \
             ASK(at + KERN_PANEL * (step + (size_t)b * size), KERN_PANEL * size)                              \
             ROWS_##NAME(C)                                                                                   \
             EACH_##C(FINISH_EACH, _)                                                                         \
+            if (b % BLOCKS == BLOCKS - 1 || b == n - 1) {                                                    \
+                EACH_##C(END_EACH, _)                                                                        \
+            }                                                                                                \
         }                                                                                                    \
     }
 /* The part of the next panel that will be wanted when this panel is done. */
@@ -274,10 +279,10 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
     void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
     {                                                                                                        \
         static const struct drive few = {{{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0}; \
-        if (m->n <= TERNARY_FEW)                                                                             \
-            drive_run(m, &few, p0, p1);                                                                      \
-        else                                                                                                 \
+        if (m->n > TERNARY_FEW)                                                                              \
             SPREAD(m, p0, p1);                                                                               \
+        for (int64_t p = p0; p < p1 && m->n <= TERNARY_FEW; p++)                                             \
+            drive_slice(m, &few, kern_code_stretch(m->w, p, 0), p, 0, m->w->in / 256, 0, m->n);              \
     }
 TERNARY(iq1_s, IQ1_S, 8)
 TERNARY(iq1_m, IQ1_M, 8)

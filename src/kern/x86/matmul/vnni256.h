@@ -169,11 +169,9 @@ static_assert(STORED_BIAS == 64, "twice -32");
 #define MINUS_64_HIGH(c) SUM_16(c, 1, 2)
 #define STORED(C)                                                                              \
     static void stored_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y, \
-                           int64_t stride, bool first)                                         \
+                           int64_t stride)                                                    \
     {                                                                                          \
-        if (first) {                                                                           \
-            EACH_##C(CLEAR_Y, _)                                                               \
-        }                                                                                      \
+        EACH_##C(CLEAR_Y, _)                                                            \
         for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                               \
             const uint8_t *s = chunk + STORED_SUB;                                             \
             enum { n_lines = 0 };                                                              \

@@ -91,7 +91,7 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
 
 #define LOAD_Y(c, _) \
-    __m512 y##c = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (c) * stride);
+    __m512 y##c = _mm512_setzero_ps();
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define DOT(c, j) a##c = dot_words(a##c, w_, X32(c)->q + 4 * (j));
 #define QUAD(C, quad, j)           \
@@ -114,7 +114,7 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 /* One tile, lean up to some rows: GROUP does the group at `group` with its scales at `scale`. */
 #define TILE32(name, C, bits, n_group, scales, shift, lean, SETUP, GROUP)                          \
     static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride, bool first)                                         \
+                           float *y, int64_t stride)                                                    \
     {                                                                                        \
         SETUP                                                                                \
         EACH_##C(LOAD_Y, _)                                                                     \
@@ -208,10 +208,10 @@ static ATTR_INLINE __m512 half_plain(const uint8_t *at)
     const __m512i e = _mm512_cvtepu8_epi32(row16(at));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23));
 }
-static void one_mxfp4(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y, int64_t stride, bool first)
+static void one_mxfp4(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y, int64_t stride)
 {
     const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];
-    __m512 y0 = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y);
+    __m512 y0 = _mm512_setzero_ps();
     E2M1_SETUP
     (void)stride;
 #define EACH_GROUP(F) F(0) F(1) F(2) F(3)
@@ -316,7 +316,7 @@ TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
 
 #define TILE256(name, C, bits, scales, lean, SETUP, GROUP, END)                                    \
     static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride, bool first)                                         \
+                           float *y, int64_t stride)                                                    \
     {                                                                                        \
         SETUP                                                                                \
         EACH_##C(LOAD_Y, _)                                                                     \
