@@ -98,6 +98,7 @@ static ATTR_INLINE __m256i with_pairs(__m256i sum, __m256i w, __m256i x)
                 SPREAD_##C(BYTES_NEXT, _)                                                               \
             }                                                                                           \
         }                                                                                               \
+        spread_end(v, C);                                                                               \
     }
 #define BYTES_TILES32(name, ...)                                                                        \
     BYTES_TILE32(name, 3, __VA_ARGS__) BYTES_TILE32(name, 4, __VA_ARGS__)                               \
@@ -176,6 +177,7 @@ static ATTR_INLINE __m256i with_pairs(__m256i sum, __m256i w, __m256i x)
                     BYTES_MINS(C, n_pairs, sums)                                                        \
             }                                                                                           \
         }                                                                                               \
+        spread_end(v, C);                                                                               \
     }
 #define BYTES_TILES256(name, ...)                                                                       \
     BYTES_TILE256(name, 3, __VA_ARGS__) BYTES_TILE256(name, 4, __VA_ARGS__)                             \

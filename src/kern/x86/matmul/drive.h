@@ -9,6 +9,7 @@
 #include "kern/x86/matmul/stored.h"
 
 #include "base/num.h"
+#include <immintrin.h>
 #include <string.h>
 
 /* y + c * stride: the sums over n blocks, of which the first begins a chunk at w, times C rows of activations
@@ -51,11 +52,10 @@ static inline void drive_add(float *y, const float *slice, int width, bool first
             y[r] = first ? slice[r] : y[r] + slice[r];
         return;
     }
-    float sum[KERN_PANEL];
-    memcpy(sum, y, sizeof sum);
-    for (int r = 0; r < KERN_PANEL; r++)
-        sum[r] = first ? slice[r] : sum[r] + slice[r];
-    memcpy(y, sum, sizeof sum);
+    for (int r = 0; r < KERN_PANEL; r += 8) {
+        const __m256 v = _mm256_load_ps(slice + r);
+        _mm256_storeu_ps(y + r, first ? v : _mm256_add_ps(_mm256_loadu_ps(y + r), v));
+    }
 }
 
 /* A slice of k, n blocks at w, of panel p times the c rows x, which give output rows from i on. */
@@ -88,7 +88,7 @@ static inline void drive_tile(const struct kern_matmul *m, const struct drive *d
  * shared out evenly (8 as 4 + 4, not 6 + 2: each tile unpacks the weights anew). */
 static inline int drive_next(const struct drive *d, int64_t n)
 {
-    const int64_t most = d->tile[0].c, even = num_div_up(n, num_div_up(n, most));
+    const int64_t most = d->tile[0].c, even = n > most ? num_div_up(n, num_div_up(n, most)) : n;
     int t = (int)(most - even);
     if (t < DRIVE_TILES && d->tile[t].c == even)
         return t;
@@ -108,16 +108,6 @@ static inline void drive_slice(const struct kern_matmul *m, const struct drive *
     }
 }
 
-/* Output rows [i, end) over a stretch of one panel, n blocks from b on, slice by slice. */
-static inline void drive_stretch(const struct kern_matmul *m, const struct drive *d, int64_t p, int64_t b, int64_t n,
-                                 int64_t i, int64_t end)
-{
-    const int64_t step = m->w->stretch / d->block, slice = kern_matrix_slice(m->w) / d->block;
-    const uint8_t *w = kern_code_stretch(m->w, p, b / step);
-    for (int64_t k = 0; k < n; k += slice)
-        drive_slice(m, d, w + (size_t)k * m->w->stretch_bytes / (size_t)step, p, b + k, num_min(slice, n - k), i, end);
-}
-
 /* A stretch of a panel stays in the first cache while DRIVE_ROWS rows pass by, which stay in the
  * second one for the panels of a band.  Stretches come in the
  * order of memory: one long stream, and the activations of a stretch stay in the first cache
@@ -126,13 +116,17 @@ static inline void drive_stretch(const struct kern_matmul *m, const struct drive
 static inline void drive_run(const struct kern_matmul *m, const struct drive *d, int64_t p0,
                              int64_t p1)
 {
-    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block;
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block, slice = kern_matrix_slice(m->w) / d->block;
+    const size_t slice_bytes = m->w->stretch_bytes * (size_t)slice / (size_t)step;
     for (int64_t end; p0 < p1; p0 = end) {
         end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
-        for (int64_t b = 0; b < n_blocks; b += step)
+        for (int64_t b0 = 0, s = 0; b0 < n_blocks; b0 += step, s++)
             for (int64_t i = 0; i < m->n; i += DRIVE_ROWS)
-                for (int64_t p = p0; p < end; p++)
-                    drive_stretch(m, d, p, b, num_min(step, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
+                for (int64_t p = p0; p < end; p++) {
+                    const uint8_t *w = kern_code_stretch(m->w, p, s);
+                    for (int64_t b = b0; b < num_min(n_blocks, b0 + step); b += slice, w += slice_bytes)
+                        drive_slice(m, d, w, p, b, num_min(slice, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
+                }
     }
 }
 

@@ -42,7 +42,8 @@ static_assert(sizeof(struct spread32) % 64 == 0 && sizeof(struct spread256) % 64
 
 /* Spreads n blocks (of 32 or 256 k) from packed ones, which begin a chunk. */
 typedef void spread_fn(const uint8_t *packed, int64_t n, void *to);
-/* Adds n blocks of two panels times some rows of activations to their sums. */
+/* Adds n blocks of two panels times some rows of activations to their sums over a slice.  The last tile of a slice adds
+ * these to the sums of the slices before. */
 struct spread_call {
     const void *w0, *w1;           /* spread */
     int64_t n;
@@ -52,6 +53,7 @@ struct spread_call {
     size_t step;                   /* are asked for at once would wait for each other */
     float *y;                      /* [rows][32], 64-byte aligned */
     bool first;                    /* y is not read: sums begin with zeros */
+    float *total;                  /* as y, of the slices before, if the slice ends here and is not the first one; else NULL */
 };
 typedef void spread_tile_fn(const struct spread_call *v);
 
@@ -69,6 +71,13 @@ struct spread_code {
     size_t act_bytes;   /* of a row and `k`; rows are side by side */
 };
 
+/* For tiles of so many rows whose sums stand in y. */
+static ATTR_INLINE void spread_end(const struct spread_call *v, int rows)
+{
+    for (int i = 0; v->total && i < rows * SPREAD_PAIR; i += 8)
+        _mm256_store_ps(v->total + i, _mm256_add_ps(_mm256_load_ps(v->total + i), _mm256_load_ps(v->y + i)));
+}
+
 /* Into the second cache. */
 static ATTR_INLINE void spread_ask(const uint8_t *at) { __asm__ volatile("prefetcht1 %0" : : "m"(*at)); }
 
@@ -84,6 +93,7 @@ struct spread_work {
     ATTR_ALIGNED(64) float slice[SPREAD_MOST][SPREAD_PAIR];                 /* of a pair */
     ATTR_ALIGNED(64) uint8_t w[2][SPREAD_K / 256 * sizeof(struct spread256)];
     const uint8_t *x[SPREAD_MOST];
+    int32_t n_tiles, rows[SPREAD_MOST / SPREAD_ROWS]; /* that pass by, cut into tiles */
     uint8_t *act; /* spread activations of a stretch, [parts][rows][act_bytes], or NULL */
 };
 static_assert(sizeof(struct spread32) * (SPREAD_K / 32) <= SPREAD_K / 256 * sizeof(struct spread256), "either fits");
@@ -93,19 +103,28 @@ static inline size_t spread_act_bytes(const struct kern_matmul *m)
     return m->x->kind == KERN_ACT_Q32 ? sizeof(struct kern_act32) : sizeof(struct kern_act256);
 }
 
-/* Two panels, spread, n blocks of k, times n_rows rows whose activations begin at x.  Meanwhile n_ask bytes are
- * asked for. */
-static void spread_rows(const struct spread_code *c, struct spread_work *s, int64_t n, int64_t n_rows, float (*y)[SPREAD_PAIR],
-                        bool first, const uint8_t *ask, size_t n_ask)
+/* Into tiles of as equal widths as may be: a division for each would take a twentieth of its time. */
+static void spread_cut(struct spread_work *s, int64_t n_rows)
 {
-    const int64_t n_tiles = num_div_up(n_rows, SPREAD_ROWS), n_quads = n_tiles * n * c->block / 4;
+    s->n_tiles = (int32_t)num_div_up(n_rows, SPREAD_ROWS);
+    for (int32_t i = 0, t = 0; t < s->n_tiles; i += s->rows[t++])
+        s->rows[t] = (int32_t)num_max(SPREAD_LEAST, (n_rows - i) / (s->n_tiles - t));
+}
+
+/* Two panels, spread, n blocks of k, times n_rows rows whose activations begin at x.  first, total: as above.  Meanwhile n_ask
+ * bytes are asked for. */
+static void spread_rows(const struct spread_code *c, struct spread_work *s, int64_t n, int64_t n_rows, float (*y)[SPREAD_PAIR],
+                        bool first, float (*total)[SPREAD_PAIR], const uint8_t *ask, size_t n_ask)
+{
+    const int64_t n_quads = s->n_tiles * n * c->block / 4;
     struct spread_call v = {.w0 = s->w[0], .w1 = s->w[1], .n = n, .x = s->x, .ask = ask, .first = first,
-                            .step = n_ask / (size_t)n_quads + 1};
-    for (int64_t i = 0, t = 0; t < n_tiles; t++) {
-        const int64_t rows = num_max(SPREAD_LEAST, (n_rows - i) / (n_tiles - t));
+                            .step = (uint32_t)n_ask / (uint32_t)n_quads + 1};
+    for (int64_t i = 0, t = 0; t < s->n_tiles; t++) {
+        const int64_t rows = s->rows[t];
         v.x = s->x + i;
         v.next = s->x + (i + rows < n_rows ? i + rows : 0);
         v.y = y[i];
+        v.total = total ? total[i] : NULL;
         c->tile[rows - SPREAD_LEAST](&v);
         v.ask += v.step * (size_t)(n * c->block / 4);
         i += rows;
@@ -130,38 +149,31 @@ static void spread_all_acts(const struct kern_matmul *m, const struct spread_cod
                    num_min(c->k, end - k) / c->block, s->act + (size_t)(part * n_rows + r) * c->act_bytes);
 }
 
-/* The sums of a slice of n rows join those before. */
-static void spread_add(float (*y)[SPREAD_PAIR], float (*slice)[SPREAD_PAIR], int64_t n)
-{
-    for (int64_t r = 0; r < n; r++)
-        for (int i = 0; i < SPREAD_PAIR; i += 8)
-            _mm256_store_ps(y[r] + i, _mm256_add_ps(_mm256_load_ps(y[r] + i), _mm256_load_ps(slice[r] + i)));
-}
-
 /* Panels p0 .. p1, at most SPREAD_PANELS, times rows i .. i + n, at most SPREAD_MOST.  Panels of a band and a stretch are
  * side by side in memory, so that pairs are asked for as a whole. */
 static void spread_block(const struct kern_matmul *m, const struct spread_code *c, struct spread_work *s, int64_t p0, int64_t p1,
                          int64_t i, int64_t n)
 {
     const int64_t n_rows = num_max(n, SPREAD_LEAST), step = m->w->stretch, in = m->w->in;
+    spread_cut(s, n_rows);
     for (int64_t k0 = 0; k0 < in; k0 += step) {
+        const int64_t end = num_min(in, k0 + step);
         if (c->act)
-            spread_all_acts(m, c, s, i, n, n_rows, k0, num_min(in, k0 + step));
+            spread_all_acts(m, c, s, i, n, n_rows, k0, end);
         for (int64_t p = p0; p < p1; p += 2) {
             const int64_t second = num_min(p + 1, p1 - 1), next_k = p + 2 < p1 || k0 + step >= in ? k0 : k0 + step;
             const uint8_t *const w0 = kern_code_stretch(m->w, p, k0 / step), *const w1 = kern_code_stretch(m->w, second, k0 / step);
             const uint8_t *ask = kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
             float(*const y)[SPREAD_PAIR] = s->y + (p - p0) / 2 * n_rows;
-            for (int64_t k = k0, part = 0; k < num_min(in, k0 + step); k += c->k, part++) {
+            for (int64_t k = k0, part = 0; k < end; k += c->k, part++) {
                 const int64_t n_blocks = num_min(c->k, in - k) / c->block;
                 spread_acts(m, c, s, i, n, n_rows, k, part);
                 c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
                 c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
-                spread_rows(c, s, n_blocks, n_rows, k0 ? s->slice : y, k == k0, ask, 2 * c->part_bytes);
+                spread_rows(c, s, n_blocks, n_rows, k0 ? s->slice : y, k == k0, k0 && k + c->k >= end ? y : NULL, ask,
+                            2 * c->part_bytes);
                 ask += 2 * c->part_bytes;
             }
-            if (k0)
-                spread_add(y, s->slice, n_rows);
         }
     }
     for (int64_t r = 0; r < n; r++)

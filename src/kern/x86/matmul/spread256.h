@@ -118,6 +118,7 @@ static ATTR_INLINE __m256 spread_whole(__m256i dot)
                 SPREAD_##C(SPREAD_NEXT, _)                                                         \
             }                                                                                      \
         }                                                                                          \
+        spread_end(v, C);                                                                          \
     }
 #define SPREAD_TILES32(name, GROUP, START, has_min)                                                        \
     SPREAD_TILE32(name, 3, GROUP, START, has_min) SPREAD_TILE32(name, 4, GROUP, START, has_min)            \
@@ -306,6 +307,7 @@ static ATTR_INLINE float *spread_sub(const struct spread256 *w, int i) { return 
                 SPREAD_MINS_##min(C)                                                                           \
             }                                                                                                  \
         }                                                                                                      \
+        spread_end(v, C);                                                                                      \
     }
 #define SPREAD_TILES256(name, ...)                                              \
     SPREAD_TILE256(name, 3, __VA_ARGS__) SPREAD_TILE256(name, 4, __VA_ARGS__)   \

@@ -54,6 +54,15 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
     }
 #define SPREAD_QUAD(C, line0, line1, at) SPREAD_QUAD_TO(C, line0, line1, at, SPREAD_DOT)
 
+/* Sums of row c of one of the two panels; the last ones of a slice join the total. */
+#define SPREAD_PUT(c, half, last, v_)                                                                         \
+    if (last) {                                                                                               \
+        float *const at_ = v->total + SPREAD_PAIR * (c) + KERN_PANEL * (half);                                \
+        _mm512_store_ps(at_, _mm512_add_ps(_mm512_load_ps(at_), v_));                                         \
+    } else {                                                                                                  \
+        _mm512_store_ps(v->y + SPREAD_PAIR * (c) + KERN_PANEL * (half), v_);                                  \
+    }
+
 /* ---- groups of 32 ---- */
 
 #define SPREAD_ASK(c, h) _mm_prefetch((const char *)v->next[c] + 64 * (h), _MM_HINT_T0);
@@ -62,9 +71,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
     const struct kern_act32 *x##c = (const struct kern_act32 *)(const void *)v->x[c];           \
     __m512 y##c = v->first ? _mm512_setzero_ps() : _mm512_load_ps(v->y + SPREAD_PAIR * (c));       \
     __m512 z##c = v->first ? _mm512_setzero_ps() : _mm512_load_ps(v->y + SPREAD_PAIR * (c) + KERN_PANEL);
-#define SPREAD_STORE_Y(c, _)                    \
-    _mm512_store_ps(v->y + SPREAD_PAIR * (c), y##c); \
-    _mm512_store_ps(v->y + SPREAD_PAIR * (c) + KERN_PANEL, z##c);
+#define SPREAD_STORE_Y(c, last) SPREAD_PUT(c, 0, last, y##c) SPREAD_PUT(c, 1, last, z##c)
 #define SPREAD_START(c, _) \
     a##c = b##c = spread_words(&x##c->start128);
 /* -128 times the sums of a half. */
@@ -99,7 +106,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
             const __m512 d0 = _mm512_load_ps(v0->d), d1 = _mm512_load_ps(v1->d);                                     \
             SPREAD_##C(SPREAD_FINISH, has_min)                                                                       \
         }                                                                                                            \
-        SPREAD_##C(SPREAD_STORE_Y, _)                                                                                \
+        SPREAD_##C(SPREAD_STORE_Y, v->total)                                                                         \
     }
 
 /* Both halves of a group have scales of their own. */
@@ -133,7 +140,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
             SPREAD_HALF32(C, 1, m)                                            \
             SPREAD_##C(SPREAD_NEXT, _)                                        \
         }                                                                     \
-        SPREAD_##C(SPREAD_STORE_Y, _)                                         \
+        SPREAD_##C(SPREAD_STORE_Y, v->total)                                                                         \
     }
 
 /* ---- super-blocks of 256 ---- */
@@ -196,23 +203,25 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
 #define SPREAD_GROUP_WHOLE(C, h)                                     \
     SPREAD_HALF_TO(C, 8 * (h), SPREAD_DOT_WHOLE) SPREAD_HALF_TO(C, 8 * (h) + 4, SPREAD_DOT_WHOLE)
 
-#define SPREAD_FINISH_D(c, _)                                                                                 \
+#define SPREAD_FINISH_D(c, last)                                                                              \
     {                                                                                                         \
         const __m512 s_ = _mm512_set1_ps(x##c->scale);                                                        \
-        float *const to_ = v->y + SPREAD_PAIR * (c);                                                             \
+        const float *const to_ = v->y + SPREAD_PAIR * (c);                                                    \
         const __m512 y0_ = begin ? _mm512_setzero_ps() : _mm512_load_ps(to_);                                 \
         const __m512 y1_ = begin ? _mm512_setzero_ps() : _mm512_load_ps(to_ + KERN_PANEL);                    \
-        _mm512_store_ps(to_, _mm512_fmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(d0, s_), y0_));           \
-        _mm512_store_ps(to_ + KERN_PANEL, _mm512_fmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(d1, s_), y1_)); \
+        const __m512 sum0_ = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(d0, s_), y0_);           \
+        const __m512 sum1_ = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(d1, s_), y1_);           \
+        SPREAD_PUT(c, 0, last, sum0_) SPREAD_PUT(c, 1, last, sum1_)                                           \
         s##c = t##c = _mm512_setzero_si512();                                                                 \
     }
-#define SPREAD_FINISH_MIN(c, _)                                                                               \
+#define SPREAD_FINISH_MIN(c, last)                                                                            \
     {                                                                                                         \
         const __m512 s_ = _mm512_set1_ps(x##c->scale);                                                        \
-        float *const to_ = v->y + SPREAD_PAIR * (c);                                                             \
-        _mm512_store_ps(to_, _mm512_fnmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(m0, s_), _mm512_load_ps(to_))); \
-        _mm512_store_ps(to_ + KERN_PANEL,                                                                     \
-                        _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(m1, s_), _mm512_load_ps(to_ + KERN_PANEL))); \
+        const float *const to_ = v->y + SPREAD_PAIR * (c);                                                    \
+        const __m512 y0_ = _mm512_load_ps(to_), y1_ = _mm512_load_ps(to_ + KERN_PANEL);                       \
+        const __m512 sum0_ = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(s##c), _mm512_mul_ps(m0, s_), y0_);          \
+        const __m512 sum1_ = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t##c), _mm512_mul_ps(m1, s_), y1_);          \
+        SPREAD_PUT(c, 0, last, sum0_) SPREAD_PUT(c, 1, last, sum1_)                                           \
     }
 /* less, min: sums of how many q the pairs of spread256 are for, 0: there are none; less 128: of all, without pairs. */
 #define SPREAD_TILE256(name, C, GROUP, less_, min_)                                                                  \
@@ -222,7 +231,7 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
         const uint8_t *ask = v->ask;                                                                                 \
         SPREAD_##C(SPREAD_X256, _)                                                                                   \
         for (int64_t b = 0; b < v->n; b++, v0++, v1++) {                                                                \
-            const bool begin = v->first && b == 0;                                                                      \
+            const bool begin = v->first && b == 0, end = v->total && b == v->n - 1;                                  \
             SPREAD_##C(SPREAD_ZERO_T, _)                                                                             \
             SPREAD_PAIRS_##less_(C, less)                                                                            \
             for (int h = 0; h < 8; h++) {                                                                            \
@@ -231,12 +240,12 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
             }                                                                                                        \
             {                                                                                                        \
                 const __m512 d0 = _mm512_load_ps(v0->d), d1 = _mm512_load_ps(v1->d);                                 \
-                SPREAD_##C(SPREAD_FINISH_D, _)                                                                       \
+                SPREAD_##C(SPREAD_FINISH_D, end && !(min_))                                                          \
             }                                                                                                        \
             if (min_) {                                                                                              \
                 SPREAD_PAIRS_##min_(C, min)                                                                          \
                 const __m512 m0 = _mm512_load_ps(v0->dmin), m1 = _mm512_load_ps(v1->dmin);                           \
-                SPREAD_##C(SPREAD_FINISH_MIN, _)                                                                     \
+                SPREAD_##C(SPREAD_FINISH_MIN, end)                                                                   \
             }                                                                                                        \
             SPREAD_##C(SPREAD_NEXT, _)                                                                               \
         }                                                                                                            \

@@ -95,6 +95,7 @@ static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
             }                                                                           \
             GROUPS(C)                                                                   \
         }                                                                               \
+        spread_end(v, C);                                                               \
     }
 #define WORDS_TILES(name, type, GROUPS)                                                 \
     WORDS_TILE(name, 3, type, GROUPS) WORDS_TILE(name, 4, type, GROUPS)                 \
