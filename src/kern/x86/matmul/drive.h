@@ -69,6 +69,8 @@ static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn,
         return;
     }
     ATTR_ALIGNED(64) float slice[DRIVE_MAX * KERN_PANEL];
+    for (int j = 0; j < c && !first; j++)
+        _mm_prefetch((const char *)(y + j * m->y_stride), _MM_HINT_T0);
     fn(w, n, x, slice, KERN_PANEL);
     for (int j = 0; j < c; j++)
         drive_add(y + j * m->y_stride, slice + j * KERN_PANEL, width, first);
