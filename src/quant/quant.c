@@ -189,8 +189,6 @@ static bool any_bad32(const unsigned char *at)
 static size_t fine_numbers(const struct type *t, const unsigned char *at, size_t n)
 {
     size_t i = 0;
-    if (t->info.n != 1)
-        return 0;
     for (; i + 64 <= n; i += 64, at += 64 * (size_t)t->info.n_bytes) {
         const bool bad = t->scales.kind == SCALES_F32    ? any_bad32(at)
                          : t->scales.kind == SCALES_BF16 ? any_bad16(at, 0x7F80)
@@ -202,6 +200,33 @@ static size_t fine_numbers(const struct type *t, const unsigned char *at, size_t
     return i;
 }
 
+/* The same for blocks that have a byte, or two, in which the bits of mask must be below `first`: without a branch for each. */
+static ATTR_INLINE size_t fine_bytes(const unsigned char *at, size_t n, size_t size, size_t a, size_t b, unsigned mask, unsigned first)
+{
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        unsigned most = 0;
+        for (const unsigned char *end = at + 64 * size; at < end; at += size) {
+            most = (at[a] & mask) > most ? at[a] & mask : most;
+            if (b != a)
+                most = (at[b] & mask) > most ? at[b] & mask : most;
+        }
+        if (most >= first)
+            break;
+    }
+    return i;
+}
+
+static size_t fine_blocks(const struct type *t, const unsigned char *at, size_t n)
+{
+    const size_t size = t->info.n_bytes, a = t->scales.at[0] + (size_t)1; /* the byte of a half that has the exponent */
+    if (t->scales.kind == SCALES_BYTE)
+        return fine_bytes(at, n, size, 0, 0, t->scales.mask, t->scales.first);
+    if (t->scales.kind != SCALES_HALF)
+        return 0;
+    return t->scales.n > 1 ? fine_bytes(at, n, size, a, t->scales.at[1] + (size_t)1, 0x7C, 0x7C) : fine_bytes(at, n, size, a, a, 0x7C, 0x7C);
+}
+
 int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
 {
     const struct type *t = type_find(type);
@@ -209,7 +234,7 @@ int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
     if (t->scales.kind == SCALES_NONE)
         return -1;
     const unsigned char *at = src;
-    for (size_t i = fine_numbers(t, at, n_blocks); i < n_blocks; i++)
+    for (size_t i = t->info.n == 1 ? fine_numbers(t, at, n_blocks) : fine_blocks(t, at, n_blocks); i < n_blocks; i++)
         if (bad_block(t, at + i * t->info.n_bytes))
             return (int64_t)i;
     return -1;

@@ -334,6 +334,31 @@ static void plain_numbers_that_are_none_are_found(void **state)
         }
 }
 
+/* Wherever a scale that is none stands in many blocks; all other bytes may be anything. */
+static void bad_scales_of_many_blocks_are_found(void **state)
+{
+    enum { MANY = 200 };
+    static const struct { uint32_t type; size_t at; unsigned char good, bad; } kinds[] = {
+        {QUANT_Q4_0, 1, 0x7B, 0x7C}, {QUANT_Q8_0, 1, 0xFB, 0xFC}, {QUANT_Q4_K, 1, 0x7B, 0x7C}, {QUANT_Q4_K, 3, 0xFB, 0xFD},
+        {QUANT_Q2_K, 81, 0x78, 0x7E}, {QUANT_Q2_K, 83, 0, 0xFF}, {QUANT_Q6_K, 209, 0x7B, 0x7C}, {QUANT_MXFP4, 0, 252, 253}};
+    static unsigned char x[MANY * 210];
+    (void)state;
+    for (size_t t = 0; t < sizeof kinds / sizeof *kinds; t++) {
+        const size_t size = quant_info(kinds[t].type)->n_bytes;
+        memset(x, 0xFF, sizeof x);
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+            for (size_t k = 0; k < MANY && kinds[i].type == kinds[t].type; k++)
+                x[k * size + kinds[i].at] = kinds[i].good;
+        assert_int_equal(quant_find_bad(kinds[t].type, x, MANY), -1);
+        for (size_t at = 0; at < MANY; at++) {
+            x[at * size + kinds[t].at] = kinds[t].bad;
+            assert_int_equal(quant_find_bad(kinds[t].type, x, MANY), at);
+            assert_int_equal(quant_find_bad(kinds[t].type, x, at), -1);
+            x[at * size + kinds[t].at] = kinds[t].good;
+        }
+    }
+}
+
 static void bad_scales_are_found(void **state)
 {
     (void)state;
@@ -406,7 +431,7 @@ int main(void)
         cmocka_unit_test(plain_types_convert_by_value),
         cmocka_unit_test(q2_0_has_its_values),
         cmocka_unit_test(sizes_are_checked),
-        cmocka_unit_test(bad_scales_are_found),
+        cmocka_unit_test(bad_scales_are_found), cmocka_unit_test(bad_scales_of_many_blocks_are_found),
         cmocka_unit_test(plain_numbers_that_are_none_are_found),
         cmocka_unit_test(encoders_survive_anything),
     };
