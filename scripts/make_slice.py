@@ -4,7 +4,8 @@ some layers of a real model's or drafter's shapes and random weights, to measure
 
 SHAPE  gemma-31b, gemma-26b-a4b, gemma-e4b, deepseek-v4; their drafters: dflash-31b, dflash-26b-a4b, mtp-31b,
        mtp-26b-a4b, v4-mtp (the block of one token), v4-dspark (stages)
-CODE   Q4_0, Q8_0, Q4_K, Q6_K, F16, or MXFP4 (DeepSeek V4's experts; its other matrices are Q8_0)
+CODE   Q4_0, Q8_0, Q4_K, Q6_K, F16, MXFP4 (DeepSeek V4's experts; its other matrices are Q8_0), or IQ2_XXS (the same; the way back of an
+       expert is Q2_K)
 
 Scales are such that each matrix keeps the size of its input, so activations stay finite; the text of such a model
 means nothing.  One layer of a window and one of the whole context (Gemma), or one of ratio 4 (DeepSeek V4), unless
@@ -21,9 +22,11 @@ import math
 import random
 import struct
 
-F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, MXFP4 = 0, 1, 2, 8, 12, 14, 39  # as GGUF numbers them
-CODES = {"F16": F16, "Q4_0": Q4_0, "Q8_0": Q8_0, "Q4_K": Q4_K, "Q6_K": Q6_K, "MXFP4": MXFP4}
-BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}
+F32, F16, Q4_0, Q8_0, Q2_K, Q4_K, Q6_K, IQ2_XXS, MXFP4 = 0, 1, 2, 8, 10, 12, 14, 16, 39  # as GGUF numbers them
+CODES = {"F16": F16, "Q4_0": Q4_0, "Q8_0": Q8_0, "Q4_K": Q4_K, "Q6_K": Q6_K, "MXFP4": MXFP4, "IQ2_XXS": IQ2_XXS}
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17),
+         Q2_K: (256, 84), IQ2_XXS: (256, 66)}
+OF_EXPERTS = (MXFP4, IQ2_XXS)
 #             width  ffn    heads  kv heads (window, whole)  window  experts (n, used, width)  per-layer  V is K
 GEMMA = {"gemma-31b": (5376, 21504, 32, (16, 4), 1024, None, 0, True),
          "gemma-26b-a4b": (2816, 2112, 16, (8, 2), 1024, (128, 8, 704), 0, True),
@@ -56,6 +59,10 @@ def block(code, k):
         return half(s / 258) + half(7.5 * s / 258) + R.randbytes(140)
     if code == Q6_K:
         return R.randbytes(208) + half(s / 1365)
+    if code == Q2_K:  # scale and minimum are of four bits each, codes of two
+        return R.randbytes(80) + half(s / 13.9) + half(1.5 * s / 13.9)
+    if code == IQ2_XXS:
+        return half(s / 51) + R.randbytes(64)
     return bytes([127 + round(math.log2(s / 2.9)) + R.randrange(-1, 2)]) + R.randbytes(16)
 
 
@@ -231,7 +238,7 @@ def collapse(f, name):
 def deepseek_layer(f, b, code, n, whole):
     """whole: with a compressor and an indexer, beside the window."""
     width, heads, head, rank, inner, groups, o_rank, hc, _ = V4.values()
-    dense = Q8_0 if code == MXFP4 else code
+    dense = Q8_0 if code in OF_EXPERTS else code
     for name, size, value in (("attn_norm", width, 1), ("attn_sinks", heads, 0), ("attn_q_a_norm", rank, 1),
                               ("attn_kv_a_norm", head, 1), ("ffn_norm", width, 1)):
         f.vector(f"{b}{name}.weight", size, value)
@@ -258,11 +265,11 @@ def deepseek_layer(f, b, code, n, whole):
     f.matrix(b + "ffn_gate_inp.weight", width, n, F32)
     f.matrix(b + "ffn_gate_exps.weight", width, inner, code, n)
     f.matrix(b + "ffn_up_exps.weight", width, inner, code, n)
-    f.matrix(b + "ffn_down_exps.weight", inner, width, code, n)
+    f.matrix(b + "ffn_down_exps.weight", inner, width, Q2_K if code == IQ2_XXS else code, n)
 
 
 def deepseek(code, layers, experts, vocab):
-    width, f, dense = V4["width"], File("deepseek4"), Q8_0 if code == MXFP4 else code
+    width, f, dense = V4["width"], File("deepseek4"), Q8_0 if code in OF_EXPERTS else code
     f.key("feed_forward_length", V4["inner"])
     deepseek_keys(f, layers, experts or 256, 4)
     vocabulary(f, vocab, "gpt2")
@@ -276,7 +283,7 @@ def deepseek(code, layers, experts, vocab):
 
 
 def deepseek_mtp(code, experts, vocab, target_layers):
-    width, n, f, dense = V4["width"], experts or 256, File("deepseek4"), Q8_0 if code == MXFP4 else code
+    width, n, f, dense = V4["width"], experts or 256, File("deepseek4"), Q8_0 if code in OF_EXPERTS else code
     deepseek_keys(f, target_layers, n, 0)
     f.key("nextn_predict_layers", 1)
     vocabulary(f, vocab, "gpt2")
@@ -290,7 +297,7 @@ def deepseek_mtp(code, experts, vocab, target_layers):
 
 
 def dspark(code, layers, experts, vocab, target_layers, n_taps):
-    width, n, rank, f, dense = V4["width"], experts or 256, 256, File("dflash"), Q8_0 if code == MXFP4 else code
+    width, n, rank, f, dense = V4["width"], experts or 256, 256, File("dflash"), Q8_0 if code in OF_EXPERTS else code
     deepseek_keys(f, layers, n, 0)
     f.key("block_size", 5)
     f.key("target_layers", [target_layers + 1 - n_taps + i for i in range(n_taps)])
