@@ -299,6 +299,10 @@ struct ingle_engine_options {
     const char *experts_worker; /* addresses of workers that compute experts, "HOST:PORT,unix:PATH"; NULL: none */
     const char *worker_key;     /* file with the key that they share; NULL: none, which is enough on one host */
     bool worker_plain;          /* beyond it without a key all the same */
+    /* Lossy: in decode experts that are not in memory are left out where their weight is below experts_skip / k of the sum of a row's k
+     * weights; those of others are as they are.  0: none; at most 1.  Results then depend on what is in memory, and what is stored of such
+     * answers is not used by others. */
+    double experts_skip;
     const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
     const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
                                  * a position on read the values of large weights alone, and means for the others, which are below eps
@@ -437,6 +441,7 @@ struct ingle_experts {
     uint64_t early_in_time;                /* of early_hits: they were there when they were chosen */
     uint64_t early_tries;                  /* comparisons of steps with and without early reads (experts_early auto) */
     double early_change, early_right;      /* time of steps with them, by those without, less 1; share of guesses that were right */
+    uint64_t skipped;                      /* of misses: left out (experts_skip) */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);
@@ -805,7 +810,10 @@ struct ingle_drawn {
     int64_t position; /* in the sequence */
 };
 /* Of experts that are not all in memory, in the steps that a request had part in; other requests may have shared them. */
-struct ingle_expert_use { uint64_t hits, misses, read_bytes, stall_ns; };
+struct ingle_expert_use {
+    uint64_t hits, misses, read_bytes, stall_ns;
+    uint64_t skipped; /* of misses: left out (experts_skip) */
+};
 
 struct ingle_usage {
     struct ingle_reuse reuse;

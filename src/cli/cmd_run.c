@@ -87,8 +87,8 @@ static void print_json(const struct job *j, const struct cli_answer *a)
            cli_answer_mean(a), a->draft_saved_s,
            (unsigned long long)j->talk.sampling.seed);
     if (a->experts.hits || a->experts.misses)
-        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"read_bytes\": %llu, \"stall_s\": %.6f}",
-               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
+        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"skipped\": %llu, \"read_bytes\": %llu, \"stall_s\": %.6f}",
+               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses, (unsigned long long)a->experts.skipped,
                (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
     struct str sparse;
     str_init(&sparse);

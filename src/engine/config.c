@@ -330,6 +330,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->experts_verify = ingle_config_text(c, "experts-verify", 0);
     out->experts_trace = ingle_config_text(c, "experts-trace", 0);
     out->experts_profile = ingle_config_text(c, "experts-profile", 0);
+    out->experts_skip = ingle_config_number(c, "experts-skip");
     out->experts_worker = ingle_config_text(c, "experts-worker", 0);
     out->worker_key = ingle_config_text(c, "worker-key", 0);
     out->experts_share = ingle_config_text(c, "experts-share", 0);

@@ -182,6 +182,10 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
     if (!st && device_numerics(e->device) == DEVICE_FAST && strcmp(e->numerics, "exact") == 0)
         report(&e->sink, INGLE_REPORT_WARN, "numerics", "fast",
                "no kernel on this machine is faster than exact for this model; exact used");
+    if (!st && o->experts_skip > 0 && e->info.n_experts > 0) {
+        snprintf(e->lossy, sizeof e->lossy, "%.30s+skip%.3g", e->numerics, o->experts_skip);
+        e->numerics = e->lossy;
+    }
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
         /* what the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*" */

@@ -96,6 +96,7 @@ struct ingle_engine {
     const char *few_why;        /* why none can be sparse; NULL: they can */
     int64_t n_few_layers;
     bool few_told;              /* that somebody asked for it in vain */
+    char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
     char named[80];             /* the numerics, with how prompts are computed where nobody says */
 };
 

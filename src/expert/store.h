@@ -30,6 +30,8 @@ struct expert_store_options {
     enum expert_verify verify; /* checksums: at an expert's first read; at each; never */
     int early;             /* most early reads a layer; -1: as many as the disk has time for, where they pay; 0: none */
     bool lock;             /* slots stay in memory */
+    float skip;            /* lossy: in steps of at most EXPERT_GUESS_ROWS rows an expert that is not in memory is left out if its weight is
+                            * below skip / k of the sum for each of its rows; 0: none */
     uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
     const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
     const char *profile;   /* file of uses, kept from run to run; NULL: none.  Borrowed */
@@ -66,6 +68,7 @@ struct expert_store_counts {
     uint64_t slot_bytes, expert_bytes;         /* in memory; of all */
     uint64_t choices, hits, misses, early_hits; /* of experts of a layer in a step; early_hits: misses that were read early */
     uint64_t early_in_time;                    /* of early_hits: they were there when they were chosen */
+    uint64_t skipped;                          /* of misses: they were left out */
     uint64_t early_reads, failed_reads, evictions;
     uint64_t bad, stuck;                       /* experts whose last read failed; reads that do not end */
     char trouble[320];                         /* the last failure, with file, layer and expert; "": none */

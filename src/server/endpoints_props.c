@@ -294,7 +294,7 @@ static void put_experts(const struct serve *s, struct str *out)
     const struct { const char *key; uint64_t v; } member[] = {
         {"memory_bytes", n.memory_bytes}, {"bytes", n.expert_bytes}, {"slots", n.slots}, {"resident", n.resident},
         {"choices", n.choices}, {"hits", n.hits}, {"misses", n.misses}, {"early_hits", n.early_hits},
-        {"read_bytes", n.read_bytes}, {"failed_reads", n.failed_reads}, {"stall_ms", n.stall_ns / 1000000},
+        {"skipped", n.skipped}, {"read_bytes", n.read_bytes}, {"failed_reads", n.failed_reads}, {"stall_ms", n.stall_ns / 1000000},
         {"bad", n.bad}, {"stuck", n.stuck},
     };
     for (size_t i = 0; i < sizeof member / sizeof *member; i++) {

@@ -340,6 +340,7 @@ static void put_experts(struct str *out, const struct ingle_engine *e)
     put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.", (double)n.failed_reads);
     put(out, "ingle_expert_bad", "gauge", "Experts whose last read failed.", (double)n.bad);
     put(out, "ingle_expert_stuck_reads", "gauge", "Reads that do not end.", (double)n.stuck);
+    put(out, "ingle_expert_skipped_total", "counter", "Experts that were left out (--experts-skip).", (double)n.skipped);
     put(out, "ingle_expert_evictions_total", "counter", "Experts that left for others.", (double)n.evictions);
     put(out, "ingle_expert_read_seconds_total", "counter", "Time with a read under way.", (double)n.busy_ns * 1e-9);
     put_head(out, "ingle_expert_choices_total", "counter", "Experts that layers chose in a step.");

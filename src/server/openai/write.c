@@ -135,8 +135,8 @@ static void put_experts(struct str *out, const struct ingle_expert_use *u)
     if (!u->hits && !u->misses)
         return;
     write_key(out, "experts");
-    str_addf(out, "{\"hits\":%llu,\"misses\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}", (unsigned long long)u->hits,
-             (unsigned long long)u->misses, (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
+    str_addf(out, "{\"hits\":%llu,\"misses\":%llu,\"skipped\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}", (unsigned long long)u->hits,
+             (unsigned long long)u->misses, (unsigned long long)u->skipped, (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
 }
 
 void openai_put_timings(struct str *out, const struct answer_result *r)
