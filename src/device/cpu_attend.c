@@ -84,13 +84,13 @@ struct attend {
     size_t worker_bytes;
 };
 
-/* Reference numerics compute with what codes stand for. */
 static const struct kern_attend_table *attend_kernels(const struct attend *t, const struct device_span *s)
 {
     const struct device_kv *kv = t->a->kv;
-    if (!is_coded(kv) || (t->d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V))
+    if (!is_coded(kv))
         return device_cpu_attend_kernels(t->d, s->prompt);
-    return &t->d->kern.attend.coded;
+    const bool decoded = t->d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V; /* whose sums are f32 anyway */
+    return decoded ? &t->d->kern.attend.decoded : &t->d->kern.attend.coded;
 }
 
 static int64_t window_of(const struct device_attend_args *a, const struct device_span *s)

@@ -133,7 +133,7 @@ size_t kern_attend_scratch(const struct kern_attend *a)
 
 void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu)
 {
-    *t = (struct kern_attend_kernels){.recipe = NULL};
+    *t = (struct kern_attend_kernels){.decoded = kern_attend_ref};
 #define KERN_ATTEND(needs, table)                                                                  \
     if (((needs) & ~cpu) == 0) {                                                                   \
         t->exact = table;                                                                          \

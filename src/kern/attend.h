@@ -118,6 +118,8 @@ struct kern_attend_kernels {
     /* Every row of a task of which keys or values are Q8R, N4R, TQ3_0 or FROM_V (attend_coded.h): kern_kv_needs_coded(). */
     struct kern_attend_table coded;
     const char *coded_name;
+    /* Reference numerics, of the same keys and values: f32 products of what the codes stand for, by the plain kernels. */
+    struct kern_attend_table decoded;
 };
 bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v);
 
