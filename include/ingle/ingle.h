@@ -307,9 +307,14 @@ struct ingle_engine_options {
     const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
                                  * a position on read the values of large weights alone, and means for the others, which are below eps
                                  * of a row's sum together.  docs/long-context.md */
+    /* Keys and values beyond memory, of layers that see everything: pages that memory has no room for lie in a file in kv_disk
+     * (NULL: none do), of kv_disk_bytes at most; of a session those of kv_pool_tokens stay in memory; 0: as many as fit. */
+    const char *kv_disk;
+    uint64_t kv_disk_bytes;
+    int64_t kv_pool_tokens;
 };
 
-enum { INGLE_PLAN_ITEMS = 12 };
+enum { INGLE_PLAN_ITEMS = 13 };
 
 struct ingle_plan {
     struct {
@@ -333,6 +338,10 @@ struct ingle_plan {
      * memory, which are measured now (for about half a second), and from a simulation of routing; 0: not known. */
     double tokens_low, tokens_high, disk_bytes_per_s, read_bytes_per_s;
     uint64_t n_experts; /* of all layers */
+    /* Keys and values beyond memory: what is on disk of a session of n_ctx tokens, and of all; of such a session so many tokens
+     * are in memory.  Zeros: all are. */
+    uint64_t kv_disk_session_bytes, kv_disk_bytes, kv_disk_limit_bytes;
+    int64_t kv_pool_tokens;
 };
 
 /* What an engine would take, before anything large is taken. */
@@ -386,6 +395,16 @@ INGLE_API ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle
 /* Its sessions must be closed. */
 INGLE_API void ingle_engine_close(struct ingle_engine *e);
 
+/* Keys and values beyond memory; zeros: there is no disk for them. */
+struct ingle_paging {
+    uint64_t bytes, budget_bytes;        /* on disk now, and at most */
+    uint64_t written_bytes, read_bytes;  /* since the start */
+    double read_seconds, waited_seconds; /* of reading, beside steps; of steps that waited for it */
+    double bytes_per_s;                  /* how fast it is read, as measured */
+    uint64_t failed;                     /* reads and writes that failed */
+    char error[160];                     /* why nothing can be written for now; "" */
+};
+
 struct ingle_engine_info {
     int threads;
     const char *cpu; /* the instruction set in use: "avx512vnni" */
@@ -413,6 +432,7 @@ struct ingle_engine_info {
     char sparse[48];         /* ingle_engine_options.sparse in effect: "off", "on:eps=1/8,from=4096" */
     char sparse_why[160];    /* why no prompt can be sparse here; else "" */
     int64_t sparse_layers;   /* that it is about */
+    struct ingle_paging paging; /* as it is now */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
@@ -815,8 +835,12 @@ struct ingle_expert_use {
     uint64_t skipped; /* of misses: left out (experts_skip) */
 };
 
+/* Keys and values that were read from disk, likewise. */
+struct ingle_page_use { uint64_t read_bytes; double waited_seconds; };
+
 struct ingle_usage {
     struct ingle_reuse reuse;
+    struct ingle_page_use pages;     /* zeros: all were in memory */
     struct ingle_expert_use experts; /* zeros: all are in memory */
     struct ingle_sparse sparse;
     int64_t n_prompt, n_generated;
@@ -938,6 +962,7 @@ struct ingle_scheduler_status {
     double store_retry_seconds;   /* ... the next is tried when so many have passed, */
     char store_error[160];        /* ... and why the last one failed; else "" */
     struct ingle_sparse sparse;   /* of all prompts */
+    struct ingle_paging paging;
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

@@ -174,6 +174,7 @@ struct cli_talk {
 struct cli_answer {
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
     struct ingle_sparse sparse;
+    struct ingle_page_use pages;
     double prompt_s, answer_s, draft_saved_s;
     char draft_why[96]; /* why most steps had no drafts, or "" */
     struct ingle_expert_use experts;
@@ -195,6 +196,8 @@ double cli_answer_mean(const struct cli_answer *a); /* tokens of a step that ver
 void cli_answer_release(struct cli_answer *a);
 /* Appends a member "sparse", with a comma before it, if there were sparse prompts. */
 void cli_add_sparse(struct str *to, const struct ingle_sparse *s);
+/* The same, "kv_disk", if keys and values were read from disk. */
+void cli_add_pages(struct str *to, const struct ingle_page_use *p);
 /* "17 tokens read in 0.05 s (340.0/s), ..." */
 void cli_answer_print(FILE *to, const struct cli_answer *a);
 /* Opens an engine as the options say. */

@@ -212,6 +212,8 @@ static void print_result(const struct bench *b, struct rounds *r)
     qsort(r->seconds, (size_t)r->done, sizeof *r->seconds, by_value);
     const double least = r->seconds[0], most = r->seconds[r->done - 1];
     if (b->json) {
+        struct ingle_engine_info now;
+        ingle_engine_info(b->engine, &now);
         printf("{\"test\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"per_s\": %.6g, "
                "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": %lld, "
                "\"read_share\": %.4g, \"bytes\": %.6g, ",
@@ -221,6 +223,9 @@ static void print_result(const struct bench *b, struct rounds *r)
                "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
                foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
                b->info.numerics, b->huge, b->last.read * 1e-9);
+        if (now.paging.budget_bytes)
+            printf("\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ", (unsigned long long)now.paging.bytes,
+                   (unsigned long long)now.paging.read_bytes, now.paging.waited_seconds);
         print_peaks(b);
         puts("}");
     } else {
@@ -293,6 +298,17 @@ static void print_experts(const struct bench *b)
                (double)l.read_bytes * 1e-6, (double)l.stall_ns * 1e-6);
 }
 
+/* Keys and values that were read from disk: since the engine was opened. */
+static void print_paging(const struct bench *b)
+{
+    struct ingle_engine_info i;
+    ingle_engine_info(b->engine, &i);
+    const struct ingle_paging *p = &i.paging;
+    if (p->budget_bytes && !b->json)
+        printf("  keys and values: %.1f MiB on disk, %.2f GB read at %.2f GB/s, waited %.2f s for them\n", (double)p->bytes / (1 << 20),
+               (double)p->read_bytes * 1e-9, p->bytes_per_s * 1e-9, p->waited_seconds);
+}
+
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
 {
     static struct rounds r[2];
@@ -321,6 +337,8 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
         if (b->profile)
             print_profile(b, &r[i]);
     }
+    if (!st)
+        print_paging(b);
     if (!st && b->profile)
         print_experts(b);
     return st;

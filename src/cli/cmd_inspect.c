@@ -49,12 +49,14 @@ static void print_plan_json(const struct ingle_plan *p)
     printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
            "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
            "\"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f], \"disk_bytes_per_s\": %.6g, \"read_bytes_per_s\": %.6g, "
+           "\"kv_pool_tokens\": %lld, \"kv_disk_session_bytes\": %llu, \"kv_disk_bytes\": %llu, \"kv_disk_limit_bytes\": %llu, "
            "\"advice\": \"%s\"}\n",
            (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
            (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
            p->mapped ? "true" : "false", p->n_nodes, (unsigned long long)p->expert_bytes,
            (unsigned long long)p->expert_memory_bytes, p->tokens_low, p->tokens_high, p->disk_bytes_per_s, p->read_bytes_per_s,
-           p->advice);
+           (long long)p->kv_pool_tokens, (unsigned long long)p->kv_disk_session_bytes, (unsigned long long)p->kv_disk_bytes,
+           (unsigned long long)p->kv_disk_limit_bytes, p->advice);
 }
 
 static void print_plan_text(const struct ingle_plan *p)
@@ -66,6 +68,10 @@ static void print_plan_text(const struct ingle_plan *p)
            "free", (double)p->limit_bytes / mib);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv, !p->fits ? "does not fit; " : *p->advice ? "fits; " : "fits", p->advice);
+    if (p->kv_pool_tokens)
+        printf("keys and values of full layers: %lld tokens of a session in memory, %.2f MiB of the %lld on disk (all sessions: %.2f MiB of "
+               "%.2f that may be there)\n", (long long)p->kv_pool_tokens, (double)p->kv_disk_session_bytes / mib, (long long)p->n_ctx,
+               (double)p->kv_disk_bytes / mib, (double)p->kv_disk_limit_bytes / mib);
     printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie together\n",
            (double)p->point_bytes / mib);
     if (p->expert_memory_bytes < p->expert_bytes)

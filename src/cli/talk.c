@@ -182,6 +182,7 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->accepted_tokens = usage->n_accepted;
     r->out->experts = usage->experts;
     r->out->sparse = usage->sparse;
+    r->out->pages = usage->pages;
     pthread_mutex_lock(&r->lock);
     r->over = true;
     pthread_cond_signal(&r->news);
@@ -278,6 +279,12 @@ void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
                  s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
 }
 
+void cli_add_pages(struct str *to, const struct ingle_page_use *p)
+{
+    if (p->read_bytes)
+        str_addf(to, ", \"kv_disk\": {\"read_bytes\": %llu, \"wait_s\": %.6f}", (unsigned long long)p->read_bytes, p->waited_seconds);
+}
+
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
     const int64_t read = a->prompt_tokens - a->reused_tokens;
@@ -290,6 +297,9 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
         fprintf(to, "sparse: missed %.2g %% on average, %.2g %% at most; %.0f %% of values read\n",
                 100 * a->sparse.missed / (double)a->sparse.pairs, 100 * a->sparse.most,
                 a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen : 100.0);
+    if (a->pages.read_bytes)
+        fprintf(to, "keys and values: %.1f MiB read from disk, waited %.2f s\n", (double)a->pages.read_bytes / (1 << 20),
+                a->pages.waited_seconds);
     if (a->drafted_tokens)
         fprintf(to, "%lld tokens drafted, %lld of them right; %.2f tokens for each draft; %s %.2f s\n", (long long)a->drafted_tokens,
                 (long long)a->accepted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? "lost" : "saved",

@@ -306,6 +306,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->store = ingle_config_text(c, "store", 0);
     out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");
     out->store_tokens = (int64_t)ingle_config_number(c, "store-tokens");
+    out->kv_disk = ingle_config_text(c, "kv-disk", 0);
+    out->kv_disk_bytes = (uint64_t)ingle_config_number(c, "kv-disk-size");
+    out->kv_pool_tokens = (int64_t)ingle_config_number(c, "kv-pool");
     out->restore_every = (int64_t)ingle_config_number(c, "restore-every");
     out->pack_cache = ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
     out->pack_write = ingle_config_flag(c, "pack");

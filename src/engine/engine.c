@@ -51,6 +51,7 @@ static ingle_status read_device_options(const struct ingle_engine *e,
 }
 
 enum { DRAFT_LOGITS = 32 }; /* rows of logits in a step for drafted tokens */
+static const uint64_t DISK_BYTES = (uint64_t)64 << 30; /* of keys and values, if nobody says */
 enum { LEAST_RESTORE = 128 }; /* below, prompts would be cut into too small steps */
 
 static ingle_status read_runner_options(const struct ingle_engine *e,
@@ -68,6 +69,9 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .model = e->model->name[0] ? e->model->name : e->model->path,
                                    .numerics = e->numerics,
                                    .lock = o->lock,
+                                   .disk = o->kv_disk,
+                                   .disk_bytes = o->kv_disk_bytes ? o->kv_disk_bytes : DISK_BYTES,
+                                   .disk_tokens = o->kv_pool_tokens,
                                    .sink = &e->sink};
     if (e->draft) {
         out->draft = e->draft->kind;
@@ -80,6 +84,11 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
+    if (o->kv_pool_tokens < 0)
+        return err_set(err, INGLE_ARG, "%lld tokens whose keys and values stay in memory: the number is below 0", (long long)o->kv_pool_tokens);
+    if (o->kv_pool_tokens && !o->kv_disk)
+        return err_set(err, INGLE_ARG, "keys and values of %lld tokens are to stay in memory (kv-pool), but no directory is said for the others (kv-disk)",
+                       (long long)o->kv_pool_tokens);
     if (o->n_ctx < 0 || o->store_tokens < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
         return err_set(err, INGLE_ARG, "a context, chunk, number of sessions or tokens of the store is below 0");
     return INGLE_OK;
@@ -246,6 +255,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
                     num_add_u64(sum, out->samplers, &sum) &&
                     num_add_u64(sum, out->tokens, &sum) &&
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
+                    num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
                     num_add_u64(sum, drafter_bytes(e), &sum) &&
                     num_add_u64(sum, out->texts, &sum) &&
@@ -287,6 +297,23 @@ static int64_t longest(const struct search *s, int64_t most, const struct kv_typ
             high = mid - 1;
     }
     return low * LEAST_CTX;
+}
+
+/* With a disk: the most tokens of a session whose pages fit in memory beside what is planned. */
+static int64_t most_in_memory(const struct search *s, const struct runner_options *r)
+{
+    int64_t low = 0, high = num_div_up(r->n_ctx, KV_PAGE);
+    while (low < high) {
+        const int64_t mid = (low + high + 1) / 2;
+        struct search some = *s;
+        some.r = *r;
+        some.r.disk_tokens = mid * KV_PAGE;
+        if (fits(&some, r->n_ctx, &r->kv))
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low * KV_PAGE;
 }
 
 static bool is_half_enough(const struct search *s, int64_t rows)
@@ -441,11 +468,12 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"activations", need->part.arena_bytes},
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
+        {"reads from disk", need->part.disk_memory_bytes},
     };
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
         /* Experts that are all in memory are weights like others. */
-        if ((i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
+        if ((i == 12 && !need->part.disk_memory_bytes) || (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
             continue;
         out->item[out->n_items].name = item[i].name;
         out->item[out->n_items++].bytes = item[i].bytes;
@@ -582,6 +610,8 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     if (!st)
         st = engine_sparse_open(e, o, &r->kv, err);
     if (!st)
+        st = engine_paging_open(e, r, err);
+    if (!st)
         st = take_budget(e, o, err);
     if (st)
         return st;
@@ -621,6 +651,16 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
         if (st)
             return st;
     }
+    if (r->disk && !o->kv_pool_tokens && need.total <= search.limit) {
+        const uint64_t limit = search.limit, margin = engine_margin_of(o, limit);
+        search.limit -= e->expert_budget || need.total > limit - margin ? 0 : margin;
+        r->disk_tokens = most_in_memory(&search, r);
+        search.limit = limit;
+        st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
+        if (st)
+            return st;
+    }
+    engine_paging_plan(e, r, &need.part, n_sessions, out);
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
     fill_plan(e, &need, out);
     out->expert_bytes = model_expert_bytes(e->weights);
@@ -805,13 +845,17 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         st = refuse(e, &plan, o, err);
     if (!st && o->store)
         st = kv_store_check(o->store, err); /* before what takes long */
+    if (!st && r.disk)
+        st = kv_disk_check(r.disk, err);
     if (st)
         return st;
+    engine_paging_tell(e, &r, &plan);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
            "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
            size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);
     snprintf(e->kv, sizeof e->kv, "%s", plan.kv);
     report_rounding(e, &r.kv);
+    r.disk_spares = r.tree_budget_bytes;
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
         r.tree_budget_bytes = r.kv_budget_bytes;
     const struct model_load_options load = load_options(e, o);
@@ -913,6 +957,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     };
     engine_sparse_text(e->few, out->sparse, sizeof out->sparse);
     snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->few_why ? e->few_why : "");
+    engine_paging_count(e, &out->paging);
 }
 
 const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)

@@ -97,6 +97,7 @@ struct ingle_engine {
     int64_t n_few_layers;
     bool few_told;              /* that somebody asked for it in vain */
     char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
+    bool paging_told;           /* that there is nothing to keep on disk */
     char named[80];             /* the numerics, with how prompts are computed where nobody says */
 };
 
@@ -162,6 +163,13 @@ MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e, const struct 
                                            struct err *err);
 /* Says once that it was asked for in vain. */
 void engine_sparse_refuse(struct ingle_engine *e);
+
+/* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk, which is said once. */
+MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r, struct err *err);
+void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r, const struct runner_plan *p, int64_t n_sessions,
+                        struct ingle_plan *out);
+void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r, const struct ingle_plan *p);
+void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out);
 void engine_sparse_text(uint32_t few, char *out, size_t n);
 void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen);
 void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *more);

@@ -572,6 +572,23 @@ static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l
     }
 }
 
+/* What a step read from disk belongs to each of its requests. */
+static void count_pages(const struct ingle_scheduler *s, const struct engine_lane *l, const struct ingle_paging *before)
+{
+    struct ingle_paging now;
+    engine_paging_count(s->e, &now);
+    for (int64_t i = 0; i < l->n && now.read_bytes > before->read_bytes; i++) {
+        struct ingle_request *r = l->item[i]->r;
+        bool counted = !r;
+        for (int64_t k = 0; !counted && k < i; k++)
+            counted = l->item[k]->r == r;
+        if (counted)
+            continue;
+        r->usage.pages.read_bytes += now.read_bytes - before->read_bytes;
+        r->usage.pages.waited_seconds += now.waited_seconds - before->waited_seconds;
+    }
+}
+
 /* What the step's prompts left out. */
 static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
 {
@@ -599,10 +616,13 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
         l->item[i]->again = false;
     }
     const struct ingle_expert_use before = engine_experts_used(s->e);
+    struct ingle_paging pages;
+    engine_paging_count(s->e, &pages);
     if (l == &s->step)
         s->inner_use = (struct ingle_expert_use){0};
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     count_experts(s, l, &before);
+    count_pages(s, l, &pages);
     count_sparse(s, l);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;

@@ -221,15 +221,96 @@ const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
     return why;
 }
 
+/* Spans of an attention, and whose they are. */
+struct reads {
+    struct device_span *span;          /* [n] */
+    struct kv_timeline **timeline;     /* [n] */
+    uint64_t *rows;                    /* [n]: what seen->rows was */
+    int64_t n;
+};
+
+/* Whether pages that they read are on disk alone. */
+static bool is_away(const struct reads *r, uint32_t group)
+{
+    bool away = false;
+    for (int64_t i = 0; i < r->n && !away; i++)
+        away = kv_timeline_is_away(r->timeline[i], group);
+    return away;
+}
+
+/* Attention of all spans over one head, in as many parts as the pages on disk need. */
+static void attend_head(const struct family_forward *f, uint32_t stream, uint32_t head, const struct reads *r, struct rows q,
+                        int64_t n_heads, struct rows out, int64_t window, float scale)
+{
+    const uint32_t group = f->kv->stream[stream].group;
+    const struct device_kv whole = stream_of(f, stream);
+    struct device_kv kv = whole;
+    kv.n_heads = 1;
+    kv.at = 0;
+    const int64_t first = head * n_heads;
+    for (int64_t i = 0, n; i < r->n && device_runs(f->device); i += n) {
+        struct kv_heads *h;
+        struct err err;
+        if (kv_heads_take(&h, stream, head, r->timeline + i, r->n - i, &n, &err)) {
+            device_fail(f->device, &err);
+            return;
+        }
+        for (int64_t k = i; k < i + n; k++) {
+            r->span[k].page = kv_timeline_head(r->timeline[k], group);
+            r->rows[k] = r->span[k].seen ? r->span[k].seen->rows : 0;
+        }
+        device_attend(f->device, &kv, r->span + i, n, rows_columns(q, first * kv.k_width, n_heads * kv.k_width), n_heads,
+                      rows_columns(out, first * kv.v_width, n_heads * kv.v_width), window, scale);
+        kv_heads_give(h);
+        for (int64_t k = i; k < i + n && head; k++) /* a row is counted once for all heads */
+            if (r->span[k].seen)
+                r->span[k].seen->rows = r->rows[k];
+    }
+}
+
+/* Heads are computed one by one where pages are on disk: each is what it would be beside the others. */
+static void attend(const struct family_forward *f, uint32_t stream, struct reads *r, struct rows q, int64_t n_heads,
+                   struct rows out, int64_t window, float scale)
+{
+    const struct device_kv kv = stream_of(f, stream);
+    const uint32_t group = f->kv->stream[stream].group;
+    if (!is_away(r, group)) {
+        for (int64_t i = 0; i < r->n; i++)
+            r->span[i].page = kv_timeline_pages(r->timeline[i], group);
+        device_attend(f->device, &kv, r->span, r->n, q, n_heads, out, window, scale);
+        return;
+    }
+    for (int64_t h = 0; h < kv.n_heads && device_runs(f->device); h++)
+        attend_head(f, stream, (uint32_t)h, r, q, n_heads / kv.n_heads, out, window, scale);
+}
+
+/* Room for n spans; false: a dry run, in which one span of all rows stands for them. */
+static bool reads_of(const struct family_forward *f, int64_t n, struct reads *r)
+{
+    *r = (struct reads){device_bytes(f->device, (size_t)n * sizeof *r->span),
+                        device_bytes(f->device, (size_t)n * sizeof(struct kv_timeline *)),
+                        device_bytes(f->device, (size_t)n * sizeof *r->rows), n};
+    return r->span && r->timeline && r->rows && f->step->span;
+}
+
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale)
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
-    const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *s = spans(f, f->kv->stream[stream].group);
-    device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_spans : 1, q, n_heads, out, window,
-                  scale);
+    struct device_span dry = {.n = f->step->n_rows};
+    struct reads r;
+    if (reads_of(f, f->step->n_spans, &r)) {
+        const struct device_span *s = spans(f, f->kv->stream[stream].group);
+        for (int64_t i = 0; s && i < r.n; i++) {
+            r.span[i] = s[i];
+            r.timeline[i] = f->step->span[i].timeline;
+        }
+        if (s)
+            attend(f, stream, &r, q, n_heads, out, window, scale);
+    } else {
+        device_attend(f->device, &kv, &dry, 1, q, n_heads, out, window, scale);
+    }
     device_release(f->device, mark);
 }
 
@@ -252,8 +333,18 @@ void family_attend_views(const struct family_forward *f, uint32_t stream, struct
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *s = views(f, f->kv->stream[stream].group, view);
-    device_attend(f->device, &kv, s ? s : &dry, s ? f->step->n_rows : 1, q, n_heads, out, 0, scale);
+    struct reads r;
+    if (reads_of(f, f->step->n_rows, &r)) {
+        int64_t row = 0;
+        for (int64_t i = 0; i < f->step->n_spans; i++)
+            for (int64_t k = 0; k < f->step->span[i].n; k++, row++) {
+                r.span[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n};
+                r.timeline[row] = f->step->span[i].timeline;
+            }
+        attend(f, stream, &r, q, n_heads, out, 0, scale);
+    } else {
+        device_attend(f->device, &kv, &dry, 1, q, n_heads, out, 0, scale);
+    }
     device_release(f->device, mark);
 }
 

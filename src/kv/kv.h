@@ -104,6 +104,8 @@ struct kv_spec {
      * lacking in files and, before kv_timeline_from(), in timelines.  guest: who it is, for files. */
     uint32_t n_own;
     uint64_t guest;
+    /* Pages of kv_disk_group() that a timeline has in memory, at most; 0: all. */
+    int64_t in_memory;
 };
 void kv_spec_release(struct kv_spec *s);
 
@@ -206,8 +208,8 @@ void kv_timeline_mark(struct kv_timeline *t, const int64_t *at, int n);
 MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t length);
 
 /* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
- * fallen away or was never there.  Valid until the next call on t. */
-uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group);
+ * fallen away, was never there or is on disk alone (disk.h).  Valid until the next call on t. */
+uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group);
 
 /* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
  * restore point); t is unchanged then. */
@@ -279,6 +281,7 @@ struct kv_tree_counts {
 };
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);
 
+#include "kv/disk.h"
 #include "kv/store.h"
 
 #endif

@@ -11,6 +11,7 @@
 #include "kv/page.h"
 
 #include "base/bug.h"
+#include "kv/disk.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <errno.h>
@@ -121,6 +122,7 @@ void kv_pool_free(struct kv_pool *p)
     while (slab_return_any(p))
         ;
     BUG_IF(p->system_bytes);
+    kv_disk_close(p);
     mem_free(p);
 }
 
@@ -138,8 +140,11 @@ void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out)
         out->pages_used[g] = p->pages_used[g];
 }
 
-static int32_t slab_pages(const struct kv_pool *p, size_t page_bytes)
+/* Pages that may leave memory have a slab each. */
+static int32_t slab_pages(const struct kv_pool *p, uint32_t group, size_t page_bytes)
 {
+    if (kv_disk_has(p, group))
+        return 1;
     const uint64_t share = p->budget_bytes / SLAB_SHARE;
     const uint64_t want = share < SLAB_BYTES ? share : SLAB_BYTES;
     return want < page_bytes ? 1 : (int32_t)(want / page_bytes);
@@ -161,7 +166,7 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     s->n_pages = s->n_free = n_pages;
     for (int32_t i = n_pages; i-- > 0;) {
         s->page[i] =
-            (struct kv_page){.at = at + page_bytes * (size_t)i, .slab = s, .next = s->free};
+            (struct kv_page){.at = at + page_bytes * (size_t)i, .slab = s, .next = s->free, .slot = -1, .leaves = -1};
         s->free = &s->page[i];
     }
     p->system_bytes += s->n_bytes;
@@ -177,7 +182,7 @@ static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group)
     if (p->idle[group])
         return p->idle[group];
     const size_t page_bytes = p->spec->group[group].page_bytes;
-    const int32_t n_pages = slab_pages(p, page_bytes);
+    const int32_t n_pages = slab_pages(p, group, page_bytes);
     const uint64_t n_bytes = (uint64_t)page_bytes * (uint64_t)n_pages;
     while (p->system_bytes > p->budget_bytes || n_bytes > p->budget_bytes - p->system_bytes)
         if (!slab_return_any(p))
@@ -228,17 +233,71 @@ struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
 {
     const uint64_t page_bytes = p->spec->group[group].page_bytes;
     while (page_bytes > p->budget_bytes - p->used_bytes)
-        if (!kv_page_evict(p))
+        if (!kv_page_make_room(p))
             return NULL;
     struct kv_slab *s = slab_find(p, group);
-    while (!s && kv_page_evict(p))
+    while (!s && kv_page_make_room(p))
         s = slab_find(p, group);
     return s ? page_from(p, s) : NULL;
+}
+
+struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index)
+{
+    if (!kv_disk_has(p, group) || index < p->spec->in_memory)
+        return kv_page_take(p, group);
+    struct kv_slab *s = mem_zalloc(sizeof *s + sizeof s->page[0]);
+    if (!s)
+        return NULL;
+    s->n_bytes = p->spec->group[group].page_bytes;
+    s->group = group;
+    s->n_pages = 1;
+    s->page[0] = (struct kv_page){.slab = s, .refs = 1, .slot = -1, .leaves = -1, .index = index};
+    while (!kv_disk_place(p, &s->page[0]))
+        if (!kv_page_evict(p)) {
+            mem_free(s);
+            return NULL;
+        }
+    return &s->page[0];
+}
+
+size_t kv_page_memory(const struct kv_page *pg)
+{
+    return pg->at ? kv_page_bytes(pg) : 0;
+}
+
+bool kv_page_make_room(struct kv_pool *p)
+{
+    return kv_disk_spill(p, true) || (p->disk && p->cached_bytes > p->spared_bytes && p->evict && p->evict(p->evict_arg)) ||
+           kv_disk_spill(p, false) || kv_page_evict(p);
+}
+
+static bool page_cached(const struct kv_page *pg)
+{
+    return pg->refs && pg->held + pg->kept == pg->refs;
+}
+
+void kv_page_leave(struct kv_pool *p, struct kv_page *pg)
+{
+    const size_t n = kv_page_bytes(pg);
+    BUG_IF(pg->slab->n_pages != 1 || !pg->at || !pg->refs);
+    p->held_bytes -= pg->held ? n : 0;
+    p->cached_bytes -= page_cached(pg) ? n : 0;
+    p->used_bytes -= n;
+    p->pages_used[pg->slab->group]--;
+    p->system_bytes -= n;
+    mem_big_free(pg->at, n);
+    pg->at = pg->slab->at = NULL;
+    p->moves++;
 }
 
 static void page_release(struct kv_pool *p, struct kv_page *pg)
 {
     struct kv_slab *s = pg->slab;
+    kv_disk_forget(p, pg);
+    if (!pg->at) {
+        mem_free(s);
+        return;
+    }
     if (s->n_free++ == 0)
         slab_link(&p->partial[s->group], s);
     pg->next = s->free;
@@ -251,15 +310,10 @@ static void page_release(struct kv_pool *p, struct kv_page *pg)
     }
 }
 
-static bool page_cached(const struct kv_page *pg)
-{
-    return pg->refs && pg->held + pg->kept == pg->refs;
-}
-
 /* Adds to the counts and keeps the pool's sums. */
 static void page_count(struct kv_pool *p, struct kv_page *pg, int refs, int held, int kept)
 {
-    const size_t n = kv_page_bytes(pg);
+    const size_t n = kv_page_memory(pg);
     if (pg->held)
         p->held_bytes -= n;
     if (page_cached(pg))

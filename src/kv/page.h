@@ -10,14 +10,22 @@
 #include "kv/kv.h"
 
 struct kv_slab;
+struct kv_disk;
 
 struct kv_page {
-    uint8_t *at; /* page_bytes of its group, 64-byte aligned */
+    uint8_t *at; /* page_bytes of its group, 64-byte aligned; NULL: on disk alone */
     struct kv_slab *slab;
     struct kv_page *next; /* in the slab's free list */
     int32_t refs;         /* timelines and the tree */
     int32_t held;         /* of those, the tree's */
     int32_t kept;         /* of those, the store's: until they are written */
+    /* Of a pool with a disk (disk.h), of its group: */
+    int32_t slot;   /* where on disk it is; -1: nowhere */
+    int32_t leaves; /* its place among the pages that may leave memory; -1: it may not */
+    int32_t pins;   /* steps that run on it */
+    int64_t index;  /* position / 128 */
+    uint64_t taken; /* the last kv_heads_take() that had it, ... */
+    int32_t block;  /* ... and as which of its blocks */
 };
 
 /* Gives up one restore point (the tree's), or one file that waits to be written (the
@@ -44,6 +52,9 @@ struct kv_pool {
     void *let_go_arg;
     int64_t evicted_points;
     int64_t n_timelines;
+    struct kv_disk *disk; /* owned, or NULL: all pages stay in memory */
+    uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
+    uint64_t moves;       /* pages that have come to memory or left it */
 };
 
 size_t kv_page_bytes(const struct kv_page *pg);
@@ -51,6 +62,10 @@ size_t kv_page_bytes(const struct kv_page *pg);
 /* A page of the group with one reference, contents unspecified.  Evicts restore points
  * while the budget or the system has no room.  NULL when that is not enough. */
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group);
+
+/* The same for page `index` of a timeline that is about to be filled from a file: beyond what a timeline has in memory
+ * (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it. */
+struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index);
 
 void kv_page_ref(struct kv_pool *p, struct kv_page *pg);
 void kv_page_unref(struct kv_pool *p, struct kv_page *pg);
@@ -63,7 +78,14 @@ void kv_page_let(struct kv_pool *p, struct kv_page *pg);
 void kv_page_keep(struct kv_pool *p, struct kv_page *pg);
 void kv_page_unkeep(struct kv_pool *p, struct kv_page *pg);
 
+/* What it has in memory: its bytes or 0. */
+size_t kv_page_memory(const struct kv_page *pg);
+/* The disk has it: its memory goes back to the system. */
+void kv_page_leave(struct kv_pool *p, struct kv_page *pg);
+
 bool kv_page_evict(struct kv_pool *p);
+/* Makes room in memory: a page goes to disk, or as kv_page_evict(). */
+bool kv_page_make_room(struct kv_pool *p);
 bool kv_page_let_go(struct kv_pool *p);
 
 #endif

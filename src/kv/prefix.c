@@ -294,9 +294,9 @@ static void share_page(struct share *s, const struct kv_page *pg)
 {
     if (pg->held != 1)
         return;
-    s->held += kv_page_bytes(pg);
+    s->held += kv_page_memory(pg);
     if (pg->refs == 1)
-        s->freed += kv_page_bytes(pg);
+        s->freed += kv_page_memory(pg);
 }
 
 static struct share point_share(const struct kv_tree *t, const struct kv_point *p)
@@ -626,7 +626,7 @@ void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out)
 }
 
 /* What a point of this length holds if nothing is shared. */
-static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, uint64_t *out)
+static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, const struct kv_timeline *from, uint64_t *out)
 {
     uint64_t sum = point_bytes(p), bytes;
     const uint64_t n_blocks = (uint64_t)(p->length / KV_PAGE);
@@ -634,7 +634,9 @@ static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, 
         return false;
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
         const int64_t end = num_div_up(p->length, KV_PAGE);
-        const int64_t first = t->pool->spec->group[g].window ? point_first(t, g, p->length) : 0;
+        int64_t first = t->pool->spec->group[g].window ? point_first(t, g, p->length) : 0;
+        for (int64_t i = first; i < end && kv_disk_has(t->pool, g); i++)
+            first += from->table[g].page[i] && !from->table[g].page[i]->at; /* on disk: no memory */
         if (!num_mul_u64((uint64_t)(end - first), t->pool->spec->group[g].page_bytes, &bytes) ||
             !num_add_u64(sum, bytes, &sum))
             return false;
@@ -714,7 +716,7 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     if (!p)
         goto nomem;
     uint64_t alone = UINT64_MAX;
-    if (!tree_alone_bytes(t, p, &alone) || alone > t->budget_bytes) {
+    if (!tree_alone_bytes(t, p, from, &alone) || alone > t->budget_bytes) {
         report(t->pool->sink, INGLE_REPORT_NOTE, "cache", "prefix",
                "a restore point of %lld tokens is not stored: its %llu bytes exceed the budget of "
                "%llu",
@@ -730,7 +732,9 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     t->clock += tree_bytes(t) - before;
     while (tree_bytes(t) > t->budget_bytes) {
         struct kv_point *other = heap_pop(t);
-        BUG_IF(!other); /* p fits alone */
+        BUG_IF(!other && !t->pool->disk); /* p fits alone, unless others have in memory what it has on disk */
+        if (!other)
+            break;
         tree_give_up(t, other, "the prefix cache is full");
     }
     point_use(t, p);

@@ -492,6 +492,12 @@ static void *copy_of(const void *at, size_t n)
     return p;
 }
 
+static ingle_status fetch_page(void *arg, uint64_t i, void *to, struct err *err)
+{
+    const struct kv_job *j = arg;
+    return kv_disk_copy(j->store->pool, j->pg[i], to, err);
+}
+
 /* The pages of the file, kept.  False: out of memory. */
 static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct kv_timeline *t)
 {
@@ -552,6 +558,8 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     j->out.mark = copy_of(mark, mark_bytes);
     j->out.stop = write_stop;
     j->out.arg = j;
+    j->out.fetch = fetch_page;
+    j->out.fetch_arg = j;
     if (!j->out.token || (mark_bytes && !j->out.mark) ||
         !kv_file_pages(spec, h->from, h->length, &h->n_pages, &j->n_bytes) || !job_pages(j, spec, t)) {
         job_free(j);

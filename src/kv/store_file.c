@@ -175,22 +175,47 @@ static struct iovec piece(const void *at, size_t n)
     return (struct iovec){p.out, n};
 }
 
+/* Pages that are not in memory come one at a time. */
+struct fetched {
+    uint8_t *at;
+    size_t cap;
+};
+
+static ingle_status fetch(const struct kv_file_out *o, uint64_t i, struct fetched *f, struct err *err)
+{
+    if (f->cap < o->page_bytes[i]) {
+        mem_big_free(f->at, f->cap);
+        f->cap = 0;
+        if (!(f->at = mem_big_alloc(o->page_bytes[i])))
+            return err_set(err, INGLE_NOMEM, "no %zu bytes for a page", o->page_bytes[i]);
+        f->cap = o->page_bytes[i];
+    }
+    return o->fetch(o->fetch_arg, i, f->at, err);
+}
+
 static ingle_status write_pages(int fd, const char *name, const struct kv_file_out *o,
-                                struct kv_key *sum, struct err *err)
+                                struct kv_key *sum, struct fetched *f, struct err *err)
 {
     uint64_t at = sizeof o->head + o->head.meta_bytes, unsynced = 0;
     for (uint64_t i = 0; i < o->head.n_pages;) {
         struct iovec v[PIECE_PAGES];
         int n = 0;
         uint64_t bytes = 0;
-        for (; i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES; i++, n++) {
-            v[n] = piece(o->page[i], o->page_bytes[i]);
-            sum[i] = kv_file_sum(o->page[i], o->page_bytes[i]);
+        ingle_status s = INGLE_OK;
+        for (bool alone = false; i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES && !alone; i++, n++) {
+            alone = !o->page[i];
+            if (alone && n)
+                break;
+            if (alone && (s = fetch(o, i, f, err)))
+                return s;
+            const uint8_t *page = alone ? f->at : o->page[i];
+            v[n] = piece(page, o->page_bytes[i]);
+            sum[i] = kv_file_sum(page, o->page_bytes[i]);
             bytes += o->page_bytes[i];
         }
         if (o->stop && o->stop(o->arg))
             return err_set(err, INGLE_CANCEL, "%s: cancelled", name);
-        const ingle_status s = write_pieces(fd, name, v, n, at, err);
+        s = write_pieces(fd, name, v, n, at, err);
         if (s)
             return s;
         at += bytes;
@@ -222,8 +247,9 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
     h->file_bytes = sizeof *h + n_meta;
     for (uint64_t i = 0; i < h->n_pages; i++)
         h->file_bytes += o->page_bytes[i];
-    const ingle_status pages =
-        write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), err);
+    struct fetched f = {NULL, 0};
+    const ingle_status pages = write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), &f, err);
+    mem_big_free(f.at, f.cap);
     ingle_status s = pages;
     if (!s) {
         if (h->n_tokens > h->from)

@@ -61,8 +61,10 @@ struct kv_file_out {
     struct kv_file_header head;  /* context, keys, lengths, texts; the rest is filled in */
     const int32_t *token;        /* [n_tokens - from] */
     const void *mark;            /* [mark_bytes] */
-    const uint8_t *const *page;  /* [n_pages] */
+    const uint8_t *const *page;  /* [n_pages]; NULL: fetch() has it */
     const size_t *page_bytes;    /* [n_pages] */
+    ingle_status (*fetch)(void *arg, uint64_t i, void *to, struct err *err);
+    void *fetch_arg;
     bool (*stop)(void *arg);     /* asked between pieces; true: give up.  May be NULL */
     void *arg;
 };

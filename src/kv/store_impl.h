@@ -26,7 +26,8 @@ struct kv_part {
     int64_t from, length;
     char name[KV_NAME_BYTES];
     uint64_t n_pages;
-    uint8_t **to; /* [n_pages]: where each page goes; NULL: not wanted */
+    uint8_t **to; /* [n_pages]: where each page goes; NULL: not wanted, or ... */
+    struct kv_page **away; /* [n_pages] ... to disk as this one; NULL: it does not */
     struct kv_file file;
 };
 
@@ -39,6 +40,8 @@ struct kv_read {
     const struct kv_form *form;
     struct kv_page **pg;  /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
     size_t n_pages, n_taken;
+    uint8_t *bounce;      /* for pages that go to disk, one at a time */
+    size_t bounce_bytes;
     struct kv_part *part; /* [n_parts], the deepest first */
     size_t n_parts;
     ingle_status status;

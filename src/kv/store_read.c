@@ -57,9 +57,11 @@ static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t
     for (uint32_t g = 0; g < s->n_groups; g++)
         for (int64_t k = kv_file_first(s, g, p->from, p->length);
              k < num_div_up(p->length, KV_PAGE); k++, i++)
-            if (i >= first && bytes < most) {
-                bytes += p->to[i] ? s->group[g].page_bytes : 0;
+            if (i >= first && bytes < most && (i == first || !p->away[i])) {
+                bytes = p->away[i] ? most : bytes + (p->to[i] ? s->group[g].page_bytes : 0);
                 n++;
+            } else if (i > first) {
+                bytes = most;
             }
     return n;
 }
@@ -77,13 +79,16 @@ static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64
     return true;
 }
 
-static ingle_status read_piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t n,
-                               struct err *err)
+static ingle_status read_piece(const struct kv_read *r, struct kv_part *p, uint64_t first, uint64_t n, struct err *err)
 {
-    const ingle_status st = kv_file_read_pages(&p->file, s, first, n, p->to + first, err);
-    if (st || check_pages(s, p, first, n))
-        return st;
-    return err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
+    const struct kv_spec *s = &r->form->spec;
+    const struct kv_page *away = p->away[first];
+    if (away)
+        p->to[first] = r->bounce;
+    ingle_status st = kv_file_read_pages(&p->file, s, first, n, p->to + first, err);
+    if (!st && !check_pages(s, p, first, n))
+        st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
+    return !st && away ? kv_disk_fill(r->store->pool, away, r->bounce, err) : st;
 }
 
 /* The lock is held on entry and on return.  What was opened is closed, but for its meta. */
@@ -99,7 +104,7 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
         pthread_mutex_unlock(&s->lock);
         const uint64_t used = clock_used();
         n = piece(&r->form->spec, p, i, atomic_load(&s->gentle) ? GENTLE_BYTES : PIECE_BYTES);
-        st = read_piece(&r->form->spec, p, i, n, &r->err);
+        st = read_piece(r, p, i, n, &r->err);
         kv_store_rest(s, used);
         pthread_mutex_lock(&s->lock);
     }
@@ -115,7 +120,7 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
 /* What a failed read says about a file.  With the lock, which is released meanwhile. */
 static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st, const struct err *err)
 {
-    if (st == INGLE_NOMEM)
+    if (st == INGLE_NOMEM || st == INGLE_LIMIT) /* or of pages on disk: they cannot be written */
         return;
     if (st == INGLE_IO)
         kv_store_set_away(s, p->key, p->length);
@@ -199,14 +204,17 @@ static int64_t first_page(const struct kv_spec *s, uint32_t g, int64_t length, i
     return s->group[g].window ? kv_timeline_first(s, g, length) : have;
 }
 
-/* How many of all groups; *group: that of the k-th. */
-static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have, size_t k, uint32_t *group)
+/* How many of all groups; *group, *index: that of the k-th, and which of the group it is. */
+static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have, size_t k, uint32_t *group, int64_t *index)
 {
     size_t n = 0;
     for (uint32_t g = 0; g < s->n_groups; g++) {
-        const size_t more = (size_t)(num_div_up(length, KV_PAGE) - first_page(s, g, length, have));
-        if (k >= n && k < n + more)
+        const int64_t first = first_page(s, g, length, have);
+        const size_t more = (size_t)(num_div_up(length, KV_PAGE) - first);
+        if (k >= n && k < n + more) {
             *group = g;
+            *index = first + (int64_t)(k - n);
+        }
         n += more;
     }
     return n;
@@ -246,7 +254,8 @@ static bool aim(const struct kv_spec *s, struct kv_read *r, int64_t have, struct
         if (!kv_file_pages(s, p->from, p->length, &p->n_pages, &n_bytes))
             return false;
         p->to = mem_calloc(p->n_pages + 1, sizeof *p->to);
-        if (!p->to)
+        p->away = mem_calloc(p->n_pages + 1, sizeof(struct kv_page *));
+        if (!p->to || !p->away)
             return false;
         struct kv_page **group = pg;
         for (uint32_t g = 0; g < s->n_groups; g++) {
@@ -254,8 +263,10 @@ static bool aim(const struct kv_spec *s, struct kv_read *r, int64_t have, struct
             const int64_t base = window ? kv_timeline_first(s, g, length) : have;
             for (int64_t at = kv_file_first(s, g, p->from, p->length);
                  at < num_div_up(p->length, KV_PAGE); at++, i++)
-                if (window ? k == 0 : at >= have && at < full_end)
+                if (window ? k == 0 : at >= have && at < full_end) {
                     p->to[i] = group[at - base]->at;
+                    p->away[i] = p->to[i] ? NULL : group[at - base];
+                }
             group += end - base;
         }
         full_end = p->from / KV_PAGE;
@@ -295,6 +306,7 @@ static void end_parts(struct kv_read *r)
     for (size_t i = 0; i < r->n_parts; i++) {
         kv_file_close(&r->part[i].file);
         mem_free(r->part[i].to);
+        mem_free(r->part[i].away);
     }
     mem_free(r->part);
 }
@@ -308,6 +320,7 @@ void kv_store_read_free(struct kv_read *r)
         else
             kv_page_unref(p, r->pg[i]);
     end_parts(r);
+    mem_big_free(r->bounce, r->bounce_bytes);
     mem_free(r->pg);
     mem_free(r->token);
     mem_free(r);
@@ -317,6 +330,7 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
                                  struct kv_scope scope, const int32_t *tokens, int64_t length, struct err *err)
 {
     uint32_t g = 0;
+    int64_t index = 0;
     if (length > t->max_tokens)
         return err_set(err, INGLE_LIMIT, "a prefix of %lld tokens exceeds the limit of %lld tokens",
                        (long long)length, (long long)t->max_tokens);
@@ -326,7 +340,7 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
     r->store = s;
     r->length = length;
     r->have = num_min(t->length, length) / KV_PAGE;
-    r->n_pages = count_pages(s->pool->spec, length, r->have, 0, &g);
+    r->n_pages = count_pages(s->pool->spec, length, r->have, 0, &g, &index);
     r->pg = mem_calloc(r->n_pages + 1, sizeof *r->pg);
     r->token = mem_calloc((size_t)length + 1, sizeof *r->token);
     ingle_status st = INGLE_OK;
@@ -357,10 +371,17 @@ static bool take_some(struct kv_read *r)
     const uint64_t until = clock_now() + TAKE_NS;
     while (r->n_taken < r->n_pages && clock_now() < until) {
         uint32_t g = 0;
-        (void)count_pages(p->spec, r->length, r->have, r->n_taken, &g);
-        if (!(r->pg[r->n_taken] = kv_page_take(p, g)))
+        int64_t index = 0;
+        (void)count_pages(p->spec, r->length, r->have, r->n_taken, &g, &index);
+        struct kv_page *pg = kv_page_take_for(p, g, index);
+        if (!pg)
             return false;
-        r->n_taken++;
+        r->pg[r->n_taken++] = pg;
+        if (pg->at || r->bounce)
+            continue;
+        r->bounce_bytes = kv_page_bytes(pg);
+        if (!(r->bounce = mem_big_alloc(r->bounce_bytes)))
+            return false;
     }
     return true;
 }

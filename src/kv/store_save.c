@@ -68,6 +68,18 @@ static void set_text(char *to, size_t n, const char *from)
     snprintf(to, n, "%s", from ? from : "");
 }
 
+struct saved {
+    const struct kv_timeline *t;
+    uint32_t group; /* that a disk has: its pages may come and go meanwhile */
+    size_t at;      /* the first of them */
+};
+
+static ingle_status fetch_page(void *arg, uint64_t i, void *to, struct err *err)
+{
+    const struct saved *s = arg;
+    return kv_disk_copy(s->t->pool, s->t->table[s->group].page[i - s->at], to, err);
+}
+
 ingle_status kv_save(const struct kv_timeline *t, const char *path,
                      const struct kv_save_options *o, const int32_t *tokens, int64_t n_tokens,
                      const void *mark, size_t mark_bytes, struct err *err)
@@ -77,6 +89,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     const int n_forms = kv_forms(t->pool->spec, o->identity, numerics, form);
     const struct kv_spec *s = &form[t->from ? n_forms - 1 : 0].spec;
     struct turn turn = {o->gentle, clock_used()};
+    struct saved saved = {t, 0, 0};
     struct kv_file_out out = {.token = tokens, .mark = mark, .stop = take_turns, .arg = &turn};
     struct kv_file_header *h = &out.head;
     uint64_t n_bytes;
@@ -108,9 +121,13 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     for (uint32_t g = 0; g < s->n_groups && !st; g++)
         for (int64_t i = kv_file_first(s, g, 0, t->length); i < num_div_up(t->length, KV_PAGE);
              i++, k++) {
-            page[k] = t->table[g].at[i];
+            page[k] = kv_disk_has(t->pool, g) ? NULL : t->table[g].page[i]->at;
             bytes[k] = s->group[g].page_bytes;
+            if (!page[k] && !i)
+                saved = (struct saved){t, g, k};
         }
+    out.fetch = fetch_page;
+    out.fetch_arg = &saved;
     out.page = page;
     out.page_bytes = bytes;
     if (!st)
@@ -222,16 +239,19 @@ uint32_t kv_load_few(const struct kv_load *l)
     return l->file.head.few;
 }
 
-/* The group of the i-th page. */
-static uint32_t group_of(const struct kv_load *l, size_t i)
+/* The group of the i-th page, and which of the group it is. */
+static uint32_t group_of(const struct kv_load *l, size_t i, int64_t *index)
 {
     const struct kv_file_header *h = &l->file.head;
-    size_t end = 0;
+    size_t begin = 0;
     uint32_t g = 0;
     for (; g < l->spec->n_groups; g++) {
-        end += (size_t)(num_div_up(h->length, KV_PAGE) - kv_file_first(l->spec, g, 0, h->length));
-        if (i < end)
+        const int64_t first = kv_file_first(l->spec, g, 0, h->length);
+        const size_t n = (size_t)(num_div_up(h->length, KV_PAGE) - first);
+        *index = first + (int64_t)(i - begin);
+        if (i - begin < n)
             break;
+        begin += n;
     }
     return g;
 }
@@ -241,7 +261,9 @@ ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, stru
     const uint64_t until = clock_now() + TAKE_NS;
     l->pool = p;
     while (l->n_taken < l->n_pages && clock_now() < until) {
-        if (!(l->pg[l->n_taken] = kv_page_take(p, group_of(l, l->n_taken))))
+        int64_t index = 0;
+        const uint32_t g = group_of(l, l->n_taken, &index);
+        if (!(l->pg[l->n_taken] = kv_page_take_for(p, g, index)))
             return err_set(err, INGLE_LIMIT, "%s: no KV pages for its %lld tokens", l->path,
                            (long long)l->file.head.length);
         l->n_taken++;
@@ -252,14 +274,20 @@ ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, stru
 
 ingle_status kv_load_read(struct kv_load *l, struct err *err)
 {
-    uint8_t *to[PIECE_PAGES];
+    uint8_t *to[PIECE_PAGES], *bounce = NULL;
     const size_t n_pages = (size_t)l->file.head.n_pages;
+    size_t n_bounce = 0;
     ingle_status st = INGLE_OK;
     for (size_t i = 0, n; i < n_pages && !st; i += n) {
         const uint64_t used = clock_used();
         size_t bytes = 0;
-        for (n = 0; n < PIECE_PAGES && i + n < n_pages && bytes < PIECE_BYTES; n++) {
-            to[n] = l->pg[i + n]->at;
+        const struct kv_page *away = l->pg[i]->at ? NULL : l->pg[i]; /* alone, on its way to disk */
+        if (away && !bounce && !(bounce = mem_big_alloc(n_bounce = kv_page_bytes(away)))) {
+            st = err_set(err, INGLE_NOMEM, "no memory for a page");
+            break;
+        }
+        for (n = 0; n < PIECE_PAGES && i + n < n_pages && bytes < PIECE_BYTES && (!n || (!away && l->pg[i + n]->at)); n++) {
+            to[n] = away ? bounce : l->pg[i + n]->at;
             bytes += kv_page_bytes(l->pg[i + n]);
         }
         st = kv_file_read_pages(&l->file, &l->own, i, n, to, err);
@@ -267,8 +295,11 @@ ingle_status kv_load_read(struct kv_load *l, struct err *err)
             if (!kv_file_page_good(&l->file, i + k, to[k], kv_page_bytes(l->pg[i + k])))
                 st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit",
                              l->file.name);
+        if (!st && away)
+            st = kv_disk_fill(l->pool, away, bounce, err);
         rest(l->gentle, used);
     }
+    mem_big_free(bounce, n_bounce);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* timeline - page tables: growing, shrinking, sharing.  Nothing here computes. */
 #include "kv/timeline.h"
+#include "kv/disk.h"
 
 #include "base/bug.h"
 #include "base/mem.h"
@@ -22,7 +23,9 @@ ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int
     for (uint32_t g = 0; g < p->spec->n_groups; g++) {
         t->table[g].page = mem_calloc((size_t)t->cap, sizeof *t->table[g].page);
         t->table[g].at = mem_calloc((size_t)t->cap, sizeof *t->table[g].at);
-        if (!t->table[g].page || !t->table[g].at)
+        if (kv_disk_has(p, g))
+            t->table[g].head = mem_calloc((size_t)t->cap, sizeof *t->table[g].head);
+        if (!t->table[g].page || !t->table[g].at || (kv_disk_has(p, g) && !t->table[g].head))
             goto nomem;
     }
     *out = t;
@@ -45,6 +48,7 @@ void kv_timeline_free(struct kv_timeline *t)
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
         mem_free(t->table[g].page);
         mem_free(t->table[g].at);
+        mem_free(t->table[g].head);
     }
     t->pool->n_timelines--;
     mem_free(t);
@@ -60,9 +64,54 @@ int64_t kv_timeline_from(const struct kv_timeline *t)
     return t->from;
 }
 
-uint8_t *const *kv_timeline_pages(const struct kv_timeline *t, uint32_t group)
+/* Where pages are now, after some came to memory or left it. */
+static void table_follow(const struct kv_pool *p, struct kv_table *b)
 {
+    if (b->moves == p->moves)
+        return;
+    for (int64_t i = b->first; i < b->end; i++)
+        b->at[i] = b->page[i] ? b->page[i]->at : NULL;
+    b->moves = p->moves;
+}
+
+uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group)
+{
+    table_follow(t->pool, &t->table[group]);
     return t->table[group].at;
+}
+
+uint8_t *const *kv_timeline_head(const struct kv_timeline *t, uint32_t group)
+{
+    return t->table[group].head;
+}
+
+bool kv_timeline_is_away(struct kv_timeline *t, uint32_t group)
+{
+    const struct kv_table *b = &t->table[group];
+    bool away = false;
+    for (int64_t i = b->first; i < b->end && kv_disk_has(t->pool, group) && !away; i++)
+        away = b->page[i] && !b->page[i]->at;
+    return away;
+}
+
+void kv_timeline_pin(struct kv_timeline *t, bool on)
+{
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
+        for (int64_t i = t->table[g].first; i < t->table[g].end && kv_disk_has(t->pool, g); i++)
+            if (t->table[g].page[i])
+                t->table[g].page[i]->pins += on ? 1 : -1;
+}
+
+/* Pages of which positions [from, to) are the newest are complete, but for those that stay in memory. */
+static void timeline_complete(struct kv_timeline *t, int64_t from, int64_t to)
+{
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
+        const struct kv_table *b = &t->table[g];
+        int64_t i = num_max(num_max(1, b->first), from / KV_PAGE - KV_STAYS);
+        for (; kv_disk_has(t->pool, g) && i < num_min(b->end, to / KV_PAGE - KV_STAYS); i++)
+            if (b->page[i])
+                kv_disk_complete(t->pool, b->page[i], i);
+    }
 }
 
 int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length)
@@ -107,13 +156,13 @@ void kv_timeline_clear(struct kv_timeline *t)
     t->length = t->ready = t->from = 0;
 }
 
-/* The partly filled page, if somebody else has it too. */
+/* The partly filled page, if somebody else has it too, or it is on disk alone. */
 static struct kv_page *timeline_shared(const struct kv_timeline *t, uint32_t g)
 {
     if (t->length % KV_PAGE == 0)
         return NULL;
     struct kv_page *pg = t->table[g].page[t->length / KV_PAGE];
-    return pg->refs > 1 ? pg : NULL;
+    return pg->refs > 1 || !pg->at ? pg : NULL;
 }
 
 /* The first page behind the length that an extend to `to` positions must have. */
@@ -150,7 +199,7 @@ static bool timeline_need(const struct kv_timeline *t, int64_t to, bool least, u
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
         const struct kv_page *shared = timeline_shared(t, g);
         uint64_t n = (uint64_t)timeline_lacks(t, g, to);
-        n += shared && !(least && shared->refs - 1 == shared->held + shared->kept);
+        n += shared && !(least && shared->at && shared->refs - 1 == shared->held + shared->kept);
         if (!num_mul_u64(n, t->pool->spec->group[g].page_bytes, &bytes) ||
             !num_add_u64(sum, bytes, &sum))
             return false;
@@ -159,26 +208,36 @@ static bool timeline_need(const struct kv_timeline *t, int64_t to, bool least, u
     return true;
 }
 
+static ingle_status no_room(const struct kv_timeline *t, int64_t n, uint64_t need, struct err *err)
+{
+    const struct kv_pool *p = t->pool;
+    const char *trouble = kv_disk_trouble(p);
+    return err_set(err, INGLE_LIMIT,
+                   "%lld more tokens after %lld need %llu bytes of KV pages: %llu of %llu are "
+                   "in use, the prefix "
+                   "cache could give %llu%s%s",
+                   (long long)n, (long long)t->length, (unsigned long long)need,
+                   (unsigned long long)p->used_bytes, (unsigned long long)p->budget_bytes,
+                   (unsigned long long)p->cached_bytes, *trouble ? ", the disk none: " : "", trouble);
+}
+
 /* Makes room in the budget for all that an extend by n positions takes, so that it fails
  * before anything has changed or been evicted. */
 static ingle_status timeline_room(struct kv_timeline *t, int64_t n, struct err *err)
 {
     struct kv_pool *p = t->pool;
     uint64_t need = UINT64_MAX;
-    if (!timeline_need(t, t->length + n, true, &need) ||
-        need > p->budget_bytes - p->used_bytes + p->cached_bytes)
-        return err_set(err, INGLE_LIMIT,
-                       "%lld more tokens after %lld need %llu bytes of KV pages: %llu of %llu are "
-                       "in use, the prefix "
-                       "cache could give %llu",
-                       (long long)n, (long long)t->length, (unsigned long long)need,
-                       (unsigned long long)p->used_bytes, (unsigned long long)p->budget_bytes,
-                       (unsigned long long)p->cached_bytes);
+    const uint64_t left = p->budget_bytes - p->used_bytes + p->cached_bytes;
+    if (!timeline_need(t, t->length + n, true, &need) || (need > left && need - left > kv_disk_can_spill(p)))
+        return no_room(t, n, need, err);
     for (;;) {
         BUG_IF(!timeline_need(t, t->length + n, false, &need));
         if (need <= p->budget_bytes - p->used_bytes)
             return INGLE_OK;
-        BUG_IF(!kv_page_evict(p));
+        if (!kv_page_make_room(p)) {
+            BUG_IF(!p->disk); /* of which writes can fail */
+            return no_room(t, n, need, err);
+        }
     }
 }
 
@@ -207,7 +266,6 @@ static void timeline_own(struct kv_timeline *t, uint32_t g, struct kv_page *own)
 {
     struct kv_table *b = &t->table[g];
     const int64_t i = t->length / KV_PAGE;
-    memcpy(own->at, b->at[i], kv_page_bytes(own));
     kv_page_unref(t->pool, b->page[i]);
     table_set(b, i, own);
 }
@@ -227,23 +285,28 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
 
     struct kv_page *own[KV_MAX_GROUPS] = {NULL};
     int64_t had[KV_MAX_GROUPS];
-    bool got = true;
+    ingle_status got = INGLE_OK;
     for (uint32_t g = 0; g < n_groups; g++) {
         had[g] = t->table[g].end;
-        got = got && timeline_take(t, g, t->length + n, &own[g]);
+        if (!got && !timeline_take(t, g, t->length + n, &own[g]))
+            got = err_set(err, INGLE_NOMEM,
+                          "the system has no memory for the KV pages of %lld more tokens after %lld",
+                          (long long)n, (long long)t->length);
+        if (!got && own[g])
+            got = kv_disk_copy(t->pool, t->table[g].page[t->length / KV_PAGE], own[g]->at, err);
     }
     for (uint32_t g = 0; g < n_groups; g++) {
-        if (got && own[g])
+        if (!got && own[g])
             timeline_own(t, g, own[g]);
         else if (own[g])
             kv_page_unref(t->pool, own[g]);
-        if (!got)
+        if (got)
             table_cut(t, &t->table[g], had[g]);
+        else if (t->length % KV_PAGE && kv_disk_has(t->pool, g))
+            kv_disk_reopen(t->pool, t->table[g].page[t->length / KV_PAGE]);
     }
-    if (!got)
-        return err_set(err, INGLE_NOMEM,
-                       "the system has no memory for the KV pages of %lld more tokens after %lld",
-                       (long long)n, (long long)t->length);
+    if (got)
+        return got;
     t->ready = num_max(t->ready, t->length + n);
     t->viewed = false;
     return INGLE_OK;
@@ -256,6 +319,7 @@ void kv_timeline_commit(struct kv_timeline *t, int64_t n)
         BUG_IF(timeline_shared(t, g)); /* somebody else would see the new rows */
     t->viewed = false;
     t->length += n;
+    timeline_complete(t, t->length - n, t->length);
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
         struct kv_table *b = &t->table[g];
         const int64_t keep = kv_timeline_first(t->pool->spec, g, num_max(0, t->length - KV_REWIND));
@@ -370,6 +434,7 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
     }
     t->length = t->ready = length;
     t->from = lacks ? length : num_min(t->from, have * KV_PAGE);
+    timeline_complete(t, 0, length);
 }
 
 /* Pages that n > 0 positions touch wherever they begin, of a timeline of n_pages in all. */
@@ -417,7 +482,8 @@ bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, ui
         if (window > most)
             return false;
         /* Kept whole: a restore point shares all but the last page. */
-        uint64_t n = n_pages + 1, bytes;
+        const bool some = s->in_memory && kv_disk_group(s) == (int64_t)g && (uint64_t)s->in_memory < n_pages;
+        uint64_t n = (some ? (uint64_t)s->in_memory : n_pages) + 1, bytes;
         if (window) {
             const uint64_t all = span_pages(window + KV_REWIND + n_step, n_pages);
             const uint64_t ends = 2 * span_pages(window + KV_REWIND, n_pages);

@@ -8,7 +8,9 @@
  * that the length stands in is, from an extend to the next fork, put, rewind or attach. */
 struct kv_table {
     struct kv_page **page; /* [cap] */
-    uint8_t **at;          /* [cap]: page[i]->at, or NULL */
+    uint8_t **at;          /* [cap]: page[i]->at, or NULL; ... */
+    uint8_t **head;        /* [cap], of the group that a disk has: what kv_heads_take() said; else NULL */
+    uint64_t moves;        /* ... as the pool's pages were then */
     int64_t first, end;
 };
 
@@ -24,6 +26,10 @@ struct kv_timeline {
     bool viewed; /* since the last extend: what is written may be in views */
     struct kv_table table[KV_MAX_GROUPS];
 };
+
+/* Pages that somebody may have asked for all along: the first one, the newest ones and the one that is written.  They
+ * stay in memory. */
+enum { KV_STAYS = 4 };
 
 /* The first page that group g must have at this length. */
 int64_t kv_timeline_first(const struct kv_spec *s, uint32_t g, int64_t length);

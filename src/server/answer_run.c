@@ -151,8 +151,8 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
         request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
                       error ? error->text : ingle_status_text(st));
-        if (st == INGLE_IO) /* a step reads nothing else */
-            f->code = "expert_read";
+        if (st == INGLE_IO) /* a step reads experts, or keys and values, whose errors say so */
+            f->code = error && strstr(error->text, "keys and values") ? "kv_disk_read" : "expert_read";
     } else if (why == INGLE_FINISH_BUSY) {
         request_fault(f, FAULT_BUSY, NULL,
                       "the queue is full, and a user with fewer requests took this one's place (--max-waiting)");
@@ -224,6 +224,8 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     if (!to->draft_why[0])
         memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
     add_sparse(&to->sparse, &u->sparse);
+    to->pages.read_bytes += u->pages.read_bytes;
+    to->pages.waited_seconds += u->pages.waited_seconds;
     to->experts.hits += u->experts.hits;
     to->experts.misses += u->experts.misses;
     to->experts.read_bytes += u->experts.read_bytes;

@@ -251,6 +251,31 @@ static void put_sparse(const struct serve *s, const struct ingle_scheduler_statu
     write_close(out, '}');
 }
 
+/* Keys and values beyond memory; null without --kv-disk, or for a model that has none to keep there. */
+static void put_paging(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+{
+    const struct ingle_paging *p = &now->paging;
+    write_key(out, "kv_disk");
+    if (!p->budget_bytes) {
+        write_null(out);
+        return;
+    }
+    write_open(out, '{');
+    write_member(out, "directory", ingle_config_text(s->config, "kv-disk", 0));
+    const struct { const char *key; uint64_t v; } member[] = {
+        {"bytes", p->bytes}, {"capacity", p->budget_bytes}, {"written_bytes", p->written_bytes}, {"read_bytes", p->read_bytes},
+        {"failed", p->failed}};
+    for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
+        write_key(out, member[i].key);
+        write_uint(out, member[i].v);
+    }
+    write_member_number(out, "read_seconds", p->read_seconds);
+    write_member_number(out, "wait_seconds", p->waited_seconds);
+    write_member_number(out, "bytes_per_second", p->bytes_per_s);
+    write_member(out, "error", p->error[0] ? p->error : NULL);
+    write_close(out, '}');
+}
+
 /* The prefixes on disk; null without --store. */
 static void put_store(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
 {
@@ -386,6 +411,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     put_store(s, &now, out);
     put_drafting(s, &now, out);
     put_sparse(s, &now, out);
+    put_paging(s, &now, out);
     write_key(out, "daemon");
     write_open(out, '{');
     write_member_bool(out, "alive", true);

@@ -242,6 +242,17 @@ static void put_sparse(struct str *out, const struct ingle_sparse *u)
     put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.", (double)u->n_seen);
 }
 
+static void put_paging(struct str *out, const struct ingle_paging *p)
+{
+    put(out, "ingle_kv_disk_bytes", "gauge", "Keys and values on disk, which memory has no room for.", (double)p->bytes);
+    put(out, "ingle_kv_disk_budget_bytes", "gauge", "What may be there; 0: nothing.", (double)p->budget_bytes);
+    put(out, "ingle_kv_disk_written_bytes_total", "counter", "Keys and values that were written there.", (double)p->written_bytes);
+    put(out, "ingle_kv_disk_read_bytes_total", "counter", "Keys and values that steps read from there.", (double)p->read_bytes);
+    put(out, "ingle_kv_disk_read_seconds_total", "counter", "Time of these reads, beside the steps.", p->read_seconds);
+    put(out, "ingle_kv_disk_wait_seconds_total", "counter", "Time that steps waited for them.", p->waited_seconds);
+    put(out, "ingle_kv_disk_failed_total", "counter", "Reads and writes that failed.", (double)p->failed);
+}
+
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
 {
     put_head(out, "ingle_cache_bytes", "gauge", "Bytes of conversations that are kept.");
@@ -411,6 +422,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
     put_sparse(out, &now.sparse);
+    put_paging(out, &now.paging);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);

@@ -184,3 +184,15 @@ void write_sparse(struct str *s, const struct ingle_sparse *u)
     write_sparse_members(s, u);
     write_close(s, '}');
 }
+
+void write_pages(struct str *s, const struct ingle_page_use *u)
+{
+    if (!u->read_bytes)
+        return;
+    write_key(s, "kv_disk");
+    write_open(s, '{');
+    write_key(s, "read_bytes");
+    write_uint(s, u->read_bytes);
+    write_member_number(s, "wait_ms", u->waited_seconds * 1e3);
+    write_close(s, '}');
+}

@@ -275,6 +275,10 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
                                  .target = &r->spec, .from = from, .n_drafts = d->item[0]->width};
     choose_words(rider, n_vocab, &round);
     r->depth++;
+    if (r->depth == 1)
+        kv_disk_begin(r->pool, KV_DISK_ROUND);
+    for (int64_t i = 0; i < d->n; i++)
+        kv_timeline_pin(l->span[i].timeline, true);
     session_device_begin(r, &first, cancel);
     const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_DRAFT);
     rider->draft->begin(rider->self, &round);
@@ -291,6 +295,8 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
             pool_run(device_pool(r->device), n, draw_one, d);
     }
     device_set_stage(r->device, stage);
+    for (int64_t i = 0; i < d->n; i++)
+        kv_timeline_pin(l->span[i].timeline, false);
     const ingle_status s = session_device_end(r, &first, err);
     r->depth--;
     return s;

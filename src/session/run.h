@@ -100,6 +100,7 @@ struct session {
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
+    uint64_t told_disk; /* bytes of keys and values on disk that a report named */
     size_t n_noted;    /* tokens that the drafter's words have counted */
     struct late *late; /* owned; NULL: the drafter sees all with their step, or there is none */
 };

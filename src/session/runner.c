@@ -43,13 +43,37 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans and twins */
-            (void)device_bytes(d, (size_t)max_rows * (4 * sizeof(struct device_span) + sizeof(struct family_span) + sizeof(struct family_twin)));
+            (void)device_bytes(d, (size_t)max_rows * (6 * sizeof(struct device_span) + sizeof(struct family_span) + sizeof(struct family_twin)));
         session_rider_forward(rider, fam, self, &f, NULL);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
         *held = device_dry_held(d) > *held ? device_dry_held(d) : *held;
     }
     return most + 4096;
+}
+
+const char *session_disk_refuses(const struct kv_spec *s)
+{
+    return kv_disk_group(s) < 0 ? "no layer of it keeps heads of keys and values of all positions" : NULL;
+}
+
+/* Pages that a step of so many rows writes, those that stay, the first one, and one that a page on disk is copied to. */
+static int64_t least_in_memory(int64_t max_rows)
+{
+    enum { MORE = 8 };
+    return num_div_up(max_rows, KV_PAGE) + MORE;
+}
+
+/* What a session may have in memory of pages that may lie on disk. */
+static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec, struct err *err)
+{
+    if (!o->disk)
+        return INGLE_OK;
+    const char *why = session_disk_refuses(spec);
+    if (why)
+        return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s", why);
+    spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
+    return INGLE_OK;
 }
 
 static ingle_status plan(const struct family *fam, const void *self,
@@ -67,6 +91,13 @@ static ingle_status plan(const struct family *fam, const void *self,
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
     if (!kv_branch_bytes(spec, &p.branch_bytes))
         return err_set(err, INGLE_LIMIT, "a branch of drafts does not fit in memory");
+    if (o->disk) {
+        const uint64_t page = spec->group[kv_disk_group(spec)].page_bytes;
+        if (!kv_disk_memory(spec, o->n_ctx, o->disk_bytes, &p.disk_memory_bytes))
+            return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
+        p.disk_session_bytes = (uint64_t)num_max(0, num_div_up(o->n_ctx, KV_PAGE) - spec->in_memory) * page;
+        p.disk_least_tokens = least_in_memory(o->max_rows) * KV_PAGE;
+    }
     p.logits_bytes = logits;
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
@@ -95,6 +126,8 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     ingle_status s = fam->kv(self, &o.kv, &spec, err);
     if (!s)
         s = session_rider_init(&rider, &o, &spec, err);
+    if (!s)
+        s = set_in_memory(&o, &spec, err);
     if (!s)
         s = plan(fam, self, info, d, &o, &spec, &rider, out, err);
     kv_spec_release(&spec);
@@ -161,6 +194,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s)
         s = session_rider_init(&r->rider, &o, &r->spec, err);
     if (!s)
+        s = set_in_memory(&o, &r->spec, err);
+    if (!s)
         s = plan(fam, self, info, d, &o, &r->spec, &r->rider, &p, err);
     if (!s)
         s = device_arena_reserve(d, p.arena_bytes, err);
@@ -170,6 +205,10 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
         if (!s)
             kv_pool_memory(r->pool, device_nodes(d), o.lock);
+    }
+    if (!s && o.disk) {
+        const struct kv_disk_options disk = {.dir = o.disk, .budget_bytes = o.disk_bytes, .max_tokens = o.n_ctx, .spared_bytes = o.disk_spares};
+        s = kv_disk_open(r->pool, &disk, err);
     }
     if (!s && o.tree_budget_bytes)
         s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);
@@ -268,6 +307,16 @@ bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t 
     return kv_plan_bytes(&r->spec, n_tokens + r->rider.info.rows, r->max_rows, out);
 }
 
+uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens)
+{
+    return r->spec.in_memory ? kv_disk_step_bytes(&r->spec, n_tokens, r->spec.in_memory) : 0;
+}
+
+void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *out)
+{
+    kv_disk_count(r->pool, out);
+}
+
 const struct kv_pool *session_runner_pool(const struct runner *r)
 {
     return r->pool;
@@ -362,9 +411,15 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         .part_arg = r->part_arg,
     };
     struct device_suspended first;
+    if (r->depth == 1)
+        kv_disk_begin(r->pool, KV_DISK_STEP);
+    for (int64_t i = 0; i < step->n_spans; i++)
+        kv_timeline_pin(step->span[i].timeline, true);
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
     session_rider_forward(&r->rider, r->family, r->self, &f, &r->lane[r->depth - 1]);
+    for (int64_t i = 0; i < step->n_spans; i++)
+        kv_timeline_pin(step->span[i].timeline, false);
     return session_device_end(r, &first, err);
 }
 

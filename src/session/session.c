@@ -134,6 +134,23 @@ ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
     return INGLE_OK;
 }
 
+static const double SLOW_S = 0.05; /* a token: not without a warning */
+
+/* Before steps read keys and values from disk, and when they have become twice as many. */
+static void tell_disk(struct session *s, int64_t n)
+{
+    const uint64_t bytes = session_runner_disk_bytes(s->r, n);
+    struct kv_disk_counts disk;
+    if (!bytes || bytes / 2 < s->told_disk)
+        return;
+    s->told_disk = bytes;
+    session_runner_disk_count(s->r, &disk);
+    const bool large = bytes >> 30;
+    const double seconds = disk.rate > 0 ? (double)bytes / disk.rate : 0.0;
+    report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging", "keys and values", "%.1f %s of keys and values are on disk: about %.2g s a token",
+           (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB", seconds);
+}
+
 ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n, struct err *err)
 {
     ingle_status status = check_tokens(s, tokens, n, 0, err);
@@ -151,6 +168,8 @@ ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
     no_borders(s);
+    s->told_disk = 0;
+    tell_disk(s, n);
     if (!status)
         session_restore_far(s);
     return status;
@@ -390,6 +409,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             return s;
         if (s) /* this one waits for pages; the others need not */
             continue;
+        tell_disk(w->s, session_length(w->s) + take);
         const bool few = prompts && kv_few_at(w->s->scope.few, session_length(w->s) + take);
         struct family_span *span = &l->span[b->n_spans];
         *span = (struct family_span){.timeline = w->s->timeline,
@@ -537,13 +557,35 @@ static void commit(struct session *s, int64_t n, bool guessed, bool late)
         tell_lost(s, session_remember(s, &why), &why);
 }
 
+/* If it was a page on disk that could not be read: nobody uses it again, and who comes next computes anew what was there. */
+static void forget_damaged(struct runner *r, const struct session_work *work, int64_t n, const struct kv_disk_counts *before)
+{
+    struct kv_disk_counts now;
+    kv_disk_count(r->pool, &now);
+    if (now.failed == before->failed)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        struct session *s = work[i].s;
+        bool away = false;
+        for (uint32_t g = 0; g < r->spec.n_groups; g++)
+            away |= kv_timeline_is_away(s->timeline, g);
+        if (away)
+            session_park(s);
+    }
+    session_runner_clear_tree(r);
+}
+
 ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                           const atomic_bool *cancel, struct err *err)
 {
     struct built b;
+    struct kv_disk_counts before;
     BUG_IF(r->depth >= SESSION_LANES);
     struct lane *l = &r->lane[r->depth];
+    kv_disk_count(r->pool, &before);
     ingle_status s = build(r, work, n, &b, err);
+    if (s == INGLE_IO)
+        forget_damaged(r, work, n, &before);
     if (s || !b.n_spans)
         return s;
     l->late = session_late_plan(r, b.n_spans, !b.n_twins); /* a branch's rows are seen with it */
@@ -572,6 +614,8 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
         w->n_done = l->span[i].n;
         commit(w->s, w->n_done, w->guessed, l->late);
     }
+    if (s == INGLE_IO)
+        forget_damaged(r, work, n, &before);
     return s;
 }
 

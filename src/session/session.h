@@ -29,6 +29,10 @@ struct runner_options {
     uint64_t identity;          /* the model's, for what is on disk */
     const char *model, *numerics; /* its name; "exact".  Copied */
     bool lock;                  /* keys and values stay in memory */
+    const char *disk;           /* directory for pages that memory has no room for; NULL: none */
+    uint64_t disk_bytes;        /* ... so many of them, */
+    uint64_t disk_spares;       /* memory that the prefix tree keeps all the same, */
+    int64_t disk_tokens;        /* ... and those of so many tokens of a session stay in memory; 0: as few as a step needs */
     const struct family_draft *draft; /* a network that drafts for this target, or NULL; with what it is: */
     const void *draft_self;
     struct family_draft_info draft_info;
@@ -51,7 +55,12 @@ struct runner_plan {
     uint64_t point_bytes;                   /* of the tree: a restore point that shares no window with another */
     uint64_t held_bytes;                    /* of the arena: what the operations of a full step leave for each other */
     uint64_t branch_bytes;                  /* of a branch: pages */
+    /* With a disk: memory to read into and lists; of a session of n_ctx tokens pages on disk; the least disk_tokens. */
+    uint64_t disk_memory_bytes, disk_session_bytes;
+    int64_t disk_least_tokens;
 };
+/* Why keys and values of this family cannot be beyond memory; NULL: they can. */
+const char *session_disk_refuses(const struct kv_spec *s);
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
                                     const struct runner_options *o, struct runner_plan *out,
@@ -82,6 +91,9 @@ int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
 MUST_CHECK bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out);
 const struct kv_pool *session_runner_pool(const struct runner *r);
+/* Of a session of n_tokens: bytes of keys and values on disk, which each step reads; 0: none. */
+uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens);
+void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *out);
 /* The prefix tree and the store; NULL: there is none. */
 const struct kv_tree *session_runner_tree(const struct runner *r);
 struct kv_store *session_runner_store(const struct runner *r);

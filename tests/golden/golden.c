@@ -130,7 +130,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     struct kv_types types = kv_types_of(o->codec);
     if (o->kv)
         GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e) : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
-    const struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
+    struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
                                      .max_rows = max_rows,
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
@@ -145,6 +145,11 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .draft_self = g->draft,
                                      .draft_info = g->draft_info,
                                      .sink = &g->sink};
+    if (o->disk) {
+        r.disk = o->disk;
+        r.disk_bytes = o->disk_bytes ? o->disk_bytes : (uint64_t)1 << 28;
+        r.kv_budget_bytes = o->kv_bytes;
+    }
     GOLDEN_OK(session_runner_create(&g->runner, g->family, g->self, &g->info, g->device, &r, &e));
 }
 

@@ -28,8 +28,10 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, const
     if (r)
         write_drafted(out, r->usage.n_drafted, r->usage.n_accepted);
     write_close(out, '}');
-    if (r)
+    if (r) {
         write_sparse(out, &r->usage.sparse);
+        write_pages(out, &r->usage.pages);
+    }
     write_close(out, '}');
 }
 

@@ -1,0 +1,89 @@
+/* disk_impl - what disk.c (the file) and heads.c (the thread that reads it) share. */
+#ifndef INGLE_KV_DISK_IMPL_H
+#define INGLE_KV_DISK_IMPL_H
+
+#include "kv/key.h"
+#include "kv/page.h"
+#include "kv/timeline.h"
+#include <pthread.h>
+
+/* One head of a stream: where it is in a page, and where its blocks are in the file. */
+struct kv_unit {
+    uint32_t stream, head;
+    size_t at, n_bytes;  /* in a page */
+    size_t step;         /* n_bytes, a multiple of 4,096 */
+    uint64_t first;      /* in the file: that of slot 0; that of slot i is i * step behind it */
+};
+
+/* A block that is wanted: which slot, and which of the pages that it had in turn. */
+struct kv_block {
+    struct kv_page *page; /* while they are gathered */
+    int32_t slot;
+    uint32_t turn;
+    int64_t index; /* the page's, for messages */
+    struct kv_key sum;
+};
+
+enum { KV_STAGES = 2, KV_DISK_UNITS = 65536 };
+enum kv_stage_state { KV_STAGE_EMPTY, KV_STAGE_WAITS, KV_STAGE_READS, KV_STAGE_DONE };
+
+/* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, but for its state. */
+struct kv_stage {
+    uint32_t unit;
+    int32_t n;
+    struct kv_block *block; /* [cap] */
+    uint8_t *at;            /* [cap] blocks, a unit's step apart */
+    int32_t failed;         /* which block; -1: none */
+    int why;                /* errno; 0: its checksum; -1: the file ends */
+    enum kv_stage_state state; /* Sync: disk.lock */
+};
+
+/* Somebody computes with a stage (or, with stage NULL, with pages that are all in memory). */
+struct kv_heads {
+    struct kv_disk *disk;
+    struct kv_stage *stage;
+    bool used;
+};
+
+struct kv_disk {
+    struct kv_pool *pool;
+    uint32_t group;
+    char *dir, *path; /* of the file */
+    char name[64];
+    int at_dir, fd, read_fd; /* read_fd: past the page cache, where that goes; else fd */
+    uint64_t slot_bytes;
+    struct kv_unit *unit; /* [n_units] */
+    size_t n_units;
+    int32_t n_slots, n_used, lowest; /* lowest: no free slot is below it */
+    uint8_t *taken;       /* [n_slots] */
+    uint32_t *turn;       /* [n_slots]: how often it was given */
+    struct kv_key *sum;   /* [n_slots][n_units] */
+    struct kv_page **leaves; /* [cap_leaves]: pages that may leave memory */
+    int32_t n_leaves, cap_leaves;
+    uint64_t try_at;      /* writes failed: no other one before this time */
+    struct kv_disk_counts counts; /* the engine thread's, but for what the reading thread counts: */
+    uint64_t read_bytes, read_ns, failed_reads; /* Sync: lock */
+    pthread_mutex_t moves;        /* held while a page's memory goes, and by who copies it on another thread */
+    /* Heads. */
+    int32_t cap;          /* blocks of a stage */
+    size_t stage_bytes;
+    struct kv_stage stage[KV_STAGES];
+    struct kv_heads heads[KV_STAGES];
+    struct kv_block *want; /* [cap] */
+    uint64_t takes;
+    uint32_t *order[KV_DISK_KINDS]; /* [n_order]: units as a step took them */
+    size_t n_order, place;          /* place: of the step that runs */
+    size_t ended[KV_DISK_KINDS];    /* how many units the last one took */
+    int kind;
+    pthread_t thread;
+    bool started, stop;   /* Sync: lock */
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+};
+
+ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *err);
+void kv_heads_close(struct kv_disk *d);
+/* Reads n blocks of a unit from slot on, one after another.  -1: the file ends; else errno or 0. */
+int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to);
+
+#endif

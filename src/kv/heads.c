@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * heads - blocks of pages on disk in memory, a head at a time, and the thread that reads them.
+ *
+ * There are two stages.  A step computes with one; meanwhile the other is filled with what the step before asked for
+ * next.  A step between the pieces of another one has the stage that the first does not compute with, and nothing is
+ * read ahead for it.
+ */
+#define _GNU_SOURCE
+#include "kv/disk_impl.h"
+
+#include "base/bug.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "kv/store_file.h"
+#include <string.h>
+
+enum { RUN_BYTES = 2 << 20 }; /* read, then compared with its checksums */
+
+/* ---- the thread ---- */
+
+/* How many blocks from i on lie one behind the other, and are read at once. */
+static int32_t run_of(const struct kv_stage *s, const struct kv_unit *u, int32_t i)
+{
+    const int32_t most = (int32_t)num_max(1, (int64_t)(RUN_BYTES / u->step));
+    int32_t n = 1;
+    while (n < most && i + n < s->n && s->block[i + n].slot == s->block[i].slot + n)
+        n++;
+    return n;
+}
+
+static void fill(const struct kv_disk *d, struct kv_stage *s)
+{
+    const struct kv_unit *u = &d->unit[s->unit];
+    s->failed = -1;
+    for (int32_t i = 0, n; i < s->n && s->failed < 0; i += n) {
+        uint8_t *to = s->at + (size_t)i * u->step;
+        n = run_of(s, u, i);
+        s->why = kv_disk_read(d, u, s->block[i].slot, n, to);
+        if (s->why)
+            s->failed = i;
+        for (int32_t k = 0; k < n && s->failed < 0; k++)
+            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes), s->block[i + k].sum))
+                s->failed = i + k;
+    }
+}
+
+static struct kv_stage *waiting(struct kv_disk *d)
+{
+    for (int i = 0; i < KV_STAGES; i++)
+        if (d->stage[i].state == KV_STAGE_WAITS)
+            return &d->stage[i];
+    return NULL;
+}
+
+static void *run(void *arg)
+{
+    struct kv_disk *d = arg;
+    pthread_mutex_lock(&d->lock);
+    while (!d->stop) {
+        struct kv_stage *s = waiting(d);
+        if (!s) {
+            pthread_cond_wait(&d->work, &d->lock);
+            continue;
+        }
+        s->state = KV_STAGE_READS;
+        pthread_mutex_unlock(&d->lock);
+        const uint64_t began = clock_now();
+        fill(d, s);
+        const uint64_t took = clock_now() - began;
+        pthread_mutex_lock(&d->lock);
+        d->read_ns += took;
+        d->read_bytes += (uint64_t)s->n * d->unit[s->unit].step;
+        s->state = KV_STAGE_DONE;
+        pthread_cond_broadcast(&d->done);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *err)
+{
+    size_t most = 0, bytes;
+    d->cap = (int32_t)num_min(num_div_up(max_tokens, KV_PAGE), INT32_MAX / 2);
+    for (size_t i = 0; i < d->n_units; i++)
+        most = d->unit[i].step > most ? d->unit[i].step : most;
+    if (!num_mul((size_t)d->cap, most, &d->stage_bytes) || !num_mul((size_t)d->cap, sizeof *d->want, &bytes))
+        return err_set(err, INGLE_LIMIT, "a context of %lld tokens is too large to be read from disk", (long long)max_tokens);
+    d->n_order = 4 * d->n_units; /* layers may share what they read */
+    bool ok = (d->want = mem_calloc((size_t)d->cap, sizeof *d->want)) != NULL;
+    for (int i = 0; i < KV_DISK_KINDS; i++) {
+        d->order[i] = mem_calloc(d->n_order, sizeof **d->order);
+        ok = ok && d->order[i];
+    }
+    for (int i = 0; i < KV_STAGES; i++) {
+        d->stage[i].block = mem_calloc((size_t)d->cap, sizeof *d->stage[i].block);
+        d->stage[i].at = mem_big_alloc(d->stage_bytes);
+        ok = ok && d->stage[i].block && d->stage[i].at;
+    }
+    if (!ok)
+        return err_set(err, INGLE_NOMEM, "no %zu bytes to read keys and values into", d->stage_bytes * KV_STAGES);
+    d->started = pthread_create(&d->thread, NULL, run, d) == 0;
+    return d->started ? INGLE_OK : err_set(err, INGLE_NOMEM, "the system has no thread to read keys and values");
+}
+
+void kv_heads_close(struct kv_disk *d)
+{
+    if (d->started) {
+        pthread_mutex_lock(&d->lock);
+        d->stop = true;
+        pthread_cond_signal(&d->work);
+        pthread_mutex_unlock(&d->lock);
+        pthread_join(d->thread, NULL);
+    }
+    for (int i = 0; i < KV_STAGES; i++) {
+        mem_free(d->stage[i].block);
+        mem_big_free(d->stage[i].at, d->stage_bytes);
+    }
+    for (int i = 0; i < KV_DISK_KINDS; i++)
+        mem_free(d->order[i]);
+    mem_free(d->want);
+}
+
+/* ---- who asks for them ---- */
+
+void kv_disk_begin(struct kv_pool *p, int kind)
+{
+    struct kv_disk *d = p->disk;
+    if (!d)
+        return;
+    d->ended[d->kind] = d->place;
+    d->kind = kind;
+    d->place = 0;
+}
+
+static uint32_t unit_of(const struct kv_disk *d, uint32_t stream, uint32_t head)
+{
+    for (size_t i = 0; i < d->n_units; i++)
+        if (d->unit[i].stream == stream && d->unit[i].head == head)
+            return (uint32_t)i;
+    BUG("no head of keys and values that a disk has");
+}
+
+/* Notes that a step takes this unit.  What comes next, as far as the last step of its kind says; a step's end is followed
+ * by the beginning of the next one. */
+static uint32_t next_of(struct kv_disk *d, uint32_t unit)
+{
+    const size_t at = d->place < d->n_order ? d->place++ : d->n_order - 1;
+    uint32_t *const order = d->order[d->kind];
+    const bool as_before = order[at] == unit;
+    order[at] = unit;
+    if (as_before && at + 1 < d->ended[d->kind])
+        return order[at + 1];
+    if (as_before && at + 1 == d->ended[d->kind])
+        return d->order[KV_DISK_STEP][0];
+    return unit + 1 < d->n_units ? unit + 1 : 0;
+}
+
+/* Notes the blocks that a timeline needs and that the take does not have yet.  False: there is no room. */
+static bool want_all(struct kv_disk *d, const struct kv_timeline *t, int32_t *n)
+{
+    const struct kv_table *b = &t->table[d->group];
+    const int32_t before = *n;
+    for (int64_t i = b->first; i < b->end; i++) {
+        struct kv_page *pg = b->page[i];
+        if (!pg || pg->at || pg->taken == d->takes)
+            continue;
+        if (*n == d->cap) { /* those of this one are not taken after all */
+            while (*n > before)
+                d->want[--*n].page->taken = 0;
+            return false;
+        }
+        pg->taken = d->takes;
+        pg->block = *n;
+        d->want[(*n)++] = (struct kv_block){.page = pg, .slot = pg->slot, .turn = d->turn[pg->slot], .index = i};
+    }
+    return true;
+}
+
+static bool holds(const struct kv_disk *d, const struct kv_stage *s, uint32_t unit, int32_t n)
+{
+    bool same = s->state != KV_STAGE_EMPTY && s->unit == unit && s->n == n;
+    for (int32_t i = 0; i < n && same; i++)
+        same = s->block[i].slot == d->want[i].slot && s->block[i].turn == d->want[i].turn;
+    return same;
+}
+
+static bool is_used(const struct kv_disk *d, const struct kv_stage *s)
+{
+    for (int i = 0; i < KV_STAGES; i++)
+        if (d->heads[i].used && d->heads[i].stage == s)
+            return true;
+    return false;
+}
+
+/* With the lock: has the wanted blocks of a unit read into a stage that nobody has. */
+static void ask(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
+{
+    s->unit = unit;
+    s->n = n;
+    s->failed = -1;
+    for (int32_t i = 0; i < n; i++) {
+        s->block[i] = d->want[i];
+        s->block[i].sum = d->sum[(size_t)d->want[i].slot * d->n_units + unit];
+    }
+    s->state = KV_STAGE_WAITS;
+    pthread_cond_signal(&d->work);
+}
+
+/* With the lock: the stage that has, or will have, what is wanted. */
+static struct kv_stage *stage_for(struct kv_disk *d, uint32_t unit, int32_t n)
+{
+    struct kv_stage *to = NULL;
+    for (int i = 0; i < KV_STAGES; i++) {
+        struct kv_stage *s = &d->stage[i];
+        if (is_used(d, s))
+            continue;
+        if (holds(d, s, unit, n))
+            return s;
+        if (!to || to->state == KV_STAGE_READS || to->state == KV_STAGE_WAITS)
+            to = s;
+    }
+    BUG_IF(!to); /* as many steps as stages */
+    while (to->state == KV_STAGE_READS)
+        pthread_cond_wait(&d->done, &d->lock);
+    ask(d, to, unit, n);
+    return to;
+}
+
+/* With the lock: the other stage is filled with what comes next, unless it is in use or has it. */
+static void read_ahead(struct kv_disk *d, const struct kv_stage *now, uint32_t unit, int32_t n)
+{
+    for (int i = 0; i < KV_STAGES; i++) {
+        struct kv_stage *s = &d->stage[i];
+        if (s == now || is_used(d, s) || s->state == KV_STAGE_READS)
+            continue;
+        if (!holds(d, s, unit, n) && !holds(d, now, unit, n))
+            ask(d, s, unit, n);
+        return;
+    }
+}
+
+static ingle_status damaged(struct kv_disk *d, const struct kv_stage *s, struct err *err)
+{
+    const struct kv_unit *u = &d->unit[s->unit];
+    const int64_t index = s->block[s->failed].index;
+    const int why = s->why;
+    const uint32_t layer = d->pool->spec->stream[u->stream].layer;
+    if (why)
+        return err_set(err, INGLE_IO, "%s: cannot read keys and values of layer %u, page %lld (positions from %lld on): %s", d->path,
+                       layer, (long long)index, (long long)index * KV_PAGE, why < 0 ? "the file ends" : strerror(why));
+    return err_set(err, INGLE_IO, "%s: damaged: keys and values of layer %u, page %lld (positions from %lld on) have another checksum",
+                   d->path, layer, (long long)index, (long long)index * KV_PAGE);
+}
+
+/* Where each page's block is. */
+static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_unit *u, struct kv_timeline *t)
+{
+    const struct kv_table *b = &t->table[d->group];
+    for (int64_t i = b->first; i < b->end; i++) {
+        const struct kv_page *pg = b->page[i];
+        b->head[i] = !pg ? NULL : pg->at ? pg->at + u->at : s->at + (size_t)pg->block * u->step;
+    }
+}
+
+ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head, struct kv_timeline *const *t, int64_t n,
+                           int64_t *n_taken, struct err *err)
+{
+    struct kv_disk *d = t[0]->pool->disk;
+    struct kv_heads *h = !d->heads[0].used ? &d->heads[0] : &d->heads[1];
+    const bool first = h == &d->heads[0];
+    const uint32_t unit = unit_of(d, stream, head);
+    int32_t n_blocks = 0;
+    int64_t k = 0;
+    BUG_IF(h->used);
+    d->takes++;
+    while (k < n && want_all(d, t[k], &n_blocks))
+        k++;
+    BUG_IF(!k);
+    const uint64_t began = clock_now();
+    pthread_mutex_lock(&d->lock);
+    struct kv_stage *s = stage_for(d, unit, n_blocks);
+    *h = (struct kv_heads){d, s, true};
+    while (s->state != KV_STAGE_DONE)
+        pthread_cond_wait(&d->done, &d->lock);
+    if (first && s->failed < 0)
+        read_ahead(d, s, next_of(d, unit), n_blocks);
+    if (s->failed >= 0) {
+        s->state = KV_STAGE_EMPTY; /* it is read again when it is wanted again */
+        d->failed_reads++;
+    }
+    pthread_mutex_unlock(&d->lock);
+    d->counts.waited_seconds += (double)(clock_now() - began) * 1e-9;
+    if (s->failed >= 0) {
+        h->used = false;
+        return damaged(d, s, err);
+    }
+    for (int64_t i = 0; i < k; i++)
+        point(d, s, &d->unit[unit], t[i]);
+    *n_taken = k;
+    *out = h;
+    return INGLE_OK;
+}
+
+void kv_heads_give(struct kv_heads *h)
+{
+    h->used = false;
+}
