@@ -37,6 +37,7 @@ DFLASH = {"dflash-31b": (5376, 64, 8, 10752, 60), "dflash-26b-a4b": (2816, 32, 8
 ASSISTANT = {"mtp-31b": ("gemma-31b", 32), "mtp-26b-a4b": ("gemma-26b-a4b", 16)}
 DRAFTERS = [*DFLASH, *ASSISTANT, "v4-mtp", "v4-dspark"]
 POOL = 4096  # blocks drawn for a code and a row length; a tensor repeats them
+NUMBERS = 64 * 4096 + 1  # the same where a block is one number: rows are not alike, or a router would choose the same experts always
 R = random.Random(20)
 
 
@@ -85,7 +86,7 @@ class File:
         """n_bytes of random blocks: the pool of this code, over and over."""
         pool = self.pools.get((code, k))
         if not pool:
-            pool = self.pools[code, k] = b"".join(block(code, k) for _ in range(POOL))
+            pool = self.pools[code, k] = b"".join(block(code, k) for _ in range(NUMBERS if BLOCK[code][0] == 1 else POOL))
         while n_bytes:
             n = min(n_bytes, len(pool))
             yield pool[:n]
