@@ -94,7 +94,9 @@ uint64_t kv_disk_step_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t p
 
 ingle_status kv_disk_check(const char *dir, struct err *err)
 {
-    const ingle_status st = kv_store_check(dir, err);
+    const ingle_status st = kv_store_check(dir, err); /* the same rules */
+    if (st && err)
+        err_prefix(err, "keys and values on disk");
     if (!st && faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0)
         return err_set(err, INGLE_IO, "%s: keys and values cannot be written there: %s", dir, strerror(errno));
     return st;

@@ -25,7 +25,7 @@ static const struct {
     {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r:n4r", 2000, 2400 << 10, true, true},
     {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", "q8_0v", 1900, 150 << 10, false, true},
 };
-enum { N_MODELS = sizeof models / sizeof *models, STEP = UNIT_TSAN || UNIT_ASAN ? 2 : 1, CHUNK = 96, N_CTX = 4800 };
+enum { N_MODELS = sizeof models / sizeof *models, STEP = UNIT_TSAN || UNIT_ASAN ? N_MODELS : 1, CHUNK = 96, N_CTX = 4800 };
 
 static void prompt(int model, int32_t out[N_CTX])
 {
@@ -193,12 +193,13 @@ static void restored(void **state)
     snprintf(pages, sizeof pages, "%s/pages", dir);
     snprintf(path, sizeof path, "%s/session", dir);
     prompt(M, tokens);
-    for (int i = 0; i < 4; i++) { /* 0: saves all; then restores, without pages on disk and with */
+    for (int i = 0; i < 4; i += 1 + (!i && (UNIT_ASAN || UNIT_TSAN))) { /* 0: saves all; then restores, without pages on disk and with */
         struct golden_model g;
         struct session *s;
         struct err e;
         struct record r = {0};
         struct session_reuse reuse;
+        struct kv_disk_counts disk;
         struct golden_options o = options(M);
         o.store = store;
         o.tree_bytes = i == 3 ? 0 : 8 << 20;
@@ -228,6 +229,8 @@ static void restored(void **state)
             want = r.at;
         if (i)
             mem_free(r.at);
+        session_runner_disk_count(g.runner, &disk);
+        assert_true(i == 1 || disk.pages > 0);
         session_free(s);
         golden_close(&g);
     }
@@ -346,11 +349,10 @@ static void full(void **state)
     struct kv_disk_counts disk;
     struct rlimit was, none;
     begin(&t);
-    assert_int_equal(compute(&t, &e), INGLE_OK);
     session_free(t.s);
     golden_close(&t.g);
     struct golden_options o = small(t.dir);
-    o.disk_bytes = 64 << 10;
+    o.disk_bytes = 16 << 10;
     golden_open(&t.g, models[0].path, &o);
     GOLDEN_OK(session_create(&t.s, t.g.runner, &e));
     assert_int_equal(compute(&t, &e), INGLE_LIMIT);
