@@ -68,6 +68,31 @@ class Experts(Case):
         props = server.get("/props")[2]["runtime"]
         self.assertEqual((props["experts"]["skipped"], props["numerics"]), (t["skipped"], "exact+skip1"))
 
+    def test_kill_leaves_no_broken_file(self):
+        """Killed while it packs, while it answers, while it writes its profile: the next start uses what is there."""
+        options = ("-t", "2", "--ctx", "512", "--draft", "off", "--expert-budget", "150K", "--pack", "--pack-cache", self.folder,
+                   "--experts-profile", self.folder + "/uses")
+        run = [INGLE, "run", "-m", MODEL, *options, "-n", "8", "Hello"]
+        want = subprocess.run(run, check=True, capture_output=True).stdout
+        for wait in (0.01, 0.05, 0.1, 0.2, 0.4):
+            for path in glob.glob(self.folder + "/*.packed"):
+                os.unlink(path)
+            with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+                time.sleep(wait)
+                p.kill()
+            r = subprocess.run(run, check=True, capture_output=True)
+            self.assertEqual(r.stdout, want)
+            self.assertNotRegex(r.stderr, b"damaged|no profile|checksum")
+            subprocess.run([INGLE, "cache", "--verify", "--pack-cache", self.folder], check=True, stdout=subprocess.DEVNULL)
+
+    def test_an_idle_server_reads_nothing(self):
+        server = self.start("--expert-budget", "150K", "--pack")
+        self.assertEqual(self.ask(server)[0], 200)
+        time.sleep(0.2)  # what was read early
+        first = self.metric(server, "ingle_expert_read_bytes_total")
+        time.sleep(0.5)
+        self.assertEqual(self.metric(server, "ingle_expert_read_bytes_total"), first)
+
     def anonymous(self, server):
         """Bytes of memory that is the process's own, when an idle server has filled what it fills then."""
         last = []
