@@ -72,7 +72,7 @@ class Experts(Case):
         """Killed while it packs, while it answers, while it writes its profile: the next start uses what is there."""
         options = ("-t", "2", "--ctx", "512", "--draft", "off", "--expert-budget", "150K", "--pack", "--pack-cache", self.folder,
                    "--experts-profile", self.folder + "/uses")
-        run = [INGLE, "run", "-m", MODEL, *options, "-n", "8", "Hello"]
+        run = [INGLE, "run", "-m", MODEL, *options, "-n", "8", "--temp", "0", "Hello"]
         want = subprocess.run(run, check=True, capture_output=True).stdout
         for wait in (0.01, 0.05, 0.1, 0.2, 0.4):
             for path in glob.glob(self.folder + "/*.packed"):
