@@ -525,6 +525,7 @@ ingle_status kv_disk_copy(struct kv_pool *p, const struct kv_page *pg, void *to,
         pthread_mutex_unlock(&d->moves);
     if (here)
         return INGLE_OK;
+    BUG_IF(!d); /* without one all pages are in memory */
     size_t most;
     uint64_t slot_bytes;
     (void)shape(p->spec, d->group, &slot_bytes, &most);
