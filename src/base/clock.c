@@ -16,6 +16,11 @@ uint64_t clock_now(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+struct timespec clock_at(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+}
+
 uint64_t clock_used(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);

@@ -3,8 +3,11 @@
 #define INGLE_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 uint64_t clock_now(void); /* monotonic */
+/* A moment of it, for pthread_cond_timedwait() by that clock. */
+struct timespec clock_at(uint64_t ns);
 /* That the calling thread has had a processor. */
 uint64_t clock_used(void);
 /* Seconds since a file's time.  0 for one that is still to come: the system dates files by a finer clock than

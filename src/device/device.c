@@ -216,6 +216,11 @@ void device_begin(struct device *d, const atomic_bool *cancel)
     device_prompt_rows(d, 0, 0);
 }
 
+const atomic_bool *device_cancel(const struct device *d)
+{
+    return d->cancel;
+}
+
 void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt)
 {
     d->step_rows = n_rows;

@@ -147,6 +147,8 @@ bool device_arena_fill(struct device *d, size_t n_bytes);
 /* Starts a step: the arena is empty, errors are forgotten.  cancel (may be NULL) is polled
  * between operations. */
 void device_begin(struct device *d, const atomic_bool *cancel);
+/* The step's, for what waits between operations; may be NULL. */
+const atomic_bool *device_cancel(const struct device *d);
 /* Until the next step: of products of n_rows rows without a list, the last n_prompt ones are a prompt's, for which
  * fast numerics have kernels of their own. */
 void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt);

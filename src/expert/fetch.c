@@ -430,11 +430,6 @@ ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o
     return s;
 }
 
-static struct timespec time_at(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-}
-
 static void nothing(void *arg)
 {
     (void)arg;
@@ -458,7 +453,7 @@ void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
         over(arg);
         return;
     }
-    const struct timespec until = time_at(clock_now() + close_ns);
+    const struct timespec until = clock_at(clock_now() + close_ns);
     int timeout = 0;
     pthread_mutex_lock(&f->lock);
     f->stop = true;
@@ -565,7 +560,7 @@ int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t u
     int got = 0;
     pthread_mutex_lock(&f->lock);
     while (f->ready.first < 0 && until_ns && clock_now() < until_ns) {
-        const struct timespec until = time_at(until_ns);
+        const struct timespec until = clock_at(until_ns);
         pthread_cond_timedwait(&f->done, &f->lock, &until);
     }
     for (int t; got < n && (t = f->ready.first) >= 0; got++) {

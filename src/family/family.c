@@ -251,7 +251,7 @@ static void attend_head(const struct family_forward *f, uint32_t stream, uint32_
     for (int64_t i = 0, n; i < r->n && device_runs(f->device); i += n) {
         struct kv_heads *h;
         struct err err;
-        if (kv_heads_take(&h, stream, head, r->timeline + i, r->n - i, &n, &err)) {
+        if (kv_heads_take(&h, stream, head, r->timeline + i, r->n - i, &n, device_cancel(f->device), &err)) {
             device_fail(f->device, &err);
             return;
         }

@@ -19,14 +19,15 @@
 #include <unistd.h>
 
 enum {
-    ALIGN = 4096,
-    REQUEST = 2 << 20,       /* read or written at once */
     MOST_SLOTS = 1 << 16,    /* of 128 positions each: 8 million tokens */
     MEASURED = 16 << 20,     /* bytes written and read at the start, at most, */
     ENOUGH = 64 << 20,       /* and read since, so that they say more than those */
     MOST_NAMES = 64,
+    RECALLED = 8,            /* a step reads so much more for pages that come back: one of 8 */
+    SPARED = 3,              /* pages of room that do not bring one back */
 };
 static const uint64_t pause_ns = 10000000000u; /* after a write that failed */
+static const uint64_t stall_ns = 30000000000u;
 static const char prefix[] = "ingle-kv-", suffix[] = ".pages";
 
 /* ---- what a page is made of ---- */
@@ -46,7 +47,7 @@ int64_t kv_disk_group(const struct kv_spec *s)
 
 static size_t step_of(const struct kv_stream *s)
 {
-    return (s->head_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (s->head_bytes + KV_DISK_ALIGN - 1) / KV_DISK_ALIGN * KV_DISK_ALIGN;
 }
 
 /* Of the group's pages: units, their bytes in the file, and the largest one's. */
@@ -81,7 +82,8 @@ bool kv_disk_memory(const struct kv_spec *s, int64_t max_tokens, uint64_t budget
     if (!num_mul_u64((uint64_t)num_div_up(max_tokens, KV_PAGE) * KV_STAGES, most, &stage) ||
         !num_mul_u64(slots, n_units * sizeof(struct kv_key) + sizeof(uint32_t) + 1, &list))
         return false;
-    return num_add_u64(stage, list, out);
+    const uint64_t lane = s->group[group].page_bytes + most; /* a page that is written or read */
+    return num_add_u64(stage, list, out) && num_add_u64(*out, lane, out);
 }
 
 uint64_t kv_disk_step_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t pages_in_memory)
@@ -147,63 +149,10 @@ static ingle_status make_file(struct kv_disk *d, struct err *err)
         return err_set(err, INGLE_NOMEM, "no memory for a path");
     snprintf(d->path, n, "%s/%s", d->dir, d->name);
     d->read_fd = openat(d->at_dir, d->name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
-    return INGLE_OK;
-}
-
-/* ---- reading and writing ---- */
-
-int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to)
-{
-    const uint64_t at = u->first + (uint64_t)slot * u->step;
-    const int fd = d->read_fd >= 0 ? d->read_fd : d->fd;
-    for (size_t done = 0, all = (size_t)n * u->step; done < all;) {
-        const size_t left = all - done;
-        const ssize_t got = pread(fd, to + done, left < REQUEST ? left : REQUEST, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got ? errno : -1;
-        done += (size_t)got;
-    }
-    if (fd == d->fd)
-        (void)posix_fadvise(fd, (off_t)at, (off_t)((size_t)n * u->step), POSIX_FADV_DONTNEED);
-    return 0;
-}
-
-/* False: errno says why. */
-static bool write_block(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, const uint8_t *page)
-{
-    static const uint8_t zeros[ALIGN];
-    const uint64_t at = u->first + (uint64_t)slot * u->step;
-    for (size_t done = 0; done < u->step;) {
-        const bool tail = done >= u->n_bytes; /* direct reads want the whole step */
-        const size_t n = tail ? u->step - done : u->n_bytes - done;
-        const ssize_t put = pwrite(d->fd, tail ? zeros : page + u->at + done, n, (off_t)(at + done));
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0) {
-            errno = put ? errno : ENOSPC;
-            return false;
-        }
-        done += (size_t)put;
-    }
-    return true;
-}
-
-static bool write_page(struct kv_disk *d, int32_t slot, const uint8_t *page)
-{
-    struct file_limit limit;
-    bool ok = true;
-    file_limit_hold(&limit);
-    for (size_t i = 0; i < d->n_units && ok; i++) {
-        const struct kv_unit *u = &d->unit[i];
-        ok = write_block(d, u, slot, page);
-        d->sum[(size_t)slot * d->n_units + i] = kv_file_sum(page + u->at, u->n_bytes);
-        if (ok) /* it is to be on disk soon, and not in memory once more */
-            (void)sync_file_range(d->fd, (off_t)(u->first + (uint64_t)slot * u->step), (off_t)u->step, SYNC_FILE_RANGE_WRITE);
-    }
-    file_limit_drop(&limit);
-    return ok;
+    d->direct = d->read_fd >= 0;
+    if (!d->direct)
+        d->read_fd = openat(d->at_dir, d->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return d->read_fd >= 0 ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot open the file to read it: %s", d->path, strerror(errno));
 }
 
 /* How fast blocks are read: some are written, and read back past the page cache where that goes. */
@@ -222,7 +171,7 @@ static void measure(struct kv_disk *d)
     if (put > 0 && !fdatasync(d->fd)) {
         (void)posix_fadvise(d->fd, 0, 0, POSIX_FADV_DONTNEED);
         const uint64_t began = clock_now();
-        if (!kv_disk_read(d, u, 0, (int32_t)((size_t)put / u->step), at))
+        if (!kv_disk_read(d, u, 0, (int32_t)((size_t)put / u->step), at, &d->pulse))
             d->counts.rate = (double)put / ((double)(clock_now() - began + 1) * 1e-9);
     }
     (void)!ftruncate(d->fd, 0);
@@ -261,6 +210,21 @@ static ingle_status lists(struct kv_disk *d, uint64_t budget_bytes, struct err *
     return INGLE_OK;
 }
 
+static void locks(struct kv_disk *d)
+{
+    pthread_condattr_t clock; /* clock_now() */
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&d->moves, NULL);
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->lane.lock, NULL);
+    pthread_cond_init(&d->work, NULL);
+    pthread_cond_init(&d->lane.work, NULL);
+    pthread_cond_init(&d->done, &clock);
+    pthread_cond_init(&d->lane.news, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
 ingle_status kv_disk_open(struct kv_pool *p, const struct kv_disk_options *o, struct err *err)
 {
     const int64_t group = kv_disk_group(p->spec);
@@ -276,10 +240,8 @@ ingle_status kv_disk_open(struct kv_pool *p, const struct kv_disk_options *o, st
     d->pool = p;
     d->group = (uint32_t)group;
     d->fd = d->read_fd = d->at_dir = -1;
-    pthread_mutex_init(&d->moves, NULL);
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->work, NULL);
-    pthread_cond_init(&d->done, NULL);
+    d->stall_ns = o->stall_ns ? o->stall_ns : stall_ns;
+    locks(d);
     p->disk = d;
     p->spared_bytes = o->spared_bytes;
     if (!(d->dir = mem_strdup(o->dir)))
@@ -294,6 +256,8 @@ ingle_status kv_disk_open(struct kv_pool *p, const struct kv_disk_options *o, st
     }
     if (!st)
         st = kv_heads_open(d, o->max_tokens, err);
+    if (!st)
+        st = kv_disk_lane_open(d, err);
     if (st)
         kv_disk_close(p);
     else
@@ -306,29 +270,14 @@ void kv_disk_close(struct kv_pool *p)
     struct kv_disk *d = p->disk;
     if (!d)
         return;
+    char path[KV_DISK_ERROR];
     BUG_IF(d->n_used || d->n_leaves);
-    kv_heads_close(d);
-    if (d->fd >= 0) {
+    snprintf(path, sizeof path, "%s", d->path ? d->path : "");
+    if (!d->lane.thread.runs && d->fd >= 0)
         (void)unlinkat(d->at_dir, d->name, 0);
-        close(d->fd);
-    }
-    if (d->read_fd >= 0)
-        close(d->read_fd);
-    if (d->at_dir >= 0)
-        close(d->at_dir);
-    pthread_mutex_destroy(&d->moves);
-    pthread_mutex_destroy(&d->lock);
-    pthread_cond_destroy(&d->work);
-    pthread_cond_destroy(&d->done);
-    mem_free(d->unit);
-    mem_free(d->taken);
-    mem_free(d->turn);
-    mem_free(d->sum);
-    mem_free(d->leaves);
-    mem_free(d->path);
-    mem_free(d->dir);
-    mem_free(d);
     p->disk = NULL;
+    if (!kv_disk_end(d))
+        report(p->sink, INGLE_REPORT_WARN, "kv-paging", path, "the disk does not answer: the file stays until it does, or until the next start");
 }
 
 bool kv_disk_has(const struct kv_pool *p, uint32_t group)
@@ -368,9 +317,9 @@ static bool may_leave(const struct kv_page *pg)
     return !pg->pins && !pg->kept;
 }
 
-static bool may_write(const struct kv_disk *d)
+static bool may_write(struct kv_disk *d)
 {
-    return !d->counts.error[0] || clock_now() >= d->try_at;
+    return (!d->counts.error[0] || clock_now() >= d->try_at) && kv_disk_lane_answers(d);
 }
 
 void kv_disk_complete(struct kv_pool *p, struct kv_page *pg, int64_t index)
@@ -393,8 +342,29 @@ static void stays(struct kv_disk *d, struct kv_page *pg)
     pg->leaves = -1;
 }
 
+static void give_slot(struct kv_disk *d, int32_t slot)
+{
+    d->taken[slot] = 0;
+    d->n_used--;
+    d->lowest = slot < d->lowest ? slot : d->lowest;
+}
+
+/* Of a page that has come back to memory; false: there is none. */
+static bool reclaim_slot(struct kv_disk *d)
+{
+    for (int32_t i = 0; i < d->n_leaves; i++)
+        if (d->leaves[i]->slot >= 0 && !d->leaves[i]->kept) {
+            give_slot(d, d->leaves[i]->slot);
+            d->leaves[i]->slot = -1;
+            return true;
+        }
+    return false;
+}
+
 static int32_t take_slot(struct kv_disk *d)
 {
+    if (d->n_used >= d->n_slots && !reclaim_slot(d))
+        return -1;
     while (d->lowest < d->n_slots && d->taken[d->lowest])
         d->lowest++;
     if (d->lowest >= d->n_slots)
@@ -403,13 +373,6 @@ static int32_t take_slot(struct kv_disk *d)
     d->turn[d->lowest]++;
     d->n_used++;
     return d->lowest;
-}
-
-static void give_slot(struct kv_disk *d, int32_t slot)
-{
-    d->taken[slot] = 0;
-    d->n_used--;
-    d->lowest = slot < d->lowest ? slot : d->lowest;
 }
 
 void kv_disk_forget(struct kv_pool *p, struct kv_page *pg)
@@ -453,48 +416,92 @@ static struct kv_page *victim(const struct kv_disk *d)
 
 uint64_t kv_disk_can_spill(const struct kv_pool *p)
 {
-    const struct kv_disk *d = p->disk;
+    struct kv_disk *d = p->disk;
     if (!d || !may_write(d))
         return 0;
-    int64_t n = 0;
-    for (int32_t i = 0; i < d->n_leaves; i++)
+    int64_t n = 0, on_disk = 0; /* of pages in memory */
+    for (int32_t i = 0; i < d->n_leaves; i++) {
         n += may_leave(d->leaves[i]) && !is_idle(d->leaves[i]);
-    return (uint64_t)num_min(n, d->n_slots - d->n_used) * p->spec->group[d->group].page_bytes;
+        on_disk += d->leaves[i]->slot >= 0 && !d->leaves[i]->kept;
+    }
+    return (uint64_t)num_min(n, d->n_slots - d->n_used + on_disk) * p->spec->group[d->group].page_bytes;
 }
 
 static void failed(struct kv_disk *d, int why)
 {
     const bool first = !d->counts.error[0];
-    snprintf(d->counts.error, sizeof d->counts.error, "%.80s: cannot write: %.60s", d->path, strerror(why));
+    char text[64];
+    kv_disk_why(why, text, sizeof text);
+    snprintf(d->counts.error, sizeof d->counts.error, "%.80s: cannot write: %.60s", d->path, text);
     d->counts.failed++;
     d->try_at = clock_now() + pause_ns;
     if (first)
-        report(d->pool->sink, INGLE_REPORT_WARN, "kv-paging", d->path, "%s: no more pages leave memory until it can be written",
-               strerror(why));
+        report(d->pool->sink, INGLE_REPORT_WARN, "kv-paging", d->path, "%s: no more pages leave memory until it can be written", text);
+}
+
+/* A place on disk for a page in memory, with its bytes.  False: there is none. */
+static bool put_on_disk(struct kv_disk *d, struct kv_page *pg)
+{
+    const int32_t slot = take_slot(d);
+    if (slot < 0)
+        return false;
+    const int why = kv_disk_write_page(d, slot, pg->at);
+    if (why) {
+        failed(d, why);
+        give_slot(d, slot);
+        return false;
+    }
+    d->counts.error[0] = 0;
+    d->counts.written_bytes += d->slot_bytes;
+    pg->slot = slot;
+    return true;
 }
 
 bool kv_disk_spill(struct kv_pool *p, bool idle)
 {
     struct kv_disk *d = p->disk;
     struct kv_page *pg = d && may_write(d) ? victim(d) : NULL;
-    if (idle && pg && !is_idle(pg))
+    if (!pg || (idle && !is_idle(pg)) || (pg->slot < 0 && !put_on_disk(d, pg)))
         return false;
-    const int32_t slot = pg ? take_slot(d) : -1;
-    if (slot < 0)
-        return false;
-    if (!write_page(d, slot, pg->at)) {
-        failed(d, errno);
-        give_slot(d, slot);
-        return false;
-    }
-    d->counts.error[0] = 0;
-    d->counts.written_bytes += d->slot_bytes;
     stays(d, pg);
     pthread_mutex_lock(&d->moves);
-    pg->slot = slot;
     kv_page_leave(p, pg);
     pthread_mutex_unlock(&d->moves);
     return true;
+}
+
+/* A page's bytes come back to memory; its place on disk stays its own while no other page needs one. */
+static bool come_back(struct kv_pool *p, struct kv_page *pg)
+{
+    struct kv_disk *d = p->disk;
+    uint8_t *at = kv_page_room(p, pg);
+    if (!at)
+        return false;
+    if (kv_disk_read_page(d, pg->slot, at)) { /* who needs it says why it cannot be read */
+        kv_page_room_free(pg, at);
+        return false;
+    }
+    pthread_mutex_lock(&d->moves);
+    kv_page_come(p, pg, at);
+    pthread_mutex_unlock(&d->moves);
+    kv_disk_complete(p, pg, pg->index);
+    return true;
+}
+
+void kv_disk_recall(struct kv_pool *p, struct kv_page *const *page, int64_t n)
+{
+    struct kv_disk *d = p->disk;
+    const uint64_t n_bytes = p->spec->group[d->group].page_bytes;
+    int64_t away = 0;
+    for (int64_t i = 0; i < n; i++)
+        away += page[i] && !page[i]->at;
+    int64_t most = num_div_up(away, RECALLED);
+    for (int64_t i = 0; i < n && most > 0 && p->budget_bytes - p->used_bytes >= (SPARED + 1) * n_bytes; i++)
+        if (page[i] && !page[i]->at && !page[i]->pins) {
+            most--;
+            if (!come_back(p, page[i]))
+                return;
+        }
 }
 
 bool kv_disk_place(struct kv_pool *p, struct kv_page *pg)
@@ -506,49 +513,33 @@ bool kv_disk_place(struct kv_pool *p, struct kv_page *pg)
 ingle_status kv_disk_fill(struct kv_pool *p, const struct kv_page *pg, const void *bytes, struct err *err)
 {
     struct kv_disk *d = p->disk;
-    if (write_page(d, pg->slot, bytes))
-        return INGLE_OK;
-    return err_set(err, INGLE_LIMIT, "%s: cannot write page %lld of keys and values: %s", d->path, (long long)pg->index, strerror(errno));
+    char text[64];
+    const int why = kv_disk_write_page(d, pg->slot, bytes);
+    return !why ? INGLE_OK
+                : err_set(err, INGLE_LIMIT, "%s: cannot write page %lld of keys and values: %s", d->path, (long long)pg->index,
+                          kv_disk_why(why, text, sizeof text));
 }
 
 ingle_status kv_disk_copy(struct kv_pool *p, const struct kv_page *pg, void *to, struct err *err)
 {
     struct kv_disk *d = p->disk;
-    const size_t n = kv_page_bytes(pg);
-    ingle_status st = INGLE_OK;
+    char text[64];
     if (d)
         pthread_mutex_lock(&d->moves);
     const bool here = pg->at != NULL;
     if (here)
-        memcpy(to, pg->at, n);
+        memcpy(to, pg->at, kv_page_bytes(pg));
     if (d)
         pthread_mutex_unlock(&d->moves);
     if (here)
         return INGLE_OK;
     BUG_IF(!d); /* without one all pages are in memory */
-    size_t most;
-    uint64_t slot_bytes;
-    (void)shape(p->spec, d->group, &slot_bytes, &most);
-    uint8_t *block = mem_big_alloc(most);
-    if (!block)
-        return err_set(err, INGLE_NOMEM, "no %zu bytes to read a page of keys and values", most);
-    memset(to, 0, n);
-    for (size_t i = 0; i < d->n_units && !st; i++) {
-        const struct kv_unit *u = &d->unit[i];
-        const int why = kv_disk_read(d, u, pg->slot, 1, block);
-        const struct kv_key sum = why ? (struct kv_key){0, 0} : kv_file_sum(block, u->n_bytes);
-        if (why)
-            st = err_set(err, INGLE_IO, "%s: cannot read keys and values of page %lld (positions from %lld on): %s", d->path,
-                         (long long)pg->index, (long long)pg->index * KV_PAGE, why < 0 ? "the file ends" : strerror(why));
-        else if (!kv_key_equal(sum, d->sum[(size_t)pg->slot * d->n_units + i]))
-            st = err_set(err, INGLE_IO, "%s: damaged: keys and values of page %lld (positions from %lld on) have another checksum",
-                         d->path, (long long)pg->index, (long long)pg->index * KV_PAGE);
-        else
-            memcpy((uint8_t *)to + u->at, block, u->n_bytes);
-    }
-    mem_big_free(block, most);
+    const int why = kv_disk_read_page(d, pg->slot, to);
+    if (!why)
+        return INGLE_OK;
     pthread_mutex_lock(&d->lock);
-    d->failed_reads += st == INGLE_IO;
+    d->failed_reads++;
     pthread_mutex_unlock(&d->lock);
-    return st;
+    return err_set(err, INGLE_IO, "%s: cannot read keys and values of page %lld (positions from %lld on): %s", d->path, (long long)pg->index,
+                   (long long)pg->index * KV_PAGE, kv_disk_why(why, text, sizeof text));
 }

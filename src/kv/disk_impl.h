@@ -6,6 +6,7 @@
 #include "kv/page.h"
 #include "kv/timeline.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* One head of a stream: where it is in a page, and where its blocks are in the file. */
 struct kv_unit {
@@ -24,7 +25,37 @@ struct kv_block {
     struct kv_key sum;
 };
 
-enum { KV_STAGES = 2, KV_DISK_UNITS = 65536 };
+enum { KV_STAGES = 2, KV_DISK_UNITS = 65536, KV_DISK_ALIGN = 4096 };
+/* Why a block is not there, beside errno. */
+enum { KV_FILE_ENDS = -1, KV_FILE_DAMAGED = -2, KV_FILE_LATE = -3 };
+
+/* When a thread last asked the system for something. */
+struct kv_pulse {
+    _Atomic uint64_t since;
+};
+
+/* Sync: disk.lock. */
+struct kv_thread {
+    pthread_t id;
+    bool runs, ended;
+};
+
+/* ASKED: page, slot and writes are the thread's. */
+enum kv_lane_state { KV_LANE_FREE, KV_LANE_TAKEN, KV_LANE_ASKED, KV_LANE_DONE };
+
+/* The thread that writes pages and reads whole ones. */
+struct kv_lane {
+    struct kv_thread thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work, news;
+    enum kv_lane_state state;
+    bool writes, left, stop; /* left: nobody waits for it any more */
+    int32_t slot;
+    int why;                 /* errno, KV_FILE_ENDS, KV_FILE_DAMAGED */
+    uint8_t *page, *block;   /* [page_bytes], [block_bytes] */
+    size_t page_bytes, block_bytes;
+    struct kv_pulse pulse;
+};
 enum kv_stage_state { KV_STAGE_EMPTY, KV_STAGE_WAITS, KV_STAGE_READS, KV_STAGE_DONE };
 
 /* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, but for its state. */
@@ -34,7 +65,7 @@ struct kv_stage {
     struct kv_block *block; /* [cap] */
     uint8_t *at;            /* [cap] blocks, a unit's step apart */
     int32_t failed;         /* which block; -1: none */
-    int why;                /* errno; 0: its checksum; -1: the file ends */
+    int why;                /* errno, KV_FILE_ENDS, KV_FILE_DAMAGED */
     enum kv_stage_state state; /* Sync: disk.lock */
 };
 
@@ -50,7 +81,9 @@ struct kv_disk {
     uint32_t group;
     char *dir, *path; /* of the file */
     char name[64];
-    int at_dir, fd, read_fd; /* read_fd: past the page cache, where that goes; else fd */
+    int at_dir, fd, read_fd; /* read_fd: past the page cache, where that goes (direct) */
+    bool direct;
+    uint64_t stall_ns;    /* a read or write that takes longer does not answer */
     uint64_t slot_bytes;
     struct kv_unit *unit; /* [n_units] */
     size_t n_units;
@@ -75,15 +108,33 @@ struct kv_disk {
     size_t n_order, place;          /* place: of the step that runs */
     size_t ended[KV_DISK_KINDS];    /* how many units the last one took */
     int kind;
-    pthread_t thread;
-    bool started, stop;   /* Sync: lock */
+    struct kv_thread thread;
+    struct kv_pulse pulse; /* of that thread */
+    bool stop, closed;    /* Sync: lock.  closed: the last thread that ends frees all */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
+    struct kv_lane lane;
 };
 
 ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *err);
-void kv_heads_close(struct kv_disk *d);
-/* Reads n blocks of a unit from slot on, one after another.  -1: the file ends; else errno or 0. */
-int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to);
+void kv_heads_free(struct kv_disk *d);
+ingle_status kv_disk_lane_open(struct kv_disk *d, struct err *err);
+/* Ends both threads, removes the file and frees the disk.  False: one of them waits for the system, and does it later. */
+bool kv_disk_end(struct kv_disk *d);
+ingle_status kv_disk_start(struct kv_disk *d, struct kv_thread *t, void *(*fn)(void *), struct err *err);
+void kv_disk_thread_ends(struct kv_disk *d, struct kv_thread *t); /* its last call */
+
+/* Reads n blocks of a unit from slot on, one after another.  On a thread whose pulse that is.  0, errno or KV_FILE_ENDS. */
+int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to, struct kv_pulse *pulse);
+/* Pages, by the lane.  0, errno, KV_FILE_ENDS, KV_FILE_DAMAGED; KV_FILE_LATE: the disk does not answer. */
+int kv_disk_write_page(struct kv_disk *d, int32_t slot, const void *bytes);
+int kv_disk_read_page(struct kv_disk *d, int32_t slot, void *to);
+bool kv_disk_lane_answers(struct kv_disk *d);
+/* Whether the thread has waited for the system for too long. */
+bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p);
+/* Says why, in room for n bytes, which it returns. */
+const char *kv_disk_why(int why, char *room, size_t n);
+/* Until there is news, but not long. */
+void kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock);
 
 #endif

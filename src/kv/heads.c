@@ -30,19 +30,21 @@ static int32_t run_of(const struct kv_stage *s, const struct kv_unit *u, int32_t
     return n;
 }
 
-static void fill(const struct kv_disk *d, struct kv_stage *s)
+static void fill(struct kv_disk *d, struct kv_stage *s)
 {
     const struct kv_unit *u = &d->unit[s->unit];
     s->failed = -1;
     for (int32_t i = 0, n; i < s->n && s->failed < 0; i += n) {
         uint8_t *to = s->at + (size_t)i * u->step;
         n = run_of(s, u, i);
-        s->why = kv_disk_read(d, u, s->block[i].slot, n, to);
+        s->why = kv_disk_read(d, u, s->block[i].slot, n, to, &d->pulse);
         if (s->why)
             s->failed = i;
         for (int32_t k = 0; k < n && s->failed < 0; k++)
-            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes), s->block[i + k].sum))
+            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes), s->block[i + k].sum)) {
                 s->failed = i + k;
+                s->why = KV_FILE_DAMAGED;
+            }
     }
 }
 
@@ -65,8 +67,9 @@ static void *run(void *arg)
             continue;
         }
         s->state = KV_STAGE_READS;
-        pthread_mutex_unlock(&d->lock);
         const uint64_t began = clock_now();
+        atomic_store(&d->pulse.since, began);
+        pthread_mutex_unlock(&d->lock);
         fill(d, s);
         const uint64_t took = clock_now() - began;
         pthread_mutex_lock(&d->lock);
@@ -76,6 +79,7 @@ static void *run(void *arg)
         pthread_cond_broadcast(&d->done);
     }
     pthread_mutex_unlock(&d->lock);
+    kv_disk_thread_ends(d, &d->thread);
     return NULL;
 }
 
@@ -100,19 +104,11 @@ ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *er
     }
     if (!ok)
         return err_set(err, INGLE_NOMEM, "no %zu bytes to read keys and values into", d->stage_bytes * KV_STAGES);
-    d->started = pthread_create(&d->thread, NULL, run, d) == 0;
-    return d->started ? INGLE_OK : err_set(err, INGLE_NOMEM, "the system has no thread to read keys and values");
+    return kv_disk_start(d, &d->thread, run, err);
 }
 
-void kv_heads_close(struct kv_disk *d)
+void kv_heads_free(struct kv_disk *d)
 {
-    if (d->started) {
-        pthread_mutex_lock(&d->lock);
-        d->stop = true;
-        pthread_cond_signal(&d->work);
-        pthread_mutex_unlock(&d->lock);
-        pthread_join(d->thread, NULL);
-    }
     for (int i = 0; i < KV_STAGES; i++) {
         mem_free(d->stage[i].block);
         mem_big_free(d->stage[i].at, d->stage_bytes);
@@ -208,24 +204,45 @@ static void ask(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
     pthread_cond_signal(&d->work);
 }
 
+/* With the lock: until the thread has news.  Not OK: nobody wants the step any more, or the disk does not answer. */
+static ingle_status wait_for(struct kv_disk *d, const atomic_bool *cancel, struct err *err)
+{
+    kv_disk_wait(&d->done, &d->lock);
+    if (cancel && atomic_load(cancel))
+        return err_set(err, INGLE_CANCEL, "cancelled");
+    bool reads = false;
+    for (int i = 0; i < KV_STAGES; i++)
+        reads |= d->stage[i].state == KV_STAGE_READS;
+    if (!reads || !kv_pulse_late(d, &d->pulse))
+        return INGLE_OK;
+    d->failed_reads++;
+    return err_set(err, INGLE_IO, "%s: cannot read keys and values: no read has ended for %.3g s", d->path, (double)d->stall_ns * 1e-9);
+}
+
 /* With the lock: the stage that has, or will have, what is wanted. */
-static struct kv_stage *stage_for(struct kv_disk *d, uint32_t unit, int32_t n)
+static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, const atomic_bool *cancel, struct err *err)
 {
     struct kv_stage *to = NULL;
     for (int i = 0; i < KV_STAGES; i++) {
         struct kv_stage *s = &d->stage[i];
         if (is_used(d, s))
             continue;
-        if (holds(d, s, unit, n))
-            return s;
+        if (holds(d, s, unit, n)) {
+            *out = s;
+            return INGLE_OK;
+        }
         if (!to || to->state == KV_STAGE_READS || to->state == KV_STAGE_WAITS)
             to = s;
     }
     BUG_IF(!to); /* as many steps as stages */
-    while (to->state == KV_STAGE_READS)
-        pthread_cond_wait(&d->done, &d->lock);
-    ask(d, to, unit, n);
-    return to;
+    ingle_status st = INGLE_OK;
+    while (to->state == KV_STAGE_READS && !st)
+        st = wait_for(d, cancel, err);
+    if (!st) {
+        ask(d, to, unit, n);
+        *out = to;
+    }
+    return st;
 }
 
 /* With the lock: the other stage is filled with what comes next, unless it is in use or has it. */
@@ -245,13 +262,10 @@ static ingle_status damaged(struct kv_disk *d, const struct kv_stage *s, struct 
 {
     const struct kv_unit *u = &d->unit[s->unit];
     const int64_t index = s->block[s->failed].index;
-    const int why = s->why;
-    const uint32_t layer = d->pool->spec->stream[u->stream].layer;
-    if (why)
-        return err_set(err, INGLE_IO, "%s: cannot read keys and values of layer %u, page %lld (positions from %lld on): %s", d->path,
-                       layer, (long long)index, (long long)index * KV_PAGE, why < 0 ? "the file ends" : strerror(why));
-    return err_set(err, INGLE_IO, "%s: damaged: keys and values of layer %u, page %lld (positions from %lld on) have another checksum",
-                   d->path, layer, (long long)index, (long long)index * KV_PAGE);
+    char text[64];
+    return err_set(err, INGLE_IO, "%s: cannot read keys and values of layer %u, page %lld (positions from %lld on): %s", d->path,
+                   d->pool->spec->stream[u->stream].layer, (long long)index, (long long)index * KV_PAGE,
+                   kv_disk_why(s->why, text, sizeof text));
 }
 
 /* Where each page's block is. */
@@ -265,7 +279,7 @@ static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_u
 }
 
 ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head, struct kv_timeline *const *t, int64_t n,
-                           int64_t *n_taken, struct err *err)
+                           int64_t *n_taken, const atomic_bool *cancel, struct err *err)
 {
     struct kv_disk *d = t[0]->pool->disk;
     struct kv_heads *h = !d->heads[0].used ? &d->heads[0] : &d->heads[1];
@@ -280,22 +294,23 @@ ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head
     BUG_IF(!k);
     const uint64_t began = clock_now();
     pthread_mutex_lock(&d->lock);
-    struct kv_stage *s = stage_for(d, unit, n_blocks);
-    *h = (struct kv_heads){d, s, true};
-    while (s->state != KV_STAGE_DONE)
-        pthread_cond_wait(&d->done, &d->lock);
-    if (first && s->failed < 0)
-        read_ahead(d, s, next_of(d, unit), n_blocks);
-    if (s->failed >= 0) {
+    struct kv_stage *s;
+    ingle_status st = stage_for(d, unit, n_blocks, &s, cancel, err);
+    while (!st && s->state != KV_STAGE_DONE)
+        st = wait_for(d, cancel, err);
+    if (!st && s->failed >= 0) {
         s->state = KV_STAGE_EMPTY; /* it is read again when it is wanted again */
         d->failed_reads++;
+        st = damaged(d, s, err);
     }
+    if (!st)
+        *h = (struct kv_heads){d, s, true};
+    if (!st && first)
+        read_ahead(d, s, next_of(d, unit), n_blocks);
     pthread_mutex_unlock(&d->lock);
     d->counts.waited_seconds += (double)(clock_now() - began) * 1e-9;
-    if (s->failed >= 0) {
-        h->used = false;
-        return damaged(d, s, err);
-    }
+    if (st)
+        return st;
     for (int64_t i = 0; i < k; i++)
         point(d, s, &d->unit[unit], t[i]);
     *n_taken = k;

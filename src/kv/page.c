@@ -290,6 +290,37 @@ void kv_page_leave(struct kv_pool *p, struct kv_page *pg)
     p->moves++;
 }
 
+uint8_t *kv_page_room(struct kv_pool *p, const struct kv_page *pg)
+{
+    const size_t n = kv_page_bytes(pg);
+    while (p->system_bytes > p->budget_bytes || n > p->budget_bytes - p->system_bytes)
+        if (!slab_return_any(p))
+            break;
+    uint8_t *at = mem_big_alloc(n);
+    if (at)
+        settle(p, at, n);
+    return at;
+}
+
+void kv_page_room_free(const struct kv_page *pg, uint8_t *at)
+{
+    mem_big_free(at, kv_page_bytes(pg));
+}
+
+void kv_page_come(struct kv_pool *p, struct kv_page *pg, uint8_t *at)
+{
+    const size_t n = kv_page_bytes(pg);
+    BUG_IF(pg->slab->n_pages != 1 || pg->at || !pg->refs);
+    pg->at = pg->slab->at = at;
+    p->held_bytes += pg->held ? n : 0;
+    p->cached_bytes += page_cached(pg) ? n : 0;
+    p->used_bytes += n;
+    p->peak_bytes = p->used_bytes > p->peak_bytes ? p->used_bytes : p->peak_bytes;
+    p->pages_used[pg->slab->group]++;
+    p->system_bytes += n;
+    p->moves++;
+}
+
 static void page_release(struct kv_pool *p, struct kv_page *pg)
 {
     struct kv_slab *s = pg->slab;

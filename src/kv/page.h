@@ -83,6 +83,11 @@ size_t kv_page_memory(const struct kv_page *pg);
 /* The disk has it: its memory goes back to the system. */
 void kv_page_leave(struct kv_pool *p, struct kv_page *pg);
 
+/* The other way: room for its bytes (NULL: the system has none), which becomes its memory or is given back. */
+uint8_t *kv_page_room(struct kv_pool *p, const struct kv_page *pg);
+void kv_page_room_free(const struct kv_page *pg, uint8_t *at);
+void kv_page_come(struct kv_pool *p, struct kv_page *pg, uint8_t *at);
+
 bool kv_page_evict(struct kv_pool *p);
 /* Makes room in memory: a page goes to disk, or as kv_page_evict(). */
 bool kv_page_make_room(struct kv_pool *p);

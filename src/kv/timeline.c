@@ -94,6 +94,13 @@ bool kv_timeline_is_away(struct kv_timeline *t, uint32_t group)
     return away;
 }
 
+void kv_timeline_recall(struct kv_timeline *t)
+{
+    for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
+        if (kv_disk_has(t->pool, g))
+            kv_disk_recall(t->pool, t->table[g].page + t->table[g].first, t->table[g].end - t->table[g].first);
+}
+
 void kv_timeline_pin(struct kv_timeline *t, bool on)
 {
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)

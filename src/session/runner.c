@@ -413,6 +413,8 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
     struct device_suspended first;
     if (r->depth == 1)
         kv_disk_begin(r->pool, KV_DISK_STEP);
+    for (int64_t i = 0; i < step->n_spans && r->depth == 1; i++)
+        kv_timeline_recall(step->span[i].timeline);
     for (int64_t i = 0; i < step->n_spans; i++)
         kv_timeline_pin(step->span[i].timeline, true);
     session_device_begin(r, &first, cancel);

@@ -541,6 +541,19 @@ class Text(Case):
     def test_networks(self):
         self.same(TARGET, *(("--draft", p) for p in DRAFTERS.values()), ("--draft-method", "ngram"))
 
+    def test_keys_and_values_on_disk(self):
+        prompt = "".join(f"Line {i} of a text that is longer than memory for it. " for i in range(90 if SANITIZED else 140)) + "Count from 1 to 30."
+        base = ["run", "-m", TARGET, "-n", "50", "--temp", "0", "--ctx", "4096", "--ignore-eos", "-v"]
+        rc, plain, err = ingle(*base, "--draft", "off", prompt)
+        self.assertEqual(rc, 0, err)
+        for method, path in list(DRAFTERS.items())[SANITIZED:]:
+            for tree in ([], ["--draft-tree", "8"])[SANITIZED:]:
+                rc, out, err = ingle(*base, "--draft", path, "--draft-min", "4", *tree, "--kv-disk", f"{self.dir.name}/kv", "--kv-pool", "1024",
+                                     "--chunk", "128", prompt)
+                self.assertEqual((rc, out), (0, plain), f"{method} {tree}: {err}")
+                self.assertRegex(err, r"up to [0-9.]+ MiB of keys and values are on disk")
+                self.assertRegex(err, r"[0-9]+ tokens drafted, [1-9]")
+
     def test_a_smaller_model(self):
         self.same(SMALL, ("--draft", TARGET))
 

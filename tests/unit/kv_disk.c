@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_disk - pages on disk: what stays in memory, heads that are gathered from disk, and reads that fail. */
+/* kv_disk - pages on disk: what stays in memory, what comes back, heads that are gathered from disk, reads that fail, and a
+ * disk that does not answer.  Linked with --wrap for pread and pwrite. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -7,6 +8,7 @@
 #include "kv/kv.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,48 @@
 /* Two streams of two and of one head, blocks of 24 and 8 KiB: 56 KiB a page. */
 enum { WIDTH = 16, WIDE = 48, PAGES = 40, MEMORY = 14, STEP = 200 };
 
+/* A disk that does not answer: reads or writes of files wait until it is let go. */
+static pthread_mutex_t hang_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hang_over = PTHREAD_COND_INITIALIZER;
+static bool reads_hang, writes_hang;
+static int n_hang;
+
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __real_pwrite(int fd, const void *from, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *from, size_t n, off_t at);
+
+static void wait_here(const bool *hangs)
+{
+    pthread_mutex_lock(&hang_lock);
+    n_hang++;
+    while (*hangs)
+        pthread_cond_wait(&hang_over, &hang_lock);
+    n_hang--;
+    pthread_mutex_unlock(&hang_lock);
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
+{
+    wait_here(&reads_hang);
+    return __real_pread(fd, to, n, at);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *from, size_t n, off_t at)
+{
+    wait_here(&writes_hang);
+    return __real_pwrite(fd, from, n, at);
+}
+
+static void hang(bool reads, bool writes)
+{
+    pthread_mutex_lock(&hang_lock);
+    reads_hang = reads;
+    writes_hang = writes;
+    pthread_cond_broadcast(&hang_over);
+    pthread_mutex_unlock(&hang_lock);
+}
+
 struct depot {
     char dir[32], path[300];
     struct kv_spec spec;
@@ -22,7 +66,7 @@ struct depot {
     struct kv_timeline *t;
 };
 
-static void begin(struct depot *d, uint64_t disk_bytes)
+static void begin_slow(struct depot *d, uint64_t disk_bytes, uint64_t stall_ns)
 {
     struct err e;
     memset(d, 0, sizeof *d);
@@ -36,7 +80,7 @@ static void begin(struct depot *d, uint64_t disk_bytes)
     assert_int_equal(kv_layout(&d->spec, &e), INGLE_OK);
     d->spec.in_memory = MEMORY;
     assert_int_equal(kv_pool_create(&d->pool, &d->spec, MEMORY * d->spec.group[0].page_bytes, NULL, &e), INGLE_OK);
-    const struct kv_disk_options o = {.dir = d->dir, .budget_bytes = disk_bytes, .max_tokens = PAGES * KV_PAGE};
+    const struct kv_disk_options o = {.dir = d->dir, .budget_bytes = disk_bytes, .max_tokens = PAGES * KV_PAGE, .stall_ns = stall_ns};
     if (kv_disk_open(d->pool, &o, &e))
         fail_msg("%s", e.msg);
     assert_int_equal(kv_timeline_create(&d->t, d->pool, PAGES * KV_PAGE, &e), INGLE_OK);
@@ -46,6 +90,11 @@ static void begin(struct depot *d, uint64_t disk_bytes)
             snprintf(d->path, sizeof d->path, "%s/%.200s", d->dir, n->d_name);
     closedir(dir);
     assert_true(d->path[0]);
+}
+
+static void begin(struct depot *d, uint64_t disk_bytes)
+{
+    begin_slow(d, disk_bytes, 0);
 }
 
 static void end(struct depot *d)
@@ -105,7 +154,7 @@ static void step(struct depot *d, struct kv_timeline *const *t, int64_t n)
         for (uint32_t h = 0; h < d->spec.stream[s].n_heads; h++)
             for (int64_t i = 0, k; i < n; i += k) {
                 struct kv_heads *heads;
-                if (kv_heads_take(&heads, s, h, t + i, n - i, &k, &e))
+                if (kv_heads_take(&heads, s, h, t + i, n - i, &k, NULL, &e))
                     fail_msg("%s", e.msg);
                 for (int64_t j = i; j < i + k; j++)
                     check_head(d, t[j], s, h);
@@ -202,7 +251,7 @@ static ingle_status first_failure(struct depot *d, uint32_t *stream, struct err 
     int64_t k;
     struct kv_heads *heads;
     for (*stream = 0; *stream < 2; ++*stream) {
-        const ingle_status st = kv_heads_take(&heads, *stream, 0, &d->t, 1, &k, e);
+        const ingle_status st = kv_heads_take(&heads, *stream, 0, &d->t, 1, &k, NULL, e);
         if (st)
             return st;
         kv_heads_give(heads);
@@ -247,8 +296,150 @@ static void bad_reads(void **state)
     end(&d);
 }
 
+static int64_t n_away(struct depot *d, struct kv_timeline *t)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < (kv_timeline_length(t) + KV_PAGE - 1) / KV_PAGE; i++)
+        n += !kv_timeline_pages(t, 0)[i];
+    (void)d;
+    return n;
+}
+
+/* Room again: pages come back, those of the lowest index first, an eighth of them a step; what leaves once more is not
+ * written once more; one that is written again behind a rewind is. */
+static void comes_back(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    struct kv_timeline *other;
+    struct kv_disk_counts n, again;
+    struct kv_pool_counts pool;
+    begin(&d, 22 * (56 << 10));
+    assert_int_equal(kv_timeline_create(&other, d.pool, PAGES * KV_PAGE, &e), INGLE_OK);
+    assert_int_equal(grow(&d, d.t, 16 * KV_PAGE, &e), INGLE_OK);
+    assert_int_equal(grow(&d, other, 12 * KV_PAGE, &e), INGLE_OK);
+    const int64_t away = n_away(&d, d.t) + n_away(&d, other);
+    assert_true(away >= 14);
+    kv_timeline_recall(d.t); /* there is no room */
+    assert_int_equal(n_away(&d, d.t) + n_away(&d, other), away);
+    kv_timeline_clear(other);
+    int steps = 0;
+    for (int64_t left = n_away(&d, d.t), now; left; left = now, steps++) {
+        kv_timeline_recall(d.t);
+        step(&d, &d.t, 1);
+        now = n_away(&d, d.t);
+        assert_true(left - now <= (left + 7) / 8);
+        bool gone = false;
+        for (int64_t i = 0; i < 16; i++) {
+            gone |= !kv_timeline_pages(d.t, 0)[i];
+            assert_true(i >= 12 || !gone || !kv_timeline_pages(d.t, 0)[i]);
+        }
+        if (now == left)
+            break;
+    }
+    assert_true(steps > 1 && n_away(&d, d.t) <= 6);
+    kv_disk_count(d.pool, &n);
+    kv_pool_count(d.pool, &pool);
+    assert_true(pool.used_bytes <= pool.budget_bytes && pool.used_bytes <= (MEMORY - 3) * d.spec.group[0].page_bytes);
+    assert_int_equal(grow(&d, other, 6 * KV_PAGE, &e), INGLE_OK); /* some leave again */
+    assert_true(n_away(&d, d.t) > 0);
+    step(&d, &d.t, 1);
+    kv_disk_count(d.pool, &again);
+    assert_int_equal(again.written_bytes, n.written_bytes);
+    assert_int_equal(grow(&d, other, 20 * KV_PAGE, &e), INGLE_OK); /* places of pages in memory are taken for it */
+    struct kv_timeline *const both[] = {d.t, other};
+    step(&d, both, 2);
+    kv_timeline_clear(other);
+    for (int i = 0; i < 40; i++)
+        kv_timeline_recall(d.t);
+    assert_int_equal(kv_timeline_rewind(d.t, 7 * KV_PAGE + 40, &e), INGLE_OK);
+    assert_int_equal(grow(&d, d.t, 30 * KV_PAGE, &e), INGLE_OK);
+    step(&d, &d.t, 1);
+    kv_timeline_free(other);
+    end(&d);
+}
+
+/* Reads that do not end: the step fails with the file's name, or when nobody wants it; when they end, all goes on. */
+static void reads_stall(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    struct kv_heads *heads;
+    struct kv_disk_counts n;
+    atomic_bool cancel = true;
+    int64_t k;
+    begin_slow(&d, 64 << 20, 150000000);
+    assert_int_equal(grow(&d, d.t, 30 * KV_PAGE + 3, &e), INGLE_OK);
+    hang(true, false);
+    assert_int_equal(kv_heads_take(&heads, 0, 0, &d.t, 1, &k, &cancel, &e), INGLE_CANCEL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kv_heads_take(&heads, (uint32_t)i, 0, &d.t, 1, &k, NULL, &e), INGLE_IO);
+        assert_non_null(strstr(e.msg, d.path));
+        assert_non_null(strstr(e.msg, "no read has ended for 0.15 s"));
+    }
+    assert_int_equal(kv_timeline_rewind(d.t, 20 * KV_PAGE + 7, &e), INGLE_OK);
+    assert_int_equal(kv_timeline_extend(d.t, 1, &e), INGLE_IO); /* the page that it stands in */
+    assert_non_null(strstr(e.msg, "does not answer"));
+    kv_disk_count(d.pool, &n);
+    assert_int_equal(n.failed, 3);
+    hang(false, false);
+    ingle_status st = INGLE_IO;
+    for (int i = 0; i < 2000 && st; i++) { /* until the threads know */
+        st = kv_timeline_extend(d.t, 1, &e);
+        usleep(1000);
+    }
+    assert_int_equal(st, INGLE_OK);
+    kv_timeline_clear(d.t);
+    assert_int_equal(grow(&d, d.t, 30 * KV_PAGE + 3, &e), INGLE_OK);
+    step(&d, &d.t, 1);
+    end(&d);
+}
+
+/* Writes that do not end: pages stay in memory, and nobody waits for them twice. */
+static void writes_stall(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    struct kv_disk_counts n;
+    begin_slow(&d, 64 << 20, 150000000);
+    hang(false, true);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(grow(&d, d.t, 30 * KV_PAGE, &e), INGLE_LIMIT);
+    assert_non_null(strstr(e.msg, "the disk does not answer"));
+    step(&d, &d.t, 1); /* all of them are in memory */
+    kv_disk_count(d.pool, &n);
+    assert_true(n.failed == 1 && n.pages == 0 && strstr(n.error, d.path));
+    hang(false, false);
+    end(&d);
+}
+
+/* The end of a process whose disk does not answer: not later than the threads are waited for; the thread that waits for
+ * the disk frees what it has and removes the file, when it answers. */
+static void end_stalls(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    begin_slow(&d, 64 << 20, 100000000);
+    hang(false, true);
+    assert_int_equal(grow(&d, d.t, 30 * KV_PAGE, &e), INGLE_LIMIT);
+    kv_timeline_free(d.t);
+    kv_pool_free(d.pool);
+    assert_int_equal(access(d.path, F_OK), 0);
+    hang(false, false);
+    for (int i = 0; i < 5000 && access(d.path, F_OK) == 0; i++)
+        usleep(1000);
+    kv_spec_release(&d.spec);
+    assert_int_equal(rmdir(d.dir), 0);
+    usleep(20000); /* it frees its memory */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grows), cmocka_unit_test(shared), cmocka_unit_test(no_room), cmocka_unit_test(bad_reads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(grows), cmocka_unit_test(shared), cmocka_unit_test(no_room), cmocka_unit_test(bad_reads),
+                                       cmocka_unit_test(comes_back), cmocka_unit_test(reads_stall), cmocka_unit_test(writes_stall), cmocka_unit_test(end_stalls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
