@@ -66,7 +66,7 @@ static size_t shape(const struct kv_spec *s, uint32_t group, uint64_t *slot_byte
 
 static int64_t slots_of(uint64_t budget_bytes, uint64_t slot_bytes)
 {
-    const uint64_t n = budget_bytes / slot_bytes;
+    const uint64_t n = slot_bytes ? budget_bytes / slot_bytes : 0;
     return n > MOST_SLOTS ? MOST_SLOTS : (int64_t)n;
 }
 
