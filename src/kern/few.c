@@ -65,7 +65,8 @@ void kern_few_key(const struct kern_attend *a, const uint8_t *page, int64_t pos,
 }
 
 /* Of each pair its query as words, sums over all splits and of one, sixteen sums of weights, what pages lost; of a group of
- * pairs sums of values; bytes of the keys of a split, and of a page as words; a page of values, means of a split. */
+ * pairs sums of values, scores of a page, weights of lists; words of the keys of a split, bytes of a page's; values, means of a
+ * split. */
 size_t kern_few_scratch(const struct kern_attend *a)
 {
     size_t pairs, n, group;
@@ -73,10 +74,10 @@ size_t kern_few_scratch(const struct kern_attend *a)
     if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs) || !num_add(pairs, ATTEND_LANES, &pairs) ||
         !num_mul(pairs, kw / 2 + vw + 4 * ATTEND_LANES, &n))
         return 0;
-    group = pairs < ATTEND_GROUP ? pairs : ATTEND_GROUP;
-    const size_t keys = pages * (kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 2 + 2 * kw * ATTEND_LANES;
-    const size_t values = vw * (KERN_PAGE + pages), more = ATTEND_LANES * KERN_PAGE + 4096;
-    if (!num_add(n, group * vw + keys + values + more, &n) || !num_mul(n, sizeof(float), &n))
+    group = pairs < FEW_GROUP ? pairs : FEW_GROUP;
+    const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 + 2 * kw * ATTEND_LANES;
+    const size_t values = vw * (FEW_ROWS + pages), more = 4096;
+    if (!num_add(n, group * (vw + KERN_PAGE + FEW_LIST) + keys + values + more, &n) || !num_mul(n, sizeof(float), &n))
         return 0;
     return n;
 }

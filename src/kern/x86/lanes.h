@@ -100,6 +100,33 @@ LANES_INLINE void v_store_n(float *p, struct v16 v, int64_t n)
     _mm512_mask_storeu_ps(p, v_first(n).m, v.a);
 }
 
+/* not x < y, not x > y: of NaN, too */
+LANES_INLINE struct m16 v_not_less(struct v16 x, struct v16 y)
+{
+    return (struct m16){_mm512_cmp_ps_mask(x.a, y.a, _CMP_NLT_UQ)};
+}
+LANES_INLINE struct m16 v_not_greater(struct v16 x, struct v16 y)
+{
+    return (struct m16){_mm512_cmp_ps_mask(x.a, y.a, _CMP_NGT_UQ)};
+}
+/* x where not m, elsewhere 0 */
+LANES_INLINE struct v16 v_unless(struct m16 m, struct v16 x)
+{
+    return (struct v16){_mm512_mask_blend_ps(m.m, x.a, _mm512_setzero_ps())};
+}
+/* x + y where m, elsewhere x; x is no -0 */
+LANES_INLINE struct v16 v_add_where(struct m16 m, struct v16 x, struct v16 y)
+{
+    return (struct v16){_mm512_mask_add_ps(x.a, m.m, x.a, y.a)};
+}
+
+/* p 2^n where m, elsewhere 0, for n = t - POLY_ROUND between -126 and 127 and normal results */
+LANES_INLINE struct v16 v_scale2_where(struct m16 m, struct v16 p, struct v16 n, struct v16 t)
+{
+    (void)t;
+    return (struct v16){_mm512_maskz_scalef_ps(m.m, p.a, n.a)};
+}
+
 /* p 2^n, rounded once, for n = t - POLY_ROUND between -256 and 256 */
 LANES_INLINE struct v16 v_scale2(struct v16 p, struct v16 n, struct v16 t)
 {
@@ -246,6 +273,35 @@ LANES_INLINE void v_store_n(float *p, struct v16 v, int64_t n)
     struct m16 m = v_first(n);
     _mm256_maskstore_ps(p, _mm256_castps_si256(m.a), v.a);
     _mm256_maskstore_ps(p + 8, _mm256_castps_si256(m.b), v.b);
+}
+
+LANES_INLINE struct m16 v_not_less(struct v16 x, struct v16 y)
+{
+    return (struct m16){_mm256_cmp_ps(x.a, y.a, _CMP_NLT_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NLT_UQ)};
+}
+LANES_INLINE struct m16 v_not_greater(struct v16 x, struct v16 y)
+{
+    return (struct m16){_mm256_cmp_ps(x.a, y.a, _CMP_NGT_UQ), _mm256_cmp_ps(x.b, y.b, _CMP_NGT_UQ)};
+}
+LANES_INLINE struct v16 v_unless(struct m16 m, struct v16 x)
+{
+    return (struct v16){_mm256_andnot_ps(m.a, x.a), _mm256_andnot_ps(m.b, x.b)};
+}
+LANES_INLINE struct v16 v_add_where(struct m16 m, struct v16 x, struct v16 y)
+{
+    return (struct v16){_mm256_add_ps(x.a, _mm256_and_ps(m.a, y.a)), _mm256_add_ps(x.b, _mm256_and_ps(m.b, y.b))};
+}
+
+/* 2^n as one factor, for an exponent of 1 to 254. */
+LANES_INLINE __m256 lanes_scale2_where(__m256 m, __m256 p, __m256 t)
+{
+    const __m256i n = _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23);
+    return _mm256_and_ps(m, _mm256_mul_ps(p, _mm256_castsi256_ps(n)));
+}
+LANES_INLINE struct v16 v_scale2_where(struct m16 m, struct v16 p, struct v16 n, struct v16 t)
+{
+    (void)n;
+    return (struct v16){lanes_scale2_where(m.a, p.a, t.a), lanes_scale2_where(m.b, p.b, t.b)};
 }
 
 /* As kern_exp(): 2^n as two factors. */

@@ -30,6 +30,45 @@ LANES_INLINE struct v16 v_exp(struct v16 x)
     return v_choose(none, v_zero(), v_scale2(p, n, t));
 }
 
+/* v_exp() of n vectors, at most EXP_SOME, of what is at most 0 or NaN, step by step side by side: one alone waits for itself. */
+#ifdef __AVX512F__
+enum { EXP_SOME = 4 };
+#else
+enum { EXP_SOME = 1 };
+#endif
+LANES_INLINE void v_exp_low(struct v16 *x, int n)
+{
+    struct v16 p[EXP_SOME], r[EXP_SOME], t[EXP_SOME], w[EXP_SOME];
+    struct m16 some[EXP_SOME];
+    LANES_UNROLL
+    for (int i = 0; i < n; i++)
+        t[i] = v_fma(x[i], v_set(POLY_LOG2E), v_set(POLY_ROUND));
+    LANES_UNROLL
+    for (int i = 0; i < n; i++)
+        w[i] = v_sub(t[i], v_set(POLY_ROUND));
+    LANES_UNROLL
+    for (int i = 0; i < n; i++) {
+        some[i] = v_not_less(x[i], v_set(POLY_EXP_MIN));
+        r[i] = v_fma(w[i], v_set(-POLY_LN2_HI), x[i]);
+    }
+    LANES_UNROLL
+    for (int i = 0; i < n; i++)
+        r[i] = v_fma(w[i], v_set(-POLY_LN2_LO), r[i]);
+    LANES_UNROLL
+    for (int i = 0; i < n; i++)
+        p[i] = v_fma(v_set(POLY_E6), r[i], v_set(POLY_E5));
+    const float step[] = {POLY_E4, POLY_E3, POLY_E2, 1.0f, 1.0f};
+    LANES_UNROLL
+    for (int k = 0; k < 5; k++) {
+        LANES_UNROLL
+        for (int i = 0; i < n; i++)
+            p[i] = v_fma(p[i], r[i], v_set(step[k]));
+    }
+    LANES_UNROLL
+    for (int i = 0; i < n; i++)
+        x[i] = v_scale2_where(some[i], p[i], w[i], t[i]);
+}
+
 LANES_INLINE struct v16 v_tanh(struct v16 x)
 {
     struct v16 y = v_mul(v_and(x, v_bits(0x7fffffffu)), v_set(2.0f));

@@ -2,10 +2,11 @@
  * few_body - attention to few positions, compiled once for each way to multiply bytes (few_dots.h).
  *
  * The pairs of row and head of a task stand head by head, so that the rows of a tile of TILE_R pairs want much the same
- * positions.  Split by split the task's keys are rounded once and its values' means made; then groups of pairs, whose sums stay
- * in a cache, pass over the pages of the split, tile by tile: scores, weights, and the values of positions that any pair of the
- * tile keeps, with weights of 0 for those that do not.  Where a value of the page is not finite, or pairs of the tile do not see
- * a block alike, pairs go alone.  All that a tile does is per pair and in the steps of few.h.
+ * positions.  Split by split the task's keys are rounded once and its values' means made; then groups of pairs pass over the
+ * pages of the split: scores, weights, and lists of the positions that any pair of a tile keeps, with weights of 0 for the pairs
+ * that do not.  Lists of several pages are multiplied by values at once, so that sums of values are read and written seldom.
+ * Where a value of the page is not finite, or pairs of the tile do not see a block alike, pairs go alone.  All that a tile does
+ * is per pair and in the steps of few.h.
  */
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
@@ -20,10 +21,24 @@
 #include "kern/x86/attend/coded_read.h"
 #include "kern/x86/attend/few_dots.h"
 
-enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK, SPLIT_PAGES = KERN_SPLIT / KERN_PAGE, GROUP = ATTEND_GROUP };
+enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK, SPLIT_PAGES = KERN_SPLIT / KERN_PAGE };
 
 #include "kern/x86/attend/few_keys.h"
 #include "kern/x86/attend/few_values.h"
+
+enum { GROUP_TILES = FEW_GROUP / TILE_R, LIST_PARTS = 4 * PAGE_BLOCKS, AHEAD = 16 };
+
+/* Positions that pairs of a tile keep, and their weights. */
+struct list {
+    float *weight;          /* [n][TILE_R] */
+    uint16_t row[FEW_LIST + AHEAD]; /* of values */
+    int n, n_parts;
+    struct part {
+        int n;              /* up to which it goes */
+        bool rescale;       /* before it sums are multiplied by: */
+        float by[TILE_R];
+    } part[LIST_PARTS];
+};
 
 /* A task and its scratch.  Pair i is row i mod n_rows of head i / n_rows; n is rounded up to whole tiles. */
 struct work {
@@ -39,41 +54,55 @@ struct work {
     float *lane;                    /* f32 [n][16]: sums of weights */
     float *lost;                    /* f32 [n][SPLIT_PAGES] */
     float *all;                     /* f32 [n][vw] */
-    float *acc;                     /* f32 [GROUP][vw], at most */
-    uint8_t *code;                  /* [SPLIT_PAGES][k_width * 128] */
+    float *acc;                     /* f32 [FEW_GROUP][vw] */
+    float *score;                   /* f32 [FEW_GROUP][128]: of a page */
+    uint8_t *code;                  /* [SPLIT_PAGES][k_width * 128], of words if those are multiplied */
     uint16_t *scale;                /* f16 [SPLIT_PAGES][128] */
-    int16_t *words;                 /* [k_width * 128] */
+    uint8_t *bytes;                 /* [k_width * 128] */
     float *room;                    /* of make_keys() */
-    float *value;                   /* f32 panels of 128 slots */
+    float *value;                   /* f32 panels of FEW_ROWS slots: values that were wanted */
     float *mean;                    /* f32 panels of SPLIT_PAGES slots */
+    int16_t row_of[KERN_SPLIT];     /* which of them a position has; -1: none */
+    int n_rows;
     bool clean[SPLIT_PAGES];        /* all values of a page are finite */
-    /* Of a page. */
-    const uint8_t *key;             /* as dots() wants them */
-    const uint16_t *key_scale;
+    /* Of a group and a page. */
     const uint8_t *block;           /* of values */
-    bool have[KERN_PAGE];           /* value has it */
-    /* Of a tile. */
-    float score[TILE_R * KERN_PAGE], rescale[TILE_R * PAGE_BLOCKS];
-    uint32_t keep[TILE_R][PAGE_BLOCKS];
+    int64_t pos[FEW_GROUP];         /* of each pair (a division) */
+    int64_t last[GROUP_TILES];      /* the last position that a pair of the tile sees */
+    int64_t end[GROUP_TILES];       /* the first that not all of them see */
+    float rescale[FEW_GROUP][PAGE_BLOCKS];
+    uint32_t keep[FEW_GROUP][PAGE_BLOCKS];
+    struct list list[GROUP_TILES];
 };
 
 static int64_t pos_of(const struct work *w, int64_t i) { return w->a->pos0 + i % w->a->n_rows; }
 
-static void query_init(struct work *w, int64_t i)
+/* Sixteen queries from pair i on, of which n are some, turned side by side. */
+static void query_init(struct work *w, int64_t i, int64_t n)
 {
     const struct kern_attend *a = w->a;
-    float q[KERN_KV_WIDE];
+    const int64_t width = a->k_width;
+    float *turned = w->room, *q = w->room + 16 * width;
     int8_t x[KERN_KV_WIDE];
-    int32_t sum = 0;
-    few_code *to = w->x + i / TILE_R * TILE_R * a->k_width + i % TILE_R * UNIT;
-    memcpy(q, a->q + i % a->n_rows * a->q_stride + i / a->n_rows * a->k_width, (size_t)a->k_width * sizeof *q);
-    kern_row_hadamard(q, a->k_width);
-    w->by[i] = kern_attend_coded_query(q, a->k_width, x) * a->scale;
-    for (int64_t k = 0; k < a->k_width; k++) {
-        to[k / UNIT * TILE_R * UNIT + k % UNIT] = x[k];
-        sum += x[k];
+    for (int64_t j = 0; j < 16; j++) {
+        const int64_t pair = num_min(i + j, i + n - 1);
+        const float *from = a->q + pair % a->n_rows * a->q_stride + pair / a->n_rows * width;
+        for (int64_t k = 0; k < width; k++)
+            turned[k * 16 + j] = from[k];
     }
-    w->start[i] = -128 * sum;
+    turn_rows(turned, width);
+    for (int64_t j = 0; j < n; j++, i++) {
+        int32_t sum = 0;
+        few_code *to = w->x + i / TILE_R * TILE_R * width + i % TILE_R * UNIT;
+        for (int64_t k = 0; k < width; k++)
+            q[k] = turned[k * 16 + j];
+        w->by[i] = kern_attend_coded_query(q, width, x) * a->scale;
+        for (int64_t k = 0; k < width; k++) {
+            to[k / UNIT * TILE_R * UNIT + k % UNIT] = x[k];
+            sum += x[k];
+        }
+        w->start[i] = -128 * sum;
+    }
 }
 
 static void *take(float **at, int64_t n)
@@ -100,23 +129,28 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
     w->lane = take(&at, w->n * 16);
     w->lost = take(&at, w->n * SPLIT_PAGES);
     w->all = take(&at, w->n * w->vw);
-    w->acc = take(&at, num_min(w->n, GROUP) * w->vw);
-    w->code = take(&at, SPLIT_PAGES * KERN_PAGE * a->k_width / 4);
+    w->acc = take(&at, num_min(w->n, FEW_GROUP) * w->vw);
+    w->score = take(&at, num_min(w->n, FEW_GROUP) * KERN_PAGE);
+    for (int64_t k = 0; k < num_min(w->n / TILE_R, GROUP_TILES); k++) {
+        w->list[k].weight = take(&at, FEW_LIST * TILE_R);
+        w->list[k].n = w->list[k].n_parts = 0;
+    }
+    w->code = take(&at, SPLIT_PAGES * KERN_PAGE * a->k_width / 4 * (int64_t)sizeof(few_code));
     w->scale = take(&at, SPLIT_PAGES * KERN_PAGE / 2);
-    w->words = take(&at, KERN_PAGE * a->k_width / 2);
+    w->bytes = take(&at, KERN_PAGE * a->k_width / 4);
     w->room = take(&at, 17 * a->k_width);
-    w->value = take(&at, KERN_PAGE * w->vw);
+    w->value = take(&at, FEW_ROWS * w->vw);
     w->mean = take(&at, SPLIT_PAGES * w->vw);
     memset(w->x, 0, (size_t)(w->n * a->k_width) * sizeof *w->x);
     for (int64_t i = w->n_pairs; i < w->n; i++) {
         w->by[i] = 0.0f;
         w->start[i] = 0;
     }
-    for (int64_t i = 0; i < w->n_pairs; i++)
-        query_init(w, i);
+    for (int64_t i = 0; i < w->n_pairs; i += 16)
+        query_init(w, i, num_min(16, w->n_pairs - i));
     for (int64_t i = 0; i < w->n * SPLIT_PAGES; i += 16)
         v_store(w->lost + i, v_zero());
-    for (int64_t i = 0; i < KERN_PAGE * w->vw; i += 16) /* what is behind narrow values stays so */
+    for (int64_t i = 0; i < FEW_ROWS * w->vw && w->vw > a->v_width; i += 16) /* what is behind narrow values stays so */
         v_store(w->value + i, v_zero());
     for (int64_t i = 0; i < SPLIT_PAGES * w->vw; i += 16)
         v_store(w->mean + i, v_zero());
@@ -125,50 +159,69 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
 /* Positions of a page that the task's last row sees, from slot 0 on. */
 static int64_t slots_of(const struct work *w, int64_t page) { return num_min(KERN_PAGE, w->a->pos0 + w->a->n_rows - page * KERN_PAGE); }
 
-/* Codes of a page's keys, if they are not stored so, as page `at` of a split. */
-static void prepare_keys(struct work *w, int64_t page, int64_t at)
-{
-    const int64_t width = w->a->k_width;
-    if (w->a->k_codec != KERN_KV_Q8R)
-        make_keys(w->a, page, slots_of(w, page), w->code + at * KERN_PAGE * width, w->scale + at * KERN_PAGE, w->room);
-}
+enum { STORED = sizeof(few_code) == 1 }; /* q8r's codes are multiplied as they are */
 
-static void use_keys(struct work *w, int64_t page, int64_t at)
+/* Codes of a page's keys, if they are not stored so. */
+static void prepare_keys(struct work *w, int64_t page)
 {
-    const int64_t width = w->a->k_width;
-    const bool stored = w->a->k_codec == KERN_KV_Q8R;
+    const int64_t width = w->a->k_width, at = page % SPLIT_PAGES;
+    uint8_t *to = w->code + at * KERN_PAGE * width * (int64_t)sizeof(few_code);
     const uint8_t *block = w->a->page[page] + w->a->k_at;
-    w->key = stored ? block : w->code + at * KERN_PAGE * width;
-    w->key_scale = stored ? (const uint16_t *)(const void *)behind(KERN_KV_Q8R, block, width) : w->scale + at * KERN_PAGE;
+    if (w->a->k_codec != KERN_KV_Q8R)
+        make_keys(w->a, page, slots_of(w, page), STORED ? to : w->bytes, w->scale + at * KERN_PAGE, w->room);
 #ifdef FEW_WORDS
-    to_words(w->key, width, w->words);
-    w->key = (const uint8_t *)w->words;
+    to_words(w->a->k_codec == KERN_KV_Q8R ? block : w->bytes, width, (int16_t *)(void *)to);
+#else
+    (void)block;
 #endif
 }
 
-/* Scores of the tile that begins at pair i with slots [0, to). */
-static void score_tile(struct work *w, int64_t i, int64_t to)
+/* As dots() wants them. */
+static const uint8_t *keys_of(const struct work *w, int64_t page)
 {
-    const int64_t width = w->a->k_width, bytes = KERN_ATTEND_BLOCK * width * (int64_t)sizeof(few_code);
-    for (int64_t b = 0; b * KERN_ATTEND_BLOCK < to; b++)
-        dots(w->x + i * width, w->key + b * bytes, width, w->key_scale + b * KERN_ATTEND_BLOCK, w->start + i, w->by + i,
-             w->score + b * KERN_ATTEND_BLOCK);
+    const bool stored = w->a->k_codec == KERN_KV_Q8R && STORED;
+    return stored ? w->a->page[page] + w->a->k_at : w->code + page % SPLIT_PAGES * KERN_PAGE * w->a->k_width * (int64_t)sizeof(few_code);
 }
 
-/* The last position that a pair of the tile at i sees, and the first of what not all do. */
-static int64_t tile_last(const struct work *w, int64_t i)
+static const uint16_t *scales_of(const struct work *w, int64_t page)
 {
-    int64_t last = 0;
-    for (int64_t r = i; r < num_min(i + TILE_R, w->n_pairs); r++)
-        last = num_max(last, pos_of(w, r));
-    return last;
+    const uint8_t *block = w->a->page[page] + w->a->k_at;
+    return w->a->k_codec == KERN_KV_Q8R ? (const uint16_t *)(const void *)behind(KERN_KV_Q8R, block, w->a->k_width)
+                                        : w->scale + page % SPLIT_PAGES * KERN_PAGE;
 }
-static int64_t tile_end(const struct work *w, int64_t i)
+
+/* Scores of a page with the tiles of pairs [first, first + n), as far as those see it.  Keys of a step stay in the nearest cache;
+ * those of the page that is next come nearer meanwhile. */
+static void score_page(struct work *w, int64_t first, int64_t n, int64_t page, int64_t next)
 {
-    int64_t end = INT64_MAX;
-    for (int64_t r = i; r < num_min(i + TILE_R, w->n_pairs); r++)
-        end = num_min(end, pos_of(w, r) + 1);
-    return end;
+    const int64_t width = w->a->k_width, bytes = DOTS * width * (int64_t)sizeof(few_code), some = KERN_PAGE / DOTS * bytes / (KERN_PAGE / DOTS * n / TILE_R);
+    const uint8_t *key = keys_of(w, page), *ahead = keys_of(w, next), *end = ahead + KERN_PAGE / DOTS * bytes;
+    const uint16_t *scale = scales_of(w, page);
+    for (int64_t at = 0; at < KERN_PAGE; at += DOTS, key += bytes)
+        for (int64_t i = 0; i < n; i += TILE_R) {
+            if (w->last[i / TILE_R] < page * KERN_PAGE + at / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK)
+                continue;
+            for (const uint8_t *to = ahead + some < end ? ahead + some : end; ahead < to; ahead += 64)
+                v_prefetch_far(ahead);
+            dots(w->x + (first + i) * width, key, width, scale + at, w->start + first + i, w->by + first + i, w->score + i * KERN_PAGE + at);
+        }
+}
+
+/* What tiles of a group see. */
+static void see(struct work *w, int64_t first, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t *last = &w->last[i / TILE_R], *end = &w->end[i / TILE_R];
+        if (i % TILE_R == 0) {
+            *last = 0;
+            *end = INT64_MAX;
+        }
+        if (first + i >= w->n_pairs)
+            continue;
+        w->pos[i] = pos_of(w, first + i);
+        *last = num_max(*last, w->pos[i]);
+        *end = num_min(*end, w->pos[i] + 1);
+    }
 }
 
 /* A block of scores, of which n are seen, as two vectors. */
@@ -198,9 +251,8 @@ LANES_INLINE float raise(float max, struct v16 lo, struct v16 hi, float *c)
 
 /* ---- the first look ---- */
 
-static void look_pair(struct work *w, int64_t i, int64_t base, const float *s)
+static void look_pair(struct work *w, int64_t i, int64_t n, const float *s)
 {
-    const int64_t n = num_min(KERN_PAGE, pos_of(w, i) + 1 - base);
     struct v16 lane = v_load(w->lane + i * 16);
     for (int64_t at = 0; at < n; at += KERN_ATTEND_BLOCK) {
         struct v16 lo, hi;
@@ -218,19 +270,22 @@ static void look_pair(struct work *w, int64_t i, int64_t base, const float *s)
 static void look_page(struct work *w, int64_t page)
 {
     const int64_t base = page * KERN_PAGE;
-    prepare_keys(w, page, 0);
-    use_keys(w, page, 0);
-    for (int64_t i = 0; i < w->n; i += TILE_R) {
-        const int64_t n = num_min(TILE_R, w->n_pairs - i);
-        bool some = false;
-        for (int64_t r = i; r < i + n; r++)
-            some |= kern_few_always(pos_of(w, r), page) && pos_of(w, r) >= base;
-        if (!some)
-            continue;
-        score_tile(w, i, num_min(KERN_PAGE, tile_last(w, i) + 1 - base));
-        for (int64_t r = 0; r < n; r++)
-            if (kern_few_always(pos_of(w, i + r), page))
-                look_pair(w, i + r, base, w->score + r * KERN_PAGE);
+    prepare_keys(w, page);
+    for (int64_t first = 0, n; first < w->n; first += n) {
+        n = num_min(FEW_GROUP, w->n - first);
+        const int64_t some = num_min(n, w->n_pairs - first);
+        see(w, first, n);
+        for (int64_t i = 0; i < n; i += TILE_R) {
+            bool any = false;
+            for (int64_t r = i; r < num_min(some, i + TILE_R); r++)
+                any |= kern_few_always(w->pos[r], page) && w->pos[r] >= base;
+            if (!any)
+                w->last[i / TILE_R] = -1;
+        }
+        score_page(w, first, n, page, page);
+        for (int64_t r = 0; r < some; r++)
+            if (kern_few_always(w->pos[r], page) && w->pos[r] >= base)
+                look_pair(w, first + r, num_min(KERN_PAGE, w->pos[r] + 1 - base), w->score + r * KERN_PAGE);
     }
 }
 
@@ -251,172 +306,253 @@ static void look_all(struct work *w)
 
 /* ---- values ---- */
 
-/* Weights [TILE_R][stride] of slots, of panels of so many slots. */
-struct mix {
-    const float *weight, *value;
-    int64_t stride, slots;
-    uint8_t slot[KERN_PAGE];
-    struct { int n; const float *rescale; } part[PAGE_BLOCKS]; /* slots up to n; before them sums are multiplied by rescale[r * PAGE_BLOCKS] */
-    int n_parts, n;
-};
-
 #ifdef __AVX512F__
 enum { PANEL_VECTORS = 2 };
 #else
 enum { PANEL_VECTORS = 1 };
 #endif
 
-/* Sums of a tile, f32 [TILE_R][vw], take in what m lists; m is empty then. */
-static void mix_tile(struct mix *m, int64_t vw, float *acc)
+/* 16 PANEL_VECTORS sums of each pair of a tile, f32 [TILE_R][vw], take in what a list has; value: the first of its rows. */
+static void mix_panel(const struct list *m, const float *value, int64_t vw, float *acc)
 {
-    for (int64_t d = 0; d < vw && m->n_parts; d += 16 * PANEL_VECTORS) {
-        struct v16 sum[TILE_R][PANEL_VECTORS];
-        const float *value = m->value + panel_at(m->slots, 0, d);
+    struct v16 sum[TILE_R][PANEL_VECTORS];
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
-        for (int r = 0; r < TILE_R; r++) {
-            LANES_UNROLL
-            for (int p = 0; p < PANEL_VECTORS; p++)
-                sum[r][p] = v_load(acc + r * vw + d + p * 16);
-        }
-        for (int part = 0, j = 0; part < m->n_parts; part++) {
-            const float *rescale = m->part[part].rescale;
-            if (rescale) {
-                LANES_UNROLL
-                for (int r = 0; r < TILE_R; r++) {
-                    const struct v16 by = v_set(rescale[r * PAGE_BLOCKS]);
-                    LANES_UNROLL
-                    for (int p = 0; p < PANEL_VECTORS; p++)
-                        sum[r][p] = v_mul(sum[r][p], by);
-                }
-            }
-            for (; j < m->part[part].n; j++) {
-                const int64_t slot = m->slot[j];
-                struct v16 x[PANEL_VECTORS];
-                LANES_UNROLL
-                for (int p = 0; p < PANEL_VECTORS; p++)
-                    x[p] = v_load(value + slot * ATTEND_PANEL + p * 16);
-                LANES_UNROLL
-                for (int r = 0; r < TILE_R; r++) {
-                    const struct v16 by = v_set(m->weight[r * m->stride + slot]);
-                    LANES_UNROLL
-                    for (int p = 0; p < PANEL_VECTORS; p++)
-                        sum[r][p] = v_fma(by, x[p], sum[r][p]);
-                }
-            }
-        }
-        LANES_UNROLL
-        for (int r = 0; r < TILE_R; r++) {
-            LANES_UNROLL
-            for (int p = 0; p < PANEL_VECTORS; p++)
-                v_store(acc + r * vw + d + p * 16, sum[r][p]);
+        for (int p = 0; p < PANEL_VECTORS; p++) {
+            sum[r][p] = v_load(acc + r * vw + p * 16);
+            v_prefetch(acc + (r + TILE_R) * vw + p * 16);
         }
     }
-    m->n_parts = m->n = 0;
+    const float *weight = m->weight;
+    const uint16_t *row = m->row;
+    for (const struct part *part = m->part; part < m->part + m->n_parts; part++) {
+        if (part->rescale) {
+            LANES_UNROLL
+            for (int r = 0; r < TILE_R; r++) {
+                const struct v16 by = v_set(part->by[r]);
+                LANES_UNROLL
+                for (int p = 0; p < PANEL_VECTORS; p++)
+                    sum[r][p] = v_mul(sum[r][p], by);
+            }
+        }
+        for (const uint16_t *end = m->row + part->n; row < end; row++, weight += TILE_R) {
+            struct v16 x[PANEL_VECTORS];
+            LANES_UNROLL
+            for (int p = 0; p < PANEL_VECTORS; p++) {
+                x[p] = v_load(value + *row * ATTEND_PANEL + p * 16);
+                v_prefetch(value + row[AHEAD] * ATTEND_PANEL + p * 16);
+            }
+            LANES_UNROLL
+            for (int r = 0; r < TILE_R; r++) {
+                const struct v16 by = v_set(weight[r]);
+                LANES_UNROLL
+                for (int p = 0; p < PANEL_VECTORS; p++)
+                    sum[r][p] = v_fma(by, x[p], sum[r][p]);
+            }
+        }
+    }
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++) {
+        LANES_UNROLL
+        for (int p = 0; p < PANEL_VECTORS; p++)
+            v_store(acc + r * vw + p * 16, sum[r][p]);
+    }
 }
 
-static void want_value(struct work *w, int64_t slot)
+/* Sums of n tiles, f32 [TILE_R][vw] each, take in what their lists have, of panels of so many rows; lists are empty then. */
+static void mix(struct list *m, int64_t n, const float *value, int64_t n_rows, int64_t vw, float *acc)
 {
-    if (!w->have[slot])
-        read_value(w->a->v_codec, w->block, w->a->v_width, slot, w->value);
-    w->have[slot] = true;
+    for (int64_t d = 0; d < vw; d += 16 * PANEL_VECTORS)
+        for (int64_t i = 0; i < n; i++)
+            if (m[i].n_parts)
+                mix_panel(&m[i], value + panel_at(n_rows, 0, d), vw, acc + i * TILE_R * vw + d);
+    for (int64_t i = 0; i < n; i++)
+        m[i].n = m[i].n_parts = 0;
 }
 
-/* acc [vw] takes in by times slot j of panels. */
-static void add_alone(float by, const float *value, int64_t slots, int64_t j, int64_t vw, float *acc)
+static void mix_values(struct work *w, int64_t tile, int64_t n)
+{
+    mix(w->list + tile, n, w->value, FEW_ROWS, w->vw, w->acc + tile * TILE_R * w->vw);
+}
+
+static void forget_values(struct work *w)
+{
+    memset(w->row_of, 0xff, sizeof w->row_of);
+    w->n_rows = 0;
+}
+
+/* The row of values at slot of a page of a split. */
+static int want_value(struct work *w, int64_t at, int64_t slot)
+{
+    int16_t *row = &w->row_of[at * KERN_PAGE + slot];
+    if (*row < 0) {
+        *row = (int16_t)w->n_rows++;
+        read_value(w->a->v_codec, w->block, w->a->v_width, slot, w->value + *row * ATTEND_PANEL);
+    }
+    return *row;
+}
+
+/* acc [vw] takes in by times row j of panels. */
+static void add_alone(float by, const float *value, int64_t n_rows, int64_t j, int64_t vw, float *acc)
 {
     for (int64_t d = 0; d < vw; d += 16)
-        v_store(acc + d, v_fma(v_set(by), v_load(value + panel_at(slots, j, d)), v_load(acc + d)));
+        v_store(acc + d, v_fma(v_set(by), v_load(value + panel_at(n_rows, j, d)), v_load(acc + d)));
 }
 
-/* A block of which the tile's pairs go alone. */
-static void mix_alone(struct work *w, int64_t n, int64_t b, float *acc)
+/* A block of which the tile's pairs go alone; i: the first of them in its group. */
+static void mix_alone(struct work *w, int64_t i, int64_t n, int64_t at, int64_t b)
 {
-    for (int64_t r = 0; r < n; r++, acc += w->vw) {
-        const struct v16 by = v_set(w->rescale[r * PAGE_BLOCKS + b]);
+    float *acc = w->acc + i * w->vw;
+    for (int64_t r = i; r < i + n; r++, acc += w->vw) {
+        const struct v16 by = v_set(w->rescale[r][b]);
         for (int64_t d = 0; d < w->vw && v_lane0(by) != 1.0f; d += 16)
             v_store(acc + d, v_mul(v_load(acc + d), by));
         for (uint32_t left = w->keep[r][b]; left; left &= left - 1) {
             const int64_t slot = b * KERN_ATTEND_BLOCK + __builtin_ctz(left);
-            want_value(w, slot);
-            add_alone(w->score[r * KERN_PAGE + slot], w->value, KERN_PAGE, slot, w->vw, acc);
+            add_alone(w->score[r * KERN_PAGE + slot], w->value, FEW_ROWS, want_value(w, at, slot), w->vw, acc);
         }
     }
 }
 
-/* Kept values of a page to the sums of the tile at pair i; n pairs of it are some. */
-static void mix_page(struct work *w, int64_t i, int64_t n, int64_t page, float *acc)
+/* A list takes in slots of a block. */
+static void list_block(struct work *w, struct list *m, int64_t i, int64_t at, int64_t b, uint32_t some)
 {
-    struct mix m = {.weight = w->score, .value = w->value, .stride = KERN_PAGE, .slots = KERN_PAGE};
-    const int64_t end = tile_end(w, i) - page * KERN_PAGE;
+    for (; some; some &= some - 1, m->n++) {
+        const int64_t slot = b * KERN_ATTEND_BLOCK + __builtin_ctz(some);
+        const float *score = w->score + i * KERN_PAGE + slot;
+        float *weight = m->weight + m->n * TILE_R;
+        m->row[m->n] = (uint16_t)want_value(w, at, slot);
+        LANES_UNROLL
+        for (int r = 0; r < TILE_R; r++)
+            weight[r] = score[r * KERN_PAGE];
+    }
+}
+
+/* What the tile at pair i of a group, of which n pairs are some, keeps of a page goes to its list. */
+static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
+{
+    struct list *m = &w->list[i / TILE_R];
+    const int64_t end = w->end[i / TILE_R] - page * KERN_PAGE, at = page % SPLIT_PAGES;
     for (int64_t b = 0; b < PAGE_BLOCKS; b++) {
         uint32_t some = 0;
         bool rescale = false;
-        for (int64_t r = 0; r < n; r++) {
+        for (int64_t r = i; r < i + n; r++) {
             some |= w->keep[r][b];
-            rescale |= w->rescale[r * PAGE_BLOCKS + b] != 1.0f;
+            rescale |= w->rescale[r][b] != 1.0f;
         }
         if (!some && !rescale)
             continue;
-        if (!w->clean[page % SPLIT_PAGES] || (b + 1) * KERN_ATTEND_BLOCK > end) {
-            mix_tile(&m, w->vw, acc);
-            mix_alone(w, n, b, acc);
+        if (!w->clean[at] || (b + 1) * KERN_ATTEND_BLOCK > end) {
+            mix_values(w, i / TILE_R, 1);
+            mix_alone(w, i, n, at, b);
             continue;
         }
-        for (; some; some &= some - 1) {
-            const int slot = (int)b * KERN_ATTEND_BLOCK + __builtin_ctz(some);
-            want_value(w, slot);
-            m.slot[m.n++] = (uint8_t)slot;
+        if (rescale || !m->n_parts) {
+            struct part *p = &m->part[m->n_parts++];
+            p->rescale = rescale;
+            for (int64_t r = 0; r < TILE_R; r++)
+                p->by[r] = r < n ? w->rescale[i + r][b] : 1.0f;
         }
-        m.part[m.n_parts].n = m.n;
-        m.part[m.n_parts++].rescale = rescale ? w->rescale + b : NULL;
+        list_block(w, m, i, at, b, some);
+        m->part[m->n_parts - 1].n = m->n;
     }
-    mix_tile(&m, w->vw, acc);
 }
 
 /* What pages of a split lost to the sums of the tile at pair i. */
 static void mix_means(struct work *w, int64_t i, int64_t n, int64_t n_pages, float *acc)
 {
-    struct mix m = {.weight = w->lost + i * SPLIT_PAGES, .value = w->mean, .stride = SPLIT_PAGES, .slots = SPLIT_PAGES};
+    struct list *m = w->list;
+    const float *lost = w->lost + i * SPLIT_PAGES;
     for (int64_t at = 0; at < n_pages; at++) {
         bool some = false;
         for (int64_t r = 0; r < n; r++)
-            some |= m.weight[r * SPLIT_PAGES + at] != 0.0f;
+            some |= lost[r * SPLIT_PAGES + at] != 0.0f;
         if (!some)
             continue;
         if (w->clean[at]) {
-            m.slot[m.n++] = (uint8_t)at;
-            m.n_parts = 1;
-            m.part[0].n = m.n;
+            for (int64_t r = 0; r < TILE_R; r++)
+                m->weight[m->n * TILE_R + r] = lost[r * SPLIT_PAGES + at];
+            m->row[m->n++] = (uint16_t)at;
+            m->n_parts = 1;
+            m->part[0].rescale = false;
+            m->part[0].n = m->n;
             continue;
         }
-        mix_tile(&m, w->vw, acc);
+        mix(m, 1, w->mean, SPLIT_PAGES, w->vw, acc);
         for (int64_t r = 0; r < n; r++)
-            if (m.weight[r * SPLIT_PAGES + at] != 0.0f)
-                add_alone(m.weight[r * SPLIT_PAGES + at], w->mean, SPLIT_PAGES, at, w->vw, acc + r * w->vw);
+            if (lost[r * SPLIT_PAGES + at] != 0.0f)
+                add_alone(lost[r * SPLIT_PAGES + at], w->mean, SPLIT_PAGES, at, w->vw, acc + r * w->vw);
     }
-    mix_tile(&m, w->vw, acc);
+    mix(m, 1, w->mean, SPLIT_PAGES, w->vw, acc);
     for (int64_t r = 0; r < n; r++) {
         float x = 0.0f;
         for (int64_t at = 0; at < n_pages; at++)
-            x += w->lost[(i + r) * SPLIT_PAGES + at];
+            x += lost[r * SPLIT_PAGES + at];
         w->missed[i + r] = x;
     }
 }
 
 /* ---- a page ---- */
 
-/* Scores of pair i, row r of its tile, in a page become weights of what it keeps. */
+/* Scores s of pair i, r of its group, in a page that it sees whole and that is not always seen: as weigh(), if no score is
+ * larger than the maximum. */
+static bool weigh_whole(struct work *w, int64_t i, int64_t r, float *s, int64_t at)
+{
+    const struct v16 m = v_set(w->max[i]), theta = v_set(w->theta[i]);
+    struct v16 x[8], top = m;
+    LANES_UNROLL
+    for (int k = 0; k < 8; k++) {
+        x[k] = v_load(s + k * 16);
+        top = v_max(x[k], top); /* a NaN is no more than the maximum */
+    }
+    if (UNLIKELY(v_mask(v_greater(top, m)) || !(fabsf(w->max[i]) < INFINITY)))
+        return false;
+    struct v16 lane = v_load(w->lane + i * 16), g = v_zero();
+    uint32_t some[8];
+    int n_kept = 0;
+    LANES_UNROLL
+    for (int k = 0; k < 8; k += EXP_SOME) {
+        struct v16 p[EXP_SOME];
+        LANES_UNROLL
+        for (int j = 0; j < EXP_SOME; j++)
+            p[j] = v_sub(x[k + j], m);
+        v_exp_low(p, EXP_SOME);
+        LANES_UNROLL
+        for (int j = 0; j < EXP_SOME; j++) {
+            const struct m16 skip = v_not_greater(x[k + j], theta);
+            lane = v_add(lane, p[j]);
+            g = v_add_where(skip, g, p[j]);
+            v_store(s + (k + j) * 16, v_unless(skip, p[j]));
+            some[k + j] = (uint32_t)v_mask(skip) ^ 0xffffu;
+        }
+    }
+    for (int b = 0; b < PAGE_BLOCKS; b++) {
+        w->keep[r][b] = some[2 * b] | some[2 * b + 1] << 16;
+        n_kept += __builtin_popcount(w->keep[r][b]);
+    }
+    for (int b = 0; b < PAGE_BLOCKS; b++)
+        w->rescale[r][b] = 1.0f;
+    w->lost[i * SPLIT_PAGES + at] = v_fold_sum(g);
+    w->kept[i] += (float)n_kept;
+    v_store(w->lane + i * 16, lane);
+    return true;
+}
+
+/* Scores of pair i, r of its group, in a page become weights of what it keeps. */
 static void weigh(struct work *w, int64_t i, int64_t r, int64_t page)
 {
-    const int64_t pos = pos_of(w, i), seen = pos + 1 - page * KERN_PAGE, at = page % SPLIT_PAGES;
-    const bool always = kern_few_always(pos, page);
+    const int64_t seen = w->pos[r] + 1 - page * KERN_PAGE, at = page % SPLIT_PAGES;
+    const bool always = kern_few_always(w->pos[r], page);
     float *s = w->score + r * KERN_PAGE, *lost = w->lost + i * SPLIT_PAGES;
+    if (LIKELY(!always && seen >= KERN_PAGE) && LIKELY(weigh_whole(w, i, r, s, at)))
+        return;
     struct v16 lane = v_load(w->lane + i * 16), g = v_zero();
     const struct v16 theta = v_set(w->theta[i]);
     int64_t n_kept = 0;
     for (int64_t b = 0; b < PAGE_BLOCKS; b++, s += KERN_ATTEND_BLOCK) {
         const int64_t n = seen - b * KERN_ATTEND_BLOCK;
-        float *c = w->rescale + r * PAGE_BLOCKS + b;
+        float *c = &w->rescale[r][b];
         struct v16 lo, hi;
         *c = 1.0f;
         w->keep[r][b] = 0;
@@ -453,25 +589,30 @@ static void weigh(struct work *w, int64_t i, int64_t r, int64_t page)
     v_store(w->lane + i * 16, lane);
 }
 
-/* Pairs [first, first + n) of a group against a page. */
-static void do_page(struct work *w, int64_t first, int64_t n, int64_t page)
+/* Pairs [first, first + n) of a group against a page; next is that behind it. */
+static void do_page(struct work *w, int64_t first, int64_t n, int64_t page, int64_t next)
 {
     const int64_t base = page * KERN_PAGE;
-    use_keys(w, page, page % SPLIT_PAGES);
     w->block = w->a->page[page] + w->a->v_at;
-    memset(w->have, 0, sizeof w->have);
-    for (int64_t i = first; i < first + n; i += TILE_R) {
-        const int64_t some = num_min(TILE_R, w->n_pairs - i), last = tile_last(w, i);
-        if (last < base)
+    bool full = w->n_rows > FEW_ROWS - KERN_PAGE;
+    for (int64_t i = 0; i < n; i += TILE_R) {
+        const struct list *m = &w->list[i / TILE_R];
+        full |= m->n > FEW_LIST - KERN_PAGE || m->n_parts > LIST_PARTS - PAGE_BLOCKS;
+    }
+    if (full)
+        mix_values(w, 0, n / TILE_R);
+    if (w->n_rows > FEW_ROWS - KERN_PAGE)
+        forget_values(w);
+    score_page(w, first, n, page, next);
+    for (int64_t i = 0; i < n; i += TILE_R) {
+        const int64_t some = num_min(TILE_R, w->n_pairs - first - i);
+        if (w->last[i / TILE_R] < base)
             continue;
-        score_tile(w, i, num_min(KERN_PAGE, last + 1 - base));
-        for (int64_t r = 0; r < some; r++)
-            weigh(w, i + r, r, page);
-        for (int64_t r = some * KERN_PAGE; r < TILE_R * KERN_PAGE; r += 16)
-            v_store(w->score + r, v_zero());
-        for (int64_t r = some * PAGE_BLOCKS; r < TILE_R * PAGE_BLOCKS; r++)
-            w->rescale[r] = 1.0f;
-        mix_page(w, i, some, page, w->acc + (i - first) * w->vw);
+        for (int64_t r = i; r < i + some; r++)
+            weigh(w, first + r, r, page);
+        for (int64_t k = (i + some) * KERN_PAGE; k < (i + TILE_R) * KERN_PAGE; k += 16)
+            v_store(w->score + k, v_zero());
+        list_page(w, i, some, page);
     }
 }
 
@@ -483,9 +624,10 @@ static int64_t prepare(struct work *w, int64_t split)
     const struct kern_attend *a = w->a;
     const int64_t from = split * SPLIT_PAGES, to = num_min(from + SPLIT_PAGES, num_div_up(a->pos0 + a->n_rows, KERN_PAGE));
     for (int64_t page = from; page < to; page++) {
-        prepare_keys(w, page, page - from);
+        prepare_keys(w, page);
         w->clean[page - from] = mean_of(a->v_codec, a->page[page] + a->v_at, a->v_width, slots_of(w, page), page - from, w->mean);
     }
+    forget_values(w);
     return num_max(0, to - from);
 }
 
@@ -500,8 +642,10 @@ static void do_split(struct work *w, int64_t first, int64_t n, int64_t split, in
     }
     for (int64_t d = 0; d < n * w->vw; d += 16)
         v_store(w->acc + d, v_zero());
+    see(w, first, n);
     for (int64_t page = 0; page < n_pages; page++)
-        do_page(w, first, n, split * SPLIT_PAGES + page);
+        do_page(w, first, n, split * SPLIT_PAGES + page, split * SPLIT_PAGES + (page + 1) % n_pages);
+    mix_values(w, 0, n / TILE_R);
     for (int64_t i = first; i < first + n; i += TILE_R)
         mix_means(w, i, num_min(TILE_R, w->n_pairs - i), n_pages, w->acc + (i - first) * w->vw);
 }
@@ -517,8 +661,10 @@ static void join(struct work *w, int64_t i, const float one[KERN_FEW_STATE], con
     w->all_max[i] = top;
     w->all_sum[i] = fmaf(one[1], y, w->all_sum[i] * x);
     w->all_missed[i] = fmaf(one[2], y, w->all_missed[i] * x);
-    for (int64_t d = 0; d < w->vw; d += 16)
+    for (int64_t d = 0; d < w->vw; d += 16) {
+        v_prefetch(all + w->vw + d); /* of the next pair */
         v_store(all + d, v_fma(v_load(acc + d), v_set(y), v_mul(v_load(all + d), v_set(x))));
+    }
 }
 
 static void clear(struct work *w)
@@ -561,7 +707,7 @@ static void rows(const struct kern_few_task *t, void *scratch)
     for (int64_t s = 0; s <= (w.a->pos0 + w.a->n_rows - 1) / KERN_SPLIT; s++) {
         const int64_t n_pages = prepare(&w, s);
         for (int64_t first = 0, n; first < w.n; first += n) {
-            n = num_min(GROUP, w.n - first);
+            n = num_min(FEW_GROUP, w.n - first);
             do_split(&w, first, n, s, n_pages);
             for (int64_t i = first; i < num_min(first + n, w.n_pairs); i++) {
                 float state[KERN_FEW_STATE];
@@ -600,7 +746,7 @@ static void split(const struct kern_few_task *t, int64_t index, const float *fir
     }
     const int64_t n_pages = prepare(&w, index);
     for (int64_t at = 0, n; at < w.n; at += n) {
-        n = num_min(GROUP, w.n - at);
+        n = num_min(FEW_GROUP, w.n - at);
         do_split(&w, at, n, index, n_pages);
         for (int64_t i = at; i < num_min(at + n, w.n_pairs); i++) {
             float *to = state + place_of(w.a, i) * kern_few_state(w.a->v_width);

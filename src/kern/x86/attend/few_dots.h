@@ -1,14 +1,14 @@
 /*
- * few_dots - whole products of a tile of queries and 32 keys, for the widths of registers.  A part of few_body.h.
+ * few_dots - whole products of a tile of queries and DOTS keys, for the widths of registers.  A part of few_body.h.
  *
  * Codes of a query stand in units: [width/UNIT][TILE_R][UNIT].  The barrier behind each product keeps gcc from moving the sums
- * of a tile to memory, which halves the speed.
+ * of a tile to memory, which halves the speed.  Keys come from a farther cache: what the next steps need is asked for.
  */
 
 #if defined(__AVX512VNNI__)
 
 #define FEW_SET(name) name##_avx512vnni
-enum { TILE_R = 12, UNIT = 4 };
+enum { TILE_R = 12, UNIT = 4, DOTS = 32, DOTS_AHEAD = 512 };
 typedef int8_t few_code;
 
 LANES_INLINE __m512i few_dot(__m512i sum, __m512i key, __m512i q)
@@ -18,7 +18,7 @@ LANES_INLINE __m512i few_dot(__m512i sum, __m512i key, __m512i q)
     return sum;
 }
 
-/* s[r][0..31] = dot * (by[r] scale); key: 32 positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
+/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
 static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
                  float *s)
 {
@@ -29,6 +29,8 @@ static void dots(const few_code *x, const uint8_t *key, int64_t width, const uin
         sum[r][0] = sum[r][1] = _mm512_set1_epi32(start[r]);
     for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
         const __m512i lo = _mm512_loadu_si512(key + k * 16), hi = _mm512_loadu_si512(more + k * 16);
+        v_prefetch(key + k * 16 + DOTS_AHEAD);
+        v_prefetch(more + k * 16 + DOTS_AHEAD);
         LANES_UNROLL
         for (int r = 0; r < TILE_R; r++) {
             int32_t four;
@@ -48,7 +50,7 @@ static void dots(const few_code *x, const uint8_t *key, int64_t width, const uin
 
 #else
 
-enum { TILE_R = 6 };
+enum { TILE_R = 6, DOTS = 16, DOTS_AHEAD = 512 };
 
 LANES_INLINE void few_scale(__m256i sum[TILE_R][2], const uint16_t *scale, const float *by, float *s)
 {
@@ -72,29 +74,27 @@ LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
     return sum;
 }
 
-static void dots(const few_code *codes, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
+static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
                  float *s)
 {
-    for (int half = 0; half < 2; half++, key += width * 16, scale += 16, s += 16) {
-        const few_code *x = codes;
-        __m256i sum[TILE_R][2];
+    __m256i sum[TILE_R][2];
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++)
+        sum[r][0] = sum[r][1] = _mm256_set1_epi32(start[r]);
+    for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
+        const __m256i *at = (const __m256i *)(const void *)(key + k * 16);
+        const __m256i lo = _mm256_loadu_si256(at), hi = _mm256_loadu_si256(at + 1);
+        v_prefetch(key + k * 16 + DOTS_AHEAD);
         LANES_UNROLL
-        for (int r = 0; r < TILE_R; r++)
-            sum[r][0] = sum[r][1] = _mm256_set1_epi32(start[r]);
-        for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
-            const __m256i *at = (const __m256i *)(const void *)(key + k * 16);
-            const __m256i lo = _mm256_loadu_si256(at), hi = _mm256_loadu_si256(at + 1);
-            LANES_UNROLL
-            for (int r = 0; r < TILE_R; r++) {
-                int32_t four;
-                memcpy(&four, x + r * UNIT, sizeof four);
-                const __m256i q = _mm256_set1_epi32(four);
-                sum[r][0] = few_dot(sum[r][0], lo, q);
-                sum[r][1] = few_dot(sum[r][1], hi, q);
-            }
+        for (int r = 0; r < TILE_R; r++) {
+            int32_t four;
+            memcpy(&four, x + r * UNIT, sizeof four);
+            const __m256i q = _mm256_set1_epi32(four);
+            sum[r][0] = few_dot(sum[r][0], lo, q);
+            sum[r][1] = few_dot(sum[r][1], hi, q);
         }
-        few_scale(sum, scale, by, s);
     }
+    few_scale(sum, scale, by, s);
 }
 
 #else /* AVX2: keys are expanded to words, [128/8][width/2][8][2], of which two products are added at once */
@@ -104,25 +104,28 @@ static void dots(const few_code *codes, const uint8_t *key, int64_t width, const
 enum { UNIT = 2 };
 typedef int16_t few_code;
 
+/* One block of instructions: between two gcc moves the sums, of which there are as many as registers allow. */
 LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
 {
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(key, q));
-    __asm__("" : "+x"(sum));
+    __m256i two;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(two) : "x"(q), "x"(key));
     return sum;
 }
 
-static void dots(const few_code *codes, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
+static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
                  float *s)
 {
     (void)start;
-    for (int half = 0; half < 2; half++, key += width * 32, scale += 16, s += 16) {
-        const few_code *x = codes;
-        __m256i sum[TILE_R][2];
+    __m256i sum[TILE_R][2];
+    LANES_UNROLL
+    for (int r = 0; r < TILE_R; r++)
+        sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+    for (int64_t k = 0; k < width; k += 2 * UNIT) {
+        v_prefetch(key + k * 16 + DOTS_AHEAD);
+        v_prefetch(key + k * 16 + width * 16 + DOTS_AHEAD);
         LANES_UNROLL
-        for (int r = 0; r < TILE_R; r++)
-            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-        for (int64_t k = 0; k < width; k += UNIT, x += TILE_R * UNIT) {
-            const uint8_t *at = key + k * 16;
+        for (int step = 0; step < 2; step++, x += TILE_R * UNIT) {
+            const uint8_t *at = key + (k + step * UNIT) * 16;
             const __m256i lo = _mm256_loadu_si256((const __m256i *)(const void *)at);
             const __m256i hi = _mm256_loadu_si256((const __m256i *)(const void *)(at + width * 16));
             LANES_UNROLL
@@ -134,8 +137,8 @@ static void dots(const few_code *codes, const uint8_t *key, int64_t width, const
                 sum[r][1] = few_dot(sum[r][1], hi, q);
             }
         }
-        few_scale(sum, scale, by, s);
     }
+    few_scale(sum, scale, by, s);
 }
 
 /* A page of q8r's keys to words. */

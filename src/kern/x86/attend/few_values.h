@@ -28,10 +28,11 @@ LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int
 /* Panels of 32 dimensions: f32 [width/32][slots][32]. */
 LANES_INLINE int64_t panel_at(int64_t slots, int64_t j, int64_t d) { return (d / ATTEND_PANEL * slots + j) * ATTEND_PANEL + d % ATTEND_PANEL; }
 
+/* The value at slot j to a row of panels of FEW_ROWS. */
 LANES_INLINE void read_value_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, float *to)
 {
     for (int64_t d = 0; d < width; d += 16)
-        v_store(to + panel_at(KERN_PAGE, j, d), value_at(c, block, width, j, d));
+        v_store(to + panel_at(FEW_ROWS, 0, d), value_at(c, block, width, j, d));
 }
 
 static void read_value(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, float *to)
