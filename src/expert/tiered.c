@@ -15,6 +15,7 @@
 
 enum state { NONE, PENDING, READING, READY }; /* of an expert in an evaluation; PENDING: it has no slot yet */
 enum { MANY_ROWS = 64, MOST_AGE = 8 * POLICY_HALF_LIFE };
+static const uint64_t WAIT_NS = 100000000; /* between looks at whether a step is wanted */
 
 static struct store_layer *layer_at(const struct expert_eval *v)
 {
@@ -389,21 +390,26 @@ static void fail_read(struct expert_eval *v, const struct store_layer *l, const 
     device_fail(v->d, &err);
 }
 
-/* Waits for at least one read.  False: the step has failed. */
+/* Waits for at least one read, or until nobody wants the step.  False: the step has failed. */
 static bool wait_for(struct expert_eval *v, struct store_layer *l)
 {
     struct expert_store *s = l->store;
     const uint64_t start = clock_now();
-    const int n = expert_store_poll(s, start + s->o.stall_ns);
-    const uint64_t ns = clock_now() - start;
-    l->n.stall_ns += ns;
-    if (n > 0)
+    uint64_t waited = 0; /* by pieces: while the process is stopped, no read can end */
+    int n = 0;
+    while (!n && waited < s->o.stall_ns && device_runs(v->d)) {
+        const uint64_t piece = s->o.stall_ns - waited < WAIT_NS ? s->o.stall_ns - waited : WAIT_NS;
+        n = expert_store_poll(s, clock_now() + piece);
+        waited += piece;
+    }
+    l->n.stall_ns += clock_now() - start;
+    if (n > 0 || !device_runs(v->d))
         return true;
     int64_t e = 0;
     while (v->state[e] != READING && v->state[e] != PENDING)
         e++;
     char why[96];
-    snprintf(why, sizeof why, "no read has ended for %.1f s", (double)ns * 1e-9);
+    snprintf(why, sizeof why, "no read has ended for %.1f s", (double)waited * 1e-9);
     const int gone = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
     report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s; %d reads do not come back, others take their place", why, gone);
     s->stalled = true;

@@ -29,9 +29,9 @@ enum { KV_STAGES = 2, KV_DISK_UNITS = 65536, KV_DISK_ALIGN = 4096 };
 /* Why a block is not there, beside errno. */
 enum { KV_FILE_ENDS = -1, KV_FILE_DAMAGED = -2, KV_FILE_LATE = -3 };
 
-/* When a thread last asked the system for something. */
+/* When a thread last asked the system for something; given_up: of such a time, somebody has waited for too long. */
 struct kv_pulse {
-    _Atomic uint64_t since;
+    _Atomic uint64_t since, given_up;
 };
 
 /* Sync: disk.lock. */
@@ -130,11 +130,12 @@ int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot,
 int kv_disk_write_page(struct kv_disk *d, int32_t slot, const void *bytes);
 int kv_disk_read_page(struct kv_disk *d, int32_t slot, void *to);
 bool kv_disk_lane_answers(struct kv_disk *d);
-/* Whether the thread has waited for the system for too long. */
-bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p);
+/* Whether the thread has waited for the system for too long, as somebody sees it who has waited for it for so long, or as
+ * somebody saw it before. */
+bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p, uint64_t waited_ns);
 /* Says why, in room for n bytes, which it returns. */
 const char *kv_disk_why(int why, char *room, size_t n);
-/* Until there is news, but not long. */
-void kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock);
+/* Until there is news, but not long.  How long, without the time that the process was stopped. */
+uint64_t kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock);
 
 #endif

@@ -134,9 +134,10 @@ static void *run(void *arg)
 static bool lane_take(struct kv_disk *d)
 {
     struct kv_lane *l = &d->lane;
+    uint64_t waited = 0;
     pthread_mutex_lock(&l->lock);
-    while (l->state != KV_LANE_FREE && (l->state != KV_LANE_ASKED || !kv_pulse_late(d, &l->pulse)))
-        kv_disk_wait(&l->news, &l->lock);
+    while (l->state != KV_LANE_FREE && (l->state != KV_LANE_ASKED || !kv_pulse_late(d, &l->pulse, waited)))
+        waited += kv_disk_wait(&l->news, &l->lock);
     const bool ok = l->state == KV_LANE_FREE;
     if (ok)
         l->state = KV_LANE_TAKEN;
@@ -156,14 +157,15 @@ static void lane_give(struct kv_lane *l)
 static int lane_run(struct kv_disk *d, bool writes, int32_t slot)
 {
     struct kv_lane *l = &d->lane;
+    uint64_t waited = 0;
     pthread_mutex_lock(&l->lock);
     l->writes = writes;
     l->slot = slot;
     l->state = KV_LANE_ASKED;
     atomic_store(&l->pulse.since, clock_now());
     pthread_cond_signal(&l->work);
-    while (l->state != KV_LANE_DONE && !kv_pulse_late(d, &l->pulse))
-        kv_disk_wait(&l->news, &l->lock);
+    while (l->state != KV_LANE_DONE && !kv_pulse_late(d, &l->pulse, waited))
+        waited += kv_disk_wait(&l->news, &l->lock);
     l->left = l->state != KV_LANE_DONE;
     const int why = l->left ? KV_FILE_LATE : l->why;
     pthread_mutex_unlock(&l->lock);
@@ -197,23 +199,29 @@ bool kv_disk_lane_answers(struct kv_disk *d)
 {
     struct kv_lane *l = &d->lane;
     pthread_mutex_lock(&l->lock);
-    const bool late = l->state == KV_LANE_ASKED && kv_pulse_late(d, &l->pulse);
+    const bool late = l->state == KV_LANE_ASKED && kv_pulse_late(d, &l->pulse, 0);
     pthread_mutex_unlock(&l->lock);
     return !late;
 }
 
 /* ---- waiting ---- */
 
-bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p)
+bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p, uint64_t waited_ns)
 {
     const uint64_t since = atomic_load(&p->since), now = clock_now();
-    return now > since && now - since >= d->stall_ns;
+    if (waited_ns >= d->stall_ns && now > since && now - since >= d->stall_ns)
+        atomic_store(&p->given_up, since);
+    return since && atomic_load(&p->given_up) == since;
 }
 
-void kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock)
+uint64_t kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock)
 {
-    const struct timespec until = clock_at(clock_now() + 50000000u);
+    static const uint64_t piece = 50000000u;
+    const uint64_t began = clock_now();
+    const struct timespec until = clock_at(began + piece);
     (void)pthread_cond_timedwait(c, lock, &until);
+    const uint64_t took = clock_now() - began;
+    return took < piece ? took : piece;
 }
 
 /* ---- the threads' life ---- */
@@ -296,7 +304,7 @@ bool kv_disk_end(struct kv_disk *d)
     d->stop = true;
     pthread_cond_signal(&d->work);
     while ((!is_over(&d->thread) || !is_over(&d->lane.thread)) && clock_now() < until)
-        kv_disk_wait(&d->done, &d->lock);
+        (void)kv_disk_wait(&d->done, &d->lock);
     struct kv_thread *const all[] = {&d->thread, &d->lane.thread};
     bool over = true;
     for (int i = 0; i < 2; i++) {

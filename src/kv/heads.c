@@ -205,22 +205,23 @@ static void ask(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
 }
 
 /* With the lock: until the thread has news.  Not OK: nobody wants the step any more, or the disk does not answer. */
-static ingle_status wait_for(struct kv_disk *d, const atomic_bool *cancel, struct err *err)
+static ingle_status wait_for(struct kv_disk *d, uint64_t *waited, const atomic_bool *cancel, struct err *err)
 {
-    kv_disk_wait(&d->done, &d->lock);
+    *waited += kv_disk_wait(&d->done, &d->lock);
     if (cancel && atomic_load(cancel))
         return err_set(err, INGLE_CANCEL, "cancelled");
     bool reads = false;
     for (int i = 0; i < KV_STAGES; i++)
         reads |= d->stage[i].state == KV_STAGE_READS;
-    if (!reads || !kv_pulse_late(d, &d->pulse))
+    if (!reads || !kv_pulse_late(d, &d->pulse, *waited))
         return INGLE_OK;
     d->failed_reads++;
     return err_set(err, INGLE_IO, "%s: cannot read keys and values: no read has ended for %.3g s", d->path, (double)d->stall_ns * 1e-9);
 }
 
 /* With the lock: the stage that has, or will have, what is wanted. */
-static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, const atomic_bool *cancel, struct err *err)
+static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, uint64_t *waited,
+                              const atomic_bool *cancel, struct err *err)
 {
     struct kv_stage *to = NULL;
     for (int i = 0; i < KV_STAGES; i++) {
@@ -237,7 +238,7 @@ static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struc
     BUG_IF(!to); /* as many steps as stages */
     ingle_status st = INGLE_OK;
     while (to->state == KV_STAGE_READS && !st)
-        st = wait_for(d, cancel, err);
+        st = wait_for(d, waited, cancel, err);
     if (!st) {
         ask(d, to, unit, n);
         *out = to;
@@ -295,9 +296,10 @@ ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head
     const uint64_t began = clock_now();
     pthread_mutex_lock(&d->lock);
     struct kv_stage *s;
-    ingle_status st = stage_for(d, unit, n_blocks, &s, cancel, err);
+    uint64_t waited = 0;
+    ingle_status st = stage_for(d, unit, n_blocks, &s, &waited, cancel, err);
     while (!st && s->state != KV_STAGE_DONE)
-        st = wait_for(d, cancel, err);
+        st = wait_for(d, &waited, cancel, err);
     if (!st && s->failed >= 0) {
         s->state = KV_STAGE_EMPTY; /* it is read again when it is wanted again */
         d->failed_reads++;
