@@ -66,7 +66,6 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
 /* Bytes of one head's block of 128 positions (a multiple of 64); 0 if the codec cannot
  * hold that width (Q8_0: a multiple of 32).  FROM_V: 0, it has no block. */
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
-const char *kern_kv_widths(enum kern_kv_codec c); /* those that it can hold, for messages: "multiples of 32" */
 /* The names that can be asked for, for messages: "f32, f16, ...". */
 extern const char kern_kv_names[];
 /* Bits of a number, its scale included, of a head of that width. */
@@ -88,7 +87,13 @@ struct kern_attend {
     float scale;
     const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
     const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V */
+    const int32_t *number;      /* page[i] is page number[i] of the positions that keys are made for; NULL: i */
 };
+/* The first position of page i. */
+static inline int64_t kern_attend_base(const struct kern_attend *a, int64_t i)
+{
+    return (a->number ? a->number[i] : i) * KERN_PAGE;
+}
 
 /* Partial results: f32 [n_rows][n_heads][kern_attend_state(v_width)] (maximum, sum, then
  * the weighted values; padded to whole vectors). */

@@ -19,6 +19,7 @@
 #include "kern/latent.h"
 #include "kern/math.h"
 #include "kern/matmul.h"
+#include "kern/pick.h"
 #include "kern/row.h"
 
 struct kern_table {
@@ -27,6 +28,7 @@ struct kern_table {
     struct kern_math_table math;
     struct kern_attend_kernels attend;
     struct kern_few_kernels few;
+    struct kern_pick_kernels pick;
     struct kern_latent_table latent;
 };
 

@@ -22,6 +22,7 @@ int check_math(uint64_t seed, uint32_t cpu);
 int check_attend(uint64_t seed, uint32_t cpu);
 int check_attend_coded(uint64_t seed, uint32_t cpu);
 int check_few(uint64_t seed, uint32_t cpu);
+int check_pick(uint64_t seed, uint32_t cpu);
 int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */

@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     if (bad)
         printf("the self-test found %d kernels\n", bad);
     bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) + check_attend_coded(seed, cpu) +
-           check_few(seed, cpu) + check_latent(seed, cpu);
+           check_few(seed, cpu) + check_pick(seed, cpu) + check_latent(seed, cpu);
     print_covered(cpu);
     printf("%d differences, seed %llu\n", bad, (unsigned long long)seed);
     return bad != 0;

@@ -5,6 +5,7 @@
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
 #include "kern/math.h"
+#include "kern/pick.h"
 #include "kern/ref/attend_sum.h"
 #include "quant/quant.h"
 #include <math.h>
@@ -94,7 +95,7 @@ static float score(struct query *q, int64_t pos)
     const int64_t slot = pos % KERN_PAGE;
     if (a->k_codec == KERN_KV_FROM_V) {
         if (q->at != pos - slot)
-            kern_attend_coded_page(a->from_v, pos - slot, q->turned, a->k_width, q->page);
+            kern_attend_coded_page(a->from_v, kern_attend_base(a, pos / KERN_PAGE), q->turned, a->k_width, q->page);
         q->at = pos - slot;
         return score_made(q, page, slot);
     }
@@ -242,3 +243,63 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
 }
 
 const struct kern_attend_table kern_attend_coded_ref = {.kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
+
+/* ---- the choice of pages (kern/pick.h) ---- */
+
+static void page_mass(struct query *q, int64_t page, float *m, float *l)
+{
+    const int64_t from = page * KERN_PAGE, n = num_min(KERN_PAGE, q->pos + 1 - from);
+    float s[KERN_PAGE], lane[ATTEND_LANES] = {0};
+    *m = -INFINITY;
+    for (int64_t j = 0; j < n; j++) {
+        s[j] = score(q, from + j);
+        *m = max_of(s[j], *m);
+    }
+    for (int64_t j = 0; j < n; j++)
+        lane[j % ATTEND_LANES] += kern_exp(s[j] - *m);
+    for (int half = ATTEND_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    *l = lane[0];
+}
+
+static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch)
+{
+    const struct kern_attend a = {.k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32, .k_width = t->k_width, .v_width = ATTEND_LANES,
+                                  .page = t->shadow, .k_at = t->at, .q = t->q, .n_rows = 1, .n_heads = t->n_heads, .pos0 = t->pos,
+                                  .scale = t->scale};
+    for (int64_t h = 0; h < t->n_heads; h++) {
+        struct query q;
+        query_init(&q, &a, 0, h, scratch);
+        for (int64_t i = first; i < end; i++)
+            page_mass(&q, i, &mass[(h * n_pages + i) * 2], &mass[(h * n_pages + i) * 2 + 1]);
+    }
+}
+
+static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
+{
+    for (int64_t h = 0; h < t->n_heads; h++, mass += 2 * n_pages, state += kern_attend_state(t->v_width)) {
+        struct part all = {.acc = state + 2};
+        clear(&all, t->v_width);
+        for (int64_t i = 0, k = 0; i < n_pages; i++)
+            if (k < n && chosen[k] == i)
+                k++;
+            else
+                all.max = max_of(mass[2 * i], all.max);
+        for (int64_t i = 0, k = 0; i < n_pages; i++) {
+            if (k < n && chosen[k] == i) {
+                k++;
+                continue;
+            }
+            const float *mean = (const float *)(const void *)(t->shadow[i] + t->mean_at);
+            const float w = mass[2 * i + 1] * kern_exp(mass[2 * i] - all.max);
+            all.sum += w;
+            for (int64_t d = 0; d < t->v_width; d++)
+                all.acc[d] = fmaf(w, mean[d], all.acc[d]);
+        }
+        state[0] = all.max;
+        state[1] = all.sum;
+    }
+}
+
+const struct kern_pick_table kern_pick_ref = {.mass = pick_mass, .rest = pick_rest};

@@ -9,6 +9,7 @@
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
 #include "kern/math.h"
+#include "kern/pick.h"
 #include "kern/x86/lanes_exp.h"
 #include <math.h>
 #include <string.h>
@@ -538,7 +539,7 @@ static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
     struct work w = {.bytes = block, .base = page * KERN_PAGE, .next = a->page[page] + a->v_at};
     const int64_t j0 = from - w.base, j1 = to - w.base;
     if (a->k_codec == KERN_KV_FROM_V)
-        make_keys(g, a->page[page] + a->v_at, w.base, j0, j1);
+        make_keys(g, a->page[page] + a->v_at, kern_attend_base(a, page), j0, j1);
     else if (!is_bytes(a->k_codec))
         decode_keys(a->k_codec, block, a->k_width, j0 / 16, num_div_up(j1, 16), g->page);
     else
@@ -728,3 +729,73 @@ static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
 }
 
 const struct kern_attend_table CODED_SET(kern_attend_coded) = {.kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
+
+/* ---- the choice of pages (kern/pick.h) ---- */
+
+/* Scores of a page by its shadow keys; next: the keys that are read then. */
+static void score_shadow(struct group *g, const uint8_t *block, int64_t page, const uint8_t *next)
+{
+    const struct kern_attend *a = g->a;
+    const struct work w = {.bytes = (const uint8_t *)g->page, .norms = behind(KERN_KV_N4R, block, a->k_width), .next = next,
+                           .base = page * KERN_PAGE};
+    expand_keys(block, a->k_width, (uint8_t *)g->page, next);
+    for (int64_t i = 0; i < g->n;) {
+        const struct tile *t = tile_for(g->n - i);
+        t->score(g, i, &w, g->score + i * ATTEND_PART);
+        i += t->n;
+    }
+}
+
+static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch)
+{
+    const struct kern_attend a = {.k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32, .k_width = t->k_width, .v_width = ATTEND_LANES,
+                                  .page = t->shadow, .k_at = t->at, .q = t->q, .n_rows = 1, .n_heads = t->n_heads, .pos0 = t->pos,
+                                  .scale = t->scale};
+    const int64_t size = group_size(t->n_heads);
+    for (int64_t h = 0; h < t->n_heads; h += size) {
+        struct group g;
+        group_init(&g, &a, h, num_min(size, t->n_heads - h), scratch);
+        for (int64_t page = first; page < end; page++) {
+            const struct view v = {0, num_min(KERN_PAGE, t->pos + 1 - page * KERN_PAGE)};
+            score_shadow(&g, t->shadow[page] + t->at, page, t->shadow[num_min(page + 1, end - 1)] + t->at);
+            for (int64_t i = 0; i < g.n; i++) {
+                float *to = mass + ((h + i) * n_pages + page) * 2;
+                weigh(&g, i, v);
+                to[0] = g.max[i];
+                to[1] = g.sum[i];
+            }
+        }
+    }
+}
+
+static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
+{
+    const int64_t step = kern_attend_state(t->v_width);
+    for (int64_t h = 0; h < t->n_heads; h++) {
+        const float *m = mass + h * 2 * n_pages;
+        float *s = state + h * step;
+        memset(s, 0, (size_t)step * sizeof *s);
+        s[0] = -INFINITY;
+        for (int64_t i = 0, k = 0; i < n_pages; i++)
+            if (k < n && chosen[k] == i)
+                k++;
+            else
+                s[0] = m[2 * i] > s[0] ? m[2 * i] : s[0];
+    }
+    for (int64_t i = 0, k = 0; i < n_pages; i++) {
+        if (k < n && chosen[k] == i) {
+            k++;
+            continue;
+        }
+        const float *mean = (const float *)(const void *)(t->shadow[i] + t->mean_at);
+        for (int64_t h = 0; h < t->n_heads; h++) {
+            const float *m = mass + (h * n_pages + i) * 2;
+            float *s = state + h * step, w = m[1] * kern_exp(m[0] - s[0]);
+            s[1] += w;
+            for (int64_t d = 0; d < t->v_width; d += 16)
+                v_store(s + 2 + d, v_fma(v_set(w), v_load(mean + d), v_load(s + 2 + d)));
+        }
+    }
+}
+
+const struct kern_pick_table CODED_SET(kern_pick) = {.mass = pick_mass, .rest = pick_rest};
