@@ -337,6 +337,10 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
         return device_cpu_mlp_scratch(d, args);
     case DEVICE_OP_attend:
         return device_cpu_attend_scratch(d, args);
+    case DEVICE_OP_pick:
+        return device_cpu_pick_scratch(d, args);
+    case DEVICE_OP_attend_picked:
+        return device_cpu_attend_picked_scratch(d, args);
     case DEVICE_OP_compress:
         return device_cpu_compress_scratch(d, args);
     case DEVICE_OP_select:
@@ -358,6 +362,10 @@ static struct device_cost cpu_cost(const struct device *d, enum device_op op, co
         return device_cpu_mlp_cost(args);
     case DEVICE_OP_attend:
         return device_cpu_attend_cost(args);
+    case DEVICE_OP_pick:
+        return device_cpu_pick_cost(args);
+    case DEVICE_OP_attend_picked:
+        return device_cpu_attend_picked_cost(args);
     default:
         return (struct device_cost){0, 0};
     }
@@ -398,5 +406,8 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_select] = device_cpu_select,
             [DEVICE_OP_attend_latent] = device_cpu_attend_latent,
             [DEVICE_OP_hadamard] = cpu_hadamard,
+            [DEVICE_OP_shadow_append] = device_cpu_shadow_append,
+            [DEVICE_OP_pick] = device_cpu_pick,
+            [DEVICE_OP_attend_picked] = device_cpu_attend_picked,
         },
 };

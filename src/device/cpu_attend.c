@@ -84,13 +84,17 @@ struct attend {
     size_t worker_bytes;
 };
 
+const struct kern_attend_table *device_cpu_kernels_of(const struct device *d, const struct device_kv *kv, bool prompt)
+{
+    if (!is_coded(kv))
+        return device_cpu_attend_kernels(d, prompt);
+    const bool decoded = d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V; /* whose sums are f32 anyway */
+    return decoded ? &d->kern.attend.decoded : &d->kern.attend.coded;
+}
+
 static const struct kern_attend_table *attend_kernels(const struct attend *t, const struct device_span *s)
 {
-    const struct device_kv *kv = t->a->kv;
-    if (!is_coded(kv))
-        return device_cpu_attend_kernels(t->d, s->prompt);
-    const bool decoded = t->d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V; /* whose sums are f32 anyway */
-    return decoded ? &t->d->kern.attend.decoded : &t->d->kern.attend.coded;
+    return device_cpu_kernels_of(t->d, t->a->kv, s->prompt);
 }
 
 static int64_t window_of(const struct device_attend_args *a, const struct device_span *s)

@@ -310,6 +310,43 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
                    int64_t n_spans, struct rows q, int64_t n_q_heads, struct rows out,
                    int64_t window, float scale);
 
+/* ---- attention to chosen pages (kern/pick.h) ---- */
+
+/* Where shadow keys of a stream are in a page, and the means behind them. */
+struct device_shadow {
+    size_t at, head_bytes, mean_at;
+};
+/* NULL: the device chooses pages of such keys and values; else why it takes all. */
+const char *device_pick_refuses(const struct device *d, const struct device_kv *kv);
+/* Behind device_kv_append(): k as shadow keys into the pages of span; the means of pages that are full then, of the values in
+ * those of own. */
+void device_shadow_append(struct device *d, const struct device_shadow *shadow, const struct device_kv *kv, const struct device_span *span,
+                          const struct device_span *own, int64_t n_spans, struct rows k);
+
+/* A row that attends to chosen pages. */
+struct device_pick_row {
+    int64_t row, pos;            /* row: of q and out */
+    uint8_t *const *shadow;      /* pages of shadow keys, by position / 128 */
+    uint8_t *const *page;        /* of device_attend_picked(): those of keys and values that it looks at */
+    struct kern_pick_seen *seen; /* host: what that did is added; NULL: nobody asks */
+};
+enum { DEVICE_PICK_ROWS = 8 }; /* at a time */
+struct device_picks {
+    const struct kern_pick *rule;
+    struct device_shadow shadow;
+    int64_t n_heads, k_width, v_width; /* of keys and values */
+    const struct device_pick_row *row; /* host: [n_rows]; NULL: a dry run */
+    int64_t n_rows, last;              /* last: the largest position of a dry run */
+    int64_t most;                      /* the largest budget of a row */
+    int32_t *chosen;                   /* host: [n_rows][n_heads][most]; a row has as many as its budget is */
+    float *rest;                       /* host: [n_rows][n_heads][query heads of one][kern_attend_state()] */
+};
+/* Chooses: fills chosen and rest. */
+void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads, float scale);
+/* Attention of the rows to what was chosen; kv, q and out: of kv->n_heads key/value heads from `head` on. */
+void device_attend_picked(struct device *d, const struct device_kv *kv, const struct device_picks *p, int64_t head, struct rows q,
+                          int64_t n_q_heads, struct rows out, float scale);
+
 /* out[r] = sum over i < k, ascending, of weight[r * k + i] * y[slot[r * k + i]]: f32 fma
  * from zero (slot and weight: host). */
 void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,

@@ -193,6 +193,12 @@ static struct device_kv stream_of(const struct family_forward *f, uint32_t strea
                               s->v_width, s->at,      s->head_bytes, s->v_at, s->from_v};
 }
 
+static struct device_shadow shadow_of(const struct family_forward *f, uint32_t stream)
+{
+    const struct kv_stream *s = &f->kv->stream[f->kv->stream[stream].shadow];
+    return (struct device_shadow){s->at, s->head_bytes, s->v_at};
+}
+
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,
                       struct rows v)
 {
@@ -202,10 +208,18 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     const int64_t n_twins = f->step->n_twins;
     const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, n_twins);
     device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_twins : 1, k, v);
+    const uint32_t shadow = f->kv->stream[stream].shadow;
+    if (shadow) {
+        const struct device_shadow to = shadow_of(f, stream);
+        const struct device_span *sh = spans_and_twins(f, f->kv->stream[shadow].group, n_twins);
+        device_shadow_append(f->device, &to, &kv, sh ? sh : &dry, s ? s : &dry, sh ? f->step->n_spans + n_twins : 1, k);
+    }
     device_release(f->device, mark);
 }
 
-const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
+/* Why no layer that sees everything can be attended to in a way of its own; NULL: one can. */
+static const char *refuses(const struct device *d, const struct kv_spec *kv,
+                           const char *(*why_not)(const struct device *d, const struct device_kv *heads))
 {
     const char *why = "no layer attends to heads of all that is before a position";
     for (uint32_t i = 0; i < kv->n_streams; i++) {
@@ -214,11 +228,21 @@ const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
             continue;
         const struct family_forward f = {.kv = kv};
         const struct device_kv heads = stream_of(&f, i);
-        why = device_few_refuses(d, &heads);
+        why = why_not(d, &heads);
         if (!why)
             return NULL;
     }
     return why;
+}
+
+const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
+{
+    return refuses(d, kv, device_few_refuses);
+}
+
+const char *family_pick_refuses(const struct device *d, const struct kv_spec *kv)
+{
+    return refuses(d, kv, device_pick_refuses);
 }
 
 /* Spans of an attention, and whose they are. */
@@ -293,23 +317,135 @@ static bool reads_of(const struct family_forward *f, int64_t n, struct reads *r)
     return r->span && r->timeline && r->rows && f->step->span;
 }
 
+/* ---- rows that choose pages ---- */
+
+static int64_t rows_of_all(const struct kern_pick *pick, const struct family_span *s);
+
+/* Rows [first, first + p->n_rows) of p, of heads whose pages are on disk: one head after the other. */
+static void attend_picked_head(const struct family_forward *f, uint32_t stream, uint32_t head, const struct device_picks *p,
+                               struct device_pick_row *row, struct kv_timeline *const *t, struct rows q, int64_t n_heads, struct rows out,
+                               float scale)
+{
+    const uint32_t group = f->kv->stream[stream].group;
+    struct device_kv kv = stream_of(f, stream);
+    kv.n_heads = 1;
+    kv.at = 0;
+    for (int64_t i = 0, n; i < p->n_rows && device_runs(f->device); i += n) {
+        struct device_picks part = *p;
+        struct kv_heads *h;
+        struct err err;
+        if (kv_heads_take(&h, stream, head, t + i, p->n_rows - i, &n, device_cancel(f->device), &err)) {
+            device_fail(f->device, &err);
+            return;
+        }
+        for (int64_t k = i; k < i + n; k++)
+            row[k].page = kv_timeline_head(t[k], group);
+        part.row = row + i;
+        part.n_rows = n;
+        part.chosen += i * p->n_heads * p->most;
+        part.rest += i * p->n_heads * n_heads * kern_attend_state(kv.v_width);
+        device_attend_picked(f->device, &kv, &part, head, rows_columns(q, head * n_heads * kv.k_width, n_heads * kv.k_width), n_heads,
+                             rows_columns(out, head * n_heads * kv.v_width, n_heads * kv.v_width), scale);
+        kv_heads_give(h);
+    }
+}
+
+static void attend_some(const struct family_forward *f, uint32_t stream, const struct device_picks *p, struct device_pick_row *row,
+                        struct kv_timeline *const *t, struct rows q, int64_t n_heads, struct rows out, float scale)
+{
+    const uint32_t group = f->kv->stream[stream].group;
+    const struct device_kv kv = stream_of(f, stream);
+    bool away = false;
+    device_pick(f->device, p, q, n_heads, scale);
+    for (int64_t i = 0; row && i < p->n_rows; i++) {
+        away |= kv_timeline_is_away(t[i], group);
+        row[i].page = kv_timeline_pages(t[i], group);
+    }
+    if (!away)
+        device_attend_picked(f->device, &kv, p, 0, q, n_heads, out, scale);
+    for (int64_t h = 0; away && h < kv.n_heads && device_runs(f->device); h++)
+        attend_picked_head(f, stream, (uint32_t)h, p, row, t, q, n_heads / kv.n_heads, out, scale);
+}
+
+/* The rows that do not see all, some at a time; in a dry run, as many as can be. */
+static void attend_picked(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out, float scale)
+{
+    const struct device_kv kv = stream_of(f, stream);
+    const struct family_step *step = f->step;
+    struct device_pick_row row[DEVICE_PICK_ROWS];
+    struct kv_timeline *timeline[DEVICE_PICK_ROWS];
+    struct device_picks p = {.rule = f->pick, .shadow = shadow_of(f, stream), .n_heads = kv.n_heads, .k_width = kv.k_width, .v_width = kv.v_width,
+                             .row = row, .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows), .last = f->n_ctx - 1,
+                             .most = kern_pick_budget(f->pick, f->n_ctx - 1)};
+    p.chosen = device_bytes(f->device, (size_t)(p.n_rows * kv.n_heads * p.most) * sizeof *p.chosen);
+    p.rest = device_bytes(f->device, (size_t)(p.n_rows * n_heads * kern_attend_state(kv.v_width)) * sizeof *p.rest);
+    if (!p.chosen || !p.rest || !step->span) {
+        p.row = NULL;
+        attend_some(f, stream, &p, NULL, NULL, q, n_heads, out, scale);
+        return;
+    }
+    p.n_rows = 0;
+    for (int64_t i = 0, first = 0; i < step->n_spans; first += step->span[i++].n) {
+        const struct family_span *s = &step->span[i];
+        for (int64_t k = rows_of_all(f->pick, s); k < s->n; k++) {
+            timeline[p.n_rows] = s->timeline;
+            row[p.n_rows++] = (struct device_pick_row){.row = first + k, .pos = s->at + k, .seen = s->picked,
+                                                       .shadow = kv_timeline_pages(s->timeline, f->kv->stream[f->kv->stream[stream].shadow].group)};
+            if (p.n_rows < DEVICE_PICK_ROWS)
+                continue;
+            attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
+            p.n_rows = 0;
+        }
+    }
+    if (p.n_rows)
+        attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
+}
+
+/* NULL: no rows of the stream choose pages. */
+static const struct kern_pick *pick_of(const struct family_forward *f, uint32_t stream, int64_t window)
+{
+    return f->kv->stream[stream].shadow && !window ? f->pick : NULL;
+}
+
+/* Rows of a span that see all: the first ones. */
+static int64_t rows_of_all(const struct kern_pick *pick, const struct family_span *s)
+{
+    int64_t n = pick && s->picked ? 0 : s->n;
+    while (n < s->n && kern_pick_budget(pick, s->at + n) > (s->at + n) / KV_PAGE)
+        n++;
+    return n;
+}
+
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale)
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
+    const struct kern_pick *pick = pick_of(f, stream, window);
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
+    int64_t n_picked = 0;
     if (reads_of(f, f->step->n_spans, &r)) {
         const struct device_span *s = spans(f, f->kv->stream[stream].group);
-        for (int64_t i = 0; s && i < r.n; i++) {
-            r.span[i] = s[i];
-            r.timeline[i] = f->step->span[i].timeline;
+        r.n = 0;
+        for (int64_t i = 0; s && i < f->step->n_spans; i++) {
+            const struct family_span *from = &f->step->span[i];
+            const int64_t n = rows_of_all(pick, from);
+            n_picked += from->n - n;
+            if (!n)
+                continue;
+            r.span[r.n] = s[i];
+            r.span[r.n].n = n;
+            r.timeline[r.n++] = from->timeline;
         }
-        if (s)
+        if (r.n)
             attend(f, stream, &r, q, n_heads, out, window, scale);
+        if (n_picked)
+            attend_picked(f, stream, q, n_heads, out, scale);
     } else {
         device_attend(f->device, &kv, &dry, 1, q, n_heads, out, window, scale);
+        if (pick)
+            attend_picked(f, stream, q, n_heads, out, scale);
     }
     device_release(f->device, mark);
 }

@@ -23,6 +23,7 @@ struct family_span {
     bool prompt; /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last of a step */
     const struct kern_few *few; /* how layers that see all before them attend, in a prompt; NULL: to all of it */
     struct kern_few_seen *seen; /* what that did is added; NULL: nobody asks */
+    struct kern_pick_seen *picked; /* its rows choose pages as family_forward.pick says, and what that did is added; NULL: they see all */
 };
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step is also written to
@@ -56,6 +57,7 @@ struct family_forward {
     const struct family_step *step;
     const struct kv_spec *kv;
     int64_t n_ctx;          /* positions a timeline may have */
+    const struct kern_pick *pick; /* how rows choose pages where a stream has shadow keys; NULL: none do */
     struct rows logits;     /* written: [n_logits][n_vocab] */
     family_tap_fn *tap;     /* may be NULL */
     void *tap_arg;
@@ -253,6 +255,8 @@ void family_block_end(const struct family_forward *f);
 
 /* NULL: a layer of those that see all before a position attends to few of it where a span says so; else why none does. */
 const char *family_few_refuses(const struct device *d, const struct kv_spec *kv);
+/* The same of layers whose rows can choose pages. */
+const char *family_pick_refuses(const struct device *d, const struct kv_spec *kv);
 
 /* Appends k and v rows to a stream of the KV spec / attends over it. */
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,

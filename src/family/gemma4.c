@@ -508,7 +508,9 @@ static ingle_status gemma4_kv(const void *self, const struct kv_types *types, st
             .from_v = l->v ? NULL : &l->from_v,
         };
     }
-    const ingle_status s = kv_layout(&spec, err);
+    ingle_status s = types->shadow ? kv_spec_add_shadows(&spec, err) : INGLE_OK;
+    if (!s)
+        s = kv_layout(&spec, err);
     if (s)
         kv_spec_release(&spec);
     else

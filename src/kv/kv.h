@@ -73,6 +73,7 @@ struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int3
 enum kv_kind {
     KV_HEADS, /* n_heads x (key block, value block) */
     KV_ROWS,  /* rows, one every `every` positions: [128 / every], kern/row.h */
+    KV_SHADOW, /* n_heads x (n4r block of keys, f32 mean of the page's values) of a KV_HEADS stream: kern/pick.h */
 };
 
 struct kv_stream {
@@ -84,6 +85,7 @@ struct kv_stream {
                                * last v_width of them its tail */
     enum kern_kv_codec k_codec, v_codec;
     uint32_t every; /* 1, or KV_ROWS: 4, 128 */
+    uint32_t shadow; /* KV_HEADS: the stream of its shadow keys; 0: there is none */
     const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V: how; borrowed while the spec is used */
     /* Filled by kv_layout(): bytes in a page. */
     size_t at;         /* where the stream begins */
@@ -108,6 +110,9 @@ struct kv_spec {
     int64_t in_memory;
 };
 void kv_spec_release(struct kv_spec *s);
+/* Before kv_layout(): each stream of heads of a group that keeps everything gets one of shadow keys, all in one more group;
+ * none where kern_pick_refuses() them. */
+MUST_CHECK ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err);
 
 /* Computes the offsets and page sizes.  INGLE_UNSUP names a layer whose codec cannot hold
  * its width. */
@@ -132,6 +137,7 @@ MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64
 enum { KV_FULL, KV_SLIDING, KV_TYPE_KINDS }; /* layers that see everything, and those with a window */
 struct kv_types {
     enum kern_kv_codec k[KV_TYPE_KINDS], v[KV_TYPE_KINDS];
+    bool shadow; /* of layers that see everything there are shadow keys, too */
 };
 /* The same for all. */
 struct kv_types kv_types_of(enum kern_kv_codec c);

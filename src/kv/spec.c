@@ -49,8 +49,8 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
         return made_of_values(st, err);
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
-        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",
-                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width, kern_kv_widths(codec));
+        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld",
+                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width);
     return INGLE_OK;
 }
 
@@ -91,6 +91,14 @@ static ingle_status spec_rows(struct kv_stream *st, size_t *bytes, struct err *e
     return INGLE_OK;
 }
 
+static ingle_status spec_shadow(struct kv_stream *st, size_t *bytes, struct err *err)
+{
+    st->head_bytes = kern_pick_bytes(st->k_width, st->v_width, &st->v_at);
+    if (!st->head_bytes || st->n_heads < 1 || st->n_heads > SPEC_HEADS_MAX)
+        return err_set(err, INGLE_ARG, "layer %u: no shadow keys of %u heads of width %lld", st->layer, st->n_heads, (long long)st->k_width);
+    return num_mul(st->head_bytes, st->n_heads, bytes) ? INGLE_OK : spec_too_large(st, err);
+}
+
 static ingle_status spec_stream(struct kv_spec *s, struct kv_stream *st, struct err *err)
 {
     if (st->group >= s->n_groups)
@@ -98,13 +106,37 @@ static ingle_status spec_stream(struct kv_spec *s, struct kv_stream *st, struct 
                        s->n_groups);
     size_t bytes = 0;
     const ingle_status status =
-        st->kind == KV_HEADS ? spec_heads(st, &bytes, err) : spec_rows(st, &bytes, err);
+        st->kind == KV_HEADS    ? spec_heads(st, &bytes, err)
+        : st->kind == KV_SHADOW ? spec_shadow(st, &bytes, err)
+                                : spec_rows(st, &bytes, err);
     if (status != INGLE_OK)
         return status;
     size_t *end = &s->group[st->group].page_bytes;
     st->at = *end;
     if (!num_add(*end, bytes, end) || !num_align(*end, SPEC_ALIGN, end))
         return spec_too_large(st, err);
+    return INGLE_OK;
+}
+
+ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err)
+{
+    const uint32_t n = s->n_streams;
+    struct kv_stream *all = mem_calloc(2 * (size_t)n + 1, sizeof *all);
+    if (!all)
+        return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
+    for (uint32_t i = 0; i < n; i++) {
+        struct kv_stream *st = &all[i];
+        *st = s->stream[i];
+        if (st->kind != KV_HEADS || s->group[st->group].window || kern_pick_refuses(st->k_codec, st->v_codec, st->k_width, st->v_width))
+            continue;
+        st->shadow = s->n_streams;
+        all[s->n_streams++] = (struct kv_stream){.kind = KV_SHADOW, .layer = st->layer, .group = s->n_groups, .n_heads = st->n_heads,
+                                                 .k_width = st->k_width, .v_width = st->v_width, .k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32,
+                                                 .every = 1};
+    }
+    mem_free(s->stream);
+    s->stream = all;
+    s->n_groups += s->n_streams > n;
     return INGLE_OK;
 }
 

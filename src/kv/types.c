@@ -9,7 +9,7 @@ static const char *const kinds[KV_TYPE_KINDS] = {"full", "sliding"};
 
 struct kv_types kv_types_of(enum kern_kv_codec c)
 {
-    return (struct kv_types){{c, c}, {c, c}};
+    return (struct kv_types){.k = {c, c}, .v = {c, c}};
 }
 
 /* Windows are small: what is coded pays nothing there. */
@@ -21,7 +21,7 @@ static enum kern_kv_codec in_windows(enum kern_kv_codec c)
 static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
 {
     const bool made = k == KERN_KV_FROM_V;
-    return (struct kv_types){{k, in_windows(k)}, {v, made ? KERN_KV_F16 : in_windows(v)}};
+    return (struct kv_types){.k = {k, in_windows(k)}, .v = {v, made ? KERN_KV_F16 : in_windows(v)}};
 }
 
 static ingle_status no_type(const char *name, size_t n, struct err *err)
@@ -116,7 +116,7 @@ struct kv_types_text kv_types_name(const struct kv_types *t)
 
 struct kv_types kv_types_of_drafter(const struct kv_types *t)
 {
-    struct kv_types plain;
+    struct kv_types plain = {.shadow = false};
     for (int i = 0; i < KV_TYPE_KINDS; i++) {
         plain.k[i] = in_windows(t->k[i]);
         plain.v[i] = t->k[i] == KERN_KV_FROM_V ? KERN_KV_F16 : in_windows(t->v[i]);

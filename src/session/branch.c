@@ -88,7 +88,8 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
         kv_timeline_clear(b->timeline);
         return false;
     }
-    *span = (struct family_span){.timeline = b->timeline, .token = b->token, .n = b->n, .at = b->at, .want = FAMILY_LOGITS_ALL};
+    *span = (struct family_span){.timeline = b->timeline, .token = b->token, .n = b->n, .at = b->at, .want = FAMILY_LOGITS_ALL,
+                                 .picked = s->r->pick.part ? &s->picked : NULL};
     *twin = (struct family_twin){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;
 }

@@ -60,6 +60,7 @@ struct runner {
     uint64_t identity;
     char *model, *numerics; /* for files */
     struct kv_types_text kv;    /* what keys and values are kept as */
+    struct kern_pick pick;      /* how rows that are no prompt's choose pages; part 0: they see all */
     int64_t n_ctx, max_rows, max_logits, restore_every;
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
@@ -96,6 +97,7 @@ struct session {
     struct kv_scope scope;       /* whose remembered prefixes it may use, and how its prompts are computed, */
     struct kern_few few;         /* ... the same for kernels, */
     struct kern_few_seen seen;   /* ... and what that did since somebody took it */
+    struct kern_pick_seen picked; /* what choosing pages did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;

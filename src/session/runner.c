@@ -26,6 +26,7 @@ static void defaults(struct runner_options *o, const struct family_info *info)
     o->max_logits = num_min(o->max_logits, o->max_rows);
     if (o->restore_every <= 0)
         o->restore_every = DEFAULT_RESTORE;
+    o->kv.shadow = o->pick.part > 0;
 }
 
 /* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it what lies
@@ -39,7 +40,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
     for (int shape = 0; shape < 2; shape++) {
         const struct family_span one = {.n = shape ? 1 : max_rows};
         const struct family_step step = {.span = &one, .n_spans = 1, .n_rows = max_rows, .n_logits = num_min(o->max_logits, max_rows)};
-        const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
+        const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx, .pick = o->pick.part ? &o->pick : NULL,
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans and twins */
@@ -184,6 +185,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->restore_every = o.restore_every;
     r->identity = o.identity;
     r->kv = kv_types_name(&o.kv);
+    r->pick = o.pick;
     r->model = mem_strdup(o.model ? o.model : "");
     r->numerics = mem_strdup(o.numerics ? o.numerics : "exact");
     ingle_status s = INGLE_OK;
@@ -404,6 +406,7 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         .step = step,
         .kv = &r->spec,
         .n_ctx = r->n_ctx,
+        .pick = r->pick.part ? &r->pick : NULL,
         .logits = {r->lane[r->depth - 1].logits, step->n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,

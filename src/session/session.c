@@ -83,6 +83,18 @@ struct kern_few_seen session_few_take(struct session *s)
     return seen;
 }
 
+const char *session_pick_refuses(const struct runner *r)
+{
+    return family_pick_refuses(r->device, &r->spec);
+}
+
+struct kern_pick_seen session_pick_take(struct session *s)
+{
+    const struct kern_pick_seen seen = s->picked;
+    s->picked = (struct kern_pick_seen){0};
+    return seen;
+}
+
 static void no_borders(struct session *s)
 {
     s->border = (struct session_borders){.n = 0};
@@ -358,7 +370,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few) && session_length(s) < s->prompt_end;
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->r->pick.part) && session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
@@ -419,7 +431,8 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .want = w->want,
                                      .prompt = prompts,
                                      .few = few ? &w->s->few : NULL,
-                                     .seen = few ? &w->s->seen : NULL};
+                                     .seen = few ? &w->s->seen : NULL,
+                                     .picked = r->pick.part && !prompts ? &w->s->picked : NULL};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take

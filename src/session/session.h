@@ -21,6 +21,7 @@ struct runner_options {
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
+    struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
     uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
     uint64_t tree_budget_bytes; /* prefix tree's share */
     const char *store;          /* directory of the store on disk; NULL: none */
@@ -121,6 +122,11 @@ uint32_t session_few(const struct session *s);
 const char *session_few_refuses(const struct runner *r);
 /* What that did in its steps since the last call of this. */
 struct kern_few_seen session_few_take(struct session *s);
+
+/* NULL: rows of answers can choose pages; else why they see all, whatever was set (family_pick_refuses()). */
+const char *session_pick_refuses(const struct runner *r);
+/* What that did in its steps since the last call of this. */
+struct kern_pick_seen session_pick_take(struct session *s);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
  * prefix shares with these; given_up: more than that were remembered lately, so many, and
