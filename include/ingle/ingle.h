@@ -307,6 +307,9 @@ struct ingle_engine_options {
     const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
                                  * a position on read the values of large weights alone, and means for the others, which are below eps
                                  * of a row's sum together.  docs/long-context.md */
+    /* Lossy: rows of answers read a part of the pages of 128 tokens in layers that see everything; 4-bit copies of the keys choose which,
+     * and means stand for the others: "off" (or NULL), "1/16", "1/16,least=16" (pages that are read at least).  docs/long-context.md */
+    const char *kv_select;
     /* Keys and values beyond memory, of layers that see everything: pages that memory has no room for lie in a file in kv_disk
      * (NULL: none do), of kv_disk_bytes at most; of a session those of kv_pool_tokens stay in memory; 0: as many as fit. */
     const char *kv_disk;
@@ -432,6 +435,8 @@ struct ingle_engine_info {
     char sparse[48];         /* ingle_engine_options.sparse in effect: "off", "on:eps=1/8,from=4096" */
     char sparse_why[160];    /* why no prompt can be sparse here; else "" */
     int64_t sparse_layers;   /* that it is about */
+    char kv_select[48];      /* ingle_engine_options.kv_select in effect: "off", "1/16" */
+    char kv_select_why[160]; /* why no answer can choose pages here; else "" */
     struct ingle_paging paging; /* as it is now */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
@@ -442,6 +447,16 @@ struct ingle_sparse {
     double missed;            /* sum over pairs: the share of a pair's weights whose values were replaced by means */
     double most;              /* ... of the pair that missed most */
     uint64_t n_read, n_seen;  /* positions whose values were read, and whose keys were */
+};
+
+/* What answers left out that read chosen pages.  A pair is a row of an answer and a query head of a layer; zeros: none chose. */
+struct ingle_select {
+    uint64_t pairs;
+    double missed, most;              /* sum over pairs: the estimated share of a pair's weights in pages that were not read; the largest */
+    uint64_t checked;                 /* pairs that were computed with all pages (every 64th position): */
+    double missed_true, most_true;    /* ... what the choice would have missed, as it is */
+    uint64_t pages_read, pages_seen;  /* of row and key/value head */
+    uint64_t bytes_read;              /* keys and values in those */
 };
 
 /* Experts that are not all in memory.  False: they are, or there are none. */
@@ -583,6 +598,10 @@ INGLE_API void ingle_session_sparse_text(const struct ingle_session *s, char *ou
 INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *error);
 /* What that left out since the last ingle_session_sync(). */
 INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
+/* What choosing pages left out since then. */
+INGLE_API void ingle_session_select(const struct ingle_session *s, struct ingle_select *out);
+/* What waits now is a prompt's, as all of an ingle_session_sync() is; or it is not, as what is appended. */
+INGLE_API void ingle_session_prompt(struct ingle_session *s, bool is_one);
 
 /* Where the first `kept` tokens came from: the session itself, the prefix cache in memory,
  * or the store on disk; and if tokens that were once computed had to wait again, why. */
@@ -843,6 +862,7 @@ struct ingle_usage {
     struct ingle_page_use pages;     /* zeros: all were in memory */
     struct ingle_expert_use experts; /* zeros: all are in memory */
     struct ingle_sparse sparse;
+    struct ingle_select select;
     int64_t n_prompt, n_generated;
     int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
     double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */
@@ -962,6 +982,7 @@ struct ingle_scheduler_status {
     double store_retry_seconds;   /* ... the next is tried when so many have passed, */
     char store_error[160];        /* ... and why the last one failed; else "" */
     struct ingle_sparse sparse;   /* of all prompts */
+    struct ingle_select select;   /* of all answers */
     struct ingle_paging paging;
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */

@@ -28,7 +28,6 @@ struct cli_screen {
     bool progress;
     char job[24];     /* that runs, or "" */
     uint64_t began;   /* its start, ns */
-    double first;     /* what was done by then */
     uint64_t drawn;   /* last time something was drawn, ns */
     int tenth;        /* last tenth printed as a line */
     bool line_open;   /* a bar stands on the screen */
@@ -175,6 +174,7 @@ struct cli_talk {
 struct cli_answer {
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
     struct ingle_sparse sparse;
+    struct ingle_select select;
     struct ingle_page_use pages;
     double prompt_s, answer_s, draft_saved_s;
     char draft_why[96]; /* why most steps had no drafts, or "" */
@@ -197,6 +197,9 @@ double cli_answer_mean(const struct cli_answer *a); /* tokens of a step that ver
 void cli_answer_release(struct cli_answer *a);
 /* Appends a member "sparse", with a comma before it, if there were sparse prompts. */
 void cli_add_sparse(struct str *to, const struct ingle_sparse *s);
+/* The same, "kv_select", if rows of answers chose pages. */
+void cli_select_print(FILE *to, const struct ingle_select *s);
+void cli_add_select(struct str *to, const struct ingle_select *s);
 /* The same, "kv_disk", if keys and values were read from disk. */
 void cli_add_pages(struct str *to, const struct ingle_page_use *p);
 /* "17 tokens read in 0.05 s (340.0/s), ..." */

@@ -55,6 +55,7 @@ struct bench {
     int64_t n_prompt, n_answer, n_repeats;
     int32_t *ids; /* enough of them */
     bool json, pinned, profile;
+    bool selects; /* rows of answers choose pages */
 };
 
 static int by_value(const void *a, const void *b)
@@ -72,6 +73,8 @@ static ingle_status time_tokens(struct bench *b, int64_t n, bool one_by_one, dou
     const uint64_t start = clock_now();
     if (!st && !one_by_one) {
         st = ingle_session_append(b->work, b->ids, n, error);
+        if (!st && b->selects)
+            ingle_session_prompt(b->work, true);
         if (!st)
             st = ingle_session_finish(b->work, &logits, error);
     }
@@ -202,6 +205,19 @@ static void print_peaks(const struct bench *b)
     fputs("}", stdout);
 }
 
+/* Members of a line of JSON. */
+static void print_select(const struct bench *b)
+{
+    struct ingle_select n;
+    struct str s;
+    ingle_session_select(b->work, &n);
+    str_init(&s);
+    cli_add_select(&s, &n);
+    if (s.n > 2)
+        printf("%s, ", s.at + 2); /* behind its own comma */
+    str_release(&s);
+}
+
 static void print_result(const struct bench *b, struct rounds *r)
 {
     if (!r->n)
@@ -226,6 +242,8 @@ static void print_result(const struct bench *b, struct rounds *r)
         if (now.paging.budget_bytes)
             printf("\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ", (unsigned long long)now.paging.bytes,
                    (unsigned long long)now.paging.read_bytes, now.paging.waited_seconds);
+        if (r->one_by_one)
+            print_select(b);
         print_peaks(b);
         puts("}");
     } else {
@@ -312,6 +330,7 @@ static void print_paging(const struct bench *b)
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
 {
     static struct rounds r[2];
+    struct ingle_select select;
     const float *logits;
     ingle_status st = INGLE_OK;
     r[0] = (struct rounds){.test = "prefill", .depth = depth, .n = b->n_prompt};
@@ -325,6 +344,8 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
         return error->status;
     if (depth) {
         st = ingle_session_append(b->base, b->ids, depth, error);
+        if (!st && b->selects)
+            ingle_session_prompt(b->base, true);
         if (!st)
             st = ingle_session_finish(b->base, &logits, error);
     }
@@ -339,6 +360,11 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
     }
     if (!st)
         print_paging(b);
+    if (!st && !b->json) {
+        ingle_session_select(b->work, &select);
+        fputs(select.pages_seen ? "  " : "", stdout);
+        cli_select_print(stdout, &select);
+    }
     if (!st && b->profile)
         print_experts(b);
     return st;
@@ -405,6 +431,7 @@ static int run_bench(struct bench *b, const int64_t *depth, int64_t n_depths, in
         return cli_fail(b->c, &error);
     cli_interrupt_engine(b->engine);
     ingle_engine_info(b->engine, &b->info);
+    b->selects = strcmp(b->info.kv_select, "off") != 0;
     if (open_limits(b, &o, &err))
         return cli_fail_err(b->c, &err);
     b->ids = mem_calloc((size_t)n_ids + 1, sizeof *b->ids);

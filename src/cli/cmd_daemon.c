@@ -410,6 +410,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
              u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
              u->draft_saved_seconds);
     cli_add_sparse(&s, &u->sparse);
+    cli_add_select(&s, &u->select);
     cli_add_pages(&s, &u->pages);
     send(d, &s);
     pthread_mutex_lock(&d->lock);

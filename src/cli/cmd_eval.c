@@ -70,10 +70,18 @@ static ingle_status take_row(struct eval *e, int64_t at, const float *row,
     return st;
 }
 
+/* Rows of prompts choose no pages: what choosing does is measured with rows as those of answers. */
+static void as_answers(const struct eval *e)
+{
+    if (strcmp(e->info.kv_select, "off") != 0)
+        ingle_session_prompt(e->session, false);
+}
+
 static ingle_status run_tokens(struct eval *e, struct ingle_error *error)
 {
     const struct ingle_callbacks screen = cli_callbacks(e->c);
     ingle_status st = ingle_session_sync(e->session, e->ids, e->n, NULL, error);
+    as_answers(e);
     while (!st && ingle_session_pending(e->session) > 0) {
         struct ingle_work w = {
             .session = e->session, .max_tokens = e->chunk, .want = INGLE_WANT_ALL};
@@ -246,6 +254,7 @@ static ingle_status eval_piece(struct eval *e, const int32_t *ids, int64_t n, in
                                double *sum, int64_t *count, struct ingle_error *error)
 {
     ingle_status st = ingle_session_sync(e->session, ids, n, NULL, error);
+    as_answers(e);
     while (!st && ingle_session_pending(e->session) > 0) {
         const int64_t base = ingle_session_length(e->session);
         const bool counts = base + e->chunk >= first;

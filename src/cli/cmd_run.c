@@ -93,6 +93,7 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     struct str sparse;
     str_init(&sparse);
     cli_add_sparse(&sparse, &a->sparse);
+    cli_add_select(&sparse, &a->select);
     cli_add_pages(&sparse, &a->pages);
     fputs(sparse.at, stdout);
     str_release(&sparse);

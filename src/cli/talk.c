@@ -182,6 +182,7 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->accepted_tokens = usage->n_accepted;
     r->out->experts = usage->experts;
     r->out->sparse = usage->sparse;
+    r->out->select = usage->select;
     r->out->pages = usage->pages;
     pthread_mutex_lock(&r->lock);
     r->over = true;
@@ -279,10 +280,30 @@ void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
                  s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
 }
 
+void cli_add_select(struct str *to, const struct ingle_select *s)
+{
+    if (s->pages_seen)
+        str_addf(to, ", \"kv_select\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, \"checked\": %llu, \"missed_true_mean\": %.6g, "
+                 "\"missed_true_most\": %.6g, \"pages_read\": %.4f, \"bytes_read\": %llu}", (unsigned long long)s->pairs,
+                 s->pairs ? s->missed / (double)s->pairs : 0, s->most, (unsigned long long)s->checked,
+                 s->checked ? s->missed_true / (double)s->checked : 0, s->most_true, (double)s->pages_read / (double)s->pages_seen,
+                 (unsigned long long)s->bytes_read);
+}
+
 void cli_add_pages(struct str *to, const struct ingle_page_use *p)
 {
     if (p->read_bytes)
         str_addf(to, ", \"kv_disk\": {\"read_bytes\": %llu, \"wait_s\": %.6f}", (unsigned long long)p->read_bytes, p->waited_seconds);
+}
+
+void cli_select_print(FILE *to, const struct ingle_select *s)
+{
+    if (!s->pages_seen)
+        return;
+    fprintf(to, "kv-select: missed %.2g %% on average, %.2g %% at most (estimated)", s->pairs ? 100 * s->missed / (double)s->pairs : 0, 100 * s->most);
+    if (s->checked)
+        fprintf(to, "; %.2g %%, %.2g %% (measured)", 100 * s->missed_true / (double)s->checked, 100 * s->most_true);
+    fprintf(to, "; %.1f %% of pages read, %.1f MiB\n", 100 * (double)s->pages_read / (double)s->pages_seen, (double)s->bytes_read / (1 << 20));
 }
 
 void cli_answer_print(FILE *to, const struct cli_answer *a)
@@ -297,6 +318,7 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
         fprintf(to, "sparse: missed %.2g %% on average, %.2g %% at most; %.0f %% of values read\n",
                 100 * a->sparse.missed / (double)a->sparse.pairs, 100 * a->sparse.most,
                 a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen : 100.0);
+    cli_select_print(to, &a->select);
     if (a->pages.read_bytes)
         fprintf(to, "keys and values: %.1f MiB read from disk, waited %.2f s\n", (double)a->pages.read_bytes / (1 << 20),
                 a->pages.waited_seconds);

@@ -220,6 +220,9 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     uint32_t few;
     if (!st && (strcmp(name, "sparse") == 0 || strcmp(name, "against-sparse") == 0))
         st = engine_sparse_parse(*name == 's' ? "option '--sparse'" : "option '--against-sparse'", value, &few, err);
+    struct kern_pick pick;
+    if (!st && strcmp(name, "kv-select") == 0)
+        st = engine_pick_parse("option '--kv-select'", value, &pick, err);
     if (!st && strcmp(name, "logit-bias") == 0)
         st = add_bias(c, value, err);
     if (st)
@@ -338,6 +341,7 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->worker_key = ingle_config_text(c, "worker-key", 0);
     out->experts_share = ingle_config_text(c, "experts-share", 0);
     out->sparse = ingle_config_text(c, "sparse", 0);
+    out->kv_select = ingle_config_text(c, "kv-select", 0);
     out->worker_plain = ingle_config_flag(c, "worker-plain");
 }
 

@@ -81,6 +81,8 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
     const ingle_status kv = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &out->kv, err);
     if (kv)
         return kv;
+    out->pick = e->pick;
+    out->kv.shadow = e->pick.part > 0;
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
@@ -195,6 +197,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         snprintf(e->lossy, sizeof e->lossy, "%.30s+skip%.3g", e->numerics, o->experts_skip);
         e->numerics = e->lossy;
     }
+    if (!st)
+        st = engine_pick_open(e, o, err);
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
         /* what the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*" */
@@ -388,11 +392,13 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
 {
     for (int i = 0; i < N_KINDS; i++) {
         struct kv_spec spec;
-        if ((s->e->draft && !kinds[i].fine) || kv_types_parse(kinds[i].name, NULL, NULL, NULL, types, NULL) ||
-            s->e->family->kv(s->e->self, types, &spec, NULL))
+        if ((s->e->draft && !kinds[i].fine) || kv_types_parse(kinds[i].name, NULL, NULL, NULL, types, NULL))
+            continue;
+        types->shadow = s->r.kv.shadow;
+        if (s->e->family->kv(s->e->self, types, &spec, NULL))
             continue;
         kv_spec_release(&spec);
-        if (fits(s, n_ctx, types) && memcmp(types, &s->r.kv, sizeof *types) != 0)
+        if (fits(s, n_ctx, types) && (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 || memcmp(types->v, s->r.kv.v, sizeof types->v) != 0))
             return &kinds[i];
     }
     return NULL;
@@ -957,6 +963,8 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     };
     engine_sparse_text(e->few, out->sparse, sizeof out->sparse);
     snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->few_why ? e->few_why : "");
+    engine_pick_text(&e->pick, out->kv_select, sizeof out->kv_select);
+    snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s", e->pick_why ? e->pick_why : "");
     engine_paging_count(e, &out->paging);
 }
 

@@ -17,6 +17,7 @@
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
  * sparse.c   prompts that read the values that matter
+ * pick.c     answers that read chosen pages
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)
  *
@@ -96,6 +97,9 @@ struct ingle_engine {
     const char *few_why;        /* why none can be sparse; NULL: they can */
     int64_t n_few_layers;
     bool few_told;              /* that somebody asked for it in vain */
+    struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
+    const char *pick_why;       /* why none can choose; NULL: they can */
+    char picked[64];            /* numerics with that: the key of what is stored */
     char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
     bool paging_told;           /* that there is nothing to keep on disk */
     char named[80];             /* the numerics, with how prompts are computed where nobody says */
@@ -139,7 +143,11 @@ struct ingle_session {
     struct engine_drawing *drawing; /* of ingle_session_draw(); NULL: none yet */
     struct ingle_sparse sparse;     /* since the last sync */
     bool sparse_told;
+    struct ingle_select select;     /* since the last sync */
 };
+/* pick.c: behind steps that moved it; at the end of an answer, says what it left out, if anything, and begins anew. */
+void engine_pick_take(struct ingle_session *s);
+void engine_pick_tell(struct ingle_session *s);
 /* Behind steps that moved it. */
 void engine_sparse_tell(struct ingle_session *s);
 void engine_drawing_free(struct engine_drawing *d);
@@ -163,6 +171,15 @@ MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e, const struct 
                                            struct err *err);
 /* Says once that it was asked for in vain. */
 void engine_sparse_refuse(struct ingle_engine *e);
+
+/* pick.c: "off" (or NULL), "1/16", "1/16,least=16".  what: whose value it is, in errors. */
+MUST_CHECK ingle_status engine_pick_parse(const char *what, const char *text, struct kern_pick *pick, struct err *err);
+/* Behind the binding of weights: e->pick, and what belongs to it. */
+MUST_CHECK ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+void engine_pick_text(const struct kern_pick *p, char *out, size_t n);
+void engine_pick_add(struct ingle_select *sum, const struct kern_pick_seen *seen);
+void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more);
+void engine_pick_report(const struct ingle_engine *e, const struct ingle_select *s);
 
 /* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk, which is said once. */
 MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r, struct err *err);

@@ -249,6 +249,7 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
                            enum ingle_finish why)
 {
     count_time(r);
+    engine_pick_report(s->e, &r->usage.select);
     if (r->begun) {
         struct ingle_request **at = &s->begun;
         while (*at != r)

@@ -589,20 +589,26 @@ static void count_pages(const struct ingle_scheduler *s, const struct engine_lan
     }
 }
 
-/* What the step's prompts left out. */
+/* What the step's prompts and answers left out. */
 static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
 {
     struct ingle_sparse all = {0};
+    struct ingle_select picked = {0};
     for (int64_t i = 0; i < l->n; i++) {
         const struct kern_few_seen seen = session_few_take(l->item[i]->session.s);
         engine_sparse_add(&all, &seen);
         if (l->item[i]->r)
             engine_sparse_add(&l->item[i]->r->usage.sparse, &seen);
+        const struct kern_pick_seen pages = session_pick_take(l->item[i]->session.s);
+        engine_pick_add(&picked, &pages);
+        if (l->item[i]->r)
+            engine_pick_add(&l->item[i]->r->usage.select, &pages);
     }
-    if (!all.pairs)
+    if (!all.pairs && !picked.pages_seen)
         return;
     pthread_mutex_lock(&s->lock);
     engine_sparse_join(&s->status.sparse, &all);
+    engine_pick_join(&s->status.select, &picked);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -44,6 +44,7 @@ void ingle_session_close(struct ingle_session *s)
 {
     if (!s)
         return;
+    engine_pick_tell(s);
     engine_drawing_free(s->drawing);
     session_free(s->s);
     mem_free(s);
@@ -115,6 +116,7 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     engine_drawing_turn(s);
     s->sparse = (struct ingle_sparse){0};
     s->sparse_told = false;
+    engine_pick_tell(s);
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
@@ -220,6 +222,7 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
         engine_sparse_tell(work[i].session);
+        engine_pick_take(work[i].session);
     }
     mem_free(w);
     return st;
@@ -302,6 +305,7 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
     const ingle_status st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
     engine_sparse_tell(s);
+    engine_pick_take(s);
     return engine_say(error, st, &err);
 }
 

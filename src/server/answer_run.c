@@ -208,6 +208,19 @@ static void add_sparse(struct ingle_sparse *to, const struct ingle_sparse *u)
     to->n_seen += u->n_seen;
 }
 
+static void add_select(struct ingle_select *to, const struct ingle_select *u)
+{
+    to->pairs += u->pairs;
+    to->missed += u->missed;
+    to->most = u->most > to->most ? u->most : to->most;
+    to->checked += u->checked;
+    to->missed_true += u->missed_true;
+    to->most_true = u->most_true > to->most_true ? u->most_true : to->most_true;
+    to->pages_read += u->pages_read;
+    to->pages_seen += u->pages_seen;
+    to->bytes_read += u->bytes_read;
+}
+
 /* A prompt counts once, however many parts it has. */
 static void add_usage(struct ingle_usage *to, const struct answer_part *p,
                       const struct ingle_usage *u)
@@ -224,6 +237,7 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     if (!to->draft_why[0])
         memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
     add_sparse(&to->sparse, &u->sparse);
+    add_select(&to->select, &u->select);
     to->pages.read_bytes += u->pages.read_bytes;
     to->pages.waited_seconds += u->pages.waited_seconds;
     to->experts.hits += u->experts.hits;

@@ -251,6 +251,18 @@ static void put_sparse(const struct serve *s, const struct ingle_scheduler_statu
     write_close(out, '}');
 }
 
+/* Answers that read chosen pages, and what that left out. */
+static void put_select(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+{
+    const struct ingle_engine_info *i = &s->engine_info;
+    write_key(out, "kv_select");
+    write_open(out, '{');
+    write_member(out, "mode", i->kv_select);
+    write_member(out, "why_never", i->kv_select_why[0] ? i->kv_select_why : NULL);
+    write_select_members(out, &now->select);
+    write_close(out, '}');
+}
+
 /* Keys and values beyond memory; null without --kv-disk, or for a model that has none to keep there. */
 static void put_paging(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
 {
@@ -411,6 +423,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     put_store(s, &now, out);
     put_drafting(s, &now, out);
     put_sparse(s, &now, out);
+    put_select(s, &now, out);
     put_paging(s, &now, out);
     write_key(out, "daemon");
     write_open(out, '{');

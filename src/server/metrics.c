@@ -242,6 +242,21 @@ static void put_sparse(struct str *out, const struct ingle_sparse *u)
     put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.", (double)u->n_seen);
 }
 
+static void put_select(struct str *out, const struct ingle_select *u)
+{
+    put(out, "ingle_kv_select_pairs_total", "counter", "Rows of answers that left pages out, times layers and query heads.", (double)u->pairs);
+    put(out, "ingle_kv_select_missed_total", "counter", "Sum over them: the estimated share of weights in pages that were not read.",
+        u->missed);
+    put(out, "ingle_kv_select_missed_most", "gauge", "The largest of these shares.", u->most);
+    put(out, "ingle_kv_select_checked_total", "counter", "The same that were computed with all pages.", (double)u->checked);
+    put(out, "ingle_kv_select_missed_true_total", "counter", "Sum over them: the share of weights that the choice would have missed.",
+        u->missed_true);
+    put(out, "ingle_kv_select_missed_true_most", "gauge", "The largest of these shares.", u->most_true);
+    put(out, "ingle_kv_select_pages_read_total", "counter", "Pages that rows of answers read, times layers and heads.", (double)u->pages_read);
+    put(out, "ingle_kv_select_pages_seen_total", "counter", "Pages that they saw.", (double)u->pages_seen);
+    put(out, "ingle_kv_select_read_bytes_total", "counter", "Keys and values in the pages that they read.", (double)u->bytes_read);
+}
+
 static void put_paging(struct str *out, const struct ingle_paging *p)
 {
     put(out, "ingle_kv_disk_bytes", "gauge", "Keys and values on disk, which memory has no room for.", (double)p->bytes);
@@ -422,6 +437,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
     put_sparse(out, &now.sparse);
+    put_select(out, &now.select);
     put_paging(out, &now.paging);
     put_caches(out, &now);
     put_experts(out, s->engine);

@@ -185,6 +185,31 @@ void write_sparse(struct str *s, const struct ingle_sparse *u)
     write_close(s, '}');
 }
 
+void write_select_members(struct str *s, const struct ingle_select *u)
+{
+    write_key(s, "pairs");
+    write_uint(s, u->pairs);
+    write_member_number(s, "missed_mean", u->pairs ? u->missed / (double)u->pairs : 0);
+    write_member_number(s, "missed_most", u->most);
+    write_key(s, "checked");
+    write_uint(s, u->checked);
+    write_member_number(s, "missed_true_mean", u->checked ? u->missed_true / (double)u->checked : 0);
+    write_member_number(s, "missed_true_most", u->most_true);
+    write_member_number(s, "pages_read", u->pages_seen ? (double)u->pages_read / (double)u->pages_seen : 1);
+    write_key(s, "bytes_read");
+    write_uint(s, u->bytes_read);
+}
+
+void write_select(struct str *s, const struct ingle_select *u)
+{
+    if (!u->pages_seen)
+        return;
+    write_key(s, "kv_select");
+    write_open(s, '{');
+    write_select_members(s, u);
+    write_close(s, '}');
+}
+
 void write_pages(struct str *s, const struct ingle_page_use *u)
 {
     if (!u->read_bytes)

@@ -105,6 +105,51 @@ class Sparse(unittest.TestCase):
         self.assertLessEqual(float(values["ingle_sparse_values_read_total"]), float(values["ingle_sparse_values_seen_total"]))
 
 
+class Select(unittest.TestCase):
+    """--kv-select: answers that choose pages."""
+
+    HOW = ("--kv-select", "1/4,least=5")
+
+    def look(self, u):
+        self.assertTrue(u["pairs"] > 0 and 0 < u["missed_mean"] <= u["missed_most"] < 1 and 0.4 < u["pages_read"] < 1 and u["bytes_read"] > 0, u)
+        self.assertTrue(0 <= u["missed_true_mean"] <= u["missed_true_most"] < 1 and u["checked"] >= 0, u)
+
+    def test_server(self):
+        message = [{"role": "user", "content": PROMPT}]
+        with Server(INGLE, *OPTIONS, *self.HOW) as s:
+            found = []
+            for path, body, where in (
+                    ("/completion", {"prompt": PROMPT, "n_predict": 70, "ignore_eos": True}, lambda r: r["timings"]),
+                    ("/v1/chat/completions", {"messages": message, "max_tokens": 4}, lambda r: r["timings"]),
+                    ("/v1/messages", {"messages": message, "max_tokens": 4}, lambda r: r["usage"]),
+                    ("/api/chat", {"messages": message, "stream": False}, lambda r: r)):
+                status, _, r = s.post(path, body)
+                self.assertEqual(status, 200, (path, r))
+                found.append(where(r)["kv_select"])
+            for u in found:
+                self.look(u)
+            self.assertGreater(found[0]["checked"], 0)
+            now = s.get("/props")[2]["kv_select"]
+            self.look(now)
+            self.assertEqual((now["mode"], now["why_never"]), ("1/4,least=5", None))
+            values = dict(line.rsplit(" ", 1) for line in s.get("/metrics")[2].splitlines() if line.startswith("ingle_kv_select_"))
+            self.assertEqual(float(values["ingle_kv_select_pairs_total"]), sum(u["pairs"] for u in found))
+            self.assertLess(float(values["ingle_kv_select_pages_read_total"]), float(values["ingle_kv_select_pages_seen_total"]))
+
+    def test_commands(self):
+        base = ["run", "--json", "-n", "8", "--temp", "0", "--prompt", PROMPT]
+        out, err = run(*base, *self.HOW, "--verbose")
+        self.look(json.loads(out)["kv_select"])
+        self.assertRegex(err, r"kv-select: missed [\d.e-]+ % on average, [\d.e-]+ % at most \(estimated\).*; [\d.]+ % of pages read, [\d.]+ MiB")
+        self.assertEqual(err.count("pages of small weights were replaced by their means"), 1, err)
+        plain, all_pages = (json.loads(run(*base, *more)[0]) for more in ((), ("--kv-select", "1/1")))
+        self.assertNotIn("kv_select", plain)
+        self.assertEqual(plain["content"], all_pages["content"])
+        rows = [json.loads(line) for line in run("bench", "--json", "--depth", "1000", "-r", "1", "--prompt-tokens", "16", "--answer-tokens", "8", *self.HOW)[0].splitlines()]
+        self.look([r for r in rows if r["test"] == "decode"][0]["kv_select"])
+        self.assertIn("1/N", run("run", "--kv-select", "some", "x", code=2)[1])
+
+
 class Commands(unittest.TestCase):
     def test_run(self):
         base = ["run", "--json", "-n", "8", "--temp", "0", "--prompt", PROMPT]

@@ -30,6 +30,7 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, const
     write_close(out, '}');
     if (r) {
         write_sparse(out, &r->usage.sparse);
+        write_select(out, &r->usage.select);
         write_pages(out, &r->usage.pages);
     }
     write_close(out, '}');

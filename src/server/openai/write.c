@@ -148,6 +148,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_experts(out, &u->experts);
     write_sparse(out, &u->sparse);
+    write_select(out, &u->select);
     write_pages(out, &u->pages);
     put_reuse(out, r);
     write_close(out, '}');
