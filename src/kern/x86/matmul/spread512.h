@@ -203,6 +203,8 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
 #define SPREAD_GROUP_WHOLE(C, h)                                     \
     SPREAD_HALF_TO(C, 8 * (h), SPREAD_DOT_WHOLE) SPREAD_HALF_TO(C, 8 * (h) + 4, SPREAD_DOT_WHOLE)
 
+/* Else gcc may copy sums twice in each group. */
+#define SPREAD_APART(c, _) __asm__ volatile("" : "+v"(s##c), "+v"(t##c));
 #define SPREAD_FINISH_D(c, last)                                                                              \
     {                                                                                                         \
         const __m512 s_ = _mm512_set1_ps(x##c->scale);                                                        \
@@ -234,10 +236,12 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
             const bool begin = v->first && b == 0, end = v->total && b == v->n - 1;                                  \
             SPREAD_##C(SPREAD_ZERO_T, _)                                                                             \
             SPREAD_PAIRS_##less_(C, less)                                                                            \
+            SPREAD_##C(SPREAD_APART, _)                                                                              \
             for (int h = 0; h < 8; h++) {                                                                            \
                 SPREAD_##C(SPREAD_ASK, 6 * b + h)                                                                    \
                 GROUP(C, h)                                                                                          \
             }                                                                                                        \
+            SPREAD_##C(SPREAD_APART, _)                                                                              \
             {                                                                                                        \
                 const __m512 d0 = _mm512_load_ps(v0->d), d1 = _mm512_load_ps(v1->d);                                 \
                 SPREAD_##C(SPREAD_FINISH_D, end && !(min_))                                                          \
