@@ -354,14 +354,13 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
 
 static struct device_cost cpu_cost(const struct device *d, enum device_op op, const void *args)
 {
-    (void)d;
     switch (op) {
     case DEVICE_OP_matmul:
         return device_cpu_matmul_cost(args);
     case DEVICE_OP_mlp:
         return device_cpu_mlp_cost(args);
     case DEVICE_OP_attend:
-        return device_cpu_attend_cost(args);
+        return device_cpu_attend_cost(d, args);
     case DEVICE_OP_pick:
         return device_cpu_pick_cost(args);
     case DEVICE_OP_attend_picked:

@@ -278,22 +278,33 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
     return few > all ? few : all;
 }
 
-/* Each span reads what it sees once. */
-struct device_cost device_cpu_attend_cost(const struct device_attend_args *a)
+/* The share of values that rows which attend to few positions are multiplied by, as a span's requester has counted so far;
+ * all, if nobody counts. */
+static double share_of(const struct device_span *s)
+{
+    return s->seen && s->seen->seen ? (double)s->seen->kept / (double)s->seen->seen : 1.0;
+}
+
+/* Each span reads what it sees once: means of pages are of all values. */
+struct device_cost device_cpu_attend_cost(const struct device *d, const struct device_attend_args *a)
 {
     const struct device_kv *kv = a->kv;
-    const double width = (double)(kv->k_width + kv->v_width);
     const double bytes = (double)(kern_kv_block_bytes(kv->k_codec, true, kv->k_width) +
                                   kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) / (double)KERN_PAGE;
     struct device_cost c = {0, 0};
     for (int64_t i = 0; i < a->n_spans; i++) {
         const struct device_span *s = &a->span[i];
         const int64_t w = window_of(a, s), end = s->pos0 + s->n, first = w ? num_max(0, s->pos0 + 1 - w) : 0;
-        double seen = 0;
-        for (int64_t p = s->pos0; p < end; p++)
-            seen += (double)(w ? num_min(w, p + 1) : p + 1);
+        const int64_t few = end - device_cpu_few_rows(d, a, s);
+        const double share = few < end ? share_of(s) : 1.0;
+        double keys = 0, values = 0;
+        for (int64_t p = s->pos0; p < end; p++) {
+            const double seen = (double)(w ? num_min(w, p + 1) : p + 1);
+            keys += seen;
+            values += p < few ? seen : seen * share;
+        }
         c.bytes += (double)(end - first) * (double)kv->n_heads * bytes;
-        c.ops += 2.0 * seen * (double)a->n_q_heads * width;
+        c.ops += 2.0 * (double)a->n_q_heads * (keys * (double)kv->k_width + values * (double)kv->v_width);
     }
     return c;
 }

@@ -183,7 +183,7 @@ struct device_cost device_cpu_pick_cost(const struct device_pick_args *a);
 void device_cpu_attend_picked(struct device *d, const void *args, void *scratch);
 size_t device_cpu_attend_picked_scratch(const struct device *d, const struct device_attend_picked_args *a);
 struct device_cost device_cpu_attend_picked_cost(const struct device_attend_picked_args *a);
-struct device_cost device_cpu_attend_cost(const struct device_attend_args *a);
+struct device_cost device_cpu_attend_cost(const struct device *d, const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);

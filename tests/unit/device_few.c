@@ -234,6 +234,17 @@ static void left_alone(void **state)
 struct pause { int n; };
 static void pause_fn(void *arg) { ((struct pause *)arg)->n++; }
 
+/* The profile counts products with keys, and with values that were wanted. */
+static void same_cost(const struct world *w, const struct kern_few_seen *seen, int64_t at, int64_t n)
+{
+    struct device_profile p[8];
+    double exact = 0, few = 0, share = seen->seen ? (double)seen->kept / (double)seen->seen : 1.0;
+    for (int64_t pos = at; pos < at + n; pos++)
+        *(pos < FROM ? &exact : &few) += (double)(pos + 1);
+    assert_int_equal(device_profile_read(w->d, p, 8), 1);
+    assert_true(fabs(p[0].ops - 2.0 * HEADS * WIDTH * (2.0 * exact + (1.0 + share) * few)) < 1.0);
+}
+
 /* While another step waits, in pieces. */
 static void in_pieces(void **state)
 {
@@ -246,8 +257,10 @@ static void in_pieces(void **state)
     plain(&w, &few);
     struct device_between between = {.fn = pause_fn, .arg = &p, .piece_ns = 1000};
     device_set_between(w.d, &between);
+    device_profile(w.d, true);
     attend(&w, 600, 1500, &few, true, &seen);
     same_rows(&w, 600, 1500, !is_refused(&w));
+    same_cost(&w, &seen, 600, 1500);
     device_set_between(w.d, NULL);
     assert_true(p.n > 1);
     assert_true(seen.rows == 1400 || is_refused(&w));
