@@ -16,8 +16,8 @@ enum {
     ATTEND_GROUP = 192, /* pairs of row and head that share one pass over keys and values */
     /* Of attention to few positions: */
     FEW_GROUP = 192, /* pairs that share one pass over keys */
-    FEW_LIST = 384, /* positions that a tile of pairs collects, of which a page may bring 128 */
-    FEW_ROWS = 385, /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
+    FEW_LIST = 400, /* positions that a tile of pairs collects, of which a page may bring 128 */
+    FEW_ROWS = 417, /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
 };
 
 /* Element k of a key at slot: its index among the block's elements. */

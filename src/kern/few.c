@@ -65,8 +65,8 @@ void kern_few_key(const struct kern_attend *a, const uint8_t *page, int64_t pos,
 }
 
 /* Of each pair its query as words, sums over all splits and of one, sixteen sums of weights, what pages lost; of a group of
- * pairs sums of values, scores of a page, weights of lists; words of the keys of a split, bytes of a page's; values, means of a
- * split. */
+ * pairs sums of values, scores of a page, weights of lists; words of the keys of a split, bytes of a page's; values and means
+ * of a split. */
 size_t kern_few_scratch(const struct kern_attend *a)
 {
     size_t pairs, n, group;
@@ -76,7 +76,7 @@ size_t kern_few_scratch(const struct kern_attend *a)
         return 0;
     group = pairs < FEW_GROUP ? pairs : FEW_GROUP;
     const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 + 2 * kw * ATTEND_LANES;
-    const size_t values = vw * (FEW_ROWS + pages), more = 4096;
+    const size_t values = vw * FEW_ROWS, more = 4096;
     if (!num_add(n, group * (vw + KERN_PAGE + FEW_LIST) + keys + values + more, &n) || !num_mul(n, sizeof(float), &n))
         return 0;
     return n;

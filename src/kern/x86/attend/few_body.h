@@ -60,8 +60,7 @@ struct work {
     uint16_t *scale;                /* f16 [SPLIT_PAGES][128] */
     uint8_t *bytes;                 /* [k_width * 128] */
     float *room;                    /* of make_keys() */
-    float *value;                   /* f32 panels of FEW_ROWS slots: values that were wanted */
-    float *mean;                    /* f32 panels of SPLIT_PAGES slots */
+    float *value;                   /* f32 panels of FEW_ROWS rows: means of a split's pages, then values that were wanted */
     int16_t row_of[KERN_SPLIT];     /* which of them a position has; -1: none */
     int n_rows;
     bool clean[SPLIT_PAGES];        /* all values of a page are finite */
@@ -140,7 +139,6 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
     w->bytes = take(&at, KERN_PAGE * a->k_width / 4);
     w->room = take(&at, 17 * a->k_width);
     w->value = take(&at, FEW_ROWS * w->vw);
-    w->mean = take(&at, SPLIT_PAGES * w->vw);
     memset(w->x, 0, (size_t)(w->n * a->k_width) * sizeof *w->x);
     for (int64_t i = w->n_pairs; i < w->n; i++) {
         w->by[i] = 0.0f;
@@ -152,8 +150,6 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
         v_store(w->lost + i, v_zero());
     for (int64_t i = 0; i < FEW_ROWS * w->vw && w->vw > a->v_width; i += 16) /* what is behind narrow values stays so */
         v_store(w->value + i, v_zero());
-    for (int64_t i = 0; i < SPLIT_PAGES * w->vw; i += 16)
-        v_store(w->mean + i, v_zero());
 }
 
 /* Positions of a page that the task's last row sees, from slot 0 on. */
@@ -360,26 +356,22 @@ static void mix_panel(const struct list *m, const float *value, int64_t vw, floa
     }
 }
 
-/* Sums of n tiles, f32 [TILE_R][vw] each, take in what their lists have, of panels of so many rows; lists are empty then. */
-static void mix(struct list *m, int64_t n, const float *value, int64_t n_rows, int64_t vw, float *acc)
+/* Sums of the n tiles from one of the group on take in what their lists have; lists are empty then. */
+static void mix(struct work *w, int64_t tile, int64_t n)
 {
-    for (int64_t d = 0; d < vw; d += 16 * PANEL_VECTORS)
+    struct list *m = w->list + tile;
+    for (int64_t d = 0; d < w->vw; d += 16 * PANEL_VECTORS)
         for (int64_t i = 0; i < n; i++)
             if (m[i].n_parts)
-                mix_panel(&m[i], value + panel_at(n_rows, 0, d), vw, acc + i * TILE_R * vw + d);
+                mix_panel(&m[i], w->value + panel_at(FEW_ROWS, 0, d), w->vw, w->acc + (tile + i) * TILE_R * w->vw + d);
     for (int64_t i = 0; i < n; i++)
         m[i].n = m[i].n_parts = 0;
-}
-
-static void mix_values(struct work *w, int64_t tile, int64_t n)
-{
-    mix(w->list + tile, n, w->value, FEW_ROWS, w->vw, w->acc + tile * TILE_R * w->vw);
 }
 
 static void forget_values(struct work *w)
 {
     memset(w->row_of, 0xff, sizeof w->row_of);
-    w->n_rows = 0;
+    w->n_rows = SPLIT_PAGES;
 }
 
 /* The row of values at slot of a page of a split. */
@@ -393,11 +385,11 @@ static int want_value(struct work *w, int64_t at, int64_t slot)
     return *row;
 }
 
-/* acc [vw] takes in by times row j of panels. */
-static void add_alone(float by, const float *value, int64_t n_rows, int64_t j, int64_t vw, float *acc)
+/* acc [vw] takes in by times a row of panels. */
+static void add_alone(const struct work *w, float by, int row, float *acc)
 {
-    for (int64_t d = 0; d < vw; d += 16)
-        v_store(acc + d, v_fma(v_set(by), v_load(value + panel_at(n_rows, j, d)), v_load(acc + d)));
+    for (int64_t d = 0; d < w->vw; d += 16)
+        v_store(acc + d, v_fma(v_set(by), v_load(w->value + panel_at(FEW_ROWS, row, d)), v_load(acc + d)));
 }
 
 /* A block of which the tile's pairs go alone; i: the first of them in its group. */
@@ -410,9 +402,15 @@ static void mix_alone(struct work *w, int64_t i, int64_t n, int64_t at, int64_t 
             v_store(acc + d, v_mul(v_load(acc + d), by));
         for (uint32_t left = w->keep[r][b]; left; left &= left - 1) {
             const int64_t slot = b * KERN_ATTEND_BLOCK + __builtin_ctz(left);
-            add_alone(w->score[r * KERN_PAGE + slot], w->value, FEW_ROWS, want_value(w, at, slot), w->vw, acc);
+            add_alone(w, w->score[r * KERN_PAGE + slot], want_value(w, at, slot), acc);
         }
     }
+}
+
+static struct part *list_part(struct list *m)
+{
+    m->part[m->n_parts].rescale = false;
+    return &m->part[m->n_parts++];
 }
 
 /* A list takes in slots of a block. */
@@ -444,12 +442,12 @@ static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
         if (!some && !rescale)
             continue;
         if (!w->clean[at] || (b + 1) * KERN_ATTEND_BLOCK > end) {
-            mix_values(w, i / TILE_R, 1);
+            mix(w, i / TILE_R, 1);
             mix_alone(w, i, n, at, b);
             continue;
         }
         if (rescale || !m->n_parts) {
-            struct part *p = &m->part[m->n_parts++];
+            struct part *p = list_part(m);
             p->rescale = rescale;
             for (int64_t r = 0; r < TILE_R; r++)
                 p->by[r] = r < n ? w->rescale[i + r][b] : 1.0f;
@@ -459,11 +457,11 @@ static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
     }
 }
 
-/* What pages of a split lost to the sums of the tile at pair i. */
-static void mix_means(struct work *w, int64_t i, int64_t n, int64_t n_pages, float *acc)
+/* What pages of a split lost goes to the list of the tile at pair i of the group that begins at first; n pairs of it are some. */
+static void list_means(struct work *w, int64_t first, int64_t i, int64_t n, int64_t n_pages)
 {
-    struct list *m = w->list;
-    const float *lost = w->lost + i * SPLIT_PAGES;
+    struct list *m = &w->list[i / TILE_R];
+    const float *lost = w->lost + (first + i) * SPLIT_PAGES;
     for (int64_t at = 0; at < n_pages; at++) {
         bool some = false;
         for (int64_t r = 0; r < n; r++)
@@ -471,25 +469,24 @@ static void mix_means(struct work *w, int64_t i, int64_t n, int64_t n_pages, flo
         if (!some)
             continue;
         if (w->clean[at]) {
+            if (!m->n_parts)
+                list_part(m);
             for (int64_t r = 0; r < TILE_R; r++)
                 m->weight[m->n * TILE_R + r] = lost[r * SPLIT_PAGES + at];
             m->row[m->n++] = (uint16_t)at;
-            m->n_parts = 1;
-            m->part[0].rescale = false;
-            m->part[0].n = m->n;
+            m->part[m->n_parts - 1].n = m->n;
             continue;
         }
-        mix(m, 1, w->mean, SPLIT_PAGES, w->vw, acc);
+        mix(w, i / TILE_R, 1);
         for (int64_t r = 0; r < n; r++)
             if (lost[r * SPLIT_PAGES + at] != 0.0f)
-                add_alone(lost[r * SPLIT_PAGES + at], w->mean, SPLIT_PAGES, at, w->vw, acc + r * w->vw);
+                add_alone(w, lost[r * SPLIT_PAGES + at], (int)at, w->acc + (i + r) * w->vw);
     }
-    mix(m, 1, w->mean, SPLIT_PAGES, w->vw, acc);
     for (int64_t r = 0; r < n; r++) {
         float x = 0.0f;
         for (int64_t at = 0; at < n_pages; at++)
             x += lost[r * SPLIT_PAGES + at];
-        w->missed[i + r] = x;
+        w->missed[first + i + r] = x;
     }
 }
 
@@ -597,10 +594,10 @@ static void do_page(struct work *w, int64_t first, int64_t n, int64_t page, int6
     bool full = w->n_rows > FEW_ROWS - KERN_PAGE;
     for (int64_t i = 0; i < n; i += TILE_R) {
         const struct list *m = &w->list[i / TILE_R];
-        full |= m->n > FEW_LIST - KERN_PAGE || m->n_parts > LIST_PARTS - PAGE_BLOCKS;
+        full |= m->n > FEW_LIST - SPLIT_PAGES - KERN_PAGE || m->n_parts > LIST_PARTS - PAGE_BLOCKS - 1;
     }
     if (full)
-        mix_values(w, 0, n / TILE_R);
+        mix(w, 0, n / TILE_R);
     if (w->n_rows > FEW_ROWS - KERN_PAGE)
         forget_values(w);
     score_page(w, first, n, page, next);
@@ -625,7 +622,7 @@ static int64_t prepare(struct work *w, int64_t split)
     const int64_t from = split * SPLIT_PAGES, to = num_min(from + SPLIT_PAGES, num_div_up(a->pos0 + a->n_rows, KERN_PAGE));
     for (int64_t page = from; page < to; page++) {
         prepare_keys(w, page);
-        w->clean[page - from] = mean_of(a->v_codec, a->page[page] + a->v_at, a->v_width, slots_of(w, page), page - from, w->mean);
+        w->clean[page - from] = mean_of(a->v_codec, a->page[page] + a->v_at, a->v_width, slots_of(w, page), page - from, w->value);
     }
     forget_values(w);
     return num_max(0, to - from);
@@ -645,9 +642,9 @@ static void do_split(struct work *w, int64_t first, int64_t n, int64_t split, in
     see(w, first, n);
     for (int64_t page = 0; page < n_pages; page++)
         do_page(w, first, n, split * SPLIT_PAGES + page, split * SPLIT_PAGES + (page + 1) % n_pages);
-    mix_values(w, 0, n / TILE_R);
-    for (int64_t i = first; i < first + n; i += TILE_R)
-        mix_means(w, i, num_min(TILE_R, w->n_pairs - i), n_pages, w->acc + (i - first) * w->vw);
+    for (int64_t i = 0; i < n; i += TILE_R)
+        list_means(w, first, i, num_min(TILE_R, w->n_pairs - first - i), n_pages);
+    mix(w, 0, n / TILE_R);
 }
 
 /* all takes in a split: maximum, sum, missed share, positions kept. */

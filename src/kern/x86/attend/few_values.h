@@ -45,19 +45,19 @@ static void read_value(enum kern_kv_codec c, const uint8_t *block, int64_t width
         read_value_on(c, block, width, j, to);
 }
 
-/* The sum of slots [0, n) times 1/128, as slot `at` of panels of SPLIT_PAGES.  True: all of them are finite, and the sum is. */
+/* The sum of slots [0, n) times 1/128, as row `at` of panels of FEW_ROWS.  True: all of them are finite, and the sum is. */
 LANES_INLINE bool mean_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t n, int64_t at, float *mean)
 {
     struct v16 odd = v_zero();
     for (int64_t d = 0; d < width; d += 16)
-        v_store(mean + panel_at(SPLIT_PAGES, at, d), v_zero());
+        v_store(mean + panel_at(FEW_ROWS, at, d), v_zero());
     for (int64_t j = 0; j < n; j++)
         for (int64_t d = 0; d < width; d += 16) {
-            float *sum = mean + panel_at(SPLIT_PAGES, at, d);
+            float *sum = mean + panel_at(FEW_ROWS, at, d);
             v_store(sum, v_add(v_load(sum), value_at(c, block, width, j, d)));
         }
     for (int64_t d = 0; d < width; d += 16) {
-        float *sum = mean + panel_at(SPLIT_PAGES, at, d);
+        float *sum = mean + panel_at(FEW_ROWS, at, d);
         odd = v_fma(v_load(sum), v_zero(), odd);
         v_store(sum, v_mul(v_load(sum), v_set(1.0f / KERN_PAGE)));
     }
