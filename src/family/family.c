@@ -330,11 +330,19 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
     struct device_kv kv = stream_of(f, stream);
     kv.n_heads = 1;
     kv.at = 0;
+    struct kv_wanted want[DEVICE_PICK_ROWS];
+    for (int64_t i = 0; i < p->n_rows; i++)
+        want[i] = (struct kv_wanted){t[i], p->chosen + (i * p->n_heads + head) * p->most, kern_pick_budget(p->rule, row[i].pos)};
     for (int64_t i = 0, n; i < p->n_rows && device_runs(f->device); i += n) {
         struct device_picks part = *p;
         struct kv_heads *h;
         struct err err;
-        if (kv_heads_take(&h, stream, head, t + i, p->n_rows - i, &n, device_cancel(f->device), &err)) {
+        int64_t end = i;
+        while (end < p->n_rows && !kern_pick_checks(row[end].pos))
+            end++;
+        const atomic_bool *cancel = device_cancel(f->device);
+        if (end > i ? kv_heads_take_some(&h, stream, head, want + i, end - i, &n, cancel, &err)
+                    : kv_heads_take(&h, stream, head, t + i, 1, &n, cancel, &err)) {
             device_fail(f->device, &err);
             return;
         }

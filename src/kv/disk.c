@@ -83,7 +83,9 @@ bool kv_disk_memory(const struct kv_spec *s, int64_t max_tokens, uint64_t budget
         !num_mul_u64(slots, n_units * sizeof(struct kv_key) + sizeof(uint32_t) + 1, &list))
         return false;
     const uint64_t lane = s->group[group].page_bytes + most; /* a page that is written or read */
-    return num_add_u64(stage, list, out) && num_add_u64(*out, lane, out);
+    uint64_t kept;
+    return num_add_u64(stage, list, out) && num_add_u64(*out, lane, out) && num_mul_u64((uint64_t)s->kept, slot_bytes, &kept) &&
+           num_add_u64(*out, kept, out);
 }
 
 uint64_t kv_disk_step_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t pages_in_memory)
@@ -204,7 +206,7 @@ static ingle_status lists(struct kv_disk *d, uint64_t budget_bytes, struct err *
     for (uint32_t i = 0; i < s->n_streams; i++)
         for (uint32_t h = 0; s->stream[i].group == d->group && h < s->stream[i].n_heads; h++) {
             struct kv_unit *u = &d->unit[k++];
-            *u = (struct kv_unit){i, h, s->stream[i].at + h * s->stream[i].head_bytes, s->stream[i].head_bytes, step_of(&s->stream[i]), at};
+            *u = (struct kv_unit){i, h, s->stream[i].at + h * s->stream[i].head_bytes, s->stream[i].head_bytes, step_of(&s->stream[i]), at, 0};
             at += (uint64_t)d->n_slots * u->step;
         }
     return INGLE_OK;

@@ -81,6 +81,17 @@ struct kv_heads;
 MUST_CHECK ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head, struct kv_timeline *const *t, int64_t n,
                                       int64_t *n_taken, const atomic_bool *cancel, struct err *err);
 void kv_heads_give(struct kv_heads *h);
+
+/* Pages that a row wants of a timeline: page [n], ascending. */
+struct kv_wanted {
+    struct kv_timeline *timeline;
+    const int32_t *page;
+    int64_t n; /* at most kv_spec.kept */
+};
+/* As kv_heads_take(), of those pages alone: kv_timeline_head() says nothing of others.  What is read stays in memory, in place of what
+ * was not wanted for the longest time. */
+MUST_CHECK ingle_status kv_heads_take_some(struct kv_heads **out, uint32_t stream, uint32_t head, const struct kv_wanted *w, int64_t n,
+                                           int64_t *n_taken, const atomic_bool *cancel, struct err *err);
 uint8_t *const *kv_timeline_head(const struct kv_timeline *t, uint32_t group);
 
 /* ---- for this room ---- */

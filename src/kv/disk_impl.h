@@ -14,6 +14,15 @@ struct kv_unit {
     size_t at, n_bytes;  /* in a page */
     size_t step;         /* n_bytes, a multiple of 4,096 */
     uint64_t first;      /* in the file: that of slot 0; that of slot i is i * step behind it */
+    size_t kept_at;      /* in kv_disk.kept_at */
+};
+
+/* A block that stays in memory: which one; when it was wanted last, in takes; by whom it is used (a bit each of kv_disk.heads). */
+struct kv_kept {
+    int32_t slot; /* -1: none */
+    uint32_t turn;
+    uint64_t wanted;
+    uint8_t used;
 };
 
 /* A block that is wanted: which slot, and which of the pages that it had in turn. */
@@ -74,6 +83,8 @@ struct kv_heads {
     struct kv_disk *disk;
     struct kv_stage *stage;
     bool used;
+    bool some;     /* of the unit's kept blocks */
+    uint32_t unit;
 };
 
 struct kv_disk {
@@ -103,6 +114,10 @@ struct kv_disk {
     struct kv_stage stage[KV_STAGES];
     struct kv_heads heads[KV_STAGES];
     struct kv_block *want; /* [cap] */
+    int64_t n_kept;        /* of a unit */
+    struct kv_kept *kept;  /* [n_units][n_kept] */
+    uint8_t *kept_at;
+    size_t kept_bytes;
     uint64_t takes;
     uint32_t *order[KV_DISK_KINDS]; /* [n_order]: units as a step took them */
     size_t n_order, place;          /* place: of the step that runs */

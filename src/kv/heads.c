@@ -83,6 +83,30 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* Memory for blocks that rows chose. */
+static ingle_status open_kept(struct kv_disk *d, struct err *err)
+{
+    size_t n = 0, bytes = 0;
+    d->n_kept = d->pool->spec->kept;
+    for (size_t i = 0; i < d->n_units; i++) {
+        size_t each;
+        d->unit[i].kept_at = bytes;
+        if (!num_mul((size_t)d->n_kept, d->unit[i].step, &each) || !num_add(bytes, each, &bytes))
+            return err_set(err, INGLE_LIMIT, "%lld pages to keep in memory are too many", (long long)d->n_kept);
+        n += (size_t)d->n_kept;
+    }
+    if (!n)
+        return INGLE_OK;
+    d->kept = mem_calloc(n, sizeof *d->kept);
+    d->kept_at = mem_big_alloc(bytes);
+    d->kept_bytes = bytes;
+    if (!d->kept || !d->kept_at)
+        return err_set(err, INGLE_NOMEM, "no %zu bytes to keep pages in that rows choose", bytes);
+    for (size_t i = 0; i < n; i++)
+        d->kept[i].slot = -1;
+    return INGLE_OK;
+}
+
 ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *err)
 {
     size_t most = 0, bytes;
@@ -104,7 +128,8 @@ ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *er
     }
     if (!ok)
         return err_set(err, INGLE_NOMEM, "no %zu bytes to read keys and values into", d->stage_bytes * KV_STAGES);
-    return kv_disk_start(d, &d->thread, run, err);
+    const ingle_status st = open_kept(d, err);
+    return st ? st : kv_disk_start(d, &d->thread, run, err);
 }
 
 void kv_heads_free(struct kv_disk *d)
@@ -116,6 +141,8 @@ void kv_heads_free(struct kv_disk *d)
     for (int i = 0; i < KV_DISK_KINDS; i++)
         mem_free(d->order[i]);
     mem_free(d->want);
+    mem_free(d->kept);
+    mem_big_free(d->kept_at, d->kept_bytes);
 }
 
 /* ---- who asks for them ---- */
@@ -279,6 +306,20 @@ static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_u
     }
 }
 
+/* With the lock: the stage that has what is wanted, read and whole. */
+static ingle_status stage_done(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, const atomic_bool *cancel, struct err *err)
+{
+    uint64_t waited = 0;
+    ingle_status st = stage_for(d, unit, n, out, &waited, cancel, err);
+    while (!st && (*out)->state != KV_STAGE_DONE)
+        st = wait_for(d, &waited, cancel, err);
+    if (st || (*out)->failed < 0)
+        return st;
+    (*out)->state = KV_STAGE_EMPTY; /* it is read again when it is wanted again */
+    d->failed_reads++;
+    return damaged(d, *out, err);
+}
+
 ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head, struct kv_timeline *const *t, int64_t n,
                            int64_t *n_taken, const atomic_bool *cancel, struct err *err)
 {
@@ -295,18 +336,10 @@ ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head
     BUG_IF(!k);
     const uint64_t began = clock_now();
     pthread_mutex_lock(&d->lock);
-    struct kv_stage *s;
-    uint64_t waited = 0;
-    ingle_status st = stage_for(d, unit, n_blocks, &s, &waited, cancel, err);
-    while (!st && s->state != KV_STAGE_DONE)
-        st = wait_for(d, &waited, cancel, err);
-    if (!st && s->failed >= 0) {
-        s->state = KV_STAGE_EMPTY; /* it is read again when it is wanted again */
-        d->failed_reads++;
-        st = damaged(d, s, err);
-    }
+    struct kv_stage *s = NULL;
+    const ingle_status st = stage_done(d, unit, n_blocks, &s, cancel, err);
     if (!st)
-        *h = (struct kv_heads){d, s, true};
+        *h = (struct kv_heads){.disk = d, .stage = s, .used = true};
     if (!st && first)
         read_ahead(d, s, next_of(d, unit), n_blocks);
     pthread_mutex_unlock(&d->lock);
@@ -320,7 +353,126 @@ ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head
     return INGLE_OK;
 }
 
+/* ---- blocks that rows chose ---- */
+
+static struct kv_kept *kept_of(const struct kv_disk *d, uint32_t unit) { return d->kept + (int64_t)unit * d->n_kept; }
+
+static uint8_t *kept_memory(const struct kv_disk *d, uint32_t unit, int64_t i)
+{
+    return d->kept_at + d->unit[unit].kept_at + (size_t)i * d->unit[unit].step;
+}
+
+/* Which of a unit's kept blocks a page has; -1: none. */
+static int64_t find_kept(const struct kv_disk *d, uint32_t unit, const struct kv_page *pg)
+{
+    const struct kv_kept *k = kept_of(d, unit);
+    for (int64_t i = 0; i < d->n_kept; i++)
+        if (k[i].slot == pg->slot && k[i].turn == d->turn[pg->slot])
+            return i;
+    return -1;
+}
+
+/* The place of what was not wanted for the longest time; -1: this take wants all, or others use them. */
+static int64_t oldest_kept(const struct kv_disk *d, uint32_t unit)
+{
+    const struct kv_kept *k = kept_of(d, unit);
+    int64_t at = -1;
+    for (int64_t i = 0; i < d->n_kept; i++)
+        if (!k[i].used && k[i].wanted != d->takes && (at < 0 || k[i].wanted < k[at].wanted))
+            at = i;
+    return at;
+}
+
+/* Notes what a row wants that is not there; places: how many this take wants, at most half of all, so that a step between the pieces
+ * of another one has the others.  False: there is no place for all of it. */
+static bool want_some(struct kv_disk *d, uint32_t unit, const struct kv_wanted *w, int32_t *n, int64_t *places)
+{
+    const struct kv_table *b = &w->timeline->table[d->group];
+    const int32_t before = *n;
+    for (int64_t i = 0; i < w->n; i++) {
+        struct kv_page *pg = b->page[w->page[i]];
+        if (pg->at)
+            continue;
+        int64_t at = find_kept(d, unit, pg);
+        const bool there = at >= 0;
+        if (!there)
+            at = *n < d->cap ? oldest_kept(d, unit) : -1;
+        const bool more = at >= 0 && (!there || kept_of(d, unit)[at].wanted != d->takes);
+        if (at < 0 || (more && *places >= d->n_kept / 2)) { /* what was noted for this one is not read */
+            while (*n > before)
+                kept_of(d, unit)[d->want[--*n].page->block].slot = -1;
+            return false;
+        }
+        struct kv_kept *k = &kept_of(d, unit)[at];
+        k->wanted = d->takes;
+        *places += more;
+        if (there)
+            continue;
+        k->slot = pg->slot;
+        k->turn = d->turn[pg->slot];
+        pg->block = (int32_t)at;
+        d->want[(*n)++] = (struct kv_block){.page = pg, .slot = pg->slot, .turn = k->turn, .index = w->page[i]};
+    }
+    return true;
+}
+
+/* Has the wanted blocks read, and puts them into their places. */
+static ingle_status read_some(struct kv_disk *d, uint32_t unit, int32_t n, const atomic_bool *cancel, struct err *err)
+{
+    const uint64_t began = clock_now();
+    struct kv_stage *s = NULL;
+    pthread_mutex_lock(&d->lock);
+    const ingle_status st = stage_done(d, unit, n, &s, cancel, err);
+    pthread_mutex_unlock(&d->lock);
+    d->counts.waited_seconds += (double)(clock_now() - began) * 1e-9;
+    for (int32_t i = 0; i < n; i++) { /* nobody asks for the stage meanwhile: steps are one thread's */
+        const int32_t at = d->want[i].page->block;
+        if (st)
+            kept_of(d, unit)[at].slot = -1;
+        else
+            memcpy(kept_memory(d, unit, at), s->at + (size_t)i * d->unit[unit].step, d->unit[unit].n_bytes);
+    }
+    return st;
+}
+
+ingle_status kv_heads_take_some(struct kv_heads **out, uint32_t stream, uint32_t head, const struct kv_wanted *w, int64_t n,
+                                int64_t *n_taken, const atomic_bool *cancel, struct err *err)
+{
+    struct kv_disk *d = w[0].timeline->pool->disk;
+    struct kv_heads *h = !d->heads[0].used ? &d->heads[0] : &d->heads[1];
+    const uint32_t unit = unit_of(d, stream, head);
+    const uint8_t mine = (uint8_t)(1 << (h - d->heads));
+    int32_t n_blocks = 0;
+    int64_t k = 0, places = 0;
+    BUG_IF(h->used);
+    d->takes++;
+    while (k < n && want_some(d, unit, &w[k], &n_blocks, &places))
+        k++;
+    BUG_IF(!k);
+    const ingle_status st = n_blocks ? read_some(d, unit, n_blocks, cancel, err) : INGLE_OK;
+    if (st)
+        return st;
+    for (int64_t r = 0; r < k; r++) {
+        const struct kv_table *b = &w[r].timeline->table[d->group];
+        for (int64_t i = 0; i < w[r].n; i++) {
+            const struct kv_page *pg = b->page[w[r].page[i]];
+            const int64_t at = pg->at ? -1 : find_kept(d, unit, pg);
+            b->head[w[r].page[i]] = pg->at ? pg->at + d->unit[unit].at : kept_memory(d, unit, at);
+            if (at >= 0)
+                kept_of(d, unit)[at].used |= mine;
+        }
+    }
+    *h = (struct kv_heads){.disk = d, .used = true, .some = true, .unit = unit};
+    *n_taken = k;
+    *out = h;
+    return INGLE_OK;
+}
+
 void kv_heads_give(struct kv_heads *h)
 {
+    struct kv_disk *d = h->disk;
+    const uint8_t mine = (uint8_t)(1 << (h - d->heads));
+    for (int64_t i = 0; h->some && i < d->n_kept; i++)
+        kept_of(d, h->unit)[i].used &= (uint8_t)~mine;
     h->used = false;
 }

@@ -108,6 +108,8 @@ struct kv_spec {
     uint64_t guest;
     /* Pages of kv_disk_group() that a timeline has in memory, at most; 0: all. */
     int64_t in_memory;
+    /* Rows choose pages (kern/pick.h): of each head of kv_disk_group() so many blocks that were read stay in memory; 0: they do not. */
+    int64_t kept;
 };
 void kv_spec_release(struct kv_spec *s);
 /* Before kv_layout(): each stream of heads of a group that keeps everything gets one of shadow keys, all in one more group;

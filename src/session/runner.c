@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 enum { DENSE_ROWS = 512, EXPERT_ROWS = 2048, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
+enum { KEPT_STEPS = 2 }; /* steps whose pages stay in memory, where rows choose pages on disk */
 enum { BETWEEN_ROWS = 64 }; /* of a step that runs between pieces of another one */
 
 int64_t session_default_rows(const struct family_info *info)
@@ -73,6 +74,7 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
     const char *why = session_disk_refuses(spec);
     if (why)
         return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s", why);
+    spec->kept = o->pick.part ? KEPT_STEPS * kern_pick_budget(&o->pick, o->n_ctx - 1) : 0;
     spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
     return INGLE_OK;
 }

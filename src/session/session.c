@@ -158,7 +158,8 @@ static void tell_disk(struct session *s, int64_t n)
     s->told_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
-    const double seconds = disk.rate > 0 ? (double)bytes / disk.rate : 0.0;
+    const double part = s->r->pick.part ? (double)kern_pick_budget(&s->r->pick, n - 1) / (double)num_div_up(n, KV_PAGE) : 1.0;
+    const double seconds = disk.rate > 0 ? (double)bytes * part / disk.rate : 0.0;
     report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging", "keys and values", "up to %.1f %s of keys and values are on disk: about %.2g s a token",
            (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB", seconds);
 }

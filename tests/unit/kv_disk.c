@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Two streams of two and of one head, blocks of 24 and 8 KiB: 56 KiB a page. */
-enum { WIDTH = 16, WIDE = 48, PAGES = 40, MEMORY = 14, STEP = 200 };
+enum { WIDTH = 16, WIDE = 48, PAGES = 40, MEMORY = 14, STEP = 200, KEPT = 8 };
 
 /* A disk that does not answer: reads or writes of files wait until it is let go. */
 static pthread_mutex_t hang_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -79,6 +79,7 @@ static void begin_slow(struct depot *d, uint64_t disk_bytes, uint64_t stall_ns)
     d->spec.stream[1] = (struct kv_stream){.kind = KV_HEADS, .layer = 7, .n_heads = 1, .k_width = WIDTH, .v_width = WIDTH, .every = 1, .k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16};
     assert_int_equal(kv_layout(&d->spec, &e), INGLE_OK);
     d->spec.in_memory = MEMORY;
+    d->spec.kept = KEPT;
     assert_int_equal(kv_pool_create(&d->pool, &d->spec, MEMORY * d->spec.group[0].page_bytes, NULL, &e), INGLE_OK);
     const struct kv_disk_options o = {.dir = d->dir, .budget_bytes = disk_bytes, .max_tokens = PAGES * KV_PAGE, .stall_ns = stall_ns};
     if (kv_disk_open(d->pool, &o, &e))
@@ -437,9 +438,91 @@ static void end_stalls(void **state)
     usleep(20000); /* it frees its memory */
 }
 
+/* Takes pages of a head and looks at their bytes; whoever has them gives them. */
+static struct kv_heads *take_some(const struct depot *d, uint32_t head, const int32_t *page, int64_t n, int64_t *n_taken)
+{
+    struct err e;
+    struct kv_heads *heads;
+    const struct kv_wanted w[2] = {{d->t, page, n}, {d->t, page + n, n}};
+    if (kv_heads_take_some(&heads, 0, head, w, n_taken ? 2 : 1, n_taken ? n_taken : &(int64_t){0}, NULL, &e))
+        fail_msg("%s", e.msg);
+    for (int64_t i = 0; i < n; i++)
+        for (size_t k = 0; k < d->spec.stream[0].head_bytes; k += 97)
+            assert_int_equal(kv_timeline_head(d->t, 0)[page[i]][k], byte_of(page[i], 0, head, k));
+    return heads;
+}
+
+static uint64_t read_so_far(const struct depot *d)
+{
+    struct kv_disk_counts n;
+    kv_disk_count(d->pool, &n);
+    return n.read_bytes / (24 << 10);
+}
+
+/* Rows that choose pages: those alone are read, and stay while they are wanted more often than others. */
+static void some_pages(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    int32_t away[PAGES + 4];
+    int64_t n_away = 0, taken = 0;
+    begin(&d, 64 << 20);
+    assert_int_equal(grow(&d, d.t, 32 * KV_PAGE + 3, &e), INGLE_OK);
+    for (int32_t i = 0; i < 32; i++)
+        if (!kv_timeline_pages(d.t, 0)[i])
+            away[n_away++] = i;
+    assert_true(n_away >= 16);
+    const int32_t mixed[] = {0, away[2], away[3], away[9], 32};
+    uint64_t was = read_so_far(&d);
+    kv_heads_give(take_some(&d, 1, mixed, 5, NULL));
+    assert_int_equal(read_so_far(&d), was + 3);
+    kv_heads_give(take_some(&d, 1, mixed, 5, NULL)); /* they are there */
+    assert_int_equal(read_so_far(&d), was + 3);
+    kv_heads_give(take_some(&d, 0, mixed, 5, NULL)); /* another head has its own */
+    assert_int_equal(read_so_far(&d), was + 6);
+    struct kv_heads *first = take_some(&d, 1, mixed, 5, NULL), *second = take_some(&d, 1, away + 10, 4, NULL); /* a step between the pieces of another one */
+    kv_heads_give(second);
+    kv_heads_give(take_some(&d, 1, away + 4, 4, NULL)); /* in their place, not in that of the first */
+    for (size_t k = 0; k < d.spec.stream[0].head_bytes; k += 89)
+        assert_int_equal(kv_timeline_head(d.t, 0)[away[9]][k], byte_of(away[9], 0, 1, k));
+    kv_heads_give(first);
+    was = read_so_far(&d);
+    kv_heads_give(take_some(&d, 1, away + 4, 4, NULL));
+    kv_heads_give(take_some(&d, 1, mixed, 5, NULL));
+    assert_int_equal(read_so_far(&d), was);
+    kv_heads_give(take_some(&d, 1, away + 10, 4, NULL)); /* in place of the oldest */
+    kv_heads_give(take_some(&d, 1, mixed, 5, NULL));
+    assert_int_equal(read_so_far(&d), was + 4);
+    kv_heads_give(take_some(&d, 1, away, 4, &taken)); /* half of the places are one take's: the second row waits */
+    assert_int_equal(taken, 1);
+    const int32_t twice[] = {away[0], away[1], away[0], away[1]};
+    kv_heads_give(take_some(&d, 1, twice, 2, &taken));
+    assert_int_equal(taken, 2);
+
+    atomic_bool cancel = true;
+    struct kv_heads *none;
+    const struct kv_wanted w = {d.t, away + 12, 3};
+    hang(true, false);
+    assert_int_equal(kv_heads_take_some(&none, 0, 1, &w, 1, &taken, &cancel, &e), INGLE_CANCEL);
+    hang(false, false);
+    kv_heads_give(take_some(&d, 1, away + 12, 3, NULL));
+    const int fd = open(d.path, O_RDWR);
+    static const char zeros[1 << 16] = {0};
+    for (off_t at = 0; at < 4 << 20; at += (off_t)sizeof zeros)
+        assert_int_equal(pwrite(fd, zeros, sizeof zeros, at), sizeof zeros);
+    close(fd);
+    for (int i = 0; i < 2; i++) { /* what was not read is not there the second time, either */
+        const struct kv_wanted bad = {d.t, away + 5, 1};
+        assert_int_equal(kv_heads_take_some(&none, 0, 0, &bad, 1, &taken, NULL, &e), INGLE_IO);
+        assert_non_null(strstr(e.msg, "checksum"));
+    }
+    end(&d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grows), cmocka_unit_test(shared), cmocka_unit_test(no_room), cmocka_unit_test(bad_reads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(grows), cmocka_unit_test(some_pages), cmocka_unit_test(shared), cmocka_unit_test(no_room), cmocka_unit_test(bad_reads),
                                        cmocka_unit_test(comes_back), cmocka_unit_test(reads_stall), cmocka_unit_test(writes_stall), cmocka_unit_test(end_stalls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
