@@ -732,6 +732,11 @@ const struct kern_attend_table CODED_SET(kern_attend_coded) = {.kv_write = kv_wr
 
 /* ---- the choice of pages (kern/pick.h) ---- */
 
+#if defined(__AVX512VNNI__)
+/* Two vectors of positions share what is read of a query: registers have room where nothing but scores is computed. */
+static void shadow_8(const struct group *g, int64_t i, const struct work *w, float *s) { score_tile(8, 2, g, i, w, s); }
+#endif
+
 /* Scores of a page by its shadow keys; next: the keys that are read then. */
 static void score_shadow(struct group *g, const uint8_t *block, int64_t page, const uint8_t *next)
 {
@@ -741,7 +746,13 @@ static void score_shadow(struct group *g, const uint8_t *block, int64_t page, co
     expand_keys(block, a->k_width, (uint8_t *)g->page, next);
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);
-        t->score(g, i, &w, g->score + i * ATTEND_PART);
+        float *to = g->score + i * ATTEND_PART;
+#if defined(__AVX512VNNI__)
+        if (t->n == 8)
+            shadow_8(g, i, &w, to);
+        else
+#endif
+            t->score(g, i, &w, to);
         i += t->n;
     }
 }
