@@ -23,8 +23,8 @@
 
 enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK, SPLIT_PAGES = KERN_SPLIT / KERN_PAGE };
 
-#include "kern/x86/attend/few_keys.h"
 #include "kern/x86/attend/few_values.h"
+#include "kern/x86/attend/few_keys.h"
 
 enum { GROUP_TILES = FEW_GROUP / TILE_R, LIST_PARTS = 4 * PAGE_BLOCKS, AHEAD = 16 };
 

@@ -138,13 +138,79 @@ static bool plain_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width
     return true;
 }
 
+/* Keys of sixteen positions from block b on, of n4r: f32 [width][16], turned as they are stored. */
+static void n4r_rows(const uint8_t *block, int64_t width, int64_t b, float *x)
+{
+    const int64_t group = kern_kv_group(KERN_KV_N4R, width);
+    const uint16_t *norm = (const uint16_t *)(const void *)behind(KERN_KV_N4R, block, width) + b * 16;
+    const uint8_t *at = block + b * width * 8;
+    for (int64_t g = 0; g < width; g += group, norm += KERN_PAGE) {
+        const struct v16 by = v_from_f16(norm);
+        for (int64_t k = g; k < g + group / 2; k += 4, at += 64) {
+            uint8_t low[64], high[64];
+            expand(at, kern_n4r_level, low, high);
+            LANES_UNROLL
+            for (int i = 0; i < 4; i++) {
+                v_store(x + (k + i) * 16, v_mul(by, byte_of(low, i)));
+                v_store(x + (k + group / 2 + i) * 16, v_mul(by, byte_of(high, i)));
+            }
+        }
+    }
+}
+
+/* Angles of the pairs of keys that are made of values, of the position that a page begins with: f32 [n_pairs][2]. */
+static void page_angles(const struct kern_from_v *f, int64_t pos, float *angle)
+{
+    enum { SOME = 64 };
+    for (int64_t i = 0; i < f->n_pairs; i += SOME)
+        kern_rope_angles(angle + 2 * i, pos, f->inv_freq + i, num_min(SOME, f->n_pairs - i));
+}
+
+LANES_INLINE void turn_pair(float *x, float *y, struct v16 c, struct v16 s)
+{
+    const struct v16 a = v_load(x), b = v_load(y);
+    v_store(x, v_fnma(b, s, v_mul(a, c)));
+    v_store(y, v_fma(a, s, v_mul(b, c)));
+}
+
+/* Keys of sixteen positions from block b on, made of values: f32 [width][16]; room: f32 [width]. */
+static void made_rows(const struct kern_attend *a, const uint8_t *values, const float *angle, int64_t b, float *x, float *room)
+{
+    const struct kern_from_v *f = a->from_v;
+    const int64_t width = a->k_width;
+    const float *slot = f->slot + b * 16 * f->n_pairs * 2;
+    for (int64_t j = 0; j < 16; j++) {
+        for (int64_t d = 0; d < width; d += 16)
+            v_store(room + d, v_mul(value_at(a->v_codec, values, width, b * 16 + j, d), v_load(f->weight + d)));
+        for (int64_t k = 0; k < width; k++)
+            x[k * 16 + j] = room[k];
+    }
+    for (int64_t i = 0; i < f->n_pairs; i++) {
+        float c[16], s[16];
+        for (int64_t j = 0; j < 16; j++) {
+            c[j] = slot[(j * f->n_pairs + i) * 2];
+            s[j] = slot[(j * f->n_pairs + i) * 2 + 1];
+        }
+        turn_pair(x + i * 16, x + (i + f->half) * 16, v_load(c), v_load(s));
+        turn_pair(x + i * 16, x + (i + f->half) * 16, v_set(angle[2 * i]), v_set(angle[2 * i + 1]));
+    }
+}
+
 /* Slots [0, to) of a page, and those of their 32, to codes and scales in the form of q8r; room: f32 [17][width]. */
 static void make_keys(const struct kern_attend *a, int64_t page, int64_t to, uint8_t *code, uint16_t *scale, float *room)
 {
     const int64_t width = a->k_width;
     const uint8_t *at = a->page[page];
+    float angle[KERN_KV_WIDE];
+    if (a->k_codec == KERN_KV_FROM_V)
+        page_angles(a->from_v, page * KERN_PAGE, angle);
     for (int64_t b = 0; b < num_div_up(to, KERN_ATTEND_BLOCK) * 2; b++) {
         if (plain_rows(a->k_codec, at + a->k_at, width, b, room)) {
+            turn_rows(room, width);
+        } else if (a->k_codec == KERN_KV_N4R) {
+            n4r_rows(at + a->k_at, width, b, room);
+        } else if (a->k_codec == KERN_KV_FROM_V) {
+            made_rows(a, at + a->v_at, angle, b, room, room + 16 * width);
             turn_rows(room, width);
         } else {
             float *key = room + 16 * width;

@@ -2,20 +2,29 @@
  * few_values - values of a page as f32, one position at a time where it is wanted, and their means.  A part of few_body.h.
  */
 
+/* Signed byte i of each of sixteen fours. */
+LANES_INLINE struct v16 byte_of(const uint8_t *four, int64_t i)
+{
+    const __m128i n = _mm_cvtsi32_si128((int)(24 - 8 * i));
+#ifdef __AVX512F__
+    return (struct v16){_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(_mm512_loadu_si512(four), n), 24))};
+#else
+    const __m256i lo = _mm256_loadu_si256((const __m256i *)(const void *)four), hi = _mm256_loadu_si256((const __m256i *)(const void *)(four + 32));
+    return (struct v16){_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(lo, n), 24)),
+                        _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(hi, n), 24))};
+#endif
+}
+
 /* Sixteen dimensions from d on of the value at slot j, as it is stored. */
 LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, int64_t d)
 {
     const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
-    if (c == KERN_KV_Q8R || c == KERN_KV_N4R) {
-        const int64_t group = kern_kv_group(c, width), i = c == KERN_KV_Q8R ? j % 4 : j % 16 % 4;
-        const int64_t row = c == KERN_KV_Q8R ? j / 4 : j / 32 * 4 + j % 16 / 4;
-        float f[16];
-        const uint8_t *at = block + (row * width + d) * 4 + i;
-        for (int k = 0; k < 16; k++) {
-            const uint8_t u = at[k * 4];
-            f[k] = (float)(c == KERN_KV_Q8R ? (int8_t)u : kern_n4r_level[j % 32 >= 16 ? u >> 4 : u & 15]);
-        }
-        return v_mul(v_set(_cvtsh_ss(scale[d / group * KERN_PAGE + j])), v_load(f));
+    if (c == KERN_KV_Q8R)
+        return v_mul(v_set(_cvtsh_ss(scale[j])), byte_of(block + (j / 4 * width + d) * 4, j % 4));
+    if (c == KERN_KV_N4R) {
+        uint8_t half[2][64];
+        expand(block + ((j / 32 * 4 + j % 16 / 4) * width + d) * 4, kern_n4r_level, half[0], half[1]);
+        return v_mul(v_set(_cvtsh_ss(scale[d / kern_kv_group(c, width) * KERN_PAGE + j])), byte_of(half[j % 32 / 16], j % 4));
     }
     struct v16 by = v_zero();
     if (c == KERN_KV_Q8_0)
@@ -41,6 +50,10 @@ static void read_value(enum kern_kv_codec c, const uint8_t *block, int64_t width
         read_value_on(KERN_KV_F16, block, width, j, to);
     else if (c == KERN_KV_F32)
         read_value_on(KERN_KV_F32, block, width, j, to);
+    else if (c == KERN_KV_Q8R)
+        read_value_on(KERN_KV_Q8R, block, width, j, to);
+    else if (c == KERN_KV_N4R)
+        read_value_on(KERN_KV_N4R, block, width, j, to);
     else
         read_value_on(c, block, width, j, to);
 }
@@ -70,5 +83,9 @@ static bool mean_of(enum kern_kv_codec c, const uint8_t *block, int64_t width, i
         return mean_on(KERN_KV_F16, block, width, n, at, mean);
     if (c == KERN_KV_F32)
         return mean_on(KERN_KV_F32, block, width, n, at, mean);
+    if (c == KERN_KV_Q8R)
+        return mean_on(KERN_KV_Q8R, block, width, n, at, mean);
+    if (c == KERN_KV_N4R)
+        return mean_on(KERN_KV_N4R, block, width, n, at, mean);
     return mean_on(c, block, width, n, at, mean);
 }
