@@ -89,8 +89,6 @@ static ingle_status read_options(const struct ingle_engine *e, const struct ingl
     if (!(o->experts_skip >= 0 && o->experts_skip <= EXPERT_MOST_SKIP))
         return err_set(err, INGLE_ARG, "experts with less than %g of the mean weight cannot be left out: it is a number from 0 to %d", o->experts_skip,
                        EXPERT_MOST_SKIP);
-    if (o->experts_skip > 0 && o->experts_worker)
-        return err_set(err, INGLE_ARG, "experts are left out (--experts-skip) only where no worker computes them");
     const ingle_status st = read_io(o->experts_io, out, err);
     return st ? st : read_early(o->experts_early, &out->early, err);
 }

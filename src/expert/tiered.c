@@ -32,25 +32,34 @@ static bool is_left(const struct expert_eval *v, int64_t e)
     return v->left && v->left[e];
 }
 
-static bool may_leave(const struct expert_eval *v)
+bool expert_store_may_leave(const struct expert_eval *v)
 {
-    return layer_at(v)->store->o.skip > 0 && v->x.n <= EXPERT_GUESS_ROWS && device_step_prompt(v->d) <= 1 && v->choice.k > 1;
+    const struct store_layer *l = layer_at(v);
+    return l && l->store->o.skip > 0 && v->x.n <= EXPERT_GUESS_ROWS && device_step_prompt(v->d) <= 1 && v->choice.k > 1;
 }
 
-/* Those that are not in memory and matter to none of their rows. */
-static void choose_left(struct expert_eval *v, const struct store_layer *l)
+void expert_store_find_light(const struct expert_eval *v, uint8_t *light)
 {
     const struct expert_choice *c = &v->choice;
+    const float skip = layer_at(v)->store->o.skip;
     for (int64_t e = 0; e < v->layer->n; e++)
-        v->left[e] = has_rows(v, e) && l->class->slot_of[l->first + e] < 0 && !expert_own_has(l->class, l->first + e);
+        light[e] = v->pairs.first[e + 1] > v->pairs.first[e];
     for (int64_t r = 0; r < v->x.n; r++) {
         float sum = 0;
         for (int64_t i = 0; i < c->k; i++)
             sum += c->weight[r * c->k + i];
         for (int64_t i = 0; i < c->k; i++)
-            if (!(c->weight[r * c->k + i] * (float)c->k < l->store->o.skip * sum))
-                v->left[c->id[r * c->k + i]] = 0;
+            if (!(c->weight[r * c->k + i] * (float)c->k < skip * sum))
+                light[c->id[r * c->k + i]] = 0;
     }
+}
+
+/* Those that are not in memory and matter to none of their rows. */
+static void choose_left(struct expert_eval *v, const struct store_layer *l)
+{
+    expert_store_find_light(v, v->left);
+    for (int64_t e = 0; e < v->layer->n; e++)
+        v->left[e] = v->left[e] && has_rows(v, e) && l->class->slot_of[l->first + e] < 0 && !expert_own_has(l->class, l->first + e);
 }
 
 /* Their rows add nothing to a sum. */
@@ -266,8 +275,8 @@ static void tiered_begin(struct expert_eval *v)
     struct store_class *c = l->class;
     const int64_t n = v->layer->n;
     v->state = device_bytes(v->d, 2 * (size_t)n);
-    v->left = may_leave(v) ? device_bytes(v->d, (size_t)n) : NULL;
-    v->zeros = may_leave(v) ? device_bytes(v->d, (size_t)v->out.width * sizeof *v->zeros) : NULL;
+    v->left = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)n) : NULL;
+    v->zeros = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)v->out.width * sizeof *v->zeros) : NULL;
     if (!device_runs(v->d)) {
         v->state = v->left = NULL;
         return;

@@ -5,6 +5,7 @@
 #define INGLE_EXPERT_TIERED_H
 
 #include "expert/early.h"
+#include "expert/expert.h"
 #include "expert/fetch.h"
 #include "expert/policy.h"
 #include "expert/store.h"
@@ -121,6 +122,10 @@ void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged
 void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
 void expert_store_join(struct expert_store *s, int t);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
+/* skip: whether experts of this evaluation may be left out where they are not in memory; and which (light [n]): those that matter to
+ * none of the rows that chose them. */
+bool expert_store_may_leave(const struct expert_eval *v);
+void expert_store_find_light(const struct expert_eval *v, uint8_t *light);
 /* What other threads may see of a layer and of all. */
 void expert_store_show(struct expert_store *s, struct store_layer *l);
 /* Takes in reads that have ended; until_ns: as expert_fetch_poll().  Returns how many. */

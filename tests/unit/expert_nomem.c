@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts beyond memory where there is no memory: opening a store ends with an error that says so, whichever allocation fails, and leaves
- * nothing behind; giving slots back and taking them again under pressure allocates nothing, and steps allocate what they do with all experts in memory. */
+ * nothing behind; giving slots back and taking them again under pressure allocates nothing, and steps allocate what they do with all experts in memory.
+ * Steps open no file, with experts, prefixes, keys and values on disk. */
 #define _GNU_SOURCE
 #include "unit/unit.h"
 #include "unit/mem_fail.h"
@@ -8,17 +9,78 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "expert/store.h"
+#include "kv/disk.h"
 #include "model/packed.h"
 
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char model[] = "tests/data/nano-v4/nano-v4-MXFP4.gguf";
-enum { TOKENS = 24, ANSWER = 4, PLENTY = 1 << 30 };
+enum { TOKENS = 24, ANSWER = 4, PLENTY = 1 << 30, EXPERTS = 100 << 10 };
 
 static struct ingle_error error;
 static char dir[64];
+
+/* ---- files that are opened; the program is linked with --wrap for each of these ---- */
+
+static atomic_bool in_step;
+static _Thread_local bool steps; /* this thread runs them */
+static atomic_int n_opened; /* within steps, but for what the thread that saves prefixes opens meanwhile */
+static char opened[256];    /* the last of them */
+
+int __real_open(const char *path, int flags, ...);
+int __real_openat(int at, const char *path, int flags, ...);
+FILE *__real_fopen(const char *path, const char *mode);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_openat(int at, const char *path, int flags, ...);
+FILE *__wrap_fopen(const char *path, const char *mode);
+
+static void note_open(const char *path)
+{
+    const bool of_store = strncmp(path, ".ingle-", 7) == 0 || strcmp(path, ".") == 0; /* in its directory */
+    if (!atomic_load(&in_step) || (of_store && !steps))
+        return;
+    snprintf(opened, sizeof opened, "%s", path);
+    atomic_fetch_add(&n_opened, 1);
+}
+
+/* The rights of a file that is made; else nothing was given. */
+#define MODE_OF(flags, mode)          \
+    do {                              \
+        va_list more;                 \
+        va_start(more, flags);        \
+        if (flags & O_CREAT)          \
+            mode = va_arg(more, int); \
+        va_end(more);                 \
+    } while (0)
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    int mode = 0;
+    MODE_OF(flags, mode);
+    note_open(path);
+    return __real_open(path, flags, mode);
+}
+
+int __wrap_openat(int at, const char *path, int flags, ...)
+{
+    int mode = 0;
+    MODE_OF(flags, mode);
+    note_open(path);
+    return __real_openat(at, path, flags, mode);
+}
+
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    note_open(path);
+    return __real_fopen(path, mode);
+}
+
+/* ---- */
 
 static void must(ingle_status st)
 {
@@ -168,9 +230,60 @@ static void nothing_is_allocated_under_pressure(void **state)
     close_world(&w);
 }
 
+/* Without a file of packed weights, then with one. */
+static void steps_open_no_file(void **state)
+{
+    (void)state;
+    enum { PROMPT = 3000, MORE = 20 };
+    steps = true;
+    for (int packed = 0; packed < 2; packed++) {
+        struct ingle_model *m;
+        struct ingle_engine *e;
+        struct ingle_engine_info info;
+        struct ingle_experts x;
+        struct kv_disk_counts kv;
+        int32_t tokens[PROMPT + MORE];
+        char store[96], disk[96];
+        snprintf(store, sizeof store, "%s/store%d", dir, packed);
+        snprintf(disk, sizeof disk, "%s/kv%d", dir, packed);
+        const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 4096, .max_rows = 64, .threads = 2,
+                                               .expert_bytes = EXPERTS, .store = store, .store_tokens = 64, .kv_disk = disk,
+                                               .kv_disk_bytes = 64 << 20, .cache_bytes = 1, .kv_pool_tokens = 512};
+        must(ingle_model_open(&m, "tests/data/goldens/gemma4_moe/model-F32.gguf", NULL, &error));
+        must(ingle_engine_open(&e, m, &o, &error));
+        ingle_engine_info(e, &info);
+        for (int i = 0; i < PROMPT + MORE; i++)
+            tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
+        for (int again = 0; again < 2; again++) { /* then a part of the prompt comes from the store */
+            struct ingle_session *s;
+            struct ingle_reuse r;
+            const float *logits;
+            must(ingle_session_open(&s, e, &error));
+            for (int n = PROMPT; n <= PROMPT + MORE; n++) {
+                must(ingle_session_sync(s, tokens, n, &r, &error));
+                assert_true(n > PROMPT || !again == !r.from_disk);
+                atomic_store(&in_step, true);
+                const ingle_status st = ingle_session_finish(s, &logits, &error);
+                atomic_store(&in_step, false);
+                must(st);
+            }
+            ingle_session_close(s);
+            ingle_engine_forget(e);
+        }
+        session_runner_disk_count(e->runner, &kv);
+        assert_true(kv.written_bytes > 0 && kv.read_bytes > 0);
+        assert_true(ingle_engine_experts(e, &x) && x.misses > 0 && x.read_bytes > 0 && x.packed == packed);
+        if (atomic_load(&n_opened))
+            fail_msg("%d files were opened within steps, '%s' at last", atomic_load(&n_opened), opened);
+        ingle_engine_close(e);
+        ingle_model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(steps_open_no_file, setup, teardown),
         cmocka_unit_test_setup_teardown(any_allocation_may_fail_at_the_start, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_allocated_under_pressure, setup, teardown),
     };
