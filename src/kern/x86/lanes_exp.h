@@ -30,7 +30,8 @@ LANES_INLINE struct v16 v_exp(struct v16 x)
     return v_choose(none, v_zero(), v_scale2(p, n, t));
 }
 
-/* v_exp() of n vectors, at most EXP_SOME, of what is at most 0 or NaN, step by step side by side: one alone waits for itself. */
+/* v_exp() of n vectors, at most EXP_SOME, of what is at most 0 or NaN (of what is larger, any number), step by
+ * step side by side: one alone waits for itself. */
 #ifdef __AVX512F__
 enum { EXP_SOME = 4 };
 #else

@@ -213,14 +213,19 @@ static void weigh(struct group *g, int64_t i, struct view v, float *s, float *re
         max = top[b];
     }
     v_store(by, more ? v_exp(v_load(less)) : v_set(1.0f));
+    const int both = EXP_SOME < 2 ? 1 : 2;
     for (int64_t b = b0; b < b1; b++) {
         float *p = s + b * KERN_ATTEND_BLOCK;
         /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for
-         * n = -inf, when what is visible is NaN already. */
-        const struct v16 n = v_set(top[b]), lo = v_exp(v_sub(v_load(p), n)), hi = v_exp(v_sub(v_load(p + 16), n));
-        lane = v_add(v_add(v_mul(lane, v_set(by[b])), lo), hi);
-        v_store(p, lo);
-        v_store(p + 16, hi);
+         * n = -inf, when what is visible is NaN already.  Beside a NaN a score may be larger than n: the row is NaN then. */
+        const struct v16 n = v_set(top[b]);
+        struct v16 e[2] = {v_sub(v_load(p), n), v_sub(v_load(p + 16), n)};
+        LANES_UNROLL
+        for (int k = 0; k < 2; k += both)
+            v_exp_low(e + k, both);
+        lane = v_add(v_add(v_mul(lane, v_set(by[b])), e[0]), e[1]);
+        v_store(p, e[0]);
+        v_store(p + 16, e[1]);
         rescale[b] = by[b];
     }
     g->max[i] = max;

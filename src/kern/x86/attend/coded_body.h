@@ -592,7 +592,8 @@ static void weigh(struct group *g, int64_t i, struct view v)
     }
     g->max[i] = v_fold_max(top);
     for (int64_t j = v.from / 16 * 16; j < v.to; j += 16) {
-        const struct v16 p = v_exp(v_sub(v_load(s + j), v_set(g->max[i])));
+        struct v16 p = v_sub(v_load(s + j), v_set(g->max[i]));
+        v_exp_low(&p, 1); /* beside a NaN a score may be larger: the row is NaN then */
         v_store(s + j, p);
         lane = v_add(lane, p);
     }

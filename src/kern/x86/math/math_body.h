@@ -143,7 +143,8 @@ static void softmax(float *y, const float *x, int64_t n)
     top = v_set(v_fold_max(top));
     EACH(i, m, n)
     {
-        struct v16 e = v_exp(v_sub(v_load_n(x + i, m), top));
+        struct v16 e = v_sub(v_load_n(x + i, m), top);
+        v_exp_low(&e, 1); /* lanes that are missing may be larger */
         v_store_n(y + i, e, m);
         struct v16 *s = &sum[i / 16 % VECTORS];
         *s = v_add(*s, v_choose(v_first(m), e, v_zero()));
