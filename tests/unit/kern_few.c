@@ -139,16 +139,22 @@ static void each_case(struct vectors *w, struct kern_few_task t, case_fn *fn)
     }
 }
 
+static void *scratch_of(const struct kern_few_task *t)
+{
+    static _Alignas(64) float scratch[1024 * 1024];
+    assert_true(kern_few_scratch(&t->attend) <= sizeof scratch);
+    return scratch;
+}
+
 static void check_out(struct vectors *w, struct kern_few_task *t, const struct one *c, const char *ranges)
 {
-    static _Alignas(64) float scratch[64 * 1024];
     float out[WIDTH], missed, off = 0.0f, all = 0.0f;
     int32_t kept, want = 0;
     (void)w;
     t->attend.out = out;
     t->missed = &missed;
     t->kept = &kept;
-    kern_few_ref.rows(t, scratch);
+    kern_few_ref.rows(t, scratch_of(t));
     for (int i = 0; i < WIDTH; i++) {
         off = fmaxf(off, fabsf(out[i] - c->out[i]));
         all = fmaxf(all, fabsf(c->out[i]));
@@ -172,20 +178,97 @@ static void vectors_out(void **state)
     }
 }
 
+/* One key that scores +12 at each of so many places of a long text: out is within 2 % of exact attention, plain and fast alike. */
+enum { LONG = 4096, NEEDLES = UNIT_ASAN ? 50 : 1000 };
+
+static float noise(uint32_t *r)
+{
+    float sum = 0.0f;
+    for (int i = 0; i < 4; i++) {
+        *r = *r * 1664525u + 1013904223u;
+        sum += (float)(*r >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    return sum * 1.7320508f; /* of variance 1 */
+}
+
+static void needles(void **state)
+{
+    (void)state;
+    static float key[LONG][WIDTH], value[LONG][WIDTH];
+    uint8_t *page[LONG / KERN_PAGE];
+    float q[WIDTH], planted[WIDTH], out[2][WIDTH], missed[2], square = 0.0f, worst = 0.0f;
+    double weight[LONG], sum = 0, exact[WIDTH] = {0};
+    int32_t kept[2];
+    uint32_t r = 7;
+    struct kern_attend_kernels t;
+    struct kern_few_kernels fast;
+    kern_attend_table_init(&t, 0);
+    kern_few_table_init(&fast, cpu_detect());
+    for (int d = 0; d < WIDTH; d++) {
+        q[d] = noise(&r) * 0.2f; /* scores of a deviation of 1.6 */
+        square += q[d] * q[d];
+    }
+    for (int d = 0; d < WIDTH; d++)
+        planted[d] = q[d] * 12.0f / square;
+    for (int64_t p = 0; p < LONG; p++) {
+        if (p % KERN_PAGE == 0)
+            assert_non_null(page[p / KERN_PAGE] = mem_big_alloc(BLOCK));
+        double score = 0;
+        for (int d = 0; d < WIDTH; d++) {
+            key[p][d] = noise(&r);
+            value[p][d] = noise(&r);
+            score += (double)q[d] * (double)key[p][d];
+        }
+        weight[p] = exp(score);
+        sum += weight[p];
+        for (int d = 0; d < WIDTH; d++)
+            exact[d] += weight[p] * (double)value[p][d];
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[p / KERN_PAGE], p % KERN_PAGE, key[p], 1, WIDTH);
+        memcpy(page[p / KERN_PAGE] + VALUES + (size_t)(p % KERN_PAGE) * sizeof value[p], value[p], sizeof value[p]);
+    }
+    for (int i = 0; i < NEEDLES; i++) {
+        const int64_t at = (int64_t)i * (LONG - 1) / NEEDLES;
+        struct kern_few_task task = {.attend = {.k_codec = KERN_KV_F32, .v_codec = KERN_KV_F32, .k_width = WIDTH, .v_width = WIDTH,
+                                                .page = (const uint8_t *const *)page, .v_at = VALUES, .q = q, .q_stride = WIDTH,
+                                                .out_stride = WIDTH, .n_rows = 1, .n_heads = 1, .scale = 1.0f, .pos0 = LONG - 1},
+                                     .eps = 3, .pair_stride = 1};
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, planted, 1, WIDTH);
+        for (int k = 0; k < 2; k++) {
+            task.attend.out = out[k];
+            task.missed = &missed[k];
+            task.kept = &kept[k];
+            (k && fast.name ? &fast.table : &kern_few_ref)->rows(&task, scratch_of(&task));
+        }
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, key[at], 1, WIDTH);
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+        assert_true(missed[0] == missed[1] && kept[0] == kept[1] && kept[0] < LONG && missed[0] > 0.0f);
+        double off = 0, all = 0;
+        for (int d = 0; d < WIDTH; d++) {
+            const double want = (exact[d] + (exp(12.0) - weight[at]) * (double)value[at][d]) / (sum + exp(12.0) - weight[at]);
+            off += ((double)out[0][d] - want) * ((double)out[0][d] - want);
+            all += want * want;
+        }
+        worst = fmaxf(worst, (float)sqrt(off / all));
+    }
+    if (worst > 0.02f)
+        fail_msg("%g of the exact result", (double)worst);
+    for (int64_t i = 0; i < LONG / KERN_PAGE; i++)
+        mem_big_free(page[i], BLOCK);
+}
+
 static int64_t first_of_run;
 
 /* Each position has a dimension of its own.  What positions of a page have in common comes from its mean; one that is kept has
  * more, all of a page that is kept as a whole have something. */
 static void check_kept(struct vectors *w, struct kern_few_task *t, const struct one *c, const char *ranges)
 {
-    static _Alignas(64) float scratch[64 * 1024];
     float out[KERN_KV_WIDE], missed;
     int32_t kept;
     (void)w;
     t->attend.out = out;
     t->missed = &missed;
     t->kept = &kept;
-    kern_few_ref.rows(t, scratch);
+    kern_few_ref.rows(t, scratch_of(t));
     for (int64_t page = first_of_run; page < first_of_run + KERN_KV_WIDE && page <= c->pos; page += KERN_PAGE) {
         const float *own = out + (page - first_of_run);
         float base = INFINITY;
@@ -254,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(vectors_out, open_vectors, close_vectors),
         cmocka_unit_test_setup_teardown(vectors_kept, open_vectors, close_vectors),
+        cmocka_unit_test(needles),
         cmocka_unit_test(logarithm),
         cmocka_unit_test(refused),
         cmocka_unit_test(kernels),
