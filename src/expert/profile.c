@@ -81,7 +81,7 @@ static void fill(struct expert_store *s, const struct ranked *list, int64_t n)
         const int64_t e = list[i].at - l->seen_at;
         int64_t victim;
         expert_policy_seed(c->policy, l->first + e, log2(old_share * (double)list[i].rate * POLICY_HALF_LIFE / log(2)));
-        if (expert_policy_count(c->policy) >= c->n_slots - c->n_stage || !expert_policy_admit(c->policy, l->first + e, c->pins, &victim))
+        if (expert_policy_count(c->policy) >= expert_store_residents(c) || !expert_policy_admit(c->policy, l->first + e, c->pins, &victim))
             continue;
         if (!expert_store_read(s, l, e, false))
             expert_policy_remove(c->policy, l->first + e);

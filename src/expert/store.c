@@ -76,12 +76,18 @@ static ingle_status add_layers(struct expert_store *s, struct err *err)
     return INGLE_OK;
 }
 
+int64_t expert_store_residents(const struct store_class *c)
+{
+    const int64_t n = c->n_slots - c->n_lost - c->n_to_give;
+    return n >= c->n_experts ? c->n_experts : num_max(0, n - c->n_stage);
+}
+
 static ingle_status open_class(struct expert_store *s, struct store_class *c, uint64_t spare, uint64_t all, struct err *err)
 {
     const uint64_t share = (uint64_t)((double)spare * ((double)c->bytes * (double)c->n_experts / (double)all));
     c->n_slots = (int)num_min(c->n_experts, LEAST_SLOTS + (int64_t)(share / c->bytes));
     const int64_t stage = num_min(c->n_slots / 2, num_max(4 * s->o.n_used, LEAST_STAGE));
-    c->n_stage = c->n_slots >= c->n_experts ? 0 : (int)num_max(2, stage);
+    c->n_stage = (int)num_max(2, stage);
     c->first_slot = s->n_slots;
     s->n_slots += c->n_slots;
     c->memory = mem_big_alloc((size_t)c->n_slots * c->bytes);
@@ -93,7 +99,7 @@ static ingle_status open_class(struct expert_store *s, struct store_class *c, ui
         return err_set(err, INGLE_NOMEM, "no memory for %d experts of %llu bytes", c->n_slots, (unsigned long long)c->bytes);
     for (int64_t i = 0; i < c->n_experts; i++)
         c->slot_of[i] = -1;
-    return expert_policy_create(&c->policy, c->n_experts, c->n_slots - c->n_stage, err);
+    return expert_policy_create(&c->policy, c->n_experts, expert_store_residents(c), err);
 }
 
 static ingle_status open_slots(struct expert_store *s, struct err *err)
@@ -263,7 +269,7 @@ struct store_layer *expert_store_layer_of(struct expert_store *s, const struct s
 /* So many residents as there are slots for them; those with the least keys leave. */
 static void set_most(struct expert_store *s, struct store_class *c)
 {
-    const int64_t most = num_max(0, c->n_slots - c->n_stage - c->n_lost - c->n_to_give);
+    const int64_t most = expert_store_residents(c);
     expert_policy_limit(c->policy, most);
     while (expert_policy_count(c->policy) > most) {
         const int64_t i = expert_policy_give(c->policy, c->pins);
@@ -333,7 +339,7 @@ void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i
     struct store_slot *x = &s->slot[c->free];
     c->slot_of[i] = c->free;
     c->free = x->next;
-    *x = (struct store_slot){.at = x->at, .class = c, .expert = i, .state = SLOT_READING, .next = -1};
+    *x = (struct store_slot){.at = x->at, .class = c, .expert = i, .state = SLOT_READING, .next = -1, .depth = STORE_NOBODY};
     return x->at;
 }
 

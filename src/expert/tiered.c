@@ -97,18 +97,24 @@ static void use(struct expert_store *s, const struct store_layer *l, const struc
 /* ---- slots for this evaluation ---- */
 
 /* Slots for those who are not resident.  A step between the pieces of another one has some left. */
-static int stage_limit(const struct expert_store *s, const struct store_class *c)
+static int stage_limit(const struct store_class *c, int depth)
 {
-    const int rest = c->n_stage < 2 || s->depth > 1 ? 0 : (int)num_max(1, c->n_stage / 4);
+    const int rest = depth > 1 ? 0 : (int)num_max(1, c->n_stage / 4);
     return c->n_stage - rest;
 }
 
-/* Whoever was read early and is not needed now leaves. */
+/* The evaluation counts on what is in the slot, or will be. */
+static void count_on(const struct expert_store *s, struct store_slot *x)
+{
+    x->depth = x->depth > s->depth ? (uint8_t)s->depth : x->depth;
+}
+
+/* Whoever was read early and is not needed now leaves; of those that an evaluation waits for, only what it does not know of yet. */
 static bool make_room(struct expert_store *s, struct store_class *c)
 {
     for (int t = c->first_slot; t < c->first_slot + c->n_slots; t++) {
         const struct store_slot *x = &s->slot[t];
-        if (x->staged && x->expert >= 0 && !c->pins[x->expert]) {
+        if (x->staged && x->expert >= 0 && (!c->pins[x->expert] || x->depth == STORE_NOBODY)) {
             expert_store_leave(s, c, x->expert);
             if (c->free >= 0)
                 return true;
@@ -122,16 +128,18 @@ static bool start_read(struct expert_store *s, struct store_layer *l, int64_t e)
     struct store_class *c = l->class;
     if (c->slot_of[l->first + e] >= 0) { /* for another evaluation */
         expert_store_join(s, c->slot_of[l->first + e]);
+        count_on(s, &s->slot[c->slot_of[l->first + e]]);
         return true;
     }
     const bool staged = !expert_policy_is_in(c->policy, l->first + e);
-    if ((c->free < 0 || (staged && c->n_staged >= stage_limit(s, c))) && !make_room(s, c))
+    if ((c->free < 0 || (staged && c->n_staged >= stage_limit(c, s->depth))) && !make_room(s, c))
         return false;
-    if (staged && c->n_staged >= stage_limit(s, c))
+    if (staged && c->n_staged >= stage_limit(c, s->depth))
         return false;
     if (!expert_store_read(s, l, e, true))
         return false;
     expert_store_stage(c, &s->slot[c->slot_of[l->first + e]], staged);
+    count_on(s, &s->slot[c->slot_of[l->first + e]]);
     return true;
 }
 
@@ -322,8 +330,10 @@ static void tiered_begin(struct expert_eval *v)
         }
         if (!in)
             admit(s, l, e);
-        if (there)
+        if (there) {
             expert_store_join(s, c->slot_of[i]);
+            count_on(s, &s->slot[c->slot_of[i]]);
+        }
         v->state[e] = near ? READY : !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
     }
     start_reads(v, l);
@@ -338,8 +348,12 @@ static void unpin(struct expert_store *s, struct store_layer *l, int64_t e)
 {
     struct store_class *c = l->class;
     const int64_t i = l->first + e;
-    if (--c->pins[i] > 0)
+    const int t = c->slot_of[i];
+    if (--c->pins[i] > 0) { /* the step around this one waits for it, too: it may have more slots now than are its own */
+        if (t >= 0 && s->slot[t].staged && s->slot[t].depth == s->depth && c->n_staged > stage_limit(c, s->depth - 1))
+            expert_store_leave(s, c, i);
         return;
+    }
     if (!expert_policy_is_in(c->policy, i))
         expert_store_leave(s, c, i);
     else if (c->slot_of[i] < 0) /* a step that failed before it was read */
@@ -482,7 +496,7 @@ void expert_store_read_early(struct expert_store *s, const struct model_experts 
         const int64_t i = l->first + ids[k];
         if (c->slot_of[i] >= 0 || expert_own_has(c, i))
             continue;
-        if (c->n_staged >= c->n_stage / 2 || !expert_store_read(s, l, ids[k], false))
+        if (c->n_staged >= c->n_stage / 2 || expert_store_residents(c) == c->n_experts || !expert_store_read(s, l, ids[k], false))
             return;
         expert_store_stage(c, &s->slot[c->slot_of[i]], true);
         s->n.early_reads++;

@@ -46,7 +46,9 @@ struct store_slot {
     bool early;      /* read before anybody asked */
     bool lost;       /* its read does not end */
     bool joined;     /* a step wants it whose demand is younger than its read */
+    uint8_t depth;   /* of the evaluations that count on it, that of the outermost one; STORE_NOBODY */
 };
+enum { STORE_NOBODY = 255 };
 
 struct store_layer {
     struct expert_store *store;
@@ -121,6 +123,8 @@ void expert_store_lose(struct expert_store *s);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
 void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
 void expert_store_join(struct expert_store *s, int t);
+/* So many experts of a class may stay behind a step: all, or as many as leave n_stage slots. */
+int64_t expert_store_residents(const struct store_class *c);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
 /* skip: whether experts of this evaluation may be left out where they are not in memory; and which (light [n]): those that matter to
  * none of the rows that chose them. */
