@@ -346,19 +346,46 @@ static ingle_status write_at(int fd, const char *path, const void *bytes, size_t
     return INGLE_OK;
 }
 
+/* Past the page cache, or through it.  False: the file system cannot. */
+static bool set_direct(int fd, bool on)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+/* One piece, past the page cache where that goes: what is written is in memory already, or is not wanted there; and three times
+ * as fast on a virtual disk, where the system writes back small pieces. */
+static ingle_status write_piece(int fd, const char *path, const uint8_t *bytes, size_t n, uint64_t at, bool *direct, struct err *err)
+{
+    const bool whole = (uintptr_t)bytes % PACKED_ALIGN == 0 && at % PACKED_ALIGN == 0;
+    const size_t most = whole ? n / PACKED_ALIGN * PACKED_ALIGN : 0;
+    size_t done = 0;
+    *direct = *direct && (!most || set_direct(fd, true));
+    while (*direct && done < most) {
+        const ssize_t put = pwrite(fd, bytes + done, most - done, (off_t)(at + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        *direct = put > 0 && (size_t)put % PACKED_ALIGN == 0;
+        done += put > 0 ? (size_t)put : 0;
+    }
+    (void)set_direct(fd, false);
+    return write_at(fd, path, bytes + done, n - done, at + done, err); /* and says why nothing more can be written */
+}
+
 /* Writes bytes of the image in pieces; the disk begins to work early. */
-static ingle_status write_bytes(int fd, const struct packed_write *w, const uint8_t *bytes, uint64_t n, uint64_t at, struct err *err)
+static ingle_status write_bytes(int fd, const struct packed_write *w, const uint8_t *bytes, uint64_t n, uint64_t at, bool *direct,
+                                struct err *err)
 {
     const struct packed_header *h = &w->want->head;
     for (uint64_t k = 0; k < n; k += PIECE) {
         const size_t part = n - k < PIECE ? (size_t)(n - k) : PIECE;
-        const ingle_status s = write_at(fd, w->o->pack_dir, bytes + k, part, h->image_at + at + k, err);
+        const ingle_status s = write_piece(fd, w->o->pack_dir, bytes + k, part, h->image_at + at + k, direct, err);
         if (s)
             return s;
         if (report_progress(w->sink, "write", (double)(at + k + part), (double)h->image_bytes))
             return err_set(err, INGLE_CANCEL, "writing packed weights was cancelled");
         const uint64_t end = at + k + part;
-        if (end / FLUSH != (at + k) / FLUSH)
+        if (!*direct && end / FLUSH != (at + k) / FLUSH)
             (void)sync_file_range(fd, (off_t)(h->image_at + (end / FLUSH - 1) * FLUSH), FLUSH, SYNC_FILE_RANGE_WRITE);
     }
     return INGLE_OK;
@@ -402,6 +429,7 @@ static void sum_extents(struct sums *s, const uint8_t *bytes, uint64_t at)
 static ingle_status write_image(int fd, const struct packed_write *w, struct sums *sums, struct err *err)
 {
     const struct packed_header *h = &w->want->head;
+    bool direct = true; /* until it does not go */
     for (uint64_t at = 0, n; at < h->image_bytes; at += n) {
         const void *bytes = NULL;
         n = model_packed_piece(w->want, at);
@@ -412,7 +440,7 @@ static ingle_status write_image(int fd, const struct packed_write *w, struct sum
             sum_dense(sums, bytes, n, at);
         else
             sum_extents(sums, bytes, at);
-        s = write_bytes(fd, w, bytes, n, at, err);
+        s = write_bytes(fd, w, bytes, n, at, &direct, err);
         if (s)
             return s;
     }
