@@ -28,6 +28,7 @@ struct cli_screen {
     bool progress;
     char job[24];     /* that runs, or "" */
     uint64_t began;   /* its start, ns */
+    double first;     /* what was done by then */
     uint64_t drawn;   /* last time something was drawn, ns */
     int tenth;        /* last tenth printed as a line */
     bool line_open;   /* a bar stands on the screen */

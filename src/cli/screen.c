@@ -61,7 +61,7 @@ static bool counts_bytes(const char *job)
 }
 
 /* "load  [#####.....]  52 %, 1.80 GB/s, 3 s left" */
-static void draw_bar(const struct cli_screen *s, double share, double done, double elapsed_s)
+static void draw_bar(const struct cli_screen *s, double share, double rate, double left_s)
 {
     enum { WIDTH = 30 };
     char bar[WIDTH + 1];
@@ -69,11 +69,10 @@ static void draw_bar(const struct cli_screen *s, double share, double done, doub
     for (int i = 0; i < WIDTH; i++)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = 0;
-    const double left = share > 0.01 ? elapsed_s * (1 - share) / share : 0;
     fprintf(stderr, "\r\033[K%s [%s] %3.0f %%", s->job, bar, share * 100);
-    if (counts_bytes(s->job) && elapsed_s > 0)
-        fprintf(stderr, ", %.2f GB/s", done / elapsed_s * 1e-9);
-    fprintf(stderr, ", %.0f s left", left);
+    if (counts_bytes(s->job))
+        fprintf(stderr, ", %.2f GB/s", rate * 1e-9);
+    fprintf(stderr, ", %.0f s left", left_s);
     fflush(stderr);
 }
 
@@ -85,10 +84,12 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
         clear(s);
         snprintf(s->job, sizeof s->job, "%s", job);
         s->began = s->drawn = now;
+        s->first = done; /* of a download that goes on, most may have been there */
         s->tenth = -1;
     }
     const double share = done < total ? done / total : 1;
     const double elapsed = (double)(now - s->began) / (double)SECOND;
+    const double rate = elapsed > 0 ? (done - s->first) / elapsed : 0, left = rate > 0 ? (total - done) / rate : 0;
     if (share >= 1) {
         if (!s->terminal && s->tenth >= 0)
             fprintf(stderr, "%s: done in %.1f s\n", job, elapsed);
@@ -98,14 +99,14 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
     /* A job that will be over within a second is not worth a line. */
     const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2);
     if (s->terminal && is_long && now - s->drawn > SECOND / 10) {
-        draw_bar(s, share, done, elapsed);
+        draw_bar(s, share, rate, left);
         s->line_open = true;
         s->drawn = now;
     } else if (!s->terminal && is_long && (int)(share * 10) > s->tenth) {
         s->tenth = (int)(share * 10);
         fprintf(stderr, "%s: %.0f %%", job, share * 100);
-        if (counts_bytes(job) && elapsed > 0)
-            fprintf(stderr, ", %.2f GB/s, %.0f s left", done / elapsed * 1e-9, share > 0.01 ? elapsed * (1 - share) / share : 0);
+        if (counts_bytes(job))
+            fprintf(stderr, ", %.2f GB/s, %.0f s left", rate * 1e-9, left);
         fputc('\n', stderr);
     }
 }

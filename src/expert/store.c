@@ -146,6 +146,9 @@ static ingle_status open_fetch(struct expert_store *s, struct err *err)
         o.path = s->path = x.path;
         o.test_at = x.at;
     } else {
+        if (o.io == FETCH_DIRECT)
+            return err_set(err, INGLE_UNSUP, "%s: --experts-io direct: reads past the page cache want a file of packed weights, and there is none: "
+                           "--pack once writes one", o.path);
         o.make = make_expert;
         o.make_arg = s;
         o.make_work = model_expert_work(s->model);

@@ -48,6 +48,21 @@ bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v)
     return kern_kv_is_coded(k) || kern_kv_is_coded(v) || k == KERN_KV_FROM_V;
 }
 
+const char *kern_kv_widths(enum kern_kv_codec c)
+{
+    switch (c) {
+    case KERN_KV_Q8_0:
+        return "multiples of 32";
+    case KERN_KV_Q8R:
+    case KERN_KV_N4R:
+        return "powers of two from 16 to 512";
+    case KERN_KV_TQ3_0:
+        return "128, 256 and 512";
+    default:
+        return "those of other kinds of cache";
+    }
+}
+
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
 {
     (void)key;

@@ -66,6 +66,7 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
 /* Bytes of one head's block of 128 positions (a multiple of 64); 0 if the codec cannot
  * hold that width (Q8_0: a multiple of 32).  FROM_V: 0, it has no block. */
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
+const char *kern_kv_widths(enum kern_kv_codec c); /* those that it can hold, for messages: "multiples of 32" */
 /* The names that can be asked for, for messages: "f32, f16, ...". */
 extern const char kern_kv_names[];
 /* Bits of a number, its scale included, of a head of that width. */

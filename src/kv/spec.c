@@ -49,8 +49,8 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
         return made_of_values(st, err);
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
-        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld",
-                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width);
+        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",
+                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width, kern_kv_widths(codec));
     return INGLE_OK;
 }
 

@@ -27,7 +27,8 @@ enum {
     PIECE = 4 << 20,       /* written at once; a stop is noticed between two */
     FLUSH = 64 << 20,      /* the disk begins to work after so much */
     FREE_SHARE = 10,       /* this part of a file system stays free, ... */
-    FREE_FILES = 16,       /* ... or so many times the file: a small one cannot hurt */
+    FREE_FILES = 16,       /* ... or so many times the file: a small one cannot hurt; */
+    FREE_BYTES = 1 << 30,  /* or this, where the user has said what the files may take */
 };
 
 static const char temporary[] = ".tmp";
@@ -292,7 +293,8 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
         old_bytes += list[i].bytes;
     const uint64_t left = free_bytes(dir, &all);
     const uint64_t many = n > UINT64_MAX / FREE_FILES ? UINT64_MAX : n * FREE_FILES;
-    const uint64_t spare = all == UINT64_MAX ? 0 : all / FREE_SHARE < many ? all / FREE_SHARE : many;
+    uint64_t spare = all == UINT64_MAX ? 0 : all / FREE_SHARE < many ? all / FREE_SHARE : many;
+    spare = w->o->pack_bytes && spare > FREE_BYTES ? FREE_BYTES : spare;
     const uint64_t budget = w->o->pack_bytes ? w->o->pack_bytes : UINT64_MAX;
     ingle_status s = INGLE_OK;
     char text[4][24];
@@ -302,8 +304,9 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
     else if (left != UINT64_MAX && (n > left + old_bytes || left + old_bytes - n < spare))
         s = err_set(err, INGLE_LIMIT,
                     "%s: %s of packed weights would leave less than %s of the file system free "
-                    "(%s of %s are)", path, size_text(n, text[0]), size_text(spare, text[1]),
-                    size_text(left, text[2]), size_text(all, text[3]));
+                    "(%s of %s are)%s", path, size_text(n, text[0]), size_text(spare, text[1]),
+                    size_text(left, text[2]), size_text(all, text[3]),
+                    w->o->pack_bytes ? "" : "; --pack-cache-size says what they may take, and 1 GiB is left then");
     for (size_t i = 0; !s && i < n_old; i++) {
         const uint64_t now = free_bytes(dir, &all);
         const bool room = (now == UINT64_MAX || (now >= n && now - n >= spare)) && kept + old_bytes <= budget - n;
@@ -353,8 +356,8 @@ static bool set_direct(int fd, bool on)
     return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-/* One piece, past the page cache where that goes: what is written is in memory already, or is not wanted there; and three times
- * as fast on a virtual disk, where the system writes back small pieces. */
+/* One piece, past the page cache where that goes: what is written is in memory already, or is not wanted there; and the
+ * system writes back small pieces, which virtual disks take slowly. */
 static ingle_status write_piece(int fd, const char *path, const uint8_t *bytes, size_t n, uint64_t at, bool *direct, struct err *err)
 {
     const bool whole = (uintptr_t)bytes % PACKED_ALIGN == 0 && at % PACKED_ALIGN == 0;

@@ -5,19 +5,21 @@
  * image: new memory, or a file of packed weights.
  */
 #define _GNU_SOURCE
+#include "base/bug.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/packed.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 enum { CHUNK_BYTES = 512 << 10, LARGE = 64 << 20 };
 /* What the disk reads before it is wanted, in pieces large enough for it. */
-enum { AHEAD_BYTES = 32 << 20, AHEAD_PIECE = 4 << 20 };
+enum { AHEAD_BYTES = 64 << 20, AHEAD_PIECE = 4 << 20 };
 
 /* How rows of a matrix go through a buffer: stored rows, work memory, then converted rows. */
 struct form {
@@ -26,16 +28,38 @@ struct form {
     size_t work_at, row_at, bytes;    /* in the buffer, and all of it */
 };
 
+/* A matrix of a job. */
+struct load_part {
+    struct bound_matrix *b;
+    struct form form;
+    uint64_t ahead; /* bytes that the file is asked for before they are wanted */
+};
+
+/* Matrices that are loaded together: one, or those of a layer's experts, expert by expert, so that memory is written in its order. */
+struct load_job {
+    struct load_part part[MODEL_PARTS];
+    int n_parts;
+    int64_t per, n_chunks; /* chunks of one matrix of all stacks, and all */
+    uint64_t bytes;        /* packed */
+    uint8_t *fresh;        /* memory that nobody has touched yet, or NULL; the chunks fill it in their order */
+    uint64_t fresh_bytes;
+};
+
 struct load {
     struct model *m;
     uint8_t *buffer; /* [workers][buffer_bytes] */
     size_t buffer_bytes;
-    bool *rounded;   /* [workers]: a scale of the matrix was */
-    struct bound_matrix *b;
-    struct form form;
+    bool *rounded;   /* [workers][MODEL_PARTS]: a scale of the matrix was */
+    struct load_job job;
     struct err *err; /* [workers] */
+    atomic_bool stop; /* a worker has failed, or the job was cancelled */
+    bool cancelled;  /* of the calling thread */
+    int64_t told;    /* the same: chunks that progress has named */
     bool only_sum;   /* rows are read and hashed, not kept */
-    uint64_t done;   /* bytes of matrices */
+    const char *name; /* of what is done, for progress */
+    uint64_t done;   /* bytes of matrices, of jobs before; what is written piece by piece: of pieces before */
+    uint64_t all;    /* of as many */
+    bool by_pieces;
     size_t n_rounded;
     const char *first_rounded;
 };
@@ -48,7 +72,7 @@ static void fail_number(const struct model *m, const struct io_tensor *t, int64_
 
 static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct err *err)
 {
-    const uint64_t in = (uint64_t)device_matrix_in(b->m); // NOLINT(clang-analyzer-core.NullDereference): b is there by then
+    const uint64_t in = (uint64_t)device_matrix_in(b->m);
     if (!quant_bytes(device_matrix_type(b->m), in, 1, &f->row_bytes))
         return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->part[0].t->name);
     const bool stored = b->layout.from == AS_STORED;
@@ -99,75 +123,185 @@ static const uint8_t *read_rows(const struct model *m, const struct bound_matrix
 }
 
 /* Bytes of the part of a matrix in which row r.row0 of matrix r.index lies, from it on. */
-static void look_ahead(const struct load *l, const struct bound_matrix *b, const struct form *f, struct range r, uint64_t from, uint64_t n)
+static void look_ahead(const struct load *l, const struct load_part *p, struct range r, uint64_t from, uint64_t n)
 {
+    const struct bound_matrix *b = p->b;
     const int64_t out = device_matrix_out(b->m), of_part = b->n_parts > 1 ? 0 : r.index;
-    const uint64_t at = (uint64_t)(of_part * out + r.row0) * f->stored_bytes;
+    const uint64_t at = (uint64_t)(of_part * out + r.row0) * p->form.stored_bytes;
     io_will_read(l->m->file, b->part[b->n_parts > 1 ? r.index : 0].t, at + from, n);
 }
 
-/* Whoever takes the first chunk of a piece asks for the piece that is AHEAD_BYTES behind it. */
-static void keep_ahead(const struct load *l, const struct bound_matrix *b, struct range r)
+/* Whoever takes the first chunk of a piece asks for the piece that is p->ahead behind it. */
+static void keep_ahead(const struct load *l, const struct load_part *p, struct range r)
 {
-    const int64_t rows = num_max(1, (int64_t)(AHEAD_PIECE / l->form.stored_bytes) / l->form.rows_per_chunk) * l->form.rows_per_chunk;
-    const int64_t row = (b->n_parts > 1 ? 0 : r.index * device_matrix_out(b->m)) + r.row0;
-    if (row % rows < l->form.rows_per_chunk)
-        look_ahead(l, b, &l->form, r, AHEAD_BYTES, (uint64_t)(rows + l->form.rows_per_chunk) * l->form.stored_bytes);
+    const struct form *f = &p->form;
+    const int64_t rows = num_max(1, (int64_t)(AHEAD_PIECE / f->stored_bytes) / f->rows_per_chunk) * f->rows_per_chunk;
+    const int64_t row = (p->b->n_parts > 1 ? 0 : r.index * device_matrix_out(p->b->m)) + r.row0;
+    if (row % rows < f->rows_per_chunk)
+        look_ahead(l, p, r, p->ahead, (uint64_t)(rows + f->rows_per_chunk) * f->stored_bytes);
+}
+
+/* ---- new memory ---- */
+
+/* How far the pages of fresh memory are ahead of the chunks that write to them: more than all workers have under way. */
+static uint64_t fill_lead(const struct load *l)
+{
+    const uint64_t n = (uint64_t)pool_size(device_pool(l->m->d)) * CHUNK_BYTES;
+    return (n + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE + 2 * MEM_BIG_PAGE;
+}
+
+/* The first pages of a job's memory, by all workers. */
+static void fill_first(const struct load *l)
+{
+    const struct load_job *j = &l->job;
+    const uint64_t n = fill_lead(l) + MEM_BIG_PAGE;
+    if (j->fresh)
+        pool_fill(device_pool(l->m->d), j->fresh, (size_t)(n < j->fresh_bytes ? n : j->fresh_bytes));
+}
+
+/* Huge pages that begin as far behind this chunk's memory as fill_lead() says.  A page is filled shortly before it is written to: the
+ * system clears it, and it is still in the cache.  By one worker each: two that meet at a new page would both clear one. */
+static void fill_ahead(const struct load *l, int64_t chunk)
+{
+    const struct load_job *j = &l->job;
+    if (!j->fresh)
+        return;
+    const uint64_t lead = fill_lead(l), each = j->fresh_bytes / (uint64_t)j->n_chunks, before = (uintptr_t)j->fresh % MEM_BIG_PAGE;
+    const uint64_t from = before + each * (uint64_t)chunk + lead, all = before + j->fresh_bytes;
+    const uint64_t to = chunk + 1 < j->n_chunks && from + each < all ? from + each : all;
+    for (uint64_t at = (from + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE; at < to; at += MEM_BIG_PAGE)
+        mem_fill(j->fresh + (at - before), (size_t)(all - at < MEM_BIG_PAGE ? all - at : MEM_BIG_PAGE));
+}
+
+/* ---- a job ---- */
+
+/* more: bytes of this job.  The thread that loads. */
+static void tell(struct load *l, double more)
+{
+    if (report_progress(l->m->sink, l->name, (double)l->done + (l->by_pieces ? 0 : more), (double)l->all))
+        l->cancelled = true;
+    if (l->cancelled)
+        atomic_store_explicit(&l->stop, true, memory_order_relaxed);
+}
+
+static void tell_of_chunk(struct load *l, int64_t chunk)
+{
+    enum { EVERY = 32 };
+    const struct load_job *j = &l->job;
+    if (chunk < l->told + EVERY)
+        return;
+    l->told = chunk;
+    tell(l, (double)j->bytes * (double)chunk / (double)j->n_chunks);
 }
 
 static void load_chunk(void *arg, int64_t chunk, int worker)
 {
     struct load *l = arg;
-    struct bound_matrix *b = l->b;
-    if (l->err[worker].status)
+    const struct load_job *j = &l->job;
+    if (worker == 0) /* the thread that loads */
+        tell_of_chunk(l, chunk);
+    if (atomic_load_explicit(&l->stop, memory_order_relaxed))
         return;
-    struct range r = {chunk / l->form.chunks, chunk % l->form.chunks * l->form.rows_per_chunk, 0};
-    r.n = num_min(l->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
-    keep_ahead(l, b, r);
-    const uint8_t *rows = read_rows(l->m, b, &l->form, r, l->buffer + (size_t)worker * l->buffer_bytes, &b->seen[chunk],
-                                    l->only_sum, &l->rounded[worker], &l->err[worker]);
+    int k = 0;
+    int64_t at = chunk % j->per;
+    for (; at >= j->part[k].form.chunks; k++)
+        at -= j->part[k].form.chunks;
+    const struct load_part *p = &j->part[k];
+    struct bound_matrix *b = p->b;
+    struct range r = {chunk / j->per, at * p->form.rows_per_chunk, 0};
+    r.n = num_min(p->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
+    keep_ahead(l, p, r);
+    fill_ahead(l, chunk);
+    const uint8_t *rows = read_rows(l->m, b, &p->form, r, l->buffer + (size_t)worker * l->buffer_bytes,
+                                    &b->seen[r.index * p->form.chunks + at], l->only_sum,
+                                    &l->rounded[worker * MODEL_PARTS + k], &l->err[worker]);
     if (rows)
         device_matrix_load(b->m, r.index, r.row0, r.n, rows);
+    else if (l->err[worker].status)
+        atomic_store_explicit(&l->stop, true, memory_order_relaxed);
 }
 
-static ingle_status grow_buffer(struct load *l, const struct bound_matrix *b, struct err *err)
+static ingle_status grow_buffer(struct load *l, const struct load_part *p, struct err *err)
 {
-    if (l->form.bytes <= l->buffer_bytes)
+    if (p->form.bytes <= l->buffer_bytes)
         return INGLE_OK;
     mem_free(l->buffer);
-    l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), l->form.bytes);
-    l->buffer_bytes = l->buffer ? l->form.bytes : 0;
-    return l->buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", l->form.bytes,
-                                          b->part[0].t->name);
+    l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), p->form.bytes);
+    l->buffer_bytes = l->buffer ? p->form.bytes : 0;
+    return l->buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", p->form.bytes,
+                                          p->b->part[0].t->name);
 }
 
 static void count_rounded(struct load *l)
 {
-    const size_t n = (size_t)pool_size(device_pool(l->m->d));
-    bool any = false;
-    for (size_t w = 0; w < n; w++)
-        any = any || l->rounded[w];
-    if (any)
-        l->first_rounded = l->n_rounded++ ? l->first_rounded : l->b->part[0].scale->name;
-    memset(l->rounded, 0, n * sizeof *l->rounded);
+    const int n = pool_size(device_pool(l->m->d));
+    for (int k = 0; k < l->job.n_parts; k++) {
+        bool any = false;
+        for (int w = 0; w < n; w++)
+            any = any || l->rounded[w * MODEL_PARTS + k];
+        if (any)
+            l->first_rounded = l->n_rounded++ ? l->first_rounded : l->job.part[k].b->part[0].scale->name;
+    }
+    memset(l->rounded, 0, (size_t)n * MODEL_PARTS * sizeof *l->rounded);
 }
 
-static ingle_status load_matrix(struct load *l, struct bound_matrix *b, struct err *err)
+static struct bound_matrix *binding_of(const struct model *m, const struct device_matrix *d)
 {
-    ingle_status s = form_of(b, &l->form, err);
-    if (!s)
-        s = grow_buffer(l, b, err);
-    if (s)
-        return s;
-    l->b = b;
-    const int64_t n_chunks = l->form.chunks * device_matrix_stack(b->m);
-    mem_free(b->seen);
-    b->seen = mem_calloc((size_t)n_chunks, sizeof *b->seen);
-    b->n_seen = n_chunks;
-    b->seen_row_bytes = l->form.stored_bytes;
-    if (!b->seen)
-        return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'", (long long)n_chunks, b->part[0].t->name);
-    pool_run(device_pool(l->m->d), n_chunks, load_chunk, l);
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].m == d)
+            return &m->matrix[i];
+    BUG("experts are of bound matrices");
+}
+
+/* Matrix i, or all of its experts'. */
+static ingle_status job_of(const struct model *m, size_t i, struct load_job *j, struct err *err)
+{
+    struct bound_matrix *b = &m->matrix[i];
+    const struct model_experts *e = b->group ? m->group[b->group - 1] : NULL;
+    *j = (struct load_job){.n_parts = e ? e->n_parts : 1};
+    for (int k = 0; k < j->n_parts; k++) {
+        struct load_part *p = &j->part[k];
+        p->b = e ? binding_of(m, e->part[k]) : b;
+        p->ahead = AHEAD_BYTES / (uint64_t)j->n_parts;
+        const ingle_status s = form_of(p->b, &p->form, err);
+        if (s)
+            return s;
+        j->per += p->form.chunks;
+        j->bytes += device_matrix_bytes(p->b->m);
+    }
+    j->n_chunks = j->per * device_matrix_stack(b->m);
+    return INGLE_OK;
+}
+
+/* Whether another matrix's job has it. */
+static bool is_of_job_before(const struct model *m, size_t i)
+{
+    for (size_t k = 0; m->matrix[i].group && k < i; k++)
+        if (m->matrix[k].group == m->matrix[i].group)
+            return true;
+    return false;
+}
+
+/* l->job, into the places of its matrices. */
+static ingle_status run_job(struct load *l, struct err *err)
+{
+    struct load_job *j = &l->job;
+    for (int k = 0; k < j->n_parts; k++) {
+        struct bound_matrix *b = j->part[k].b;
+        const int64_t n = j->part[k].form.chunks * device_matrix_stack(b->m);
+        const ingle_status s = grow_buffer(l, &j->part[k], err);
+        if (s)
+            return s;
+        mem_free(b->seen);
+        b->seen = mem_calloc((size_t)n, sizeof *b->seen);
+        b->n_seen = n;
+        b->seen_row_bytes = j->part[k].form.stored_bytes;
+        if (!b->seen)
+            return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'", (long long)n, b->part[0].t->name);
+    }
+    l->told = -1;
+    fill_first(l);
+    pool_run(device_pool(l->m->d), j->n_chunks, load_chunk, l);
     for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
         if (l->err[i].status) {
             if (err)
@@ -175,8 +309,9 @@ static ingle_status load_matrix(struct load *l, struct bound_matrix *b, struct e
             return l->err[i].status;
         }
     count_rounded(l);
-    l->done += device_matrix_bytes(b->m);
-    if (report_progress(l->m->sink, l->only_sum ? "read" : "load", (double)l->done, (double)l->m->n_bytes))
+    tell(l, (double)j->bytes);
+    l->done += l->by_pieces ? 0 : j->bytes;
+    if (l->cancelled)
         return err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(l->m->file));
     return INGLE_OK;
 }
@@ -184,9 +319,9 @@ static ingle_status load_matrix(struct load *l, struct bound_matrix *b, struct e
 static ingle_status load_open(struct load *l, struct model *m, bool only_sum, struct err *err)
 {
     const size_t n_workers = (size_t)pool_size(device_pool(m->d));
-    *l = (struct load){.m = m, .only_sum = only_sum};
+    *l = (struct load){.m = m, .only_sum = only_sum, .name = only_sum ? "read" : "load"};
     l->err = mem_calloc(n_workers, sizeof *l->err);
-    l->rounded = mem_calloc(n_workers, sizeof *l->rounded);
+    l->rounded = mem_calloc(n_workers * MODEL_PARTS, sizeof *l->rounded);
     return l->err && l->rounded ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to load");
 }
 
@@ -204,24 +339,27 @@ static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
     return s;
 }
 
-/* The beginning of the matrix behind matrix i, while that is loaded. */
+/* The beginning of the matrices behind matrix i, while that is loaded. */
 static void look_at_next(const struct load *l, size_t i, bool dense)
 {
     const struct model *m = l->m;
-    struct form f;
-    for (i++; i < m->n_matrices && dense && m->matrix[i].group; i++)
+    struct load_job j;
+    for (i++; i < m->n_matrices && ((dense && m->matrix[i].group) || is_of_job_before(m, i)); i++)
         ;
-    if (i < m->n_matrices && !form_of(&m->matrix[i], &f, NULL))
-        look_ahead(l, &m->matrix[i], &f, (struct range){0}, 0, AHEAD_BYTES);
+    if (i < m->n_matrices && !job_of(m, i, &j, NULL))
+        for (int k = 0; k < j.n_parts; k++)
+            look_ahead(l, &j.part[k], (struct range){0}, 0, j.part[k].ahead);
 }
 
-/* New memory of a matrix, a huge page by one worker each: chunks are smaller, and two workers that meet at a new page would both clear
- * one.  Where experts lie together, the first of their matrices fills the pages of all. */
-static void fill_pages(const struct model *m, const struct packed_matrix *p)
+/* The part of the image that is a job's. */
+static void set_fresh(struct load_job *j, const struct model *m, const struct packed_want *w, size_t i)
 {
-    const uint64_t n = p->step ? p->step * (uint64_t)p->n_stack : p->bytes;
-    if (p->at < m->image_bytes)
-        pool_fill(device_pool(m->d), m->image + p->at, (size_t)(n < m->image_bytes - p->at ? n : m->image_bytes - p->at));
+    const struct packed_group *g = m->matrix[i].group ? &w->group[m->matrix[i].group - 1] : NULL;
+    const uint64_t at = g ? g->at : w->matrix[i].at, n = g ? g->bytes * (uint64_t)g->n : w->matrix[i].bytes;
+    if (at >= m->image_bytes)
+        return;
+    j->fresh = m->image + at;
+    j->fresh_bytes = n < m->image_bytes - at ? n : m->image_bytes - at;
 }
 
 /* dense: without experts.  w: of new memory; or NULL. */
@@ -229,13 +367,19 @@ static ingle_status load_all(struct model *m, const struct packed_want *w, bool 
 {
     struct load l;
     ingle_status s = load_open(&l, m, only_sum, err);
-    for (size_t i = 0; !s && i < m->n_matrices; i++)
-        if (!dense || !m->matrix[i].group) {
-            look_at_next(&l, i, dense);
-            if (w)
-                fill_pages(m, &w->matrix[i]);
-            s = load_matrix(&l, &m->matrix[i], err);
-        }
+    for (size_t i = 0; i < m->n_matrices; i++)
+        l.all += dense && m->matrix[i].group ? 0 : device_matrix_bytes(m->matrix[i].m);
+    tell(&l, 0); /* rates count from here */
+    for (size_t i = 0; !s && i < m->n_matrices; i++) {
+        if ((dense && m->matrix[i].group) || is_of_job_before(m, i))
+            continue;
+        look_at_next(&l, i, dense);
+        s = job_of(m, i, &l.job, err);
+        if (!s && w)
+            set_fresh(&l.job, m, w, i);
+        if (!s)
+            s = run_job(&l, err);
+    }
     return load_close(&l, s, err);
 }
 
@@ -346,12 +490,19 @@ static ingle_status next_of_stream(void *arg, uint64_t at, uint64_t n, const voi
     struct model *m = s->load.m;
     ingle_status st = INGLE_OK;
     memset(s->buffer, 0, (size_t)n);
+    s->load.done = at;
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        const struct packed_matrix *p = &s->want->matrix[i];
+        if (p->at >= at && p->at < at + n)
+            device_matrix_place(m->matrix[i].m, s->buffer + (p->at - at), (size_t)p->step);
+    }
     for (size_t i = 0; !st && i < m->n_matrices; i++) {
         const struct packed_matrix *p = &s->want->matrix[i];
-        if (p->at < at || p->at >= at + n)
+        if (p->at < at || p->at >= at + n || is_of_job_before(m, i))
             continue;
-        device_matrix_place(m->matrix[i].m, s->buffer + (p->at - at), (size_t)p->step);
-        st = load_matrix(&s->load, &m->matrix[i], err);
+        st = job_of(m, i, &s->load.job, err);
+        if (!st)
+            st = run_job(&s->load, err);
     }
     *out = s->buffer;
     /* The sum of all belongs into the file. */
@@ -368,6 +519,9 @@ static bool stream_file(struct model *m, const struct packed_want *w, const stru
     }
     s.buffer = mem_big_alloc((size_t)s.bytes);
     const ingle_status st = load_open(&s.load, m, false, NULL);
+    s.load.name = "write"; /* of which packing is a part */
+    s.load.by_pieces = true;
+    s.load.all = w->head.image_bytes;
     bool done = false;
     if (s.buffer && !st) {
         const struct packed_write how = {.o = o, .want = w, .model = m, .next = next_of_stream, .arg = &s, .sink = m->sink};
@@ -458,6 +612,9 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     if (!s && m->image && !m->loaded.mapped)
         count_huge(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
+    if (!s && m->image && !m->loaded.mapped)
+        report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%.2f GB of weights in %.2f s", (double)m->image_bytes * 1e-9,
+               m->loaded.seconds);
     model_packed_want_release(&w);
     return s;
 }
@@ -575,13 +732,11 @@ ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, v
     const struct model_experts *e = m->group[i];
     uint8_t *at = to;
     for (int k = 0; k < e->n_parts; k++) {
-        const struct bound_matrix *b = NULL;
-        for (size_t j = 0; j < m->n_matrices && !b; j++)
-            b = m->matrix[j].m == e->part[k] ? &m->matrix[j] : NULL;
+        const struct bound_matrix *b = binding_of(m, e->part[k]);
         struct form f;
         bool rounded = false;
         ingle_status s = form_of(b, &f, err);
-        for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) { // NOLINT(clang-analyzer-core.NullDereference): b is there by then
+        for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) {
             const struct range r = {index, row, num_min(f.rows_per_chunk, device_matrix_out(b->m) - row)};
             struct err why = {0};
             const uint8_t *rows = read_rows(m, b, &f, r, work, NULL, false, &rounded, &why);

@@ -65,6 +65,8 @@ class Commands(unittest.TestCase):
         self.refuses("inspect", "--plan", "--kv-layers", "half=q8r", says=["full=TYPE or sliding=TYPE"])
         self.refuses("run", "--kvflash-pool", "100", "x", says=["kv-pool", "kv-disk"])
         self.refuses("run", "--kv-disk", "/dev/null/here", "x", says=["/dev/null/here"])
+        self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--expert-budget", "300K", "--experts-io", "direct", "--no-pack-cache",
+                     "x", says=["--experts-io direct", "--pack once writes one"])
         self.refuses("run", "-ctv", "q4_0", code=2, says=["q4_0", "f32 f16 bf16 q8_0 q8r n4r tq3_0"])
         self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v K:V"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
