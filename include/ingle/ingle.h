@@ -600,6 +600,12 @@ INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *e
 INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
 /* What choosing pages left out since then. */
 INGLE_API void ingle_session_select(const struct ingle_session *s, struct ingle_select *out);
+/* Where its tokens stand in a text of which parts are left out, from now on: position [n], ascending; those behind them go on from the
+ * last one; NULL: one behind the other, as it is in the beginning.  What is computed stays as far as it is the same either way, the
+ * rest waits again.  INGLE_UNSUP: this model's tokens cannot have gaps between them. */
+INGLE_API ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position, int64_t n, struct ingle_error *error);
+/* Positions that are left out before its end. */
+INGLE_API int64_t ingle_session_skipped(const struct ingle_session *s);
 /* What waits now is a prompt's, as all of an ingle_session_sync() is; or it is not, as what is appended. */
 INGLE_API void ingle_session_prompt(struct ingle_session *s, bool is_one);
 
@@ -863,7 +869,8 @@ struct ingle_usage {
     struct ingle_expert_use experts; /* zeros: all are in memory */
     struct ingle_sparse sparse;
     struct ingle_select select;
-    int64_t n_prompt, n_generated;
+    int64_t n_prompt, n_generated;           /* n_prompt: without what is left out of it, */
+    int64_t n_skipped;                       /* ... so many tokens */
     int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
     double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */
     char draft_why[96];                      /* why most steps were without drafts; "": they had some */
@@ -910,6 +917,7 @@ struct ingle_request_options {
                             * 1: chains alone */
     const char *draft_method; /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.  Borrowed */
     const char *sparse;    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
+    const int32_t *position; /* [n_prompt]: as in ingle_session_set_positions(); NULL: nothing is left out.  Not kept */
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and

@@ -291,6 +291,7 @@ struct device_span {
     int64_t window; /* of attention: of these rows, at most the operation's where that has one; 0: the operation's */
     const struct kern_few *few;  /* of attention without a window, of a prompt's rows: how; NULL: to all that a row sees */
     struct kern_few_seen *seen;  /* host: what that did is added; NULL: nobody asks */
+    const int32_t *first; /* host, [n]: of attention with a window: as in kern/attend.h */
 };
 /* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads of width 96 ..."). */
 const char *device_few_refuses(const struct device *d, const struct device_kv *kv);

@@ -167,6 +167,7 @@ static inline struct device_span device_span_part(const struct device_span *s, i
     struct device_span part = *s;
     part.row0 += row;
     part.pos0 += row;
+    part.first = s->first ? s->first + row : NULL;
     part.n = n;
     return part;
 }

@@ -18,6 +18,7 @@
  * session.c  timelines, steps, sampling
  * sparse.c   prompts that read the values that matter
  * pick.c     answers that read chosen pages
+ * skip.c     prompts of which parts are left out
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)
  *
@@ -163,6 +164,9 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
+
+/* skip.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this model can have none. */
+MUST_CHECK ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, int64_t n, struct kv_gaps **out, struct err *err);
 
 /* sparse.c: "off", "on", "on:eps=1/8,from=4096"; NULL: off.  what: whose value it is, in errors. */
 MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few, struct err *err);

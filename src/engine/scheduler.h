@@ -29,7 +29,9 @@ struct ingle_request {
     int64_t number;
     struct ingle_scheduler *s;
     struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
-    struct kv_scope scope;
+    uint64_t salt;           /* of its user */
+    struct kv_gaps *gaps;    /* owned, or NULL */
+    struct kv_scope scope;   /* both in scope.salt */
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */

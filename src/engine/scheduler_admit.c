@@ -307,7 +307,8 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->looks = false;
     a->plain = false;
     a->fork = 0;
-    session_set_salt(a->session.s, r->scope.salt);
+    session_set_salt(a->session.s, r->salt);
+    session_set_gaps(a->session.s, r->gaps);
     session_set_few(a->session.s, r->scope.few);
     s->n_free--;
     return a;

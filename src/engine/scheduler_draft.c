@@ -220,7 +220,7 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     if (most <= 0 || !a->r->by_text || a->r->o.draft_trial || !know_text(d, t, a)) /* a trial is of the network alone */
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
-        session_ngram_propose(t->text, d->memory, a->r->scope.salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
+        session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
         t->confidence[BY_TEXT]};
     t->n_text = item->offer[BY_TEXT].most;
     t->other = *session_ngram_other(t->text);
@@ -615,6 +615,6 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
     if (!d)
         return;
     if (d->memory && a->n_generated && n > from)
-        (void)!session_ngram_remember(d->memory, a->r->scope.salt, session_tokens(t) + from, n - from, &err);
+        (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from, &err);
     slot_of(s, a)->begun = false;
 }

@@ -135,9 +135,15 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
         (void)err_prefix(err, "draft_method");
         return st;
     }
+    struct kv_gaps *gaps;
+    st = engine_gaps(s->e, o->position, o->n_prompt, &gaps, err);
+    if (st)
+        return st;
     struct ingle_request *r = mem_zalloc(sizeof *r);
-    if (!r)
+    if (!r) {
+        kv_gaps_unref(gaps);
         return err_set(err, INGLE_NOMEM, "no memory for a request");
+    }
     r->o = *o;
     r->o.user = r->o.draft_method = NULL;
     r->by_network = network && o->draft_max >= 0;
@@ -145,8 +151,13 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->o.n = o->n ? o->n : 1;
     r->o.sparse = NULL;
     r->sparse_in_vain = few && s->e->few_why;
-    r->scope = (struct kv_scope){engine_salt_of(o->user), s->e->few_why ? 0 : few};
-    const int64_t room = s->n_ctx - o->n_prompt;
+    r->gaps = gaps;
+    r->o.position = NULL;
+    r->salt = engine_salt_of(o->user);
+    r->scope = (struct kv_scope){kv_gaps_salt(r->salt, gaps), s->e->few_why ? 0 : few};
+    r->usage.n_skipped = kv_gaps_skipped(gaps);
+    const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped; /* of positions */
+    const int64_t room = num_min(s->n_ctx, most) - o->n_prompt;
     r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
     r->n_open = r->o.n;
     r->usage.n_prompt = o->n_prompt;
@@ -177,6 +188,7 @@ void engine_request_free(struct ingle_request *r)
     for (int i = 0; r->sampler && i < r->o.n; i++)
         ingle_sampler_close(r->sampler[i]);
     mem_free(r->sampler);
+    kv_gaps_unref(r->gaps);
     mem_free((void *)(uintptr_t)r->o.prompt);
     mem_free(r);
 }
@@ -297,6 +309,7 @@ void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool r
     if (remember && session_remember(a->session.s, &err))
         report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
     (void)!session_rewind(a->session.s, 0, &err);
+    session_set_gaps(a->session.s, NULL);
     a->state = ENGINE_ANSWER_FREE;
     a->r = NULL;
     s->n_free++;

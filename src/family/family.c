@@ -49,9 +49,12 @@ int64_t *family_positions(const struct family_forward *f)
     if (!device_runs(f->device))
         return pos;
     int64_t row = 0;
-    for (int64_t i = 0; i < f->step->n_spans; i++)
-        for (int64_t k = 0; k < f->step->span[i].n; k++)
-            pos[row++] = f->step->span[i].at + k;
+    for (int64_t i = 0; i < f->step->n_spans; i++) {
+        const struct family_span *s = &f->step->span[i];
+        const struct kv_gaps *gaps = s->timeline ? kv_timeline_gaps(s->timeline) : NULL;
+        for (int64_t k = 0; k < s->n; k++)
+            pos[row++] = kv_gaps_position(gaps, s->at + k);
+    }
     return pos;
 }
 
@@ -168,8 +171,8 @@ static const struct device_span *spans_and_twins(const struct family_forward *f,
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        s[i] = (struct device_span){row, from->n, from->at, kv_timeline_pages(from->timeline, group), from->prompt, 0,
-                                    from->few, from->seen};
+        s[i] = (struct device_span){.row0 = row, .n = from->n, .pos0 = from->at, .page = kv_timeline_pages(from->timeline, group),
+                                    .prompt = from->prompt, .few = from->few, .seen = from->seen};
         row += from->n;
     }
     for (int64_t i = 0; i < n_twins; i++) {
@@ -424,6 +427,17 @@ static int64_t rows_of_all(const struct kern_pick *pick, const struct family_spa
     return n;
 }
 
+/* Windows count positions: what each row of a timeline with gaps sees first.  NULL: as the window says. */
+static const int32_t *first_of(const struct family_span *s, int64_t window, int32_t *room)
+{
+    const struct kv_gaps *gaps = kv_timeline_gaps(s->timeline);
+    if (!gaps || !window)
+        return NULL;
+    for (int64_t k = 0; k < s->n; k++)
+        room[k] = (int32_t)kv_gaps_index(gaps, num_max(0, kv_gaps_position(gaps, s->at + k) - window + 1));
+    return room;
+}
+
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale)
 {
@@ -432,18 +446,21 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     const struct kern_pick *pick = pick_of(f, stream, window);
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
-    int64_t n_picked = 0;
+    int64_t n_picked = 0, row = 0;
+    int32_t *first = window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
     if (reads_of(f, f->step->n_spans, &r)) {
         const struct device_span *s = spans(f, f->kv->stream[stream].group);
         r.n = 0;
         for (int64_t i = 0; s && i < f->step->n_spans; i++) {
             const struct family_span *from = &f->step->span[i];
-            const int64_t n = rows_of_all(pick, from);
+            const int64_t n = rows_of_all(pick, from), at = row;
+            row += from->n;
             n_picked += from->n - n;
             if (!n)
                 continue;
             r.span[r.n] = s[i];
             r.span[r.n].n = n;
+            r.span[r.n].first = first_of(from, window, first ? first + at : NULL);
             r.timeline[r.n++] = from->timeline;
         }
         if (r.n)

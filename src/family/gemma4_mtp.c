@@ -558,7 +558,7 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
 struct round {
     struct rows join;    /* [n][2 n_back]: the embedding of the newest token, the hidden row */
     struct device_rope rope[2];
-    int64_t *pos;
+    int64_t *pos; /* [n]: how much is before it */
 };
 
 static void mtp_begin(const void *self, struct family_round *r)
@@ -579,7 +579,7 @@ static void mtp_begin(const void *self, struct family_round *r)
     }
     device_prompt_rows(d, 0, 0);
     for (int t = 0; t < 2; t++)
-        round->rope[t] = device_rope_table(d, round->pos, n, g->inv_freq[t], g->pairs[t]);
+        round->rope[t] = device_rope_table(d, family_positions(&r->forward), n, g->inv_freq[t], g->pairs[t]);
     r->state = to;
 }
 

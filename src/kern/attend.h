@@ -85,6 +85,7 @@ struct kern_attend {
     int64_t out_stride;
     int64_t n_rows, n_heads, pos0;
     int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
+    const int32_t *first;       /* [n_rows], ascending: of a window, each row sees [first, p], which is no more than it says; NULL: as it says */
     float scale;
     const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
     const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V */

@@ -29,6 +29,8 @@ static inline int64_t attend_key_at(int64_t width, int64_t slot, int64_t k)
 /* The first position that a row at pos sees; the last is pos itself. */
 static inline int64_t attend_first(const struct kern_attend *a, int64_t pos)
 {
+    if (a->first)
+        return a->first[pos - a->pos0];
     return a->window && pos >= a->window ? pos - a->window + 1 : 0;
 }
 

@@ -187,6 +187,24 @@ struct kv_pool_counts {
 };
 void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
 
+/* ---- positions of a text of which some is left out ---- */
+
+/* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the place that it has in the whole text
+ * (rotations and windows are by position, pages and lengths by index).  NULL: nothing is left out.  Immutable and counted. */
+struct kv_gaps;
+/* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there are no gaps. */
+MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n, struct err *err);
+struct kv_gaps *kv_gaps_ref(struct kv_gaps *g);
+void kv_gaps_unref(struct kv_gaps *g);
+int64_t kv_gaps_position(const struct kv_gaps *g, int64_t index);
+/* The first index that stands at this position or behind it. */
+int64_t kv_gaps_index(const struct kv_gaps *g, int64_t position);
+int64_t kv_gaps_skipped(const struct kv_gaps *g); /* positions that are left out, in all */
+/* So many tokens stand at the same positions in both. */
+int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
+/* What keeps their prefixes from those of other positions: for kv_scope.salt. */
+uint64_t kv_gaps_salt(uint64_t salt, const struct kv_gaps *g);
+
 /* ---- timelines ---- */
 
 struct kv_timeline;
@@ -197,6 +215,11 @@ void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
 /* What a guest keeps of positions [from, length) is there; from > 0 behind a restore from a file without it. */
 int64_t kv_timeline_from(const struct kv_timeline *t);
+
+/* From now on, what is there included: whoever calls this keeps what was computed for other positions away.  A fork has those of its
+ * source.  It is a reference of its own. */
+void kv_timeline_set_gaps(struct kv_timeline *t, struct kv_gaps *g);
+struct kv_gaps *kv_timeline_gaps(const struct kv_timeline *t);
 
 /* Makes positions [length, length + n) writable, until t is forked, put into the tree,
  * rewound or attached: pages exist and are this timeline's own.  A group whose steps write

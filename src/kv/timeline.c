@@ -51,12 +51,25 @@ void kv_timeline_free(struct kv_timeline *t)
         mem_free(t->table[g].head);
     }
     t->pool->n_timelines--;
+    kv_gaps_unref(t->gaps);
     mem_free(t);
 }
 
 int64_t kv_timeline_length(const struct kv_timeline *t)
 {
     return t->length;
+}
+
+void kv_timeline_set_gaps(struct kv_timeline *t, struct kv_gaps *g)
+{
+    struct kv_gaps *was = t->gaps;
+    t->gaps = kv_gaps_ref(g);
+    kv_gaps_unref(was);
+}
+
+struct kv_gaps *kv_timeline_gaps(const struct kv_timeline *t)
+{
+    return t->gaps;
 }
 
 int64_t kv_timeline_from(const struct kv_timeline *t)
@@ -389,6 +402,7 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
     }
     dst->length = dst->ready = src->length;
     dst->from = src->from;
+    kv_timeline_set_gaps(dst, src->gaps);
     return INGLE_OK;
 }
 

@@ -23,6 +23,7 @@ struct kv_timeline {
     int64_t from;  /* a guest's rows are there from here on, <= length */
     int64_t mark[KV_MARKS];
     int n_marks;
+    struct kv_gaps *gaps; /* owned, or NULL */
     bool viewed; /* since the last extend: what is written may be in views */
     struct kv_table table[KV_MAX_GROUPS];
 };

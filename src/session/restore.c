@@ -170,6 +170,8 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
     const struct kv_save_options o = save_options(s->r, s->scope.few);
+    if (session_gaps(s))
+        return err_set(err, INGLE_UNSUP, "'%s': a session whose prompt was shortened cannot be saved: a file has no place for its positions", path);
     session_late_see(s->r, &s, 1);
     return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
 }
@@ -224,6 +226,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     mem_free(s->token);
     session_late_cut(s, 0);
     s->timeline = t;
+    session_use_gaps(s, NULL);
     session_rider_restored(s->r, t, "file");
     s->token = token;
     s->n_tokens = (size_t)n;

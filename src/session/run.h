@@ -94,7 +94,8 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    struct kv_scope scope;       /* whose remembered prefixes it may use, and how its prompts are computed, */
+    uint64_t salt;               /* whose remembered prefixes it may use; scope.salt has its gaps in it, too */
+    struct kv_scope scope;       /* for those, and how its prompts are computed, */
     struct kern_few few;         /* ... the same for kernels, */
     struct kern_few_seen seen;   /* ... and what that did since somebody took it */
     struct kern_pick_seen picked; /* what choosing pages did since somebody took it */
@@ -109,6 +110,8 @@ struct session {
 
 /* Says what session_set_few() says, of a session whose tokens are computed so. */
 void session_use_few(struct session *s, uint32_t few);
+/* The same of gaps. */
+void session_use_gaps(struct session *s, struct kv_gaps *gaps);
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
  * what the session has or from the tree, whichever keeps more. */
 ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,

@@ -35,28 +35,66 @@ void session_free(struct session *s)
 
 void session_set_salt(struct session *s, uint64_t salt)
 {
-    if (s->scope.salt == salt)
+    if (s->salt == salt)
         return;
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
     session_late_cut(s, 0);
     s->n_tokens = 0;
-    s->scope.salt = salt;
+    s->salt = salt;
+    s->scope.salt = kv_gaps_salt(salt, kv_timeline_gaps(s->timeline));
+}
+
+/* Its first `same` positions stay at most, as they were. */
+static void keep_same(struct session *s, int64_t same)
+{
+    struct err err;
+    session_restore_drop(s);
+    if (session_length(s) <= same)
+        return;
+    if (!kv_timeline_can_rewind(s->timeline, same) || kv_timeline_rewind(s->timeline, same, &err))
+        kv_timeline_clear(s->timeline);
+    session_late_cut(s, session_length(s));
+}
+
+void session_set_gaps(struct session *s, struct kv_gaps *gaps)
+{
+    const int64_t same = kv_gaps_same(kv_timeline_gaps(s->timeline), gaps);
+    if (same == INT64_MAX)
+        return;
+    keep_same(s, same);
+    session_use_gaps(s, gaps);
+}
+
+void session_use_gaps(struct session *s, struct kv_gaps *gaps)
+{
+    kv_timeline_set_gaps(s->timeline, gaps);
+    s->scope.salt = kv_gaps_salt(s->salt, gaps);
+}
+
+const struct kv_gaps *session_gaps(const struct session *s)
+{
+    return kv_timeline_gaps(s->timeline);
+}
+
+const char *session_gaps_refuses(const struct runner *r)
+{
+    const struct kv_spec *k = &r->spec;
+    for (uint32_t i = 0; i < k->n_streams; i++) {
+        const struct kv_stream *t = &k->stream[i];
+        if (t->kind == KV_ROWS && t->every > 1)
+            return "rows of its cache stand for several tokens next to each other";
+        if (t->kind == KV_HEADS && t->k_codec == KERN_KV_FROM_V)
+            return "its keys are made of values by their place in a page";
+    }
+    return NULL;
 }
 
 void session_set_few(struct session *s, uint32_t few)
 {
-    struct err err;
-    const uint32_t was = s->scope.few;
-    if (was == few)
+    if (s->scope.few == few)
         return;
-    const int64_t same = kv_few_same(was, few);
-    session_restore_drop(s);
-    if (session_length(s) > same) {
-        if (!kv_timeline_can_rewind(s->timeline, same) || kv_timeline_rewind(s->timeline, same, &err))
-            kv_timeline_clear(s->timeline);
-        session_late_cut(s, session_length(s));
-    }
+    keep_same(s, kv_few_same(s->scope.few, few));
     session_use_few(s, few);
 }
 
@@ -127,6 +165,10 @@ static ingle_status check_tokens(const struct session *s, const int32_t *tokens,
     if (n > s->r->n_ctx - before)
         return err_set(err, INGLE_LIMIT, "%lld tokens exceed the context of %lld",
                        (long long)(before + n), (long long)s->r->n_ctx);
+    const int64_t skipped = kv_gaps_skipped(session_gaps(s)), most = num_max(s->r->info.n_ctx, s->r->n_ctx);
+    if (n > most - skipped - before)
+        return err_set(err, INGLE_LIMIT, "%lld tokens, of which %lld are left out, exceed the %lld positions of the model",
+                       (long long)(before + n + skipped), (long long)skipped, (long long)most);
     for (int64_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->r->info.n_vocab)
             return err_set(err, INGLE_ARG, "token %d at %lld: the vocabulary has %lld", tokens[i],
@@ -299,6 +341,7 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     dst->prompt_end = src->prompt_end;
     dst->border = src->border;
     dst->next_border = src->next_border;
+    dst->salt = src->salt;
     dst->scope.salt = src->scope.salt;
     session_use_few(dst, src->scope.few);
     return INGLE_OK;

@@ -118,6 +118,12 @@ void session_set_salt(struct session *s, uint64_t salt);
  * either way; the rest waits again. */
 void session_set_few(struct session *s, uint32_t few);
 uint32_t session_few(const struct session *s);
+/* Where its tokens stand from now on (kv/kv.h; NULL: one behind the other), which keeps its prefixes apart from others.  What is
+ * computed stays as far as it is the same either way; the rest waits again.  It takes a reference. */
+void session_set_gaps(struct session *s, struct kv_gaps *gaps);
+const struct kv_gaps *session_gaps(const struct session *s);
+/* NULL: sessions can have gaps; else why they cannot. */
+const char *session_gaps_refuses(const struct runner *r);
 /* NULL: the model and the device can; else why they compute with all, whatever was set (family_few_refuses()). */
 const char *session_few_refuses(const struct runner *r);
 /* What that did in its steps since the last call of this. */

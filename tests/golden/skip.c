@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * skip - tokens with gaps between their positions: against the reference implementation's results (tests/data/skip), and the same
+ * bits however they are cut, threaded, rewound, forked, remembered and gone on with.
+ */
+#define _DEFAULT_SOURCE /* mkdtemp */
+#include "golden/golden.h"
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REL_RMS 8e-6
+#define MAX_ABS 2e-4
+
+enum { N = 300, MORE = 40 };
+static const char dense[] = "tests/data/goldens/gemma4_dense/model-F32.gguf", v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
+
+static void set_positions(struct session *s, const int32_t *position, int64_t n)
+{
+    struct err e;
+    struct kv_gaps *gaps;
+    GOLDEN_OK(kv_gaps_create(&gaps, position, n, &e));
+    session_set_gaps(s, gaps);
+    kv_gaps_unref(gaps);
+}
+
+static void check_reference(const char *name, int64_t chunk, uint32_t cpu)
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    char path[160], ref[160];
+    int64_t n, n_rows, n_logits;
+    snprintf(path, sizeof path, "tests/data/goldens/%s/model-F32.gguf", name);
+    snprintf(ref, sizeof ref, "tests/data/skip/%s.safetensors", name);
+    golden_open(&g, path, &(struct golden_options){.n_ctx = 512, .cpu = cpu});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    int32_t *token = golden_ints(ref, "tokens", &n), *position = golden_ints(ref, "positions", &n), *row = golden_ints(ref, "rows", &n_rows);
+    float *want = golden_floats(ref, "logits", &n_logits);
+    const int64_t v = g.info.n_vocab;
+    set_positions(s, position, n);
+    float *got = golden_logits(&g, s, token, n, chunk, NULL);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const struct golden_error d = golden_compare(got + row[i] * v, want + i * v, v);
+        if (d.rel_rms > REL_RMS || d.max_abs > MAX_ABS)
+            fail_msg("%s, row %d: rel rms %.2e, max abs %.2e", name, row[i], d.rel_rms, d.max_abs);
+    }
+    set_positions(s, NULL, 0);
+    assert_true(session_length(s) <= position[0] + 1); /* of other positions nothing stays */
+    mem_free(token);
+    mem_free(position);
+    mem_free(row);
+    mem_free(want);
+    mem_free(got);
+    session_free(s);
+    golden_close(&g);
+}
+
+static void positions_are_the_reference_s(void **state)
+{
+    (void)state;
+    check_reference("gemma4_dense", 0, 0);
+    check_reference("gemma4_dense", 1, 0);
+    check_reference("gemma4_dense", 0, CPU_AVX2);
+    check_reference("gemma4_dense", 9, 1u << 31); /* plain kernels */
+    check_reference("gemma4_ple_e2b", 7, 0);
+}
+
+/* ---- the same bits ---- */
+
+static struct {
+    int32_t token[N + MORE], position[N];
+    uint64_t want, plain, more;
+} w;
+
+static uint64_t hash_row(uint64_t h, const float *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &row[i], sizeof bits);
+        h = (h ^ bits) * 0x100000001b3u;
+    }
+    return h;
+}
+
+/* The last row of what waits. */
+static uint64_t finish(const struct golden_model *g, struct session *s)
+{
+    struct err e;
+    const float *row = NULL;
+    GOLDEN_OK(session_finish(s, &row, NULL, &e));
+    return hash_row(0xcbf29ce484222325u, row, g->info.n_vocab);
+}
+
+static uint64_t run(const struct golden_model *g, struct session *s, int64_t n, struct session_reuse *reuse)
+{
+    struct err e;
+    GOLDEN_OK(session_sync(s, w.token, n, reuse, &e));
+    return finish(g, s);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    struct golden_model g;
+    struct session *s;
+    struct err e;
+    for (int i = 0; i < N + MORE; i++)
+        w.token[i] = (i * 7919 + i / 50 + 13) % 512;
+    for (int i = 0, at = 0; i < N; i++) {
+        at += i % 37 == 17 ? 1 + i % 53 : i == 130 ? 40 : 0;
+        w.position[i] = i + at;
+    }
+    golden_open(&g, dense, &(struct golden_options){.n_threads = 1, .n_ctx = 512});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    w.plain = run(&g, s, N, NULL);
+    set_positions(s, w.position, N);
+    w.want = run(&g, s, N, NULL);
+    GOLDEN_OK(session_append(s, w.token + N, MORE, &e));
+    w.more = finish(&g, s);
+    assert_true(w.want != w.plain);
+    session_free(s);
+    golden_close(&g);
+    return 0;
+}
+
+static void no_gaps_are_plain(void **state)
+{
+    (void)state;
+    struct golden_model g;
+    struct session *s;
+    struct err e;
+    struct kv_gaps *none;
+    int32_t at[N];
+    for (int i = 0; i < N; i++)
+        at[i] = i;
+    GOLDEN_OK(kv_gaps_create(&none, at, N, &e));
+    assert_null(none);
+    golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    set_positions(s, at, N);
+    assert_int_equal(run(&g, s, N, NULL), w.plain);
+    session_free(s);
+    golden_close(&g);
+}
+
+static void cuts_threads_and_neighbours_change_nothing(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads += 2) {
+        struct golden_model g;
+        struct session *s, *other;
+        struct err e;
+        golden_open(&g, dense, &(struct golden_options){.n_threads = threads, .n_ctx = 512, .max_rows = threads == 1 ? 33 : 200});
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        GOLDEN_OK(session_create(&other, g.runner, &e));
+        set_positions(s, w.position, N);
+        GOLDEN_OK(session_sync(s, w.token, N, NULL, &e));
+        GOLDEN_OK(session_sync(other, w.token, N, NULL, &e));
+        struct session_work work[2] = {{.s = s, .max_tokens = 19 + threads, .want = FAMILY_LOGITS_LAST},
+                                       {.s = other, .max_tokens = 31, .want = FAMILY_LOGITS_LAST}};
+        while (session_pending(s) > 25 && session_pending(other) > 40)
+            GOLDEN_OK(session_step(g.runner, work, 2, NULL, &e));
+        assert_int_equal(finish(&g, other), w.plain);
+        assert_int_equal(finish(&g, s), w.want);
+        session_free(s);
+        session_free(other);
+        golden_close(&g);
+    }
+}
+
+static void rewinds_forks_and_more_tokens(void **state)
+{
+    (void)state;
+    struct golden_model g;
+    struct session *s, *fork;
+    struct err e;
+    golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    GOLDEN_OK(session_create(&fork, g.runner, &e));
+    set_positions(s, w.position, N);
+    assert_int_equal(run(&g, s, N, NULL), w.want);
+    GOLDEN_OK(session_rewind(s, N - 30, &e));
+    GOLDEN_OK(session_append(s, w.token + N - 30, 30, &e));
+    assert_int_equal(finish(&g, s), w.want);
+    GOLDEN_OK(session_fork(fork, s, &e));
+    GOLDEN_OK(session_append(fork, w.token + N, MORE, &e)); /* an answer, and a turn behind it */
+    assert_int_equal(finish(&g, fork), w.more);
+    assert_true(session_gaps(fork) == session_gaps(s));
+    set_positions(fork, NULL, 0);
+    assert_int_equal(run(&g, fork, N, NULL), w.plain);
+    assert_int_equal(run(&g, s, N + MORE, NULL), w.more);
+    session_free(s);
+    session_free(fork);
+    golden_close(&g);
+}
+
+static void memory_and_disk_keep_them_apart(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ingle-skip-XXXXXX", path[64], command[64];
+    assert_non_null(mkdtemp(dir));
+    for (int again = 0; again < 2; again++) {
+        struct golden_model g;
+        struct session *s;
+        struct session_reuse r;
+        struct err e;
+        golden_open(&g, dense, &(struct golden_options){.n_ctx = 512, .restore_every = 128, .tree_bytes = 8 << 20, .store = dir, .store_min = 64});
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        set_positions(s, w.position, N);
+        assert_int_equal(run(&g, s, N, &r), w.want);
+        assert_int_equal(r.from_disk >= 128, again);
+        session_set_salt(s, 7); /* of nobody else */
+        session_set_salt(s, 0);
+        assert_int_equal(run(&g, s, N, &r), w.want);
+        assert_true(r.from_tree >= 256);
+        set_positions(s, NULL, 0);
+        session_park(s);
+        assert_int_equal(run(&g, s, N, &r), w.plain);
+        assert_int_equal(r.kept > 0, again); /* of its own */
+        int32_t moved[N];
+        memcpy(moved, w.position, sizeof moved);
+        moved[N - 1]++;
+        set_positions(s, moved, N);
+        session_park(s);
+        assert_true(run(&g, s, N, &r) != w.want);
+        assert_int_equal(r.kept > 0, again);
+        snprintf(path, sizeof path, "%s/saved", dir);
+        assert_int_equal(session_save(s, path, &e), INGLE_UNSUP);
+        assert_non_null(strstr(e.msg, "shortened"));
+        session_free(s);
+        golden_close(&g);
+    }
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    struct golden_model g;
+    struct kv_gaps *gaps;
+    struct session *s;
+    struct err e;
+    const int32_t twice[] = {0, 4, 4}, far[] = {0, 9000};
+    assert_int_equal(kv_gaps_create(&gaps, twice, 3, &e), INGLE_ARG);
+    assert_string_equal(e.msg, "position 2 is 4, expected 5 or more");
+    golden_open(&g, dense, &(struct golden_options){.kv = "full=f32v,sliding=f32", .n_ctx = 512});
+    assert_string_equal(session_gaps_refuses(g.runner), "its keys are made of values by their place in a page");
+    golden_close(&g);
+    golden_open(&g, v4, &(struct golden_options){.n_ctx = 512});
+    assert_string_equal(session_gaps_refuses(g.runner), "rows of its cache stand for several tokens next to each other");
+    golden_close(&g);
+    golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
+    assert_null(session_gaps_refuses(g.runner));
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    set_positions(s, far, 2);
+    assert_int_equal(session_sync(s, w.token, 2, NULL, &e), INGLE_LIMIT);
+    assert_non_null(strstr(e.msg, "exceed the 4096 positions of the model"));
+    session_free(s);
+    golden_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(positions_are_the_reference_s), cmocka_unit_test(no_gaps_are_plain),
+        cmocka_unit_test(cuts_threads_and_neighbours_change_nothing), cmocka_unit_test(rewinds_forks_and_more_tokens),
+        cmocka_unit_test(memory_and_disk_keep_them_apart), cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
