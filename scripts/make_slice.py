@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""make_slice.py SHAPE CODE OUT [--layers N] [--experts N] [--vocab N] [--target-layers N] [--taps N] - a GGUF file with
-some layers of a real model's or drafter's shapes and random weights, to measure speed without the model.
+"""make_slice.py SHAPE CODE OUT [--layers N] [--experts N] [--vocab N] [--target-layers N] [--taps N] [--windows N]
+[--planted PERCENT] - a GGUF file with some layers of a real model's or drafter's shapes and random weights, to measure
+speed without the model.
 
 SHAPE  gemma-31b, gemma-26b-a4b, gemma-e4b, deepseek-v4; their drafters: dflash-31b, dflash-26b-a4b, mtp-31b,
        mtp-26b-a4b, v4-mtp (the block of one token), v4-dspark (stages)
@@ -9,12 +10,17 @@ CODE   Q4_0, Q8_0, Q4_K, Q6_K, F16, MXFP4 (DeepSeek V4's experts; its other matr
 
 Scales are such that each matrix keeps the size of its input, so activations stay finite; the text of such a model
 means nothing.  One layer of a window and one of the whole context (Gemma), or one of ratio 4 (DeepSeek V4), unless
-told.  A drafter has all of its layers and taps unless told, and --target-layers and --vocab are those of the file that
+told; --windows 5 --layers 6 has five windows for each whole context, as Gemma's models have.  A drafter has all of its layers and taps unless told, and --target-layers and --vocab are those of the file that
 it is to draft for.  What drafting costs beside the model is as with the whole files when all of them are cut alike: a
 fifth of 31B and of its DFlash drafter are
 
     make_slice.py gemma-31b Q4_0 31b.gguf --layers 12 --vocab 52480
     make_slice.py dflash-31b Q8_0 31b-dflash.gguf --layers 1 --taps 1 --target-layers 12 --vocab 52480
+
+--planted PERCENT (Gemma, Q4_0 or Q8_0): layers that see everything want the tokens whose number modulo 100 is below PERCENT,
+and nearly nothing else, so that what sparse prompts skip is known.  Two numbers of the embedding carry it past all
+layers: one is the same in each token and turns queries to a direction, the other is that of wanted tokens and
+turns their keys to the same direction.
 
 The standard library is enough, and the same arguments give the same bytes."""
 import argparse
@@ -69,7 +75,7 @@ def block(code, k):
 
 class File:
     def __init__(self, arch):
-        self.arch, self.keys, self.tensors, self.pools = arch, [], [], {}
+        self.arch, self.keys, self.tensors, self.pools, self.first = arch, [], [], {}, {}
         self.key("general.architecture", arch, whole=True)
 
     def key(self, name, value, whole=False):
@@ -78,9 +84,12 @@ class File:
     def vector(self, name, n, value=1.0):
         self.tensors.append((name, F32, (n,), struct.pack("<f", value) * n))
 
-    def matrix(self, name, k, rows, code, experts=0):
+    def matrix(self, name, k, rows, code, experts=0, first=None):
+        """first(row): the first two weights of a row as parts of the largest one, or None: random as the others."""
         code = Q8_0 if k % BLOCK[code][0] else code
         self.tensors.append((name, code, (k, rows, experts) if experts else (k, rows), None))
+        if first:
+            self.first[name] = first
 
     def content(self, code, k, n_bytes):
         """n_bytes of random blocks: the pool of this code, over and over."""
@@ -91,6 +100,16 @@ class File:
             n = min(n_bytes, len(pool))
             yield pool[:n]
             n_bytes -= n
+
+    def planted(self, code, k, rows, first):
+        """The rows of a matrix of Q4_0 or Q8_0 whose first two weights are told."""
+        n_row = k // BLOCK[code][0] * BLOCK[code][1]
+        pool = bytearray(b"".join(self.content(code, k, n_row * min(rows, 256))))
+        for r in range(rows):
+            at = r % 256 * n_row
+            for i, part in enumerate(first(r)):  # a byte of Q4_0 also has number i + 16, which stays
+                pool[at + 2 + i] = (round(127 * part) & 255 if code == Q8_0 else pool[at + 2 + i] & 240 | 8 + round(7 * part))
+            yield pool[at:at + n_row]
 
     def write(self, path):
         def text(s):
@@ -120,7 +139,9 @@ class File:
         with open(path, "wb") as f:
             f.write(head + b"\0" * (-len(head) % 32))
             for (name, code, shape, data), n in zip(self.tensors, sizes):
-                for piece in [data] if data is not None else self.content(code, shape[0], n):
+                first = self.first.get(name)
+                for piece in ([data] if data is not None else self.planted(code, *shape, first) if first
+                              else self.content(code, shape[0], n)):
                     f.write(piece)
                 f.write(b"\0" * (-n % 32))
 
@@ -151,10 +172,10 @@ def taps(n, layers):
     return [min(layers, 2 + round(max(0, i * (layers - 4) / (n - 1)))) for i in range(n)]
 
 
-def gemma(shape, code, layers, experts, vocab):
+def gemma(shape, code, layers, experts, vocab, windows=1, planted=0):
     width, ffn, heads, kv_heads, window, moe, per_layer, v_is_k = GEMMA[shape]
     f = File("gemma4")
-    sliding = [i % 2 == 0 for i in range(layers)]
+    sliding = [i % (windows + 1) < windows for i in range(layers)]
     for name, value in {
             "context_length": 131072, "embedding_length": width, "block_count": layers, "feed_forward_length": ffn,
             "attention.head_count": heads, "attention.head_count_kv": [kv_heads[0 if s else 1] for s in sliding],
@@ -169,7 +190,9 @@ def gemma(shape, code, layers, experts, vocab):
         for name, value in zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), moe):
             f.key(name, value)
     vocabulary(f, vocab)
-    f.matrix("token_embd.weight", width, vocab, Q8_0 if width % 256 else Q6_K)
+    f.matrix("token_embd.weight", width, vocab, Q8_0 if width % 256 or planted else Q6_K,
+             first=planted and (lambda r: (r % 100 < planted, 1)))
+    way = [0 if d % 256 < 64 else 1 - 2 * (d * d % 7 & 1) for d in range(512)]  # position turns no part of it
     f.vector("output_norm.weight", width)
     f.tensors.append(("rope_freqs.weight", F32, (256,), struct.pack("<256f", *[1.0] * 64, *[1e30] * 192)))
     if per_layer:
@@ -180,11 +203,14 @@ def gemma(shape, code, layers, experts, vocab):
         b, head, kv = f"blk.{i}.", 256 if s else 512, kv_heads[0 if s else 1]
         for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
             f.vector(f"{b}{name}.weight", width)
+            if planted and name != "ffn_norm":  # each layer before added two vectors of the embedding's size
+                mark = 0 if name != "attn_norm" else 1 if s else 0.21 * (width * (2 * i + 1)) ** 0.5
+                f.tensors[-1] = (*f.tensors[-1][:3], struct.pack("<2f", mark, mark) + f.tensors[-1][3][8:])
         f.vector(b + "attn_q_norm.weight", head)
         f.vector(b + "attn_k_norm.weight", head, 0.12)
         f.vector(b + "layer_output_scale.weight", 1, 0.5)
-        f.matrix(b + "attn_q.weight", width, heads * head, code)
-        f.matrix(b + "attn_k.weight", width, kv * head, code)
+        f.matrix(b + "attn_q.weight", width, heads * head, code, first=planted and not s and (lambda r: (0, way[r % 512])))
+        f.matrix(b + "attn_k.weight", width, kv * head, code, first=planted and not s and (lambda r: (way[r % 512], 0)))
         if s or not v_is_k:
             f.matrix(b + "attn_v.weight", width, kv * head, code)
         f.matrix(b + "attn_output.weight", heads * head, width, code)
@@ -203,6 +229,8 @@ def gemma(shape, code, layers, experts, vocab):
             f.matrix(b + "inp_gate.weight", width, per_layer, code)
             f.matrix(b + "proj.weight", per_layer, width, code)
             f.vector(b + "post_norm.weight", width)
+            if planted:
+                f.tensors[-1] = (*f.tensors[-1][:3], bytes(8) + f.tensors[-1][3][8:])
     return f
 
 
@@ -367,6 +395,9 @@ def assistant(shape, code, layers, vocab):
         b, head = f"blk.{i}.", 256 if s else 512
         for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
             f.vector(f"{b}{name}.weight", width)
+            if planted and name != "ffn_norm":  # each layer before added two vectors of the embedding's size
+                mark = 0 if name != "attn_norm" else 1 if s else 0.21 * (width * (2 * i + 1)) ** 0.5
+                f.tensors[-1] = (*f.tensors[-1][:3], struct.pack("<2f", mark, mark) + f.tensors[-1][3][8:])
         f.vector(b + "attn_q_norm.weight", head)
         f.vector(b + "layer_output_scale.weight", 1, 0.5)
         for name, k, rows in (("attn_q", width, heads * head), ("attn_output", heads * head, width),
@@ -395,7 +426,11 @@ def main():
     p.add_argument("--vocab", type=int, default=65536)
     p.add_argument("--target-layers", type=int, default=0)
     p.add_argument("--taps", type=int, default=0)
+    p.add_argument("--windows", type=int, default=1, metavar="N")
+    p.add_argument("--planted", type=int, default=0, metavar="PERCENT")
     a = p.parse_args()
+    if a.planted and (a.shape not in GEMMA or a.code not in ("Q4_0", "Q8_0") or not 0 < a.planted <= 100):
+        p.error(f"--planted is {a.planted}, of {a.shape} in {a.code}: it takes 1 to 100, Gemma, and Q4_0 or Q8_0")
     if a.vocab < 512:
         p.error(f"--vocab is {a.vocab}, at least 512 are needed")
     if a.shape in DRAFTERS:
@@ -403,7 +438,7 @@ def main():
     elif a.shape == "deepseek-v4":
         f = deepseek(CODES[a.code], a.layers or 1, a.experts, a.vocab)
     else:
-        f = gemma(a.shape, CODES[a.code], a.layers or 2, a.experts, a.vocab)
+        f = gemma(a.shape, CODES[a.code], a.layers or 2, a.experts, a.vocab, a.windows, a.planted)
     f.key("general.name", f"slice of {a.shape}, {a.code}", whole=True)
     f.write(a.out)
 
