@@ -26,6 +26,7 @@ struct bench {
     int64_t bytes; /* of it */
     int n_threads, rounds;
     uint32_t cpu;
+    const char *kernel; /* part of the names of those that are measured, or NULL */
     struct tool_memory read;
 };
 
@@ -151,6 +152,8 @@ static void bench_kernel(struct bench *b, const char *name, struct kern_matrix *
     static struct figures f;
     const int n = b->rounds;
     uint64_t stored = 0;
+    if (b->kernel && !strstr(name, b->kernel))
+        return;
     if (!quant_bytes(w->type, (uint64_t)w->in, (uint64_t)w->out, &stored))
         exit(1);
     for (int r = 0; r < n; r++)
@@ -220,7 +223,7 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
 
 void bench_matmul(const struct bench_matmul *o)
 {
-    struct bench b = {.cpu = o->cpu, .n_threads = o->n_threads < 1 ? 1 : o->n_threads,
+    struct bench b = {.cpu = o->cpu, .kernel = o->kernel, .n_threads = o->n_threads < 1 ? 1 : o->n_threads,
                       .rounds = o->rounds < 1 ? 1 : o->rounds > MAX_ROUNDS ? MAX_ROUNDS : o->rounds};
     struct err err;
     struct kern_act act[KERN_ACT_KINDS];

@@ -31,7 +31,7 @@ void bench_few(uint32_t cpu);
 void bench_latent(uint32_t cpu);
 struct bench_matmul {
     uint32_t cpu;
-    const char *type; /* NULL: all */
+    const char *type, *kernel; /* NULL: all; part of the name of a kernel */
     int n_threads, rounds;
     int64_t out, in;
 };

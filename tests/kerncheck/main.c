@@ -39,6 +39,8 @@ int main(int argc, char **argv)
             cpu &= mask;
         } else if (!strncmp(argv[i], "--type=", 7)) {
             o.type = argv[i] + 7;
+        } else if (!strncmp(argv[i], "--kernel=", 9)) {
+            o.kernel = argv[i] + 9;
         } else if (!strncmp(argv[i], "--threads=", 10)) {
             o.n_threads = atoi(argv[i] + 10);
         } else if (!strncmp(argv[i], "--rounds=", 9)) {
@@ -52,7 +54,7 @@ int main(int argc, char **argv)
         } else {
             printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
                    "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
-                   "            [--type=NAME|attend|few|latent] [--shape=OUTxIN]\n");
+                   "            [--type=NAME|attend|few|latent] [--kernel=TEXT] [--shape=OUTxIN]\n");
             return 2;
         }
     }

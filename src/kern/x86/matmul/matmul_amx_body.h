@@ -194,19 +194,15 @@ void KERNEL_NAME(act_tiles)(const struct kern_act *a, int64_t r0, int64_t r1)
 enum { SQUARE = ROWS * KERN_PANEL, TILE_BYTES = 1024 };
 static_assert(offsetof(struct kern_act32, sum) == offsetof(struct kern_act32, scale) + sizeof(float), "gather()");
 
-/* Where in k a chunk is: within a slice, or at the start of one. */
+/* Where in k a chunk is: within a slice, or at the start of one.  Most are within: their code has no other case. */
 enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
-/* Sums of a panel and a strip, [ROWS][16]: over a slice, and the total of the slices before. */
-struct sums {
-    float *y, *total;
-    enum start start;
-};
 /* A chunk of a panel and a strip whose tiles are there. */
 struct chunk {
     const float *dots;       /* [CHUNK][ROWS][16]; NULL: nothing */
     const struct factors *f; /* [CHUNK] */
     const struct rows *x;
-    struct sums to;
+    float *y, *total;        /* [ROWS][16]: sums of a slice, and of the slices before */
+    enum start start;
 };
 struct work {
     struct tiles t;
@@ -229,20 +225,20 @@ struct work {
             y = _mm512_fmadd_ps(_mm512_set1_ps(x[i][1]), _mm512_mul_ps(_mm512_load_ps(f[i].m), by), y); \
     }
 static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float (*x)[2],
-                                  struct sums to, int64_t at, bool has_min)
+                                  float *sum, float *total, enum start start, bool has_min)
 {
     __m512 y = _mm512_setzero_ps();
     (void)f;
-    if (to.start != FIRST_SLICE)
-        y = _mm512_load_ps(to.y + at);
-    if (UNLIKELY(to.start > FIRST_SLICE)) {
-        if (to.start == LATER_SLICE)
-            y = _mm512_add_ps(_mm512_load_ps(to.total + at), y);
-        _mm512_store_ps(to.total + at, y);
+    if (start != FIRST_SLICE)
+        y = _mm512_load_ps(sum);
+    if (start > FIRST_SLICE) {
+        if (start == LATER_SLICE)
+            y = _mm512_add_ps(_mm512_load_ps(total), y);
+        _mm512_store_ps(total, y);
         y = _mm512_setzero_ps();
     }
     ADD(0) ADD(1) ADD(2) ADD(3)
-    _mm512_store_ps(to.y + at, y);
+    _mm512_store_ps(sum, y);
 }
 /* A line into the first cache, asked for here: gathered at one place, such requests wait for each other. */
 static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
@@ -253,7 +249,8 @@ static ATTR_INLINE void ask_lines(const uint8_t *at, int64_t n)
         __asm__ volatile("prefetcht1 %0" : : "m"(at[64 * i]));
 }
 /* Rows r .. r + 4, of `end` that there are.  next: a line is asked for with each row, or NULL. */
-static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, const uint8_t *next, bool has_min)
+static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, enum start start, const uint8_t *next,
+                                   bool has_min)
 {
     const struct factors *f = c->f;
     const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
@@ -263,7 +260,7 @@ static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end
         ask(next + 64 * (r + (i)));                                                             \
     if (r + (i) < end)                                                                          \
         scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                \
-                  c->to, (r + (i)) * KERN_PANEL, has_min);
+                  c->y + (r + (i)) * KERN_PANEL, c->total + (r + (i)) * KERN_PANEL, start, has_min);
     ROW(0) ROW(1) ROW(2) ROW(3)
 }
 
@@ -272,7 +269,7 @@ static void scale_rest(struct work *w, bool has_min)
 {
     if (w->before.dots)
         for (int64_t r = 0; r < w->n_rows; r += 4)
-            scale_four(&w->before, r, w->n_rows, NULL, has_min);
+            scale_four(&w->before, r, w->n_rows, w->before.start, NULL, has_min);
     w->before.dots = NULL;
 }
 
@@ -289,21 +286,22 @@ struct place {
  * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
  * The next strip's activations are on their way from the second cache, a part with each panel of a band.
  *
- * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before; next: what to ask for.
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before; start: of what was before; next: what to ask for; now: what is multiplied,
+ * but for its dots.
  */
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
     TILE_ZERO(&w->t, sum);                                         \
     TILE_LOAD_AT(&w->t, b, v, (i) * TILE_BYTES, 64);               \
     if (rows)                                                      \
-        scale_four(&c, 4 * (i), rows, next, has_min);              \
+        scale_four(&c, 4 * (i), rows, start, next, has_min);       \
     if ((i) < 2)                                                   \
         ask(next + 64 * (ROWS + (i)));                             \
     TILE_DOT_BF16(&w->t, sum, a, b);                               \
     if ((i) > 0)                                                   \
         TILE_STORE_AT(&w->t, last, dots, ((i) - 1) * TILE_BYTES, 64);
-static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const struct codes *v, const struct factors *f,
-                                 struct sums to, int64_t rows, const uint8_t *next, bool has_min)
+static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const struct chunk *now, int64_t rows,
+                                 enum start start, const uint8_t *next, bool has_min)
 {
     const struct chunk c = w->before;
     float *const dots = w->dots[c.dots == w->dots[0]];
@@ -312,7 +310,8 @@ static ATTR_INLINE void multiply(struct work *w, const struct rows *x, const str
     STEP(2, 0, 1, 6, 2)
     STEP(3, 1, 0, 7, 3)
     TILE_STORE_AT(&w->t, 1, dots, 3 * TILE_BYTES, 64);
-    w->before = (struct chunk){dots, f, x, to};
+    w->before = *now;
+    w->before.dots = dots;
 }
 
 /* 2, 3: weights; the others have the rows. */
@@ -378,12 +377,15 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, c
         ask_lines(soon->x + 64 * x_lines * s, x_lines);
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
-            const struct sums to = {w->y[band][s][j], w->total[band][s][j], start};
+            const struct chunk now = {NULL, f[j], x, w->y[band][s][j], w->total[band][s][j], start};
+            const bool is_full = w->n_rows == ROWS && w->before.dots;
             ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
-            if (LIKELY(w->n_rows == ROWS && w->before.dots))
-                multiply(w, x, w->w[j], f[j], to, ROWS, next, has_min);
+            if (LIKELY(is_full && w->before.start == WITHIN))
+                multiply(w, w->w[j], &now, ROWS, WITHIN, next, has_min);
+            else if (is_full)
+                multiply(w, w->w[j], &now, ROWS, w->before.start, next, has_min);
             else
-                multiply(w, x, w->w[j], f[j], to, w->before.dots ? w->n_rows : 0, next, has_min);
+                multiply(w, w->w[j], &now, w->before.dots ? w->n_rows : 0, w->before.start, next, has_min);
         }
     }
 }

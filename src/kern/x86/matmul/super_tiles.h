@@ -98,7 +98,7 @@ struct rows {
     int n_next;              /* lines of it */
 };
 
-/* Where in k a super-block is: within a slice, or at the start of one. */
+/* Where in k a super-block is: within a slice, or at the start of one.  Most are within: their code has no other case. */
 enum { SLICE = KERN_SLICE / 256 };
 enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
 static inline enum start start_of(int64_t b)
@@ -157,7 +157,7 @@ static ATTR_INLINE struct held hold(const struct form f, const struct scales *s)
 #define ADD_MIN(to, i) to = _mm512_dpwssd_epi32(to, h->m##i, pair_of(v->sum + 4 * (i)));
 
 /* Adds a row. */
-static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const struct held *h)
+static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const struct held *h, enum start start)
 {
     const __m512 scale = float_of(v->scale);
     __m512i dot = _mm512_load_si512(v->dot);
@@ -167,10 +167,10 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
         dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
     const __m512 by = _mm512_mul_ps(h->d, scale);
     __m512 y = _mm512_setzero_ps();
-    if (v->start != FIRST_SLICE)
+    if (start != FIRST_SLICE)
         y = _mm512_load_ps(v->y);
-    if (UNLIKELY(v->start > FIRST_SLICE)) {
-        if (v->start == LATER_SLICE)
+    if (start > FIRST_SLICE) {
+        if (start == LATER_SLICE)
             y = _mm512_add_ps(_mm512_load_ps(v->total), y);
         _mm512_store_ps(v->total, y);
         y = _mm512_setzero_ps();
@@ -190,22 +190,23 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
     v->scale += v->scale_step;
     v->dot += KERN_PANEL;
     v->y += KERN_PANEL;
-    v->total += KERN_PANEL;
+    if (start != WITHIN)
+        v->total += KERN_PANEL;
 }
 /* Up to n rows. */
 static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct held *h, int64_t n)
 {
     for (n = num_min(n, v->n_rows), v->n_rows -= n; n > 0; n--)
-        add_row(f, v, h);
+        add_row(f, v, h, v->start);
 }
 /* One of 16 parts of a whole unit, or of 8. */
-static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const struct held *h, bool eight)
+static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const struct held *h, bool eight, enum start start)
 {
-    add_row(f, v, h);
-    add_row(f, v, h);
+    add_row(f, v, h, start);
+    add_row(f, v, h, start);
     if (eight) {
-        add_row(f, v, h);
-        add_row(f, v, h);
+        add_row(f, v, h, start);
+        add_row(f, v, h, start);
     }
 }
 
@@ -290,10 +291,10 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
     }
 }
 
-/* Two.  whole: so many wait, too. */
+/* Two.  whole: so many wait, too, which have this start. */
 #define ADD                               \
     if (whole)                            \
-        add_part(f, &v, &h, eight);       \
+        add_part(f, &v, &h, eight, start); \
     else                                  \
         add(f, &v, &h, part);
 #define STEP(k_)                                                  \
@@ -324,8 +325,9 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         }                                                         \
         fetch(x->next, 2 * k + 1, x->n_next);                     \
     }
-static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole, struct weights w,
-                                     const struct rows *x, int32_t *dot, bool two, const struct waiting *waiting)
+static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole, enum start start,
+                                     struct weights w, const struct rows *x, int32_t *dot, bool two,
+                                     const struct waiting *waiting)
 {
     const bool beside = pair || f.n_planes > 1, eight = pair || !beside;
     struct waiting v = waiting[0];
@@ -453,10 +455,13 @@ static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pa
 {
     int32_t *dot = w->dots[w->turn];
     const bool two = w->in_tiles[0].n_rows > ROWS;
-    if (LIKELY(n == UNIT && w->v[0].n_rows == UNIT && two))
-        multiply_two(t, f, pair, true, weights_of(e, pair), x, dot, true, w->v);
+    const bool whole = n == UNIT && w->v[0].n_rows == UNIT && two;
+    if (LIKELY(whole && w->v[0].start == WITHIN))
+        multiply_two(t, f, pair, true, WITHIN, weights_of(e, pair), x, dot, true, w->v);
+    else if (whole)
+        multiply_two(t, f, pair, true, w->v[0].start, weights_of(e, pair), x, dot, true, w->v);
     else if (n > ROWS)
-        multiply_two(t, f, pair, false, weights_of(e, pair), x, dot, two, w->v);
+        multiply_two(t, f, pair, false, WITHIN, weights_of(e, pair), x, dot, two, w->v);
     else
         multiply_one(t, f, pair, weights_of(e, pair), x, dot, two, w->v);
     w->turn ^= 1;
