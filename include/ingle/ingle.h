@@ -315,9 +315,15 @@ struct ingle_engine_options {
     const char *kv_disk;
     uint64_t kv_disk_bytes;
     int64_t kv_pool_tokens;
+    /* Lossy: a small model of the same family reads long prompts, and this one only the part that the small one attends to:
+     * ingle_shorten().  Its file, as for ingle_model_open(); NULL: none.  docs/long-context.md */
+    const char *prompt_drafter;
+    double prompt_keep;       /* the share of a prompt that is kept where nobody says; 0: 0.2 */
+    int64_t prompt_keep_from; /* tokens of the shortest prompt that is shortened; 0: 4,096 */
+    int64_t prompt_ctx;       /* tokens of the longest one; 0: as n_ctx says, or what both models were made for */
 };
 
-enum { INGLE_PLAN_ITEMS = 13 };
+enum { INGLE_PLAN_ITEMS = 14 };
 
 struct ingle_plan {
     struct {
@@ -577,6 +583,39 @@ enum ingle_tap { INGLE_TAP_EMBED, INGLE_TAP_LAYER, INGLE_TAP_NORM };
 typedef void ingle_tap_fn(void *arg, enum ingle_tap tap, int layer, const float *x, int64_t n,
                           int64_t width, int64_t stride);
 INGLE_API void ingle_engine_set_tap(struct ingle_engine *e, ingle_tap_fn *fn, void *arg);
+
+/* ---- prompts of which a part is left out ---- */
+
+struct ingle_shorten_options {
+    double keep;        /* the share that is kept, 1: all; 0: as ingle_engine_options.prompt_keep says */
+    const char *user;   /* as in ingle_request_options */
+    bool (*stop)(void *arg); /* asked now and then; true: INGLE_CANCEL.  Or NULL */
+    void *arg;
+};
+struct ingle_shortened {
+    int32_t *ids, *position; /* [n]: for ingle_request_options.prompt and position */
+    int64_t n;               /* 0: the prompt is to be read whole; ids and position are NULL then, and why says it */
+    double seconds;
+    char why[200];
+};
+/* Chooses what is kept of a prompt by the attention of the engine's prompt drafter: a function of the tokens, `keep` and the drafter
+ * alone.  What does not work (no drafter, a prompt that is too long for it, a failure) is reported, and the prompt is read whole.  From
+ * any thread, one at a time; it takes as long as the drafter reads.  INGLE_CANCEL, INGLE_ARG (keep), INGLE_NOMEM. */
+INGLE_API ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n, const struct ingle_shorten_options *o,
+                                     struct ingle_shortened *out, struct ingle_error *error);
+INGLE_API void ingle_shortened_release(struct ingle_shortened *s);
+
+struct ingle_shortener_info {
+    const char *path;      /* of the drafter; "": there is none */
+    const char *why_never; /* why no prompt is shortened though it was asked for; or "" */
+    double keep;
+    int64_t from, n_ctx;
+    uint64_t bytes;        /* its memory */
+    uint64_t n_prompts, n_whole; /* that were shortened; that were read whole though they were long enough */
+    uint64_t n_read, n_kept;     /* tokens of the former, before and after */
+    double seconds;
+};
+INGLE_API void ingle_shortener(struct ingle_engine *e, struct ingle_shortener_info *out);
 
 /* ---- sessions ---- */
 

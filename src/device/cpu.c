@@ -408,5 +408,6 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_shadow_append] = device_cpu_shadow_append,
             [DEVICE_OP_pick] = device_cpu_pick,
             [DEVICE_OP_attend_picked] = device_cpu_attend_picked,
+            [DEVICE_OP_probe] = device_cpu_probe,
         },
 };

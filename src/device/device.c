@@ -449,6 +449,12 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
         &(struct device_attend_args){kv, span, n_spans, q, n_q_heads, out, window, scale});
 }
 
+void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span, struct rows q, int64_t n_q_heads,
+                  float scale, float *best, float *room, int64_t stride)
+{
+    run(d, DEVICE_OP_probe, &(struct device_probe_args){kv, span, q, n_q_heads, scale, best, room, stride});
+}
+
 void device_shadow_append(struct device *d, const struct device_shadow *shadow, const struct device_kv *kv, const struct device_span *span,
                           const struct device_span *own, int64_t n_spans, struct rows k)
 {

@@ -311,6 +311,11 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
                    int64_t n_spans, struct rows q, int64_t n_q_heads, struct rows out,
                    int64_t window, float scale);
 
+/* How much the rows of a span attend to each position: best [span.n][stride] (host) becomes the larger of what it is and of the
+ * weights (softmax of scale * (q . k)) of each query head of q.  room: host, as large as best.  Keys are decoded. */
+void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span, struct rows q, int64_t n_q_heads,
+                  float scale, float *best, float *room, int64_t stride);
+
 /* ---- attention to chosen pages (kern/pick.h) ---- */
 
 /* Where shadow keys of a stream are in a page, and the means behind them. */

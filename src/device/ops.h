@@ -14,7 +14,7 @@
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
     X(compress) X(select) X(attend_latent) X(hadamard) X(mlp) X(rows_read)       \
-    X(shadow_append) X(pick) X(attend_picked)
+    X(shadow_append) X(pick) X(attend_picked) X(probe)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -51,6 +51,7 @@ struct device_matmul_args { const struct device_product *p; int64_t n; const str
 struct device_mlp_args { const struct device_mlp *m; struct rows x, y; };
 struct device_kv_append_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows k, v; };
 struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
+struct device_probe_args { const struct device_kv *kv; const struct device_span *span; struct rows q; int64_t n_q_heads; float scale; float *best, *room; int64_t stride; };
 struct device_shadow_append_args { const struct device_shadow *shadow; const struct device_kv *kv; const struct device_span *span, *own; int64_t n_spans; struct rows k; };
 struct device_pick_args { const struct device_picks *picks; struct rows q; int64_t n_q_heads; float scale; };
 struct device_attend_picked_args { const struct device_kv *kv; const struct device_picks *picks; int64_t head; struct rows q; int64_t n_q_heads; struct rows out; float scale; };
@@ -177,6 +178,7 @@ size_t device_cpu_few_scratch(const struct device *d, const struct device_attend
 void device_cpu_few(struct device *d, const struct device_attend_args *a, const struct device_span *s, void *scratch);
 /* The kernels of attention for keys and values of that kind. */
 const struct kern_attend_table *device_cpu_kernels_of(const struct device *d, const struct device_kv *kv, bool prompt);
+void device_cpu_probe(struct device *d, const void *args, void *scratch);
 void device_cpu_shadow_append(struct device *d, const void *args, void *scratch);
 void device_cpu_pick(struct device *d, const void *args, void *scratch);
 size_t device_cpu_pick_scratch(const struct device *d, const struct device_pick_args *a);

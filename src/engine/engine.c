@@ -261,7 +261,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
                     num_add_u64(sum, out->part.arena_bytes, &sum) &&
                     num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
                     num_add_u64(sum, out->part.logits_bytes, &sum) &&
-                    num_add_u64(sum, drafter_bytes(e), &sum) &&
+                    num_add_u64(sum, drafter_bytes(e), &sum) && num_add_u64(sum, engine_skip_bytes(e), &sum) &&
                     num_add_u64(sum, out->texts, &sum) &&
                     num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
@@ -475,11 +475,12 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
         {"reads from disk", need->part.disk_memory_bytes},
+        {"prompt drafter", engine_skip_bytes(e)},
     };
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
         /* Experts that are all in memory are weights like others. */
-        if ((i == 12 && !need->part.disk_memory_bytes) || (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
+        if ((i == 13 && !item[i].bytes) || (i == 12 && !need->part.disk_memory_bytes) || (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
             continue;
         out->item[out->n_items].name = item[i].name;
         out->item[out->n_items++].bytes = item[i].bytes;
@@ -715,6 +716,8 @@ ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, co
     atomic_init(&e->cancel, false);
     ingle_status st = bind_weights(e, o, err);
     if (!st)
+        st = engine_skip_prepare(e, o, err);
+    if (!st)
         st = engine_draft_choose(e, o, suits, err);
     const struct model *own = e->draft && !e->draft->file ? e->draft->weights : NULL; /* in the model's own file */
     if (!st)
@@ -880,7 +883,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         return st;
     r.identity = e->identity;
     r.draft_identity = e->draft ? e->draft->identity : 0;
-    return session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
+    st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
+    return st ? st : engine_skip_open(e, err);
 }
 
 ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
@@ -908,6 +912,7 @@ void ingle_engine_close(struct ingle_engine *e)
 {
     if (!e)
         return;
+    engine_skip_close(e);
     session_runner_free(e->runner);
     engine_draft_free(e->draft);
     if (e->self)

@@ -103,6 +103,8 @@ struct ingle_engine {
     char picked[64];            /* numerics with that: the key of what is stored */
     char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
     bool paging_told;           /* that there is nothing to keep on disk */
+    const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
+    struct engine_skip *skip;   /* what shortens prompts, or NULL */
     char named[80];             /* the numerics, with how prompts are computed where nobody says */
 };
 
@@ -166,6 +168,12 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 uint64_t engine_salt_of(const char *user);
 
 /* skip.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this model can have none. */
+/* Behind the binding of weights: e->gaps_why, and e->skip as the options say, with the memory that it will take (0: none).  Behind
+ * loading: its weights. */
+MUST_CHECK ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+uint64_t engine_skip_bytes(const struct ingle_engine *e);
+MUST_CHECK ingle_status engine_skip_open(struct ingle_engine *e, struct err *err);
+void engine_skip_close(struct ingle_engine *e);
 MUST_CHECK ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, int64_t n, struct kv_gaps **out, struct err *err);
 
 /* sparse.c: "off", "on", "on:eps=1/8,from=4096"; NULL: off.  what: whose value it is, in errors. */

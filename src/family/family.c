@@ -438,6 +438,30 @@ static const int32_t *first_of(const struct family_span *s, int64_t window, int3
     return room;
 }
 
+const char *family_probe_refuses(const struct kv_spec *kv)
+{
+    for (uint32_t i = 0; i < kv->n_streams; i++)
+        if (kv->stream[i].kind == KV_HEADS && !kv->group[kv->stream[i].group].window && kv->stream[i].k_codec != KERN_KV_FROM_V)
+            return NULL;
+    return "no layer of it keeps the keys of all positions";
+}
+
+/* What rows that somebody asks about attend to. */
+static void probe(const struct family_forward *f, uint32_t stream, const struct device_span *span, struct rows q, int64_t n_heads, float scale)
+{
+    const struct family_probe *p = f->probe;
+    const struct device_kv kv = stream_of(f, stream);
+    const int64_t first = num_max(span->pos0, p->from), end = num_min(span->pos0 + span->n, p->from + p->n);
+    if (first >= end || f->step->n_spans != 1)
+        return;
+    struct device_span part = *span;
+    part.row0 += first - span->pos0;
+    part.pos0 = first;
+    part.n = end - first;
+    const int64_t at = (first - p->from) * p->stride;
+    device_probe(f->device, &kv, &part, q, n_heads, scale, p->best + at, p->room + at, p->stride);
+}
+
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale)
 {
@@ -465,6 +489,8 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
         }
         if (r.n)
             attend(f, stream, &r, q, n_heads, out, window, scale);
+        if (r.n && f->probe && !window)
+            probe(f, stream, &r.span[0], q, n_heads, scale);
         if (n_picked)
             attend_picked(f, stream, q, n_heads, out, scale);
     } else {

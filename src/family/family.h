@@ -52,12 +52,22 @@ typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct row
  * "router_ids"): for tests.  Integers come as floats; x is valid for the call. */
 typedef void family_part_fn(void *arg, const char *name, int layer, struct rows x);
 
+/* How much rows [from, from + n) of the one timeline of a step attend to each position before them, in layers that see everything:
+ * the largest weight of all query heads and layers.  best, room: f32 [n][stride]; best begins as zeros. */
+struct family_probe {
+    int64_t from, n, stride;
+    float *best, *room;
+};
+/* NULL: rows of such a model can be probed; else why not. */
+const char *family_probe_refuses(const struct kv_spec *kv);
+
 struct family_forward {
     struct device *device;
     const struct family_step *step;
     const struct kv_spec *kv;
     int64_t n_ctx;          /* positions a timeline may have */
     const struct kern_pick *pick; /* how rows choose pages where a stream has shadow keys; NULL: none do */
+    const struct family_probe *probe; /* NULL: nobody asks */
     struct rows logits;     /* written: [n_logits][n_vocab] */
     family_tap_fn *tap;     /* may be NULL */
     void *tap_arg;

@@ -114,3 +114,15 @@ uint64_t kv_gaps_salt(uint64_t salt, const struct kv_gaps *g)
     static const char name[] = "+skip";
     return g ? XXH3_64bits_withSeed(g->gap, (size_t)g->n * sizeof g->gap[0], XXH3_64bits_withSeed(name, sizeof name, salt)) : salt;
 }
+
+const char *kv_gaps_refuse(const struct kv_spec *s)
+{
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        const struct kv_stream *t = &s->stream[i];
+        if (t->kind == KV_ROWS && t->every > 1)
+            return "rows of its cache stand for several tokens next to each other";
+        if (t->kind == KV_HEADS && t->k_codec == KERN_KV_FROM_V)
+            return "its keys are made of values by their place in a page";
+    }
+    return NULL;
+}

@@ -202,6 +202,8 @@ int64_t kv_gaps_index(const struct kv_gaps *g, int64_t position);
 int64_t kv_gaps_skipped(const struct kv_gaps *g); /* positions that are left out, in all */
 /* So many tokens stand at the same positions in both. */
 int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
+/* NULL: timelines of such a model can have gaps; else why they cannot. */
+const char *kv_gaps_refuse(const struct kv_spec *s);
 /* What keeps their prefixes from those of other positions: for kv_scope.salt. */
 uint64_t kv_gaps_salt(uint64_t salt, const struct kv_gaps *g);
 

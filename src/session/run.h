@@ -72,6 +72,7 @@ struct runner {
     void *tap_arg;
     family_part_fn *part;
     void *part_arg;
+    const struct family_probe *probe;
 };
 
 /* Tokens that may take the place of those that a session has behind its first `at`. */

@@ -371,6 +371,11 @@ void session_runner_set_part(struct runner *r, family_part_fn *part, void *arg)
     r->part_arg = arg;
 }
 
+void session_runner_set_probe(struct runner *r, const struct family_probe *probe)
+{
+    r->probe = probe;
+}
+
 void session_runner_clear_tree(struct runner *r)
 {
     if (r->tree)
@@ -409,6 +414,7 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         .kv = &r->spec,
         .n_ctx = r->n_ctx,
         .pick = r->pick.part ? &r->pick : NULL,
+        .probe = r->probe,
         .logits = {r->lane[r->depth - 1].logits, step->n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,
         .tap_arg = tap_arg,

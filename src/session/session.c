@@ -79,15 +79,7 @@ const struct kv_gaps *session_gaps(const struct session *s)
 
 const char *session_gaps_refuses(const struct runner *r)
 {
-    const struct kv_spec *k = &r->spec;
-    for (uint32_t i = 0; i < k->n_streams; i++) {
-        const struct kv_stream *t = &k->stream[i];
-        if (t->kind == KV_ROWS && t->every > 1)
-            return "rows of its cache stand for several tokens next to each other";
-        if (t->kind == KV_HEADS && t->k_codec == KERN_KV_FROM_V)
-            return "its keys are made of values by their place in a page";
-    }
-    return NULL;
+    return kv_gaps_refuse(&r->spec);
 }
 
 void session_set_few(struct session *s, uint32_t few)

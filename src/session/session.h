@@ -107,6 +107,8 @@ bool session_runner_settle(struct runner *r);
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
 /* The same for the parts of layers. */
 void session_runner_set_part(struct runner *r, family_part_fn *part, void *arg);
+/* What rows of steps of one session attend to, until set to NULL.  The streams of the model allow it (family_probe_refuses()). */
+void session_runner_set_probe(struct runner *r, const struct family_probe *probe);
 /* Forgets the prefix tree. */
 void session_runner_clear_tree(struct runner *r);
 
