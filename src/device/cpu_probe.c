@@ -7,7 +7,6 @@
  */
 #include "base/num.h"
 #include "device/ops.h"
-#include "kern/math.h"
 
 #include <math.h>
 

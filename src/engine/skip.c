@@ -12,7 +12,6 @@
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "session/skip.h"
 
 #include <errno.h>
 #include <stdio.h>

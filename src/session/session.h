@@ -13,6 +13,7 @@
 #include "family/family.h"
 #include "session/ngram.h"
 #include "session/sample.h"
+#include "session/skip.h"
 #include <stdatomic.h>
 
 struct runner_options {
