@@ -173,11 +173,12 @@ struct cli_talk {
 };
 
 struct cli_answer {
+    int64_t computed_tokens; /* of the prompt's, those that were not left out */
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
     struct ingle_sparse sparse;
     struct ingle_select select;
     struct ingle_page_use pages;
-    double prompt_s, answer_s, draft_saved_s;
+    double prompt_s, answer_s, draft_saved_s, shorten_s;
     char draft_why[96]; /* why most steps had no drafts, or "" */
     struct ingle_expert_use experts;
     const char *end; /* "stop", "length", "interrupted" */

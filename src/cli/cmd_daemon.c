@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/near.h"
 #include "base/num.h"
+#include "base/pool.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -41,6 +42,14 @@ struct job {
     int32_t *token;             /* [n]: the prompt and what came after it */
     size_t n, cap, n_prompt;
     bool show_tokens;
+    /* While its prompt is shortened, on a thread of its own: */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop; /* Sync: atomic; nobody wants it any more */
+    struct ingle_request_options o;
+    struct ingle_shortened kept; /* of the prompt */
+    double keep;
+    char method[32]; /* o.draft_method */
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompt is computed; "": as --sparse says */
     bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
     bool over; /* nothing more will be computed */
@@ -195,7 +204,7 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
 
 #define GENERATE                                                                                                       \
     "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse show_tokens "  \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse prompt_keep show_tokens "  \
     "grammar json_schema json_object regex"
 
 static const struct {
@@ -403,10 +412,10 @@ static void on_done(void *arg, const struct ingle_usage *u)
     str_addf(&s, ", \"finish\": \"%s\"", finish_word(j));
     if (strcmp(finish_word(j), "error") == 0)
         add_text(&s, "error", j->error.text, strlen(j->error.text));
-    str_addf(&s, ", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
+    str_addf(&s, ", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
              "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, \"accepted\": %lld, "
              "\"draft_saved_s\": %.6f",
-             (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
+             (long long)(u->n_prompt + u->n_skipped), (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
              u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
              u->draft_saved_seconds);
     cli_add_sparse(&s, &u->sparse);
@@ -423,6 +432,9 @@ static void on_done(void *arg, const struct ingle_usage *u)
 
 static void free_job(struct job *j)
 {
+    if (j->has_thread)
+        pthread_join(j->thread, NULL);
+    ingle_shortened_release(&j->kept);
     ingle_reader_close(j->reader);
     ingle_grammar_close(j->grammar);
     mem_free(j->token);
@@ -640,6 +652,55 @@ static ingle_status read_grammar(struct job *j, struct command *c, struct ingle_
     return first ? refuse(error, first, "tool_choice") : force_call(j, c, choice, error);
 }
 
+static bool is_unwanted(void *arg)
+{
+    const struct job *j = arg;
+    return atomic_load(&j->stop) || atomic_load(&j->d->deaf);
+}
+
+/* A part of the prompt is left out before it is asked.  Once it is, only the scheduler has the job. */
+static void *shorten(void *arg)
+{
+    struct job *j = arg;
+    struct daemon *d = j->d;
+    struct ingle_error error;
+    const struct ingle_shorten_options how = {.keep = j->keep, .stop = is_unwanted, .arg = j};
+    ingle_status st = ingle_shorten(d->engine, j->token, (int64_t)j->n, &how, &j->kept, &error);
+    pthread_mutex_lock(&d->lock); /* for cancel() */
+    if (!st && atomic_load(&j->stop))
+        st = INGLE_CANCEL;
+    if (!st && j->kept.n) {
+        j->o.prompt = j->kept.ids;
+        j->o.position = j->kept.position;
+        j->o.n_prompt = j->kept.n;
+    }
+    if (!st)
+        st = ingle_scheduler_submit(d->scheduler, &j->o, &j->request, NULL, &error);
+    pthread_mutex_unlock(&d->lock);
+    if (!st)
+        return NULL;
+    on_end(j, 0, st == INGLE_CANCEL ? INGLE_FINISH_CANCEL : INGLE_FINISH_ERROR, &error);
+    on_done(j, &(struct ingle_usage){.n_prompt = (int64_t)j->n_prompt});
+    return NULL;
+}
+
+/* The share of its prompt that is kept: false is all, true what the option says.  Beside tools and grammars only if it is asked for. */
+static double read_keep(const struct job *j, struct command *c, bool tools)
+{
+    struct json_object *v = json_object_object_get(c->o, "prompt_keep");
+    if (json_object_is_type(v, json_type_boolean))
+        return !json_object_get_boolean(v);
+    return number_of(c, "prompt_keep", j->grammar || tools ? 1 : 0, 0.01, 1);
+}
+
+/* Whether it goes on a thread of its own. */
+static bool may_shorten(const struct job *j)
+{
+    struct ingle_shortener_info i;
+    ingle_shortener(j->d->engine, &i);
+    return j->keep < 1 && (j->keep > 0 || *i.path) && (int64_t)j->n >= i.from;
+}
+
 static ingle_status start_job(struct job *j, struct command *c, struct ingle_error *error)
 {
     struct daemon *d = j->d;
@@ -680,10 +741,25 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     j->n_prompt = j->n;
     struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
     o.sampling.no_calls = !raw && !(tools && json_object_array_length(tools));
+    j->keep = read_keep(j, c, tools && json_object_array_length(tools));
+    if (c->failed) {
+        *error = (struct ingle_error){.status = c->err.status};
+        snprintf(error->text, sizeof error->text, "%s", c->err.msg);
+        return c->err.status;
+    }
     pthread_mutex_lock(&d->lock);
     j->next = d->jobs;
     d->jobs = j;
     pthread_mutex_unlock(&d->lock);
+    if (may_shorten(j)) { /* the command's texts are gone then */
+        snprintf(j->method, sizeof j->method, "%s", o.draft_method ? o.draft_method : "");
+        j->o = o;
+        j->o.draft_method = o.draft_method ? j->method : NULL;
+        j->o.sparse = o.sparse ? j->sparse : NULL;
+        j->has_thread = pool_thread(&j->thread, shorten, j);
+        if (j->has_thread)
+            return INGLE_OK;
+    }
     st = ingle_scheduler_submit(d->scheduler, &o, &j->request, NULL, error);
     if (st) {
         pthread_mutex_lock(&d->lock);
@@ -725,8 +801,10 @@ static void cancel(struct daemon *d, const char *id)
     bool found = false;
     pthread_mutex_lock(&d->lock);
     for (struct job *j = d->jobs; j; j = j->next)
-        if (!j->over && j->request && strcmp(j->id, id) == 0) {
-            ingle_request_cancel(d->scheduler, j->request);
+        if (!j->over && (j->request || j->has_thread) && strcmp(j->id, id) == 0) {
+            atomic_store(&j->stop, true);
+            if (j->request)
+                ingle_request_cancel(d->scheduler, j->request);
             found = true;
         }
     pthread_mutex_unlock(&d->lock);

@@ -75,12 +75,12 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     ingle_engine_info(j->talk.engine, &e);
     /* The message is an object: its members go on with ours. */
     fwrite(a->message, 1, a->n_message - 1, stdout);
-    printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"reused_tokens\": %lld, "
+    printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, "
            "\"disk_tokens\": %lld, "
            "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, "
            "\"prompt_s\": %.6f, \"completion_s\": %.6f, "
            "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
-           a->end, (long long)a->prompt_tokens, (long long)a->reused_tokens,
+           a->end, (long long)a->prompt_tokens, (long long)a->computed_tokens, (long long)a->reused_tokens,
            (long long)a->disk_tokens, (long long)a->tokens, (long long)a->drafts, (long long)a->drafted_tokens,
            (long long)a->accepted_tokens,
            a->prompt_s, a->answer_s, *e.draft ? e.draft : e.draft_text ? "ngram" : "off",

@@ -211,18 +211,37 @@ static void wait_for(struct running *r, struct ingle_request *request)
     pthread_mutex_unlock(&r->lock);
 }
 
-static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, const struct ingle_prompt *p, struct cli_answer *out,
-                           struct ingle_error *error)
+static bool is_interrupted(void *arg)
+{
+    (void)arg;
+    return cli_interrupts();
+}
+
+/* Beside a grammar and tools only where the user says so. */
+static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bool tools, struct ingle_shortened *out, struct ingle_error *error)
+{
+    const struct ingle_shorten_options o = {.stop = is_interrupted};
+    *out = (struct ingle_shortened){0};
+    if ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep"))
+        return INGLE_OK;
+    return ingle_shorten(t->engine, p->ids, (int64_t)p->n_ids, &o, out, error);
+}
+
+static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, const struct ingle_prompt *p, const struct ingle_shortened *kept,
+                           struct cli_answer *out, struct ingle_error *error)
 {
     struct running r = {.t = t, .reader = reader, .out = out, .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
     struct ingle_request *request;
-    const struct ingle_request_options o = {.prompt = p->ids, .n_prompt = (int64_t)p->n_ids, .max_tokens = t->predict,
+    const struct ingle_request_options o = {.prompt = kept->n ? kept->ids : p->ids, .n_prompt = kept->n ? kept->n : (int64_t)p->n_ids,
+                                            .position = kept->position, .max_tokens = t->predict,
                                             .ignore_end = t->ignore_end, .sampling = t->sampling, .grammar = t->grammar,
                                             .begin = begin, .progress = progress, .token = token, .end = end, .done = done, .arg = &r};
     ingle_status st = t->scheduler ? INGLE_OK
                                    : ingle_scheduler_open(&t->scheduler, t->engine,
                                                           &(struct ingle_scheduler_options){.max_running = 1}, error);
     out->prompt_tokens = (int64_t)p->n_ids;
+    out->computed_tokens = o.n_prompt;
+    out->shorten_s = kept->seconds;
     if (!st)
         st = ingle_scheduler_submit(t->scheduler, &o, &request, NULL, error);
     if (!st)
@@ -251,8 +270,16 @@ ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_prompt *p,
     cli_interrupt_reset();
     ingle_status st = ingle_reader_open(&reader, t->model, o, fn, arg, error);
     t->sampling.no_calls = !o->raw && !o->tools;
+    struct ingle_shortened kept = {0};
     if (!st)
-        st = answer(t, reader, p, out, error);
+        st = shorten(t, p, o->tools, &kept, error);
+    if (st == INGLE_CANCEL)
+        out->end = "interrupted";
+    const bool goes = !st;
+    if (goes)
+        st = answer(t, reader, p, &kept, out, error);
+    ingle_shortened_release(&kept);
+    st = st == INGLE_CANCEL && !goes ? INGLE_OK : st;
     if (!st)
         st = ingle_reader_finish(reader, error);
     if (!st)
@@ -308,12 +335,15 @@ void cli_select_print(FILE *to, const struct ingle_select *s)
 
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
-    const int64_t read = a->prompt_tokens - a->reused_tokens;
+    const int64_t read = a->computed_tokens - a->reused_tokens;
     fprintf(to, "%lld tokens read in %.2f s (%.1f/s, %lld more were there), %lld written in %.2f s "
             "(%.1f/s)\n",
             (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,
             (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
             a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
+    if (a->computed_tokens < a->prompt_tokens)
+        fprintf(to, "the prompt was shortened from %lld to %lld tokens in %.2f s\n", (long long)a->prompt_tokens, (long long)a->computed_tokens,
+                a->shorten_s);
     if (a->sparse.pairs)
         fprintf(to, "sparse: missed %.2g %% on average, %.2g %% at most; %.0f %% of values read\n",
                 100 * a->sparse.missed / (double)a->sparse.pairs, 100 * a->sparse.most,

@@ -342,6 +342,10 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->experts_share = ingle_config_text(c, "experts-share", 0);
     out->sparse = ingle_config_text(c, "sparse", 0);
     out->kv_select = ingle_config_text(c, "kv-select", 0);
+    out->prompt_drafter = ingle_config_text(c, "prompt-drafter", 0);
+    out->prompt_keep = ingle_config_number(c, "prompt-keep");
+    out->prompt_keep_from = (int64_t)ingle_config_number(c, "prompt-keep-from");
+    out->prompt_ctx = (int64_t)ingle_config_number(c, "prompt-ctx");
     out->worker_plain = ingle_config_flag(c, "worker-plain");
 }
 

@@ -42,7 +42,9 @@ struct answer_tokens {
 struct answer_options {
     const struct ingle_model *model;
     struct ingle_scheduler *scheduler;
+    struct ingle_engine *engine; /* its, for ingle_shorten() */
     int64_t n_ctx, n_vocab;
+    int64_t prompt_ctx;      /* of a prompt that may be shortened; 0: none may */
     int max_running;         /* answers that the scheduler runs at once */
     const char *name;        /* of the model, in replies */
     const char *fingerprint; /* "b0.1.0-89abcdef" */

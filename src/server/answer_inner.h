@@ -62,6 +62,7 @@ struct answer_part {
     struct ingle_request *request; /* NULL: not submitted, or over */
     int32_t *ids;                  /* owned by the prompt's first part */
     size_t n_ids;
+    struct ingle_shortened kept; /* what is computed of them, owned likewise; n 0: all of them */
     size_t hidden; /* tokens in front that are not the client's: BOS */
     bool open_thought;
     struct answer_run *run; /* [n], in answer.run */
@@ -130,6 +131,9 @@ struct answer {
     int64_t n_steps; /* tokens of all choices */
     struct fault fault;
 };
+
+/* Tokens that are computed of a part's prompt. */
+static inline int64_t answer_part_n(const struct answer_part *p) { return p->kept.n ? p->kept.n : (int64_t)p->n_ids; }
 
 /* ---- answer.c ---- */
 

@@ -91,11 +91,19 @@ static bool append_ids(struct answer_part *p, const int32_t *ids, size_t n)
     return true;
 }
 
+/* Whether something may be left out of its prompts: what tools and grammars need of them nobody knows, and an echo is whole. */
+static bool may_shorten(const struct answer *a)
+{
+    const struct chat_request *r = &a->request;
+    const bool strict = r->has_grammar || (r->tools.n && r->tool_choice != TOOLS_NONE);
+    return !a->counted && !r->echo && r->prompt_keep < 1 && (r->keep_asked || (!strict && a->core->o.prompt_ctx));
+}
+
 /* Nobody waits for the tokens of a client that has left, nor for those of a text that cannot be
  * answered. */
 static struct ingle_bounds bounds_of(const struct answer *a, struct fault *f)
 {
-    return (struct ingle_bounds){.max_tokens = a->counted ? 0 : a->core->o.n_ctx,
+    return (struct ingle_bounds){.max_tokens = a->counted ? 0 : num_max(a->core->o.n_ctx, may_shorten(a) ? a->core->o.prompt_ctx : 0),
                                  .stop = request_is_over,
                                  .arg = f};
 }
@@ -290,9 +298,21 @@ static void read_prompt(struct answer *a, struct answer_part *p, const struct re
     p->hidden = 1;
 }
 
+static void shorten(struct answer *a, struct answer_part *p, struct fault *f)
+{
+    struct ingle_error e;
+    if (f->kind || !p->n_ids || !may_shorten(a))
+        return;
+    const struct ingle_shorten_options o = {.keep = a->request.prompt_keep, .user = a->request.user.n ? a->request.user.at : NULL,
+                                            .stop = request_is_over, .arg = f};
+    const ingle_status st = ingle_shorten(a->core->o.engine, p->ids, (int64_t)p->n_ids, &o, &p->kept, &e);
+    if (st)
+        request_fault_from(f, st, st == INGLE_ARG ? "prompt_keep" : request_prompt_param(&a->request), e.text);
+}
+
 static void check_length(struct answer *a, const struct answer_part *p, struct fault *f)
 {
-    const int64_t n_ctx = a->core->o.n_ctx, n = (int64_t)p->n_ids;
+    const int64_t n_ctx = a->core->o.n_ctx, n = answer_part_n(p);
     if (f->kind)
         return;
     if (!n) {
@@ -316,6 +336,7 @@ static void make_prompts(struct answer *a, struct fault *f)
         if (p->first) { /* the same prompt once more */
             p->ids = p[-1].ids;
             p->n_ids = p[-1].n_ids;
+            p->kept = p[-1].kept;
             p->hidden = p[-1].hidden;
             p->open_thought = p[-1].open_thought;
             continue;
@@ -324,8 +345,10 @@ static void make_prompts(struct answer *a, struct fault *f)
             render_chat(a, p, f);
         else
             read_prompt(a, p, &a->request.prompt[p->prompt], f);
+        shorten(a, p, f);
         check_length(a, p, f);
         a->info.n_prompt += (int64_t)p->n_ids;
+        a->info.n_skipped += (int64_t)p->n_ids - answer_part_n(p);
     }
 }
 
@@ -513,8 +536,8 @@ static int64_t asked_tokens(const struct answer *a)
 {
     int64_t least = a->core->o.n_ctx;
     for (int i = 0; i < a->n_parts; i++)
-        if ((int64_t)a->part[i].n_ids < least)
-            least = (int64_t)a->part[i].n_ids;
+        if (answer_part_n(&a->part[i]) < least)
+            least = answer_part_n(&a->part[i]);
     const int64_t room = a->core->o.n_ctx - least;
     return a->request.max_tokens >= 0 && a->request.max_tokens < room ? a->request.max_tokens : room;
 }
@@ -644,8 +667,10 @@ void answer_release_parts(struct answer *a)
 {
     for (int i = 0; i < a->n_parts; i++) {
         struct answer_part *p = &a->part[i];
-        if (!p->first)
+        if (!p->first) {
             ingle_free(p->ids);
+            ingle_shortened_release(&p->kept);
+        }
         mem_free(p->echo.token);
         mem_free(p->echo.top);
         str_release(&p->echo.bytes);

@@ -17,13 +17,13 @@ static void note_reuse(struct answer *a, const struct answer_part *p,
 {
     a->info.reuse = *reuse;
     const int64_t at = reuse->matched;
-    if (!reuse->why[0] || at < 0 || at >= (int64_t)p->n_ids) {
+    if (!reuse->why[0] || at < 0 || at >= answer_part_n(p)) {
         snprintf(a->info.reuse_note, sizeof a->info.reuse_note, "%s", reuse->why);
         return;
     }
     struct str text;
     str_init(&text);
-    answer_token_bytes(a->info.llm, p->ids[at], &text);
+    answer_token_bytes(a->info.llm, p->kept.n ? p->kept.ids[at] : p->ids[at], &text);
     snprintf(a->info.reuse_note, sizeof a->info.reuse_note,
              "%s; the first token that differs is %lld: '%.60s'", reuse->why, (long long)at,
              text.at);
@@ -37,7 +37,7 @@ static void tell_progress(struct answer_part *p, int64_t n_done)
     if (!answer_heard(a) || !a->request.stream || !a->request.return_progress)
         return;
     const struct answer_progress now = {
-        .n_prompt = (int64_t)p->n_ids,
+        .n_prompt = answer_part_n(p),
         .n_cached = p->n_kept,
         .n_done = n_done,
         .seconds = n_done > p->n_kept ? (double)(clock_now() - p->begun) * 1e-9 : 0,
@@ -226,7 +226,8 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
                       const struct ingle_usage *u)
 {
     if (!p->first) {
-        to->n_prompt += u->n_prompt;
+        to->n_prompt += u->n_prompt + u->n_skipped;
+        to->n_skipped += u->n_skipped;
         add_reuse(&to->reuse, &u->reuse);
     }
     to->n_generated += u->n_generated;
@@ -341,7 +342,7 @@ static void keep_tokens(const struct answer *a)
 {
     const struct answer_part *p = &a->part[0];
     const struct answer_run *r = &p->run[0];
-    if (a->core->o.keep && !a->fault.kind)
+    if (a->core->o.keep && !a->fault.kind && !p->kept.n) /* a file has no place for positions */
         a->core->o.keep(a->core->o.arg, &a->request,
                         &(struct answer_tokens){p->ids, r->drawn, p->n_ids, r->n_drawn,
                                                 ingle_prompt_stable(a->info.llm, p->ids, p->n_ids)});
@@ -380,8 +381,9 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
 {
     const struct chat_request *q = &a->request;
     struct ingle_request_options o = {
-        .prompt = p->ids,
-        .n_prompt = (int64_t)p->n_ids,
+        .prompt = p->kept.n ? p->kept.ids : p->ids,
+        .n_prompt = answer_part_n(p),
+        .position = p->kept.n ? p->kept.position : NULL,
         .max_tokens = max_tokens,
         .n = p->n,
         .ignore_end = q->ignore_end,
@@ -443,7 +445,7 @@ static const int64_t LEAST_TOKENS = 64;
 static ingle_status submit(struct answer *a, struct answer_part *p, double *retry,
                            struct ingle_error *e)
 {
-    const int64_t wish = a->request.max_tokens, room = a->core->o.n_ctx - (int64_t)p->n_ids;
+    const int64_t wish = a->request.max_tokens, room = a->core->o.n_ctx - answer_part_n(p);
     int64_t n = wish < 0 && a->most_tokens >= 0 && a->most_tokens < room ? a->most_tokens : wish;
     ingle_status st = submit_part(a, p, n, retry, e);
     if (st == INGLE_LIMIT && *retry < 0 && wish < 0)

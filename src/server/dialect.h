@@ -31,6 +31,7 @@ struct answer_info {
     int64_t created;         /* seconds since 1970 */
     char id[33];             /* random hex digits, for the dialect to put behind a prefix */
     int64_t n_prompt;        /* tokens, of all prompts together */
+    int64_t n_skipped;       /* of them, those that are left out */
     int64_t n_ctx, n_vocab;
     const struct chat_request *request;
     struct ingle_reuse reuse; /* zero before begin; of the first prompt */

@@ -251,6 +251,23 @@ static void put_sparse(const struct serve *s, const struct ingle_scheduler_statu
     write_close(out, '}');
 }
 
+/* Prompts of which a part is left out. */
+static void put_shortener(const struct serve *s, struct str *out)
+{
+    struct ingle_shortener_info i;
+    ingle_shortener(s->engine, &i);
+    write_key(out, "prompt_drafter");
+    write_open(out, '{');
+    write_member(out, "path", *i.path ? i.path : NULL);
+    write_member(out, "why_never", *i.why_never ? i.why_never : NULL);
+    write_member_number(out, "keep", i.keep);
+    write_member_int(out, "from", i.from);
+    write_member_int(out, "n_ctx", i.n_ctx);
+    write_key(out, "bytes");
+    write_uint(out, i.bytes);
+    write_close(out, '}');
+}
+
 /* Answers that read chosen pages, and what that left out. */
 static void put_select(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
 {
@@ -423,6 +440,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     put_store(s, &now, out);
     put_drafting(s, &now, out);
     put_sparse(s, &now, out);
+    put_shortener(s, out);
     put_select(s, &now, out);
     put_paging(s, &now, out);
     write_key(out, "daemon");

@@ -242,6 +242,15 @@ static void put_sparse(struct str *out, const struct ingle_sparse *u)
     put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.", (double)u->n_seen);
 }
 
+static void put_shortener(struct str *out, const struct ingle_shortener_info *i)
+{
+    put(out, "ingle_prompt_skip_total", "counter", "Prompts that a prompt drafter shortened.", (double)i->n_prompts);
+    put(out, "ingle_prompt_skip_whole_total", "counter", "Prompts that were read whole because it could not.", (double)i->n_whole);
+    put(out, "ingle_prompt_skip_read_tokens_total", "counter", "Tokens of shortened prompts before that.", (double)i->n_read);
+    put(out, "ingle_prompt_skip_kept_tokens_total", "counter", "Tokens of them that were kept.", (double)i->n_kept);
+    put(out, "ingle_prompt_skip_seconds_total", "counter", "Time that the prompt drafter took.", i->seconds);
+}
+
 static void put_select(struct str *out, const struct ingle_select *u)
 {
     put(out, "ingle_kv_select_pairs_total", "counter", "Rows of answers that left pages out, times layers and query heads.", (double)u->pairs);
@@ -420,7 +429,9 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     struct ingle_scheduler_status now;
     struct http_counters http;
     size_t n_responses, responses_bytes;
+    struct ingle_shortener_info skip;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
+    ingle_shortener(s->engine, &skip);
     http_counters(s->http, &http);
     pthread_mutex_lock(&m->lock);
     put_known(out, &now, m->n_tokens_max);
@@ -437,6 +448,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
     put_sparse(out, &now.sparse);
+    put_shortener(out, &skip);
     put_select(out, &now.select);
     put_paging(out, &now.paging);
     put_caches(out, &now);

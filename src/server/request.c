@@ -483,6 +483,25 @@ void request_get_sparse(struct json_object *o, const char *name, struct chat_req
     str_adds(&r->sparse, how);
 }
 
+void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+{
+    struct json_object *v = request_get(o, name);
+    if (!v || f->kind)
+        return;
+    const bool is_bool = json_object_is_type(v, json_type_boolean);
+    if (!is_bool && !is_number(v)) {
+        request_fault(f, FAULT_REQUEST, name, "'%s' is neither a number nor a boolean", name);
+        return;
+    }
+    const double keep = is_bool ? !json_object_get_boolean(v) : json_object_get_double(v);
+    if (!is_bool && !(keep > 0 && keep <= 1)) {
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %g, expected above 0, up to 1", name, keep);
+        return;
+    }
+    r->prompt_keep = keep;
+    r->keep_asked = true;
+}
+
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
 {
     struct json_object *v = request_get(o, name);

@@ -155,6 +155,8 @@ struct chat_request {
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
     struct str sparse;  /* as --sparse, or "": as the server's option says */
+    double prompt_keep; /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
+    bool keep_asked;    /* the request says so: then beside tools and grammars, too */
     bool anew;          /* nothing that is known of the prompt is used */
     struct str *stop;
     size_t n_stop, cap_stop;
@@ -206,6 +208,8 @@ void request_check(const struct chat_request *r, struct fault *f);
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* As --sparse; true and false are on and off. */
 void request_get_sparse(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+/* A share above 0, up to 1; false: all, true: as the server's option says, whatever stands beside it. */
+void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* "refuse" or "drop". */
 void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* A hint: nothing that it may be is wrong. */

@@ -283,12 +283,22 @@ static void observe(void *arg, const struct answer_record *r)
     metrics_observe(((struct server *)arg)->serve.metrics, r);
 }
 
+/* Tokens of a prompt that may be shortened. */
+static int64_t prompt_ctx(const struct serve *v)
+{
+    struct ingle_shortener_info i;
+    ingle_shortener(v->engine, &i);
+    return i.n_ctx;
+}
+
 static ingle_status open_answers(struct server *s, struct err *err)
 {
     const struct serve *v = &s->serve;
     struct answer_options o = {
         .model = v->model,
         .scheduler = v->scheduler,
+        .engine = v->engine,
+        .prompt_ctx = prompt_ctx(v),
         .n_ctx = v->engine_info.n_ctx,
         .n_vocab = v->engine_info.n_vocab,
         .max_running = parallel(s->serve.config),

@@ -185,6 +185,12 @@ void write_sparse(struct str *s, const struct ingle_sparse *u)
     write_close(s, '}');
 }
 
+void write_computed(struct str *s, const struct ingle_usage *u)
+{
+    if (u->n_skipped)
+        write_member_int(s, "computed_tokens", u->n_prompt - u->n_skipped);
+}
+
 void write_select_members(struct str *s, const struct ingle_select *u)
 {
     write_key(s, "pairs");

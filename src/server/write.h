@@ -49,6 +49,8 @@ void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right);
 /* What sparse prompts left out: the members of an object; "sparse" with one, or nothing where there were none. */
 void write_sparse_members(struct str *s, const struct ingle_sparse *u);
 void write_sparse(struct str *s, const struct ingle_sparse *u);
+/* "computed_tokens": those of a prompt that was shortened, the cached ones among them; nothing of one that was not. */
+void write_computed(struct str *s, const struct ingle_usage *u);
 /* What answers that chose pages left out: the same, "kv_select". */
 void write_select_members(struct str *s, const struct ingle_select *u);
 void write_select(struct str *s, const struct ingle_select *u);

@@ -29,6 +29,7 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, const
         write_drafted(out, r->usage.n_drafted, r->usage.n_accepted);
     write_close(out, '}');
     if (r) {
+        write_computed(out, &r->usage);
         write_sparse(out, &r->usage.sparse);
         write_select(out, &r->usage.select);
         write_pages(out, &r->usage.pages);

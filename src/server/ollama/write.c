@@ -130,6 +130,7 @@ static void put_end(struct str *out, const struct answer_result *r)
     write_member_int(out, "eval_count", u->n_generated);
     write_member_int(out, "eval_duration", ns(u->decode_seconds));
     write_drafted(out, u->n_drafted, u->n_accepted);
+    write_computed(out, u);
     write_sparse(out, &u->sparse);
     write_select(out, &u->select);
     write_pages(out, &u->pages);

@@ -634,6 +634,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_unsupported(body, "schema_unsupported", r, f);
     read_drafting(r, body, f);
     request_get_sparse(body, "sparse", r, f);
+    request_get_keep(body, "prompt_keep", r, f);
 }
 
 /* ---- thinking: every vendor has its own words ---- */

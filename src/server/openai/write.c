@@ -45,6 +45,7 @@ void openai_put_usage(struct str *out, const struct answer_result *r)
     write_key(out, "prompt_tokens_details");
     write_open(out, '{');
     write_member_int(out, "cached_tokens", u->reuse.kept);
+    write_computed(out, u);
     write_close(out, '}');
     write_key(out, "completion_tokens_details");
     write_open(out, '{');
@@ -124,7 +125,7 @@ void openai_put_timer(struct str *out, struct openai_timer *t, const struct answ
     const double seconds = (double)(clock_now() - t->begun) * 1e-9;
     if (t->prompt_seconds <= 0)
         t->prompt_seconds = seconds;
-    put_times(out, i->reuse.kept, i->n_prompt - i->reuse.kept, t->prompt_seconds, n_predicted, 1,
+    put_times(out, i->reuse.kept, i->n_prompt - i->n_skipped - i->reuse.kept, t->prompt_seconds, n_predicted, 1,
               seconds - t->prompt_seconds);
     write_close(out, '}');
 }
@@ -142,11 +143,12 @@ static void put_experts(struct str *out, const struct ingle_expert_use *u)
 void openai_put_timings(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
-    put_times(out, u->reuse.kept, u->n_prompt - u->reuse.kept, u->prefill_seconds, u->n_generated,
+    put_times(out, u->reuse.kept, u->n_prompt - u->n_skipped - u->reuse.kept, u->prefill_seconds, u->n_generated,
               r->n_choices, u->decode_seconds);
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_experts(out, &u->experts);
+    write_computed(out, u);
     write_sparse(out, &u->sparse);
     write_select(out, &u->select);
     write_pages(out, &u->pages);

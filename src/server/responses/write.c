@@ -31,6 +31,7 @@ static void put_usage(struct str *out, const struct answer_result *r)
     write_open(out, '{');
     write_member_int(out, "cached_tokens", u->reuse.kept);
     write_member_int(out, "cache_write_tokens", 0);
+    write_computed(out, u);
     write_close(out, '}');
     write_member_int(out, "output_tokens", u->n_generated);
     write_key(out, "output_tokens_details");

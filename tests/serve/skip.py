@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""skip.py INGLE - prompts that a prompt drafter shortens, in the server, the daemon and the commands: every dialect takes the
+field and tells both counts; the same text whatever else is computed; tools and grammars have the whole prompt."""
+import json, os, subprocess, sys, unittest
+
+from client import Server, main, together
+
+INGLE = sys.argv[1]
+DRAFTER = os.path.join(os.path.dirname(__file__), "..", "..", "assets", "nano-gemma4-Q8_0.gguf")
+SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+WORDS = " ".join(SYLLABLES[i % 60] + SYLLABLES[i * 7 // 60 % 60] + SYLLABLES[i * 13 % 59] for i in range(700))
+PROMPT = WORDS + "\nSay 1 to 9."
+SKIP = ("--prompt-drafter", DRAFTER, "--prompt-keep", "0.6", "--prompt-keep-from", "1100", "--draft", "off", "-t", "2")
+MESSAGES = [{"role": "user", "content": PROMPT}]
+
+
+def native(s, **more):
+    status, _, r = s.post("/completion", {"prompt": PROMPT, "n_predict": 8, "temperature": 0, "ignore_eos": True, **more})
+    assert status == 200, r
+    return r
+
+
+def computed(r):
+    return r["timings"].get("computed_tokens")
+
+
+class Skip(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server(INGLE, *SKIP, "--ctx", "1900", "--prompt-ctx", "4000")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.close() == 0
+
+    def test_every_dialect_tells_both_counts(self):
+        found = []
+        for path, body, whole, kept in (
+                ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 4}, lambda r: r["usage"]["prompt_tokens"],
+                 lambda r: r["usage"]["prompt_tokens_details"]["computed_tokens"]),
+                ("/v1/messages", {"messages": MESSAGES, "max_tokens": 4}, lambda r: r["usage"]["input_tokens"] + r["usage"]["cache_read_input_tokens"],
+                 lambda r: r["usage"]["computed_tokens"]),
+                ("/api/chat", {"messages": MESSAGES, "stream": False, "options": {"num_predict": 4}}, lambda r: r["prompt_eval_count"],
+                 lambda r: r["computed_tokens"]),
+                ("/v1/responses", {"input": PROMPT, "max_output_tokens": 16}, lambda r: r["usage"]["input_tokens"],
+                 lambda r: r["usage"]["input_tokens_details"]["computed_tokens"])):
+            status, _, r = self.s.post(path, body)
+            self.assertEqual(status, 200, (path, r))
+            found.append((whole(r), kept(r)))
+        self.assertEqual(len(set(found)), 1, found)  # the same prompt
+        whole, kept = found[0]
+        self.assertGreater(whole, 1900)  # more than the context: what is kept counts
+        self.assertTrue(1024 <= kept <= 0.6 * whole + 32, found)
+        r = native(self.s)
+        self.assertEqual(r["timings"]["prompt_n"] + r["timings"]["cache_n"], computed(r))
+        skip = self.s.get("/props")[2]["prompt_drafter"]
+        self.assertTrue(skip["keep"] == 0.6 and skip["from"] == 1100 and skip["n_ctx"] == 4000 and skip["bytes"] > 0, skip)
+
+    def test_what_a_request_says(self):
+        r = native(self.s, prompt_keep=0.64)
+        self.assertGreater(computed(r), computed(native(self.s)))
+        self.assertEqual(r["generation_settings"]["prompt_keep"], 0.64)
+        for off in (False, 1):  # the whole prompt does not fit
+            status, _, r = self.s.post("/completion", {"prompt": PROMPT, "prompt_keep": off})
+            self.assertEqual(status, 400)
+            self.assertIn("context size of 1900", json.dumps(r))
+        for bad in (0, -1, 1.5, "half", []):
+            status, _, r = self.s.post("/v1/chat/completions", {"messages": MESSAGES, "prompt_keep": bad})
+            self.assertEqual(status, 400, bad)
+            self.assertIn("prompt_keep", json.dumps(r))
+        self.assertNotIn("computed_tokens", native(self.s, prompt="short")["timings"])
+
+    def test_grammars_have_the_whole_prompt(self):
+        short = " ".join(WORDS.split()[:430])
+        ask = {"prompt": short, "n_predict": 4, "temperature": 0}
+        status, _, r = self.s.post("/completion", {**ask, "grammar": 'root ::= "a" "b"*'})
+        self.assertEqual(status, 200, r)
+        self.assertNotIn("computed_tokens", r["timings"])
+        self.assertGreater(r["timings"]["prompt_n"] + r["timings"]["cache_n"], 1100)
+        status, _, r = self.s.post("/completion", {**ask, "grammar": 'root ::= "a" "b"*', "prompt_keep": 0.5})
+        self.assertIn("computed_tokens", r["timings"])
+
+    def test_the_same_text_whatever_else_is_computed(self):
+        want = native(self.s, cache_prompt=False)["content"]
+        some = together([lambda k=k: native(self.s, cache_prompt=k, prompt_keep=keep)["content"] for k in (True, False) for keep in (0.6, 0.64)])
+        self.assertEqual([some[0], some[2]], [want, want])
+
+    def test_off_is_plain(self):
+        short = " ".join(WORDS.split()[:430])
+        plain = Server(INGLE, "--draft", "off", "-t", "2", "--ctx", "1900")
+        try:
+            self.assertEqual(native(self.s, prompt=short, prompt_keep=False)["content"], native(plain, prompt=short)["content"])
+            r = native(plain, prompt=short, prompt_keep=0.5)  # said in a report
+            self.assertNotIn("computed_tokens", r["timings"])
+        finally:
+            self.assertEqual(plain.close(), 0)
+
+
+class Commands(unittest.TestCase):
+    def test_run_and_plan(self):
+        p = subprocess.run([INGLE, "run", *SKIP, "-n", "4", "--json", PROMPT], capture_output=True, text=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        r = json.loads(p.stdout)
+        self.assertTrue(1024 <= r["computed_tokens"] < r["prompt_tokens"], r)
+        p = subprocess.run([INGLE, "inspect", "--plan", *SKIP], capture_output=True, text=True)
+        self.assertIn("prompt drafter", p.stdout)
+        p = subprocess.run([INGLE, "run", "--prompt-drafter", "/nowhere.gguf", "x"], capture_output=True, text=True)
+        self.assertNotEqual(p.returncode, 0)
+        self.assertIn("/nowhere.gguf", p.stderr)
+
+    def test_daemon(self):
+        lines = [{"do": "generate", "id": "a", "prompt": PROMPT, "max_tokens": 4, "session": "s"},
+                 {"do": "generate", "id": "b", "prompt": PROMPT, "max_tokens": 4, "prompt_keep": False},
+                 {"do": "generate", "id": "c", "prompt": PROMPT, "max_tokens": 4, "prompt_keep": 7},
+                 {"do": "generate", "id": "d", "prompt": PROMPT, "max_tokens": 2000},
+                 {"do": "cancel", "id": "d"}]
+        p = subprocess.run([INGLE, "daemon", *SKIP], input="".join(json.dumps(x) + "\n" for x in lines), capture_output=True, text=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        last = {e.get("id"): e for e in map(json.loads, p.stdout.splitlines()) if e["event"] in ("end", "error")}
+        self.assertTrue(1024 <= last["a"]["computed_tokens"] < last["a"]["prompt_tokens"], last)
+        self.assertEqual(last["b"]["computed_tokens"], last["b"]["prompt_tokens"])
+        self.assertIn("prompt_keep", json.dumps(last["c"]))
+        self.assertEqual(last["d"]["finish"], "cancelled")
+
+
+if __name__ == "__main__":
+    main()
