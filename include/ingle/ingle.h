@@ -254,7 +254,8 @@ struct ingle_engine_options {
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
     const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8", "q8r", "n4r", "tq3_0"; "K:V": of keys and of values;
-                            * "f16v", "q8_0v": keys are made of values.  docs/long-context.md */
+                            * "f16v", "q8_0v": keys are made of values; "q8r+rot", "n4r+rot", "q8r:n4r+rot": but for what
+                            * positions turn.  docs/long-context.md */
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
     int64_t max_rows;      /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */

@@ -299,7 +299,7 @@ struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
     int64_t n_heads, k_width, v_width;
     size_t at, head_bytes, v_at; /* in a page, as in kv.h */
-    const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V */
+    const struct kern_from_v *from_v; /* k_codec FROM_V, Q8R_ROT or N4R_ROT */
 };
 /* k: [n][n_heads * k_width], v: [n][n_heads * v_width]. */
 void device_kv_append(struct device *d, const struct device_kv *kv,

@@ -376,10 +376,13 @@ static const struct kind {
     const char *why;
 } kinds[] = {
     {"f16v", true, "keys are made of values, which are kept as they are"},
+    {"q8r+rot", true, "keys are made of values but for what positions turn, in 8 bits, turned first: about as near as q8_0, and fast at long contexts"},
     {"q8_0v", true, "keys are made of values, which are kept in 8.5 bits"},
     {"q8r", true, "8 bits, turned first: about as near as q8_0, and fast at long contexts"},
     {"q8_0", true, "8.5 bits"},
     {"fp8", true, "the form that the model was trained with"},
+    {"q8r:n4r+rot", false, "keys are made of values but for what positions turn, in 4.1 bits, and that in 8: answers change"},
+    {"n4r+rot", false, "keys are made of values but for what positions turn, in 4.1 bits: answers change"},
     {"q8r:n4r", false, "keys in 8 bits and values in 4.1: answers change a little"},
     {"n4r", false, "4.1 bits: answers change"},
     {"n4r:tq3_0", false, "keys in 4.1 bits and values in 3.1: answers change, only where nothing else fits"},
@@ -826,8 +829,9 @@ static double kv_bits(const struct ingle_engine *e, const struct kv_types *types
         const struct kv_stream *s = &spec.stream[i];
         if (s->kind != KV_HEADS || spec.group[s->group].window)
             continue;
-        const double v = kern_kv_bits(s->v_codec, s->v_width), k = s->k_codec == KERN_KV_FROM_V ? v : kern_kv_bits(s->k_codec, s->k_width);
-        least = (k + v) / 2 < least ? (k + v) / 2 : least;
+        const int64_t n_keys = s->k_codec == KERN_KV_FROM_V ? 0 : kern_kv_is_rot(s->k_codec) ? s->k_width / KERN_KV_PARTS : s->k_width;
+        const double bits = 8.0 * (double)s->head_bytes / (double)(KERN_PAGE * (n_keys + s->v_width));
+        least = bits < least ? bits : least;
     }
     kv_spec_release(&spec);
     return least;

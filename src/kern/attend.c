@@ -10,7 +10,8 @@
 
 static const char *const codec_name[KERN_KV_CODECS] = {
     [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8", [KERN_KV_FP4] = "fp4",
-    [KERN_KV_Q8R] = "q8r", [KERN_KV_N4R] = "n4r", [KERN_KV_TQ3_0] = "tq3_0", [KERN_KV_FROM_V] = "v"};
+    [KERN_KV_Q8R] = "q8r", [KERN_KV_N4R] = "n4r", [KERN_KV_TQ3_0] = "tq3_0", [KERN_KV_FROM_V] = "v",
+    [KERN_KV_Q8R_ROT] = "q8r+rot", [KERN_KV_N4R_ROT] = "n4r+rot"};
 const char kern_kv_names[] = "f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0";
 
 const char *kern_kv_name(enum kern_kv_codec c)
@@ -21,7 +22,7 @@ const char *kern_kv_name(enum kern_kv_codec c)
 bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
 {
     for (int i = 0; i < KERN_KV_CODECS; i++)
-        if (i != KERN_KV_FP4 && i != KERN_KV_FROM_V && !strcmp(name, codec_name[i])) {
+        if (i != KERN_KV_FP4 && i < KERN_KV_FROM_V && !strcmp(name, codec_name[i])) {
             *c = (enum kern_kv_codec)i;
             return true;
         }
@@ -29,18 +30,14 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
 }
 
 /* 0: the codec does not hold heads of that width. */
-static size_t coded_bytes(enum kern_kv_codec c, int64_t width)
+static size_t coded_bytes(enum kern_kv_codec c, bool key, int64_t width)
 {
-    const int64_t least = c == KERN_KV_TQ3_0 ? KERN_KV_GROUP : ATTEND_LANES;
+    const int64_t least = c == KERN_KV_TQ3_0 ? KERN_KV_GROUP : kern_kv_is_rot(c) ? KERN_KV_PARTS * ATTEND_LANES : ATTEND_LANES;
     if (width < least || width > KERN_KV_WIDE || (width & (width - 1)))
         return 0;
-    const size_t n = (size_t)width * KERN_PAGE, norms = (size_t)(width / kern_kv_group(c, width)) * KERN_PAGE * 2;
-    return norms + (c == KERN_KV_Q8R ? n : c == KERN_KV_N4R ? n / 2 : n / 8 * 3);
-}
-
-double kern_kv_bits(enum kern_kv_codec c, int64_t width)
-{
-    return width > 0 ? 8.0 * (double)kern_kv_block_bytes(c, true, width) / (double)(width * KERN_PAGE) : 0;
+    const size_t norms = (size_t)kern_kv_groups(c, width) * KERN_PAGE * 2;
+    const size_t all = norms + kern_kv_code_bytes(c, width);
+    return kern_kv_is_rot(c) && key ? all / KERN_KV_PARTS : all;
 }
 
 bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v)
@@ -58,6 +55,9 @@ const char *kern_kv_widths(enum kern_kv_codec c)
         return "powers of two from 16 to 512";
     case KERN_KV_TQ3_0:
         return "128, 256 and 512";
+    case KERN_KV_Q8R_ROT:
+    case KERN_KV_N4R_ROT:
+        return "64, 128, 256 and 512";
     default:
         return "those of other kinds of cache";
     }
@@ -65,7 +65,6 @@ const char *kern_kv_widths(enum kern_kv_codec c)
 
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
 {
-    (void)key;
     if (width <= 0 || width > INT32_MAX)
         return 0;
     size_t n = (size_t)width * KERN_PAGE;
@@ -80,7 +79,9 @@ size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width)
     case KERN_KV_Q8R:
     case KERN_KV_N4R:
     case KERN_KV_TQ3_0:
-        return coded_bytes(c, width);
+    case KERN_KV_Q8R_ROT:
+    case KERN_KV_N4R_ROT:
+        return coded_bytes(c, key, width);
     case KERN_KV_FP8:
     case KERN_KV_FP4:
     case KERN_KV_FROM_V:
@@ -98,6 +99,8 @@ void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *blo
     const int8_t *q = block;
     const uint16_t *scale = (const uint16_t *)(const void *)(q + width * KERN_PAGE);
     if (kern_kv_is_coded(c)) {
+        for (int64_t i = 0; i < width; i++)
+            row[i] = 0.0f; /* of keys with +rot a part is stored */
         kern_attend_coded_read(c, key, width, block, slot, row);
         kern_kv_turn_back(c, row, width);
         return;

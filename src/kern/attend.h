@@ -51,11 +51,13 @@ struct kern_from_v;
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
 /* FP8 and FP4 are for rows alone (kern/row.h); the ones before them are plain blocks of keys and values, the ones
- * behind them are for kern_attend_kernels.coded.  FP4 and FROM_V have no names that can be asked for. */
+ * behind them are for kern_attend_kernels.coded.  FP4, FROM_V and those behind it have no names that stand alone. */
 enum kern_kv_codec {
     KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4,
     KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, /* kern/kv_code.h; heads of a power of two, at most 512, tq3_0 of at least 128 */
     KERN_KV_FROM_V, /* of keys alone: none are stored, kern_attend.from_v says how they are made of values that are plain */
+    KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, /* kern/kv_code.h; keys and values both, which may differ: of keys the part that positions turn is
+                                       * stored, the rest is made of the values by kern_attend.from_v; heads of 64 to 512 */
     KERN_KV_CODECS
 };
 enum { KERN_KV_BLOCK_CODECS = KERN_KV_FP8 };
@@ -69,8 +71,6 @@ size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
 const char *kern_kv_widths(enum kern_kv_codec c); /* those that it can hold, for messages: "multiples of 32" */
 /* The names that can be asked for, for messages: "f32, f16, ...". */
 extern const char kern_kv_names[];
-/* Bits of a number, its scale included, of a head of that width. */
-double kern_kv_bits(enum kern_kv_codec c, int64_t width);
 
 /* One attention task: n_rows consecutive positions pos0.. of one sequence, the n_heads
  * query heads that share one key/value head. */
@@ -88,7 +88,7 @@ struct kern_attend {
     const int32_t *first;       /* [n_rows], ascending: of a window, each row sees [first, p], which is no more than it says; NULL: as it says */
     float scale;
     const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
-    const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V */
+    const struct kern_from_v *from_v; /* k_codec FROM_V, Q8R_ROT or N4R_ROT */
     const int32_t *number;      /* page[i] is page number[i] of the positions that keys are made for; NULL: i */
 };
 /* The first position of page i. */
@@ -123,7 +123,7 @@ struct kern_attend_kernels {
     struct kern_attend_table exact, fast;
     const char *name, *fast_name;
     const char *recipe; /* of fast; NULL: there is none */
-    /* Every row of a task of which keys or values are Q8R, N4R, TQ3_0 or FROM_V (attend_coded.h): kern_kv_needs_coded(). */
+    /* Every row of a task of which keys or values are behind the blocks in the list of codecs (attend_coded.h): kern_kv_needs_coded(). */
     struct kern_attend_table coded;
     const char *coded_name;
     /* Reference numerics, of the same keys and values: f32 products of what the codes stand for, by the plain kernels. */

@@ -5,6 +5,7 @@
 #include "kern/attend_part.h"
 #include "kern/math.h"
 #include <math.h>
+#include <string.h>
 
 
 
@@ -17,7 +18,37 @@ void kern_attend_coded_read(enum kern_kv_codec c, bool key, int64_t width, const
         return;
     }
     kern_kv_codes_read(c, key, width, block, slot, norm, code);
-    kern_kv_decode(c, norm, code, width, row);
+    if (key && kern_kv_is_rot(c))
+        kern_kv_decode(kern_kv_code(c), norm, code, width / KERN_KV_PARTS, row);
+    else
+        kern_kv_decode(c, norm, code, width, row);
+}
+
+void kern_attend_rot_key(const struct kern_attend *a, const uint8_t *page, int64_t slot, float *key)
+{
+    const int64_t width = a->k_width;
+    kern_attend_coded_read(a->v_codec, false, width, page + a->v_at, slot, key);
+    kern_attend_coded_read(a->k_codec, true, width, page + a->k_at, slot, key);
+    kern_kv_turn_back(a->k_codec, key, width);
+    for (int64_t i = width / KERN_KV_PARTS; i < width; i++)
+        key[kern_kv_rot_dim(width, i)] *= a->from_v->weight[kern_kv_rot_dim(width, i)];
+}
+
+void kern_attend_coded_turn(const struct kern_attend *a, const float *q, float *to)
+{
+    const int64_t width = a->k_width;
+    if (to != q)
+        memcpy(to, q, (size_t)width * sizeof *to);
+    for (int64_t i = width / KERN_KV_PARTS; kern_kv_is_rot(a->k_codec) && i < width; i++)
+        to[kern_kv_rot_dim(width, i)] *= a->from_v->weight[kern_kv_rot_dim(width, i)];
+    kern_kv_turn(a->k_codec, to, width);
+}
+
+void kern_attend_coded_bytes(const struct kern_attend *a, const float *turned, int8_t *x, float *by)
+{
+    const int64_t part = kern_kv_is_rot(a->k_codec) ? a->k_width / KERN_KV_PARTS : a->k_width;
+    for (int64_t at = 0; at < a->k_width; at += part)
+        *by++ = kern_attend_coded_query(turned + at, part, x + at) * a->scale;
 }
 
 float kern_attend_coded_query(const float *q, int64_t width, int8_t *x)

@@ -53,7 +53,9 @@ void kern_few_key(const struct kern_attend *a, const uint8_t *page, int64_t pos,
         kern_attend_coded_read(a->k_codec, true, width, page + a->k_at, slot, key);
         return;
     }
-    if (a->k_codec == KERN_KV_FROM_V) {
+    if (kern_kv_is_rot(a->k_codec)) {
+        kern_attend_rot_key(a, page, slot, key);
+    } else if (a->k_codec == KERN_KV_FROM_V) {
         kern_kv_read(a->v_codec, false, width, page + a->v_at, slot, key);
         for (int64_t i = 0; i < width; i++)
             key[i] *= a->from_v->weight[i];
@@ -75,7 +77,7 @@ size_t kern_few_scratch(const struct kern_attend *a)
         !num_mul(pairs, kw / 2 + vw + 4 * ATTEND_LANES, &n))
         return 0;
     group = pairs < FEW_GROUP ? pairs : FEW_GROUP;
-    const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 + 2 * kw * ATTEND_LANES;
+    const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 + 3 * kw * ATTEND_LANES;
     const size_t values = vw * FEW_ROWS, more = 4096;
     if (!num_add(n, group * (vw + KERN_PAGE + FEW_LIST) + keys + values + more, &n) || !num_mul(n, sizeof(float), &n))
         return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kern/kv_code.h"
 
+#include "base/bug.h"
 #include "kern/attend_part.h"
 #include "kern/row.h"
 #include "quant/quant.h"
@@ -37,8 +38,35 @@ static void turn_group(float *x, const uint8_t *first, const uint8_t *then)
     apply_signs(then, x);
 }
 
+/* H of each part. */
+static void turn_parts(float *x, int64_t width)
+{
+    for (int64_t i = 0; i < width; i += width / KERN_KV_PARTS)
+        kern_row_hadamard(x + i, width / KERN_KV_PARTS);
+}
+
+static void turn_rot(float *x, int64_t width)
+{
+    float y[KERN_KV_WIDE];
+    for (int64_t i = 0; i < width; i++)
+        y[i] = x[kern_kv_rot_dim(width, i)];
+    turn_parts(y, width);
+    memcpy(x, y, (size_t)width * sizeof *x);
+}
+
+static void turn_rot_back(float *x, int64_t width)
+{
+    float y[KERN_KV_WIDE];
+    turn_parts(x, width);
+    for (int64_t i = 0; i < width; i++)
+        y[kern_kv_rot_dim(width, i)] = x[i];
+    memcpy(x, y, (size_t)width * sizeof *x);
+}
+
 void kern_kv_turn(enum kern_kv_codec c, float *x, int64_t width)
 {
+    if (kern_kv_is_rot(c))
+        turn_rot(x, width);
     if (c == KERN_KV_Q8R || c == KERN_KV_N4R)
         kern_row_hadamard(x, width);
     for (int64_t i = 0; c == KERN_KV_TQ3_0 && i < width; i += KERN_KV_GROUP)
@@ -47,6 +75,8 @@ void kern_kv_turn(enum kern_kv_codec c, float *x, int64_t width)
 
 void kern_kv_turn_back(enum kern_kv_codec c, float *x, int64_t width)
 {
+    if (kern_kv_is_rot(c))
+        turn_rot_back(x, width);
     if (c == KERN_KV_Q8R || c == KERN_KV_N4R)
         kern_row_hadamard(x, width);
     for (int64_t i = 0; c == KERN_KV_TQ3_0 && i < width; i += KERN_KV_GROUP)
@@ -164,23 +194,24 @@ void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_
         *norm++ = encode_tq3(x + at, code + at);
     if (c == KERN_KV_TQ3_0)
         return;
-    for (int64_t i = 0; i < width; i++)
-        y[i] = x[i];
-    kern_row_hadamard(y, width);
+    memcpy(y, x, (size_t)width * sizeof *y);
+    kern_kv_turn(c, y, width);
     const int64_t group = kern_kv_group(c, width);
-    if (c == KERN_KV_Q8R)
-        kern_kv_round_q8r(y, width, norm, code);
-    for (int64_t at = 0; c == KERN_KV_N4R && at < width; at += group)
-        *norm++ = encode_n4r(y + at, group, code + at);
+    for (int64_t at = 0; at < width; at += group, norm++)
+        if (kern_kv_code(c) == KERN_KV_Q8R)
+            kern_kv_round_q8r(y + at, group, norm, code + at);
+        else
+            *norm = encode_n4r(y + at, group, code + at);
 }
 
 void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *code, int64_t width, float *y)
 {
     const int64_t group = kern_kv_group(c, width);
+    const enum kern_kv_codec code_of = kern_kv_code(c);
     for (int64_t i = 0; i < width; i++) {
         const float by = quant_f16_to_f32(norm[i / group]);
         const int k = code[i];
-        y[i] = by * (c == KERN_KV_Q8R ? (float)k : c == KERN_KV_N4R ? (float)kern_n4r_level[k & 15] : kern_tq3_level[k & 7]);
+        y[i] = by * (code_of == KERN_KV_Q8R ? (float)k : code_of == KERN_KV_N4R ? (float)kern_n4r_level[k & 15] : kern_tq3_level[k & 7]);
     }
 }
 
@@ -214,18 +245,26 @@ static struct tq3_place place_tq3(bool key, int64_t width, void *block, int64_t 
     return (struct tq3_place){two + i / 4, one + i / 8, (int)(i % 4) * 2, (int)(i % 8)};
 }
 
-static size_t codes_bytes(enum kern_kv_codec c, int64_t width)
+/* Keys with +rot are kept as heads that have no other parts. */
+static bool one_part(enum kern_kv_codec *c, int64_t *width)
 {
-    const size_t n = (size_t)width * KERN_PAGE;
-    return c == KERN_KV_Q8R ? n : c == KERN_KV_N4R ? n / 2 : n / 8 * 3;
+    if (!kern_kv_is_rot(*c))
+        return false;
+    *c = kern_kv_code(*c);
+    *width /= KERN_KV_PARTS;
+    BUG_IF(*width < ATTEND_LANES);
+    return true;
 }
 
 void kern_kv_codes_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, uint16_t *norm, int8_t *code)
 {
     const uint8_t *b = block;
-    const uint16_t *norms = (const uint16_t *)(const void *)(b + codes_bytes(c, width));
-    for (int64_t g = 0; g < width / kern_kv_group(c, width); g++)
+    if (key)
+        one_part(&c, &width);
+    const uint16_t *norms = (const uint16_t *)(const void *)(b + kern_kv_code_bytes(c, width));
+    for (int64_t g = 0; g < kern_kv_groups(c, width); g++)
         norm[g] = norms[g * KERN_PAGE + slot];
+    c = kern_kv_code(c);
     for (int64_t k = 0; k < width; k++) {
         if (c == KERN_KV_Q8R) {
             const uint8_t u = b[byte_q8r(key, width, slot, k)];
@@ -262,14 +301,19 @@ void kern_kv_codes_write(enum kern_kv_codec c, bool key, int64_t width, void *bl
                          int64_t stride)
 {
     uint8_t *b = block;
-    uint16_t *norms = (uint16_t *)(void *)(b + codes_bytes(c, width));
+    const int64_t whole = width;
+    const bool part = key && one_part(&c, &width);
+    uint16_t *norms = (uint16_t *)(void *)(b + kern_kv_code_bytes(c, width));
     for (int64_t r = 0; r < n; r++, slot++, rows += stride) {
         uint16_t norm[KERN_KV_WIDE / KERN_KV_GROUP];
         int8_t code[KERN_KV_WIDE];
-        kern_kv_encode(c, rows, width, norm, code);
-        for (int64_t g = 0; g < width / kern_kv_group(c, width); g++)
+        float x[KERN_KV_WIDE / KERN_KV_PARTS];
+        for (int64_t k = 0; part && k < width; k++)
+            x[k] = rows[kern_kv_rot_dim(whole, k)];
+        kern_kv_encode(c, part ? x : rows, width, norm, code);
+        for (int64_t g = 0; g < kern_kv_groups(c, width); g++)
             norms[g * KERN_PAGE + slot] = norm[g];
-        put(c, key, width, b, slot, code);
+        put(kern_kv_code(c), key, width, b, slot, code);
     }
 }
 

@@ -58,7 +58,8 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum ke
 static bool same(const struct kern_attend_table *t)
 {
     static const enum kern_kv_codec pair[][2] = {{KERN_KV_Q8R, KERN_KV_Q8R}, {KERN_KV_N4R, KERN_KV_N4R}, {KERN_KV_TQ3_0, KERN_KV_TQ3_0},
-                                                 {KERN_KV_FROM_V, KERN_KV_F16}};
+                                                 {KERN_KV_FROM_V, KERN_KV_F16}, {KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT},
+                                                 {KERN_KV_N4R_ROT, KERN_KV_N4R_ROT}};
     struct data d;
     float want[OUT], got[2 * OUT];
     kern_self_fill(d.rows, KERN_PAGE * WIDTH, 1);

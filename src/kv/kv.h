@@ -86,7 +86,7 @@ struct kv_stream {
     enum kern_kv_codec k_codec, v_codec;
     uint32_t every; /* 1, or KV_ROWS: 4, 128 */
     uint32_t shadow; /* KV_HEADS: the stream of its shadow keys; 0: there is none */
-    const struct kern_from_v *from_v; /* k_codec KERN_KV_FROM_V: how; borrowed while the spec is used */
+    const struct kern_from_v *from_v; /* k_codec FROM_V, Q8R_ROT or N4R_ROT: how; borrowed while the spec is used */
     /* Filled by kv_layout(): bytes in a page. */
     size_t at;         /* where the stream begins */
     size_t head_bytes; /* from one head's key block to the next one's */
@@ -143,7 +143,7 @@ struct kv_types {
 };
 /* The same for all. */
 struct kv_types kv_types_of(enum kern_kv_codec c);
-/* both: "TYPE", "K:V" or "TYPEv" (keys are made of values); keys, values: of one side, instead; layers:
+/* both: "TYPE", "K:V", "TYPEv" (keys are made of values) or "q8r+rot", "q8r:n4r+rot" (but for what positions turn); keys, values: of one side, instead; layers:
  * "full=BOTH,sliding=BOTH", instead of what else was said of such layers.  Any may be NULL; F16 where nothing is said.
  * Layers with windows have coded types only where `layers` says so, else F16 instead. */
 MUST_CHECK ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers, struct kv_types *out,

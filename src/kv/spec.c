@@ -23,10 +23,16 @@ static ingle_status spec_too_large(const struct kv_stream *st, struct err *err)
 
 static ingle_status made_of_values(const struct kv_stream *st, struct err *err)
 {
+    const bool rot = kern_kv_is_rot(st->k_codec);
     if (!st->from_v)
-        return err_set(err, INGLE_UNSUP, "layer %u has values of its own: its keys are not made of them ('%sv')", st->layer,
-                       kern_kv_name(st->v_codec));
-    if (st->k_width != st->v_width || st->k_width > KERN_KV_WIDE || (int)st->v_codec >= KERN_KV_BLOCK_CODECS)
+        return err_set(err, INGLE_UNSUP, "layer %u has values of its own: its keys are not made of them ('%s%s')", st->layer,
+                       kern_kv_name(st->v_codec), rot ? "" : "v");
+    if (rot && st->k_width == st->v_width && (st->from_v->n_pairs * 8 != st->k_width || st->from_v->half * 2 != st->k_width))
+        return err_set(err, INGLE_UNSUP, "layer %u: positions turn %lld of %lld numbers of a key: KV format '%s' is for a quarter", st->layer,
+                       (long long)(2 * st->from_v->n_pairs), (long long)st->k_width, kern_kv_name(st->k_codec));
+    if (rot && st->k_width == st->v_width && kern_kv_is_rot(st->v_codec))
+        return INGLE_OK;
+    if (rot || st->k_width != st->v_width || st->k_width > KERN_KV_WIDE || (int)st->v_codec >= KERN_KV_BLOCK_CODECS)
         return err_set(err, INGLE_UNSUP, "layer %u: keys of width %lld cannot be made of values of width %lld as '%s'", st->layer,
                        (long long)st->k_width, (long long)st->v_width, kern_kv_name(st->v_codec));
     return INGLE_OK;
@@ -45,8 +51,9 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
     if (width < 1 || width > INT32_MAX)
         return err_set(err, INGLE_ARG, "layer %u: %s width %lld is not in 1..%d", st->layer,
                        key ? "key" : "value", (long long)width, INT32_MAX);
-    if (key && codec == KERN_KV_FROM_V) /* kept nowhere */
-        return made_of_values(st, err);
+    const ingle_status made = key && (codec == KERN_KV_FROM_V || kern_kv_is_rot(codec)) ? made_of_values(st, err) : INGLE_OK;
+    if (made || (key && codec == KERN_KV_FROM_V)) /* kept nowhere */
+        return made;
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
         return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",

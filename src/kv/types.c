@@ -20,14 +20,15 @@ static enum kern_kv_codec in_windows(enum kern_kv_codec c)
 
 static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
 {
-    const bool made = k == KERN_KV_FROM_V;
+    const bool made = k == KERN_KV_FROM_V || kern_kv_is_rot(k);
     return (struct kv_types){.k = {k, in_windows(k)}, .v = {v, made ? KERN_KV_F16 : in_windows(v)}};
 }
 
 static ingle_status no_type(const char *name, size_t n, struct err *err)
 {
-    return err_set(err, INGLE_ARG, "there is no KV format '%.*s': they are %s, K:V of two of them, and f32v, f16v, bf16v and q8_0v, "
-                   "of which keys are made of values", (int)(n < 40 ? n : 40), name, kern_kv_names);
+    return err_set(err, INGLE_ARG, "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v, bf16v and q8_0v, "
+                   "of which keys are made of values, and q8r+rot, n4r+rot and q8r:n4r+rot, of which they are but for what positions turn",
+                   (int)(n < 40 ? n : 40), name, kern_kv_names);
 }
 
 static ingle_status one_type(const char *name, size_t n, enum kern_kv_codec *out, struct err *err)
@@ -37,8 +38,15 @@ static ingle_status one_type(const char *name, size_t n, enum kern_kv_codec *out
     return kern_kv_by_name(text, out) ? INGLE_OK : no_type(name, n, err);
 }
 
+/* What +rot is said of; false: it has no such form. */
+static bool make_rot(enum kern_kv_codec *c)
+{
+    *c = *c == KERN_KV_Q8R ? KERN_KV_Q8R_ROT : *c == KERN_KV_N4R ? KERN_KV_N4R_ROT : *c;
+    return kern_kv_is_rot(*c);
+}
+
 /* TYPE, K:V or TYPEv. */
-static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
+static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
 {
     const char *colon = memchr(name, ':', n);
     if (colon) {
@@ -52,6 +60,20 @@ static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k
     const ingle_status s = one_type(name, n, k, err);
     *v = *k;
     return s;
+}
+
+/* TYPE, K:V, TYPEv, or one of the first two with +rot. */
+static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
+{
+    static const char rot[] = "+rot";
+    const size_t all = n, n_rot = sizeof rot - 1;
+    if (n > n_rot && memcmp(name + n - n_rot, rot, n_rot) == 0) {
+        n -= n_rot;
+        if (pair_of_types(name, n, k, v, NULL) || !make_rot(k) || !make_rot(v))
+            return no_type(name, all, err);
+        return INGLE_OK;
+    }
+    return pair_of_types(name, n, k, v, err);
 }
 
 /* full=TYPES,sliding=TYPES */
@@ -76,12 +98,15 @@ ingle_status kv_types_parse(const char *both, const char *keys, const char *valu
 {
     enum kern_kv_codec k = KERN_KV_F16, v = KERN_KV_F16;
     ingle_status s = both ? both_types(both, strlen(both), &k, &v, err) : INGLE_OK;
-    if (!s && keys && k == KERN_KV_FROM_V)
+    const bool rot = !s && kern_kv_is_rot(k);
+    if (!s && keys && (k == KERN_KV_FROM_V || rot))
         return err_set(err, INGLE_ARG, "KV format '%s' makes keys of values: it goes with no format of keys ('%s')", both, keys);
     if (!s && keys)
         s = one_type(keys, strlen(keys), &k, err);
     if (!s && values)
         s = one_type(values, strlen(values), &v, err);
+    if (!s && values && rot && !make_rot(&v))
+        return err_set(err, INGLE_ARG, "KV format '%s' makes keys of values in q8r or n4r, not in '%s'", both, values);
     struct kv_types t = with_windows(k, v);
     if (!s && layers)
         s = of_layers(layers, &t, err);
@@ -96,6 +121,8 @@ static void put_pair(char *out, size_t n, enum kern_kv_codec k, enum kern_kv_cod
         snprintf(out, n, "%sv", kern_kv_name(v));
     else if (k == v)
         snprintf(out, n, "%s", kern_kv_name(k));
+    else if (kern_kv_is_rot(k))
+        snprintf(out, n, "%s:%s", kern_kv_name(kern_kv_code(k)), kern_kv_name(v));
     else
         snprintf(out, n, "%s:%s", kern_kv_name(k), kern_kv_name(v));
 }

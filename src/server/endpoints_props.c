@@ -426,8 +426,10 @@ static void put_workers(const struct serve *s, struct str *out)
 static void put_kv(const char *kv, struct str *out)
 {
     const size_t n = strcspn(kv, ","), colon = strcspn(kv, ":");
+    static const char rot[] = "+rot"; /* is said once, of both sides */
+    const bool both = colon < n && n > sizeof rot && strncmp(kv + n - (sizeof rot - 1), rot, sizeof rot - 1) == 0;
     char text[64];
-    snprintf(text, sizeof text, "%.*s%s", (int)(colon < n ? colon : n), kv, kv + n);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(colon < n ? colon : n), kv, both ? rot : "", kv + n);
     write_member(out, "kv_cache_k", text);
     snprintf(text, sizeof text, "%s", colon < n ? kv + colon + 1 : kv);
     write_member(out, "kv_cache_v", text);

@@ -57,10 +57,17 @@ class Commands(unittest.TestCase):
         self.refuses("run", "--top-p", "1.5", code=2, says=["--top-p", "1.5", "0 to 1"])
         self.refuses("run", "--top-k", "2.5", code=2, says=["whole number"])
         goldens = "tests/data/goldens/"
-        for kv in ("q8r", "f16:f32", "f16v", "q8_0"):
+        for kv in ("q8r", "f16:f32", "f16v", "q8_0", "q8r+rot", "q8r:n4r+rot"):
             self.refuses("inspect", "--plan", goldens + "deepseek_v4_full/model-MXFP4.gguf", "--kv", kv,
                          says=["one row for keys and values together: as f32, f16, bf16 or fp8, not as '%s'" % kv])
         self.refuses("inspect", "--plan", goldens + "gemma4_ple_e2b/model-F32.gguf", "--kv", "f16v", says=["has values of its own", "'f16v'"])
+        self.refuses("inspect", "--plan", goldens + "gemma4_ple_e2b/model-F32.gguf", "--kv", "n4r+rot",
+                     says=["has values of its own", "'n4r+rot'"])
+        self.refuses("inspect", "--plan", goldens + "gemma4_moe/model-F32.gguf", "--kv", "q8r+rot",
+                     says=["'q8r+rot' cannot hold keys of width 32", "64, 128, 256 and 512"])
+        self.refuses("inspect", "--plan", "--kv-layers", "sliding=q8r+rot", says=["layer 0 has values of its own"])
+        self.refuses("run", "-ctk", "q8r+rot", code=2, says=["f32 f16 bf16 q8_0 q8r n4r tq3_0"])
+        self.refuses("run", "--kv", "q8r+rot:n4r", "x", says=["no KV format 'q8r+rot'"])
         self.refuses("inspect", "--plan", "-ctk", "tq3_0", says=["'tq3_0' cannot hold keys of width 64"])
         self.refuses("inspect", "--plan", "--kv-layers", "half=q8r", says=["full=TYPE or sliding=TYPE"])
         self.refuses("run", "--kvflash-pool", "100", "x", says=["kv-pool", "kv-disk"])
@@ -68,7 +75,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--expert-budget", "300K", "--experts-io", "direct", "--no-pack-cache",
                      "x", says=["--experts-io direct", "--pack once writes one"])
         self.refuses("run", "-ctv", "q4_0", code=2, says=["q4_0", "f32 f16 bf16 q8_0 q8r n4r tq3_0"])
-        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v K:V"])
+        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
         self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
         for fault in (["--grammar", "nowhere"], ["--regex", "("], ["--tools", "nowhere"], ["-f", "nowhere"],

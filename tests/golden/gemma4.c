@@ -217,6 +217,9 @@ static void coded_kv_stays_close(void **state)
     check_loose(model, golden, "q8r:n4r", 0.1, 0.9);
     check_loose(model, golden, "n4r", 0.12, 0.88);
     check_loose(model, golden, "f16:tq3_0", 0.15, 0.85);
+    check_loose(model, golden, "q8r+rot", 0.02, 0.95);
+    check_loose(model, golden, "q8r:n4r+rot", 0.1, 0.9);
+    check_loose(model, golden, "n4r+rot", 0.12, 0.88);
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static const struct {
     {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT, NULL},
     /* FP8 and BF16: another arithmetic, the same contract */
     {"tests/data/goldens/deepseek_v4_published/model.safetensors", "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST, NULL},
-    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "q8r:n4r"},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "q8r:n4r+rot"},
     {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "full=tq3_0,sliding=q8r"},
     {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, "q8_0v"},
 };
@@ -447,7 +447,7 @@ static bool holds(int model, const char *kv)
 static void restored_from_disk(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"f32", "f16", "bf16", "q8_0", "fp8", "q8r", "f16:n4r", "tq3_0", "f16v", "q8_0v"};
+    static const char *const kinds[] = {"f32", "f16", "bf16", "q8_0", "fp8", "q8r", "f16:n4r", "tq3_0", "f16v", "q8_0v", "q8r+rot"};
     static const struct { int64_t n, kept; } again[] = {
         {150, 149}, {151, 150}, {N, 151}, {120, 96}, {96, 95}, {40, 0}};
     for (int m = 6 % STEP; m < N_MODELS; m += STEP)

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
-#include "kern/attend.h"
+#include "kern/kv_code.h"
 #include "tool/tool.h"
 #include <math.h>
 #include <stdlib.h>
@@ -39,9 +39,13 @@ static const struct set {
 
 /* What a set reads; the first ones for decoding. */
 static const enum kern_kv_codec plain_codecs[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_BF16},
-                                coded_codecs[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_CODECS};
-enum { N_CODECS = 4, N_DECODE = 2 };
+                                coded_codecs[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_TQ3_0};
+enum { N_PLAIN = 4, N_CODED = 5 };
 static const enum kern_kv_codec *codecs_of(const struct set *s) { return s->coded ? coded_codecs : plain_codecs; }
+static int n_codecs(const struct set *s, bool decode) { return s->coded ? N_CODED - decode : decode ? 2 : N_PLAIN; }
+/* Of +rot keys. */
+static const float weight[512];
+static const struct kern_from_v from_v = {.weight = weight};
 
 enum { MAX_PAGES = 1 << 16, MAX_OUT = 4 << 20 };
 static const size_t pool_bytes = (size_t)320 << 20;
@@ -79,17 +83,17 @@ static void place(struct bench *b, struct kern_attend *a)
 /* Fills the pool with blocks of one shape. */
 static void fill(struct bench *b, enum kern_kv_codec c, int64_t width)
 {
-    size_t bytes = kern_kv_block_bytes(c, true, width);
+    const size_t keys = kern_kv_block_bytes(c, true, width), both = keys + kern_kv_block_bytes(c, false, width);
     struct noise r = {7};
     for (int64_t i = 0; i < KERN_PAGE * width; i++)
         b->out[i] = noise_unit(&r);
-    for (size_t at = 0; at + 2 * bytes <= pool_bytes; at += 2 * bytes) {
+    for (size_t at = 0; at + both <= pool_bytes; at += both) {
         if (at) {
-            memcpy(b->pool + at, b->pool, 2 * bytes);
+            memcpy(b->pool + at, b->pool, both);
             continue;
         }
         kern_attend_coded_ref.kv_write(c, true, width, b->pool, 0, b->out, KERN_PAGE, width);
-        kern_attend_coded_ref.kv_write(c, false, width, b->pool + bytes, 0, b->out, KERN_PAGE, width);
+        kern_attend_coded_ref.kv_write(c, false, width, b->pool + keys, 0, b->out, KERN_PAGE, width);
     }
 }
 
@@ -131,7 +135,7 @@ static void head_chunk(void *arg, int64_t chunk, int worker)
 /* Seconds to attend once with as many heads as the pool of memory holds; *bytes: what they read. */
 static double decode_once(struct bench *b, struct pool *threads, struct kern_attend a, const struct set *s, double *bytes)
 {
-    const size_t kb = kern_kv_block_bytes(a.k_codec, true, a.k_width), page = 2 * kb;
+    const size_t kb = kern_kv_block_bytes(a.k_codec, true, a.k_width), page = kb + kern_kv_block_bytes(a.v_codec, false, a.v_width);
     struct heads h = {.set = s, .a = a, .n_pages = a.pos0 / KERN_PAGE + 1};
     const int64_t seen = a.window ? num_min(a.window, a.pos0 + 1) : a.pos0 + 1;
     const int64_t unseen = (a.pos0 + 1 - seen) / KERN_PAGE;
@@ -171,7 +175,7 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
     const enum kern_kv_codec *codecs = codecs_of(s);
     enum { ROUNDS = 5 };
     for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
-        for (size_t c = 0; c < N_DECODE; c++) {
+        for (int c = 0; c < n_codecs(s, true); c++) {
             fill(b, codecs[c], layers[l].width);
             printf("%s decode, %s, %s:", s->name, layers[l].name, kern_kv_name(codecs[c]));
             for (int i = 0; i < (layers[l].window ? 1 : 3); i++) {
@@ -181,8 +185,8 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
                         .k_codec = codecs[c], .v_codec = codecs[c], .k_width = layers[l].width,
                         .v_width = layers[l].width, .q = b->q, .q_stride = layers[l].heads * layers[l].width,
                         .out = b->out, .out_stride = layers[l].heads * layers[l].width, .n_rows = 1,
-                        .n_heads = layers[l].heads, .pos0 = at[i] - 1, .window = layers[l].window, .scale = 0.1f};
-                    double bytes, most = 0;
+                        .n_heads = layers[l].heads, .pos0 = at[i] - 1, .window = layers[l].window, .scale = 0.1f, .from_v = &from_v};
+                    double bytes = 0, most = 0;
                     for (int n = 1; n <= 8; n *= 2)
                         most = fmax(most, tool_memory_read(read, threads, n));
                     rate[r] = 1 / decode_once(b, threads, a, s, &bytes);
@@ -192,7 +196,8 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
                 qsort(rate, ROUNDS, sizeof *rate, compare);
                 qsort(share, ROUNDS, sizeof *share, compare);
                 printf("  %dk %.1f GB/s %.2f of read, %.0f ns a position", (int)(at[i] / 1024), rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2],
-                       1e9 * 2 * (double)kern_kv_block_bytes(codecs[c], true, layers[l].width) / KERN_PAGE / rate[ROUNDS / 2]);
+                       1e9 * (double)(kern_kv_block_bytes(codecs[c], true, layers[l].width) + kern_kv_block_bytes(codecs[c], false, layers[l].width)) /
+                           KERN_PAGE / rate[ROUNDS / 2]);
             }
             printf("\n");
             fflush(stdout);
@@ -209,9 +214,9 @@ static void prompt(struct bench *b, const struct set *s)
         const struct shape *p = &shapes[i];
         printf("%s prompt, width %d, %d heads, %d rows at %d, window %d:", s->name, (int)p->width,
                (int)p->heads, (int)p->rows, (int)p->pos0, (int)p->window);
-        for (int c = 0; c < N_CODECS; c++) {
+        for (int c = 0; c < n_codecs(s, false); c++) {
             const enum kern_kv_codec codec = codecs_of(s)[c];
-            if (codec == KERN_KV_CODECS || !kern_kv_block_bytes(codec, true, p->width))
+            if (!kern_kv_block_bytes(codec, true, p->width))
                 continue;
             fill(b, codec, p->width);
             struct kern_attend a = {.k_codec = codec,
@@ -226,7 +231,8 @@ static void prompt(struct bench *b, const struct set *s)
                                     .n_heads = p->heads,
                                     .pos0 = p->pos0,
                                     .window = p->window,
-                                    .scale = 0.1f};
+                                    .scale = 0.1f,
+                                    .from_v = &from_v};
             double seen = 0;
             for (int64_t r = 0; r < p->rows; r++)
                 seen += (double)(p->window ? num_min(p->window, p->pos0 + r + 1) : p->pos0 + r + 1);

@@ -212,7 +212,10 @@ static void true_key(const struct trial *t, int64_t pos, double *key)
     const struct kern_from_v *f = a->from_v;
     float x[MAX_WIDTH];
     if (a->k_codec != KERN_KV_FROM_V) {
-        kern_kv_read(a->k_codec, true, a->k_width, t->page[pos / KERN_PAGE] + a->k_at, pos % KERN_PAGE, x);
+        if (kern_kv_is_rot(a->k_codec))
+            kern_attend_rot_key(a, t->page[pos / KERN_PAGE], pos % KERN_PAGE, x);
+        else
+            kern_kv_read(a->k_codec, true, a->k_width, t->page[pos / KERN_PAGE] + a->k_at, pos % KERN_PAGE, x);
         for (int64_t i = 0; i < a->k_width; i++)
             key[i] = (double)x[i];
         return;
@@ -273,7 +276,7 @@ static int run_trial(struct kern_attend a, struct noise *r, bool odd, uint32_t c
     float weight[MAX_WIDTH], slot[KERN_PAGE * MAX_WIDTH];
     double inv_freq[MAX_WIDTH / 2];
     int n_bad = 0;
-    const int64_t n_pairs = a.k_width / 2 / (1 + noise_below(r, 4));
+    const int64_t n_pairs = kern_kv_is_rot(a.k_codec) ? a.k_width / 8 : a.k_width / 2 / (1 + noise_below(r, 4));
     for (int64_t i = 0; i < a.k_width; i++)
         weight[i] = 0.5f + noise_unit(r) * 0.4f;
     for (int64_t i = 0; i < n_pairs; i++)
@@ -281,7 +284,7 @@ static int run_trial(struct kern_attend a, struct noise *r, bool odd, uint32_t c
     for (int64_t j = 0; j < KERN_PAGE; j++)
         kern_rope_angles(slot + j * n_pairs * 2, j, inv_freq, n_pairs);
     t.from_v = (struct kern_from_v){.weight = weight, .inv_freq = inv_freq, .slot = slot, .n_pairs = n_pairs, .half = a.k_width / 2};
-    t.a.from_v = a.k_codec == KERN_KV_FROM_V ? &t.from_v : NULL;
+    t.a.from_v = a.k_codec == KERN_KV_FROM_V || kern_kv_is_rot(a.k_codec) ? &t.from_v : NULL;
     if (!take(&t)) {
         release(&t);
         return 1;
@@ -303,12 +306,13 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
 {
     static const int64_t widths[] = {64, 128, 256, 512, 16, 32};
     static const int64_t at[] = {0, 1, 31, 32, 127, 128, 129, 200, 255, 256, 257, 1000, 2047, 2048, 2100, 4095, 4096, 300};
-    static const enum kern_kv_codec keys[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_FROM_V, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32};
+    static const enum kern_kv_codec keys[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_FROM_V, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32,
+                                              KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
     static const enum kern_kv_codec values[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (CHECK_SMALL ? 36 : 54) && n_bad < 10; i++) {
-        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 9], .v_codec = values[noise_below(&r, 7)],
+    for (int i = 0; i < (CHECK_SMALL ? 33 : 55) && n_bad < 10; i++) {
+        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 11], .v_codec = values[noise_below(&r, 7)],
                                 .pos0 = at[i % 18], .window = noise_below(&r, 4) ? 0 : 1 + noise_below(&r, 500),
                                 .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 17)};
         a.v_width = a.k_width;
@@ -316,6 +320,10 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
             a.v_codec = values[3 + noise_below(&r, 4)];
         if (!kern_kv_needs_coded(a.k_codec, a.v_codec))
             a.v_codec = KERN_KV_N4R;
+        if (kern_kv_is_rot(a.k_codec)) {
+            a.v_codec = noise_below(&r, 2) ? KERN_KV_Q8R_ROT : KERN_KV_N4R_ROT;
+            a.k_width = a.v_width = 64 << noise_below(&r, 4);
+        }
         if (a.k_codec == KERN_KV_TQ3_0 || a.v_codec == KERN_KV_TQ3_0)
             a.k_width = a.v_width = 128 << noise_below(&r, 3);
         if (a.k_width < 32)

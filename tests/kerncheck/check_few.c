@@ -105,7 +105,7 @@ static void put(struct trial *t, int64_t pos, const float *k, const float *v)
 static void make_from_v(struct trial *t, struct noise *r)
 {
     struct kern_attend *a = &t->f.attend;
-    const int64_t n = a->k_width / 2 / (1 + noise_below(r, 4));
+    const int64_t n = kern_kv_is_rot(a->k_codec) ? a->k_width / 8 : a->k_width / 2 / (1 + noise_below(r, 4));
     for (int64_t i = 0; i < a->k_width; i++)
         t->weight[i] = 0.5f + noise_unit(r) * 0.4f;
     for (int64_t i = 0; i < n; i++)
@@ -113,7 +113,7 @@ static void make_from_v(struct trial *t, struct noise *r)
     for (int64_t j = 0; j < KERN_PAGE; j++)
         kern_rope_angles(t->slot + j * n * 2, j, t->inv_freq, n);
     t->from_v = (struct kern_from_v){.weight = t->weight, .inv_freq = t->inv_freq, .slot = t->slot, .n_pairs = n, .half = a->k_width / 2};
-    a->from_v = a->k_codec == KERN_KV_FROM_V ? &t->from_v : NULL;
+    a->from_v = a->k_codec == KERN_KV_FROM_V || kern_kv_is_rot(a->k_codec) ? &t->from_v : NULL;
 }
 
 static void fill(struct trial *t, struct noise *r, enum kind kind)
@@ -379,12 +379,12 @@ int check_few(uint64_t seed, uint32_t cpu)
     static const int64_t widths[] = {64, 128, 256, 512, 16, 32};
     static const int64_t at[] = {0, 1, 127, 128, 511, 512, 639, 640, 641, 767, 768, 1000, 1151, 1279, 2047, 2048, 2100, 700, 2600, 900};
     static const enum kern_kv_codec keys[] = {KERN_KV_Q8R, KERN_KV_F16, KERN_KV_FROM_V, KERN_KV_Q8R, KERN_KV_F32, KERN_KV_Q8_0, KERN_KV_N4R,
-                                              KERN_KV_BF16, KERN_KV_TQ3_0};
+                                              KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
     static const enum kern_kv_codec values[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32, KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (CHECK_SMALL ? 18 : 27) && n_bad < 10; i++) {
-        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 9], .v_codec = values[noise_below(&r, 7)],
+    for (int i = 0; i < (CHECK_SMALL ? 22 : 33) && n_bad < 10; i++) {
+        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 11], .v_codec = values[noise_below(&r, 7)],
                                 .pos0 = at[i % 20], .n_heads = 1 + noise_below(&r, 9)};
         if (a.k_codec == KERN_KV_FROM_V)
             a.v_codec = values[noise_below(&r, 4)];
@@ -393,6 +393,10 @@ int check_few(uint64_t seed, uint32_t cpu)
         a.v_width = a.k_codec != KERN_KV_FROM_V && noise_below(&r, 4) == 0 ? num_max(widths[noise_below(&r, 6)], least) : a.k_width;
         if (noise_below(&r, 8) == 0 && a.k_codec == KERN_KV_F16 && a.v_codec == KERN_KV_F16)
             a.k_width = a.v_width = 16;
+        if (kern_kv_is_rot(a.k_codec)) {
+            a.v_codec = noise_below(&r, 2) ? KERN_KV_Q8R_ROT : KERN_KV_N4R_ROT;
+            a.k_width = a.v_width = 64 << noise_below(&r, 4);
+        }
         const int64_t budget = (CHECK_SMALL ? 30000 : 100000) / ((a.pos0 + 300) * a.k_width * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 150)));
         const enum kind kind = (enum kind)noise_below(&r, KINDS);

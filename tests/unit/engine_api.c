@@ -282,17 +282,24 @@ static void a_plan_names_the_best_format(void **state)
     const uint64_t made = need_of(m, &o, "f16v"), made8 = need_of(m, &o, "q8_0v");
     assert_true(made8 < made && made < need_of(m, &o, "f16"));
     advises(m, &o, made, "(--kv f16v) would fit: keys are made of values", NULL);
-    advises(m, &o, made - 1, "(--kv q8_0v) would fit", NULL);
-    advises(m, &o, made8 - 1, "--ctx ", "n4r");
+    advises(m, &o, made - 1, "(--kv q8r+rot) would fit: keys are made of values but for what positions turn, in 8 bits", NULL);
+    advises(m, &o, need_of(m, &o, "q8r+rot") - 1, "(--kv q8_0v) would fit", NULL);
+    advises(m, &o, made8 - 1, "(--kv q8r:n4r+rot) would fit", "drafter");
+    advises(m, &o, need_of(m, &o, "n4r+rot"), "(--kv n4r+rot) would fit: keys are made of values but for what positions turn, in 4.1 bits: answers change", NULL);
+    advises(m, &o, need_of(m, &o, "n4r+rot") - 1, "--ctx ", "--kv");
     o.draft = draft;
     advises(m, &o, need_of(m, &o, "q8_0v"), "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a drafter no fewer than 8 bits", NULL);
     advises(m, &o, need_of(m, &o, "q8_0v") - 1, "", "n4r");
     ingle_model_close(m);
-    /* heads of the real widths: 4 bits take less than values in 8 alone */
-    must(ingle_model_open(&m, "tests/data/goldens/gemma4_realhd/model-F32.gguf", NULL, &error));
+    /* values of its own: keys are not made of them */
+    must(ingle_model_open(&m, "tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", NULL, &error));
     o.draft = off;
+    advises(m, &o, need_of(m, &o, "q8r"), "(--kv q8r) would fit", NULL);
     advises(m, &o, need_of(m, &o, "n4r"), "(--kv n4r) would fit: 4.1 bits: answers change", "drafter");
-    advises(m, &o, need_of(m, &o, "n4r:tq3_0"), "(--kv n4r:tq3_0) would fit", "drafter");
+    ingle_model_close(m);
+    /* heads of the real widths */
+    must(ingle_model_open(&m, "tests/data/goldens/gemma4_realhd/model-F32.gguf", NULL, &error));
+    advises(m, &o, need_of(m, &o, "n4r"), "(--kv q8r:n4r+rot) would fit", "drafter");
     o.n_ctx = 0; /* nobody said: 4,096 are cut, and what would hold them all is named */
     advises(m, &o, need_of(m, &o, "f16v"), "(--kv f16v) would hold 4096 tokens", NULL);
     ingle_model_close(m);
@@ -314,7 +321,7 @@ static void fewer_than_8_bits_are_reported(void **state)
 {
     (void)state;
     static const struct { const char *kv, *says; } all[] = {
-        {"f16", ""}, {"q8r", ""}, {"q8_0v", ""}, {"n4r", "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", "6.2 bits"}};
+        {"f16", ""}, {"q8r", ""}, {"q8_0v", ""}, {"q8r+rot", ""}, {"n4r", "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", "6.2 bits"}, {"q8r:n4r+rot", "bits: answers change"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct said s = {""};
         struct ingle_model *m;

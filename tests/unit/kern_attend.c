@@ -10,7 +10,7 @@ static void names(void **state)
     (void)state;
     for (int i = 0; i < KERN_KV_CODECS; i++) {
         enum kern_kv_codec c = KERN_KV_CODECS;
-        if (i == KERN_KV_FP4 || i == KERN_KV_FROM_V)
+        if (i == KERN_KV_FP4 || i >= KERN_KV_FROM_V)
             continue;
         assert_non_null(strstr(kern_kv_names, kern_kv_name((enum kern_kv_codec)i)));
         assert_true(kern_kv_by_name(kern_kv_name((enum kern_kv_codec)i), &c));
@@ -21,6 +21,7 @@ static void names(void **state)
     assert_string_equal(kern_kv_name(KERN_KV_FP4), "fp4");
     assert_false(kern_kv_by_name("fp4", &c));
     assert_false(kern_kv_by_name("v", &c));
+    assert_false(kern_kv_by_name("q8r+rot", &c)); /* of keys and values together */
 }
 
 static void sizes(void **state)
@@ -38,8 +39,11 @@ static void sizes(void **state)
     assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R, true, 1024), 0);
     assert_int_equal(kern_kv_block_bytes(KERN_KV_TQ3_0, true, 64), 0);
     assert_int_equal(kern_kv_block_bytes(KERN_KV_FROM_V, true, 512), 0);
-    assert_true(kern_kv_bits(KERN_KV_N4R, 512) == 4.125);
-    assert_true(kern_kv_bits(KERN_KV_TQ3_0, 256) == 3.125);
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R_ROT, true, 512), 128 * (128 + 2));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_Q8R_ROT, false, 512), 128 * (512 + 8));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_N4R_ROT, true, 64), 128 * (8 + 2));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_N4R_ROT, false, 512), 128 * (256 + 8));
+    assert_int_equal(kern_kv_block_bytes(KERN_KV_N4R_ROT, false, 32), 0);
 }
 
 /* One position: its value comes back as it is, whatever the score. */

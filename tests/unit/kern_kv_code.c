@@ -151,7 +151,8 @@ static void tq3_0(void **state)
     }
 }
 
-static const enum kern_kv_codec coded[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0};
+static const enum kern_kv_codec coded[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
+enum { N_CODED = sizeof coded / sizeof *coded };
 static const int64_t widths[] = {16, 32, 64, 128, 256, 512};
 
 static void noise(float *x, int64_t n, uint32_t seed)
@@ -168,12 +169,12 @@ static void noise(float *x, int64_t n, uint32_t seed)
 static void slots_of_a_block(void **state)
 {
     (void)state;
-    for (size_t c = 0; c < 3; c++)
+    for (size_t c = 0; c < N_CODED; c++)
         for (size_t w = 0; w < 6; w++)
             for (int key = 0; key < 2; key++) {
                 const int64_t n = widths[w];
                 const size_t bytes = kern_kv_block_bytes(coded[c], key, n);
-                if (!bytes)
+                if (!bytes || (key && kern_kv_is_rot(coded[c]))) /* of which a part is stored: parts_of_keys() */
                     continue;
                 uint8_t *block = mem_big_alloc(bytes);
                 float *x = mem_calloc((size_t)(KERN_PAGE * n), sizeof *x), y[KERN_KV_WIDE], z[KERN_KV_WIDE];
@@ -198,7 +199,7 @@ static void slots_of_a_block(void **state)
                         off += d * d;
                         all += (double)x[slot * n + k] * (double)x[slot * n + k];
                     }
-                    if (!(sqrt(off / all) < (c == 0 ? 0.012 : c == 1 ? 0.25 : 0.3)))
+                    if (!(sqrt(off / all) < (kern_kv_code(coded[c]) == KERN_KV_Q8R ? 0.012 : coded[c] != KERN_KV_TQ3_0 ? 0.25 : 0.3)))
                         fail_msg("%s of width %d is off by %.3g", kern_kv_name(coded[c]), (int)n, sqrt(off / all));
                 }
                 mem_big_free(block, bytes);
@@ -206,17 +207,63 @@ static void slots_of_a_block(void **state)
             }
 }
 
+/* With +rot a page has of a key the quarter that positions turn, in the form of a narrower head; the rest of it is weight * value. */
+static void parts_of_keys(void **state)
+{
+    (void)state;
+    for (int64_t n = 64; n <= KERN_KV_WIDE; n *= 2)
+        for (size_t c = 3; c < N_CODED; c++) {
+            const int64_t part = n / KERN_KV_PARTS, slot = 77;
+            const size_t v_at = kern_kv_block_bytes(coded[c], true, n), bytes = v_at + kern_kv_block_bytes(coded[c], false, n);
+            float k[KERN_KV_WIDE], v[KERN_KV_WIDE], weight[KERN_KV_WIDE], want[KERN_KV_WIDE], key[KERN_KV_WIDE];
+            uint16_t norm[KERN_KV_PARTS];
+            int8_t code[KERN_KV_WIDE];
+            bool seen[KERN_KV_WIDE] = {false};
+            uint8_t *page = mem_big_alloc(bytes);
+            assert_non_null(page);
+            noise(v, n, 3);
+            noise(weight, n, 4);
+            noise(k, n, 5);
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t d = kern_kv_rot_dim(n, i);
+                assert_true(d >= 0 && d < n && !seen[d] && (d % (n / 2) < n / 8) == (i < part));
+                seen[d] = true;
+                weight[d] += 2.0f;
+                if (i < part)
+                    want[i] = k[d];
+                else
+                    k[d] = weight[d] * v[d];
+            }
+            const struct kern_from_v from_v = {.weight = weight, .n_pairs = n / 8, .half = n / 2};
+            const struct kern_attend a = {.k_codec = coded[c], .v_codec = coded[c], .k_width = n, .v_width = n, .v_at = v_at, .from_v = &from_v};
+            kern_kv_codes_write(coded[c], true, n, page, slot, k, 1, 0);
+            kern_kv_codes_write(coded[c], false, n, page + v_at, slot, v, 1, 0);
+            kern_kv_encode(kern_kv_code(coded[c]), want, part, norm, code);
+            kern_kv_decode(kern_kv_code(coded[c]), norm, code, part, want);
+            kern_attend_coded_read(coded[c], true, n, page, slot, key);
+            assert_memory_equal(key, want, (size_t)part * sizeof *key);
+            kern_attend_rot_key(&a, page, slot, key);
+            double off = 0, all = 0;
+            for (int64_t i = 0; i < n; i++) {
+                off += ((double)key[i] - (double)k[i]) * ((double)key[i] - (double)k[i]);
+                all += (double)k[i] * (double)k[i];
+            }
+            assert_true(sqrt(off / all) < (coded[c] == KERN_KV_Q8R_ROT ? 0.012 : 0.25));
+            mem_big_free(page, bytes);
+        }
+}
+
 /* NaN and what is too large are seen, zero stays zero, and neither touches another slot. */
 static void odd_values(void **state)
 {
     (void)state;
     static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 0.0f, -0.0f, 1e-41f, 1e6f, 1e30f};
-    for (size_t c = 0; c < 3; c++)
+    for (size_t c = 0; c < N_CODED; c++)
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
             enum { N = 256 };
-            static _Alignas(64) uint8_t block[(N + 2) * KERN_PAGE];
+            static _Alignas(64) uint8_t block[(N + 2 * KERN_KV_PARTS) * KERN_PAGE];
             float x[N], y[N];
-            const bool lost = !(fabsf(odd[i]) < (c == 0 ? 1e7f : 1e6f));
+            const bool lost = !(fabsf(odd[i]) < (coded[c] == KERN_KV_N4R || coded[c] == KERN_KV_TQ3_0 ? 1e6f : 1e7f));
             for (int k = 0; k < N; k++)
                 x[k] = odd[i];
             kern_kv_codes_write(coded[c], i % 2, N, block, 77, x, 1, 0);
@@ -237,7 +284,7 @@ static void odd_values(void **state)
 static void turns(void **state)
 {
     (void)state;
-    for (size_t c = 0; c < 3; c++)
+    for (size_t c = 0; c < N_CODED; c++)
         for (size_t w = 3; w < 6; w++) {
             float a[KERN_KV_WIDE], b[KERN_KV_WIDE], c0[KERN_KV_WIDE];
             double before = 0, after = 0;
@@ -259,7 +306,7 @@ static void turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(q8r),   cmocka_unit_test(n4r),        cmocka_unit_test(tq3_0), cmocka_unit_test(slots_of_a_block),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(q8r),   cmocka_unit_test(n4r),        cmocka_unit_test(tq3_0), cmocka_unit_test(slots_of_a_block), cmocka_unit_test(parts_of_keys),
                                        cmocka_unit_test(turns), cmocka_unit_test(odd_values)};
     return cmocka_run_group_tests(tests, open_vectors, close_vectors);
 }

@@ -37,6 +37,10 @@ static void names(void **state)
     is(parsed(NULL, NULL, NULL, "full=q8r:n4r,sliding=q8_0"), KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_Q8_0, KERN_KV_Q8_0, "q8r:n4r,sliding=q8_0");
     is(parsed("bf16", NULL, NULL, "sliding=q8r"), KERN_KV_BF16, KERN_KV_BF16, KERN_KV_Q8R, KERN_KV_Q8R, "bf16,sliding=q8r");
     is(parsed("q8r", NULL, NULL, "full=f32v"), KERN_KV_FROM_V, KERN_KV_F32, KERN_KV_F16, KERN_KV_F16, "f32v");
+    is(parsed("q8r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r+rot");
+    is(parsed("q8r:n4r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r:n4r+rot");
+    is(parsed("q8r+rot", NULL, "n4r", NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r:n4r+rot");
+    is(parsed(NULL, NULL, NULL, "full=n4r+rot,sliding=q8_0"), KERN_KV_N4R_ROT, KERN_KV_N4R_ROT, KERN_KV_Q8_0, KERN_KV_Q8_0, "n4r+rot,sliding=q8_0");
     /* the longest name */
     is(parsed(NULL, NULL, NULL, "full=bf16:tq3_0,sliding=tq3_0:bf16"), KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_TQ3_0, KERN_KV_BF16,
        "bf16:tq3_0,sliding=tq3_0:bf16");
@@ -63,6 +67,14 @@ static void what_is_not_known_lists_what_is(void **state)
     refused("f16v:f16", NULL, NULL, NULL, "no KV format 'f16v'");
     refused("fp4", NULL, NULL, NULL, "no KV format 'fp4'");
     refused("a name that is much longer than any of them can be", NULL, NULL, NULL, "no KV format 'a name");
+    refused("f16+rot", NULL, NULL, NULL, "no KV format 'f16+rot'");
+    refused("q8r:f16+rot", NULL, NULL, NULL, "no KV format 'q8r:f16+rot'");
+    refused("q8r+rot:n4r", NULL, NULL, NULL, "no KV format 'q8r+rot'");
+    refused("+rot", NULL, NULL, NULL, "no KV format '+rot'");
+    refused("q8rv+rot", NULL, NULL, NULL, "no KV format 'q8rv+rot'");
+    refused("f16", NULL, "q8r+rot", NULL, "no KV format 'q8r+rot'");
+    refused("q8r+rot", "q8r", NULL, NULL, "makes keys of values");
+    refused("q8r+rot", NULL, "f16", NULL, "in q8r or n4r, not in 'f16'");
     refused("f16", "q9", NULL, NULL, "no KV format 'q9'");
     refused("f16", NULL, "f16v", NULL, "no KV format 'f16v'");
     refused("f16v", "q8r", NULL, NULL, "makes keys of values");
@@ -76,7 +88,8 @@ static void drafters_and_rows(void **state)
 {
     (void)state;
     const struct kv_types a = parsed("q8r:n4r", NULL, NULL, NULL), b = parsed("q8_0v", NULL, NULL, NULL), c = parsed("bf16", NULL, NULL, NULL),
-                          d = parsed("f16:f32", NULL, NULL, NULL);
+                          d = parsed("f16:f32", NULL, NULL, NULL), rot = parsed("n4r+rot", NULL, NULL, NULL);
+    is(kv_types_of_drafter(&rot), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
     is(kv_types_of_drafter(&a), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
     is(kv_types_of_drafter(&b), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
     is(kv_types_of_drafter(&c), KERN_KV_BF16, KERN_KV_BF16, KERN_KV_BF16, KERN_KV_BF16, "bf16");

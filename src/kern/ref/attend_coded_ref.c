@@ -21,7 +21,7 @@ struct query {
     float *row;    /* f32: a key, a value */
     int64_t at;    /* of what page, by its first position; below 0: none */
     int8_t x[KERN_KV_WIDE];
-    float by;
+    float by[KERN_KV_PARTS]; /* a scale */
 };
 
 static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
@@ -37,11 +37,29 @@ static void query_init(struct query *q, const struct kern_attend *a, int64_t row
 {
     const float *from = a->q + row * a->q_stride + head * a->k_width;
     *q = (struct query){.a = a, .pos = a->pos0 + row, .turned = room, .page = room + a->k_width, .row = room + 2 * a->k_width, .at = -1};
-    for (int64_t i = 0; i < a->k_width; i++)
-        q->turned[i] = from[i];
-    kern_kv_turn(a->k_codec, q->turned, a->k_width);
-    if (a->k_codec == KERN_KV_Q8R || a->k_codec == KERN_KV_N4R)
-        q->by = kern_attend_coded_query(q->turned, a->k_width, q->x);
+    kern_attend_coded_turn(a, from, q->turned);
+    if (kern_kv_is_whole(a->k_codec))
+        kern_attend_coded_bytes(a, q->turned, q->x, q->by);
+}
+
+static int level_of(enum kern_kv_codec c, int8_t code) { return kern_kv_code(c) == KERN_KV_Q8R ? code : kern_n4r_level[code & 15]; }
+
+static float score_rot(const struct query *q, const uint8_t *page, int64_t slot)
+{
+    const struct kern_attend *a = q->a;
+    const int64_t part = a->k_width / KERN_KV_PARTS;
+    uint16_t norm[KERN_KV_PARTS];
+    int8_t code[KERN_KV_WIDE];
+    float f = 0.0f;
+    kern_kv_codes_read(a->v_codec, false, a->v_width, page + a->v_at, slot, norm, code);
+    kern_kv_codes_read(a->k_codec, true, a->k_width, page + a->k_at, slot, norm, code);
+    for (int64_t g = 0; g < KERN_KV_PARTS; g++) {
+        int32_t dot = 0;
+        for (int64_t i = g * part; i < (g + 1) * part; i++)
+            dot += q->x[i] * level_of(g ? a->v_codec : a->k_codec, code[i]);
+        f = fmaf(q->by[g] * quant_f16_to_f32(norm[g]), (float)dot, f);
+    }
+    return f;
 }
 
 static float score_codes(const struct query *q, const uint8_t *block, int64_t slot)
@@ -55,12 +73,12 @@ static float score_codes(const struct query *q, const uint8_t *block, int64_t sl
     for (int64_t g = 0; g < a->k_width / group; g++) {
         int32_t dot = 0;
         for (int64_t i = g * group; i < (g + 1) * group; i++)
-            dot += q->x[i] * (a->k_codec == KERN_KV_Q8R ? code[i] : kern_n4r_level[code[i] & 15]);
+            dot += q->x[i] * level_of(a->k_codec, code[i]);
         if (a->k_codec == KERN_KV_Q8R)
-            return (float)dot * ((q->by * a->scale) * quant_f16_to_f32(norm[0]));
+            return (float)dot * (q->by[0] * quant_f16_to_f32(norm[0]));
         f = fmaf(quant_f16_to_f32(norm[g]), (float)dot, f);
     }
-    return (q->by * a->scale) * f;
+    return q->by[0] * f;
 }
 
 /* The key of a value: pairs are turned, else the weight is with the query. */
@@ -99,7 +117,9 @@ static float score(struct query *q, int64_t pos)
         q->at = pos - slot;
         return score_made(q, page, slot);
     }
-    if (a->k_codec == KERN_KV_Q8R || a->k_codec == KERN_KV_N4R)
+    if (kern_kv_is_rot(a->k_codec))
+        return score_rot(q, page, slot);
+    if (kern_kv_is_whole(a->k_codec))
         return score_codes(q, page + a->k_at, slot);
     float dot = 0.0f;
     kern_attend_coded_read(a->k_codec, true, a->k_width, page + a->k_at, slot, q->row);
@@ -132,7 +152,7 @@ static void mix_codes(const struct kern_attend *a, const float *p, int64_t lo, i
         for (int64_t d = g * group; d < (g + 1) * group; d++) {
             int32_t sum = 0;
             for (int64_t j = 0; j < n; j++)
-                sum += u[j] * (a->v_codec == KERN_KV_Q8R ? code[j][d] : kern_n4r_level[code[j][d] & 15]);
+                sum += u[j] * level_of(a->v_codec, code[j][d]);
             acc[d] = fmaf((float)sum, t, acc[d]);
         }
     }
@@ -169,7 +189,7 @@ static void one_part(struct query *q, int64_t from, int64_t to, struct part *par
     part->sum = lane[0];
     for (int64_t lo = from, hi; lo < to; lo = hi) {
         hi = num_min(to, (lo / KERN_ATTEND_BLOCK + 1) * KERN_ATTEND_BLOCK);
-        if (a->v_codec == KERN_KV_Q8R || a->v_codec == KERN_KV_N4R)
+        if (kern_kv_is_whole(a->v_codec))
             mix_codes(a, p + (lo - from), lo, hi, part->acc);
         else
             mix_values(a, p + (lo - from), lo, hi, part->acc, q->row);

@@ -4,6 +4,7 @@
  * steps that attend.h lists.
  */
 #include "kern/attend.h"
+#include "kern/attend_coded.h"
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
 #include "kern/math.h"
@@ -72,6 +73,15 @@ static float dot_exact(const float *q, const float *k, int64_t width)
     return dot;
 }
 
+static void key_read(const struct kern_attend *a, int64_t pos, float *row)
+{
+    const uint8_t *page = a->page[pos / KERN_PAGE];
+    if (kern_kv_is_rot(a->k_codec))
+        kern_attend_rot_key(a, page, pos % KERN_PAGE, row);
+    else
+        kern_kv_read(a->k_codec, true, a->k_width, page + a->k_at, pos % KERN_PAGE, row);
+}
+
 static void value_read(const struct kern_attend *a, int64_t pos, float *row)
 {
     kern_kv_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
@@ -135,8 +145,7 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
     for (int j = 0; j < KERN_ATTEND_BLOCK; j++)
         p[j] = -INFINITY;
     for (int64_t pos = from; pos < to; pos++) {
-        kern_kv_read(a->k_codec, true, a->k_width, a->page[pos / KERN_PAGE] + a->k_at,
-                     pos % KERN_PAGE, row);
+        key_read(a, pos, row);
         p[pos - base] = a->scale * law->dot(q, row, a->k_width);
     }
     for (int j = 0; j < ATTEND_LANES; j++)

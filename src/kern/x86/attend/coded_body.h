@@ -29,7 +29,7 @@ struct group {
     int64_t first, n, kw, vw; /* widths in whole vectors */
     float *turned, *made;     /* f32 [n][kw]: queries; of keys from values, for a page */
     coded_code *x;            /* [n][kw]: as bytes */
-    float *by;                /* f32 [n]: a scale */
+    float *by;                /* f32 [n][GROUPS_MAX]: a scale, of +rot each part's */
     int32_t *start;           /* [n][GROUPS_MAX]: -128 times the sums of x */
     float *acc, *split, *all; /* f32 [n][vw]: of a part, of a split, of all splits */
     float *score;             /* f32 [n][ATTEND_PART], then weights */
@@ -37,16 +37,13 @@ struct group {
     float *page;              /* of keys or values, as f32 or bytes */
 };
 
-static bool is_bytes(enum kern_kv_codec c) { return c == KERN_KV_Q8R || c == KERN_KV_N4R; }
-
 static void query_init(struct group *g, int64_t i)
 {
     const struct kern_attend *a = g->a;
     const int64_t pair = g->first + i;
     float *q = g->turned + i * g->kw;
     memset(q, 0, (size_t)g->kw * sizeof *q);
-    memcpy(q, a->q + pair / a->n_heads * a->q_stride + pair % a->n_heads * a->k_width, (size_t)a->k_width * sizeof *q);
-    kern_kv_turn(a->k_codec, q, a->k_width);
+    kern_attend_coded_turn(a, a->q + pair / a->n_heads * a->q_stride + pair % a->n_heads * a->k_width, q);
     if (a->k_codec == KERN_KV_FROM_V) {
         const struct kern_from_v *f = a->from_v;
         for (int64_t k = 0; k < a->k_width; k++)
@@ -54,11 +51,11 @@ static void query_init(struct group *g, int64_t i)
                 q[k] *= f->weight[k];
         memcpy(g->made + i * g->kw, q, (size_t)g->kw * sizeof *q);
     }
-    if (!is_bytes(a->k_codec))
+    if (!kern_kv_is_whole(a->k_codec))
         return;
     int8_t x[KERN_KV_WIDE];
     const int64_t width = kern_kv_group(a->k_codec, a->k_width);
-    g->by[i] = kern_attend_coded_query(q, a->k_width, x) * a->scale;
+    kern_attend_coded_bytes(a, q, x, g->by + i * GROUPS_MAX);
     for (int64_t k = 0; k < a->k_width; k++)
         g->x[i * g->kw + k] = x[k];
     for (int64_t j = 0; j < a->k_width / width; j++) {
@@ -82,7 +79,7 @@ static void group_init(struct group *g, const struct kern_attend *a, int64_t fir
     g->score = at += n * g->vw;
     g->start = (int32_t *)(void *)(at += n * ATTEND_PART);
     g->by = at += n * GROUPS_MAX;
-    g->max = at += n;
+    g->max = at += n * GROUPS_MAX;
     g->sum = at += n;
     g->split_max = at += n;
     g->split_sum = at += n;
@@ -103,18 +100,47 @@ static struct view view_of(const struct group *g, int64_t i, int64_t base, int64
 
 /* ---- pages ---- */
 
+static void key_levels(int8_t level[16])
+{
+    for (int i = 0; i < 16; i++)
+        level[i] = (int8_t)(kern_n4r_level[i] ^ -128);
+}
+
 /* Codes of four bits to bytes in the order of q8r; next: what is read later comes nearer. */
 static void expand_keys(const uint8_t *block, int64_t width, uint8_t *to, const uint8_t *next)
 {
     const int64_t group = kern_kv_group(KERN_KV_N4R, width), half = group / 8;
     int8_t level[16];
-    for (int i = 0; i < 16; i++)
-        level[i] = (int8_t)(kern_n4r_level[i] ^ -128);
+    key_levels(level);
     for (int64_t b = 0; b < PAGE_SIXTEENS * (width / group); b++)
         for (int64_t i = 0; i < half; i++) {
             v_prefetch_far(next + (b * half + i) * 64);
             expand(block + (b * half + i) * 64, level, to + (b * 2 * half + i) * 64, to + ((b * 2 + 1) * half + i) * 64);
         }
+}
+
+/* Keys with +rot of 32 slots from block b of 32 on, as bytes in the order of q8r: the part that is stored, and the others of codes of
+ * values. */
+static void rot_keys(const struct kern_attend *a, const uint8_t *page, int64_t b, uint8_t *to)
+{
+    const int64_t width = a->k_width, part = width / KERN_KV_PARTS, each = width * 16;
+    const uint8_t *keys = page + a->k_at, *values = page + a->v_at;
+    int8_t level[16];
+    key_levels(level);
+    for (int64_t k = 2 * b; k < 2 * b + 2; k++) {
+        if (a->k_codec == KERN_KV_Q8R_ROT)
+            memcpy(to + k * each, keys + k * part * 16, (size_t)part * 16);
+        for (int64_t i = 0; a->k_codec == KERN_KV_N4R_ROT && i < part / 8; i++)
+            expand(keys + (k * part / 8 + i) * 64, level, to + k * each + i * 64, to + k * each + (part / 8 + i) * 64);
+        for (int64_t d = part; a->v_codec == KERN_KV_Q8R_ROT && d < width; d += 16)
+            turn_around(values + (k * 4 * width + d) * 4, width * 4, to + k * each + d * 16, 0x80);
+    }
+    for (int64_t d = part; a->v_codec == KERN_KV_N4R_ROT && d < width; d += 16) {
+        uint8_t *low = to + 2 * b * each + d * 16, *high = low + each, two[256];
+        turn_around(values + (b * 4 * width + d) * 4, width * 4, two, 0);
+        for (int i = 0; i < 256; i += 64)
+            expand(two + i, level, low + i, high + i);
+    }
 }
 
 static void expand_values(const uint8_t *block, int64_t width, uint8_t *to, const uint8_t *next)
@@ -236,12 +262,11 @@ static void make_keys(struct group *g, const uint8_t *block, int64_t base, int64
 /* ---- tiles ---- */
 
 LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, int64_t i, const uint8_t *bytes, const uint8_t *norms,
-                              struct view v, float *s, const uint8_t *next)
+                              const uint8_t *more, struct view v, float *s, const uint8_t *next)
 {
     const struct kern_attend *a = g->a;
     const int64_t width = a->k_width, group = kern_kv_group(a->k_codec, width);
-    const uint16_t *norm = (const uint16_t *)(const void *)norms;
-    const bool one = a->k_codec == KERN_KV_Q8R;
+    const bool one = a->k_codec == KERN_KV_Q8R, rot = kern_kv_is_rot(a->k_codec);
     for (int64_t b = v.from / 16 / P * P; b * 16 < v.to; b += P)
         for (int64_t at = 0; at < width; at += group) {
             struct sum16 sum[8][4];
@@ -271,13 +296,16 @@ LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, i
             }
             LANES_UNROLL
             for (int r = 0; r < R; r++) {
-                const struct v16 by = v_set(g->by[i + r]);
+                const struct v16 by = v_set(g->by[(i + r) * GROUPS_MAX + (rot ? at / group : 0)]);
+                const uint16_t *norm = (const uint16_t *)(const void *)(at ? more : norms) + at / group * KERN_PAGE;
                 LANES_UNROLL
                 for (int p = 0; p < P; p++) {
                     float *to = s + r * ATTEND_PART + (b + p) * 16;
-                    const struct v16 n = v_from_f16(norm + at / group * KERN_PAGE + (b + p) * 16), dot = sum_float(sum[r][p]);
+                    const struct v16 n = v_from_f16(norm + (b + p) * 16), dot = sum_float(sum[r][p]);
                     struct v16 y = v_mul(dot, v_mul(by, n));
-                    if (!one) {
+                    if (rot) {
+                        y = v_fma(v_mul(by, n), dot, at ? v_load(to) : v_zero());
+                    } else if (!one) {
                         y = v_fma(n, dot, at ? v_load(to) : v_zero());
                         y = at + group < width ? y : v_mul(by, y);
                     }
@@ -456,19 +484,20 @@ LANES_INLINE void mix_values(const int R, const struct group *g, int64_t i, stru
 /* What a tile of R pairs does with a page of which g->page, or bytes, has what it needs. */
 struct work {
     const uint8_t *bytes, *norms, *next;
-    int64_t base;
+    const uint8_t *more; /* norms of a key's groups but the first: of +rot those of values */
+    int64_t base, from, to; /* scores: of slots [from, to) */
 };
 
 LANES_INLINE void score_tile(const int R, const int P, const struct group *g, int64_t i, const struct work *w, float *s)
 {
     const struct view first = view_of(g, i, w->base, KERN_PAGE), last = view_of(g, i + R - 1, w->base, KERN_PAGE);
-    const struct view v = {first.from, last.to};
+    const struct view v = {num_max(first.from, w->from), num_min(last.to, w->to)};
     if (v.from >= v.to)
         return;
     if (g->a->k_codec == KERN_KV_FROM_V)
         score_made(R, g, i, v, s);
-    else if (is_bytes(g->a->k_codec))
-        score_bytes(R, P, g, i, w->bytes, w->norms, v, s, w->next);
+    else if (kern_kv_is_whole(g->a->k_codec))
+        score_bytes(R, P, g, i, w->bytes, w->norms, w->more, v, s, w->next);
     else
         score_keys(R, g, i, v, s);
 }
@@ -478,7 +507,7 @@ LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int6
     const struct view first = view_of(g, i, w->base, KERN_PAGE), last = view_of(g, i + R - 1, w->base, KERN_PAGE);
     if (first.from >= last.to)
         return;
-    if (is_bytes(g->a->v_codec))
+    if (kern_kv_is_whole(g->a->v_codec))
         mix_bytes(R, P, g, i, w->bytes, w->norms, w->base, s, w->next);
     else if (first.from == last.from && first.to == last.to)
         mix_values(R, g, i, first, s);
@@ -532,26 +561,46 @@ static const struct tile *tile_for(int64_t n)
 
 /* ---- parts, splits, rows ---- */
 
+static void score_tiles(const struct group *g, const struct work *w)
+{
+    for (int64_t i = 0; i < g->n;) {
+        const struct tile *t = tile_for(g->n - i);
+        t->score(g, i, w, g->score + i * ATTEND_PART + w->base % ATTEND_PART);
+        i += t->n;
+    }
+}
+
 static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
 {
     const struct kern_attend *a = g->a;
     const uint8_t *block = a->page[page] + a->k_at;
-    struct work w = {.bytes = block, .base = page * KERN_PAGE, .next = a->page[page] + a->v_at};
+    struct work w = {.bytes = block, .base = page * KERN_PAGE, .to = KERN_PAGE, .next = a->page[page] + a->v_at};
     const int64_t j0 = from - w.base, j1 = to - w.base;
     if (a->k_codec == KERN_KV_FROM_V)
         make_keys(g, a->page[page] + a->v_at, kern_attend_base(a, page), j0, j1);
-    else if (!is_bytes(a->k_codec))
+    else if (!kern_kv_is_whole(a->k_codec))
         decode_keys(a->k_codec, block, a->k_width, j0 / 16, num_div_up(j1, 16), g->page);
     else
-        w.norms = behind(a->k_codec, block, a->k_width);
-    if (a->k_codec == KERN_KV_N4R) {
+        w.norms = w.more = behind(a->k_codec, block, a->k_width);
+    if (a->k_codec == KERN_KV_N4R)
         expand_keys(block, a->k_width, (uint8_t *)g->page, w.next);
-        w.bytes = (const uint8_t *)g->page;
+    if (kern_kv_is_rot(a->k_codec)) {
+        w.norms = behind(a->k_codec, block, a->k_width / KERN_KV_PARTS);
+        w.more = behind(a->v_codec, a->page[page] + a->v_at, a->v_width);
     }
-    for (int64_t i = 0; i < g->n;) {
-        const struct tile *t = tile_for(g->n - i);
-        t->score(g, i, &w, g->score + i * ATTEND_PART + w.base % ATTEND_PART);
-        i += t->n;
+    if (a->k_codec != KERN_KV_Q8R)
+        w.bytes = (const uint8_t *)g->page;
+    if (!kern_kv_is_rot(a->k_codec)) {
+        score_tiles(g, &w);
+        return;
+    }
+    /* Few pairs: what is made is multiplied while it is near.  A tile's step is at most 64 slots. */
+    const int64_t step = g->n > 2 * MAX_R ? KERN_PAGE : 64;
+    for (w.from = 0; w.from < j1; w.from += step) {
+        w.to = w.from + step;
+        for (int64_t b = w.from / 32; b < num_div_up(num_min(w.to, j1), 32); b++)
+            rot_keys(a, a->page[page], b, (uint8_t *)g->page);
+        score_tiles(g, &w);
     }
 }
 
@@ -561,11 +610,11 @@ static void mix_page(struct group *g, int64_t page, int64_t from, int64_t to)
     const uint8_t *block = a->page[page] + a->v_at;
     const bool more = (page + 2) * KERN_PAGE <= a->pos0 + (g->first + g->n - 1) / a->n_heads; /* certainly, it is looked at */
     struct work w = {.bytes = block, .base = page * KERN_PAGE, .next = more ? a->page[page + 2] + a->k_at : block};
-    if (is_bytes(a->v_codec))
+    if (kern_kv_is_whole(a->v_codec))
         w.norms = behind(a->v_codec, block, a->v_width);
     else
         decode_rows(a->v_codec, block, a->v_width, from - w.base, to - w.base, g->page);
-    if (a->v_codec == KERN_KV_N4R) {
+    if (kern_kv_code(a->v_codec) == KERN_KV_N4R) {
         expand_values(block, a->v_width, (uint8_t *)g->page, w.next);
         w.bytes = (const uint8_t *)g->page;
     }
@@ -742,8 +791,9 @@ static void shadow_8(const struct group *g, int64_t i, const struct work *w, flo
 static void score_shadow(struct group *g, const uint8_t *block, int64_t page, const uint8_t *next)
 {
     const struct kern_attend *a = g->a;
-    const struct work w = {.bytes = (const uint8_t *)g->page, .norms = behind(KERN_KV_N4R, block, a->k_width), .next = next,
-                           .base = page * KERN_PAGE};
+    const uint8_t *norms = behind(KERN_KV_N4R, block, a->k_width);
+    const struct work w = {.bytes = (const uint8_t *)g->page, .norms = norms, .more = norms, .next = next, .base = page * KERN_PAGE,
+                           .to = KERN_PAGE};
     expand_keys(block, a->k_width, (uint8_t *)g->page, next);
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);

@@ -4,8 +4,7 @@
 /* Where scales and norms begin. */
 static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t width)
 {
-    const int64_t n = width * KERN_PAGE;
-    return block + (c == KERN_KV_Q8R || c == KERN_KV_Q8_0 ? n : c == KERN_KV_N4R ? n / 2 : n / 8 * 3);
+    return block + (c == KERN_KV_Q8_0 ? (size_t)width * KERN_PAGE : kern_kv_code_bytes(c, width));
 }
 
 /* Sixteen numbers from element i on (tq3_0: a multiple of 16) of a block that is no integers; scale is for those that have one. */

@@ -40,6 +40,25 @@ LANES_INLINE void expand(const uint8_t *packed, const int8_t *level, uint8_t *lo
     _mm512_storeu_si512(low, _mm512_shuffle_epi8(lut, _mm512_and_si512(x, half)));
     _mm512_storeu_si512(high, _mm512_shuffle_epi8(lut, _mm512_and_si512(_mm512_srli_epi16(x, 4), half)));
 }
+/* Bytes [4][16][4] of sixteen dimensions, four positions to a step, to [4][16][4] of sixteen positions, four dimensions each; steps are
+ * `each` bytes apart, bits of flip change. */
+LANES_INLINE void turn_around(const uint8_t *from, int64_t each, uint8_t *to, int flip)
+{
+    const __m512i four = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i bits = _mm512_set1_epi8((char)flip);
+    __m512i x[4], y[4];
+    LANES_UNROLL
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_loadu_si512(from + i * each), bits), four);
+    y[0] = _mm512_shuffle_i32x4(x[0], x[1], 0x44);
+    y[1] = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
+    y[2] = _mm512_shuffle_i32x4(x[2], x[3], 0x44);
+    y[3] = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(y[0], y[2], 0x88));
+    _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(y[0], y[2], 0xdd));
+    _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(y[1], y[3], 0x88));
+    _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(y[1], y[3], 0xdd));
+}
 /* Sixteen indices of three bits to numbers. */
 LANES_INLINE struct v16 from_three(uint32_t two, uint16_t one, const float *level)
 {
@@ -60,6 +79,21 @@ LANES_INLINE void expand(const uint8_t *packed, const int8_t *level, uint8_t *lo
         _mm256_storeu_si256((__m256i *)(void *)(low + i), _mm256_shuffle_epi8(lut, _mm256_and_si256(x, half)));
         _mm256_storeu_si256((__m256i *)(void *)(high + i), _mm256_shuffle_epi8(lut, _mm256_and_si256(_mm256_srli_epi16(x, 4), half)));
     }
+}
+LANES_INLINE void turn_around(const uint8_t *from, int64_t each, uint8_t *to, int flip)
+{
+    const __m256i four = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m256i bits = _mm256_set1_epi8((char)flip);
+    for (int half = 0; half < 2; half++) /* of the sixteen dimensions */
+        for (int two = 0; two < 2; two++) { /* of the four steps */
+            const uint8_t *at = from + half * 32 + 2 * two * each;
+            const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)at);
+            const __m256i y = _mm256_loadu_si256((const __m256i *)(const void *)(at + each));
+            const __m256i a = _mm256_shuffle_epi8(_mm256_xor_si256(x, bits), four), b = _mm256_shuffle_epi8(_mm256_xor_si256(y, bits), four);
+            __m256i *out = (__m256i *)(void *)(to + half * 128 + two * 32);
+            _mm256_storeu_si256(out, _mm256_permute2x128_si256(a, b, 0x20));
+            _mm256_storeu_si256(out + 2, _mm256_permute2x128_si256(a, b, 0x31));
+        }
 }
 LANES_INLINE __m256 from_three8(uint32_t two, uint32_t one, const float *level)
 {

@@ -137,7 +137,7 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
     w->code = take(&at, SPLIT_PAGES * KERN_PAGE * a->k_width / 4 * (int64_t)sizeof(few_code));
     w->scale = take(&at, SPLIT_PAGES * KERN_PAGE / 2);
     w->bytes = take(&at, KERN_PAGE * a->k_width / 4);
-    w->room = take(&at, 17 * a->k_width);
+    w->room = take(&at, 33 * a->k_width);
     w->value = take(&at, FEW_ROWS * w->vw);
     memset(w->x, 0, (size_t)(w->n * a->k_width) * sizeof *w->x);
     for (int64_t i = w->n_pairs; i < w->n; i++) {

@@ -158,6 +158,27 @@ static void n4r_rows(const uint8_t *block, int64_t width, int64_t b, float *x)
     }
 }
 
+/* Keys with +rot of sixteen positions from block b on, as they are meant: f32 [width][16]; room: the same and f32 [width]. */
+static void rot_rows(const struct kern_attend *a, const uint8_t *page, int64_t b, float *x, float *room)
+{
+    const int64_t width = a->k_width, part = width / KERN_KV_PARTS;
+    float *row = room + 16 * width;
+    for (int64_t j = 0; j < 16; j++) {
+        for (int64_t d = 0; d < width; d += 16)
+            v_store(row + d, value_at(a->v_codec, page + a->v_at, width, b * 16 + j, d));
+        kern_attend_coded_read(a->k_codec, true, width, page + a->k_at, b * 16 + j, row);
+        for (int64_t k = 0; k < width; k++)
+            room[k * 16 + j] = row[k];
+    }
+    for (int64_t k = 0; k < width; k += part)
+        turn_rows(room + k * 16, part);
+    for (int64_t k = 0; k < width; k++) {
+        const int64_t d = kern_kv_rot_dim(width, k);
+        const struct v16 y = v_load(room + k * 16);
+        v_store(x + d * 16, k < part ? y : v_mul(y, v_set(a->from_v->weight[d])));
+    }
+}
+
 /* Angles of the pairs of keys that are made of values, of the position that a page begins with: f32 [n_pairs][2]. */
 static void page_angles(const struct kern_from_v *f, int64_t pos, float *angle)
 {
@@ -196,7 +217,7 @@ static void made_rows(const struct kern_attend *a, const uint8_t *values, const 
     }
 }
 
-/* Slots [0, to) of a page, and those of their 32, to codes and scales in the form of q8r; room: f32 [17][width]. */
+/* Slots [0, to) of a page, and those of their 32, to codes and scales in the form of q8r; room: f32 [33][width]. */
 static void make_keys(const struct kern_attend *a, int64_t page, int64_t to, uint8_t *code, uint16_t *scale, float *room)
 {
     const int64_t width = a->k_width;
@@ -209,6 +230,9 @@ static void make_keys(const struct kern_attend *a, int64_t page, int64_t to, uin
             turn_rows(room, width);
         } else if (a->k_codec == KERN_KV_N4R) {
             n4r_rows(at + a->k_at, width, b, room);
+        } else if (kern_kv_is_rot(a->k_codec)) {
+            rot_rows(a, at, b, room, room + 16 * width);
+            turn_rows(room, width);
         } else if (a->k_codec == KERN_KV_FROM_V) {
             made_rows(a, at + a->v_at, angle, b, room, room + 16 * width);
             turn_rows(room, width);

@@ -19,9 +19,9 @@ LANES_INLINE struct v16 byte_of(const uint8_t *four, int64_t i)
 LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, int64_t d)
 {
     const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
-    if (c == KERN_KV_Q8R)
-        return v_mul(v_set(_cvtsh_ss(scale[j])), byte_of(block + (j / 4 * width + d) * 4, j % 4));
-    if (c == KERN_KV_N4R) {
+    if (kern_kv_code(c) == KERN_KV_Q8R)
+        return v_mul(v_set(_cvtsh_ss(scale[d / kern_kv_group(c, width) * KERN_PAGE + j])), byte_of(block + (j / 4 * width + d) * 4, j % 4));
+    if (kern_kv_code(c) == KERN_KV_N4R) {
         uint8_t half[2][64];
         expand(block + ((j / 32 * 4 + j % 16 / 4) * width + d) * 4, kern_n4r_level, half[0], half[1]);
         return v_mul(v_set(_cvtsh_ss(scale[d / kern_kv_group(c, width) * KERN_PAGE + j])), byte_of(half[j % 32 / 16], j % 4));
@@ -54,6 +54,10 @@ static void read_value(enum kern_kv_codec c, const uint8_t *block, int64_t width
         read_value_on(KERN_KV_Q8R, block, width, j, to);
     else if (c == KERN_KV_N4R)
         read_value_on(KERN_KV_N4R, block, width, j, to);
+    else if (c == KERN_KV_Q8R_ROT)
+        read_value_on(KERN_KV_Q8R_ROT, block, width, j, to);
+    else if (c == KERN_KV_N4R_ROT)
+        read_value_on(KERN_KV_N4R_ROT, block, width, j, to);
     else
         read_value_on(c, block, width, j, to);
 }
@@ -87,5 +91,9 @@ static bool mean_of(enum kern_kv_codec c, const uint8_t *block, int64_t width, i
         return mean_on(KERN_KV_Q8R, block, width, n, at, mean);
     if (c == KERN_KV_N4R)
         return mean_on(KERN_KV_N4R, block, width, n, at, mean);
+    if (c == KERN_KV_Q8R_ROT)
+        return mean_on(KERN_KV_Q8R_ROT, block, width, n, at, mean);
+    if (c == KERN_KV_N4R_ROT)
+        return mean_on(KERN_KV_N4R_ROT, block, width, n, at, mean);
     return mean_on(c, block, width, n, at, mean);
 }
