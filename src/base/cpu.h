@@ -19,7 +19,7 @@ enum {
     CPU_AMX = 1 << 4,        /* AMX-TILE, AMX-INT8, AMX-BF16, granted by the system */
     CPU_BF16PAIRS = 1 << 6,  /* a VDPBF16PS that does twice FMA's work; part of the level avx512vbmi. */
                              /* Intel's does half of it and does not count. */
-    CPU_AMX_EMULATED = 1 << 7, /* no machine has it: tests run the kernels for AMX in plain C */
+    CPU_AMX_EMULATED = 1 << 7, /* no machine has it: tests run the kernels for AMX on vectors */
 };
 
 /* The bundles of this machine (0 where the build has no vector kernels: plain C computes). */

@@ -91,9 +91,10 @@ EXPAND(iq3_s, IQ3_S, 1.0f)
 #define POINTS(name, NAME, ...)                                                                     \
     KERNEL(name, .chunk_bytes = KERN_CHUNK_##NAME, .n_parts = 2, .n_planes = 2, .low_signed = true, \
            .high_signed = true, __VA_ARGS__)
-POINTS(iq2_xxs, IQ2_XXS, .shift = 4)
-POINTS(iq2_xs, IQ2_XS, .shift = 4)
-POINTS(iq2_s, IQ2_S, .shift = 4)
+FORM(points_2, .n_parts = 2, .n_planes = 2, .low_signed = true, .high_signed = true, .shift = 4)
+KERNEL_OF(iq2_xxs, points_2, KERN_CHUNK_IQ2_XXS)
+KERNEL_OF(iq2_xs, points_2, KERN_CHUNK_IQ2_XS)
+KERNEL_OF(iq2_s, points_2, KERN_CHUNK_IQ2_S)
 POINTS(iq3_xxs, IQ3_XXS, .low_shift = 1, .shift = 4)
 POINTS(iq3_s, IQ3_S, .shift = 3)
 

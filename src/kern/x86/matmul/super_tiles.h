@@ -598,7 +598,21 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
         }
 }
 
-/* The rest is its form. */
+/* Codes of one form but for the bytes of a chunk have one body, which calls what expands a super-block of a panel, 4,096
+ * codes: a body each took the compiler minutes. */
+#define FORM(name, ...)                                                                                     \
+    static ATTR_NOINLINE void run_##name(const struct kern_matmul *m, int64_t p0, int64_t p1, size_t bytes, \
+                                         expand_fn *expand)                                                 \
+    {                                                                                                       \
+        const struct form f = {.chunk_bytes = bytes, __VA_ARGS__};                                          \
+        run(m, p0, p1, f, expand);                                                                          \
+    }
+#define KERNEL_OF(name, form, bytes)                                                     \
+    void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \
+    {                                                                                    \
+        run_##form(m, p0, p1, bytes, expand_##name);                                     \
+    }
+/* One that is alone: the rest is its form. */
 #define KERNEL(name, ...)                                                                \
     void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \
     {                                                                                    \

@@ -1,7 +1,7 @@
 /*
  * tile - the tile registers of AMX: eight of up to 16 rows of 64 bytes.  Numbers of tiles are
- * literals.  With TILE_EMULATED the same operations in plain C, to the bit as the architecture
- * defines them, so that what is written over them runs anywhere.
+ * literals.  With TILE_EMULATED the same operations on AVX-512 VNNI, to the bit as the architecture
+ * defines them, so that what is written over them runs where that is.
  *
  * All of it is asm that names memory as used: the compilers' own intrinsics for the
  * configuration let stores to it be dropped (gcc 12).
@@ -11,7 +11,7 @@
 
 #include "base/bug.h"
 #include <assert.h>
-#include <math.h>
+#include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -71,46 +71,52 @@ static inline void tile_check(const struct tile_config *f, int c, int a, int b)
     BUG_IF(f->rows[c] != f->rows[a] || f->row_bytes[c] != f->row_bytes[b] || f->row_bytes[c] % 4 ||
            f->row_bytes[a] / 4 != f->rows[b] || f->row_bytes[a] % 4);
 }
+/* All lanes of a row at once: those behind its columns are zeros and stay so. */
 static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bytes(struct tiles *s, int c, int a, int b, bool is_signed)
 {
     tile_check(&s->config, c, a, b);
+    const __m512i flip = _mm512_set1_epi8((char)(is_signed ? 0x80 : 0));
     for (int m = 0; m < s->config.rows[c]; m++) {
-        uint32_t sum[16];
-        memcpy(sum, s->at[c][m], sizeof sum);
-        for (int k = 0; k < s->config.rows[b]; k++) {
-            const uint8_t *w = s->at[b][k], *x = &s->at[a][m][4 * k];
-            for (int i = 0; i < s->config.row_bytes[c]; i++)
-                sum[i / 4] += (uint32_t)((int8_t)x[i % 4] * (is_signed ? (int8_t)w[i] : w[i]));
+        __m512i sum = _mm512_loadu_si512(s->at[c][m]), more = _mm512_setzero_si512();
+        for (int k = 0; k < s->config.rows[b]; k++) { /* flipped bytes are 128 larger, without a sign */
+            int32_t four;
+            memcpy(&four, &s->at[a][m][4 * k], sizeof four);
+            const __m512i x = _mm512_set1_epi32(four);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(_mm512_loadu_si512(s->at[b][k]), flip), x);
+            more = _mm512_dpbusd_epi32(more, flip, x);
         }
-        memcpy(s->at[c][m], sum, sizeof sum);
+        _mm512_storeu_si512(s->at[c][m], _mm512_sub_epi32(sum, more));
     }
 }
-static inline ATTR_UNCHECKED float tile_flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0.0f, v) : v; }
-static inline ATTR_UNCHECKED float tile_bf16(const uint8_t *at)
+/* Numbers below 2^-126 are zeros of their sign. */
+static inline ATTR_UNCHECKED __m512 tile_flushed(__m512 v)
 {
-    uint16_t h;
-    memcpy(&h, at, sizeof h);
-    const uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return tile_flushed(f);
+    const __m512i u = _mm512_castps_si512(v);
+    const __mmask16 is_small = _mm512_testn_epi32_mask(u, _mm512_set1_epi32(0x7f800000));
+    return _mm512_castsi512_ps(_mm512_mask_and_epi32(u, is_small, u, _mm512_set1_epi32(INT32_MIN)));
 }
+/* Of dwords of two bf16 the second one, and the first one. */
+static inline ATTR_UNCHECKED __m512 tile_odd(__m512i pairs)
+{
+    return tile_flushed(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))));
+}
+static inline ATTR_UNCHECKED __m512 tile_even(__m512i pairs) { return tile_odd(_mm512_slli_epi32(pairs, 16)); }
 /* Even and odd k have a sum each, from zero; then both are added to c. */
 static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles *s, int c, int a, int b)
 {
     tile_check(&s->config, c, a, b);
-    for (int m = 0; m < s->config.rows[c]; m++)
-        for (int n = 0; n < s->config.row_bytes[c] / 4; n++) {
-            float even = 0, odd = 0, sum;
-            for (int k = 0; k < s->config.rows[b]; k++) {
-                const uint8_t *x = &s->at[a][m][4 * k], *w = &s->at[b][k][4 * n];
-                even = tile_flushed(fmaf(tile_bf16(x), tile_bf16(w), even));
-                odd = tile_flushed(fmaf(tile_bf16(x + 2), tile_bf16(w + 2), odd));
-            }
-            memcpy(&sum, &s->at[c][m][4 * n], sizeof sum);
-            sum = tile_flushed(tile_flushed(sum) + tile_flushed(even + odd));
-            memcpy(&s->at[c][m][4 * n], &sum, sizeof sum);
+    for (int m = 0; m < s->config.rows[c]; m++) {
+        __m512 even = _mm512_setzero_ps(), odd = even;
+        for (int k = 0; k < s->config.rows[b]; k++) {
+            int32_t two;
+            memcpy(&two, &s->at[a][m][4 * k], sizeof two);
+            const __m512i x = _mm512_set1_epi32(two), w = _mm512_loadu_si512(s->at[b][k]);
+            even = tile_flushed(_mm512_fmadd_ps(tile_even(x), tile_even(w), even));
+            odd = tile_flushed(_mm512_fmadd_ps(tile_odd(x), tile_odd(w), odd));
         }
+        const __m512 sum = tile_flushed(_mm512_castsi512_ps(_mm512_loadu_si512(s->at[c][m])));
+        _mm512_storeu_si512(s->at[c][m], _mm512_castps_si512(tile_flushed(_mm512_add_ps(sum, tile_flushed(_mm512_add_ps(even, odd))))));
+    }
 }
 
 #define TILE_ZERO(s, t) tile_zero(s, t)

@@ -8,16 +8,17 @@
 
 #include "kern/x86/matmul/super_tiles.h"
 
+FORM(wide, .n_parts = 1, .n_planes = 1, .low_signed = true)
+
 #define WIDE_BIAS 0
 #define WIDE(name, bytes)                                                                                \
-    static ATTR_INLINE void block_##name(struct block from, struct block ahead, struct planes *e, struct scales *to) \
+    static void block_##name(struct block from, struct block ahead, struct planes *e, struct scales *to) \
     {                                                                                                    \
         expand_##name(from.chunk, ahead.chunk, e->low, to->d);                                           \
     }                                                                                                    \
     void KERNEL_NAME(wide_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                   \
     {                                                                                                    \
-        const struct form f = {.chunk_bytes = bytes, .n_parts = 1, .n_planes = 1, .low_signed = true};   \
-        run(m, p0, p1, f, block_##name);                                                                 \
+        run_wide(m, p0, p1, bytes, block_##name);                                                        \
     }
 #include "kern/x86/matmul/wide512.h"
 
