@@ -259,6 +259,29 @@ float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r)
     }
 }
 
+/* n columns from k on, within a stretch. */
+static void unpack_floats(const struct kern_matrix *w, int64_t p, int64_t k, int64_t n, int r, float *to)
+{
+    const uint8_t *panel = kern_code_panel(w, p, k);
+    switch (w->code) {
+    case KERN_CODE_F32:
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + i, panel + 64 * (k + i) + 4 * r, sizeof *to);
+        break;
+    case KERN_CODE_F16:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = f16_at(panel + 32 * (k + i), r);
+        break;
+    case KERN_CODE_BF16:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = quant_bf16_to_f32(half_at(panel + 32 * (k + i), r));
+        break;
+    default:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = kern_code_float(w, p, k + i, r);
+    }
+}
+
 static void unpack_block(const struct kern_code *c, const struct kern_block *b, float *dst)
 {
     if (c->act == KERN_ACT_Q32) {
@@ -301,8 +324,8 @@ void kern_unpack_row(const struct kern_matrix *m, int64_t o, float *dst)
     const int64_t p = o / KERN_PANEL;
     const int r = (int)(o % KERN_PANEL);
     if (c->act == KERN_ACT_F32) {
-        for (int64_t k = 0; k < m->in; k++)
-            dst[k] = kern_code_float(m, p, k, r);
+        for (int64_t k = 0; k < m->in; k += m->stretch)
+            unpack_floats(m, p, k, num_min(m->stretch, m->in - k), r, dst + k);
     } else if (!c->bits && c->n_group) {
         for (int64_t i = 0; i < m->in / 256; i++) {
             uint8_t stored[KERN_POINT_BYTES];

@@ -3,6 +3,7 @@
 #include "kern/kern.h"
 #include "kern/kernels.h"
 
+#include "base/num.h"
 #include <string.h>
 
 /* chosen: what each code's kernel needs.  Those that compete with it need no less: one for AVX2 does not
@@ -91,6 +92,27 @@ enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w)
     return w->act == KERN_ACT_F32 ? KERN_ACT_BF16 : KERN_ACT_Q256;
 }
 
+/* A weight row times activation rows i .. i + n, of up to four: a sum waits for itself only. */
+static void reference_rows(const struct kern_matmul *m, const float *w, int64_t i, int64_t n, int64_t o)
+{
+    const float *x[4];
+    double a = 0, b = 0, c = 0, d = 0;
+    for (int64_t j = 0; j < 4; j++)
+        x[j] = m->x->x + kern_matmul_row(m, i + num_min(j, n - 1)) * m->x->stride;
+    for (int64_t k = 0; n > 1 && k < m->w->in; k++) {
+        const double v = (double)w[k];
+        a += v * (double)x[0][k];
+        b += v * (double)x[1][k];
+        c += v * (double)x[2][k];
+        d += v * (double)x[3][k];
+    }
+    for (int64_t k = 0; n == 1 && k < m->w->in; k++)
+        a += (double)w[k] * (double)x[0][k];
+    const double sum[] = {a, b, c, d};
+    for (int64_t j = 0; j < n; j++)
+        m->y[(i + j) * m->y_stride + o] = (float)sum[j];
+}
+
 void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, float *scratch)
 {
     for (int64_t p = p0; p < p1; p++) {
@@ -98,13 +120,8 @@ void kern_matmul_reference(const struct kern_matmul *m, int64_t p0, int64_t p1, 
         for (int r = 0; r < width; r++) {
             const int64_t o = p * KERN_PANEL + r;
             kern_unpack_row(m->w, o, scratch);
-            for (int64_t i = 0; i < m->n; i++) {
-                const float *x = m->x->x + kern_matmul_row(m, i) * m->x->stride;
-                double sum = 0;
-                for (int64_t k = 0; k < m->w->in; k++)
-                    sum += (double)scratch[k] * (double)x[k];
-                m->y[i * m->y_stride + o] = (float)sum;
-            }
+            for (int64_t i = 0; i < m->n; i += 4)
+                reference_rows(m, scratch, i, num_min(4, m->n - i), o);
         }
     }
 }
