@@ -6,8 +6,11 @@ usage: test_all.py [STAGE...]        (without one: all but clients, which instal
 A stage counts each test program, each check and each fuzz target as one.  What it printed is
 in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; what
 was skipped is counted in the line before it.  The exit status is 0 when none failed.
+
+Builds and the linters go on behind the tests, at the lowest priority: a test that waits leaves them the processors.
+Seconds are those of the clock, with those of processors in brackets.
 """
-import concurrent.futures, json, os, pathlib, re, subprocess, sys, time
+import concurrent.futures, json, os, pathlib, re, subprocess, sys, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out"
@@ -28,14 +31,17 @@ class Tally:
 
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
-        self.built = {}  # preset: whether it built
+        self.lock = threading.Lock()
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.behind = {}  # what goes on behind the tests, one after the other; name: its future
 
-    def add(self, ok, what, seconds, log=None):
-        self.passed += ok
-        self.failed += not ok
-        print(f"{'ok  ' if ok else 'FAIL'} {what} ({seconds:.0f} s)", flush=True)
-        if not ok and log:
-            print_end(log.read_text(errors="replace"))
+    def add(self, ok, what, took, log=None):
+        with self.lock:
+            self.passed += ok
+            self.failed += not ok
+            print(f"{'ok  ' if ok else 'FAIL'} {what} ({took})", flush=True)
+            if not ok and log:
+                print_end(log.read_text(errors="replace"))
 
     def skip(self, what, why):
         self.skipped += 1
@@ -43,53 +49,79 @@ class Tally:
 
 
 def run(name, *command):
-    """Runs a command with its output in a log; returns (ok, seconds, log)."""
+    """Runs a command with its output in a log; returns (ok, what it took, log)."""
     log = LOGS / (name.replace("/", "_").replace(" ", "_") + ".log")
     start = time.monotonic()
     with log.open("w") as out:
-        status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out,
-                                stderr=subprocess.STDOUT).returncode
-    return status == 0, time.monotonic() - start, log
+        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return status == 0, f"{time.monotonic() - start:.0f} s [{used.ru_utime + used.ru_stime:.0f}]", log
 
 
 def one(tally, name, *command):
-    ok, seconds, log = run(name, *command)
-    tally.add(ok, name, seconds, log)
+    ok, took, log = run(name, *command)
+    tally.add(ok, name, took, log)
     return ok
 
 
+def one_behind(tally, name, *command):
+    return one(tally, name, "nice", "-n", "19", *command)
+
+
 def build(tally, preset, targets="all"):
-    """Builds a preset, once however many stages need it."""
-    if preset not in tally.built:
-        tally.built[preset] = one(
-            tally, f"build {preset}", "sh", "-c",
-            f"cmake --preset {preset} && cmake --build --preset {preset} -j{JOBS} --target {targets}")
-    return tally.built[preset]
+    return one_behind(tally, f"build {preset}", "sh", "-c",
+                      f"cmake --preset {preset} && cmake --build --preset {preset} -j{JOBS} --target {targets}")
+
+
+def build_tsan(tally):
+    """Only the programs with that label: each is a target of its name."""
+    subprocess.run(["cmake", "--preset", "tsan"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    listed = subprocess.run(["ctest", "--test-dir", "out/tsan", "-L", "threads", "--show-only=json-v1"],
+                            cwd=ROOT, capture_output=True, text=True, check=False)
+    names = [] if listed.returncode else [t["name"] for t in json.loads(listed.stdout)["tests"]]
+    return build(tally, "tsan", " ".join(names) or "all")
+
+
+# What goes on behind the tests, in this order; each is a test itself.
+BEHIND = {
+    "build release": lambda tally: build(tally, "release"),
+    "build asan": lambda tally: build(tally, "asan"),
+    "build tsan": build_tsan,
+    "build fuzz": lambda tally: build(tally, "fuzz", "fuzzers"),
+    "clang": lambda tally: one_behind(tally, "clang", "python3", "scripts/check_clang.py"),
+    "tidy": lambda tally: one_behind(tally, "tidy", "python3", "scripts/tidy.py"),
+}
+
+
+def done(tally, name):
+    """Waits for it; whether it went well."""
+    return tally.behind[name].result()
 
 
 def ctest(tally, preset, *more):
-    """Builds a preset and counts each of its test programs."""
-    if not build(tally, preset):
+    """Counts each test program of a preset."""
+    if not done(tally, f"build {preset}"):
         return
-    ok, seconds, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS}",
+    ok, took, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS}",
                            "--output-on-failure", "--no-tests=error", *more)
     text = log.read_text(errors="replace")
     results = re.findall(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.+ *\**(Passed|\S.*?) +[\d.]+ sec", text, re.M)
     good = [name for name, what in results if what == "Passed"]
     bad = [(name, what) for name, what in results if what not in ("Passed", "Skipped")]
-    tally.skipped += sum(what == "Skipped" for _, what in results)
-    tally.passed += len(good)
-    tally.failed += len(bad)
-    print(f"{'FAIL' if bad else 'ok  '} {preset}: {len(good)} of {len(results)} test programs"
-          f" ({seconds:.0f} s)", flush=True)
-    for name, what in bad:
-        print(f"     {preset}/{name}: {what}")
-        said = re.search(rf"Test +#\d+: {name} \.[^\n]* sec\n(.*?)(?=^ +Start +\d+: |^ *\d+/\d+ +Test +#|^\d+% tests passed|\Z)",
-                         text, re.M | re.S)
-        print_end(said[1] if said else "")
-    if not ok and not bad:  # ctest itself failed
-        tally.failed += 1
-        print_end(text)
+    with tally.lock:
+        tally.skipped += sum(what == "Skipped" for _, what in results)
+        tally.passed += len(good)
+        tally.failed += len(bad)
+        print(f"{'FAIL' if bad else 'ok  '} {preset}: {len(good)} of {len(results)} test programs ({took})", flush=True)
+        for name, what in bad:
+            print(f"     {preset}/{name}: {what}")
+            said = re.search(rf"Test +#\d+: {name} \.[^\n]* sec\n(.*?)(?=^ +Start +\d+: |^ *\d+/\d+ +Test +#|^\d+% tests passed|\Z)",
+                             text, re.M | re.S)
+            print_end(said[1] if said else "")
+        if not ok and not bad:  # ctest itself failed
+            tally.failed += 1
+            print_end(text)
 
 
 def checks(tally):
@@ -100,7 +132,7 @@ def checks(tally):
     one(tally, "headers", "python3", "scripts/check_headers.py")
     one(tally, "openapi", "python3", "scripts/check_openapi.py")
     one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
-    if build(tally, "release"):
+    if done(tally, "build release"):
         one(tally, "names", "python3", "scripts/check_names.py", "out/release")
 
 
@@ -109,7 +141,7 @@ def release(tally):
 
 
 def clang(tally):
-    one(tally, "clang", "python3", "scripts/check_clang.py")
+    done(tally, "clang")
 
 
 def asan(tally):
@@ -117,18 +149,11 @@ def asan(tally):
 
 
 def tsan(tally):
-    # Only the programs with that label: each is a target of its name.
-    subprocess.run(["cmake", "--preset", "tsan"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    listed = subprocess.run(["ctest", "--test-dir", "out/tsan", "-L", "threads", "--show-only=json-v1"],
-                            cwd=ROOT, capture_output=True, text=True, check=False)
-    names = [] if listed.returncode else [t["name"] for t in json.loads(listed.stdout)["tests"]]
-    if not build(tally, "tsan", " ".join(names) or "all"):
-        return
     ctest(tally, "tsan", "-L", "threads")
 
 
 def tidy(tally):
-    one(tally, "tidy", "python3", "scripts/tidy.py")
+    done(tally, "tidy")
 
 
 def fuzz_one(target):
@@ -144,12 +169,12 @@ def fuzz_one(target):
 
 
 def fuzz(tally):
-    if not build(tally, "fuzz", "fuzzers"):
+    if not done(tally, "build fuzz"):
         return
     targets = sorted(p for p in (OUT / "fuzz").glob("fuzz_*") if p.is_file() and "." not in p.name)
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        for target, (ok, seconds, log) in zip(targets, pool.map(fuzz_one, targets)):
-            tally.add(ok, target.name.replace("_", " ", 1), seconds, log)
+        for target, (ok, took, log) in zip(targets, pool.map(fuzz_one, targets)):
+            tally.add(ok, target.name.replace("_", " ", 1), took, log)
 
 
 def packages_python():
@@ -166,7 +191,7 @@ def packages_python():
 
 def serve(tally):
     """The vendors' own packages against the server; the distribution has none of them."""
-    if not build(tally, "release"):
+    if not done(tally, "build release"):
         return
     python = packages_python()
     scripts = sorted((ROOT / "tests/serve/sdk").glob("*_sdk.py"), key=lambda s: s.stem != "openapi_sdk")  # the longest first
@@ -176,8 +201,8 @@ def serve(tally):
         return
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         results = pool.map(lambda s: run(s.stem, str(python), str(s), "out/release/ingle"), scripts)
-        for script, (ok, seconds, log) in zip(scripts, results):
-            tally.add(ok, script.stem, seconds, log)
+        for script, (ok, took, log) in zip(scripts, results):
+            tally.add(ok, script.stem, took, log)
 
 
 def client_python(tally, script):
@@ -202,7 +227,7 @@ def client_python(tally, script):
 def clients(tally):
     """Programs that people use, against the server: 9 GB of packages, most of them Open WebUI's,
     so only when it is named."""
-    if not build(tally, "release"):
+    if not done(tally, "build release"):
         return
     for script in sorted(s for s in (ROOT / "tests/serve/clients").glob("*.py") if "# packages:" in s.read_text()):
         python = client_python(tally, script)
@@ -217,11 +242,13 @@ def clients(tally):
         if status == 77:
             tally.skip(script.stem, "its program is not there")
         else:
-            tally.add(status == 0, f"client {script.stem}", time.monotonic() - start, log)
+            tally.add(status == 0, f"client {script.stem}", f"{time.monotonic() - start:.0f} s", log)
 
 
-GATE = (release, checks, clang, asan, tsan, serve, fuzz, tidy)
+GATE = (checks, release, asan, tsan, serve, fuzz, clang, tidy)
 STAGES = {f.__name__: f for f in (*GATE, clients)}
+NEEDS = {"release": "build release", "checks": "build release", "serve": "build release", "clients": "build release",
+         "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
 
 
 def main(names):
@@ -231,8 +258,14 @@ def main(names):
         return 0 if unknown == ["--help"] else 2
     LOGS.mkdir(parents=True, exist_ok=True)
     tally = Tally()
-    for name in names or [f.__name__ for f in GATE]:
-        STAGES[name](tally)
+    names = names or [f.__name__ for f in GATE]
+    needed = {NEEDS.get(n, n) for n in names}
+    try:
+        tally.behind = {what: tally.pool.submit(f, tally) for what, f in BEHIND.items() if what in needed}
+        for name in names:
+            STAGES[name](tally)
+    finally:
+        tally.pool.shutdown(cancel_futures=True)
     if tally.skipped:
         print(f"{tally.skipped} skipped: what they need is not on this machine")
     print(f"{tally.passed} passed, {tally.failed} failed")

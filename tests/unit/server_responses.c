@@ -513,7 +513,7 @@ static void an_id_leads_to_the_newest_item(void **state)
     str_adds(&object, "{}");
     assert_int_equal(responses_store_create(&s, 0, 0, NULL), INGLE_OK);
     for (int i = 0; i < 3; i++) {
-        char text[32], id[8];
+        char text[32], id[16];
         snprintf(text, sizeof text, "{\"id\":\"x\",\"n\":%d}", i);
         snprintf(id, sizeof id, "e%d", i);
         assert_true(responses_items_add(&list, responses_item_create(text, strlen(text), VIEW("x"))));
