@@ -402,6 +402,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
     struct job *j = arg;
     struct daemon *d = j->d;
     struct str s;
+    const int64_t n_prompt = u->n_prompt + u->n_skipped;
     /* Whoever reads the end may use the session at once. */
     pthread_mutex_lock(&d->lock);
     if (j->session)
@@ -415,7 +416,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
     str_addf(&s, ", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
              "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, \"accepted\": %lld, "
              "\"draft_saved_s\": %.6f",
-             (long long)(u->n_prompt + u->n_skipped), (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
+             (long long)n_prompt, (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
              u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
              u->draft_saved_seconds);
     cli_add_sparse(&s, &u->sparse);

@@ -206,6 +206,7 @@ struct shorten {
     const int32_t *ids;
     int64_t n;
     double keep;
+    uint64_t looked; /* clock_now() when somebody was asked whether it is wanted */
     struct text_ids own;       /* of another vocabulary: the drafter's, ... */
     int64_t *end[2];           /* ... and where the model's and its own end in the text, [n] and [own.n] */
     float *best, *room, *score; /* [SKIP_ROWS][n], [n] of the drafter's tokens */
@@ -228,6 +229,18 @@ static void release(struct shorten *s)
 static bool stops(const struct shorten *s)
 {
     return s->o->stop && s->o->stop(s->o->arg);
+}
+
+/* Within a step, which may take seconds. */
+static void ask(void *arg)
+{
+    struct shorten *s = arg;
+    const uint64_t now = clock_now();
+    if (now - s->looked < WAIT_NS)
+        return;
+    s->looked = now;
+    if (stops(s))
+        ingle_engine_cancel(s->k->engine);
 }
 
 /* False: it is not wanted any more. */
@@ -313,16 +326,20 @@ static ingle_status read_prompt(struct shorten *s, const int32_t *ids, int64_t n
     struct session *t = s->k->session->s;
     const struct family_probe probe = {.from = n - SKIP_ROWS, .n = SKIP_ROWS, .stride = n, .best = s->best, .room = s->room};
     struct runner *r = s->k->engine->runner;
+    struct device_between between = {.fn = ask, .arg = s};
     session_set_salt(t, engine_salt_of(s->o->user));
     ingle_status st = session_sync(t, ids, n - SKIP_ROWS, NULL, err); /* what it has read lately stays */
     if (!st)
         st = session_append(t, ids + n - SKIP_ROWS, SKIP_ROWS, err);
     session_runner_set_probe(r, &probe);
+    session_runner_set_look(r, &between);
     while (!st && session_pending(t)) {
         struct session_work w = {.s = t, .want = FAMILY_LOGITS_NONE};
         st = stops(s) ? err_set(err, INGLE_CANCEL, "cancelled") : session_step(r, &w, 1, &s->k->engine->cancel, err);
     }
+    session_runner_set_look(r, NULL);
     session_runner_set_probe(r, NULL);
+    ingle_engine_resume(s->k->engine);
     for (int64_t i = 0; i < n && !st; i++)
         for (int64_t k = 0; k < SKIP_ROWS; k++)
             s->score[i] += s->best[k * n + i] / SKIP_ROWS;

@@ -431,7 +431,7 @@ static int64_t rows_of_all(const struct kern_pick *pick, const struct family_spa
 static const int32_t *first_of(const struct family_span *s, int64_t window, int32_t *room)
 {
     const struct kv_gaps *gaps = kv_timeline_gaps(s->timeline);
-    if (!gaps || !window)
+    if (!gaps || !window || !room)
         return NULL;
     for (int64_t k = 0; k < s->n; k++)
         room[k] = (int32_t)kv_gaps_index(gaps, num_max(0, kv_gaps_position(gaps, s->at + k) - window + 1));

@@ -125,7 +125,7 @@ static void a_client_may_leave(void **state)
     open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
     const struct ingle_shorten_options o = {.stop = at_the_third, .arg = &asked};
     assert_int_equal(ingle_shorten(p.e, w.ids, w.n, &o, &s, &error), INGLE_CANCEL);
-    assert_true(s.n == 0 && !s.ids && asked == 3 && !p.n_notes && !p.n_warnings);
+    assert_true(s.n == 0 && !s.ids && asked >= 3 && !p.n_notes && !p.n_warnings);
     must(ingle_shorten(p.e, w.ids, w.n, NULL, &s, &error));
     assert_memory_equal(s.position, w.kept, (size_t)w.n_kept * sizeof *w.kept);
     ingle_shortened_release(&s);
