@@ -83,9 +83,12 @@ struct cli_foreign {
     enum cli_foreign_kind kind;
     const char *ours, *note;
 };
-/* By the n bytes of a name without "--", or of a short one without "-"; NULL: nobody has it. */
-const struct cli_foreign *cli_foreign_name(const char *name, size_t n);
-const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n);
+/* By the n bytes of a name without "--", or of a short one without "-": of several the first, or if that is an option that the command
+ * has not, the first that it has; NULL: nobody has it. */
+const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n);
+const struct cli_foreign *cli_foreign_letters(const char *command, const char *letters, size_t n);
+/* Whether the command has that option of ours. */
+bool cli_takes(const char *command, const char *name);
 /* What ingle has instead: "it is --ctx here". */
 /* Of a WORD: our word for a value, or for a list with commas the one for all of it ("auto" if they differ); false: it has
  * none.  out [n]. */

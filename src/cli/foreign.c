@@ -31,8 +31,14 @@ static bool is_name(const char *pattern, const char *name, size_t n)
 }
 
 /* Underscores count as hyphens. */
-const struct cli_foreign *cli_foreign_name(const char *name, size_t n)
+static const struct cli_foreign *better(const char *command, const struct cli_foreign *a, const struct cli_foreign *b)
 {
+    return !a || (a->ours && b->ours && !cli_takes(command, a->ours) && cli_takes(command, b->ours)) ? b : a;
+}
+
+const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n)
+{
+    const struct cli_foreign *found = NULL;
     char plain[64];
     if (n >= sizeof plain)
         return NULL;
@@ -40,16 +46,17 @@ const struct cli_foreign *cli_foreign_name(const char *name, size_t n)
         plain[i] = name[i] == '_' ? '-' : name[i];
     for (size_t i = 0; i < N_TABLE; i++)
         if (is_name(table[i].name, plain, n))
-            return &table[i];
-    return NULL;
+            found = better(command, found, &table[i]);
+    return found;
 }
 
-const struct cli_foreign *cli_foreign_letters(const char *letters, size_t n)
+const struct cli_foreign *cli_foreign_letters(const char *command, const char *letters, size_t n)
 {
+    const struct cli_foreign *found = NULL;
     for (size_t i = 0; i < N_TABLE; i++)
         if (table[i].letters && strlen(table[i].letters) == n && strncmp(table[i].letters, letters, n) == 0)
-            return &table[i];
-    return NULL;
+            found = better(command, found, &table[i]);
+    return found;
 }
 
 static const char *word_for(const char *map, const char *value, size_t n, size_t *n_ours)

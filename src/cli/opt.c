@@ -48,6 +48,12 @@ static const struct ingle_option *by_name(const char *name)
     return NULL;
 }
 
+bool cli_takes(const char *command, const char *name)
+{
+    const struct ingle_option *o = by_name(name);
+    return o && takes(command, o);
+}
+
 /* Whether the value of an option is text, and not the name of a file, which may have any bytes. */
 static bool is_text(const struct ingle_option *o)
 {
@@ -137,7 +143,7 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), word);
     snprintf(spelt, sizeof spelt, "--%s", name);
     const struct ingle_option *o = by_name(name);
-    const struct cli_foreign *f = o && takes(c->command, o) ? NULL : cli_foreign_name(word, n);
+    const struct cli_foreign *f = o && takes(c->command, o) ? NULL : cli_foreign_name(c->command, word, n);
     const char *value = equals ? equals + 1 : NULL;
     if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
         return read_foreign(c, f, spelt, value, argc, argv, i);
@@ -154,7 +160,7 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
     char spelt[68];
     snprintf(spelt, sizeof spelt, "-%.*s", (int)(n < 60 ? n : 60), word);
     const struct ingle_option *first = by_letter(c->command, *word);
-    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first) ? cli_foreign_letters(word, n) : NULL;
+    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first) ? cli_foreign_letters(c->command, word, n) : NULL;
     if (f && (n > 1 || !first || !f->ours || strcmp(f->ours, first->name) != 0))
         return read_foreign(c, f, spelt, word[n] ? word + n + 1 : NULL, argc, argv, i);
     for (; *word; word++) {
@@ -204,9 +210,9 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     char what[360], word[32];
     const size_t n = strlen(key);
     const struct ingle_option *o = n == 1 ? by_letter(command, *key) : by_name(key);
-    const struct cli_foreign *f = o && takes(command, o) ? NULL : cli_foreign_name(key, n);
+    const struct cli_foreign *f = o && takes(command, o) ? NULL : cli_foreign_name(command, key, n);
     if (!f && !o)
-        f = cli_foreign_letters(key, n);
+        f = cli_foreign_letters(command, key, n);
     if (!f) {
         struct ingle_error error;
         if (o)

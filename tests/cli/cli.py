@@ -92,6 +92,11 @@ class Commands(unittest.TestCase):
         self.refuses("eval", code=2, says=["--tokens"])
         self.refuses("run", "--json=1", "x", code=2, says=["takes no value"])
 
+    def test_names_of_llama_bench(self):
+        """-n is --predict elsewhere."""
+        out = self.ok(run("bench", "-p", "16", "-n", "3", "--repetitions", "1", "--n-depth", "8", "--json", "-q")).stdout
+        self.assertRegex(out, r'"test": "decode", "depth": 8, "tokens": 3')
+
     def test_options_of_others(self):
         """Page and table are one; each name does what the page says."""
         page = self.ok(run("help", "others")).stdout
