@@ -19,11 +19,12 @@ JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "10"))
 FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
 FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
-TAIL = 40  # lines of what a failed one printed
+TAIL = 40  # lines of what a failed one printed, ...
+LINE = 300  # ... and characters of a line
 
 
 def print_end(text):
-    print("\n".join("     | " + line for line in text.splitlines()[-TAIL:]), flush=True)
+    print("\n".join("     | " + line[:LINE] for line in text.splitlines()[-TAIL:]), flush=True)
 
 
 class Tally:

@@ -472,7 +472,7 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
     o = o ? o : &usual;
     if (!(o->keep >= 0 && o->keep <= 1))
         return engine_say(error, err_set(&err, INGLE_ARG, "keep is %g, expected 0 to 1", o->keep), &err);
-    if (o->keep >= 1 || (!e->skip && o->keep <= 0))
+    if (o->keep >= 1 || (o->keep <= 0 && (!e->skip || e->skip->keep >= 1)))
         return INGLE_OK;
     if (!e->skip) {
         snprintf(out->why, sizeof out->why, "%s", e->gaps_why ? e->gaps_why : "there is no prompt drafter (--prompt-drafter)");
