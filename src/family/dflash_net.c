@@ -153,14 +153,15 @@ static int64_t block_of(const struct dflash *g, const struct family_round *r)
     return g->sliding == DFLASH_CAUSAL ? num_min(g->block, g->first + r->n_drafts) : g->block;
 }
 
-/* What row r of a block at `at` sees, of positions from `from` on. */
-static struct family_view view_of(const struct dflash *g, bool sliding, int64_t block, int64_t at, int64_t from, int64_t r)
+/* What row r of a block at s->at sees, of the tokens from `from` on. */
+static struct family_view view_of(const struct dflash *g, bool sliding, int64_t block, const struct family_span *s, int64_t from, int64_t r)
 {
+    const int64_t at = s->at;
     const bool causal = (sliding ? g->sliding : g->full) == DFLASH_CAUSAL;
     struct family_view v = {.last = at + (causal ? r : block - 1)};
     int64_t first = from;
     if (sliding && !g->no_window)
-        first = num_max(first, at + r + 1 - g->window);
+        first = num_max(first, family_window_first(s->timeline, at + r, g->window));
     if (g->block_seen)
         first = num_min(first, at);
     if (g->context)
@@ -238,8 +239,9 @@ static bool see_the_same(const struct pass *p, const struct family_view *view)
 static bool see_as_positions(const struct pass *p, const struct family_view *view, int64_t window)
 {
     for (int64_t i = 0; i < p->f->step->n_rows; i++) {
-        const int64_t at = p->f->step->span[i / p->block].at + i % p->block;
-        if (view[i].last != at || view[i].n != (window && at >= window ? window : 0))
+        const struct family_span *s = &p->f->step->span[i / p->block];
+        const int64_t at = s->at + i % p->block, first = window ? family_window_first(s->timeline, at, window) : 0;
+        if (view[i].last != at || view[i].n != (first ? at + 1 - first : 0))
             return false;
     }
     return true;
@@ -340,7 +342,7 @@ static void lay_out(const struct dflash *g, const struct family_round *r, int64_
         for (int64_t k = 0; k < block; k++) {
             token[i * block + k] = k ? g->mask : from->token[0];
             for (int t = 0; t < 2; t++)
-                view[t][i * block + k] = view_of(g, t == 1, block, from->at, r->from[i], k);
+                view[t][i * block + k] = view_of(g, t == 1, block, from, r->from[i], k);
         }
     }
 }

@@ -427,14 +427,19 @@ static int64_t rows_of_all(const struct kern_pick *pick, const struct family_spa
     return n;
 }
 
-/* Windows count positions: what each row of a timeline with gaps sees first.  NULL: as the window says. */
+int64_t family_window_first(const struct kv_timeline *t, int64_t at, int64_t window)
+{
+    const struct kv_gaps *gaps = kv_timeline_gaps(t);
+    return kv_gaps_index(gaps, num_max(0, kv_gaps_position(gaps, at) - window + 1));
+}
+
+/* What each row of a timeline with gaps sees first.  NULL: as the window says. */
 static const int32_t *first_of(const struct family_span *s, int64_t window, int32_t *room)
 {
-    const struct kv_gaps *gaps = kv_timeline_gaps(s->timeline);
-    if (!gaps || !window || !room)
+    if (!window || !room || !kv_timeline_gaps(s->timeline))
         return NULL;
     for (int64_t k = 0; k < s->n; k++)
-        room[k] = (int32_t)kv_gaps_index(gaps, num_max(0, kv_gaps_position(gaps, s->at + k) - window + 1));
+        room[k] = (int32_t)family_window_first(s->timeline, s->at + k, window);
     return room;
 }
 

@@ -276,6 +276,8 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
 /* The same for rows that do not see what their positions say: row i of the step sees (last - n, last], or with n = 0 all
  * of [0, last]. */
 struct family_view { int64_t last, n; };
+/* The first index that a window shows the row at index `at` of a timeline: windows count positions, among which there may be gaps. */
+int64_t family_window_first(const struct kv_timeline *t, int64_t at, int64_t window);
 void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
                          const struct family_view *view, float scale);
 /* The same for streams of plain rows (device.h: rows in pages). */

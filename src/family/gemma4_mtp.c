@@ -592,12 +592,14 @@ struct pass {
     struct family_view *view[2]; /* of full, of sliding layers */
 };
 
-/* What the row at a position sees of the target's: all before it, or as much of that as a window has beside the row (rule `rec`).
- * Transformers lets it see one more than a window (`hf`); that one is left out where its page may be gone. */
-static struct family_view view_of(const struct mtp *g, bool sliding, int64_t pos)
+/* What the row at a span's anchor sees of the target's: all before it, or as much of that as a window has beside the row (rule `rec`),
+ * but the token before it in any case.  Transformers lets it see one more than a window (`hf`); that one is left out where its page
+ * may be gone. */
+static struct family_view view_of(const struct mtp *g, bool sliding, const struct family_span *s)
 {
-    const int64_t kept = pos > g->window ? (pos - g->window) / KV_PAGE * KV_PAGE : 0;
-    int64_t n = sliding ? num_min(g->hf ? g->window + 1 : num_max(1, g->window - 1), pos - kept) : 0;
+    const int64_t pos = s->at, kept = pos > g->window ? (pos - g->window) / KV_PAGE * KV_PAGE : 0;
+    const int64_t first = sliding ? num_max(kept, family_window_first(s->timeline, pos, g->hf ? g->window + 2 : g->window)) : 0;
+    int64_t n = sliding ? num_max(1, pos - first) : 0;
     if (g->context && pos)
         n = num_min(n ? n : pos, g->context);
     return pos ? (struct family_view){pos - 1, n} : (struct family_view){0, 1}; /* nothing: attend() */
@@ -703,7 +705,7 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     }
     for (int64_t i = 0; i < n && device_runs(d); i++)
         for (int t = 0; t < 2; t++)
-            p.view[t][i] = view_of(g, t == 1, round->pos[i]); // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+            p.view[t][i] = view_of(g, t == 1, &step.span[i]); // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
     p.f.step = &step;
     p.f.kv = r->target;
     device_embed(d, rows_columns(join, 0, g->n_back), g->ends.embed, token, g->ends.embed_scale);

@@ -16,6 +16,7 @@ struct bench {
     struct drafter d;     /* target and network; its own runner stays unused */
     struct runner *plain; /* without the network */
     struct runner *r;     /* with it */
+    struct kv_gaps *gaps; /* of all sessions, or NULL */
 };
 
 static bool bench_open(struct bench *b, const char *target, const char *path)
@@ -26,6 +27,7 @@ static bool bench_open(struct bench *b, const char *target, const char *path)
         print_message("not in this clone: %s\n", path);
         return false;
     }
+    *b = (struct bench){0};
     drafter_open(&b->d, target, path, &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
     struct golden_model *g = &b->d.g;
     struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .max_logits = 64, .kv = kv_types_of(KERN_KV_F16), .kv_budget_bytes = (uint64_t)1 << 30,
@@ -48,6 +50,7 @@ static void bench_close(struct bench *b)
         assert_int_equal(counts.used_bytes, 0);
         session_runner_free(all[i]);
     }
+    kv_gaps_unref(b->gaps);
     drafter_close(&b->d);
 }
 
@@ -60,12 +63,13 @@ static bool draw_best(void *arg, int64_t i, int64_t j, const float *logits, int3
     return true;
 }
 
-static struct session *open_session(struct runner *r, const int32_t *tokens, int64_t n)
+static struct session *open_session(const struct bench *b, struct runner *r, const int32_t *tokens, int64_t n)
 {
     struct err e;
     struct session *s;
     struct session_reuse reuse;
     GOLDEN_OK(session_create(&s, r, &e));
+    session_set_gaps(s, b->gaps);
     if (n)
         GOLDEN_OK(session_sync(s, tokens, n, &reuse, &e));
     return s;
@@ -84,7 +88,7 @@ static void finish(struct bench *b, struct session *s)
 /* ANSWER tokens behind a prompt, one by one. */
 static void plain_answer(struct bench *b, const int32_t *prompt, int64_t n, int32_t *out)
 {
-    struct session *s = open_session(b->plain, prompt, n);
+    struct session *s = open_session(b, b->plain, prompt, n);
     for (int64_t i = 0; i < ANSWER; i++)
         finish(b, s);
     memcpy(out, session_tokens(s) + n, ANSWER * sizeof *out);
@@ -136,7 +140,7 @@ static void answers(struct bench *b, const int32_t *tokens)
     int64_t drafted = 0, right = 0;
     for (int i = 0; i < 4; i++) {
         plain_answer(b, tokens, 20 + 40 * i, want[i]);
-        s[i] = open_session(b->r, tokens, 20 + 40 * i);
+        s[i] = open_session(b, b->r, tokens, 20 + 40 * i);
         finish(b, s[i]);
     }
     while (session_length(s[0]) < 20 + ANSWER || session_length(s[1]) < 60 + ANSWER || session_length(s[2]) < 100 + ANSWER ||
@@ -164,7 +168,7 @@ static void one_by_one(struct bench *b, const int32_t *tokens, int64_t n, const 
     struct err e;
     struct session_reuse reuse;
     for (int way = 0; way < 4; way++) {
-        struct session *s = open_session(b->r, NULL, 0), *f = open_session(b->r, NULL, 0);
+        struct session *s = open_session(b, b->r, NULL, 0), *f = open_session(b, b->r, NULL, 0);
         session_runner_clear_tree(b->r);
         GOLDEN_OK(session_append(s, tokens, n + 1, &e));
         while (session_pending(s) > 1) {
@@ -196,7 +200,7 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
     struct err e;
     int32_t want[MOST];
     const int32_t *anchor = tokens + n, other = tokens[n] == 7 ? 8 : 7;
-    struct session *s = open_session(b->r, NULL, 0);
+    struct session *s = open_session(b, b->r, NULL, 0);
     GOLDEN_OK(session_append(s, tokens, n + 1, &e));
     struct session_work all = {.s = s, .max_tokens = n};
     for (; session_pending(s) > 1; all.max_tokens = session_pending(s) - 1)
@@ -216,7 +220,7 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
         expect_drafts(b, s, want, n_want);
     }
     /* A fork, which goes its own way first. */
-    struct session *f = open_session(b->r, NULL, 0);
+    struct session *f = open_session(b, b->r, NULL, 0);
     GOLDEN_OK(session_fork(f, s, &e));
     struct session_work w = {.s = f, .want = FAMILY_LOGITS_LAST};
     GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
@@ -227,7 +231,7 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
     session_free(f);
     session_free(s);
     struct session_reuse reuse;
-    s = open_session(b->r, NULL, 0);
+    s = open_session(b, b->r, NULL, 0);
     GOLDEN_OK(session_sync(s, tokens, n + 1, &reuse, &e));
     assert_int_equal(reuse.kept, n);
     expect_drafts(b, s, want, n_want);
@@ -251,12 +255,11 @@ enum { BEHIND = 12 };
 static struct session *open_at(struct bench *b, struct runner *r, const int32_t *tokens, int64_t n)
 {
     struct err e;
-    struct session *s = open_session(r, NULL, 0);
+    struct session *s = open_session(b, r, NULL, 0);
     GOLDEN_OK(session_append(s, tokens, n, &e));
     struct session_work all = {.s = s, .max_tokens = n - 1};
     for (; session_pending(s) > 1; all.max_tokens = session_pending(s) - 1)
         GOLDEN_OK(session_step(r, &all, 1, NULL, &e));
-    (void)b;
     return s;
 }
 
@@ -341,6 +344,28 @@ static void check(const char *target, const char *path)
     bench_close(&b);
 }
 
+/* Gaps of less and of more than the window of 128, the last ones within the newest one. */
+static void check_gaps(const char *target, const char *path)
+{
+    struct bench b;
+    struct err e;
+    int32_t tokens[CTX], position[300];
+    if (!bench_open(&b, target, path))
+        return;
+    for (int i = 0, at = 0; i < 300; i++) {
+        at += i == 30 ? 200 : i == 150 ? 90 : i % 40 == 17 ? 1 + i % 23 : 0;
+        position[i] = i + at;
+    }
+    GOLDEN_OK(kv_gaps_create(&b.gaps, position, 300, &e));
+    fill(tokens, CTX, b.d.g.info.n_vocab);
+    ways(&b, tokens, 300);
+    if (!UNIT_ASAN && b.d.kind == &family_gemma4_mtp) { /* which reads the target's windows */
+        answers(&b, tokens);
+        branches(&b, tokens, 293);
+    }
+    bench_close(&b);
+}
+
 static void dflash(void **state)
 {
     (void)state;
@@ -371,9 +396,17 @@ static void mtp_of_gemma4(void **state)
     check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf");
 }
 
+static void drafts_behind_gaps(void **state)
+{
+    (void)state;
+    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
+    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(mtp_of_deepseek4),
-                                       cmocka_unit_test(dspark_of_deepseek4), cmocka_unit_test(mtp_of_gemma4)};
+                                       cmocka_unit_test(dspark_of_deepseek4), cmocka_unit_test(mtp_of_gemma4),
+                                       cmocka_unit_test(drafts_behind_gaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
