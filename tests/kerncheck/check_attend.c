@@ -200,9 +200,13 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
 {
     const struct kern_attend *a = &t->a;
     int n_bad = 0;
-    wipe(t);
-    s->t->rows(a, t->scratch);
-    n_bad += differ(t, s, "rows", 0, a->n_rows, 0, a->n_heads);
+    if (s->t == s->law) { /* did so already */
+        memcpy(t->out, t->want, (size_t)t->n_out * sizeof *t->out);
+    } else {
+        wipe(t);
+        s->t->rows(a, t->scratch);
+        n_bad += differ(t, s, "rows", 0, a->n_rows, 0, a->n_heads);
+    }
     for (int64_t i = 0; i < a->n_rows; i++)
         for (int64_t j = a->n_heads * a->v_width; j < a->out_stride; j++)
             n_bad += t->out[i * a->out_stride + j] != 12345.0f;
@@ -279,6 +283,7 @@ static int run_trial(struct kern_attend a, const struct kern_attend_table *law, 
         release(&t);
         return 1;
     }
+    wipe(&t);
     law->rows(&t.a, t.scratch);
     memcpy(t.want, t.out, (size_t)t.n_out * sizeof *t.out);
     if (kind != 2)
@@ -346,6 +351,15 @@ static int check_write(struct noise *r, uint32_t cpu)
     return n_bad;
 }
 
+/* Whether cpu has more of a law than its plain C. */
+static bool has_kernel(const struct kern_attend_table *law, uint32_t cpu)
+{
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (sets[i].law == law && sets[i].t != law && (sets[i].needs & ~cpu) == 0)
+            return true;
+    return false;
+}
+
 int check_attend(uint64_t seed, uint32_t cpu)
 {
     static const int64_t widths[] = {16, 32, 64, 256, 512, 4, 20, 100, 128, 80};
@@ -354,8 +368,10 @@ int check_attend(uint64_t seed, uint32_t cpu)
     static const int64_t windows[] = {0, 1, 24, 128, 1024};
     struct noise r = {seed};
     int n_bad = check_write(&r, cpu);
-    for (int i = 0; i < 240 && n_bad < 10; i++) {
-        const struct kern_attend_table *law = sets[i < 160 ? 0 : sizeof sets / sizeof *sets - 1].law;
+    const struct kern_attend_table *const fast = sets[sizeof sets / sizeof *sets - 1].law;
+    const int step = has_kernel(fast, cpu) ? 1 : 3; /* plain C's cuts alone: at each of the places once */
+    for (int i = 0; i < 240 && n_bad < 10; i += i < 160 ? 1 : step) {
+        const struct kern_attend_table *law = i < 160 ? sets[0].law : fast;
         struct kern_attend a = {.k_width = widths[noise_below(&r, 10)],
                                 .k_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
                                 .v_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),

@@ -2,7 +2,6 @@
 #include "unit/unit.h"
 #include "base/cpu.h"
 #include "kern/attend.h"
-#include "kerncheck/checks.h"
 #include <string.h>
 
 static void names(void **state)
@@ -84,23 +83,9 @@ static void alone(void **state)
     assert_true(out[0] == 0.0f);
 }
 
-static void kernels(void **state)
-{
-    (void)state;
-    if (!UNIT_ASAN) /* kerncheck does the same there */
-        assert_int_equal(check_attend(4, cpu_detect()), 0);
-}
-
-static void coded_kernels(void **state)
-{
-    (void)state;
-    if (!UNIT_ASAN)
-        assert_int_equal(check_attend_coded(5, cpu_detect()), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(sizes),
-                                       cmocka_unit_test(alone), cmocka_unit_test(kernels), cmocka_unit_test(coded_kernels)};
+                                       cmocka_unit_test(alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

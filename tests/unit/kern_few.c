@@ -5,7 +5,6 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "kern/kern.h"
-#include "kerncheck/checks.h"
 #include "quant/quant.h"
 #include "unit/xz.h"
 #include <math.h>
@@ -325,13 +324,6 @@ static void refused(void **state)
     assert_true(t.table.rows == kern_few_ref.rows);
 }
 
-static void kernels(void **state)
-{
-    (void)state;
-    if (!UNIT_ASAN) /* kerncheck does the same there */
-        assert_int_equal(check_few(1, cpu_detect()), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,7 +332,6 @@ int main(void)
         cmocka_unit_test(needles),
         cmocka_unit_test(logarithm),
         cmocka_unit_test(refused),
-        cmocka_unit_test(kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
-#include "base/cpu.h"
 #include "kern/math.h"
-#include "kerncheck/checks.h"
 #include <math.h>
 
 static void limits(void **state)
@@ -34,15 +32,8 @@ static void choices(void **state)
     assert_int_equal(t.find_bad(x, 5), 0);
 }
 
-static void kernels(void **state)
-{
-    (void)state;
-    assert_int_equal(check_math(4, cpu_detect()), 0);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(choices),
-                                       cmocka_unit_test(kernels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(limits), cmocka_unit_test(choices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
