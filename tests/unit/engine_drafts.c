@@ -18,7 +18,7 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 2 : UNIT_ASAN ? 8 : 16 };
+enum { SCHEDULES = UNIT_TSAN ? 2 : UNIT_ASAN ? 4 : 16 };
 #else
 enum { SCHEDULES = 150 };
 #endif
@@ -309,7 +309,7 @@ static void random_schedules_change_no_token(void **state)
 static void neither_with_compressed_rows(void **state)
 {
     (void)state;
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "f16", n_schedules(UNIT_TSAN ? 1 : SCHEDULES / 6), 5);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "f16", n_schedules((SCHEDULES + 5) / 6), 5);
 }
 
 static void nor_with_other_keys_and_values(void **state)
