@@ -188,7 +188,7 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     if (server_open(&s, &o, &err))
         return cli_fail_err(c, &err);
     server_describe(s, &info);
-    printf("ingle serve listens on %s\n", info.url);
+    printf("ingle serve is loading the model; /health says so at %s\n", info.url);
     cli_push(c);
     if (server_load(s, &err)) {
         server_close(s);
@@ -198,6 +198,7 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     }
     cli_screen_clear(&c->screen);
     server_describe(s, &info);
+    printf("ingle serve listens on %s\n", info.url);
     describe(c, &info);
     cli_push(c);
     serve_until_signal(s);

@@ -105,9 +105,7 @@ static ingle_status look(struct ingle_engine *e, struct engine_skip *k, struct e
     struct ingle_plan plan;
     struct ingle_error error;
     char why[160];
-    ingle_status st = engine_check_kind(k->model, true, err);
-    if (!st)
-        st = engine_prepare(&small, k->model, &k->o, err);
+    ingle_status st = engine_prepare(&small, k->model, &k->o, err);
     const char *cannot = st ? NULL : cannot_choose(small, &types);
     if (cannot)
         st = err_set(err, INGLE_UNSUP, "it cannot tell what matters in a prompt: %s", cannot);
@@ -157,9 +155,12 @@ ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engi
     k->o = (struct ingle_engine_options){.threads = o->threads, .no_pin = o->no_pin, .numa = o->numa, .cpu = o->cpu, .max_rows = ROWS, .max_logits = 1,
                                          .n_sessions = 1, .cache_bytes = 1, .pack_cache = o->pack_cache, .pack_write = o->pack_write,
                                          .pack_bytes = o->pack_bytes, .lock = o->lock, .draft = &off, .n_draft = 1, .callbacks = o->callbacks};
-    st = ingle_model_open(&k->model, o->prompt_drafter, &o->callbacks, &error) ? err_set(err, error.status, "%s", error.text) : INGLE_OK;
-    if (!st)
-        st = look(e, k, err);
+    if (ingle_model_open(&k->model, o->prompt_drafter, &o->callbacks, &error))
+        return err_set(err, error.status, "prompt drafter: %s", error.text); /* it begins with the path */
+    st = engine_check_kind(k->model, true, err);
+    if (st)
+        return err_prefix(err, "prompt drafter");
+    st = look(e, k, err);
     if (st)
         (void)err_prefix(err, "prompt drafter '%s'", o->prompt_drafter);
     return st;

@@ -322,9 +322,14 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
     }
     if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
         return;
-    request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
-                  "the prompt has %lld tokens and exceeds the available context size of %lld tokens",
-                  (long long)n, (long long)n_ctx);
+    if (p->kept.n)
+        request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
+                      "the prompt has %zu tokens, is shortened to %lld, and exceeds the available context size of %lld tokens", p->n_ids,
+                      (long long)n, (long long)n_ctx);
+    else
+        request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
+                      "the prompt has %lld tokens and exceeds the available context size of %lld tokens%s%s", (long long)n, (long long)n_ctx,
+                      *p->kept.why ? "; it is not shortened: " : "", p->kept.why);
     f->n_prompt = n;
     f->n_ctx = n_ctx;
 }

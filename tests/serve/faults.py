@@ -311,6 +311,7 @@ class Starting(unittest.TestCase):
                            timeout=60)
         self.assertEqual(r.returncode, status, r)
         self.assertIn(word, r.stderr)
+        self.assertNotIn("listens", r.stdout)
 
     def test_what_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -357,6 +358,7 @@ class Starting(unittest.TestCase):
         self.refused("outside 1 to 65536", "--max-waiting", "0", status=2)  # it would have been 64
         self.refused("vocabulary of 2048", "--logit-bias", "99999999=1", "--memory", "8M")  # before the plan
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
+        self.refused("prompt drafter: nowhere.gguf", "--prompt-drafter", "nowhere.gguf")
 
     def test_tls(self):
         p = subprocess.Popen([INGLE, "serve", "--port", "0", "--tls-cert", "tests/data/tls/cert.pem",
@@ -520,7 +522,7 @@ class Starting(unittest.TestCase):
 
             for _ in range(2):  # what comes between the two waits for the second
                 with start(2) as p:
-                    self.assertEqual(p.stdout.readline(), f"ingle serve listens on http://127.0.0.1:{port}\n")
+                    self.assertEqual(p.stdout.readline(), f"ingle serve is loading the model; /health says so at http://127.0.0.1:{port}\n")
                     for s in (socket.create_connection(("127.0.0.1", port), 60), socket.socket(socket.AF_UNIX)):
                         with s:
                             if s.family == socket.AF_UNIX:
@@ -552,7 +554,7 @@ class Starting(unittest.TestCase):
             try:
                 if "protocol" in line:
                     self.skipTest("no IPv6 here")
-                self.assertIn("listens on http://[::ffff:127.0.0.1]:", line)
+                self.assertIn("at http://[::ffff:127.0.0.1]:", line)
                 with socket.create_connection(("127.0.0.1", int(line.rsplit(":", 1)[1]))) as s:
                     s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
                     self.assertIn(status_of(hear(s)), (200, 503))
@@ -591,6 +593,7 @@ class Starting(unittest.TestCase):
                               stderr=subprocess.DEVNULL) as p:
             p.stdout.readline()
             p.send_signal(signal.SIGHUP)
+            self.assertIn("listens", p.stdout.readline())
             self.assertIn("model", p.stdout.readline())
             p.terminate()
             p.communicate()
@@ -600,7 +603,7 @@ class Starting(unittest.TestCase):
         for sent, status in ((signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)):
             with subprocess.Popen([INGLE, "serve", "--port", "0"], text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT) as p:
-                p.stdout.readline()  # it listens, and loads, or has just loaded
+                p.stdout.readline()  # it loads, or has just loaded
                 p.send_signal(sent)
                 rest = p.communicate()[0]
             self.assertIn(p.returncode, (0, status), rest)
@@ -637,7 +640,7 @@ class Starting(unittest.TestCase):
         self.assertIsNone(server.process.poll())
         with subprocess.Popen([INGLE, "serve", "--port", str(server.port)], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as p:
-            self.assertIn("listens", p.stdout.readline())
+            self.assertIn("is loading", p.stdout.readline())
             p.terminate()
         s.close()
         self.assertEqual(server.process.wait(60), 0)  # another signal would be the second one

@@ -64,6 +64,12 @@ class Skip(unittest.TestCase):
             status, _, r = self.s.post("/completion", {"prompt": PROMPT, "prompt_keep": off})
             self.assertEqual(status, 400)
             self.assertIn("context size of 1900", json.dumps(r))
+            self.assertNotIn("shortened", json.dumps(r))
+        for text, said in ((WORDS + " " + WORDS, "it is not shortened: "), (WORDS + " " + WORDS[:1500], "is shortened to ")):
+            status, _, r = self.s.post("/completion", {"prompt": text, "prompt_keep": 0.99})
+            self.assertEqual(status, 400)
+            self.assertIn(said, r["error"]["message"])
+            self.assertIn("context size of 1900", r["error"]["message"])
         for bad in (0, -1, 1.5, "half", []):
             status, _, r = self.s.post("/v1/chat/completions", {"messages": MESSAGES, "prompt_keep": bad})
             self.assertEqual(status, 400, bad)
