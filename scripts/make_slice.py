@@ -177,7 +177,7 @@ def gemma(shape, code, layers, experts, vocab, windows=1, planted=0):
     f = File("gemma4")
     sliding = [i % (windows + 1) < windows for i in range(layers)]
     for name, value in {
-            "context_length": 131072, "embedding_length": width, "block_count": layers, "feed_forward_length": ffn,
+            "context_length": 131072 if per_layer else 262144, "embedding_length": width, "block_count": layers, "feed_forward_length": ffn,
             "attention.head_count": heads, "attention.head_count_kv": [kv_heads[0 if s else 1] for s in sliding],
             "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": 512, "attention.value_length": 512,
             "attention.key_length_swa": 256, "attention.value_length_swa": 256, "attention.sliding_window": window,
