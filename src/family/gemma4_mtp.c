@@ -703,7 +703,7 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
         for (int t = 0; t < 2; t++)
             p.rope[t] = (struct device_rope){rows_slice(round->rope[t].cs, 0, n), g->pairs[t]};
     }
-    for (int64_t i = 0; i < n && device_runs(d); i++)
+    for (int64_t i = 0; step.span && i < n && device_runs(d); i++)
         for (int t = 0; t < 2; t++)
             p.view[t][i] = view_of(g, t == 1, &step.span[i]); // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
     p.f.step = &step;
