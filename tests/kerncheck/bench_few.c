@@ -40,6 +40,9 @@ static const struct few {
 };
 
 extern const struct kern_attend_table kern_attend_coded_ref;
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
+extern const struct kern_attend_table kern_attend_pairs_avx512bf16;
+#endif
 
 enum { WIDTH = 512, HEADS = 8, ROWS = 128, BEHIND = 32768, ROUNDS = 3, N_PAGES = BEHIND / KERN_PAGE + 1, DIFFERENT = 8 };
 
@@ -92,20 +95,33 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void measure(struct bench *b, const struct all *all, const struct few *few, int percent)
+/* Seconds of attention to all values, as the device cuts it. */
+static double attend_all(struct bench *b, const struct kern_attend_table *t, int percent)
 {
-    double t[2][ROUNDS], kept = 0, missed = 0;
+    fill(b, KERN_KV_F16, percent);
+    struct kern_attend some = b->f.attend;
+    some.n_rows = 24;
+    const double began = now();
+    t->rows(&some, b->scratch);
+    return (now() - began) * ROWS / 24;
+}
+
+static void measure(struct bench *b, const struct all *all, const struct few *few, uint32_t cpu, int percent)
+{
+    double t[2][ROUNDS], pairs[ROUNDS], kept = 0, missed = 0;
+    const struct kern_attend_table *bf16 = NULL;
+#if defined(__x86_64__) && !defined(INGLE_PLAIN)
+    if (cpu & CPU_BF16PAIRS && all->needs & CPU_AVX512)
+        bf16 = &kern_attend_pairs_avx512bf16;
+#endif
+    (void)cpu;
     static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_Q8R};
     printf("%s, %3d %% wanted:", few->name, percent);
     for (int c = 0; c < 2; c++) {
         for (int i = 0; i < ROUNDS; i++) {
             if (!c) {
-                fill(b, KERN_KV_F16, percent);
-                struct kern_attend half = b->f.attend; /* as the device cuts it */
-                half.n_rows = 24;
-                const double began = now();
-                all->t->rows(&half, b->scratch);
-                t[0][i] = (now() - began) * ROWS / 24;
+                t[0][i] = attend_all(b, all->t, percent);
+                pairs[i] = bf16 ? attend_all(b, bf16, percent) : 0;
             }
             fill(b, codecs[c], percent);
             const double began = now();
@@ -114,13 +130,17 @@ static void measure(struct bench *b, const struct all *all, const struct few *fe
         }
         qsort(t[0], ROUNDS, sizeof(double), compare);
         qsort(t[1], ROUNDS, sizeof(double), compare);
+        qsort(pairs, ROUNDS, sizeof(double), compare);
         kept = missed = 0;
         for (int i = 0; i < ROWS * HEADS; i++) {
             kept += (double)b->kept[i] / (BEHIND + 64) / (ROWS * HEADS);
             missed += (double)b->missed[i] / (ROWS * HEADS);
         }
-        printf(" keys %s: %.0f ms, %.2f times as fast as %s (%.0f ms), kept %.1f %%, missed %.3f %%;", kern_kv_name(codecs[c]), t[1][ROUNDS / 2] * 1e3,
+        printf(" keys %s: %.0f ms, %.2f times as fast as %s (%.0f ms), kept %.1f %%, missed %.3f %%", kern_kv_name(codecs[c]), t[1][ROUNDS / 2] * 1e3,
                t[0][ROUNDS / 2] / t[1][ROUNDS / 2], all->name, t[0][ROUNDS / 2] * 1e3, 100 * kept, 100 * missed);
+        if (bf16)
+            printf(", %.2f times as attend-pairs (%.0f ms)", pairs[ROUNDS / 2] / t[1][ROUNDS / 2], pairs[ROUNDS / 2] * 1e3);
+        printf(";");
         fflush(stdout);
     }
     printf("\n");
@@ -152,7 +172,7 @@ void bench_few(uint32_t cpu)
         for (size_t a = sizeof dense / sizeof *dense; a-- > 1 && (fews[f].needs & ~cpu) == 0;)
             if ((dense[a].needs & ~cpu) == 0 && ((dense[a].needs & CPU_AVX512) == 0 || (fews[f].needs & CPU_AVX512VNNI))) { /* of the same registers */
                 for (size_t i = 0; i < sizeof percent / sizeof *percent; i++)
-                    measure(b, &dense[a], &fews[f], percent[i]);
+                    measure(b, &dense[a], &fews[f], cpu, percent[i]);
                 break;
             }
     mem_big_free(b->mem, b->mem_bytes);

@@ -45,7 +45,7 @@ struct work {
     const struct kern_few_task *t;
     const struct kern_attend *a;
     int64_t n_pairs, n, vw;         /* vw: v_width in whole panels */
-    few_code *x;                    /* [n/TILE_R][k_width/UNIT][TILE_R][UNIT] */
+    few_code *x;                    /* [n/TILE_R][k_width/unit][TILE_R][unit] */
     float *by;                      /* f32 [n]: scales of queries; and so on */
     int32_t *start;                 /* -128 times the sum of a query */
     float *first, *theta;           /* M */
@@ -80,7 +80,7 @@ static int64_t pos_of(const struct work *w, int64_t i) { return w->a->pos0 + i %
 static void query_init(struct work *w, int64_t i, int64_t n)
 {
     const struct kern_attend *a = w->a;
-    const int64_t width = a->k_width;
+    const int64_t width = a->k_width, unit = num_min(UNIT, width);
     float *turned = w->room, *q = w->room + 16 * width;
     int8_t x[KERN_KV_WIDE];
     for (int64_t j = 0; j < 16; j++) {
@@ -92,14 +92,15 @@ static void query_init(struct work *w, int64_t i, int64_t n)
     turn_rows(turned, width);
     for (int64_t j = 0; j < n; j++, i++) {
         int32_t sum = 0;
-        few_code *to = w->x + i / TILE_R * TILE_R * width + i % TILE_R * UNIT;
+        few_code *to = w->x + i / TILE_R * TILE_R * width + i % TILE_R * unit;
         for (int64_t k = 0; k < width; k++)
             q[k] = turned[k * 16 + j];
         w->by[i] = kern_attend_coded_query(q, width, x) * a->scale;
-        for (int64_t k = 0; k < width; k++) {
-            to[k / UNIT * TILE_R * UNIT + k % UNIT] = x[k];
-            sum += x[k];
-        }
+        for (int64_t k = 0; k < width; k += unit, to += TILE_R * unit)
+            for (int64_t d = 0; d < unit; d++) {
+                to[d] = x[k + d];
+                sum += x[k + d];
+            }
         w->start[i] = -128 * sum;
     }
 }
@@ -193,14 +194,17 @@ static void score_page(struct work *w, int64_t first, int64_t n, int64_t page, i
     const int64_t width = w->a->k_width, bytes = DOTS * width * (int64_t)sizeof(few_code), some = KERN_PAGE / DOTS * bytes / (KERN_PAGE / DOTS * n / TILE_R);
     const uint8_t *key = keys_of(w, page), *ahead = keys_of(w, next), *end = ahead + KERN_PAGE / DOTS * bytes;
     const uint16_t *scale = scales_of(w, page);
+    struct tiles t;
+    dots_begin(&t, width);
     for (int64_t at = 0; at < KERN_PAGE; at += DOTS, key += bytes)
         for (int64_t i = 0; i < n; i += TILE_R) {
             if (w->last[i / TILE_R] < page * KERN_PAGE + at / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK)
                 continue;
             for (const uint8_t *to = ahead + some < end ? ahead + some : end; ahead < to; ahead += 64)
                 v_prefetch_far(ahead);
-            dots(w->x + (first + i) * width, key, width, scale + at, w->start + first + i, w->by + first + i, w->score + i * KERN_PAGE + at);
+            dots(&t, w->x + (first + i) * width, key, width, scale + at, w->start + first + i, w->by + first + i, w->score + i * KERN_PAGE + at);
         }
+    dots_end(&t);
 }
 
 /* What tiles of a group see. */

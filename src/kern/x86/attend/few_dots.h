@@ -1,9 +1,83 @@
 /*
  * few_dots - whole products of a tile of queries and DOTS keys, for the widths of registers.  A part of few_body.h.
  *
- * Codes of a query stand in units: [width/UNIT][TILE_R][UNIT].  The barrier behind each product keeps gcc from moving the sums
+ * Codes of a query stand in units: [width/unit][TILE_R][unit].  The barrier behind each product keeps gcc from moving the sums
  * of a tile to memory, which halves the speed.  Keys come from a farther cache: what the next steps need is asked for.
  */
+
+#if defined(FEW_TILES)
+
+#include "kern/x86/matmul/tile.h"
+
+/* The order of q8r's codes is that of a tile of AMX: [16 dwords of k][16 positions][4]. */
+#ifdef TILE_EMULATED
+#define FEW_SET(name) name##_emulated
+#else
+#define FEW_SET(name) name##_amx
+#endif
+enum { TILE_R = 12, UNIT = 64, DOTS = 64 };
+typedef int8_t few_code;
+
+static void dots_begin(struct tiles *t, int64_t width)
+{
+    struct tile_config c = {0};
+    const int bytes = (int)(width < UNIT ? width : UNIT);
+    for (int i = 0; i < 4; i++)
+        tile_shape(&c, i, TILE_R, 64);
+    tile_shape(&c, 4, TILE_R, bytes);
+    for (int i = 5; i < 8; i++)
+        tile_shape(&c, i, bytes / 4, 64);
+    tile_configure(t, &c);
+}
+
+static void dots_end(struct tiles *t) { tile_done(t); }
+
+/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
+                 const float *by, float *s)
+{
+    (void)t;
+    int32_t sum[DOTS / 16][TILE_R][16];
+    const int64_t unit = width < UNIT ? width : UNIT, next = width * 16;
+    TILE_ZERO(t, 0);
+    TILE_ZERO(t, 1);
+    TILE_ZERO(t, 2);
+    TILE_ZERO(t, 3);
+    for (int64_t k = 0; k < width; k += unit, x += TILE_R * unit, key += unit * 16) {
+        TILE_LOAD(t, 4, x, unit);
+        TILE_LOAD(t, 5, key, 64);
+        TILE_DOT_SU8(t, 0, 4, 5);
+        TILE_LOAD(t, 6, key + next, 64);
+        TILE_DOT_SU8(t, 1, 4, 6);
+        TILE_LOAD(t, 7, key + 2 * next, 64);
+        TILE_DOT_SU8(t, 2, 4, 7);
+        TILE_LOAD(t, 5, key + 3 * next, 64);
+        TILE_DOT_SU8(t, 3, 4, 5);
+    }
+    TILE_STORE(t, 0, sum[0], 64);
+    TILE_STORE(t, 1, sum[1], 64);
+    TILE_STORE(t, 2, sum[2], 64);
+    TILE_STORE(t, 3, sum[3], 64);
+    for (int b = 0; b < DOTS / 16; b++) {
+        const struct v16 n = v_from_f16(scale + b * 16);
+        for (int r = 0; r < TILE_R; r++) {
+            const __m512i whole = _mm512_add_epi32(_mm512_loadu_si512(sum[b][r]), _mm512_set1_epi32(start[r]));
+            v_store(s + r * KERN_PAGE + b * 16, v_mul((struct v16){_mm512_cvtepi32_ps(whole)}, v_mul(v_set(by[r]), n)));
+        }
+    }
+}
+
+#else
+
+struct tiles {
+    char none;
+};
+static void dots_begin(struct tiles *t, int64_t width)
+{
+    (void)t;
+    (void)width;
+}
+static void dots_end(struct tiles *t) { (void)t; }
 
 #if defined(__AVX512VNNI__)
 
@@ -19,9 +93,10 @@ LANES_INLINE __m512i few_dot(__m512i sum, __m512i key, __m512i q)
 }
 
 /* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
-static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
-                 float *s)
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
+                 const float *by, float *s)
 {
+    (void)t;
     __m512i sum[TILE_R][2];
     const uint8_t *more = key + width * 16;
     LANES_UNROLL
@@ -74,9 +149,10 @@ LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
     return sum;
 }
 
-static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
-                 float *s)
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
+                 const float *by, float *s)
 {
+    (void)t;
     __m256i sum[TILE_R][2];
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++)
@@ -112,9 +188,10 @@ LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
     return sum;
 }
 
-static void dots(const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start, const float *by,
-                 float *s)
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
+                 const float *by, float *s)
 {
+    (void)t;
     (void)start;
     __m256i sum[TILE_R][2];
     LANES_UNROLL
@@ -160,5 +237,6 @@ static void to_words(const uint8_t *key, int64_t width, int16_t *to)
             }
 }
 
+#endif
 #endif
 #endif
