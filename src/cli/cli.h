@@ -64,6 +64,8 @@ MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config
                                         struct err *err);
 /* Reads the file of --config, if there is one: what the command line says stays. */
 MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
+/* Warns of options that have no effect, because the one that they belong to is not there. */
+void cli_options_idle(const struct cli *c);
 void cli_help_all(FILE *to);
 void cli_help_command(FILE *to, const struct cli_command *command);
 /* All commands and options as a manual page or as Markdown. */

@@ -59,6 +59,8 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (rc)
         return rc;
     cli_screen_init(&c->screen, c->config);
+    if (c->screen.level >= INGLE_REPORT_WARN)
+        cli_options_idle(c);
     char what[256];
     if (c->not_needed && c->screen.progress) {
         cli_foreign_say(c->not_needed, what, sizeof what);

@@ -316,6 +316,22 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
     return CLI_OK;
 }
 
+/* Options that say how another one works. */
+static const char *const details[][2] = {
+    {"prompt-keep", "prompt-drafter"}, {"prompt-keep-from", "prompt-drafter"}, {"prompt-ctx", "prompt-drafter"}, {"kv-disk-size", "kv-disk"},
+    {"store-size", "store"}, {"store-tokens", "store"}, {"experts-share", "experts-worker"}, {"models-max", "models"},
+    {"no-autoload", "models"}, {"ttl", "models"}, {"preload", "models"}};
+
+void cli_options_idle(const struct cli *c)
+{
+    const bool several = ingle_config_is_set(c->config, "models"); /* whose own options are read later */
+    for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
+        const char *name = details[i][0], *of = details[i][1];
+        if (ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) && cli_takes(c->command, of) && !several)
+            fprintf(stderr, "ingle: warning: option '--%s' does nothing without --%s\n", name, of);
+    }
+}
+
 /* ---- printing ---- */
 
 /* Words of text from column `indent` on, wrapped at 90; the cursor is at `column`. */

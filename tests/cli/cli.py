@@ -92,6 +92,13 @@ class Commands(unittest.TestCase):
         self.refuses("eval", code=2, says=["--tokens"])
         self.refuses("run", "--json=1", "x", code=2, says=["takes no value"])
 
+    def test_options_without_their_own(self):
+        """What an option says of another one that is not there is not silent."""
+        r = self.ok(run("run", "-n", "1", "--prompt-keep", "0.3", "--kv-disk-size", "1G", "x"))
+        for name, of in ("prompt-keep", "prompt-drafter"), ("kv-disk-size", "kv-disk"):
+            self.assertIn(f"ingle: warning: option '--{name}' does nothing without --{of}\n", r.stderr)
+        self.assertNotIn("nothing without", self.ok(run("run", "-q", "-n", "1", "--store-size", "1G", "x")).stderr)
+
     def test_names_of_llama_bench(self):
         """-n is --predict elsewhere."""
         out = self.ok(run("bench", "-p", "16", "-n", "3", "--repetitions", "1", "--n-depth", "8", "--json", "-q")).stdout
