@@ -243,7 +243,7 @@ static void prompt(struct bench *b, const struct set *s)
     }
 }
 
-void bench_attend(uint32_t cpu, int n_threads)
+void bench_attend(uint32_t cpu, int n_threads, const char *kernel)
 {
     struct bench b = {.scratch_bytes = (size_t)8 << 20};
     struct pool *threads = NULL;
@@ -261,7 +261,7 @@ void bench_attend(uint32_t cpu, int n_threads)
     for (int64_t i = 0; i < MAX_OUT; i++)
         b.q[i] = noise_unit(&r);
     for (size_t i = 1; i < sizeof sets / sizeof *sets; i++)
-        if (sets[i].needs && (sets[i].needs & ~cpu) == 0) {
+        if (sets[i].needs && (sets[i].needs & ~cpu) == 0 && (!kernel || strstr(sets[i].name, kernel))) {
             if (!sets[i].fast)
                 decode(&b, threads, &read, &sets[i]);
             prompt(&b, &sets[i]);

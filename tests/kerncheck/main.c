@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         if (!o.type || latent)
             bench_latent(cpu);
         if (!o.type || attend)
-            bench_attend(cpu, o.n_threads);
+            bench_attend(cpu, o.n_threads, o.kernel);
         if (!o.type || few)
             bench_few(cpu);
         if (latent || attend || few)

@@ -516,24 +516,25 @@ LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int6
             mix_values(1, g, i + r, view_of(g, i + r, w->base, KERN_PAGE), s + r * ATTEND_PART);
 }
 
-#define TILE(R, P)                                                                                                     \
-    static void score_##R(const struct group *g, int64_t i, const struct work *w, float *s) { score_tile(R, P, g, i, w, s); } \
+/* Tiles of R pairs and S vectors of scores, P of values. */
+#define TILE(R, S, P)                                                                                                     \
+    static void score_##R(const struct group *g, int64_t i, const struct work *w, float *s) { score_tile(R, S, g, i, w, s); } \
     static void mix_##R(const struct group *g, int64_t i, const struct work *w, float *s) { mix_tile(R, P, g, i, w, s); }
 #if defined(__AVX512VNNI__)
 enum { MAX_R = 8 };
-TILE(8, 1)
-TILE(4, 2)
-TILE(2, 4)
-TILE(1, 4)
+TILE(8, 2, 1)
+TILE(4, 2, 2)
+TILE(2, 4, 4)
+TILE(1, 4, 4)
 #elif defined(__AVXVNNI__)
 enum { MAX_R = 4 };
-TILE(4, 1)
-TILE(2, 2)
-TILE(1, 2)
+TILE(4, 1, 1)
+TILE(2, 2, 2)
+TILE(1, 2, 2)
 #else
 enum { MAX_R = 2 };
-TILE(2, 1)
-TILE(1, 1)
+TILE(2, 1, 1)
+TILE(1, 1, 1)
 #endif
 
 static const struct tile {
