@@ -694,6 +694,16 @@ static double read_keep(const struct job *j, struct command *c, bool tools)
     return number_of(c, "prompt_keep", j->grammar || tools ? 1 : 0, 0.01, 1);
 }
 
+/* How its prompt is computed: a text as of --sparse, or true and false. */
+static const char *read_sparse(struct command *c)
+{
+    struct json_object *v = json_object_object_get(c->o, "sparse");
+    if (json_object_is_type(v, json_type_boolean))
+        return json_object_get_boolean(v) ? "on" : "off";
+    (void)member(c, "sparse", json_type_string, "a string, true or false");
+    return text_of(c, "sparse");
+}
+
 /* Whether it goes on a thread of its own. */
 static bool may_shorten(const struct job *j)
 {
@@ -718,7 +728,7 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
     o.draft_tree = (int64_t)whole_of(c, "draft_tree", 0, 0, 4096);
     o.draft_method = text_of(c, "draft_method");
-    o.sparse = text_of(c, "sparse");
+    o.sparse = read_sparse(c);
     snprintf(j->sparse, sizeof j->sparse, "%s", o.sparse ? o.sparse : "");
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);

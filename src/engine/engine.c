@@ -400,21 +400,27 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
         types->shadow = s->r.kv.shadow;
         if (s->e->family->kv(s->e->self, types, &spec, NULL))
             continue;
+        const bool useless = s->e->skip && kv_gaps_refuse(&spec); /* with it no prompt would be shortened */
         kv_spec_release(&spec);
-        if (fits(s, n_ctx, types) && (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 || memcmp(types->v, s->r.kv.v, sizeof types->v) != 0))
+        if (!useless && fits(s, n_ctx, types) && (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 || memcmp(types->v, s->r.kv.v, sizeof types->v) != 0))
             return &kinds[i];
     }
     return NULL;
 }
 
-static bool fits_alone(const struct search *s, int64_t n_ctx)
+/* Without drafts; skip: with them, without the prompt drafter. */
+static bool fits_alone(const struct search *s, int64_t n_ctx, bool skip)
 {
     struct ingle_engine alone = *s->e;
     struct search without = *s;
-    alone.draft = NULL;
-    alone.draft_text = false;
     without.e = &alone;
-    without.r.draft = NULL;
+    if (skip) {
+        alone.skip = NULL;
+    } else {
+        alone.draft = NULL;
+        alone.draft_text = false;
+        without.r.draft = NULL;
+    }
     return fits(&without, n_ctx, &s->r.kv);
 }
 
@@ -444,8 +450,10 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
                  size_of(s->e->weight_bytes).text);
     else if ((k = best_kind(s, n_ctx, &types)))
         snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name, k->why, of_drafter(s));
-    else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx))
+    else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, false))
         snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
+    else if (s->e->skip && fits_alone(s, n_ctx, true))
+        snprintf(out, n, "without the prompt drafter, which takes %s (--prompt-drafter), it would fit", size_of(engine_skip_bytes(s->e)).text);
     else if ((shorter = longest(s, n_ctx, &s->r.kv)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
@@ -818,32 +826,41 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     return INGLE_OK;
 }
 
-/* Of layers that keep everything. */
-static double kv_bits(const struct ingle_engine *e, const struct kv_types *types)
+/* Of what a head keeps of its keys or its values; 32 where it keeps nothing. */
+static double kv_bits(const struct kv_stream *s, bool key)
 {
-    struct kv_spec spec;
-    double least = 32;
-    if (e->family->kv(e->self, types, &spec, NULL))
-        return least;
-    for (uint32_t i = 0; i < spec.n_streams; i++) {
-        const struct kv_stream *s = &spec.stream[i];
-        if (s->kind != KV_HEADS || spec.group[s->group].window)
-            continue;
-        const int64_t n_keys = s->k_codec == KERN_KV_FROM_V ? 0 : kern_kv_is_rot(s->k_codec) ? s->k_width / KERN_KV_PARTS : s->k_width;
-        const double bits = 8.0 * (double)s->head_bytes / (double)(KERN_PAGE * (n_keys + s->v_width));
-        least = bits < least ? bits : least;
-    }
-    kv_spec_release(&spec);
-    return least;
+    const enum kern_kv_codec c = key ? s->k_codec : s->v_codec;
+    const int64_t width = key ? s->k_width : s->v_width, n = key && kern_kv_is_rot(c) ? width / KERN_KV_PARTS : width;
+    const size_t n_bytes = kern_kv_block_bytes(c, key, width);
+    return n_bytes ? 8.0 * (double)n_bytes / (double)(KERN_PAGE * n) : 32;
 }
 
-/* Fewer than 8 bits change answers, which nobody should have to find out. */
+/* Fewer than 8 bits change answers, which nobody should have to find out: the fewest of keys and values, whatever the others have. */
 static void report_rounding(const struct ingle_engine *e, const struct kv_types *types)
 {
-    const double bits = kv_bits(e, types);
-    if (bits < 8)
-        report(&e->sink, INGLE_REPORT_WARN, "kv", "keys and values of full layers",
-               "%.1f bits: answers change (KL about %s in attention)", bits, bits < 4 ? "5e-2" : "1e-2");
+    struct kv_spec spec;
+    double least = 8;
+    const char *of = NULL, *where = NULL;
+    if (e->family->kv(e->self, types, &spec, NULL))
+        return;
+    for (uint32_t i = 0; i < spec.n_streams; i++) {
+        const struct kv_stream *s = &spec.stream[i];
+        for (int key = 0; key < 2 && s->kind == KV_HEADS; key++) {
+            const double bits = kv_bits(s, key);
+            if (bits >= least)
+                continue;
+            least = bits;
+            of = kv_bits(s, !key) < 8 ? "keys and values" : key ? "keys" : "values";
+            where = spec.group[s->group].window ? "layers with windows" : "full layers";
+        }
+    }
+    if (of) {
+        char subject[64];
+        snprintf(subject, sizeof subject, "%s of %s", of, where);
+        report(&e->sink, INGLE_REPORT_WARN, "kv", subject, "%.1f bits: answers change (KL about %s in attention)", least,
+               least < 4 ? "5e-2" : "1e-2");
+    }
+    kv_spec_release(&spec);
 }
 
 static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,

@@ -21,6 +21,7 @@
 enum { ROWS = 256, WAIT_NS = 20000000 };
 static const double KEEP = 0.2;
 static const int64_t FROM = 4096;
+static const char kind[] = "prompt-skip"; /* of reports */
 
 struct engine_skip {
     struct report_sink sink; /* what its engine says */
@@ -97,8 +98,8 @@ static ingle_status find_why(struct ingle_engine *e, const struct ingle_engine_o
     return INGLE_OK;
 }
 
-/* What the drafter's headers say. */
-static ingle_status look(struct ingle_engine *e, struct engine_skip *k, struct err *err)
+/* What the drafter's headers say.  most: tokens of a prompt, as asked for; 0: nobody says. */
+static ingle_status look(struct ingle_engine *e, struct engine_skip *k, int64_t most, struct err *err)
 {
     const struct kv_types types = kv_types_of(KERN_KV_F16);
     struct ingle_engine *small = NULL;
@@ -116,6 +117,9 @@ static ingle_status look(struct ingle_engine *e, struct engine_skip *k, struct e
                      (long long)e->info.n_vocab);
     if (!st)
         k->n_ctx = num_min(k->n_ctx, small->info.n_ctx);
+    if (!st && k->n_ctx < most)
+        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "the small model reads prompts of up to %lld tokens, not %lld (prompt-ctx): %s was made for %lld",
+               (long long)k->n_ctx, (long long)most, k->n_ctx < small->info.n_ctx ? "the model" : "it", (long long)k->n_ctx);
     k->o.n_ctx = k->n_ctx;
     ingle_engine_close(small);
     if (!st && ingle_engine_plan(k->model, &k->o, &plan, &error))
@@ -138,7 +142,7 @@ ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engi
         return err_set(err, INGLE_ARG, "prompt_keep is %g, expected 0 to 1; prompt_keep_from %lld, prompt_ctx %lld, expected 0 or more", o->prompt_keep,
                        (long long)o->prompt_keep_from, (long long)o->prompt_ctx);
     if (e->gaps_why) {
-        report(&e->sink, INGLE_REPORT_WARN, "prompt-skip", "prompt", "all of it is read: %s", e->gaps_why);
+        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", e->gaps_why);
         return INGLE_OK;
     }
     struct engine_skip *k = mem_zalloc(sizeof *k);
@@ -160,7 +164,7 @@ ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engi
     st = engine_check_kind(k->model, true, err);
     if (st)
         return err_prefix(err, "prompt drafter");
-    st = look(e, k, err);
+    st = look(e, k, o->prompt_ctx, err);
     if (st)
         (void)err_prefix(err, "prompt drafter '%s'", o->prompt_drafter);
     return st;
@@ -434,12 +438,15 @@ static void tell(struct shorten *s, ingle_status st, const struct err *why, stru
 {
     if (st) {
         snprintf(out->why, sizeof out->why, "%.60s: %.130s", name_of(s->k), why->msg);
-        report(&s->e->sink, INGLE_REPORT_WARN, "prompt-skip", "prompt", "all of it is read: %s", out->why);
+        report(&s->e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", out->why);
         return;
     }
-    if (!out->n)
+    if (!out->n) {
+        snprintf(out->why, sizeof out->why, "what is always kept is all of it");
+        report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt", "all of it is read: what is always kept are all of its %s tokens", number(s->n).at);
         return;
-    report(&s->e->sink, INGLE_REPORT_NOTE, "prompt-skip", "prompt", "shortened from %s to %s tokens by %s: what was left out cannot be quoted",
+    }
+    report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt", "shortened from %s to %s tokens by %s: what was left out cannot be quoted",
            number(s->n).at, number(out->n).at, name_of(s->k));
 }
 
@@ -477,7 +484,7 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
         return INGLE_OK;
     if (!e->skip) {
         snprintf(out->why, sizeof out->why, "%s", e->gaps_why ? e->gaps_why : "there is no prompt drafter (--prompt-drafter)");
-        report(&e->sink, INGLE_REPORT_WARN, "prompt-skip", "prompt", "all of it is read: %s", out->why);
+        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", out->why);
         return INGLE_OK;
     }
     if (n < e->skip->from || n <= SKIP_ROWS)

@@ -477,7 +477,9 @@ void request_get_sparse(struct json_object *o, const char *name, struct chat_req
     }
     const char *how = request_is_text(v) ? json_object_get_string(v) : json_object_get_boolean(v) ? "on" : "off";
     const ingle_status st = ingle_sparse_check(how, &e);
-    if (st)
+    if (request_is_text(v) && memchr(how, 0, (size_t)json_object_get_string_len(v)))
+        request_fault(f, FAULT_REQUEST, name, "'%s' has a zero character", name);
+    else if (st)
         request_fault_from(f, st, name, e.text);
     str_clear(&r->sparse);
     str_adds(&r->sparse, how);

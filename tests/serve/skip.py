@@ -114,6 +114,14 @@ class Commands(unittest.TestCase):
         self.assertNotEqual(p.returncode, 0)
         self.assertIn("/nowhere.gguf", p.stderr)
 
+    def test_what_is_not_shortened_is_told(self):
+        for options, prompt, said in ((["--prompt-keep", "0.5"], "x", "all of it is read: there is no prompt drafter"),
+                                      ([*SKIP, "--prompt-ctx", "9000", "-v"], "a " * 1200, "what is always kept are all of its 1,2"),
+                                      ([*SKIP, "--prompt-ctx", "9000"], "x", "reads prompts of up to 4096 tokens, not 9000 (prompt-ctx)")):
+            p = subprocess.run([INGLE, "run", *options, "-n", "1", prompt], capture_output=True, text=True)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertIn(said, p.stderr)
+
     def test_daemon(self):
         lines = [{"do": "generate", "id": "a", "prompt": PROMPT, "max_tokens": 4, "session": "s"},
                  {"do": "generate", "id": "b", "prompt": PROMPT, "max_tokens": 4, "prompt_keep": False},

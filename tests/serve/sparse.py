@@ -59,7 +59,7 @@ class Sparse(unittest.TestCase):
         for how in ("off", False):
             self.assertNotIn("sparse", native(self.s, how)["timings"])
         for path, body in (("/completion", {"prompt": "x"}), ("/v1/messages", {"messages": message, "max_tokens": 1})):
-            for bad, word in (("maybe", "maybe"), ("on:eps=1/3", "1/3"), (3, "sparse"), ("on:from=-1", "-1")):
+            for bad, word in (("maybe", "maybe"), ("on:eps=1/3", "1/3"), (3, "sparse"), ("on:from=-1", "-1"), ("on\0", "zero")):
                 status, _, r = self.s.post(path, {**body, "sparse": bad})
                 self.assertEqual(status, 400)
                 self.assertIn(word, json.dumps(r))
@@ -186,13 +186,15 @@ class Commands(unittest.TestCase):
 
     def test_daemon(self):
         lines = [{"do": "generate", "id": str(i), "prompt": PROMPT, "max_tokens": 4, "temperature": 0, "sparse": how}
-                 for i, how in enumerate((HOW, "off", "maybe"))]
+                 for i, how in enumerate((HOW, "off", "maybe", False, True, 3))]
         out = subprocess.run([INGLE, "daemon", *OPTIONS], input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
                              check=True).stdout
         last = {e["id"]: e for e in map(json.loads, out.splitlines()) if e["event"] in ("end", "error")}
         self.assertGreater(last["0"]["sparse"]["pairs"], 700)
         self.assertNotIn("sparse", last["1"])
         self.assertIn("maybe", last["2"]["error"])
+        self.assertEqual([last[i]["event"] for i in "34"], ["end", "end"], last)
+        self.assertIn("expected a string, true or false", last["5"]["error"])
 
     def test_long_context(self):
         out = subprocess.run([sys.executable, "scripts/long_context.py", INGLE, "-m", "tests/data/nano/nano-gemma4-Q4_K_M.gguf", "--length", "800",

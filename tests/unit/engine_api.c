@@ -290,6 +290,13 @@ static void a_plan_names_the_best_format(void **state)
     o.draft = draft;
     advises(m, &o, need_of(m, &o, "q8_0v"), "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a drafter no fewer than 8 bits", NULL);
     advises(m, &o, need_of(m, &o, "q8_0v") - 1, "", "n4r");
+    o.draft = off;
+    /* keys made of values have no gaps; what a prompt drafter takes is more than all of them */
+    const uint64_t alone = need_of(m, &o, "f16");
+    o.prompt_drafter = "assets/nano-gemma4-Q8_0.gguf";
+    advises(m, &o, need_of(m, &o, "f16") - 1, "(--kv q8r+rot) would fit", "f16v");
+    advises(m, &o, alone, "without the prompt drafter, which takes ", "--ctx");
+    o.prompt_drafter = NULL;
     ingle_model_close(m);
     /* values of its own: keys are not made of them */
     must(ingle_model_open(&m, "tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", NULL, &error));
@@ -320,14 +327,17 @@ static void note_kv(void *arg, enum ingle_report_level level, const char *kind, 
 static void fewer_than_8_bits_are_reported(void **state)
 {
     (void)state;
-    static const struct { const char *kv, *says; } all[] = {
-        {"f16", ""}, {"q8r", ""}, {"q8_0v", ""}, {"q8r+rot", ""}, {"n4r", "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", "6.2 bits"}, {"q8r:n4r+rot", "bits: answers change"}};
+    static const struct { const char *kv, *layers, *says; } all[] = {
+        {"f16", NULL, ""}, {"q8r", NULL, ""}, {"q8_0v", NULL, ""}, {"q8r+rot", NULL, ""},
+        {"n4r", NULL, "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", NULL, "values of full layers: 4.2 bits"},
+        {"q8r:n4r+rot", NULL, "values of full layers: 5.0 bits"}, {"n4r:f32", NULL, "keys of full layers: 4.2 bits"},
+        {"f16", "sliding=q8r:n4r", "values of layers with windows: 4.5 bits"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct said s = {""};
         struct ingle_model *m;
         struct ingle_engine *e;
         must(ingle_model_open(&m, NULL, NULL, &error));
-        must(ingle_engine_open(&e, m, &(struct ingle_engine_options){.n_ctx = 512, .kv = all[i].kv, .callbacks = {.report = note_kv, .arg = &s}}, &error));
+        must(ingle_engine_open(&e, m, &(struct ingle_engine_options){.n_ctx = 512, .kv = all[i].kv, .kv_layers = all[i].layers, .callbacks = {.report = note_kv, .arg = &s}}, &error));
         if (*all[i].says ? !strstr(s.text, all[i].says) : *s.text != 0)
             fail_msg("%s: '%s'", all[i].kv, s.text);
         ingle_engine_close(e);
