@@ -103,7 +103,7 @@ static void it_keeps_what_attention_says(void **state)
     assert_int_equal(s.n, 0);
     must(ingle_shorten(p.e, w.ids, 700, NULL, &s, &error)); /* all of it is near an end */
     assert_int_equal(s.n, 0);
-    assert_int_equal(p.n_notes + p.n_warnings, 3);
+    assert_true(p.n_notes == 4 && !p.n_warnings && strstr(p.said, "what is always kept are all of its 700 tokens"));
     ingle_shortener(p.e, &info);
     assert_true(info.n_prompts == 3 && info.n_read == 4500 && info.n_kept == 3 * (uint64_t)w.n_kept && info.n_whole == 0 && info.bytes > 0);
     assert_int_equal(ingle_shorten(p.e, w.ids, w.n, &(struct ingle_shorten_options){.keep = 1.5}, &s, &error), INGLE_ARG);
@@ -149,6 +149,10 @@ static void what_does_not_work_is_told(void **state)
     assert_true(s.n == 0 && !p.n_warnings);
     must(ingle_shorten(p.e, w.ids, w.n, &(struct ingle_shorten_options){.keep = 0.5}, &s, &error));
     assert_true(s.n == 0 && p.n_warnings == 1 && strstr(p.said, "no prompt drafter"));
+    close_place(&p);
+
+    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_ctx = 5000});
+    assert_true(p.n_warnings == 1 && strstr(p.said, "prompts of up to 4096 tokens, not 5000 (prompt-ctx)"));
     close_place(&p);
 
     open_place(&p, v4, (struct ingle_engine_options){.prompt_drafter = model, .n_ctx = 512});
