@@ -179,6 +179,7 @@ struct cli_talk {
 
 struct cli_answer {
     int64_t computed_tokens; /* of the prompt's, those that were not left out */
+    int64_t read_tokens;     /* of those, what was not there before and was read until the end or an interruption */
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
     struct ingle_sparse sparse;
     struct ingle_select select;

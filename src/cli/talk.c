@@ -139,8 +139,9 @@ static void begin(void *arg, const struct ingle_reuse *reuse)
 
 static void progress(void *arg, int64_t n_done, int64_t n_prompt)
 {
-    const struct running *r = arg;
+    struct running *r = arg;
     const struct ingle_callbacks screen = cli_callbacks(r->t->c);
+    r->out->read_tokens = n_done - r->out->reused_tokens;
     if (screen.progress)
         (void)screen.progress(screen.arg, "prefill", (double)n_done, (double)n_prompt);
 }
@@ -254,6 +255,8 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, cons
         *error = r.error;
         return r.st;
     }
+    if (out->tokens)
+        out->read_tokens = out->computed_tokens - out->reused_tokens;
     if (r.why == INGLE_FINISH_CANCEL)
         out->end = "interrupted";
     else if (r.why == INGLE_FINISH_LENGTH && !r.stopped)
@@ -336,7 +339,7 @@ void cli_select_print(FILE *to, const struct ingle_select *s)
 
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
-    const int64_t read = a->computed_tokens - a->reused_tokens;
+    const int64_t read = a->read_tokens;
     fprintf(to, "%lld tokens read in %.2f s (%.1f/s, %lld more were there), %lld written in %.2f s "
             "(%.1f/s)\n",
             (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,

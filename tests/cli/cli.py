@@ -621,6 +621,17 @@ class Chat(unittest.TestCase):
         p.communicate(timeout=60)
         self.assertEqual(p.returncode, 130)
 
+    def test_interrupted_prompt(self):
+        p = subprocess.Popen([INGLE, "run", "-t", "1", "--cpu", "ref", "--chunk", "16", "word " * 3500], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)
+        while "prefill" not in p.stderr.readline():
+            self.assertIsNone(p.poll())
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=60)[1]
+        self.assertEqual(p.returncode, 130)
+        n = int(re.search(r"(\d+) tokens read", err)[1])
+        self.assertTrue(0 < n < 3500 and n % 16 == 0, err)  # not those that were never read
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

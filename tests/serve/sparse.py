@@ -53,6 +53,7 @@ class Sparse(unittest.TestCase):
         status, _, r = self.s.post("/v1/responses", {"input": PROMPT, "max_output_tokens": 16, "sparse": HOW, "cache_prompt": False})
         self.assertEqual(status, 200, r)
         self.assertGreater(self.s.get("/props")[2]["sparse"]["pairs"], before + 700)
+        found.append(r["usage"]["sparse"])
         for f in found:
             self.assertGreater(f["pairs"], 0, f)
             self.assertTrue(0 <= f["missed_mean"] <= f["missed_most"] <= 0.25001 and 0 < f["values_read"] <= 1, f)
@@ -122,6 +123,7 @@ class Select(unittest.TestCase):
                     ("/completion", {"prompt": PROMPT, "n_predict": 70, "ignore_eos": True}, lambda r: r["timings"]),
                     ("/v1/chat/completions", {"messages": message, "max_tokens": 4}, lambda r: r["timings"]),
                     ("/v1/messages", {"messages": message, "max_tokens": 4}, lambda r: r["usage"]),
+                    ("/v1/responses", {"input": PROMPT, "max_output_tokens": 16}, lambda r: r["usage"]),
                     ("/api/chat", {"messages": message, "stream": False}, lambda r: r)):
                 status, _, r = s.post(path, body)
                 self.assertEqual(status, 200, (path, r))
