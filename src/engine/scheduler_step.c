@@ -692,14 +692,15 @@ static double step_between(struct ingle_scheduler *s)
     return took;
 }
 
-/* When the next step between is to run: at once if prompts share it, else after a slice of the
- * stopped one; what the last step gave to prompts does not make the next one of answers longer. */
+/* When the next step between is to run: at once if prompts share it with answers, else after a slice of the
+ * stopped one; what the last step gave to prompts does not make the next one of answers longer.  Behind one of prompts alone
+ * the stopped one has as much time. */
 static uint64_t next_due(const struct ingle_scheduler *s, double took)
 {
     const struct engine_lane *l = &s->between;
     const struct sched_load answers = load_of(l, true, false);
     if (!l->n_answers)
-        return clock_now() + LOOK_NS;
+        return clock_now() + LOOK_NS + (l->prompt_rows ? ns_of(took) : 0);
     if (s->others_next)
         return clock_now();
     const double next = l->prompt_rows ? sched_pace_answers(&s->pace, answers) : took;
@@ -743,13 +744,14 @@ static struct sched_load answers_of(const struct engine_lane *l)
     return sum;
 }
 
-/* The step will stop for others, the first time after a slice of it. */
+/* The step will stop for others, the first time after a slice of it; if no answer waits, for prompts that come. */
 static void begin_between(struct ingle_scheduler *s, const struct sched_load answers)
 {
     const double slice = sched_pace_slice(&s->pace, answers, sched_pace_answers(&s->pace, answers));
     s->between_ns = 0;
-    s->due = s->look = s->answered + ns_of(slice);
-    s->pieces = (struct device_between){.fn = run_between, .arg = s, .piece_ns = ns_of(slice / (double)PIECES) | 1};
+    s->due = s->look = answers.rows ? s->answered + ns_of(slice) : clock_now() + LOOK_NS;
+    s->pieces = (struct device_between){.fn = run_between, .arg = s,
+                                        .piece_ns = answers.rows ? ns_of(slice / (double)PIECES) | 1 : PIECE_NS};
     session_runner_set_between(s->e->runner, &s->pieces);
 }
 

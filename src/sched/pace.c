@@ -20,8 +20,9 @@ enum { MEASURE_EVERY = 64, TRY_TOGETHER = 16, TRY_BETWEEN = 32, FIRST_ROWS = 16,
  * planned for less: it may take half as long again as is usual, or stop late by a piece. */
 static const double TARGET = 1.8;
 
-/* What a step of prompts alone should take, and the rows below which it would waste time. */
-static const double ALONE_SECONDS = 0.5;
+/* What a step of prompts alone should take, and the rows below which it would waste time.  One that takes longer than the
+ * last of these is in pieces, if it can be: short prompts that come meanwhile are read between them. */
+static const double ALONE_SECONDS = 0.5, PIECES_SECONDS = 0.2;
 enum { ALONE_ROWS = 128 };
 
 /* ... unless what a step takes however few rows it has, reading weights, would be more than this part of it, as with
@@ -179,6 +180,14 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
     return SCHED_BETWEEN;
 }
 
+/* No answer waits. */
+static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row *row, int64_t n, const struct sched_room *room)
+{
+    sched_step_plan(row, n, room, rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS));
+    const bool is_long = p->apart.n_seen && sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS;
+    return p->can_stop && is_long ? SCHED_BETWEEN : SCHED_TOGETHER;
+}
+
 enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int64_t n,
                                const struct sched_room *room)
 {
@@ -186,19 +195,30 @@ enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int6
     const struct sched_load answers = sched_load_of(row, n, true, false);
     const double alone = p->alone = sched_pace_answers(p, answers);
     if (!answers.rows)
-        sched_step_plan(row, n, room,
-                        rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS));
-    else if (alone > 0 && p->since_answers < MEASURE_EVERY)
+        return plan_prompts(p, row, n, room);
+    if (alone > 0 && p->since_answers < MEASURE_EVERY)
         return plan_both(p, row, n, room, alone);
     return SCHED_TOGETHER;
+}
+
+/* Prompts that one step reads to their end; others would take more steps than they wait for. */
+static void plan_short(struct sched_row *row, int64_t n, const struct sched_room *room)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (row[i].pending > room->rows)
+            row[i].pending = 0;
+    sched_step_plan(row, n, room, room->rows);
 }
 
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
                              const struct sched_room *room, double gone, bool others)
 {
     sched_step_plan(row, n, room, 0);
-    const double alone = sched_pace_answers(p, sched_load_of(row, n, true, false));
-    if (others && alone > 0)
+    const struct sched_load answers = sched_load_of(row, n, true, false);
+    const double alone = sched_pace_answers(p, answers);
+    if (others && !answers.rows)
+        plan_short(row, n, room);
+    else if (others && alone > 0)
         plan_within(p, row, n, room, target(p, alone) - gone, 0);
 }
 
@@ -219,6 +239,8 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
     p->least_apart = p->least_apart ? num_min(p->least_apart, prompts.rows) : prompts.rows;
     p->since_between = 0;
     p->since_together++;
+    if (p->alone <= 0)
+        return; /* pieces are of another length */
     if (longest > PIECE * p->alone)
         p->between_rows = num_max(FIRST_ROWS, num_min(p->between_rows, prompts.rows) / 2);
     else if (longest > 0 && longest < PIECE / 2 * p->alone && prompts.rows >= p->between_rows)

@@ -217,6 +217,32 @@ static void steps_of_prompts_alone_are_not_endless(void **state)
     assert_int_equal(row[0].n, 128); /* less would be slower, and not by much shorter */
 }
 
+/* Long steps of prompts alone stop for short prompts that come; short steps do not. */
+static void prompts_that_come_are_read_between(void **state)
+{
+    (void)state;
+    struct sched_pace p = {.can_stop = true};
+    struct sched_row row[1] = {{.pending = 100000}}, new[2] = {{.pending = 30}, {.pending = 3000}};
+    enum sched_way way = SCHED_TOGETHER;
+    for (int i = 0; i < 40; i++) {
+        way = sched_pace_plan(&p, row, 1, &ROOM);
+        sched_pace_note(&p, row, 1, 0.002 * (double)row[0].n, 1);
+    }
+    assert_int_equal(way, SCHED_BETWEEN);
+    assert_in_range(row[0].n, 235, 260);
+    assert_int_equal(p.between_rows, 0);  /* says nothing of pieces beside answers */
+    const struct sched_room between = {64, 16, 0};
+    sched_pace_plan_between(&p, new, 2, &between, 0, false);
+    assert_int_equal(rows_of(new, 2), 0);
+    sched_pace_plan_between(&p, new, 2, &between, 0, true);
+    assert_int_equal(rows_of(new, 2), 30); /* the other one would take 47 steps */
+    row[0].pending = 20;
+    assert_int_equal(sched_pace_plan(&p, row, 1, &ROOM), SCHED_TOGETHER);
+    p.can_stop = false;
+    row[0].pending = 100000;
+    assert_int_equal(sched_pace_plan(&p, row, 1, &ROOM), SCHED_TOGETHER);
+}
+
 /* Rows of the last of 40 steps of a long prompt alone, at most 2,048 each, that take that many seconds and for each row
  * so many more. */
 static int64_t alone_at(double step, double each)
@@ -318,6 +344,7 @@ int main(void)
         cmocka_unit_test(what_is_asked_for_is_the_aim),
         cmocka_unit_test(nobody_else_means_all_rows),
         cmocka_unit_test(steps_of_prompts_alone_are_not_endless),
+        cmocka_unit_test(prompts_that_come_are_read_between),
         cmocka_unit_test(what_a_step_reads_is_worth_its_rows),
         cmocka_unit_test(unequal_prompts_keep_within_the_time),
         cmocka_unit_test(those_between_have_what_is_left),
