@@ -221,10 +221,9 @@ static bool is_interrupted(void *arg)
 /* Beside a grammar and tools only where the user says so. */
 static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bool tools, struct ingle_shortened *out, struct ingle_error *error)
 {
-    const bool asked = ingle_config_is_set(t->c->config, "prompt-keep");
-    const struct ingle_shorten_options o = {.keep = asked ? ingle_config_number(t->c->config, "prompt-keep") : 0, .stop = is_interrupted};
+    const struct ingle_shorten_options o = {.stop = is_interrupted};
     *out = (struct ingle_shortened){0};
-    if ((t->grammar || tools) && !asked)
+    if ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep"))
         return INGLE_OK;
     return ingle_shorten(t->engine, p->ids, (int64_t)p->n_ids, &o, out, error);
 }

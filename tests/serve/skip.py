@@ -115,7 +115,7 @@ class Commands(unittest.TestCase):
         self.assertIn("/nowhere.gguf", p.stderr)
 
     def test_what_is_not_shortened_is_told(self):
-        for options, prompt, said in ((["--prompt-keep", "0.5"], "x", "all of it is read: there is no prompt drafter"),
+        for options, prompt, said in ((["--prompt-keep", "0.5"], "x", "'--prompt-keep' does nothing without --prompt-drafter"),
                                       ([*SKIP, "--prompt-ctx", "9000", "-v"], "a " * 1200, "what is always kept are all of its 1,2"),
                                       ([*SKIP, "--prompt-ctx", "9000"], "x", "reads prompts of up to 4096 tokens, not 9000 (prompt-ctx)")):
             p = subprocess.run([INGLE, "run", *options, "-n", "1", prompt], capture_output=True, text=True)
