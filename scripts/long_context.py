@@ -157,6 +157,8 @@ def main():
                 lost += got[1] < got[0]
             row = {"task": name, "tokens": n_prompt, "times": a.times, "off": sums[0] / a.times, "sparse": sums[1] / a.times, "lost": lost,
                    "missed_mean": missed / max(1, pairs), "missed_most": most, "values_read": read / pairs if pairs else 1.0}
+            if not pairs and a.sparse != "off":
+                print(f"long_context: {name} of {n_prompt} tokens: no row was sparse with {a.sparse} (without 'from=': from 4,096 on)", file=sys.stderr)
             if a.json:
                 print(json.dumps(row), flush=True)
             else:

@@ -75,8 +75,10 @@ def main():
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     a = p.parse_args(sys.argv[1:at])
     a.common = ["--ctx", str(a.tokens + MORE + 256), *sys.argv[at + 1:]]
-    plan = json.loads(subprocess.run([a.ingle, "inspect", "--plan", "--json", "-m", a.model, "--draft", "off", *a.common],
-                                     capture_output=True, text=True, check=True).stdout)
+    said = subprocess.run([a.ingle, "inspect", "--plan", "--json", "-m", a.model, "--draft", "off", *a.common], capture_output=True, text=True)
+    if said.returncode:
+        sys.exit(said.stderr.strip())
+    plan = json.loads(said.stdout)
     server = Server(a)
     gaps, most, marks, other = [], {}, [(0, time.monotonic())], None
     start = marks[0][1]

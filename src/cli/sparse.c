@@ -153,6 +153,20 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
     return st;
 }
 
+/* A table of zeros is no measurement. */
+static void warn_if_none(const struct sparse *s)
+{
+    for (int i = 0; i < 2; i++) {
+        struct ingle_sparse use;
+        char how[INGLE_SPARSE_TEXT];
+        ingle_session_sparse(s->side[i].session, &use);
+        ingle_session_sparse_text(s->side[i].session, how, sizeof how);
+        if (!use.pairs && strcmp(how, "off") != 0 && s->c->screen.level >= INGLE_REPORT_WARN)
+            fprintf(stderr, "ingle: warning: no row up to depth %lld is sparse with %s: all values were read\n",
+                    (long long)s->depth[s->n_depths - 1], how);
+    }
+}
+
 /* ---- what is asked ---- */
 
 static int read_depths(struct sparse *s)
@@ -267,6 +281,8 @@ int cli_sparse_beside(struct cli *c, const char *how, const char *against)
         print_head(&s);
     if (!rc && measure(&s, &error))
         rc = cli_fail(c, &error);
+    if (!rc)
+        warn_if_none(&s);
     cli_interrupt_engine(NULL);
     for (int i = 0; i < 2; i++)
         ingle_session_close(s.side[i].session);

@@ -184,6 +184,7 @@ class Commands(unittest.TestCase):
                 self.assertTrue(r["rows"] >= 300 and r["tokens_per_s"] > 0, r)
             same = run("eval", "--json", "--text", text, "--against-sparse", "off", "--depth", "600")[0]
             self.assertEqual(json.loads(same)["kl_max"], 0)
+            self.assertIn("no row up to depth 600 is sparse with on:eps=1/8,from=4096", run("eval", "--text", text, "--against-sparse", "on", "--depth", "600")[1])
             self.assertIn("900000", run("eval", "--text", text, "--against-sparse", "off", "--depth", "900000", code=2)[1])
 
     def test_daemon(self):
