@@ -176,7 +176,7 @@ static void text_is_cut_at_borders(const char *model)
 {
     struct ingle_model *m;
     must(ingle_model_open(&m, model, NULL, &error));
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < (UNIT_ASAN ? 10 : 40); i++) {
         struct talk t = {.n = 0};
         size_t before = 0;
         while (t.n < 9)
@@ -251,7 +251,7 @@ static void any_order_has_the_bits_of_a_cold_run(const char *model)
             extend(&talk[i], 30);
             extend(&talk[i], 5);
         }
-        for (int i = 0; i < 14; i++) {
+        for (int i = 0; i < (UNIT_ASAN ? 8 : 14); i++) {
             struct talk *t = &talk[pick(2)];
             const uint64_t op = pick(4);
             if (op < 2 && t->n + 2 <= MOST) {
