@@ -224,7 +224,7 @@ int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *
 void cli_print_plan(const struct ingle_plan *p, bool json);
 
 /* cmd_pull.c */
-/* -m and --draft hf:OWNER/NAME:CODE become paths of files, which are fetched if they are not there. */
+/* -m, --draft and --prompt-drafter hf:OWNER/NAME:CODE become paths of files, which are fetched if they are not there. */
 MUST_CHECK ingle_status cli_hub_model(struct cli *c, struct err *err);
 
 /* eval_official.c */

@@ -113,6 +113,8 @@ static ingle_status resolve(struct cli *c, const char *option, size_t i, struct 
 ingle_status cli_hub_model(struct cli *c, struct err *err)
 {
     ingle_status st = resolve(c, "model", 0, err);
+    if (!st)
+        st = resolve(c, "prompt-drafter", 0, err);
     for (size_t i = 0; !st && ingle_config_text(c->config, "draft", i); i++)
         st = resolve(c, "draft", i, err);
     return st;

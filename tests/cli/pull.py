@@ -193,6 +193,12 @@ class Pull(unittest.TestCase):
         self.assertEqual(r.returncode, 1)
         self.assertIn("no file of the code 'Q9_9'", r.stderr)
 
+    def test_prompt_drafter_by_name(self):
+        model = str(ROOT / "tests/data/nano/nano-gemma4-Q4_K_M.gguf")
+        r = self.ingle("inspect", "--plan", "--json", "-m", model, "--draft", "off", "--prompt-drafter", "hf:o/r:Q4_K_M")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertTrue((self.dir / "o/r/a-Q4_K_M.gguf").is_file())
+
     def test_resume(self):
         self.hub.faults["cut"] = 3
         self.assertEqual(self.pull("o/r:Q4_K_M").returncode, 0)  # cut connections are made again
