@@ -284,6 +284,8 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     if (!st)
         st = engine_trees_open(&s->trees, s, &err);
     if (!st)
+        engine_take_snapshot(s); /* what is told before the first step is true, too */
+    if (!st)
         st = start_thread(s, &err);
     if (st)
         free_scheduler(s);
