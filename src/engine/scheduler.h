@@ -31,7 +31,7 @@ struct ingle_request {
     struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
     uint64_t salt;           /* of its user */
     struct kv_gaps *gaps;    /* owned, or NULL */
-    struct kv_scope scope;   /* both in scope.salt */
+    struct kv_scope scope;   /* of both */
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */

@@ -106,7 +106,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->scope.salt != r->scope.salt)
             continue;
-        const int64_t alike = kv_few_same(session_few(b->session.s), r->scope.few);
+        const int64_t alike = num_min(kv_few_same(session_few(b->session.s), r->scope.few), kv_gaps_same(session_gaps(b->session.s), r->gaps));
         const int64_t n = num_min(num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
         const int64_t now = b->step_rows ? 0 : num_min(n, session_length(b->session.s));
         if (now > most && session_can_rewind(b->session.s, now)) {
@@ -120,6 +120,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     }
     a->share = later;
     const ingle_status st = nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
+    session_set_gaps(a->session.s, r->gaps);
     session_set_few(a->session.s, r->scope.few);
     return st;
 }

@@ -109,10 +109,12 @@ int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b)
     }
 }
 
-uint64_t kv_gaps_salt(uint64_t salt, const struct kv_gaps *g)
+struct kv_skip kv_gaps_skip(const struct kv_gaps *g)
 {
-    static const char name[] = "+skip";
-    return g ? XXH3_64bits_withSeed(g->gap, (size_t)g->n * sizeof g->gap[0], XXH3_64bits_withSeed(name, sizeof name, salt)) : salt;
+    if (!g)
+        return (struct kv_skip){0, 0};
+    const uint64_t name = XXH3_64bits(g->gap, (size_t)g->n * sizeof g->gap[0]);
+    return (struct kv_skip){name ? name : 1, g->gap[0].at};
 }
 
 const char *kv_gaps_refuse(const struct kv_spec *s)

@@ -6,16 +6,25 @@
 #include <string.h>
 #include <xxhash.h>
 
+static const char skipped[] = "+skip";
+
 bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
                      const int32_t *tokens)
 {
     const uint64_t head[3] = {context.lo, context.hi, scope.salt};
-    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens, .few = scope.few};
+    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens, .scope = scope};
     if (!h->state)
         return false;
     XXH3_128bits_reset(h->state);
     XXH3_128bits_update(h->state, head, sizeof head);
     return true;
+}
+
+static struct kv_key key_with(struct kv_key key, uint64_t name)
+{
+    const uint64_t both[3] = {key.lo, key.hi, name};
+    const XXH128_hash_t own = XXH3_128bits(both, sizeof both);
+    return (struct kv_key){own.low64, own.high64};
 }
 
 struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
@@ -24,12 +33,12 @@ struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
         XXH3_128bits_update(h->state, h->token + h->n, (size_t)(n - h->n) * sizeof *h->token);
     h->n = n;
     const XXH128_hash_t d = XXH3_128bits_digest(h->state);
-    if (!kv_few_at(h->few, n))
-        return (struct kv_key){d.low64, d.high64};
-    const struct kv_few_text name = kv_few_name(h->few);
-    const uint64_t tail[3] = {d.low64, d.high64, XXH3_64bits(name.at, strlen(name.at))};
-    const XXH128_hash_t own = XXH3_128bits(tail, sizeof tail);
-    return (struct kv_key){own.low64, own.high64};
+    const struct kv_scope way = kv_scope_at(h->scope, n);
+    const struct kv_few_text name = kv_few_name(way.few);
+    struct kv_key key = {d.low64, d.high64};
+    if (way.few)
+        key = key_with(key, XXH3_64bits(name.at, strlen(name.at)));
+    return way.skip.name ? key_with(key, XXH3_64bits_withSeed(skipped, sizeof skipped, way.skip.name)) : key;
 }
 
 void kv_hasher_end(struct kv_hasher *h)

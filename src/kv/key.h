@@ -9,7 +9,7 @@ struct kv_hasher {
     void *state; /* NULL: out of memory */
     const int32_t *token;
     int64_t n;
-    uint32_t few;
+    struct kv_scope scope;
 };
 bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
                      const int32_t *tokens);

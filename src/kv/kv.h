@@ -40,9 +40,14 @@ struct kv_key {
  * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can learn from an answer's speed
  * what another user asked; 0: everybody's.  few: rows of prompts from position kv_few_from() on read values of large weights
  * alone (attend-few); what lies behind that position is kept apart, what ends before it is everybody's.  0: none do.
+ * skip: the same of a text of which parts are left out (kv_gaps_skip()).
  */
 struct kv_scope {
     uint64_t salt;
+    struct kv_skip {
+        uint64_t name; /* a hash of the gaps; 0: there are none */
+        int64_t from;  /* tokens before the first gap */
+    } skip;
     uint32_t few;
 };
 enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 }; /* the last pages, read whole */
@@ -56,6 +61,11 @@ static inline int64_t kv_few_from(uint32_t few) { return few & ((1u << KV_FEW_FR
 static inline struct kv_scope kv_scope_of(uint64_t salt) { return (struct kv_scope){.salt = salt}; }
 /* How the first `length` positions are computed. */
 static inline uint32_t kv_few_at(uint32_t few, int64_t length) { return few && length > kv_few_from(few) ? few : 0; }
+/* How the first `length` positions are computed, whoever may see them: what says nothing of them is 0, and so is the salt. */
+static inline struct kv_scope kv_scope_at(struct kv_scope s, int64_t length)
+{
+    return (struct kv_scope){.few = kv_few_at(s.few, length), .skip = s.skip.name && length > s.skip.from ? s.skip : (struct kv_skip){0, 0}};
+}
 /* So many positions are the same either way. */
 static inline int64_t kv_few_same(uint32_t a, uint32_t b)
 {
@@ -204,8 +214,8 @@ int64_t kv_gaps_skipped(const struct kv_gaps *g); /* positions that are left out
 int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
 /* NULL: timelines of such a model can have gaps; else why they cannot. */
 const char *kv_gaps_refuse(const struct kv_spec *s);
-/* What keeps their prefixes from those of other positions: for kv_scope.salt. */
-uint64_t kv_gaps_salt(uint64_t salt, const struct kv_gaps *g);
+/* What keeps prefixes that reach behind the first gap from those of other positions. */
+struct kv_skip kv_gaps_skip(const struct kv_gaps *g);
 
 /* ---- timelines ---- */
 

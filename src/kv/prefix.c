@@ -8,7 +8,8 @@
  * A node lives as long as something hangs below it.  The children and points of a node
  * are one array of token runs in lexicographic order, so that lookup compares tokens
  * themselves and the longest common prefix stands beside the place of the search.  Runs
- * of a sparse prompt that end behind where it begins to be sparse stand apart.
+ * of a sparse prompt that end behind where it begins to be sparse stand apart, and those of a shortened
+ * one that end behind its first gap.
  *
  * Node pages are those of the first timeline that was put; others with the same tokens
  * have the same rows (one arithmetic).  What else a session knows belongs into the mark.
@@ -26,7 +27,7 @@ enum { N_GHOSTS = 64, SHARED_USES = 7 };
 /* A restore point that is no more: how long it was, and a hash of its tokens. */
 struct ghost {
     uint64_t salt, hash;
-    uint32_t few;
+    struct kv_scope way;
     int64_t length; /* 0: nobody */
 };
 
@@ -34,7 +35,7 @@ struct ghost {
 struct run {
     const int32_t *token; /* [n], behind the struct that this is the head of */
     int32_t n;
-    uint32_t few; /* how positions up to its end are computed, as in struct kv_scope; 0: all alike */
+    struct kv_scope way; /* kv_scope_at() its end */
 };
 
 struct node {
@@ -93,10 +94,17 @@ static int64_t run_common(const struct run *r, const int32_t *q, int64_t n)
     return i;
 }
 
+static bool same_way(struct kv_scope a, struct kv_scope b)
+{
+    return a.few == b.few && a.skip.name == b.skip.name;
+}
+
 static int run_order(const struct run *r, struct run q)
 {
-    if (r->few != q.few)
-        return r->few < q.few ? -1 : 1;
+    if (r->way.few != q.way.few)
+        return r->way.few < q.way.few ? -1 : 1;
+    if (r->way.skip.name != q.way.skip.name)
+        return r->way.skip.name < q.way.skip.name ? -1 : 1;
     const int64_t i = run_common(r, q.token, q.n);
     if (i == r->n || i == q.n)
         return (r->n > q.n) - (r->n < q.n);
@@ -124,18 +132,40 @@ static struct run *node_equal(const struct node *d, struct run q)
 }
 
 /* The block of q that ends at position `end`. */
-static struct node *node_child(const struct node *d, const int32_t *q, int64_t end, uint32_t few)
+static struct node *node_child(const struct node *d, const int32_t *q, int64_t end, struct kv_scope scope)
 {
-    return (struct node *)node_equal(d, (struct run){q, KV_PAGE, kv_few_at(few, end)});
+    return (struct node *)node_equal(d, (struct run){q, KV_PAGE, kv_scope_at(scope, end)});
 }
 
-/* The point of d with the longest tail that q[n] begins with, of runs that are computed as `few` says. */
-static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, int64_t n, uint32_t few)
+/* Prefixes of at most n tokens behind `depth` are computed in this way. */
+struct stretch {
+    int64_t n;
+    struct kv_scope way;
+};
+enum { MAX_STRETCHES = 3 };
+
+/* Those of a scope behind depth tokens, the longest first. */
+static int stretches(struct kv_scope scope, int64_t depth, int64_t n, struct stretch out[MAX_STRETCHES])
+{
+    const int64_t few = scope.few ? kv_few_from(scope.few) : INT64_MAX, skip = scope.skip.name ? scope.skip.from : INT64_MAX;
+    const int64_t to[MAX_STRETCHES] = {depth + n, num_max(few, skip), num_min(few, skip)};
+    int64_t last = INT64_MAX;
+    int count = 0;
+    for (int i = 0; i < MAX_STRETCHES; i++)
+        if (to[i] >= depth && to[i] < last) {
+            last = num_min(to[i], depth + n);
+            out[count++] = (struct stretch){last - depth, kv_scope_at(scope, last)};
+        }
+    return count;
+}
+
+/* The point of d with the longest tail that q[n] begins with, of runs that are computed in one way. */
+static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, int64_t n, struct kv_scope way)
 {
     n = num_min(n, KV_PAGE - 1);
     while (n >= 0) {
-        const size_t i = node_search(d, (struct run){q, (int32_t)n, few});
-        if (!i || d->sub[i - 1]->few != few)
+        const size_t i = node_search(d, (struct run){q, (int32_t)n, way});
+        if (!i || !same_way(d->sub[i - 1]->way, way))
             return NULL;
         /* A shorter prefix of q has at most what q shares with the run before it. */
         const int64_t common = run_common(d->sub[i - 1], q, n);
@@ -147,26 +177,27 @@ static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, i
 }
 
 /* The longest of any that may be used; d is `depth` tokens deep. */
-static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n, int64_t depth, uint32_t few)
+static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n, int64_t depth, struct kv_scope scope)
 {
     struct kv_point *p = NULL;
-    if (d->n_points && few)
-        p = node_prefix_as(d, q, n, few);
-    if (d->n_points && !p)
-        p = node_prefix_as(d, q, few ? num_min(n, kv_few_from(few) - depth) : n, 0);
+    struct stretch part[MAX_STRETCHES];
+    const int n_parts = d->n_points ? stretches(scope, depth, n, part) : 0;
+    for (int i = 0; i < n_parts && !p; i++)
+        p = node_prefix_as(d, q, part[i].n, part[i].way);
     return p;
 }
 
 /* Tokens that q[n] shares with any run of d that may be used. */
-static int64_t node_common(const struct node *d, const int32_t *q, int64_t n, int64_t depth, uint32_t few)
+static int64_t node_common(const struct node *d, const int32_t *q, int64_t n, int64_t depth, struct kv_scope scope)
 {
     int64_t most = 0;
-    for (int own = few ? 1 : 0; own >= 0; own--) {
-        const int64_t n_here = few && !own ? num_min(n, num_max(0, kv_few_from(few) - depth)) : n;
-        const size_t i = node_search(d, (struct run){q, (int32_t)n_here, own ? few : 0});
+    struct stretch part[MAX_STRETCHES];
+    const int n_parts = stretches(scope, depth, n, part);
+    for (int p = 0; p < n_parts; p++) {
+        const size_t i = node_search(d, (struct run){q, (int32_t)part[p].n, part[p].way});
         for (size_t k = i ? i - 1 : 0; k <= i && k < d->n_sub; k++)
-            if (d->sub[k]->few == (own ? few : 0))
-                most = num_max(most, run_common(d->sub[k], q, n_here));
+            if (same_way(d->sub[k]->way, part[p].way))
+                most = num_max(most, run_common(d->sub[k], q, part[p].n));
     }
     return most;
 }
@@ -205,14 +236,14 @@ static size_t node_bytes(const struct kv_tree *t)
 
 /* Block i of the timeline, not yet below its parent; NULL: out of memory. */
 static struct node *node_create(struct kv_tree *t, struct node *parent,
-                                const struct kv_timeline *from, const int32_t *tokens, int64_t i, uint32_t few)
+                                const struct kv_timeline *from, const int32_t *tokens, int64_t i, struct kv_scope scope)
 {
     struct node *d = mem_zalloc(node_bytes(t));
     if (!d)
         return NULL;
     int32_t *token = (int32_t *)(void *)&d->page[t->n_full];
     memcpy(token, tokens, KV_PAGE * sizeof token[0]);
-    d->run = (struct run){.token = token, .n = KV_PAGE, .few = kv_few_at(few, (i + 1) * KV_PAGE)};
+    d->run = (struct run){.token = token, .n = KV_PAGE, .way = kv_scope_at(scope, (i + 1) * KV_PAGE)};
     d->parent = parent;
     d->hash = run_hash(parent->hash, tokens, KV_PAGE);
     d->from = num_min(from->from, (i + 1) * KV_PAGE);
@@ -316,9 +347,9 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
 static int64_t point_cost(const struct kv_point *p)
 {
     int64_t depth = p->length - p->run.n;
-    const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1, depth, p->run.few);
+    const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1, depth, p->run.way);
     for (const struct node *d = p->node; !before && d->parent; d = d->parent)
-        before = node_prefix(d->parent, d->run.token, KV_PAGE - 1, depth -= KV_PAGE, p->run.few);
+        before = node_prefix(d->parent, d->run.token, KV_PAGE - 1, depth -= KV_PAGE, p->run.way);
     return p->length - (before ? before->length : 0);
 }
 
@@ -425,7 +456,7 @@ static void point_free(struct kv_point *p)
 }
 
 /* With the mark, without pages; NULL: out of memory. */
-static struct kv_point *point_create(const struct kv_tree *t, uint32_t few, const int32_t *tokens, int64_t length,
+static struct kv_point *point_create(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t length,
                                      const void *mark, size_t mark_bytes)
 {
     const int64_t end = num_div_up(length, KV_PAGE), n_tail = length % KV_PAGE;
@@ -447,7 +478,7 @@ static struct kv_point *point_create(const struct kv_tree *t, uint32_t few, cons
         memcpy(p->mark, mark, mark_bytes);
     int32_t *token = (int32_t *)(void *)&p->page[n_pages];
     memcpy(token, tokens + (length - n_tail), tail_bytes);
-    p->run = (struct run){.token = token, .n = (int32_t)n_tail, .few = kv_few_at(few, length)};
+    p->run = (struct run){.token = token, .n = (int32_t)n_tail, .way = kv_scope_at(scope, length)};
     p->length = length;
     p->mark_bytes = mark_bytes;
     p->n_pages = n_pages;
@@ -502,7 +533,7 @@ static void ghost_add(struct kv_tree *t, const struct kv_point *p)
     const struct node *root = p->node;
     while (root->parent)
         root = root->parent;
-    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->run.few, p->length};
+    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->run.way, p->length};
 }
 
 int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
@@ -516,7 +547,7 @@ int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const i
     for (int64_t at = 0; at <= longest; at += KV_PAGE) {
         for (size_t i = 0; i < N_GHOSTS; i++) {
             const struct ghost *g = &t->ghost[i];
-            const bool here = g->length && g->salt == scope.salt && g->few == kv_few_at(scope.few, g->length) &&
+            const bool here = g->length && g->salt == scope.salt && same_way(g->way, kv_scope_at(scope, g->length)) &&
                               g->length / KV_PAGE == at / KV_PAGE && g->length > above && g->length <= n_tokens;
             if (here && run_hash(hash, tokens + at, g->length - at) == g->hash)
                 found = num_max(found, g->length);
@@ -652,10 +683,10 @@ static struct node *tree_reach(struct kv_tree *t, struct kv_scope scope, const s
 {
     struct node *d = root_make(t, scope.salt);
     for (int64_t i = 0; d && i < n_blocks; i++) {
-        struct node *child = node_child(d, tokens + i * KV_PAGE, (i + 1) * KV_PAGE, scope.few);
+        struct node *child = node_child(d, tokens + i * KV_PAGE, (i + 1) * KV_PAGE, scope);
         if (!child) {
             if (mem_grow(&d->sub, &d->cap_sub, d->n_sub + 1, sizeof d->sub[0]))
-                child = node_create(t, d, from, tokens + i * KV_PAGE, i, scope.few);
+                child = node_create(t, d, from, tokens + i * KV_PAGE, i, scope);
             if (!child)
                 goto nomem;
             node_insert(d, &child->run);
@@ -676,7 +707,7 @@ static struct node *tree_walk(const struct kv_tree *t, struct kv_scope scope, co
 {
     struct node *d = root_find(t, scope.salt);
     for (*depth = 0; d && n_tokens - *depth >= KV_PAGE; *depth += KV_PAGE) {
-        struct node *child = node_child(d, tokens + *depth, *depth + KV_PAGE, scope.few);
+        struct node *child = node_child(d, tokens + *depth, *depth + KV_PAGE, scope);
         if (!child)
             break;
         d = child;
@@ -691,7 +722,7 @@ static struct kv_point *tree_equal(const struct kv_tree *t, struct kv_scope scop
     const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d || n_tokens - depth >= KV_PAGE)
         return NULL;
-    return (struct kv_point *)node_equal(d, (struct run){tokens + depth, (int32_t)(n_tokens - depth), kv_few_at(scope.few, n_tokens)});
+    return (struct kv_point *)node_equal(d, (struct run){tokens + depth, (int32_t)(n_tokens - depth), kv_scope_at(scope, n_tokens)});
 }
 
 ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct kv_timeline *from,
@@ -712,7 +743,7 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     }
     if (!mem_grow(&t->heap, &t->cap_heap, t->n_heap + 1, sizeof t->heap[0]))
         goto nomem;
-    p = point_create(t, scope.few, tokens, n_tokens, mark, mark_bytes);
+    p = point_create(t, scope, tokens, n_tokens, mark, mark_bytes);
     if (!p)
         goto nomem;
     uint64_t alone = UINT64_MAX;
@@ -788,7 +819,8 @@ static int32_t *point_tokens(const struct kv_point *p, struct kv_scope *scope)
         if (out)
             memcpy(out + at, d->run.token, (size_t)d->run.n * sizeof *out);
     }
-    *scope = (struct kv_scope){d->salt, p->run.few};
+    *scope = p->run.way;
+    scope->salt = d->salt;
     return out;
 }
 
@@ -819,12 +851,12 @@ void kv_tree_find(struct kv_tree *t, struct kv_scope scope, const int32_t *token
     const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d)
         return;
-    out->matched = depth + node_common(d, tokens + depth, num_min(n_tokens - depth, KV_PAGE), depth, scope.few);
+    out->matched = depth + node_common(d, tokens + depth, num_min(n_tokens - depth, KV_PAGE), depth, scope);
 
     limit = num_min(limit, n_tokens);
     for (; d; d = d->parent, depth -= KV_PAGE) {
         const struct kv_point *p =
-            limit < depth ? NULL : node_prefix(d, tokens + depth, limit - depth, depth, scope.few);
+            limit < depth ? NULL : node_prefix(d, tokens + depth, limit - depth, depth, scope);
         if (!p)
             continue;
         out->point = p;

@@ -42,7 +42,7 @@ void session_set_salt(struct session *s, uint64_t salt)
     session_late_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
-    s->scope.salt = kv_gaps_salt(salt, kv_timeline_gaps(s->timeline));
+    s->scope.salt = salt;
 }
 
 /* Its first `same` positions stay at most, as they were. */
@@ -69,7 +69,7 @@ void session_set_gaps(struct session *s, struct kv_gaps *gaps)
 void session_use_gaps(struct session *s, struct kv_gaps *gaps)
 {
     kv_timeline_set_gaps(s->timeline, gaps);
-    s->scope.salt = kv_gaps_salt(s->salt, gaps);
+    s->scope.skip = kv_gaps_skip(gaps);
 }
 
 const struct kv_gaps *session_gaps(const struct session *s)
@@ -334,7 +334,7 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     dst->border = src->border;
     dst->next_border = src->next_border;
     dst->salt = src->salt;
-    dst->scope.salt = src->scope.salt;
+    dst->scope = src->scope;
     session_use_few(dst, src->scope.few);
     return INGLE_OK;
 }

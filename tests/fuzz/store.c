@@ -61,7 +61,7 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
         if (h.length >= 0 && (size_t)h.length <= h.meta_bytes / sizeof(int32_t)) {
             int32_t *token = mem_alloc((size_t)h.meta_bytes + 4);
             memcpy(token, at + sizeof h, (size_t)h.meta_bytes);
-            h.key = kv_key_of(h.context, (struct kv_scope){0, h.few}, token, h.length);
+            h.key = kv_key_of(h.context, (struct kv_scope){.few = h.few}, token, h.length);
             mem_free(token);
         }
     }

@@ -239,6 +239,56 @@ static void memory_and_disk_keep_them_apart(void **state)
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
 }
 
+/* Up to its first gap a text is as everybody's, whoever comes first, in memory and on disk; behind it, its own. */
+static void what_stands_before_the_first_gap_is_shared(void **state)
+{
+    (void)state;
+    enum { WAYS = 3, FIRST = 200 }; /* without gaps; with one; with that and another one */
+    int32_t position[WAYS][N];
+    uint64_t want[WAYS];
+    struct golden_model g;
+    struct session *s;
+    struct session_reuse r;
+    struct err e;
+    for (int i = 0; i < N; i++) {
+        position[0][i] = i;
+        position[1][i] = i + (i >= FIRST ? 30 : 0);
+        position[2][i] = position[1][i] + (i >= 260 ? 5 : 0);
+    }
+    golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
+    for (int k = 0; k < WAYS; k++) {
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        set_positions(s, position[k], N);
+        want[k] = run(&g, s, N, NULL);
+        session_free(s);
+    }
+    golden_close(&g);
+    for (int first = 0; first < WAYS; first++) {
+        char dir[] = "/tmp/ingle-skip-XXXXXX", command[64];
+        assert_non_null(mkdtemp(dir));
+        for (int again = 0; again < 2; again++) {
+            golden_open(&g, dense, &(struct golden_options){.n_ctx = 512, .restore_every = 64, .tree_bytes = 8 << 20, .store = dir, .store_min = 64});
+            for (int i = 0; i < WAYS; i++) {
+                const int k = (first + i) % WAYS;
+                GOLDEN_OK(session_create(&s, g.runner, &e));
+                set_positions(s, position[k], N);
+                assert_int_equal(run(&g, s, N, &r), want[k]);
+                if (!again && i) {
+                    assert_true(r.kept >= 128 && r.kept <= FIRST);
+                    assert_int_equal(r.from_tree, r.kept);
+                }
+                if (again)
+                    assert_true(r.kept >= 128 && (i || r.from_disk == r.kept));
+                GOLDEN_OK(session_remember(s, &e));
+                session_free(s);
+            }
+            golden_close(&g);
+        }
+        snprintf(command, sizeof command, "rm -r %s", dir);
+        assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
+    }
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -270,7 +320,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(positions_are_the_reference_s), cmocka_unit_test(no_gaps_are_plain),
         cmocka_unit_test(cuts_threads_and_neighbours_change_nothing), cmocka_unit_test(rewinds_forks_and_more_tokens),
-        cmocka_unit_test(memory_and_disk_keep_them_apart), cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(memory_and_disk_keep_them_apart),
+        cmocka_unit_test(what_stands_before_the_first_gap_is_shared), cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

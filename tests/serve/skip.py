@@ -91,6 +91,23 @@ class Skip(unittest.TestCase):
         some = together([lambda k=k: native(self.s, cache_prompt=k, prompt_keep=keep)["content"] for k in (True, False) for keep in (0.6, 0.64)])
         self.assertEqual([some[0], some[2]], [want, want])
 
+    def test_what_stands_before_the_first_gap_is_shared(self):
+        """A system prompt that others have sent, shortened or not, is not computed again."""
+        system = " ".join(WORDS.split()[:200])
+        asked = []
+        for start, keep in ((0, False), (20, 0.7), (120, 0.7), (120, 0.7)):
+            words = WORDS.split()[start : start + (60 if keep is False else 380)]
+            status, _, r = self.s.post("/v1/chat/completions", {"max_tokens": 2, "prompt_keep": keep, "messages": [
+                {"role": "system", "content": system}, {"role": "user", "content": " ".join(words)}]})
+            self.assertEqual(status, 200, r)
+            asked.append(r["usage"]["prompt_tokens_details"])
+        self.assertNotIn("computed_tokens", asked[0])
+        same = asked[1]["cached_tokens"]
+        self.assertTrue(300 <= same < 900, asked)
+        self.assertTrue(same <= asked[2]["cached_tokens"] < 900, asked)  # another document
+        self.assertGreater(asked[3]["cached_tokens"], 1000)  # the same again
+        self.assertTrue(all(a["computed_tokens"] > 1024 for a in asked[1:]), asked)
+
     def test_off_is_plain(self):
         short = " ".join(WORDS.split()[:430])
         plain = Server(INGLE, "--draft", "off", "-t", "2", "--ctx", "1900")

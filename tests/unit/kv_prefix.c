@@ -387,64 +387,120 @@ static void salts_share_nothing(void **state)
     grove_close(g);
 }
 
-static int64_t found_as(const struct grove *g, uint32_t few, int64_t n, int64_t limit, int64_t *matched)
+static int64_t found_as(const struct grove *g, struct kv_scope way, int64_t n, int64_t limit, int64_t *matched)
 {
     struct kv_match m;
-    kv_tree_find(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n, limit, &m);
+    kv_tree_find(g->tree, way, g->w.line[0].token, n, limit, &m);
     *matched = m.matched;
     return m.length;
 }
 
-static void remember_as(struct grove *g, uint32_t few)
+static void remember_as(struct grove *g, struct kv_scope way)
 {
     struct err err;
     const struct world_line *l = &g->w.line[0];
-    assert_int_equal(kv_tree_put(g->tree, (struct kv_scope){3, few}, l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(g->tree, way, l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
 }
 
-/* What ends at or before the place where a prompt begins to be sparse is everybody's, what is longer its own. */
+static const struct kv_scope dense = {.salt = 3};
+
+static struct kv_scope sparse_way(int which, int64_t from)
+{
+    return (struct kv_scope){.salt = 3, .few = kv_few_of(3 + which, from)};
+}
+
+/* Of a text of which parts are left out, the first behind `from` tokens. */
+static struct kv_scope skip_way(int which, int64_t from)
+{
+    return (struct kv_scope){.salt = 3, .skip = {.name = 77 + (uint64_t)which, .from = from}};
+}
+
+/* What ends at or before the place from which on rows are computed in another way is everybody's, what is longer its own. */
+static void kept_apart(struct kv_scope (*way)(int which, int64_t from), int64_t start)
+{
+    const struct kv_scope own_way = way(0, start), other = way(1, start);
+    struct grove *g = grove_open(0, 1 << 22, 1 << 22, 2);
+    int64_t matched, n = 0;
+    /* dense points at every 50 tokens; others at every 100 */
+    for (int k = 1; k <= 8; k++) {
+        step(g, 0, 50);
+        n += 50;
+        remember_as(g, dense);
+        if (k % 2 == 0)
+            remember_as(g, own_way);
+    }
+    const int64_t shared = start / 50 * 50;
+    for (int64_t limit = 0; limit <= n; limit += 25) {
+        const int64_t own = limit / 100 * 100;
+        assert_int_equal(found_as(g, dense, n, limit, &matched), limit / 50 * 50);
+        assert_int_equal(matched, n);
+        assert_int_equal(found_as(g, own_way, n, limit, &matched), num_max(num_min(shared, limit / 50 * 50), own > start ? own : 0));
+        assert_int_equal(matched, n);
+        assert_int_equal(found_as(g, other, n, limit, &matched), num_min(shared, limit / 50 * 50));
+        assert_int_equal(matched, num_min(n, start));
+    }
+    /* the other way round: a dense question does not see points of the other way */
+    kv_tree_clear(g->tree);
+    remember_as(g, own_way);
+    assert_int_equal(found_as(g, dense, n, n, &matched), 0);
+    assert_int_equal(matched, start / KV_PAGE * KV_PAGE); /* in whole blocks that are everybody's */
+    assert_int_equal(found_as(g, other, n, n, &matched), 0);
+    assert_int_equal(found_as(g, own_way, n, n, &matched), n);
+    assert_true(kv_tree_use(g->tree, own_way, g->w.line[0].token, n, true));
+    assert_false(kv_tree_use(g->tree, dense, g->w.line[0].token, n, true));
+    kv_tree_owe(g->tree, own_way, g->w.line[0].token, n);
+    struct kv_scope scope = {0};
+    int32_t *token;
+    int64_t n_owed;
+    assert_non_null(kv_tree_owed(g->tree, &scope, &token, &n_owed));
+    assert_true(scope.salt == 3 && scope.few == own_way.few && scope.skip.name == own_way.skip.name && scope.skip.from == own_way.skip.from &&
+                n_owed == n);
+    mem_free(token);
+    grove_close(g);
+}
+
+static const int64_t way_starts[] = {0, 1, 127, 128, 200, 256, 300};
+
 static void sparse_prompts_are_kept_apart_from_where_they_begin(void **state)
 {
     (void)state;
-    static const int64_t starts[] = {0, 1, 127, 128, 200, 256, 300};
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
-        const uint32_t few = kv_few_of(3, starts[i]), finer = kv_few_of(5, starts[i]);
+    for (size_t i = 0; i < sizeof way_starts / sizeof *way_starts; i++)
+        kept_apart(sparse_way, way_starts[i]);
+}
+
+static void shortened_prompts_are_kept_apart_from_their_first_gap(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof way_starts / sizeof *way_starts; i++)
+        kept_apart(skip_way, way_starts[i]);
+}
+
+/* Sparse and shortened: up to the first of the two with all, up to the second with those that have the first one, too. */
+static void a_sparse_and_shortened_prompt_shares_what_is_the_same(void **state)
+{
+    (void)state;
+    static const int64_t begin[][2] = {{100, 250}, {250, 100}, {130, 140}, {200, 200}, {0, 300}, {300, 0}};
+    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++) {
+        const struct kv_scope sparse = sparse_way(0, begin[i][0]), skip = skip_way(0, begin[i][1]);
+        const struct kv_scope both = {.salt = 3, .few = sparse.few, .skip = skip.skip};
+        const int64_t few = begin[i][0], gap = begin[i][1];
         struct grove *g = grove_open(0, 1 << 22, 1 << 22, 2);
         int64_t matched, n = 0;
-        /* dense points at every 50 tokens; sparse ones at every 100 */
-        for (int k = 1; k <= 8; k++) {
+        for (int k = 1; k <= 8; k++) { /* every 50 tokens each has a point, and both together at 350 */
             step(g, 0, 50);
             n += 50;
-            remember_as(g, 0);
-            if (k % 2 == 0)
-                remember_as(g, few);
+            remember_as(g, dense);
+            remember_as(g, sparse);
+            remember_as(g, skip);
+            if (n == 350)
+                remember_as(g, both);
         }
-        const int64_t shared = starts[i] / 50 * 50;
         for (int64_t limit = 0; limit <= n; limit += 25) {
-            const int64_t own = limit / 100 * 100;
-            assert_int_equal(found_as(g, 0, n, limit, &matched), limit / 50 * 50);
-            assert_int_equal(matched, n);
-            assert_int_equal(found_as(g, few, n, limit, &matched), num_max(num_min(shared, limit / 50 * 50), own > starts[i] ? own : 0));
-            assert_int_equal(matched, n);
-            assert_int_equal(found_as(g, finer, n, limit, &matched), num_min(shared, limit / 50 * 50));
-            assert_int_equal(matched, num_min(n, starts[i]));
+            const int64_t same = num_max(few, gap) / 50 * 50; /* with either of the two, or with all */
+            const int64_t found = limit >= 350 ? 350 : num_min(same, limit / 50 * 50);
+            assert_int_equal(found_as(g, both, n, limit, &matched), found);
+            assert_true(matched >= 350);
         }
-        /* the other way round: a dense question does not see sparse points */
-        kv_tree_clear(g->tree);
-        remember_as(g, few);
-        assert_int_equal(found_as(g, 0, n, n, &matched), 0);
-        assert_int_equal(matched, starts[i] / KV_PAGE * KV_PAGE); /* in whole blocks that are everybody's */
-        assert_int_equal(found_as(g, finer, n, n, &matched), 0);
-        assert_int_equal(found_as(g, few, n, n, &matched), n);
-        assert_true(kv_tree_use(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n, true));
-        assert_false(kv_tree_use(g->tree, (struct kv_scope){3, 0}, g->w.line[0].token, n, true));
-        kv_tree_owe(g->tree, (struct kv_scope){3, few}, g->w.line[0].token, n);
-        struct kv_scope scope = {0, 0};
-        int32_t *token;
-        int64_t n_owed;
-        assert_non_null(kv_tree_owed(g->tree, &scope, &token, &n_owed));
-        assert_true(scope.salt == 3 && scope.few == few && n_owed == n);
-        mem_free(token);
         grove_close(g);
     }
 }
@@ -772,6 +828,8 @@ int main(void)
         cmocka_unit_test(an_equal_point_is_refreshed),
         cmocka_unit_test(salts_share_nothing),
         cmocka_unit_test(sparse_prompts_are_kept_apart_from_where_they_begin),
+        cmocka_unit_test(shortened_prompts_are_kept_apart_from_their_first_gap),
+        cmocka_unit_test(a_sparse_and_shortened_prompt_shares_what_is_the_same),
         cmocka_unit_test(a_miss_knows_what_was_given_up),
         cmocka_unit_test(what_exceeds_the_budget_is_reported),
         cmocka_unit_test(the_least_recently_used_is_given_up_first),

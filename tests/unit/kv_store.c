@@ -105,53 +105,67 @@ static void salts_models_and_settings_share_nothing(void **state)
     depot_close(d);
 }
 
-static int64_t find_as(struct depot *d, uint32_t few, int64_t *foreign)
+static int64_t find_as(struct depot *d, struct kv_scope way, int64_t *foreign)
 {
     assert_true(kv_store_look(d->store, true));
-    return kv_store_find(d->store, (struct kv_scope){0, few}, d->w.line[2].token, 1000, foreign);
+    return kv_store_find(d->store, way, d->w.line[2].token, 1000, foreign);
 }
 
-static void put_as(struct depot *d, int line, uint32_t few, int64_t n)
+static void put_as(struct depot *d, int line, struct kv_scope way, int64_t n)
 {
     struct world_line *l = &d->w.line[line];
     assert_int_equal(world_step(&d->w, l, n, n), INGLE_OK);
-    kv_store_put(d->store, l->t, (struct kv_scope){0, few}, l->token, 0, NULL, 0);
+    kv_store_put(d->store, l->t, way, l->token, 0, NULL, 0);
 }
 
-/* A file of a sparse prompt continues what is everybody's, and nobody else finds it. */
-static void sparse_prompts_are_kept_apart(void **state)
+/* A file of rows that are computed in a way of their own from 300 tokens on continues what is everybody's, and nobody else finds it.
+ * other: another way from there on; later: the same from 700 on. */
+static void kept_apart(struct kv_scope way, struct kv_scope other, struct kv_scope later)
 {
-    (void)state;
-    const uint32_t few = kv_few_of(3, 300), finer = kv_few_of(4, 300), later = kv_few_of(3, 700);
+    const struct kv_scope dense = {0};
     int64_t foreign;
     struct err err;
     struct depot *d = depot_open(1 << 20);
-    put_as(d, 0, few, 300); /* of a sparse prompt, and dense so far */
-    put_as(d, 0, few, 300);
+    put_as(d, 0, way, 300); /* as everybody's so far */
+    put_as(d, 0, way, 300);
     for (int round = 0; round < 2; round++) {
         kv_store_flush(d->store);
-        assert_int_equal(find_as(d, few, &foreign), 600);
-        assert_int_equal(find_as(d, 0, &foreign), 300);
+        assert_int_equal(find_as(d, way, &foreign), 600);
+        assert_int_equal(find_as(d, dense, &foreign), 300);
         assert_int_equal(foreign, 600);
-        assert_int_equal(find_as(d, finer, &foreign), 300);
+        assert_int_equal(find_as(d, other, &foreign), 300);
         assert_int_equal(find_as(d, later, &foreign), 300);
         void *mark = NULL;
         size_t mark_bytes = 0;
         struct world_line *l = &d->w.line[1];
         kv_timeline_clear(l->t);
-        assert_int_equal(kv_store_restore(d->store, l->t, (struct kv_scope){0, few}, l->token, 600, &mark, &mark_bytes, &err), INGLE_OK);
+        assert_int_equal(kv_store_restore(d->store, l->t, way, l->token, 600, &mark, &mark_bytes, &err), INGLE_OK);
         l->length = l->rewind_to = 600;
         world_check(&d->w, l);
         mem_free(mark);
         depot_reopen(d);
     }
-    put_as(d, 1, 0, 100); /* the same tokens, dense: a file beside the other */
+    put_as(d, 1, dense, 100); /* the same tokens, dense: a file beside the other */
     kv_store_flush(d->store);
-    assert_int_equal(find_as(d, 0, &foreign), 700);
+    assert_int_equal(find_as(d, dense, &foreign), 700);
     assert_int_equal(find_as(d, later, &foreign), 700);
-    assert_int_equal(find_as(d, few, &foreign), 600);
+    assert_int_equal(find_as(d, way, &foreign), 600);
     assert_int_equal(foreign, 700);
     depot_close(d);
+}
+
+static void sparse_prompts_are_kept_apart(void **state)
+{
+    (void)state;
+    kept_apart((struct kv_scope){.few = kv_few_of(3, 300)}, (struct kv_scope){.few = kv_few_of(4, 300)}, (struct kv_scope){.few = kv_few_of(3, 700)});
+}
+
+static void shortened_prompts_are_kept_apart(void **state)
+{
+    (void)state;
+    kept_apart((struct kv_scope){.skip = {5, 300}}, (struct kv_scope){.skip = {6, 300}}, (struct kv_scope){.skip = {7, 700}});
+    kept_apart((struct kv_scope){.skip = {5, 300}, .few = kv_few_of(3, 300)}, (struct kv_scope){.skip = {5, 300}},
+               (struct kv_scope){.skip = {7, 700}, .few = kv_few_of(3, 800)});
 }
 
 static void a_saved_timeline_says_how_it_is_computed(void **state)
@@ -249,7 +263,7 @@ static void what_had_to_wait_is_offered_again(void **state)
     struct kv_tree *tree;
     struct err err;
     int n_owed = 0;
-    struct kv_scope scope = {0, 0};
+    struct kv_scope scope = {0};
     int32_t *token;
     int64_t n;
     assert_int_equal(kv_tree_create(&tree, d->w.pool, 12 << 20, &err), INGLE_OK);
@@ -718,6 +732,7 @@ int main(void)
         cmocka_unit_test(files_add_at_least_so_many_tokens),
         cmocka_unit_test(salts_models_and_settings_share_nothing),
         cmocka_unit_test(sparse_prompts_are_kept_apart),
+        cmocka_unit_test(shortened_prompts_are_kept_apart),
         cmocka_unit_test(a_saved_timeline_says_how_it_is_computed),
         cmocka_unit_test(the_least_valuable_is_evicted),
         cmocka_unit_test(memory_comes_before_what_waits_to_be_written),
