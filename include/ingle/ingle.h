@@ -640,6 +640,16 @@ INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *e
 INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
 /* What choosing pages left out since then. */
 INGLE_API void ingle_session_select(const struct ingle_session *s, struct ingle_select *out);
+/* How rows of its answers choose pages from now on, as ingle_engine_options.kv_select; "on": as the engine's say, or 1/16 where they say off
+ * or 1/1; NULL: as they say, as it is in the beginning.  The session is empty after a change.  INGLE_ARG: no such way; INGLE_UNSUP:
+ * the engine has no copies of the keys, since its kv_select is off (with "1/1" it has); INGLE_LIMIT: with kv_disk, more pages than
+ * its own kv_select makes room for.  Where no answer can choose pages, which is reported once, they read all. */
+INGLE_API ingle_status ingle_session_set_select(struct ingle_session *s, const char *how, struct ingle_error *error);
+/* What it is now, which a file may have changed: "off", "1/16,least=8".  INGLE_SELECT_TEXT bytes are enough. */
+enum { INGLE_SELECT_TEXT = 32 };
+INGLE_API void ingle_session_select_text(const struct ingle_session *s, char *out, size_t n);
+/* INGLE_ARG: it is no such text. */
+INGLE_API ingle_status ingle_select_check(const char *how, struct ingle_error *error);
 /* Where its tokens stand in a text of which parts are left out, from now on: position [n], ascending; those behind them go on from the
  * last one; NULL: one behind the other, as it is in the beginning.  What is computed stays as far as it is the same either way, the
  * rest waits again.  INGLE_UNSUP: this model's tokens cannot have gaps between them. */
@@ -958,6 +968,7 @@ struct ingle_request_options {
     const char *draft_method; /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.  Borrowed */
     const char *sparse;    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
     const int32_t *position; /* [n_prompt]: as in ingle_session_set_positions(); NULL: nothing is left out.  Not kept */
+    const char *kv_select; /* as in ingle_session_set_select(); NULL: as the engine's options say.  Not kept */
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and

@@ -28,6 +28,7 @@ struct named {
     size_t n, cap;
     bool busy; /* an answer is being written */
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
+    char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
 };
 
 /* An answer that is being written. */
@@ -51,6 +52,7 @@ struct job {
     double keep;
     char method[32]; /* o.draft_method */
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompt is computed; "": as --sparse says */
+    char select[INGLE_SELECT_TEXT]; /* the same of its answer, --kv-select */
     bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
     bool over; /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
@@ -204,7 +206,7 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
 
 #define GENERATE                                                                                                       \
     "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse prompt_keep show_tokens "  \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse kv_select prompt_keep show_tokens "  \
     "grammar json_schema json_object regex"
 
 static const struct {
@@ -394,6 +396,7 @@ static void keep_tokens(struct job *j)
     s->cap = j->cap;
     s->busy = false;
     memcpy(s->sparse, j->sparse, sizeof s->sparse);
+    memcpy(s->select, j->select, sizeof s->select);
     j->token = NULL;
 }
 
@@ -694,14 +697,14 @@ static double read_keep(const struct job *j, struct command *c, bool tools)
     return number_of(c, "prompt_keep", j->grammar || tools ? 1 : 0, 0.01, 1);
 }
 
-/* How its prompt is computed: a text as of --sparse, or true and false. */
-static const char *read_sparse(struct command *c)
+/* How its prompt or answer is computed: a text as of --sparse or --kv-select, or true and false. */
+static const char *read_way(struct command *c, const char *key)
 {
-    struct json_object *v = json_object_object_get(c->o, "sparse");
+    struct json_object *v = json_object_object_get(c->o, key);
     if (json_object_is_type(v, json_type_boolean))
         return json_object_get_boolean(v) ? "on" : "off";
-    (void)member(c, "sparse", json_type_string, "a string, true or false");
-    return text_of(c, "sparse");
+    (void)member(c, key, json_type_string, "a string, true or false");
+    return text_of(c, key);
 }
 
 /* Whether it goes on a thread of its own. */
@@ -728,8 +731,10 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
     o.draft_tree = (int64_t)whole_of(c, "draft_tree", 0, 0, 4096);
     o.draft_method = text_of(c, "draft_method");
-    o.sparse = read_sparse(c);
+    o.sparse = read_way(c, "sparse");
+    o.kv_select = read_way(c, "kv_select");
     snprintf(j->sparse, sizeof j->sparse, "%s", o.sparse ? o.sparse : "");
+    snprintf(j->select, sizeof j->select, "%s", o.kv_select ? o.kv_select : "");
     ingle_sampling_defaults(d->model, &o.sampling);
     ingle_config_sampling(d->c->config, &o.sampling);
     read_sampling(c, &o.sampling);
@@ -767,6 +772,7 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
         j->o = o;
         j->o.draft_method = o.draft_method ? j->method : NULL;
         j->o.sparse = o.sparse ? j->sparse : NULL;
+        j->o.kv_select = o.kv_select ? j->select : NULL;
         j->has_thread = pool_thread(&j->thread, shorten, j);
         if (j->has_thread)
             return INGLE_OK;
@@ -861,7 +867,8 @@ static ingle_status compute(struct transfer *t)
     struct ingle_request *request;
     struct ingle_request_options o = {.prompt = t->named->token, .n_prompt = (int64_t)t->named->n,
                                       .end = on_compute_end, .done = on_computed, .arg = t,
-                                      .sparse = t->named->sparse[0] ? t->named->sparse : NULL};
+                                      .sparse = t->named->sparse[0] ? t->named->sparse : NULL,
+                                      .kv_select = t->named->select[0] ? t->named->select : NULL};
     ingle_sampling_defaults(d->model, &o.sampling);
     t->status = ingle_scheduler_submit(d->scheduler, &o, &request, NULL, &t->error);
     if (t->status == INGLE_LIMIT) /* the queue is full: fetch() does it */
@@ -881,6 +888,8 @@ static void open_session(struct ingle_engine *e, void *arg)
     t->status = ingle_session_open(&t->session, e, &t->error);
     if (!t->status && t->named->sparse[0])
         t->status = ingle_session_set_sparse(t->session, t->named->sparse, &t->error);
+    if (!t->status && t->named->select[0])
+        t->status = ingle_session_set_select(t->session, t->named->select, &t->error);
 }
 
 static void close_session(struct ingle_engine *e, void *arg)
@@ -928,6 +937,7 @@ static void take(struct ingle_engine *e, void *arg)
     memcpy(n->token, ids, (size_t)count * sizeof *ids);
     n->n = (size_t)count;
     ingle_session_sparse_text(t->session, n->sparse, sizeof n->sparse);
+    ingle_session_select_text(t->session, n->select, sizeof n->select);
     t->status = ingle_session_remember(t->session, &t->error);
 }
 

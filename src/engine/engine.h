@@ -100,12 +100,12 @@ struct ingle_engine {
     bool few_told;              /* that somebody asked for it in vain */
     struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
     const char *pick_why;       /* why none can choose; NULL: they can */
-    char picked[64];            /* numerics with that: the key of what is stored */
+    bool pick_told;             /* that somebody asked for it in vain */
     char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
     bool paging_told;           /* that there is nothing to keep on disk */
     const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
     struct engine_skip *skip;   /* what shortens prompts, or NULL */
-    char named[80];             /* the numerics, with how prompts are computed where nobody says */
+    char named[80];             /* the numerics, with how prompts and answers are computed where nobody says */
 };
 
 /* A drafter that fits its target. */
@@ -188,6 +188,11 @@ void engine_sparse_refuse(struct ingle_engine *e);
 MUST_CHECK ingle_status engine_pick_parse(const char *what, const char *text, struct kern_pick *pick, struct err *err);
 /* Behind the binding of weights: e->pick, and what belongs to it. */
 MUST_CHECK ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+/* What a request or session says ("on": as the engine's options do, or 1/16; NULL: as they do).  INGLE_UNSUP: there are no copies of
+ * the keys; INGLE_LIMIT: with a disk, there is no room for what it reads.  Where none can choose it is to see all, which
+ * engine_pick_refuse() says once. */
+MUST_CHECK ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how, struct kern_pick *pick, bool *in_vain, struct err *err);
+void engine_pick_refuse(struct ingle_engine *e);
 void engine_pick_text(const struct kern_pick *p, char *out, size_t n);
 void engine_pick_add(struct ingle_select *sum, const struct kern_pick_seen *seen);
 void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more);

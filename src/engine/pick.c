@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char kind[] = "kv-select";
+enum { USUAL_PART = 16 }; /* of who only says "on" */
 
 static bool read_number(const char *text, size_t n, int64_t least, int64_t most, int64_t *out)
 {
@@ -26,6 +27,8 @@ ingle_status engine_pick_parse(const char *what, const char *text, struct kern_p
         *pick = (struct kern_pick){0};
         return INGLE_OK;
     }
+    if (strlen(text) >= INGLE_SELECT_TEXT)
+        return err_set(err, INGLE_ARG, "%s: '%.60s' has %zu bytes, more than %d", what, text, strlen(text), INGLE_SELECT_TEXT - 1);
     const size_t n = strcspn(text, ",");
     if (n < 3 || memcmp(text, "1/", 2) != 0 || !read_number(text + 2, n - 2, 1, KERN_PICK_PART_MOST, &p.part))
         return err_set(err, INGLE_ARG, "%s: '%.60s' is neither off nor 1/N with N from 1 to %d", what, text, KERN_PICK_PART_MOST);
@@ -53,7 +56,6 @@ ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_
 {
     struct kv_types types;
     struct kv_spec kv = {0};
-    char least[24] = "";
     ingle_status st = engine_pick_parse("kv-select", o->kv_select, &e->pick, err);
     if (!st)
         st = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &types, err);
@@ -66,18 +68,83 @@ ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_
     if (!e->pick.part)
         return INGLE_OK;
     if (e->pick_why) {
-        report(&e->sink, INGLE_REPORT_WARN, kind, "attention", "not used, answers read all keys and values: %s", e->pick_why);
+        engine_pick_refuse(e);
         e->pick = (struct kern_pick){0};
         return INGLE_OK;
     }
-    report(&e->sink, INGLE_REPORT_NOTE, kind, "attention",
-           "rows of answers read 1/%lld of the pages of 128 tokens, and no fewer than %lld; what they miss is estimated, and measured at every "
-           "%dth: answers change", (long long)e->pick.part, (long long)e->pick.least, KERN_PICK_EVERY);
-    if (e->pick.least != KERN_PICK_LEAST)
-        snprintf(least, sizeof least, "-p%lld", (long long)e->pick.least);
-    snprintf(e->picked, sizeof e->picked, "%.40s+sel%lld%s", e->numerics, (long long)e->pick.part, least);
-    e->numerics = e->picked;
+    if (e->pick.part > 1)
+        report(&e->sink, INGLE_REPORT_NOTE, kind, "attention",
+               "rows of answers read 1/%lld of the pages of 128 tokens, and no fewer than %lld; what they miss is estimated, and measured at "
+               "every %dth: answers change", (long long)e->pick.part, (long long)e->pick.least, KERN_PICK_EVERY);
+    else
+        report(&e->sink, INGLE_REPORT_NOTE, kind, "attention",
+               "4-bit copies of keys are kept; rows of answers read all pages unless their request says otherwise");
     return INGLE_OK;
+}
+
+void engine_pick_refuse(struct ingle_engine *e)
+{
+    if (e->pick_told)
+        return;
+    e->pick_told = true;
+    report(&e->sink, INGLE_REPORT_WARN, kind, "attention", "not used, answers read all keys and values: %s", e->pick_why);
+}
+
+/* Of a request or session: one word more. */
+static ingle_status parse_asked(const char *text, const struct kern_pick *usual, struct kern_pick *pick, struct err *err)
+{
+    if (strcmp(text, "on") != 0)
+        return engine_pick_parse("kv_select", text, pick, err);
+    *pick = usual->part > 1 ? *usual : (struct kern_pick){USUAL_PART, KERN_PICK_LEAST};
+    return INGLE_OK;
+}
+
+ingle_status ingle_select_check(const char *how, struct ingle_error *error)
+{
+    struct err err;
+    struct kern_pick pick, none = {0};
+    return engine_say(error, how ? parse_asked(how, &none, &pick, &err) : INGLE_OK, &err);
+}
+
+ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how, struct kern_pick *pick, bool *in_vain, struct err *err)
+{
+    struct kern_pick p = e->pick;
+    const ingle_status st = how ? parse_asked(how, &e->pick, &p, err) : INGLE_OK;
+    if (st)
+        return st;
+    *in_vain = p.part > 1 && e->pick_why;
+    if (*in_vain || p.part <= 1)
+        p = (struct kern_pick){0};
+    const int64_t room = session_pick_room(e->runner), most = p.part ? kern_pick_budget(&p, session_runner_n_ctx(e->runner) - 1) : 0;
+    if (p.part && !e->pick.part)
+        return err_set(err, INGLE_UNSUP, "kv_select: '%s' needs 4-bit copies of the keys, and there are none without --kv-select (1/16; or 1/1: "
+                       "all pages are read unless a request says otherwise)", how);
+    if (most > room)
+        return err_set(err, INGLE_LIMIT, "kv_select: '%s' reads up to %lld pages of a context of %lld tokens; with --kv-disk there is room for "
+                       "%lld, which --kv-select says", how, (long long)most, (long long)session_runner_n_ctx(e->runner), (long long)room);
+    *pick = p;
+    return INGLE_OK;
+}
+
+ingle_status ingle_session_set_select(struct ingle_session *s, const char *how, struct ingle_error *error)
+{
+    struct err err;
+    struct kern_pick pick;
+    bool in_vain;
+    const ingle_status st = engine_pick_choose(s->e, how, &pick, &in_vain, &err);
+    if (st)
+        return engine_say(error, st, &err);
+    if (in_vain)
+        engine_pick_refuse(s->e);
+    session_set_pick(s->s, &pick);
+    engine_drawing_turn(s);
+    return INGLE_OK;
+}
+
+void ingle_session_select_text(const struct ingle_session *s, char *out, size_t n)
+{
+    const struct kern_pick pick = session_pick(s->s);
+    engine_pick_text(&pick, out, n);
 }
 
 void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more)

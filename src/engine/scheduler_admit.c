@@ -178,7 +178,7 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         return start_prompt(s, a, err);
     if (a->n_generated) {
         st = session_sync_begin(t, session_tokens(t), session_pending(t), err);
-        if (!st && r->scope.few) /* what was drawn stays what it is */
+        if (!st && (r->scope.few || r->pick.part)) /* what was drawn stays what it is */
             session_prompt(t, r->o.n_prompt);
     } else {
         a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
@@ -310,6 +310,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     session_set_gaps(a->session.s, r->gaps);
+    session_set_pick(a->session.s, &r->pick);
     session_set_few(a->session.s, r->scope.few);
     s->n_free--;
     return a;
@@ -323,6 +324,8 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     s->reserved_bytes += r->reserve_bytes;
     if (r->sparse_in_vain)
         engine_sparse_refuse(s->e);
+    if (r->select_in_vain)
+        engine_pick_refuse(s->e);
     struct engine_answer *first = take_slot(s, r, 0);
     for (int i = 1; i < r->o.n; i++)
         take_slot(s, r, i);

@@ -123,11 +123,14 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
-    bool network, text;
+    bool network, text, select_in_vain = false;
+    struct kern_pick pick = {0};
     uint32_t few = s->e->few;
     ingle_status st = check_numbers(s, o, err);
     if (!st && o->sparse)
         st = engine_sparse_parse("sparse", o->sparse, &few, err);
+    if (!st)
+        st = engine_pick_choose(s->e, o->kv_select, &pick, &select_in_vain, err);
     if (st)
         return st;
     st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
@@ -149,12 +152,14 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->by_network = network && o->draft_max >= 0;
     r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
-    r->o.sparse = NULL;
+    r->o.sparse = r->o.kv_select = NULL;
+    r->pick = pick;
+    r->select_in_vain = select_in_vain;
     r->sparse_in_vain = few && s->e->few_why;
     r->gaps = gaps;
     r->o.position = NULL;
     r->salt = engine_salt_of(o->user);
-    r->scope = (struct kv_scope){.salt = r->salt, .skip = kv_gaps_skip(gaps), .few = s->e->few_why ? 0 : few};
+    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick), .skip = kv_gaps_skip(gaps), .few = s->e->few_why ? 0 : few};
     r->usage.n_skipped = kv_gaps_skipped(gaps);
     const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped; /* of positions */
     const int64_t room = num_min(s->n_ctx, most) - o->n_prompt;

@@ -106,7 +106,8 @@ ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engin
     if (e->few && e->few_why)
         engine_sparse_refuse(e);
     e->few = e->few_why ? 0 : e->few;
-    snprintf(e->named, sizeof e->named, "%s%s%s", e->numerics, e->few ? "+" : "", kv_few_name(e->few).at);
+    const struct kv_pick_text pick = kv_pick_name(&e->pick);
+    snprintf(e->named, sizeof e->named, "%.31s%s%.14s%s%s", e->numerics, pick.at[0] ? "+" : "", pick.at, e->few ? "+" : "", kv_few_name(e->few).at);
     return INGLE_OK;
 }
 

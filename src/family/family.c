@@ -322,7 +322,31 @@ static bool reads_of(const struct family_forward *f, int64_t n, struct reads *r)
 
 /* ---- rows that choose pages ---- */
 
-static int64_t rows_of_all(const struct kern_pick *pick, const struct family_span *s);
+/* Whether rows of the stream may. */
+static bool chooses(const struct family_forward *f, uint32_t stream, int64_t window)
+{
+    return f->kv->stream[stream].shadow && !window;
+}
+
+/* Rows of a span that see all: the first ones. */
+static int64_t rows_of_all(const struct family_span *s)
+{
+    int64_t n = s->pick ? 0 : s->n;
+    while (n < s->n && kern_pick_budget(s->pick, s->at + n) > (s->at + n) / KV_PAGE)
+        n++;
+    return n;
+}
+
+/* The largest budget of a row of the step; in a dry run, of any rule. */
+static int64_t largest_budget(const struct family_forward *f)
+{
+    const struct family_step *step = f->step;
+    int64_t most = step->span ? 1 : num_div_up(f->n_ctx, KV_PAGE);
+    for (int64_t i = 0; step->span && i < step->n_spans; i++)
+        if (step->span[i].pick)
+            most = num_max(most, kern_pick_budget(step->span[i].pick, f->n_ctx - 1));
+    return most;
+}
 
 /* Rows [first, first + p->n_rows) of p, of heads whose pages are on disk: one head after the other. */
 static void attend_picked_head(const struct family_forward *f, uint32_t stream, uint32_t head, const struct device_picks *p,
@@ -361,6 +385,8 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
     }
 }
 
+static bool same_rule(const struct kern_pick *a, const struct kern_pick *b) { return a->part == b->part && a->least == b->least; }
+
 static void attend_some(const struct family_forward *f, uint32_t stream, const struct device_picks *p, struct device_pick_row *row,
                         struct kv_timeline *const *t, struct rows q, int64_t n_heads, struct rows out, float scale)
 {
@@ -378,19 +404,20 @@ static void attend_some(const struct family_forward *f, uint32_t stream, const s
         attend_picked_head(f, stream, (uint32_t)h, p, row, t, q, n_heads / kv.n_heads, out, scale);
 }
 
-/* The rows that do not see all, some at a time; in a dry run, as many as can be. */
+/* The rows that do not see all, some of one rule at a time; in a dry run, as many as can be. */
 static void attend_picked(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out, float scale)
 {
     const struct device_kv kv = stream_of(f, stream);
     const struct family_step *step = f->step;
     struct device_pick_row row[DEVICE_PICK_ROWS];
     struct kv_timeline *timeline[DEVICE_PICK_ROWS];
-    struct device_picks p = {.rule = f->pick, .shadow = shadow_of(f, stream), .n_heads = kv.n_heads, .k_width = kv.k_width, .v_width = kv.v_width,
-                             .row = row, .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows), .last = f->n_ctx - 1,
-                             .most = kern_pick_budget(f->pick, f->n_ctx - 1)};
+    struct device_picks p = {.shadow = shadow_of(f, stream), .n_heads = kv.n_heads, .k_width = kv.k_width, .v_width = kv.v_width,
+                             .row = row, .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows), .last = f->n_ctx - 1, .most = largest_budget(f)};
     p.chosen = device_bytes(f->device, (size_t)(p.n_rows * kv.n_heads * p.most) * sizeof *p.chosen);
     p.rest = device_bytes(f->device, (size_t)(p.n_rows * n_heads * kern_attend_state(kv.v_width)) * sizeof *p.rest);
     if (!p.chosen || !p.rest || !step->span) {
+        static const struct kern_pick all = {.part = 1, .least = KERN_PICK_LEAST};
+        p.rule = &all;
         p.row = NULL;
         attend_some(f, stream, &p, NULL, NULL, q, n_heads, out, scale);
         return;
@@ -398,33 +425,19 @@ static void attend_picked(const struct family_forward *f, uint32_t stream, struc
     p.n_rows = 0;
     for (int64_t i = 0, first = 0; i < step->n_spans; first += step->span[i++].n) {
         const struct family_span *s = &step->span[i];
-        for (int64_t k = rows_of_all(f->pick, s); k < s->n; k++) {
+        for (int64_t k = rows_of_all(s); k < s->n; k++) {
+            if (p.n_rows == DEVICE_PICK_ROWS || (p.n_rows && !same_rule(p.rule, s->pick))) {
+                attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
+                p.n_rows = 0;
+            }
+            p.rule = s->pick;
             timeline[p.n_rows] = s->timeline;
             row[p.n_rows++] = (struct device_pick_row){.row = first + k, .pos = s->at + k, .seen = s->picked,
                                                        .shadow = kv_timeline_pages(s->timeline, f->kv->stream[f->kv->stream[stream].shadow].group)};
-            if (p.n_rows < DEVICE_PICK_ROWS)
-                continue;
-            attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
-            p.n_rows = 0;
         }
     }
     if (p.n_rows)
         attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
-}
-
-/* NULL: no rows of the stream choose pages. */
-static const struct kern_pick *pick_of(const struct family_forward *f, uint32_t stream, int64_t window)
-{
-    return f->kv->stream[stream].shadow && !window ? f->pick : NULL;
-}
-
-/* Rows of a span that see all: the first ones. */
-static int64_t rows_of_all(const struct kern_pick *pick, const struct family_span *s)
-{
-    int64_t n = pick && s->picked ? 0 : s->n;
-    while (n < s->n && kern_pick_budget(pick, s->at + n) > (s->at + n) / KV_PAGE)
-        n++;
-    return n;
 }
 
 int64_t family_window_first(const struct kv_timeline *t, int64_t at, int64_t window)
@@ -472,7 +485,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
-    const struct kern_pick *pick = pick_of(f, stream, window);
+    const bool may_choose = chooses(f, stream, window);
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
     int64_t n_picked = 0, row = 0;
@@ -482,7 +495,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
         r.n = 0;
         for (int64_t i = 0; s && i < f->step->n_spans; i++) {
             const struct family_span *from = &f->step->span[i];
-            const int64_t n = rows_of_all(pick, from), at = row;
+            const int64_t n = may_choose ? rows_of_all(from) : from->n, at = row;
             row += from->n;
             n_picked += from->n - n;
             if (!n)
@@ -500,7 +513,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
             attend_picked(f, stream, q, n_heads, out, scale);
     } else {
         device_attend(f->device, &kv, &dry, 1, q, n_heads, out, window, scale);
-        if (pick)
+        if (may_choose)
             attend_picked(f, stream, q, n_heads, out, scale);
     }
     device_release(f->device, mark);

@@ -23,7 +23,8 @@ struct family_span {
     bool prompt; /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last of a step */
     const struct kern_few *few; /* how layers that see all before them attend, in a prompt; NULL: to all of it */
     struct kern_few_seen *seen; /* what that did is added; NULL: nobody asks */
-    struct kern_pick_seen *picked; /* its rows choose pages as family_forward.pick says, and what that did is added; NULL: they see all */
+    const struct kern_pick *pick; /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
+    struct kern_pick_seen *picked; /* what that did is added; NULL: nobody asks */
 };
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step is also written to
@@ -66,7 +67,6 @@ struct family_forward {
     const struct family_step *step;
     const struct kv_spec *kv;
     int64_t n_ctx;          /* positions a timeline may have */
-    const struct kern_pick *pick; /* how rows choose pages where a stream has shadow keys; NULL: none do */
     const struct family_probe *probe; /* NULL: nobody asks */
     struct rows logits;     /* written: [n_logits][n_vocab] */
     family_tap_fn *tap;     /* may be NULL */

@@ -55,6 +55,22 @@ struct kv_few_text kv_few_name(uint32_t few)
     return t;
 }
 
+struct kv_pick_text kv_pick_name(const struct kern_pick *p)
+{
+    struct kv_pick_text t = {""};
+    if (p->part > 1 && p->least == KERN_PICK_LEAST)
+        snprintf(t.at, sizeof t.at, "sel%lld", (long long)p->part);
+    else if (p->part > 1)
+        snprintf(t.at, sizeof t.at, "sel%lld-p%lld", (long long)p->part, (long long)p->least);
+    return t;
+}
+
+uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p)
+{
+    const struct kv_pick_text name = kv_pick_name(p);
+    return name.at[0] ? XXH3_64bits_withSeed(name.at, strlen(name.at), salt) : salt;
+}
+
 struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t n)
 {
     struct kv_hasher h;

@@ -217,6 +217,15 @@ const char *kv_gaps_refuse(const struct kv_spec *s);
 /* What keeps prefixes that reach behind the first gap from those of other positions. */
 struct kv_skip kv_gaps_skip(const struct kv_gaps *g);
 
+/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/pick.h); those that choose all have the bits
+ * of those that do not choose. */
+uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p);
+/* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are read. */
+struct kv_pick_text {
+    char at[32];
+};
+struct kv_pick_text kv_pick_name(const struct kern_pick *p);
+
 /* ---- timelines ---- */
 
 struct kv_timeline;

@@ -138,6 +138,9 @@ struct kv_save_options {
     uint64_t identity;
     const char *model, *numerics, *codec;
     uint32_t few;              /* of what is saved, as in struct kv_scope */
+    uint64_t salt;             /* the same; of what is loaded, what its mark says: */
+    uint64_t (*salt_of)(const void *mark, size_t mark_bytes); /* NULL: 0 */
+    const char *more;          /* behind the numerics, for people; or NULL */
     const atomic_bool *gentle; /* while it is true the processor is left to others half of the time; or NULL */
 };
 /* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody changes the
@@ -161,6 +164,8 @@ MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec
                                       const char *path, const struct kv_save_options *o, struct err *err);
 /* How they were computed (struct kv_scope); 0: it does not matter for them. */
 uint32_t kv_load_few(const struct kv_load *l);
+/* Its mark [n], valid until its end. */
+const void *kv_load_mark(const struct kv_load *l, size_t *n);
 /* Its tokens [n], valid until its end. */
 const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n);
 /* Takes pages, for a millisecond.  *more: there are more to take.  The engine thread. */

@@ -97,7 +97,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->few = kv_few_at(o->few, t->length);
-    h->key = kv_key_of(h->context, (struct kv_scope){.few = h->few}, tokens, t->length);
+    h->key = kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .few = h->few}, tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
@@ -106,7 +106,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     h->n_groups = s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
     char settings[sizeof h->settings];
-    snprintf(settings, sizeof settings, "%s %s", o->codec ? o->codec : "", numerics);
+    snprintf(settings, sizeof settings, "%s %s%s", o->codec ? o->codec : "", numerics, o->more ? o->more : "");
     kv_file_settings(h, settings, s->n_own > 0);
     if (!kv_file_pages(s, 0, t->length, &h->n_pages, &n_bytes))
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", path,
@@ -210,7 +210,8 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
         st = check_file(&l->file, spec, max_tokens, o, &l->own, err);
     if (!st)
         st = kv_file_read_meta(&l->file, &l->own, err);
-    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, (struct kv_scope){.few = h->few}, l->file.token, h->length)))
+    const uint64_t salt = !st && o->salt_of ? o->salt_of(l->file.mark, h->mark_bytes) : 0;
+    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, (struct kv_scope){.salt = salt, .few = h->few}, l->file.token, h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
     uint64_t n_pages = 0, n_bytes;
     if (!st && !kv_file_pages(spec, 0, h->length, &n_pages, &n_bytes))
@@ -232,6 +233,12 @@ const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n)
 {
     *n = l->file.head.n_tokens;
     return l->file.token;
+}
+
+const void *kv_load_mark(const struct kv_load *l, size_t *n)
+{
+    *n = l->file.head.mark_bytes;
+    return l->file.mark;
 }
 
 uint32_t kv_load_few(const struct kv_load *l)

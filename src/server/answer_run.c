@@ -392,6 +392,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .draft_tree = q->draft_tree,
         .draft_method = q->draft_method,
         .sparse = q->sparse.n ? q->sparse.at : NULL,
+        .kv_select = q->kv_select.n ? q->kv_select.at : NULL,
         .sampling = q->sampling,
         .n_top = q->logprobs ? q->n_top : 0,
         .prompt_logprobs = q->logprobs && q->echo,

@@ -285,6 +285,7 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->user);
     str_init(&r->cache_key);
     str_init(&r->sparse);
+    str_init(&r->kv_select);
     for (size_t i = 0; i < defaults->n_bias; i++) {
         struct fault none = {0};
         request_add_bias(r, defaults->bias[i].token, defaults->bias[i].bias, &none);
@@ -306,6 +307,7 @@ void request_release(struct chat_request *r)
     str_release(&r->user);
     str_release(&r->cache_key);
     str_release(&r->sparse);
+    str_release(&r->kv_select);
     for (size_t i = 0; i < r->n_prompts; i++) {
         str_release(&r->prompt[i].text);
         mem_free(r->prompt[i].ids);
@@ -465,7 +467,7 @@ void request_get_cache_key(struct json_object *o, const char *name, struct chat_
         str_add(&r->cache_key, json_object_get_string(v), (size_t)json_object_get_string_len(v));
 }
 
-void request_get_sparse(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+void request_get_way(struct json_object *o, const char *name, request_check_fn *check, struct str *out, struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     struct ingle_error e;
@@ -476,13 +478,13 @@ void request_get_sparse(struct json_object *o, const char *name, struct chat_req
         return;
     }
     const char *how = request_is_text(v) ? json_object_get_string(v) : json_object_get_boolean(v) ? "on" : "off";
-    const ingle_status st = ingle_sparse_check(how, &e);
+    const ingle_status st = check(how, &e);
     if (request_is_text(v) && memchr(how, 0, (size_t)json_object_get_string_len(v)))
         request_fault(f, FAULT_REQUEST, name, "'%s' has a zero character", name);
     else if (st)
         request_fault_from(f, st, name, e.text);
-    str_clear(&r->sparse);
-    str_adds(&r->sparse, how);
+    str_clear(out);
+    str_adds(out, how);
 }
 
 void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)

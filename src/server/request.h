@@ -154,7 +154,7 @@ struct chat_request {
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
-    struct str sparse;  /* as --sparse, or "": as the server's option says */
+    struct str sparse, kv_select; /* as --sparse and --kv-select, or "": as the server's options say */
     double prompt_keep; /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
     bool keep_asked;    /* the request says so: then beside tools and grammars, too */
     bool anew;          /* nothing that is known of the prompt is used */
@@ -206,8 +206,9 @@ bool request_has_tools(const struct chat_request *r);
 void request_check(const struct chat_request *r, struct fault *f);
 /* Any number will do; -1 asks for a random one. */
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
-/* As --sparse; true and false are on and off. */
-void request_get_sparse(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+/* A text that check() takes, into *out; true and false are "on" and "off". */
+typedef ingle_status request_check_fn(const char *how, struct ingle_error *error);
+void request_get_way(struct json_object *o, const char *name, request_check_fn *check, struct str *out, struct fault *f);
 /* A share above 0, up to 1; false: all, true: as the server's option says, whatever stands beside it. */
 void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
 /* "refuse" or "drop". */

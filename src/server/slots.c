@@ -31,6 +31,7 @@ struct slot {
     size_t n;
     size_t n_stable; /* of them those that a later prompt begins with; 0: all */
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
+    char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
 };
 
 enum action { SAVE, RESTORE, ERASE };
@@ -185,14 +186,16 @@ static bool fill(struct slot *s, const char *user, const struct answer_tokens *t
 static bool copy(struct slot *to, const struct slot *from)
 {
     memcpy(to->sparse, from->sparse, sizeof to->sparse);
+    memcpy(to->select, from->select, sizeof to->select);
     return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = from->n,
                                                         .n_stable = from->n_stable});
 }
 
-void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const struct answer_tokens *t)
+void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select, const struct answer_tokens *t)
 {
     struct slot new = {0};
     snprintf(new.sparse, sizeof new.sparse, "%s", sparse);
+    snprintf(new.select, sizeof new.select, "%s", select);
     if (id >= 0 && id < s->n && fill(&new, user, t))
         put(s, id, &new);
 }
@@ -229,6 +232,8 @@ static void open_session(struct ingle_engine *engine, void *arg)
         ingle_session_set_user(t->session, t->slot.user);
     if (!t->status && t->slot.sparse[0])
         t->status = ingle_session_set_sparse(t->session, t->slot.sparse, &t->error);
+    if (!t->status && t->slot.select[0])
+        t->status = ingle_session_set_select(t->session, t->slot.select, &t->error);
 }
 
 static void close_session(struct ingle_engine *engine, void *arg)
@@ -316,6 +321,7 @@ static void restore(struct task *t)
         return;
     const int32_t *ids = ingle_session_tokens(t->session, &n);
     ingle_session_sparse_text(t->session, now.sparse, sizeof now.sparse);
+    ingle_session_select_text(t->session, now.select, sizeof now.select);
     if (fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .n_stable = stable})) {
         release(&t->slot);
         t->slot = now;

@@ -89,7 +89,7 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
         return false;
     }
     *span = (struct family_span){.timeline = b->timeline, .token = b->token, .n = b->n, .at = b->at, .want = FAMILY_LOGITS_ALL,
-                                 .picked = s->r->pick.part ? &s->picked : NULL};
+                                 .pick = s->pick.part ? &s->pick : NULL, .picked = &s->picked};
     *twin = (struct family_twin){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* restore - where a session's past comes from: itself, the prefix tree, the store; and files
  * of whole sessions. */
+#include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "session/run.h"
+#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,9 +160,41 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
         kv_store_prefetch(r->store, scope, tokens, n);
 }
 
+/* ---- files of whole sessions ---- */
+
+/* The mark of a file whose session is not computed as most are. */
+struct way {
+    char magic[8];
+    int64_t part, least; /* as in struct kern_pick; 0: its answers see all */
+};
+static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8, "a file format: do not pad");
+static const char way_magic[8] = {'i', 'n', 'g', 'l', 'e', 'w', 'a', 'y'};
+
+/* False: it is none that a session writes. */
+static bool read_way(const void *mark, size_t n, struct way *w)
+{
+    *w = (struct way){{0}, 0, 0};
+    if (!n)
+        return true;
+    if (n != sizeof *w)
+        return false;
+    memcpy(w, mark, sizeof *w);
+    return memcmp(w->magic, way_magic, sizeof way_magic) == 0 && w->part > 1 && w->part <= KERN_PICK_PART_MOST &&
+           w->least >= KERN_PICK_ALWAYS && w->least <= KERN_PICK_LEAST_MOST;
+}
+
+static uint64_t salt_of(const void *mark, size_t n)
+{
+    struct way w;
+    if (!read_way(mark, n, &w))
+        return 0;
+    return kv_pick_salt(0, &(struct kern_pick){w.part, w.least});
+}
+
 static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 {
     return (struct kv_save_options){.few = few,
+                                    .salt_of = salt_of,
                                     .identity = r->identity,
                                     .model = r->model,
                                     .numerics = r->numerics,
@@ -169,11 +204,38 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
-    const struct kv_save_options o = save_options(s->r, s->scope.few);
+    struct kv_save_options o = save_options(s->r, s->scope.few);
+    const struct kv_pick_text pick = kv_pick_name(&s->pick);
+    struct way w = {.part = s->pick.part, .least = s->pick.least};
+    char more[40];
+    memcpy(w.magic, way_magic, sizeof w.magic);
+    snprintf(more, sizeof more, "%s%s", pick.at[0] ? "+" : "", pick.at);
+    o.more = more;
+    o.salt = kv_pick_salt(0, &s->pick);
     if (session_gaps(s))
         return err_set(err, INGLE_UNSUP, "'%s': a session whose prompt was shortened cannot be saved: a file has no place for its positions", path);
     session_late_see(s->r, &s, 1);
-    return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, NULL, 0, err);
+    return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, &w, pick.at[0] ? sizeof w : 0, err);
+}
+
+/* How the session of a file chooses pages. */
+static ingle_status read_pick(const struct runner *r, const struct kv_load *l, const char *path, struct kern_pick *pick, struct err *err)
+{
+    struct way w;
+    size_t n;
+    const void *mark = kv_load_mark(l, &n);
+    if (!read_way(mark, n, &w))
+        return err_set(err, INGLE_FORMAT, "%s: damaged: %zu bytes say in no known way how it was computed", path, n);
+    *pick = (struct kern_pick){w.part, w.least};
+    if (!w.part)
+        return INGLE_OK;
+    const int64_t most = kern_pick_budget(pick, r->n_ctx - 1);
+    if (!r->pick.part)
+        return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path, kv_pick_name(pick).at);
+    if (most > session_pick_room(r))
+        return err_set(err, INGLE_LIMIT, "%s: its answers (%s) read up to %lld pages of the context, with pages on disk there is room for %lld", path,
+                       kv_pick_name(pick).at, (long long)most, (long long)session_pick_room(r));
+    return INGLE_OK;
 }
 
 ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
@@ -184,6 +246,8 @@ ingle_status session_load_begin(const struct session *s, const char *path, struc
     ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
     if (st)
         return st;
+    struct kern_pick pick;
+    st = read_pick(s->r, *out, path, &pick, err);
     const int32_t *token = kv_load_tokens(*out, &n);
     for (int64_t i = 0; !st && i < n; i++)
         if (token[i] < 0 || token[i] >= s->r->info.n_vocab)
@@ -218,6 +282,9 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     }
     memcpy(token, from, (size_t)n * sizeof *token);
     const uint32_t few = kv_load_few(l);
+    struct kern_pick pick;
+    st = read_pick(s->r, l, "file", &pick, err); /* as session_load_begin() has found it */
+    BUG_IF(st);
     kv_load_end(l, t);
     if (few || kv_few_at(s->scope.few, kv_timeline_length(t)))
         session_use_few(s, few);
@@ -226,6 +293,8 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     mem_free(s->token);
     session_late_cut(s, 0);
     s->timeline = t;
+    if (kv_pick_salt(0, &s->pick) != kv_pick_salt(0, &pick))
+        session_use_pick(s, &pick);
     session_use_gaps(s, NULL);
     session_rider_restored(s->r, t, "file");
     s->token = token;

@@ -60,7 +60,7 @@ struct runner {
     uint64_t identity;
     char *model, *numerics; /* for files */
     struct kv_types_text kv;    /* what keys and values are kept as */
-    struct kern_pick pick;      /* how rows that are no prompt's choose pages; part 0: they see all */
+    struct kern_pick pick;      /* of sessions where nobody says; part 0: there are no shadow keys */
     int64_t n_ctx, max_rows, max_logits, restore_every;
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
@@ -95,11 +95,12 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    uint64_t salt;               /* whose remembered prefixes it may use; scope.salt has its gaps in it, too */
+    uint64_t salt;               /* whose remembered prefixes it may use; scope.salt has pick in it, too */
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
     struct kern_few few;         /* ... the same for kernels, */
     struct kern_few_seen seen;   /* ... and what that did since somebody took it */
-    struct kern_pick_seen picked; /* what choosing pages did since somebody took it */
+    struct kern_pick pick;       /* how rows that are no prompt's choose pages; part 0: they see all */
+    struct kern_pick_seen picked; /* what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
@@ -111,8 +112,9 @@ struct session {
 
 /* Says what session_set_few() says, of a session whose tokens are computed so. */
 void session_use_few(struct session *s, uint32_t few);
-/* The same of gaps. */
+/* The same of gaps, and of how pages are chosen. */
 void session_use_gaps(struct session *s, struct kv_gaps *gaps);
+void session_use_pick(struct session *s, const struct kern_pick *pick);
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
  * what the session has or from the tree, whichever keeps more. */
 ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,

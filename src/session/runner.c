@@ -8,6 +8,7 @@
 
 enum { DENSE_ROWS = 512, EXPERT_ROWS = 2048, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
 enum { KEPT_STEPS = 2 }; /* steps whose pages stay in memory, where rows choose pages on disk */
+enum { USUAL_PART = 16 };
 enum { BETWEEN_ROWS = 64 }; /* of a step that runs between pieces of another one */
 
 int64_t session_default_rows(const struct family_info *info)
@@ -41,7 +42,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
     for (int shape = 0; shape < 2; shape++) {
         const struct family_span one = {.n = shape ? 1 : max_rows};
         const struct family_step step = {.span = &one, .n_spans = 1, .n_rows = max_rows, .n_logits = num_min(o->max_logits, max_rows)};
-        const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx, .pick = o->pick.part ? &o->pick : NULL,
+        const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans and twins */
@@ -66,7 +67,13 @@ static int64_t least_in_memory(int64_t max_rows)
     return num_div_up(max_rows, KV_PAGE) + MORE;
 }
 
-/* What a session may have in memory of pages that may lie on disk. */
+int64_t session_pick_room(const struct runner *r)
+{
+    return r->spec.kept ? r->spec.kept / KEPT_STEPS : INT64_MAX;
+}
+
+/* What a session may have in memory of pages that may lie on disk; where all are read unless somebody says how pages are chosen, with
+ * room for the usual choice. */
 static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec, struct err *err)
 {
     if (!o->disk)
@@ -74,7 +81,8 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
     const char *why = session_disk_refuses(spec);
     if (why)
         return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s", why);
-    spec->kept = o->pick.part ? KEPT_STEPS * kern_pick_budget(&o->pick, o->n_ctx - 1) : 0;
+    const struct kern_pick pick = o->pick.part == 1 ? (struct kern_pick){USUAL_PART, KERN_PICK_LEAST} : o->pick;
+    spec->kept = pick.part ? KEPT_STEPS * kern_pick_budget(&pick, o->n_ctx - 1) : 0;
     spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
     return INGLE_OK;
 }
@@ -413,7 +421,6 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         .step = step,
         .kv = &r->spec,
         .n_ctx = r->n_ctx,
-        .pick = r->pick.part ? &r->pick : NULL,
         .probe = r->probe,
         .logits = {r->lane[r->depth - 1].logits, step->n_logits, r->info.n_vocab, r->info.n_vocab},
         .tap = tap,

@@ -12,6 +12,8 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
         return err_set(err, INGLE_NOMEM, "no memory for a session");
     s->r = r;
     s->prompt_end = -1;
+    s->pick = r->pick;
+    s->scope.salt = kv_pick_salt(0, &s->pick);
     ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
     if (!status)
         status = session_late_create(s, err);
@@ -42,7 +44,7 @@ void session_set_salt(struct session *s, uint64_t salt)
     session_late_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
-    s->scope.salt = salt;
+    s->scope.salt = kv_pick_salt(salt, &s->pick);
 }
 
 /* Its first `same` positions stay at most, as they were. */
@@ -116,6 +118,26 @@ struct kern_few_seen session_few_take(struct session *s)
 const char *session_pick_refuses(const struct runner *r)
 {
     return family_pick_refuses(r->device, &r->spec);
+}
+
+void session_set_pick(struct session *s, const struct kern_pick *pick)
+{
+    if (s->pick.part == pick->part && s->pick.least == pick->least)
+        return;
+    BUG_IF(pick->part && !s->r->pick.part);
+    keep_same(s, kv_pick_salt(0, &s->pick) == kv_pick_salt(0, pick) ? INT64_MAX : 0);
+    session_use_pick(s, pick);
+}
+
+void session_use_pick(struct session *s, const struct kern_pick *pick)
+{
+    s->pick = *pick;
+    s->scope.salt = kv_pick_salt(s->salt, pick);
+}
+
+struct kern_pick session_pick(const struct session *s)
+{
+    return s->pick;
 }
 
 struct kern_pick_seen session_pick_take(struct session *s)
@@ -192,7 +214,7 @@ static void tell_disk(struct session *s, int64_t n)
     s->told_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
-    const double part = s->r->pick.part ? (double)kern_pick_budget(&s->r->pick, n - 1) / (double)num_div_up(n, KV_PAGE) : 1.0;
+    const double part = s->pick.part ? (double)kern_pick_budget(&s->pick, n - 1) / (double)num_div_up(n, KV_PAGE) : 1.0;
     const double seconds = disk.rate > 0 ? (double)bytes * part / disk.rate : 0.0;
     report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging", "keys and values", "up to %.1f %s of keys and values are on disk: about %.2g s a token",
            (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB", seconds);
@@ -335,6 +357,7 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     dst->next_border = src->next_border;
     dst->salt = src->salt;
     dst->scope = src->scope;
+    dst->pick = src->pick;
     session_use_few(dst, src->scope.few);
     return INGLE_OK;
 }
@@ -406,7 +429,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->r->pick.part) && session_length(s) < s->prompt_end;
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->pick.part) && session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
@@ -468,7 +491,8 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .prompt = prompts,
                                      .few = few ? &w->s->few : NULL,
                                      .seen = few ? &w->s->seen : NULL,
-                                     .picked = r->pick.part && !prompts ? &w->s->picked : NULL};
+                                     .pick = w->s->pick.part && !prompts ? &w->s->pick : NULL,
+                                     .picked = &w->s->picked};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take

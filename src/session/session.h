@@ -22,7 +22,7 @@ struct runner_options {
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
-    struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
+    struct kern_pick pick;      /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none can */
     uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
     uint64_t tree_budget_bytes; /* prefix tree's share */
     const char *store;          /* directory of the store on disk; NULL: none */
@@ -134,6 +134,12 @@ struct kern_few_seen session_few_take(struct session *s);
 
 /* NULL: rows of answers can choose pages; else why they see all, whatever was set (family_pick_refuses()). */
 const char *session_pick_refuses(const struct runner *r);
+/* How rows of its answers choose pages from now on (part 0: they see all); as the runner's options say in the beginning, without
+ * whose pick none can.  The session is empty after a change that changes bits. */
+void session_set_pick(struct session *s, const struct kern_pick *pick);
+struct kern_pick session_pick(const struct session *s);
+/* Pages that a row of the longest context may choose, at most: with a disk, those that there is room for. */
+int64_t session_pick_room(const struct runner *r);
 /* What that did in its steps since the last call of this. */
 struct kern_pick_seen session_pick_take(struct session *s);
 

@@ -286,8 +286,119 @@ static void restored(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* Sessions of one runner that choose in ways of their own, or not at all, in the same steps: each has the bits of a runner that has its
+ * way.  What is remembered of one serves no other. */
+static void each_its_own(void **state)
+{
+    (void)state;
+    enum { N_WAYS = 4 };
+    static const struct kern_pick way[N_WAYS] = {{4, KERN_PICK_ALWAYS + 1}, {0, 0}, {8, KERN_PICK_ALWAYS}, {1, KERN_PICK_ALWAYS}};
+    for (int m = 0; m < N_MODELS; m += STEP) {
+        float *want[N_WAYS], *got[N_WAYS];
+        struct world w;
+        struct err e;
+        for (int i = 0; i < N_WAYS; i++) {
+            begin(&w, m, (struct golden_options){.codec = KERN_KV_F16, .pick = way[i]});
+            want[i] = room(&w);
+            got[i] = room(&w);
+            struct session *s = after_prompt(&w);
+            answer(&w, s, 1, want[i]);
+            session_free(s);
+            golden_close(&w.g);
+        }
+        assert_int_equal(rows_that_differ(&w, want[1], want[3]), 0);
+        assert_true(rows_that_differ(&w, want[0], want[1]) > ANSWER / 2 && rows_that_differ(&w, want[0], want[2]) > ANSWER / 2);
+        for (int of = 0; of < 2; of++) { /* whatever the runner's own way is */
+            struct session *s[N_WAYS];
+            struct session_work work[N_WAYS];
+            begin(&w, m, (struct golden_options){.codec = KERN_KV_F16, .pick = way[3 * of], .tree_bytes = 64 << 20});
+            for (int i = 0; i < N_WAYS; i++) {
+                struct session_reuse reuse;
+                const float *logits;
+                GOLDEN_OK(session_create(&s[i], w.g.runner, &e));
+                session_set_pick(s[i], &way[i]);
+                GOLDEN_OK(session_sync(s[i], w.tokens, w.n, &reuse, &e));
+                assert_int_equal(reuse.kept > 0, i == 3); /* of session 1, which has its bits */
+                GOLDEN_OK(session_finish(s[i], &logits, NULL, &e));
+            }
+            for (int k = 0; k < ANSWER; k++) {
+                for (int i = 0; i < N_WAYS; i++) {
+                    GOLDEN_OK(session_append(s[i], w.tokens + w.n + k, 1, &e));
+                    work[i] = (struct session_work){.s = s[i], .want = FAMILY_LOGITS_LAST};
+                }
+                GOLDEN_OK(session_step(w.g.runner, work, N_WAYS, NULL, &e));
+                for (int i = 0; i < N_WAYS; i++)
+                    memcpy(got[i] + k * w.width, work[i].logits, (size_t)w.width * sizeof(float));
+            }
+            for (int i = 0; i < N_WAYS; i++)
+                assert_int_equal(rows_that_differ(&w, got[i], want[i]), 0);
+            struct session *fork;
+            GOLDEN_OK(session_create(&fork, w.g.runner, &e));
+            GOLDEN_OK(session_fork(fork, s[2], &e));
+            assert_true(session_pick(fork).part == 8 && session_length(fork) == w.n + ANSWER);
+            session_set_pick(fork, &way[0]);
+            assert_int_equal(session_length(fork), 0);
+            session_free(fork);
+            for (int i = 0; i < N_WAYS; i++)
+                session_free(s[i]);
+            golden_close(&w.g);
+        }
+        for (int i = 0; i < N_WAYS; i++) {
+            mem_free(want[i]);
+            mem_free(got[i]);
+        }
+    }
+}
+
+/* A file says how its session chose, whatever the runner's own way is. */
+static void files_say_how(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ingle-picked-XXXXXX", path[64];
+    static const struct kern_pick eighth = {8, KERN_PICK_ALWAYS}, all = {1, KERN_PICK_LEAST}, none = {0, 0};
+    const struct kern_pick *const ways[] = {&all, &quarter, &eighth};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/session", dir);
+    struct world w;
+    struct err e;
+    float *want = NULL, *got = NULL;
+    for (int i = 0; i < 4; i++) {
+        begin(&w, 0, (struct golden_options){.codec = KERN_KV_F16, .pick = i < 3 ? *ways[i] : none});
+        struct session *s;
+        if (!i) {
+            want = room(&w);
+            got = room(&w);
+            const float *logits;
+            GOLDEN_OK(session_create(&s, w.g.runner, &e));
+            session_set_pick(s, &eighth);
+            GOLDEN_OK(session_sync(s, w.tokens, w.n, NULL, &e));
+            GOLDEN_OK(session_finish(s, &logits, NULL, &e));
+            GOLDEN_OK(session_save(s, path, &e));
+            answer(&w, s, 1, want);
+        } else {
+            GOLDEN_OK(session_create(&s, w.g.runner, &e));
+            const ingle_status st = session_load(s, path, &e);
+            assert_int_equal(st, i < 3 ? INGLE_OK : INGLE_UNSUP);
+            if (i < 3) {
+                assert_int_equal(session_pick(s).part, 8);
+                answer(&w, s, 1, got);
+                assert_int_equal(rows_that_differ(&w, got, want), 0);
+            } else {
+                assert_non_null(strstr(e.msg, "f16 exact+sel8-p5"));
+            }
+        }
+        session_free(s);
+        golden_close(&w.g);
+    }
+    mem_free(want);
+    mem_free(got);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(paged), cmocka_unit_test(checked), cmocka_unit_test(restored)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(paged), cmocka_unit_test(checked), cmocka_unit_test(restored),
+                                       cmocka_unit_test(each_its_own), cmocka_unit_test(files_say_how)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

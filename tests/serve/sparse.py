@@ -138,6 +138,107 @@ class Select(unittest.TestCase):
             self.assertEqual(float(values["ingle_kv_select_pairs_total"]), sum(u["pairs"] for u in found))
             self.assertLess(float(values["ingle_kv_select_pages_read_total"]), float(values["ingle_kv_select_pages_seen_total"]))
 
+    def test_requests(self):
+        """A request says how, whatever the server's option says."""
+        how = self.HOW[1]
+        message = [{"role": "user", "content": PROMPT}]
+        more = {"n_predict": 40, "n_probs": 3, "grammar": "root ::= [a-z ]{30}"}
+
+        def ask(s, **say):
+            status, _, r = s.post("/completion", {"prompt": PROMPT, "temperature": 1, "seed": 7, "cache_prompt": False, **more, **say})
+            self.assertEqual(status, 200, r)
+            return r
+
+        def bits(r):
+            return [(t["token"], t["top_logprobs"]) for t in r["completion_probabilities"]]
+
+        with Server(INGLE, *OPTIONS, *self.HOW) as s:
+            chosen, plain = bits(ask(s)), ask(s, kv_select="off")
+            self.assertNotIn("kv_select", plain["timings"])
+            plain = bits(plain)
+            self.look(ask(s, kv_select=True)["timings"]["kv_select"])
+            self.assertEqual(bits(ask(s, kv_select=True)), chosen)
+            self.assertEqual(bits(ask(s, kv_select=False)), plain)
+            other = bits(ask(s, kv_select="1/8,least=6"))
+            self.assertEqual([chosen == plain, chosen == other, other == plain], [False] * 3)
+        with Server(INGLE, *OPTIONS) as s:
+            self.assertEqual(bits(ask(s)), plain)
+            self.assertEqual(bits(ask(s, kv_select="off")), plain)
+            for path, body in (("/completion", {"prompt": "x"}), ("/v1/messages", {"messages": message, "max_tokens": 1}),
+                               ("/v1/chat/completions", {"messages": message, "stream": True})):
+                for bad, word in (("1/16", "without --kv-select"), (True, "without --kv-select"), ("1/0", "1/N with N from 1 to 256"),
+                                  ("1/4,least=4", "5 to 65536 pages"), (3, "neither a boolean nor a text"), ("off\0", "zero character")):
+                    status, _, r = s.post(path, {**body, "kv_select": bad})
+                    self.assertEqual(status, 400, (path, bad, r))
+                    self.assertIn("kv_select", json.dumps(r))
+                    self.assertIn(word, json.dumps(r))
+        with tempfile.TemporaryDirectory() as slots, Server(INGLE, *OPTIONS, "--kv-select", "1/1", "--slot-save-path", slots) as s:
+            self.assertEqual(s.get("/props")[2]["kv_select"]["mode"], "1/1")
+            self.assertEqual(ask(s, kv_select=how)["generation_settings"]["kv_select"], how)
+            for path, body, where in (
+                    ("/v1/chat/completions", {"messages": message, "max_tokens": 4}, lambda r: r["timings"]),
+                    ("/v1/completions", {"prompt": PROMPT, "max_tokens": 4}, lambda r: r["timings"]),
+                    ("/v1/messages", {"messages": message, "max_tokens": 4}, lambda r: r["usage"]),
+                    ("/v1/responses", {"input": PROMPT, "max_output_tokens": 16}, lambda r: r["usage"]),
+                    ("/api/chat", {"messages": message, "stream": False, "options": {"num_predict": 4, "min_tokens": 3, "kv_select": how}}, lambda r: r)):
+                status, _, r = s.post(path, body if "options" in body else {"kv_select": how, "min_tokens": 3, **body})
+                self.assertEqual(status, 200, (path, r))
+                self.assertIn("kv_select", where(r), path)
+                self.look(where(r)["kv_select"])
+            some = together([lambda k=k: bits(ask(s, **({"kv_select": k} if k else {}))) for k in (how, None, "1/8,least=6", "off", how)])
+            self.assertEqual(some, [chosen, plain, other, plain, chosen])
+            self.saved_slots(s, slots, how)
+
+    def saved_slots(self, s, slots, how):
+        def ask(s, behind, k):
+            status, _, r = s.post("/completion", {"prompt": PROMPT + " And" + behind, "n_predict": 8, "grammar": "root ::= [a-z ]+", "seed": 7, "id_slot": 1, "kv_select": k})
+            self.assertEqual(status, 200, r)
+            return r["content"], r["timings"]["cache_n"]
+
+        more = ask(s, "", how)[0] + " And so on"
+        status, _, saved = s.post("/slots/1?action=save", {"filename": "a"})
+        self.assertEqual((status, saved["n_saved"] > 700), (200, True), saved)
+        want = ask(s, more, how)[0]
+        with Server(INGLE, *OPTIONS, *self.HOW, "--slot-save-path", slots) as fresh:
+            self.assertEqual(fresh.post("/slots/1?action=restore", {"filename": "a"})[0], 200)
+            self.assertEqual(ask(fresh, more, "off")[1], 0)
+            again, cached = ask(fresh, more, how)
+            self.assertEqual((again, cached > 700), (want, True), cached)
+            self.assertEqual(fresh.post("/slots/1?action=save", {"filename": "b"})[0], 200)
+        with Server(INGLE, *OPTIONS, "--slot-save-path", slots) as plain:
+            status, _, r = plain.post("/slots/1?action=restore", {"filename": "a"})
+            self.assertEqual(status, 400)
+            self.assertIn("of other settings: 'f16 exact+sel4-p5'", json.dumps(r))
+
+    def test_daemon(self):
+        lines = [{"do": "generate", "id": str(i), "prompt": PROMPT, "max_tokens": 4, "grammar": "root ::= [a-z ]+", "session": f"s{i}", **({"kv_select": how} if how is not None else {})}
+                 for i, how in enumerate((self.HOW[1], "off", "maybe", False, True, 3, None))]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a")
+            for option, saved in (("1/1", True), ("off", False)):
+                p = subprocess.Popen([INGLE, "daemon", *OPTIONS, "--kv-select", option], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                p.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+                p.stdin.flush()
+                last = {}
+                while len(last) < len(lines):
+                    e = json.loads(p.stdout.readline())
+                    if e["event"] in ("end", "error"):
+                        last[e["id"]] = e
+                out, _ = p.communicate(json.dumps({"do": "save" if saved else "load", "id": "f", "session": "s0", "file": path}) + "\n")
+                done = [e for e in map(json.loads, out.splitlines()) if e["id"] == "f"][-1]
+                self.assertIn("maybe", last["2"]["error"])
+                self.assertIn("expected a string, true or false", last["5"]["error"])
+                for i in "136":
+                    self.assertNotIn("kv_select", last[i])
+                    self.assertEqual(last[i]["event"], "end")
+                if saved:
+                    self.look(last["0"]["kv_select"])
+                    self.assertEqual((last["4"]["event"], done["event"]), ("end", "saved"), done)
+                else:
+                    for i in "04":
+                        self.assertIn("without --kv-select", last[i]["error"])
+                    self.assertIn("exact+sel4-p5", done["error"])
+
     def test_commands(self):
         base = ["run", "--json", "-n", "8", "--temp", "0", "--prompt", PROMPT]
         out, err = run(*base, *self.HOW, "--verbose")

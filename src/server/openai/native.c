@@ -160,6 +160,8 @@ static void put_settings(const struct answer_info *info, struct str *out)
         write_member(out, "draft_method", r->draft_method);
     if (r->sparse.n)
         write_member(out, "sparse", r->sparse.at);
+    if (r->kv_select.n)
+        write_member(out, "kv_select", r->kv_select.at);
     if (r->keep_asked)
         write_member_number(out, "prompt_keep", r->prompt_keep);
     write_member_bool(out, "stream", r->stream);

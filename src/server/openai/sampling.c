@@ -633,7 +633,8 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     r->deadline_seconds = (double)deadline;
     request_get_unsupported(body, "schema_unsupported", r, f);
     read_drafting(r, body, f);
-    request_get_sparse(body, "sparse", r, f);
+    request_get_way(body, "sparse", ingle_sparse_check, &r->sparse, f);
+    request_get_way(body, "kv_select", ingle_select_check, &r->kv_select, f);
     request_get_keep(body, "prompt_keep", r, f);
 }
 
