@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-static bool gathers(const struct answer *a) { return a->request.logprobs || a->request.keep_tokens; }
-
 static bool streams(const struct answer *a) { return a->request.stream && answer_heard(a) && !a->finished; }
 
 static void nomem(struct answer *a)
@@ -199,7 +197,7 @@ static void tell_text(struct answer_run *r, enum answer_text kind, const char *t
 
 static void add_content(struct answer_run *r, const char *text, size_t n)
 {
-    bool ok = !gathers(r->a) || settle(r, text, n);
+    bool ok = !r->a->request.logprobs || settle(r, text, n);
     str_add(&r->c.content, text, n);
     if (!ok || !str_ok(&r->c.content)) {
         nomem(r->a);
@@ -326,7 +324,7 @@ void answer_release_run(struct answer_run *r)
     struct answer_choice *c = &r->c;
     ingle_reader_close(r->reader);
     mem_free(r->pending);
-    mem_free(r->drawn);
+    mem_free(c->drawn);
     for (size_t i = 0; i < c->n_calls; i++) {
         str_release(&c->call[i].name);
         str_release(&c->call[i].arguments);
@@ -435,6 +433,17 @@ static bool is_late(struct answer_run *r)
            (has_line_feed(&r->c.content) || has_line_feed(&r->c.reasoning));
 }
 
+static bool keep_drawn(struct answer_run *r, int32_t id)
+{
+    struct answer_choice *c = &r->c;
+    if (!r->a->request.keep_tokens && !r->a->core->o.keep)
+        return true;
+    if (!mem_grow(&c->drawn, &c->cap_drawn, c->n_drawn + 1, sizeof *c->drawn))
+        return false;
+    c->drawn[c->n_drawn++] = id;
+    return true;
+}
+
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
 {
     struct answer *a = r->a;
@@ -443,12 +452,14 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
     struct ingle_error e;
     c->n_generated++;
     c->logprob_sum += (double)d->logprob;
-    if (a->core->o.keep && mem_grow(&r->drawn, &r->cap_drawn, r->n_drawn + 1, sizeof *r->drawn))
-        r->drawn[r->n_drawn++] = d->id;
+    if (!keep_drawn(r, d->id)) {
+        nomem(a);
+        return false;
+    }
     c->stop_id = find_stop(&a->request, d->id);
     if (is_hidden(a, d))
         return !c->stop_id;
-    if (gathers(a) && !add_pending(r, d)) {
+    if (a->request.logprobs && !add_pending(r, d)) {
         nomem(a);
         return false;
     }

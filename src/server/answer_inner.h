@@ -45,8 +45,6 @@ struct answer_run {
     bool reasoning;       /* the last event was reasoning, or the prompt ends in a thought */
     bool closing;         /* the thought was too long: nothing but its end may come */
     bool constrained;     /* what is to follow the thought is in force */
-    int32_t *drawn; /* [n_drawn]: all tokens, only where answer_options.keep wants them */
-    size_t n_drawn, cap_drawn;
     uint64_t first;       /* clock_now() at its first token */
     bool late;            /* request.predict_ms are over */
     bool cut;             /* a second call would come: no more tokens */

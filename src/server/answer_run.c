@@ -344,7 +344,7 @@ static void keep_tokens(const struct answer *a)
     const struct answer_run *r = &p->run[0];
     if (a->core->o.keep && !a->fault.kind && !p->kept.n) /* a file has no place for positions */
         a->core->o.keep(a->core->o.arg, &a->request,
-                        &(struct answer_tokens){p->ids, r->drawn, p->n_ids, r->n_drawn,
+                        &(struct answer_tokens){p->ids, r->c.drawn, p->n_ids, r->c.n_drawn,
                                                 ingle_prompt_stable(a->info.llm, p->ids, p->n_ids)});
 }
 

@@ -85,7 +85,9 @@ struct answer_choice {
     struct str content, reasoning;
     struct answer_call *call; /* [n_calls] */
     size_t n_calls, cap_calls;
-    struct answer_token *token; /* [n_tokens] of the content: request.logprobs or keep_tokens */
+    int32_t *drawn; /* [n_drawn] all of them, with or without text: request.keep_tokens */
+    size_t n_drawn, cap_drawn;
+    struct answer_token *token; /* [n_tokens] of the content: request.logprobs */
     size_t n_tokens, cap_tokens;
     struct answer_top *top;
     size_t n_top, cap_top;

@@ -164,7 +164,7 @@ struct chat_request {
     bool logprobs;    /* tokens carry their logarithmic probabilities */
     int n_top;        /* and those of the most probable ones, 0 to 64 */
     bool drawn_from;  /* ... are those behind the samplers: what was drawn from */
-    bool keep_tokens; /* tokens are gathered although there are no logprobs */
+    bool keep_tokens; /* the ids of all tokens are gathered */
 
     bool has_grammar; /* of the answer behind the thought */
     enum ingle_grammar_kind grammar_kind;

@@ -204,6 +204,18 @@ class Native(Both):
         self.assertEqual([p for d in e for p in d["completion_probabilities"]],
                          whole["completion_probabilities"])
 
+    def test_tokens_without_text(self):
+        """All that were generated: the end, and those of a stop string."""
+        end = dict(prompt="<|turn>user\nWho are you?<turn|>\n<|turn>model\n", n_predict=100, return_tokens=True)
+        stop = dict(prompt="<|turn>user\nCount from 1 to 20.<turn|>\n<|turn>model\n", stop=[" 9"], return_tokens=True)
+        for body, why in ((end, "eos"), (stop, "word")):
+            whole = self.ask(**body)
+            self.assertEqual(whole["stop_type"], why)
+            self.assertEqual(len(whole["tokens"]), whole["tokens_predicted"])
+            e = [d for _, d in self.stream(**body)]
+            self.assertEqual([t for d in e[:-1] for t in d["tokens"]], whole["tokens"])
+            self.assertEqual((e[-1]["tokens"], "".join(d["content"] for d in e)), ([], whole["content"]))
+
     def test_lists(self):
         r = self.ask(prompt=[PROMPT, [2, 1182, 1194], "Hello"], n_predict=4)
         self.assertEqual([x["index"] for x in r], [0, 1, 2])

@@ -15,7 +15,9 @@ struct native {
     const struct answer_info *info;
     bool many;                   /* a list of prompts gets a list of answers */
     struct json_object *fields;  /* response_fields, or NULL */
-    size_t *n_told;              /* [n_choices] tokens that are out */
+    struct told {
+        size_t drawn, token; /* of choice.drawn and choice.token */
+    } *told;                 /* [n_choices]: what is out */
     int n_choices, n_ended;
     int last; /* the choice whose end waits for the timings, or -1 */
 };
@@ -34,8 +36,8 @@ static void put_tokens(const struct native *s, const struct answer_choice *c, si
 {
     write_key(out, "tokens");
     write_open(out, '[');
-    for (size_t i = first; s->wish.return_tokens && i < c->n_tokens; i++)
-        write_int(out, c->token[i].id);
+    for (size_t i = first; s->wish.return_tokens && i < c->n_drawn; i++)
+        write_int(out, c->drawn[i]);
     write_close(out, ']');
 }
 
@@ -190,16 +192,15 @@ static void put_prompt(const struct native *s, const struct answer_choice *c, st
 
 /* ---- whole objects ---- */
 
-/* A whole answer, or the last object of a stream, whose content went out before. */
+/* A whole answer, or the last object of a stream, whose content and tokens went out before. */
 static void put_answer(const struct native *s, const struct answer_choice *c,
                        const struct answer_result *r, struct str *out)
 {
     const bool stream = s->info->request->stream;
-    const size_t first = stream && c->index < s->n_choices ? s->n_told[c->index] : 0;
     write_open(out, '{');
     write_member_int(out, "index", c->index);
     write_member_string(out, "content", c->content.at, stream ? 0 : c->content.n);
-    put_tokens(s, c, first, out);
+    put_tokens(s, c, stream ? c->n_drawn : 0, out);
     write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_bool(out, "stop", true);
     write_member(out, "model", s->info->model);
@@ -214,7 +215,7 @@ static void put_answer(const struct native *s, const struct answer_choice *c,
     write_member(out, "stopping_word", c->stop ? c->stop : "");
     write_member_int(out, "tokens_cached", c->n_prompt + c->n_generated);
     if (s->info->request->logprobs)
-        put_probabilities(s, c, first, out);
+        put_probabilities(s, c, stream ? c->n_tokens : 0, out);
     if (r)
         openai_put_timings(out, r);
     write_close(out, '}');
@@ -283,11 +284,11 @@ static void native_begin(void *state, const struct answer_info *i, struct str *o
     (void)out;
     s->info = i;
     openai_timer_start(&s->timer);
-    if (s->n_told)
+    if (s->told)
         return;
     const size_t n = i->request->n_prompts * (size_t)i->request->n;
-    s->n_told = mem_calloc(n, sizeof *s->n_told);
-    s->n_choices = s->n_told ? (int)n : 0;
+    s->told = mem_calloc(n, sizeof *s->told);
+    s->n_choices = s->told ? (int)n : 0;
 }
 
 static void native_progress(void *state, const struct answer_progress *p, struct str *out)
@@ -308,23 +309,23 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     (void)kind;
     (void)first_token;
     const bool known = c->index < s->n_choices;
-    const size_t first = known ? s->n_told[c->index] : c->n_tokens;
+    const struct told told = known ? s->told[c->index] : (struct told){c->n_drawn, c->n_tokens};
     str_adds(out, "data: ");
     write_open(out, '{');
     write_member_int(out, "index", c->index);
     write_member_string(out, "content", text, n);
-    put_tokens(s, c, first, out);
+    put_tokens(s, c, told.drawn, out);
     write_member_bool(out, "stop", false);
     write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)
-        put_probabilities(s, c, first, out);
+        put_probabilities(s, c, told.token, out);
     if (s->wish.timings_per_token)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
     if (known)
-        s->n_told[c->index] = c->n_tokens;
+        s->told[c->index] = (struct told){c->n_drawn, c->n_tokens};
 }
 
 static void put_end(const struct native *s, const struct answer_choice *c,
@@ -341,6 +342,9 @@ static void put_end(const struct native *s, const struct answer_choice *c,
 static void native_end(void *state, const struct answer_choice *c, struct str *out)
 {
     struct native *s = state;
+    if (c->index < s->n_choices &&
+        (s->told[c->index].drawn < c->n_drawn || s->told[c->index].token < c->n_tokens))
+        native_text(state, c, ANSWER_CONTENT, "", 0, 0, out); /* tokens without text: the end, a stop string */
     if (++s->n_ended == s->n_choices)
         s->last = c->index;
     else
@@ -376,7 +380,7 @@ static void native_free(void *state)
 {
     struct native *s = state;
     json_object_put(s->fields);
-    mem_free(s->n_told);
+    mem_free(s->told);
     mem_free(s);
 }
 
