@@ -29,6 +29,7 @@ SAMPLING = {
     "presence_penalty": ("number", [-2, 2], [-2.1, 2.1]),
 }
 LLAMA = {
+    "sparse": ("any", [True, "on", "off"], ["x", 5, [], "l0=y"]),
     "top_k": ("int", [0, 40], [-2, 2**40]), "min_p": ("number", [0, 1], [-1, 2]),
     "typical_p": ("number", [0.5, 1], [-1, 2]), "repeat_penalty": ("number", [0, 1, 1.1], [-1]),
     "repeat_last_n": ("int", [-1, 0, 64], [-2, 2**40]), "dry_multiplier": ("number", [0, 1], [-1]),
@@ -209,6 +210,7 @@ class Fields(client.Case):
                     self.assertEqual(got, want, str(r)[:300])
                     if got == 400:
                         self.assertEqual(r["error"]["type"], "invalid_request_error")
+                        self.assertNotRegex(r["error"]["message"], rf"^'?{field}\b\W+{field}\b")
 
     def test_chat(self):
         self.rows("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, CHAT)

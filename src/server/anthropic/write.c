@@ -306,6 +306,16 @@ static void put_too_long(struct str *out, const struct fault *f)
     str_release(&text);
 }
 
+/* Whether a message names the field: in quotes, with what is inside of it, or as its first word. */
+static bool names(const char *message, const char *field)
+{
+    const size_t n = strlen(field);
+    for (const char *at = message; (at = strstr(at, field)); at += n)
+        if (at == message ? at[n] == ':' || at[n] == ' ' : at[-1] == '\'' && strchr("'[.", at[n]))
+            return true;
+    return false;
+}
+
 void anthropic_put_error(struct str *out, const struct fault *f, const char *request_id)
 {
     write_open(out, '{');
@@ -318,7 +328,7 @@ void anthropic_put_error(struct str *out, const struct fault *f, const char *req
     } else {
         struct str text;
         str_init(&text);
-        if (f->param[0])
+        if (f->param[0] && !names(f->message, f->param))
             str_addf(&text, "%s: ", f->param);
         str_adds(&text, f->message);
         write_member_string(out, "message", text.at, text.n);
