@@ -48,6 +48,8 @@ static void long_prompts_stop_for_the_others(void **state)
         submit(&p, a[i] = make_asked(&p, 400 + i, 20 + i, 300));
     a[STREAMS] = make_asked(&p, 410, 2500, 5);
     a[STREAMS + 1] = make_asked(&p, 411, 2600, 5);
+    a[STREAMS + 1]->o.ignore_end = true; /* should its prompt be over, it does not end before it is cancelled */
+    a[STREAMS + 1]->hold_after = 1;
     a[STREAMS + 2] = make_asked(&p, 412, 60, 20);
     a[STREAMS + 2]->o.priority = 1;
     submit(&p, a[STREAMS]);
