@@ -252,10 +252,12 @@ ingle_status kv_store_list(const char *path, kv_store_list_fn *fn, void *arg, st
             continue;
         out.bytes = (uint64_t)st.st_size;
         out.age_s = clock_age((int64_t)st.st_mtime);
+        struct kv_file_texts texts;
         const bool good = kv_file_open(&f, dir, e->d_name, &bad) == INGLE_OK;
         if (good) {
-            out.model = f.head.model;
-            out.settings = f.head.settings;
+            texts = kv_file_texts(&f.head);
+            out.model = texts.model;
+            out.settings = texts.settings;
             out.identity = f.head.identity;
             out.from = f.head.from;
         } else {

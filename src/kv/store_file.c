@@ -35,6 +35,24 @@ void kv_file_settings(struct kv_file_header *h, const char *settings, bool draft
     char text[128];
     snprintf(text, sizeof text, "%s%s%s%s", settings, h->few ? "+" : "", few.at, drafter ? " drafter" : "");
     snprintf(h->settings, sizeof h->settings, "%.*s", (int)sizeof h->settings - 1, text);
+    const size_t here = strlen(h->settings), most = sizeof h->model - 2, more = strlen(text) - here;
+    const size_t left = more < most ? more : most, name_now = strnlen(h->model, sizeof h->model - 1);
+    const size_t name = name_now < most - left ? name_now : most - left;
+    if (!left)
+        return;
+    memset(h->model + name, 0, sizeof h->model - name);
+    memcpy(h->model + name + 1, text + here, left);
+}
+
+struct kv_file_texts kv_file_texts(const struct kv_file_header *h)
+{
+    struct kv_file_texts t = {{0}, {0}};
+    const size_t name = strnlen(h->model, sizeof h->model - 1), here = strnlen(h->settings, sizeof h->settings - 1);
+    memcpy(t.model, h->model, name);
+    memcpy(t.settings, h->settings, here);
+    if (here == sizeof h->settings - 1 && name < sizeof h->model - 1)
+        memcpy(t.settings + here, h->model + name + 1, strnlen(h->model + name + 1, sizeof h->model - 1 - name));
+    return t;
 }
 
 struct kv_key kv_file_sum(const void *at, size_t n)

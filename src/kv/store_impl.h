@@ -76,7 +76,7 @@ struct kv_store {
     uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
     int64_t min_tokens;
     bool told_small; /* the engine thread's: that a file is larger than the store */
-    char model[48], settings[24];
+    char model[48], settings[128];
 
     pthread_t thread;
     pthread_mutex_t lock; /* never held over a system call */

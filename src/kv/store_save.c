@@ -105,7 +105,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     h->mark_bytes = mark_bytes;
     h->n_groups = s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
-    char settings[sizeof h->settings];
+    char settings[128];
     snprintf(settings, sizeof settings, "%s %s%s", o->codec ? o->codec : "", numerics, o->more ? o->more : "");
     kv_file_settings(h, settings, s->n_own > 0);
     if (!kv_file_pages(s, 0, t->length, &h->n_pages, &n_bytes))
@@ -155,7 +155,7 @@ static ingle_status check_file(const struct kv_file *f, const struct kv_spec *sp
     }
     if (!known)
         return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s', not '%s %s%s'", f->name,
-                       h->settings, o->codec ? o->codec : "", numerics, spec->n_own ? " drafter" : "");
+                       kv_file_texts(h).settings, o->codec ? o->codec : "", numerics, spec->n_own ? " drafter" : "");
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
     if (h->few && (kv_few_bits(h->few) < 0 || kv_few_bits(h->few) > KV_FEW_MOST_BITS || h->length <= kv_few_from(h->few)))

@@ -83,6 +83,20 @@ class Prefixes(Case):
         self.assertEqual(self.ask(other)[0], 0)
         self.assertGreater(self.ask(other)[0], 100)
 
+    def test_settings_are_shown_whole(self):
+        """However long they are; and a sparse prompt's prefix is one for these options."""
+        kinds = ["--no-pack-cache", "--kv-layers", "full=q8r:n4r+rot,sliding=q8r:n4r"]
+        sparse = [*kinds, "--sparse", "on:eps=1/8,from=64"]
+        for options, settings in ((kinds, "q8r:n4r+rot,sliding=q8r:n4r exact"),
+                                  (sparse, "q8r:n4r+rot,sliding=q8r:n4r exact+few3-w4-f64")):
+            self.assertEqual(self.ask(NANO, *options)[0], 0)
+            self.assertGreater(self.ask(NANO, *options)[0], 100)
+            self.assertGreater(self.matching(NANO, *options), 0)
+            files = json.loads(self.ok("inspect", "--store", f"{self.home}/store", "--json").stdout)["files"]
+            self.assertIn(settings, [f["settings"] for f in files])
+            self.assertEqual({f["model"] for f in files}, {"nano-gemma4"})
+        self.assertEqual(self.matching(NANO), 0)
+
     def test_survive_a_copy_and_packing(self):
         self.ask(NANO)
         copy = self.copy()
