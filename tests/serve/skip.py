@@ -107,6 +107,11 @@ class Skip(unittest.TestCase):
         self.assertTrue(same <= asked[2]["cached_tokens"] < 900, asked)  # another document
         self.assertGreater(asked[3]["cached_tokens"], 1000)  # the same again
         self.assertTrue(all(a["computed_tokens"] > 1024 for a in asked[1:]), asked)
+        system = " ".join(WORDS.split()[100:400])  # nobody has sent it
+        ask = lambda start, n, **more: native(self.s, prompt=system + " " + " ".join(WORDS.split()[start : start + n]), **more)["content"]
+        kinds = [dict(start=5, n=60, prompt_keep=False), dict(start=20, n=300, prompt_keep=0.7), dict(start=90, n=300, prompt_keep=0.7)]
+        some = together([lambda k=k: ask(**k) for k in kinds + kinds])
+        self.assertEqual(some, 2 * [ask(**k, cache_prompt=False) for k in kinds])
 
     def test_off_is_plain(self):
         short = " ".join(WORDS.split()[:430])
