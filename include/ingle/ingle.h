@@ -654,6 +654,8 @@ INGLE_API ingle_status ingle_select_check(const char *how, struct ingle_error *e
  * last one; NULL: one behind the other, as it is in the beginning.  What is computed stays as far as it is the same either way, the
  * rest waits again.  INGLE_UNSUP: this model's tokens cannot have gaps between them. */
 INGLE_API ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position, int64_t n, struct ingle_error *error);
+/* Where token i of it stands. */
+INGLE_API int64_t ingle_session_position(const struct ingle_session *s, int64_t i);
 /* Positions that are left out before its end. */
 INGLE_API int64_t ingle_session_skipped(const struct ingle_session *s);
 /* What waits now is a prompt's, as all of an ingle_session_sync() is; or it is not, as what is appended. */
@@ -686,7 +688,7 @@ INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
 /* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them
  * back: the session goes on with the same bits.  INGLE_FORMAT: the file is damaged;
  * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse prompts
- * makes the session's sparse, in the same way.
+ * makes the session's sparse, in the same way; so it is with how answers choose pages, and with positions.
  * A save, and it alone, may run on any thread while a scheduler has the engine, as long as nobody else uses this
  * session: answers go on meanwhile. */
 INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,

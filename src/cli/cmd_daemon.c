@@ -929,6 +929,11 @@ static void take(struct ingle_engine *e, void *arg)
     int64_t count;
     const int32_t *ids = ingle_session_tokens(t->session, &count);
     (void)e;
+    if (ingle_session_skipped(t->session)) {
+        t->error = (struct ingle_error){INGLE_UNSUP, "the prompt of its file was shortened; a session of the daemon has the whole text"};
+        t->status = INGLE_UNSUP;
+        return;
+    }
     if (!mem_grow(&n->token, &n->cap, (size_t)count + 1, sizeof *n->token)) {
         t->error = (struct ingle_error){INGLE_NOMEM, "no memory for the session's tokens"};
         t->status = INGLE_NOMEM;

@@ -66,6 +66,11 @@ ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t 
     return engine_say(error, st, &err);
 }
 
+int64_t ingle_session_position(const struct ingle_session *s, int64_t i)
+{
+    return kv_gaps_position(session_gaps(s->s), i);
+}
+
 int64_t ingle_session_skipped(const struct ingle_session *s)
 {
     return kv_gaps_skipped(session_gaps(s->s));

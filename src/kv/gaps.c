@@ -4,7 +4,9 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include <assert.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -12,6 +14,7 @@ struct gap {
     int64_t at;    /* the first index behind it */
     int64_t shift; /* positions that are left out before that, in all */
 };
+static_assert(sizeof(struct gap) == 16 && offsetof(struct gap, shift) == 8, "a file format: do not pad");
 
 struct kv_gaps {
     atomic_int refs; /* Sync: atomic */
@@ -45,6 +48,44 @@ ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64
     for (int64_t i = 0; i < n; i++)
         if (position[i] - i != (g->n ? g->gap[g->n - 1].shift : 0))
             g->gap[g->n++] = (struct gap){i, position[i] - i};
+    *out = g;
+    return INGLE_OK;
+}
+
+size_t kv_gaps_bytes(const struct kv_gaps *g)
+{
+    return g ? (size_t)g->n * sizeof g->gap[0] : 0;
+}
+
+void kv_gaps_write(const struct kv_gaps *g, void *to)
+{
+    if (g)
+        memcpy(to, g->gap, kv_gaps_bytes(g));
+}
+
+ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes, struct err *err)
+{
+    size_t bytes;
+    *out = NULL;
+    if (n_bytes % sizeof(struct gap))
+        return err_set(err, INGLE_FORMAT, "%zu bytes are no whole number of gaps", n_bytes);
+    if (!n_bytes)
+        return INGLE_OK;
+    struct kv_gaps *g = num_add(n_bytes, sizeof *g, &bytes) ? mem_zalloc(bytes) : NULL;
+    if (!g)
+        return err_set(err, INGLE_NOMEM, "no memory for gaps of %zu bytes", n_bytes);
+    atomic_init(&g->refs, 1);
+    g->n = (int64_t)(n_bytes / sizeof(struct gap));
+    memcpy(g->gap, from, n_bytes);
+    for (int64_t i = 0; i < g->n; i++) {
+        const struct gap none = {-1, 0}, *before = i ? &g->gap[i - 1] : &none, *this = &g->gap[i];
+        if (this->at > before->at && this->shift > before->shift && this->at <= INT32_MAX && this->shift <= INT32_MAX - this->at)
+            continue;
+        const ingle_status st = err_set(err, INGLE_FORMAT, "gap %lld is at %lld, %lld positions behind its index, out of order or above %d",
+                                        (long long)i, (long long)this->at, (long long)this->shift, INT32_MAX);
+        kv_gaps_unref(g);
+        return st;
+    }
     *out = g;
     return INGLE_OK;
 }

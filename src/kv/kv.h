@@ -205,6 +205,10 @@ struct kv_gaps;
 /* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there are no gaps. */
 MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n, struct err *err);
 struct kv_gaps *kv_gaps_ref(struct kv_gaps *g);
+/* For files: as bytes [kv_gaps_bytes()], 0 of NULL, and back.  INGLE_FORMAT: they are no gaps. */
+size_t kv_gaps_bytes(const struct kv_gaps *g);
+void kv_gaps_write(const struct kv_gaps *g, void *to);
+MUST_CHECK ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes, struct err *err);
 void kv_gaps_unref(struct kv_gaps *g);
 int64_t kv_gaps_position(const struct kv_gaps *g, int64_t index);
 /* The first index that stands at this position or behind it. */

@@ -138,8 +138,9 @@ struct kv_save_options {
     uint64_t identity;
     const char *model, *numerics, *codec;
     uint32_t few;              /* of what is saved, as in struct kv_scope */
-    uint64_t salt;             /* the same; of what is loaded, what its mark says: */
-    uint64_t (*salt_of)(const void *mark, size_t mark_bytes); /* NULL: 0 */
+    uint64_t salt;             /* the same, */
+    struct kv_skip skip;       /* ... and this; of what is loaded, what its mark says: */
+    void (*scope_of)(const void *mark, size_t mark_bytes, struct kv_scope *out); /* NULL: nothing */
     const char *more;          /* behind the numerics, for people; or NULL */
     const atomic_bool *gentle; /* while it is true the processor is left to others half of the time; or NULL */
 };

@@ -97,7 +97,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->few = kv_few_at(o->few, t->length);
-    h->key = kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .few = h->few}, tokens, t->length);
+    h->key = kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .skip = o->skip, .few = h->few}, tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
@@ -210,8 +210,11 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
         st = check_file(&l->file, spec, max_tokens, o, &l->own, err);
     if (!st)
         st = kv_file_read_meta(&l->file, &l->own, err);
-    const uint64_t salt = !st && o->salt_of ? o->salt_of(l->file.mark, h->mark_bytes) : 0;
-    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, (struct kv_scope){.salt = salt, .few = h->few}, l->file.token, h->length)))
+    struct kv_scope scope = {0};
+    if (!st && o->scope_of)
+        o->scope_of(l->file.mark, h->mark_bytes, &scope);
+    scope.few = h->few;
+    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, scope, l->file.token, h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
     uint64_t n_pages = 0, n_bytes;
     if (!st && !kv_file_pages(spec, 0, h->length, &n_pages, &n_bytes))

@@ -35,6 +35,7 @@ struct answer_record {
 
 struct answer_tokens {
     const int32_t *prompt, *drawn; /* [n_prompt], [n_drawn] */
+    const int32_t *position; /* [n_prompt], where the prompt's tokens stand; NULL: one behind the other */
     size_t n_prompt, n_drawn;
     size_t n_stable; /* of the prompt, what later ones begin with; 0: not known */
 };

@@ -342,10 +342,13 @@ static void keep_tokens(const struct answer *a)
 {
     const struct answer_part *p = &a->part[0];
     const struct answer_run *r = &p->run[0];
-    if (a->core->o.keep && !a->fault.kind && !p->kept.n) /* a file has no place for positions */
+    const bool short_ = p->kept.n > 0; /* then a later prompt that begins with it is the same one, or goes on from its answer */
+    const int32_t *ids = short_ ? p->kept.ids : p->ids;
+    const size_t n = short_ ? (size_t)p->kept.n : p->n_ids;
+    if (a->core->o.keep && !a->fault.kind)
         a->core->o.keep(a->core->o.arg, &a->request,
-                        &(struct answer_tokens){p->ids, r->c.drawn, p->n_ids, r->c.n_drawn,
-                                                ingle_prompt_stable(a->info.llm, p->ids, p->n_ids)});
+                        &(struct answer_tokens){.prompt = ids, .drawn = r->c.drawn, .position = short_ ? p->kept.position : NULL, .n_prompt = n,
+                                                .n_drawn = r->c.n_drawn, .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n)});
 }
 
 static void on_done(void *arg, const struct ingle_usage *usage)

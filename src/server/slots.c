@@ -30,6 +30,8 @@ struct slot {
     int32_t *ids; /* [n + 1], the last one is none; NULL: nothing was computed here */
     size_t n;
     size_t n_stable; /* of them those that a later prompt begins with; 0: all */
+    int32_t *position; /* [n_position], where the first ones stand: of a prompt that was shortened; else NULL */
+    size_t n_position;
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
     char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
 };
@@ -75,6 +77,7 @@ static void release(struct slot *s)
 {
     mem_free(s->user);
     mem_free(s->ids);
+    mem_free(s->position);
     *s = (struct slot){0};
 }
 
@@ -126,10 +129,13 @@ static struct slot *find(struct slots *s, int id, const char *user)
     return NULL;
 }
 
+/* What it takes of MAX_KEPT_BYTES. */
+static size_t numbers_of(const struct slot *s) { return s->n + s->n_position; }
+
 /* Sync: s->lock */
 static void drop(struct slots *s, struct slot *at)
 {
-    s->n_tokens -= at->n;
+    s->n_tokens -= numbers_of(at);
     release(at);
     *at = s->slot[--s->n_slots];
 }
@@ -151,12 +157,12 @@ static void put(struct slots *s, int id, struct slot *from)
     struct slot *before = find(s, id, from->user);
     if (before)
         drop(s, before);
-    while (s->n_slots && (s->n_slots >= MAX_KEPT || (s->n_tokens + from->n) * sizeof(int32_t) > MAX_KEPT_BYTES))
+    while (s->n_slots && (s->n_slots >= MAX_KEPT || (s->n_tokens + numbers_of(from)) * sizeof(int32_t) > MAX_KEPT_BYTES))
         drop_oldest(s);
     if (from->ids && mem_grow(&s->slot, &s->cap_slots, s->n_slots + 1, sizeof *s->slot)) {
         from->id = id;
         from->used = ++s->clock;
-        s->n_tokens += from->n;
+        s->n_tokens += numbers_of(from);
         s->slot[s->n_slots++] = *from;
     } else {
         release(from);
@@ -168,14 +174,18 @@ static void put(struct slots *s, int id, struct slot *from)
 /* All tokens of *t, one behind the other. */
 static bool fill(struct slot *s, const char *user, const struct answer_tokens *t)
 {
-    size_t n;
+    size_t n = 0;
     s->user = user ? mem_strdup(user) : NULL;
     s->ids = num_add(t->n_prompt, t->n_drawn, &n) ? mem_calloc(n + 1, sizeof *s->ids) : NULL;
-    if (!s->ids || (user && !s->user)) {
+    s->position = t->position ? mem_calloc(t->n_prompt + 1, sizeof *s->position) : NULL;
+    if (!s->ids || (user && !s->user) || (t->position && !s->position)) {
         release(s);
         return false;
     }
     memcpy(s->ids, t->prompt, t->n_prompt * sizeof *s->ids);
+    if (t->position)
+        memcpy(s->position, t->position, t->n_prompt * sizeof *s->position);
+    s->n_position = t->position ? t->n_prompt : 0;
     if (t->n_drawn)
         memcpy(s->ids + t->n_prompt, t->drawn, t->n_drawn * sizeof *s->ids);
     s->n = n;
@@ -187,8 +197,9 @@ static bool copy(struct slot *to, const struct slot *from)
 {
     memcpy(to->sparse, from->sparse, sizeof to->sparse);
     memcpy(to->select, from->select, sizeof to->select);
-    return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = from->n,
-                                                        .n_stable = from->n_stable});
+    const size_t n = from->position ? from->n_position : from->n;
+    return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = n, .drawn = from->ids + n, .n_drawn = from->n - n,
+                                                        .position = from->position, .n_stable = from->n_stable});
 }
 
 void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select, const struct answer_tokens *t)
@@ -234,6 +245,8 @@ static void open_session(struct ingle_engine *engine, void *arg)
         t->status = ingle_session_set_sparse(t->session, t->slot.sparse, &t->error);
     if (!t->status && t->slot.select[0])
         t->status = ingle_session_set_select(t->session, t->slot.select, &t->error);
+    if (!t->status && t->slot.position)
+        t->status = ingle_session_set_positions(t->session, t->slot.position, (int64_t)t->slot.n_position, &t->error);
 }
 
 static void close_session(struct ingle_engine *engine, void *arg)
@@ -322,10 +335,15 @@ static void restore(struct task *t)
     const int32_t *ids = ingle_session_tokens(t->session, &n);
     ingle_session_sparse_text(t->session, now.sparse, sizeof now.sparse);
     ingle_session_select_text(t->session, now.select, sizeof now.select);
-    if (fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .n_stable = stable})) {
+    int32_t *position = ingle_session_skipped(t->session) ? mem_calloc((size_t)n + 1, sizeof *position) : NULL;
+    for (int64_t i = 0; position && i < n; i++)
+        position[i] = (int32_t)ingle_session_position(t->session, i);
+    const bool lost = ingle_session_skipped(t->session) && !position; /* then the slot holds nothing */
+    if (!lost && fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .position = position, .n_stable = stable})) {
         release(&t->slot);
         t->slot = now;
     }
+    mem_free(position);
 }
 
 static void transfer(struct task *t)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* restore - where a session's past comes from: itself, the prefix tree, the store; and files
  * of whole sessions. */
-#include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "session/run.h"
@@ -162,7 +161,7 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
 
 /* ---- files of whole sessions ---- */
 
-/* The mark of a file whose session is not computed as most are. */
+/* The mark of a file whose session is not computed as most are; behind it the gaps between its positions (kv_gaps_write()). */
 struct way {
     char magic[8];
     int64_t part, least; /* as in struct kern_pick; 0: its answers see all */
@@ -170,31 +169,39 @@ struct way {
 static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8, "a file format: do not pad");
 static const char way_magic[8] = {'i', 'n', 'g', 'l', 'e', 'w', 'a', 'y'};
 
-/* False: it is none that a session writes. */
-static bool read_way(const void *mark, size_t n, struct way *w)
+/* *gaps is a reference. */
+static ingle_status read_way(const void *mark, size_t n, struct kern_pick *pick, struct kv_gaps **gaps, struct err *err)
 {
-    *w = (struct way){{0}, 0, 0};
+    struct way w = {{0}, 0, 0};
+    *pick = (struct kern_pick){0};
+    *gaps = NULL;
     if (!n)
-        return true;
-    if (n != sizeof *w)
-        return false;
-    memcpy(w, mark, sizeof *w);
-    return memcmp(w->magic, way_magic, sizeof way_magic) == 0 && w->part > 1 && w->part <= KERN_PICK_PART_MOST &&
-           w->least >= KERN_PICK_ALWAYS && w->least <= KERN_PICK_LEAST_MOST;
+        return INGLE_OK;
+    if (n >= sizeof w)
+        memcpy(&w, mark, sizeof w);
+    const bool chooses = w.part > 1 && w.part <= KERN_PICK_PART_MOST && w.least >= KERN_PICK_ALWAYS && w.least <= KERN_PICK_LEAST_MOST;
+    if (memcmp(w.magic, way_magic, sizeof way_magic) != 0 || !(chooses || (!w.part && !w.least)))
+        return err_set(err, INGLE_FORMAT, "damaged: %zu bytes say in no known way how it was computed", n);
+    *pick = (struct kern_pick){w.part, w.least};
+    return kv_gaps_read(gaps, (const char *)mark + sizeof w, n - sizeof w, err);
 }
 
-static uint64_t salt_of(const void *mark, size_t n)
+static void scope_of(const void *mark, size_t n, struct kv_scope *out)
 {
-    struct way w;
-    if (!read_way(mark, n, &w))
-        return 0;
-    return kv_pick_salt(0, &(struct kern_pick){w.part, w.least});
+    struct kern_pick pick;
+    struct kv_gaps *gaps;
+    struct err err;
+    if (read_way(mark, n, &pick, &gaps, &err))
+        return;
+    out->salt = kv_pick_salt(0, &pick);
+    out->skip = kv_gaps_skip(gaps);
+    kv_gaps_unref(gaps);
 }
 
 static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 {
     return (struct kv_save_options){.few = few,
-                                    .salt_of = salt_of,
+                                    .scope_of = scope_of,
                                     .identity = r->identity,
                                     .model = r->model,
                                     .numerics = r->numerics,
@@ -206,36 +213,53 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
 {
     struct kv_save_options o = save_options(s->r, s->scope.few);
     const struct kv_pick_text pick = kv_pick_name(&s->pick);
-    struct way w = {.part = s->pick.part, .least = s->pick.least};
+    const struct kv_gaps *gaps = session_gaps(s);
+    struct way w = {.part = pick.at[0] ? s->pick.part : 0, .least = pick.at[0] ? s->pick.least : 0};
     char more[40];
     memcpy(w.magic, way_magic, sizeof w.magic);
-    snprintf(more, sizeof more, "%s%s", pick.at[0] ? "+" : "", pick.at);
+    snprintf(more, sizeof more, "%s%s%s", pick.at[0] ? "+" : "", pick.at, gaps ? "+skip" : "");
     o.more = more;
     o.salt = kv_pick_salt(0, &s->pick);
-    if (session_gaps(s))
-        return err_set(err, INGLE_UNSUP, "'%s': a session whose prompt was shortened cannot be saved: a file has no place for its positions", path);
+    o.skip = s->scope.skip;
+    const size_t n = pick.at[0] || gaps ? sizeof w + kv_gaps_bytes(gaps) : 0;
+    char *mark = mem_alloc(n + sizeof w);
+    if (!mark)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu bytes that say how a session was computed", n);
+    memcpy(mark, &w, sizeof w);
+    kv_gaps_write(gaps, mark + sizeof w);
     session_late_see(s->r, &s, 1);
-    return kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, &w, pick.at[0] ? sizeof w : 0, err);
+    const ingle_status st = kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, mark, n, err);
+    mem_free(mark);
+    return st;
 }
 
-/* How the session of a file chooses pages. */
-static ingle_status read_pick(const struct runner *r, const struct kv_load *l, const char *path, struct kern_pick *pick, struct err *err)
+/* How the session of a file was computed, if it can go on so.  *gaps is a reference. */
+static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path, struct kern_pick *pick, struct kv_gaps **gaps,
+                              struct err *err)
 {
-    struct way w;
-    size_t n;
-    const void *mark = kv_load_mark(l, &n);
-    if (!read_way(mark, n, &w))
-        return err_set(err, INGLE_FORMAT, "%s: damaged: %zu bytes say in no known way how it was computed", path, n);
-    *pick = (struct kern_pick){w.part, w.least};
-    if (!w.part)
+    size_t n_mark;
+    int64_t n;
+    const void *mark = kv_load_mark(l, &n_mark);
+    (void)kv_load_tokens(l, &n);
+    ingle_status st = read_way(mark, n_mark, pick, gaps, err);
+    if (st)
+        return err_prefix(err, "%s", path);
+    const int64_t skipped = kv_gaps_skipped(*gaps), most = num_max(r->info.n_ctx, r->n_ctx), read = pick->part ? kern_pick_budget(pick, r->n_ctx - 1) : 0;
+    if (pick->part && !r->pick.part)
+        st = err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path, kv_pick_name(pick).at);
+    else if (read > session_pick_room(r))
+        st = err_set(err, INGLE_LIMIT, "%s: its answers (%s) read up to %lld pages of the context, with pages on disk there is room for %lld", path,
+                     kv_pick_name(pick).at, (long long)read, (long long)session_pick_room(r));
+    else if (*gaps && kv_gaps_refuse(&r->spec))
+        st = err_set(err, INGLE_UNSUP, "%s: its prompt was shortened: %s", path, kv_gaps_refuse(&r->spec));
+    else if (n > most - skipped)
+        st = err_set(err, INGLE_LIMIT, "%s: %lld tokens, of which %lld are left out, exceed the %lld positions of the model", path,
+                     (long long)(n + skipped), (long long)skipped, (long long)most);
+    if (!st)
         return INGLE_OK;
-    const int64_t most = kern_pick_budget(pick, r->n_ctx - 1);
-    if (!r->pick.part)
-        return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path, kv_pick_name(pick).at);
-    if (most > session_pick_room(r))
-        return err_set(err, INGLE_LIMIT, "%s: its answers (%s) read up to %lld pages of the context, with pages on disk there is room for %lld", path,
-                       kv_pick_name(pick).at, (long long)most, (long long)session_pick_room(r));
-    return INGLE_OK;
+    kv_gaps_unref(*gaps);
+    *gaps = NULL;
+    return st;
 }
 
 ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
@@ -247,7 +271,9 @@ ingle_status session_load_begin(const struct session *s, const char *path, struc
     if (st)
         return st;
     struct kern_pick pick;
-    st = read_pick(s->r, *out, path, &pick, err);
+    struct kv_gaps *gaps;
+    st = check_way(s->r, *out, path, &pick, &gaps, err);
+    kv_gaps_unref(gaps);
     const int32_t *token = kv_load_tokens(*out, &n);
     for (int64_t i = 0; !st && i < n; i++)
         if (token[i] < 0 || token[i] >= s->r->info.n_vocab)
@@ -268,6 +294,8 @@ ingle_status session_load_read(struct kv_load *l, struct err *err) { return kv_l
 ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st, struct err *err)
 {
     struct kv_timeline *t = NULL;
+    struct kv_gaps *gaps = NULL;
+    struct kern_pick pick;
     int32_t *token = NULL;
     int64_t n;
     const int32_t *from = kv_load_tokens(l, &n);
@@ -275,16 +303,16 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
     if (!st && !(token = mem_calloc((size_t)n + 1, sizeof *token)))
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    if (!st)
+        st = check_way(s->r, l, "file", &pick, &gaps, err);
     if (st) {
+        mem_free(token);
         kv_timeline_free(t);
         kv_load_end(l, NULL);
         return st;
     }
     memcpy(token, from, (size_t)n * sizeof *token);
     const uint32_t few = kv_load_few(l);
-    struct kern_pick pick;
-    st = read_pick(s->r, l, "file", &pick, err); /* as session_load_begin() has found it */
-    BUG_IF(st);
     kv_load_end(l, t);
     if (few || kv_few_at(s->scope.few, kv_timeline_length(t)))
         session_use_few(s, few);
@@ -295,7 +323,8 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     s->timeline = t;
     if (kv_pick_salt(0, &s->pick) != kv_pick_salt(0, &pick))
         session_use_pick(s, &pick);
-    session_use_gaps(s, NULL);
+    session_use_gaps(s, gaps);
+    kv_gaps_unref(gaps);
     session_rider_restored(s->r, t, "file");
     s->token = token;
     s->n_tokens = (size_t)n;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """skip.py INGLE - prompts that a prompt drafter shortens, in the server, the daemon and the commands: every dialect takes the
 field and tells both counts; the same text whatever else is computed; tools and grammars have the whole prompt."""
-import json, os, subprocess, sys, unittest
+import json, os, subprocess, sys, tempfile, unittest
 
 from client import Server, main, together
 
@@ -112,6 +112,35 @@ class Skip(unittest.TestCase):
         kinds = [dict(start=5, n=60, prompt_keep=False), dict(start=20, n=300, prompt_keep=0.7), dict(start=90, n=300, prompt_keep=0.7)]
         some = together([lambda k=k: ask(**k) for k in kinds + kinds])
         self.assertEqual(some, 2 * [ask(**k, cache_prompt=False) for k in kinds])
+
+    def test_slots(self):
+        """A slot of a shortened prompt is saved with its positions, and restored by another server."""
+        with tempfile.TemporaryDirectory() as slots:
+            more = (*SKIP, "--ctx", "1900", "--prompt-ctx", "4000", "--slot-save-path", slots)
+            with Server(INGLE, *more) as s:
+                text = native(s, id_slot=1)["content"]
+                status, _, saved = s.post("/slots/1?action=save", {"filename": "a"})
+                self.assertEqual(status, 200, saved)
+                self.assertTrue(1024 <= saved["n_saved"] < 1900, saved)
+                self.assertEqual(s.post("/slots/0?action=save", {"filename": "b"})[0], 404)
+            for options in (more, (*more, "--kv-select", "1/1")):
+                with Server(INGLE, *options) as s:
+                    status, _, r = s.post("/slots/1?action=restore", {"filename": "a"})
+                    if "--kv-select" in options:  # pages of another form
+                        self.assertEqual(status, 400, r)
+                        self.assertIn("of other settings: 'f16 exact+skip", json.dumps(r))
+                        continue
+                    self.assertEqual((status, r["n_restored"]), (200, saved["n_saved"]), r)
+                    status, _, again = s.post("/slots/1?action=save", {"filename": "b"})  # it has them still
+                    self.assertEqual((status, again["n_saved"]), (200, saved["n_saved"]), again)
+                    r = native(s, id_slot=1)
+                    self.assertEqual(r["content"], text)
+                    self.assertGreater(r["timings"]["cache_n"], 1000)
+                    other = native(s, prompt=" ".join(WORDS.split()[:430]), prompt_keep=False)  # whole: nothing of it behind the first gap
+                    self.assertLess(other["timings"]["cache_n"], 400)
+            lines = {"do": "load", "id": "f", "session": "s", "file": os.path.join(slots, "a")}
+            p = subprocess.run([INGLE, "daemon", *SKIP, "--ctx", "1900"], input=json.dumps(lines) + "\n", capture_output=True, text=True)
+            self.assertIn("was shortened; a session of the daemon has the whole text", p.stdout)
 
     def test_off_is_plain(self):
         short = " ".join(WORDS.split()[:430])
