@@ -242,6 +242,9 @@ int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **e
 /* Answers with and without drafts in turn: how often drafts are right, what they cost and bring; the exit code. */
 int cli_bench_draft(struct cli *c);
 
+/* bench_skip.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
+int cli_bench_skip(struct cli *c);
+
 /* sparse.c: prompts computed in the way `how` beside the way `against`, by --depth. */
 int cli_sparse_beside(struct cli *c, const char *how, const char *against);
 

@@ -455,13 +455,15 @@ int cli_bench(struct cli *c)
     int64_t depth[MAX_DEPTHS], n_depths, longest = 0;
     if (c->n_arg)
         return cli_usage(c, "'bench' takes no argument such as '%s'", c->arg[0]);
+    if (ingle_config_text(c->config, "prompt-drafter", 0))
+        return cli_bench_skip(c);
     if (ingle_config_is_set(c->config, "draft") || ingle_config_is_set(c->config, "draft-method"))
         return cli_bench_draft(c);
     const char *sparse = ingle_config_text(c->config, "sparse", 0);
     if (strcmp(sparse, "off") != 0)
         return cli_sparse_beside(c, sparse, "off");
     if (ingle_config_is_set(c->config, "text"))
-        return cli_usage(c, "'--text' goes with '--sparse on'");
+        return cli_usage(c, "'--text' goes with '--sparse on' and '--prompt-drafter'");
     b.n_prompt = (int64_t)ingle_config_number(c->config, "prompt-tokens");
     b.n_answer = (int64_t)ingle_config_number(c->config, "answer-tokens");
     b.n_repeats = (int64_t)ingle_config_number(c->config, "repeat");

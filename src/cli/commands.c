@@ -26,6 +26,7 @@ static const struct cli_command commands[] = {
     {"bench", "", "measure the speed of prefill and decode",
      "Prefill computes a prompt at once, decode one token after the other, both behind --depth tokens.\n"
      "read share: weights read per second, over the read rate of this machine.\n"
+     "With --prompt-drafter: prompts of --depth tokens, shortened and whole in turn (docs/long-context.md).\n"
      "With --draft or --draft-method: answers with and without drafts in turn (docs/drafting.md).\n",
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",

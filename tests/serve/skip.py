@@ -173,6 +173,31 @@ class Commands(unittest.TestCase):
             self.assertEqual(p.returncode, 0, p.stderr)
             self.assertIn(said, p.stderr)
 
+    def test_bench(self):
+        bench = [INGLE, "bench", *SKIP, "-r", "2"]
+        p = subprocess.run([*bench, "--json", "-d", "300", "-d", "1500", "-d", "3000"], capture_output=True, text=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        rows = [json.loads(line) for line in p.stdout.splitlines()]
+        self.assertEqual([r["depth"] for r in rows], [300, 1500, 3000])
+        self.assertEqual((rows[0]["kept"], "small_s" in rows[0]), (300, False))
+        for r in rows[1:]:
+            self.assertTrue(1024 <= r["kept"] <= max(0.62 * r["depth"], 1200), r)
+            self.assertTrue(min(r["small_s"], r["large_s"], r["whole_s"]) > 0 and r["rounds"] == 2 and r["keep"] == 0.6, r)
+            self.assertGreater(r["first_token_s"], max(r["small_s"], r["large_s"]))
+            self.assertAlmostEqual(r["times"], r["whole_s"] / r["first_token_s"], delta=0.01 * r["times"])
+        with tempfile.TemporaryDirectory() as folder:
+            text = os.path.join(folder, "text")
+            with open(text, "w") as f:
+                f.write(PROMPT)
+            p = subprocess.run([*bench, "-r", "1", "--text", text, "-d", "300", "-d", "1500"], capture_output=True, text=True)
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertRegex(p.stdout, r" 300 +300 +not shortened: shorter than 1100 tokens \(--prompt-keep-from\)\n +1500 +1\d\d\d +\d\d\.\d % +[\d.]+ s +[\d.]+ s +[\d.]+ s +[\d.]+ s +[\d.]+\n")
+            for options, said in ((["--text", text, "-d", "90000"], "fewer than the 90000 of --depth"), (["-d", "1"], "a number of 2 to 16777216 here, not '1'"),
+                                  (["-d", "1500", "--kv", "f16v"], "can be shortened here")):
+                p = subprocess.run([*bench, *options], capture_output=True, text=True)
+                self.assertNotEqual(p.returncode, 0, options)
+                self.assertIn(said, p.stderr)
+
     def test_daemon(self):
         lines = [{"do": "generate", "id": "a", "prompt": PROMPT, "max_tokens": 4, "session": "s"},
                  {"do": "generate", "id": "b", "prompt": PROMPT, "max_tokens": 4, "prompt_keep": False},
