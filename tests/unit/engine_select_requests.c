@@ -204,7 +204,7 @@ static void those_that_gave_way(void **state)
     for (int k = 0; k < 2; k++) {
         struct place p;
         struct asked *a[ASKED];
-        struct hog hog = {.p = &p, .leave = 1500000};
+        struct hog hog = {.p = &p, .leave = 1300000};
         open_engine(&p, (struct ingle_engine_options){.n_ctx = 1280, .n_sessions = k ? 2 : 6, .max_rows = 64, .kv_select = "1/1", .cache_bytes = 1 << 16});
         if (k)
             ingle_scheduler_call(p.s, take_memory, &hog);
@@ -215,8 +215,8 @@ static void those_that_gave_way(void **state)
             a[i]->o.sampling.logprobs = true;
             a[i]->o.n_top = 1;
             a[i]->o.priority = i == 2;
-            submit(&p, a[i]);
         }
+        submit_together(&p, a, ASKED);
         for (int i = 0; i < ASKED; i++)
             wait_done(a[i]);
         if (k) {
