@@ -40,9 +40,21 @@ static const struct few {
 };
 
 extern const struct kern_attend_table kern_attend_coded_ref;
-#if defined(__x86_64__) && !defined(INGLE_PLAIN)
-extern const struct kern_attend_table kern_attend_pairs_avx512bf16;
-#endif
+#define KERN_ATTEND(needs, table)
+#define KERN_ATTEND_FAST(needs, recipe, law, table) extern const struct kern_attend_table table;
+#include "kern/attend.inc"
+#undef KERN_ATTEND_FAST
+/* That of pairs of BF16, if there is one, and one that ends the list. */
+static const struct fast {
+    uint32_t needs;
+    const struct kern_attend_table *t;
+} fast[] = {
+#define KERN_ATTEND_FAST(needs, recipe, law, table) {needs, &table},
+#include "kern/attend.inc"
+#undef KERN_ATTEND
+#undef KERN_ATTEND_FAST
+    {0, NULL},
+};
 
 enum { WIDTH = 512, HEADS = 8, ROWS = 128, BEHIND = 32768, ROUNDS = 3, N_PAGES = BEHIND / KERN_PAGE + 1, DIFFERENT = 8 };
 
@@ -109,12 +121,7 @@ static double attend_all(struct bench *b, const struct kern_attend_table *t, int
 static void measure(struct bench *b, const struct all *all, const struct few *few, uint32_t cpu, int percent)
 {
     double t[2][ROUNDS], pairs[ROUNDS], kept = 0, missed = 0;
-    const struct kern_attend_table *bf16 = NULL;
-#if defined(__x86_64__) && !defined(INGLE_PLAIN)
-    if (cpu & CPU_BF16PAIRS && all->needs & CPU_AVX512)
-        bf16 = &kern_attend_pairs_avx512bf16;
-#endif
-    (void)cpu;
+    const struct kern_attend_table *bf16 = cpu & fast[0].needs && all->needs & CPU_AVX512 ? fast[0].t : NULL;
     static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_Q8R};
     printf("%s, %3d %% wanted:", few->name, percent);
     for (int c = 0; c < 2; c++) {
