@@ -159,7 +159,7 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->gaps = gaps;
     r->o.position = NULL;
     r->salt = engine_salt_of(o->user);
-    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick), .skip = kv_gaps_skip(gaps), .few = s->e->few_why ? 0 : few};
+    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick), .pick = kv_pick_of(&pick), .skip = kv_gaps_skip(gaps), .few = s->e->few_why ? 0 : few};
     r->usage.n_skipped = kv_gaps_skipped(gaps);
     const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped; /* of positions */
     const int64_t room = num_min(s->n_ctx, most) - o->n_prompt;

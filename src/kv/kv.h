@@ -23,6 +23,7 @@
 #include "base/numa.h"
 #include "base/report.h"
 #include "kern/kern.h"
+#include "kern/pick.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -49,6 +50,7 @@ struct kv_scope {
         int64_t from;  /* tokens before the first gap */
     } skip;
     uint32_t few;
+    uint32_t pick; /* how rows of answers choose pages, kv_pick_of(): part of salt (kv_pick_salt()), and here for the names of files */
 };
 enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 }; /* the last pages, read whole */
 /* Weights below 2^-bits (0 .. KV_FEW_MOST_BITS) of the sum, from a position below 2^25 on. */
@@ -64,7 +66,7 @@ static inline uint32_t kv_few_at(uint32_t few, int64_t length) { return few && l
 /* How the first `length` positions are computed, whoever may see them: what says nothing of them is 0, and so is the salt. */
 static inline struct kv_scope kv_scope_at(struct kv_scope s, int64_t length)
 {
-    return (struct kv_scope){.few = kv_few_at(s.few, length), .skip = s.skip.name && length > s.skip.from ? s.skip : (struct kv_skip){0, 0}};
+    return (struct kv_scope){.few = kv_few_at(s.few, length), .pick = s.pick, .skip = s.skip.name && length > s.skip.from ? s.skip : (struct kv_skip){0, 0}};
 }
 /* So many positions are the same either way. */
 static inline int64_t kv_few_same(uint32_t a, uint32_t b)
@@ -224,6 +226,9 @@ struct kv_skip kv_gaps_skip(const struct kv_gaps *g);
 /* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/pick.h); those that choose all have the bits
  * of those that do not choose. */
 uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p);
+/* The same as a number, 0 where all are read, and back. */
+static inline uint32_t kv_pick_of(const struct kern_pick *p) { return p->part > 1 ? (uint32_t)p->least << 9 | (uint32_t)p->part : 0; }
+static inline struct kern_pick kv_pick_from(uint32_t pick) { return (struct kern_pick){.part = pick & 511, .least = pick >> 9}; }
 /* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are read. */
 struct kv_pick_text {
     char at[32];

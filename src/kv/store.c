@@ -530,9 +530,12 @@ static const struct kv_form *form_of(const struct kv_store *s, const struct kv_t
 /* What to write of a timeline whose deepest ancestor is *parent (NULL: none); NULL: out of
  * memory. */
 static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t,
-                                 const struct kv_entry *to_be, uint32_t few, const int32_t *tokens,
+                                 const struct kv_entry *to_be, struct kv_scope scope, const int32_t *tokens,
                                  const void *mark, size_t mark_bytes)
 {
+    const struct kern_pick how = kv_pick_from(scope.pick);
+    const struct kv_pick_text pick = kv_pick_name(&how);
+    char settings[128];
     struct kv_job *j = mem_zalloc(sizeof *j);
     if (!j)
         return NULL;
@@ -550,8 +553,9 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     h->n_groups = spec->n_groups;
     for (size_t i = 0; i + 1 < sizeof h->model; i++)
         h->model[i] = s->model[i];
-    h->few = kv_few_at(few, h->length);
-    kv_file_settings(h, s->settings, spec->n_own > 0);
+    h->few = kv_few_at(scope.few, h->length);
+    snprintf(settings, sizeof settings, "%.90s%s%s", s->settings, pick.at[0] ? "+" : "", pick.at);
+    kv_file_settings(h, settings, spec->n_own > 0);
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
     j->out.token = copy_of(tokens + h->from, n_token);
@@ -601,7 +605,7 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
     pthread_mutex_unlock(&s->lock);
     if (!wanted)
         return true;
-    struct kv_job *j = job_create(s, t, &e, scope.few, tokens, mark, mark_bytes), *refused = j;
+    struct kv_job *j = job_create(s, t, &e, scope, tokens, mark, mark_bytes), *refused = j;
     const uint64_t n_bytes = j ? j->n_bytes : 0;
     pthread_mutex_lock(&s->lock);
     const bool room = j && n_bytes <= s->budget_bytes && s->n_queued < QUEUE_JOBS &&

@@ -12,8 +12,7 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
         return err_set(err, INGLE_NOMEM, "no memory for a session");
     s->r = r;
     s->prompt_end = -1;
-    s->pick = r->pick;
-    s->scope.salt = kv_pick_salt(0, &s->pick);
+    session_use_pick(s, &r->pick);
     ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
     if (!status)
         status = session_late_create(s, err);
@@ -132,6 +131,7 @@ void session_set_pick(struct session *s, const struct kern_pick *pick)
 void session_use_pick(struct session *s, const struct kern_pick *pick)
 {
     s->pick = *pick;
+    s->scope.pick = kv_pick_of(pick);
     s->scope.salt = kv_pick_salt(s->salt, pick);
 }
 

@@ -189,6 +189,18 @@ class Select(unittest.TestCase):
             self.assertEqual(some, [chosen, plain, other, plain, chosen])
             self.saved_slots(s, slots, how)
 
+    def test_a_store_says_what_chose(self):
+        """Its files have the rule in their names, and the plan with that rule finds its own."""
+        with tempfile.TemporaryDirectory() as store:
+            with Server(INGLE, *OPTIONS, "--kv-select", "1/1", "--store", store, "--store-tokens", "64") as s:
+                for how in (None, self.HOW[1]):
+                    status, _, r = s.post("/completion", {"prompt": PROMPT, "n_predict": 4, **({"kv_select": how} if how else {})})
+                    self.assertEqual(status, 200, r)
+            for options, name in (((), "f16 exact"), (self.HOW, "f16 exact+sel4-p5")):
+                files = json.loads(run("inspect", *OPTIONS, *options, "--store", store, "--json")[0])["files"]
+                self.assertTrue(any(f["settings"] == name for f in files), files)
+                self.assertEqual({f["settings"] for f in files if f["match"]}, {name}, files)
+
     def saved_slots(self, s, slots, how):
         def ask(s, behind, k):
             status, _, r = s.post("/completion", {"prompt": PROMPT + " And" + behind, "n_predict": 8, "grammar": "root ::= [a-z ]+", "seed": 7, "id_slot": 1, "kv_select": k})
