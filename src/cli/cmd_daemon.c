@@ -763,9 +763,7 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
         snprintf(error->text, sizeof error->text, "%s", c->err.msg);
         return c->err.status;
     }
-    st = ingle_sparse_check(o.sparse, error);
-    if (!st)
-        st = ingle_select_check(o.kv_select, error);
+    st = ingle_sparse_check(o.sparse, error) ? error->status : ingle_select_check(o.kv_select, error);
     if (st)
         return st;
     pthread_mutex_lock(&d->lock);

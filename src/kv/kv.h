@@ -23,7 +23,6 @@
 #include "base/numa.h"
 #include "base/report.h"
 #include "kern/kern.h"
-#include "kern/pick.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
