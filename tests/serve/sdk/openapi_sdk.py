@@ -53,7 +53,7 @@ def probe(folder, what, *options):
                    # What fits may still be refused: a tool that is not there, a prompt that is too long.
                    "--exclude-checks", "positive_data_acceptance",
                    "--phases", "coverage,fuzzing" if SECONDS else "coverage",
-                   "--max-examples", "30", "--max-time", str(SECONDS or 120), "--workers", "1",
+                   "--max-examples", "20", "--max-time", str(SECONDS or 120), "--workers", "1",
                    "--max-response-time", "30", "--continue-on-failure", "--no-color",
                    "--warnings", "off"]
         r = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
