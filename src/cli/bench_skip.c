@@ -4,12 +4,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/num.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEPTHS = 16, MOST_ROUNDS = 1000, USUAL_DEPTH = 8192, LEAST_DEPTH = 2, MOST_DEPTH = 16777216 };
+enum { MOST_ROUNDS = 1000, USUAL_DEPTH = 8192 };
 
 struct skip {
     struct cli *c;
@@ -17,10 +16,8 @@ struct skip {
     struct ingle_engine *engine;
     struct ingle_engine_info info;
     struct ingle_shortener_info small;
-    int32_t *ids;     /* [n] */
-    int64_t n;
-    int64_t depth[MOST_DEPTHS], n_depths, n_rounds;
-    const char *file; /* NULL: the tokens are made up */
+    struct cli_depths d;
+    int64_t n_rounds;
     bool json;
 };
 
@@ -58,7 +55,7 @@ static ingle_status measure_round(struct skip *s, int64_t n, int64_t round, stru
     char user[40];
     snprintf(user, sizeof user, "%lld %lld", (long long)n, (long long)round); /* the small model knows nothing of it, either */
     const struct ingle_shorten_options o = {.user = user};
-    ingle_status st = ingle_shorten(s->engine, s->ids, n, &o, &kept, error);
+    ingle_status st = ingle_shorten(s->engine, s->d.ids, n, &o, &kept, error);
     if (st)
         return st;
     t->n_kept = kept.n;
@@ -67,7 +64,7 @@ static ingle_status measure_round(struct skip *s, int64_t n, int64_t round, stru
     if (kept.n)
         st = read_prompt(s, kept.ids, kept.position, kept.n, &t->large[round], error);
     if (!st && kept.n)
-        st = read_prompt(s, s->ids, NULL, n, &t->whole[round], error);
+        st = read_prompt(s, s->d.ids, NULL, n, &t->whole[round], error);
     ingle_shortened_release(&kept);
     return st;
 }
@@ -89,7 +86,7 @@ static double middle(double *v, int64_t n)
 static void print_head(const struct skip *s)
 {
     printf("prompts shortened by %s to %.3g of their tokens beside whole ones; %s\n\n%8s %8s %7s %12s %12s %12s %12s %7s\n", s->small.path,
-           s->small.keep, s->file ? s->file : "tokens without a meaning (--text FILE: your own)", "depth", "kept", "share", "small model", "large model",
+           s->small.keep, cli_depths_name(&s->d), "depth", "kept", "share", "small model", "large model",
            "first token", "whole", "times");
 }
 
@@ -121,74 +118,23 @@ static void print_depth(const struct skip *s, int64_t n, struct times *t, const 
 
 static ingle_status measure(struct skip *s, struct ingle_error *error)
 {
-    static struct times t;
+    struct times t;
     char why[200];
-    for (int64_t i = 0; i < s->n_depths; i++) {
+    for (int64_t i = 0; i < s->d.n; i++) {
         ingle_status st = INGLE_OK;
         t.n_kept = 1;
         for (int64_t r = 0; r < s->n_rounds && t.n_kept && !st; r++)
-            st = measure_round(s, s->depth[i], r, &t, why, error);
+            st = measure_round(s, s->d.depth[i], r, &t, why, error);
         if (st)
             return st;
         cli_screen_clear(&s->c->screen);
-        print_depth(s, s->depth[i], &t, why);
+        print_depth(s, s->d.depth[i], &t, why);
         cli_push(s->c);
     }
     return INGLE_OK;
 }
 
 /* ---- what is asked ---- */
-
-static int read_depths(struct skip *s)
-{
-    const char *text;
-    for (size_t i = 0; (text = ingle_config_text(s->c->config, "depth", i)); i++) {
-        char *end;
-        const long long v = strtoll(text, &end, 10);
-        if (i == MOST_DEPTHS)
-            return cli_usage(s->c, "option '--depth' is given more than %d times", MOST_DEPTHS);
-        if (*end || end == text || v < LEAST_DEPTH || v > MOST_DEPTH)
-            return cli_usage(s->c, "option '--depth' needs a number of %d to %d here, not '%s'", LEAST_DEPTH, MOST_DEPTH, text);
-        s->depth[s->n_depths++] = v;
-        s->n = num_max(s->n, v);
-    }
-    return CLI_OK;
-}
-
-/* The user's text, or tokens that mean nothing. */
-static int read_tokens(struct skip *s)
-{
-    struct ingle_model_info m;
-    struct ingle_error error;
-    int64_t n_text = 0;
-    ingle_model_info(s->model, &m);
-    s->file = ingle_config_text(s->c->config, "text", 0);
-    if (s->file) {
-        struct err err;
-        char *text = NULL;
-        int32_t *ids = NULL;
-        size_t n_bytes, n = 0;
-        if (cli_slurp(s->file, &text, &n_bytes, &err))
-            return cli_fail_err(s->c, &err);
-        const ingle_status st = ingle_tokenize(s->model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error);
-        s->ids = st ? NULL : mem_calloc(n + 1, sizeof *s->ids);
-        if (s->ids)
-            memcpy(s->ids, ids, n * sizeof *ids);
-        mem_free(text);
-        ingle_free(ids);
-        if (st)
-            return cli_fail(s->c, &error);
-        n_text = (int64_t)n;
-    }
-    if (!s->n_depths)
-        s->depth[s->n_depths++] = s->n = s->file ? n_text : USUAL_DEPTH;
-    if (s->file && s->n > n_text)
-        return cli_usage(s->c, "'%s' has %lld tokens, fewer than the %lld of --depth", s->file, (long long)n_text, (long long)s->n);
-    if (!s->file && m.n_vocab && (s->ids = mem_calloc((size_t)s->n, sizeof *s->ids)))
-        for (int64_t i = 0; i < s->n; i++)
-            s->ids[i] = (int32_t)((i * 7919 + 13) % m.n_vocab);
-    return s->ids ? CLI_OK : cli_usage(s->c, "no memory for %lld tokens", (long long)s->n);
-}
 
 static int open_engine(struct skip *s)
 {
@@ -197,7 +143,7 @@ static int open_engine(struct skip *s)
     ingle_config_engine(s->c->config, &o);
     o.store = NULL; /* everything is computed */
     if (!o.n_ctx)
-        o.n_ctx = s->n + 1;
+        o.n_ctx = cli_depths_most(&s->d) + 1;
     if (ingle_engine_open(&s->engine, s->model, &o, &error))
         return cli_fail(s->c, &error);
     cli_interrupt_engine(s->engine);
@@ -213,13 +159,13 @@ static int open_engine(struct skip *s)
 
 int cli_bench_skip(struct cli *c)
 {
-    struct skip s = {.c = c, .json = ingle_config_flag(c->config, "json"), .n_rounds = (int64_t)ingle_config_number(c->config, "repeat")};
+    struct skip s = {.c = c, .d = {.first = INT64_MAX, .usual = USUAL_DEPTH}, .json = ingle_config_flag(c->config, "json"), .n_rounds = (int64_t)ingle_config_number(c->config, "repeat")};
     struct ingle_error error;
-    int rc = read_depths(&s);
+    int rc = cli_depths_parse(c, &s.d);
     if (!rc && cli_open_model(c, &s.model, &error))
         rc = cli_fail(c, &error);
     if (!rc)
-        rc = read_tokens(&s);
+        rc = cli_depths_tokens(c, s.model, &s.d);
     if (!rc)
         rc = open_engine(&s);
     if (!rc && !s.json)
@@ -229,6 +175,6 @@ int cli_bench_skip(struct cli *c)
     cli_interrupt_engine(NULL);
     ingle_engine_close(s.engine);
     ingle_model_close(s.model);
-    mem_free(s.ids);
+    mem_free(s.d.ids);
     return rc;
 }

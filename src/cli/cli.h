@@ -242,6 +242,21 @@ int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **e
 /* Answers with and without drafts in turn: how often drafts are right, what they cost and bring; the exit code. */
 int cli_bench_draft(struct cli *c);
 
+/* depths.c: lengths of the prompts that are measured, and their tokens. */
+enum { CLI_MOST_DEPTHS = 16 };
+struct cli_depths {
+    int64_t depth[CLI_MOST_DEPTHS], n; /* ascending */
+    int64_t first, usual;              /* where nobody says: first, twice that, ... below it, and all of the text, or `usual` tokens; set before */
+    int32_t *ids;                      /* of the longest; owned by whoever has this */
+    const char *file;                  /* NULL: the tokens are made up */
+};
+/* --depth. */
+int cli_depths_parse(struct cli *c, struct cli_depths *d);
+/* --text, or tokens without a meaning. */
+int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depths *d);
+int64_t cli_depths_most(const struct cli_depths *d);
+const char *cli_depths_name(const struct cli_depths *d);
+
 /* bench_skip.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
 int cli_bench_skip(struct cli *c);
 

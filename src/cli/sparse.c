@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEPTHS = 16, ROWS = 512, STEP_ROWS = 64, LEAST_DEPTH = 1024, USUAL_MOST = 16384, MOST_DEPTH = 16777216 };
+enum { ROWS = 512, STEP_ROWS = 64, FIRST_DEPTH = 1024, USUAL_DEPTH = 16384 };
 
 struct side {
     const char *how;
@@ -25,10 +25,7 @@ struct sparse {
     struct ingle_engine *engine;
     struct ingle_engine_info info;
     struct side side[2]; /* the one that is asked about, and what it is compared with */
-    int32_t *ids;        /* [n] */
-    int64_t n;
-    int64_t depth[MOST_DEPTHS], n_depths; /* ascending */
-    const char *file;    /* NULL: the tokens are made up */
+    struct cli_depths d;
     float *row;          /* f32 [STEP_ROWS][n_vocab]: the first side's */
     double *kl;          /* [ROWS] */
     bool json;
@@ -72,7 +69,7 @@ static ingle_status go(struct sparse *s, int64_t to, struct ingle_error *error)
             while (!st && ingle_session_length(s->side[i].session) < num_min(to, at + s->info.max_rows))
                 st = step(s, &s->side[i], num_min(to, at + s->info.max_rows) - ingle_session_length(s->side[i].session), INGLE_WANT_NONE,
                           &none, error);
-        screen.progress(screen.arg, "prefill", (double)at, (double)s->depth[s->n_depths - 1]);
+        screen.progress(screen.arg, "prefill", (double)at, (double)cli_depths_most(&s->d));
     }
     return st;
 }
@@ -103,11 +100,9 @@ static ingle_status compare(struct sparse *s, int64_t to, struct tool_difference
 
 static void print_head(const struct sparse *s)
 {
-    char text[96];
-    snprintf(text, sizeof text, "%s", s->file ? s->file : "tokens without a meaning (--text FILE: your own)");
     printf("--sparse %s beside %s; %s; the last %d rows of each depth; attention of %lld layers\n\n%8s %9s %9s %6s %10s %10s %10s %9s "
            "%9s %9s %7s\n",
-           s->side[0].how, s->side[1].how, text, ROWS, (long long)s->info.sparse_layers, "depth", "tokens/s", "beside", "times", "mean KL",
+           s->side[0].how, s->side[1].how, cli_depths_name(&s->d), ROWS, (long long)s->info.sparse_layers, "depth", "tokens/s", "beside", "times", "mean KL",
            "99 % KL", "most KL", "same best", "missed", "at most", "read");
 }
 
@@ -134,8 +129,8 @@ static void print_depth(struct sparse *s, int64_t depth, const struct tool_diffe
 static ingle_status measure(struct sparse *s, struct ingle_error *error)
 {
     ingle_status st = INGLE_OK;
-    for (int64_t i = 0; i < s->n_depths && !st; i++) {
-        const int64_t to = s->depth[i];
+    for (int64_t i = 0; i < s->d.n && !st; i++) {
+        const int64_t to = s->d.depth[i];
         struct tool_difference d = {0};
         struct ingle_sparse use;
         for (int k = 0; k < 2; k++)
@@ -163,77 +158,15 @@ static void warn_if_none(const struct sparse *s)
         ingle_session_sparse_text(s->side[i].session, how, sizeof how);
         if (!use.pairs && strcmp(how, "off") != 0 && s->c->screen.level >= INGLE_REPORT_WARN)
             fprintf(stderr, "ingle: warning: no row up to depth %lld is sparse with %s: all values were read\n",
-                    (long long)s->depth[s->n_depths - 1], how);
+                    (long long)cli_depths_most(&s->d), how);
     }
 }
 
 /* ---- what is asked ---- */
 
-static int read_depths(struct sparse *s)
-{
-    const char *text;
-    for (size_t i = 0; (text = ingle_config_text(s->c->config, "depth", i)); i++) {
-        char *end;
-        const long long v = strtoll(text, &end, 10);
-        if (i == MOST_DEPTHS)
-            return cli_usage(s->c, "option '--depth' is given more than %d times", MOST_DEPTHS);
-        if (*end || end == text || v < 2 || v > MOST_DEPTH)
-            return cli_usage(s->c, "option '--depth' needs a number of 2 to %d here, not '%s'", MOST_DEPTH, text);
-        if (i && v <= s->depth[i - 1])
-            return cli_usage(s->c, "option '--depth': %lld is not above the one before it, %lld", v, (long long)s->depth[i - 1]);
-        s->depth[s->n_depths++] = v;
-    }
-    return CLI_OK;
-}
-
-/* Powers of two within n tokens, and n. */
-static void usual_depths(struct sparse *s, int64_t n)
-{
-    for (int64_t d = LEAST_DEPTH; d < n && s->n_depths < MOST_DEPTHS - 1; d *= 2)
-        s->depth[s->n_depths++] = d;
-    s->depth[s->n_depths++] = n;
-}
-
-/* The user's text, or tokens that mean nothing; and how much of it is looked at. */
-static int read_tokens(struct sparse *s)
-{
-    struct ingle_model_info m;
-    struct ingle_error error;
-    struct err err;
-    char *text = NULL;
-    size_t n_bytes, n;
-    ingle_model_info(s->model, &m);
-    s->file = ingle_config_text(s->c->config, "text", 0);
-    if (s->file) {
-        if (cli_slurp(s->file, &text, &n_bytes, &err))
-            return cli_fail_err(s->c, &err);
-        int32_t *ids = NULL;
-        const ingle_status st = ingle_tokenize(s->model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error);
-        s->ids = st ? NULL : mem_calloc(n + 1, sizeof *s->ids);
-        if (s->ids)
-            memcpy(s->ids, ids, n * sizeof *ids);
-        mem_free(text);
-        ingle_free(ids);
-        if (st)
-            return cli_fail(s->c, &error);
-        s->n = (int64_t)n;
-        if (!s->n_depths && s->n > 1)
-            usual_depths(s, s->n);
-    } else if (!s->n_depths) {
-        usual_depths(s, m.n_ctx > 1 ? num_min(m.n_ctx, USUAL_MOST) : USUAL_MOST);
-    }
-    const int64_t most = s->n_depths ? s->depth[s->n_depths - 1] : 2;
-    if (s->file && most > s->n)
-        return cli_usage(s->c, "'%s' has %lld tokens, fewer than the %lld of --depth", s->file, (long long)s->n, (long long)most);
-    if (!s->file && m.n_vocab && (s->ids = mem_calloc((size_t)most, sizeof *s->ids)))
-        for (int64_t i = 0; i < most; i++)
-            s->ids[i] = (int32_t)((i * 7919 + 13) % m.n_vocab);
-    return s->ids ? CLI_OK : cli_usage(s->c, "no memory for %lld tokens", (long long)most);
-}
-
 static int open_engine(struct sparse *s)
 {
-    const int64_t most = s->depth[s->n_depths - 1];
+    const int64_t most = cli_depths_most(&s->d);
     struct ingle_engine_options o = {.max_logits = STEP_ROWS, .n_sessions = 2, .callbacks = cli_callbacks(s->c)};
     struct ingle_error error;
     ingle_config_engine(s->c->config, &o);
@@ -257,7 +190,7 @@ static int open_engine(struct sparse *s)
             st = ingle_session_set_sparse(s->side[i].session, s->side[i].how, &error);
         }
         if (!st)
-            st = ingle_session_sync(s->side[i].session, s->ids, most, NULL, &error);
+            st = ingle_session_sync(s->side[i].session, s->d.ids, most, NULL, &error);
     }
     s->row = mem_calloc((size_t)s->info.n_vocab * STEP_ROWS, sizeof *s->row);
     s->kl = mem_calloc(ROWS, sizeof *s->kl);
@@ -268,13 +201,13 @@ static int open_engine(struct sparse *s)
 
 int cli_sparse_beside(struct cli *c, const char *how, const char *against)
 {
-    struct sparse s = {.c = c, .side = {{.how = how}, {.how = against}}, .json = ingle_config_flag(c->config, "json")};
+    struct sparse s = {.c = c, .side = {{.how = how}, {.how = against}}, .d = {.first = FIRST_DEPTH, .usual = USUAL_DEPTH}, .json = ingle_config_flag(c->config, "json")};
     struct ingle_error error;
-    int rc = read_depths(&s);
+    int rc = cli_depths_parse(c, &s.d);
     if (!rc && cli_open_model(c, &s.model, &error))
         rc = cli_fail(c, &error);
     if (!rc)
-        rc = read_tokens(&s);
+        rc = cli_depths_tokens(c, s.model, &s.d);
     if (!rc)
         rc = open_engine(&s);
     if (!rc && !s.json)
@@ -288,7 +221,7 @@ int cli_sparse_beside(struct cli *c, const char *how, const char *against)
         ingle_session_close(s.side[i].session);
     ingle_engine_close(s.engine);
     ingle_model_close(s.model);
-    mem_free(s.ids);
+    mem_free(s.d.ids);
     mem_free(s.row);
     mem_free(s.kl);
     return rc;
