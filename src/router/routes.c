@@ -15,7 +15,7 @@
 
 enum what {
     TO_MODEL, /* the server's own routes */
-    HEALTH, PAGE, OPENAPI, VERSION, TAGS, RUNNING, MODELS, EVENTS, MODEL, LOAD, UNLOAD, PROPS, METRICS
+    HEALTH, PAGE, PAGE_FILE, OPENAPI, VERSION, TAGS, RUNNING, MODELS, EVENTS, MODEL, LOAD, UNLOAD, PROPS, METRICS
 };
 
 static const struct route routes[] = {
@@ -523,6 +523,9 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
         return;
     case PAGE:
         page_get(&r->serve, x, rq);
+        return;
+    case PAGE_FILE:
+        page_file_get(&r->serve, x, rq);
         return;
     case OPENAPI:
         page_openapi_get(&r->serve, x, rq);

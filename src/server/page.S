@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The web page and the description of the endpoints in read-only memory.  The names of the
- * files come from the build. */
+ * The description of the endpoints in read-only memory.  The name of the file comes from the
+ * build, which writes the same for the web page (scripts/pack_page.cmake). */
     .section .rodata
-    .globl page_html
-    .hidden page_html
-    .type page_html, %object
-page_html:
-    .incbin PAGE_FILE
-    .size page_html, . - page_html
-    .globl page_html_end
-    .hidden page_html_end
-    .type page_html_end, %object
-page_html_end:
-    .byte 0
-    .size page_html_end, 1
-
     .globl page_openapi
     .hidden page_openapi
     .type page_openapi, %object

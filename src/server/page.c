@@ -1,66 +1,116 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The web page at "/": one file without outside resources (page.html).  Its policy allows
- * the page's own script by hash, its own styles, and requests to this server; nothing else.
+ * The web page at "/" and its files under "/page/": all in the program, none from elsewhere.  Its
+ * policy allows scripts, styles and fonts of this server, and requests to it; nothing else.  Only
+ * attributes may have styles (formulas are set with them), and no script is in the page's text.
+ * The files are kept compressed (scripts/pack_page.cmake); every browser takes them so.
  */
-#include "base/sha256.h"
 #include "server/serve.h"
 
-#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
-extern const unsigned char page_html[];
-extern const unsigned char page_html_end[];
 extern const unsigned char page_openapi[];
 extern const unsigned char page_openapi_end[];
 
-enum { HASH_TEXT = 45 }; /* base64 of 32 bytes and a 0 */
+#define PAGE_FILE(name, type, symbol, tag) extern const unsigned char symbol[], symbol##_end[];
+#include "server/page_files.inc"
+#undef PAGE_FILE
 
-static void base64(const uint8_t *in, size_t n, char *out)
+struct page_file {
+    const char *name, *type, *tag;
+    const unsigned char *at, *end;
+};
+static const struct page_file files[] = {
+#define PAGE_FILE(name, type, symbol, tag) {name, type, tag, symbol, symbol##_end},
+#include "server/page_files.inc"
+#undef PAGE_FILE
+};
+
+static const char policy[] =
+    "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
+    "style-src-attr 'unsafe-inline'; font-src 'self'; img-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+static const struct page_file *find(const char *name)
 {
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        const size_t left = n - i;
-        const uint32_t v = (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) |
-                           (left > 2 ? in[i + 2] : 0);
-        *out++ = digit[v >> 18];
-        *out++ = digit[v >> 12 & 63];
-        *out++ = left > 1 ? digit[v >> 6 & 63] : '=';
-        *out++ = left > 2 ? digit[v & 63] : '=';
-    }
-    *out = 0;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strcmp(files[i].name, name) == 0)
+            return &files[i];
+    return NULL;
 }
 
-/* The hash of what stands between the page's only <script> and its end; the page ends in a 0. */
-static void script_hash(const char *page, char out[HASH_TEXT])
+/* Whether a list of tags, or "*", names this one; W/"x" is "x" here. */
+static bool has_tag(const char *list, const char *tag)
 {
-    static const char begin[] = "<script>";
-    struct sha256 sha;
-    uint8_t digest[SHA256_BYTES];
-    const char *from = strstr(page, begin);
-    from = from ? from + sizeof begin - 1 : page;
-    const char *to = strstr(from, "</script>");
-    sha256_init(&sha);
-    sha256_add(&sha, from, to ? (size_t)(to - from) : strlen(from));
-    sha256_end(&sha, digest);
-    base64(digest, sizeof digest, out);
+    return list && (strcmp(list, "*") == 0 || strstr(list, tag));
+}
+
+/* Whether the client takes gzip: one that names no coding takes any (RFC 9110). */
+static bool takes_gzip(const char *accept)
+{
+    const char *p = accept;
+    if (!p)
+        return true;
+    while (*p) {
+        p += strspn(p, " \t,");
+        const size_t n = strcspn(p, ",");
+        const bool named = *p == '*' || strncasecmp(p, "gzip", 4) == 0;
+        const char *q = memchr(p, '=', n);
+        const bool zero = q && strspn(q + 1, "0. \t") == n - (size_t)(q + 1 - p);
+        if (named && !zero)
+            return true;
+        p += n;
+    }
+    return false;
+}
+
+static void send_file(struct http_exchange *x, const struct http_request *rq, const struct page_file *f,
+                      bool packed)
+{
+    http_header(x, "Content-Security-Policy", policy);
+    http_header(x, "Referrer-Policy", "no-referrer");
+    http_header(x, "X-Content-Type-Options", "nosniff");
+    http_header(x, "ETag", f->tag);
+    http_header(x, "Cache-Control", "no-cache"); /* kept, and asked for again by its tag */
+    if (packed)
+        http_header(x, "Vary", "Accept-Encoding");
+    if (has_tag(http_request_header(rq, "if-none-match"), f->tag)) {
+        http_reply(x, 304, NULL, "", 0);
+        return;
+    }
+    if (packed)
+        http_header(x, "Content-Encoding", "gzip");
+    http_reply(x, 200, f->type, f->at, (size_t)(f->end - f->at));
+}
+
+static bool is_off(const struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    const bool off = ingle_config_flag(s->config, "no-ui");
+    if (off)
+        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page is turned off (--no-ui)");
+    return off;
 }
 
 void page_get(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
-    const size_t n = (size_t)(page_html_end - page_html);
-    char hash[HASH_TEXT], policy[320];
-    if (ingle_config_flag(s->config, "no-ui")) {
-        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page is turned off (--no-ui)");
+    if (!is_off(s, x, rq))
+        send_file(x, rq, find("index.html"), false);
+}
+
+void page_file_get(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    const char *name = serve_path(rq) + strlen("/page/");
+    const struct page_file *f = find(name);
+    if (is_off(s, x, rq))
         return;
-    }
-    script_hash((const char *)page_html, hash);
-    snprintf(policy, sizeof policy,
-             "default-src 'none'; script-src 'sha256-%s'; style-src 'unsafe-inline'; img-src data:; "
-             "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'", hash);
-    http_header(x, "Content-Security-Policy", policy);
-    http_header(x, "Referrer-Policy", "no-referrer");
-    http_reply(x, 200, "text/html; charset=utf-8", page_html, n);
+    if (!f || strcmp(name, "index.html") == 0)
+        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page has no file '%.100s'", name);
+    else if (!takes_gzip(http_request_header(rq, "accept-encoding")))
+        serve_fail(x, rq, &(struct serve_error){.status = 406},
+                   "'/page/%s' is sent with Content-Encoding gzip, which Accept-Encoding does not allow", name);
+    else
+        send_file(x, rq, f, true);
 }
 
 void page_openapi_get(struct serve *s, struct http_exchange *x, const struct http_request *rq)

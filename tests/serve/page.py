@@ -47,8 +47,6 @@ def conversation(b):
     assert first.strip(), "the first answer is empty"
     b.wait("return $('machine').textContent.includes(' \u00b7 drafts from the text')")
     stats = ask(b, "Go on", 2)
-    cached = int(stats.split(", ")[1].split()[0])
-    assert cached > 0, f"the second turn reused nothing: {stats}"
     b.click(".message.assistant:last-child .acts button:nth-child(2)")  # Regenerate
     b.wait(ANSWERED, 2)
     b.click(".message.user .acts button:nth-child(2)")  # Edit the first message

@@ -1,0 +1,40 @@
+# Packs the files of the web page for the program: each compressed, with an entity tag of its own.
+#   cmake -DOUT=FOLDER -DGZIP=gzip -DLIST=FILE -P pack_page.cmake
+# A line of FILE is PATH|NAME; NAME is what follows /page/ in the address, index.html is the page itself.  Writes
+# FOLDER/page_files.S and FOLDER/server/page_files.inc.
+file(STRINGS ${LIST} rows)
+set(types html "text/html\; charset=utf-8" css "text/css\; charset=utf-8" js "text/javascript\; charset=utf-8"
+  svg image/svg+xml woff2 font/woff2 webmanifest application/manifest+json)
+set(asm "    .section .rodata\n")
+set(table "")
+set(number 0)
+set(total 0)
+foreach(row IN LISTS rows)
+  string(REGEX MATCH "^(.*)[|](.*)$" _ "${row}")
+  set(path "${CMAKE_MATCH_1}")
+  set(name "${CMAKE_MATCH_2}")
+  set(packed ${OUT}/file_${number})
+  if(name STREQUAL "index.html") # small, and read by people with curl
+    configure_file("${path}" ${packed} COPYONLY)
+  else()
+    execute_process(COMMAND ${GZIP} -9nc "${path}" OUTPUT_FILE ${packed} RESULT_VARIABLE failed)
+    if(failed)
+      message(FATAL_ERROR "${GZIP} cannot pack ${path}")
+    endif()
+  endif()
+  file(SHA256 ${packed} hash)
+  string(SUBSTRING ${hash} 0 16 hash)
+  string(REGEX REPLACE ".*[.]" "" end "${name}")
+  list(FIND types ${end} at)
+  math(EXPR at "${at} + 1")
+  list(GET types ${at} type)
+  set(symbol page_file_${number})
+  string(APPEND asm "    .globl ${symbol}, ${symbol}_end\n    .hidden ${symbol}, ${symbol}_end\n"
+    "${symbol}:\n    .incbin \"${packed}\"\n${symbol}_end:\n    .byte 0\n")
+  string(APPEND table "PAGE_FILE(\"${name}\", \"${type}\", ${symbol}, \"\\\"${hash}\\\"\")\n")
+  file(SIZE ${packed} size)
+  math(EXPR total "${total} + ${size}")
+  math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUT}/page_files.S "${asm}    .section .note.GNU-stack, \"\", %progbits\n")
+file(WRITE ${OUT}/server/page_files.inc "/* ${number} files, ${total} bytes */\n${table}")
